@@ -1,0 +1,80 @@
+"""How fast are the pipelines that feed the models?
+
+    python -m experiments.pipeline_speed
+
+Takes half a minute. On 2 cores the table lookup of a whole text does tens of millions of characters a second, and so do
+windows of 50 x 200 (at least 2 and 10 million are asked for); the Python generator of 2017 falls far behind.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tensorflow as tf
+import tyro
+
+from keras_seq.text import Blocks, GeneratorWindows, Lanes, RandomCrops, Vocabulary, load_corpus
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What to measure.
+
+    Attributes:
+        batch_size: B, rows in a batch.
+        length: T, positions in a row.
+        seconds: How long one measurement takes at least.
+        repeats: Measurements of each pipeline, of which the median is told.
+    """
+
+    batch_size: int = 50
+    length: int = 200
+    seconds: float = 0.5
+    repeats: int = 5
+
+
+def measure(benchmark: Benchmark) -> dict[str, float]:
+    """Tokens or characters per second of each pipeline, by its name."""
+    text = load_corpus("pydoc").text
+    vocabulary = Vocabulary.from_text(text)
+    ids = vocabulary.encode(text)
+    sizes = {"batch_size": benchmark.batch_size, "length": benchmark.length}
+    lanes = Lanes(ids, **sizes, restart=0.1)
+    pipelines = {
+        "Lanes": lanes.dataset(),
+        "Lanes, with the rows to reset": lanes.carried(),
+        "RandomCrops": RandomCrops(ids, **sizes).dataset(),
+        "Blocks": Blocks(ids, **sizes).dataset(),
+        "GeneratorWindows": GeneratorWindows(ids, **sizes).dataset(),
+    }
+    speeds = {
+        "Vocabulary.encode of the whole text": _median_speed(lambda: len(vocabulary.encode(text)), benchmark),
+        "Vocabulary.decode of the whole text": _median_speed(lambda: len(vocabulary.decode(ids)), benchmark),
+    }
+    for name, dataset in pipelines.items():
+        batches = iter(dataset)
+        speeds[name] = _median_speed(lambda batches=batches: int(tf.size(next(batches)[-1])), benchmark)
+    return speeds
+
+
+def _median_speed(work: Callable[[], int], benchmark: Benchmark) -> float:
+    work()  # the first call traces and fills the buffers
+    speeds = []
+    for _ in range(benchmark.repeats):
+        tokens, start = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - start) < benchmark.seconds or not tokens:
+            tokens += work()
+        speeds.append(tokens / elapsed)
+    return statistics.median(speeds)
+
+
+def main(benchmark: Benchmark) -> None:
+    """Print the table."""
+    print(f"| pipeline, B {benchmark.batch_size}, T {benchmark.length} | tokens/s |\n|---|---|")
+    for name, speed in measure(benchmark).items():
+        print(f"| {name} | {speed:,.0f} |")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Benchmark))

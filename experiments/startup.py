@@ -1,0 +1,62 @@
+"""The start of every script: TensorFlow without its start-up notes, and a user's mistake as one sentence.
+
+TensorFlow's C++ part writes its notes straight to file descriptor 2, some of them before any log level is read.
+So the descriptor is held while TensorFlow starts, and what is no known note is written out afterwards.
+"""
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+
+NOTES = re.compile(
+    rb"^I\d{4} |^WARNING: All log messages before absl|oneDNN custom operations|cpu_feature_guard|To enable the following"
+    rb"|Could not find cuda drivers|cuInit|Unable to register cu|TF-TRT Warning|computation_placer|^\s*$"
+)
+
+
+@contextlib.contextmanager
+def _held_stderr():
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
+            held.seek(0)
+            for line in held:
+                if not NOTES.search(line):
+                    os.write(2, line)
+
+
+def start_tensorflow():
+    """Imports TensorFlow and makes it find its devices, without the notes it prints then."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # 1: no notes, all warnings
+    with _held_stderr():
+        import tensorflow as tf
+
+        tf.config.list_logical_devices()
+
+
+@contextlib.contextmanager
+def one_sentence(script):
+    """Inside it, a mistake of the user ends the script with one sentence and status 2; a stop on request with 130."""
+    from keras_seq.training import Diverged, Interrupted
+
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        print(f"{script}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except Diverged as error:
+        print(f"{script}: {error}", file=sys.stderr)
+        sys.exit(1)
+    except Interrupted as stop:
+        print(f"\nStopped. A checkpoint is in {stop.args[0]}", file=sys.stderr)
+        print(f"To go on: python -m {script} --resume {stop.args[0].parents[2]}", file=sys.stderr)
+        sys.exit(130)

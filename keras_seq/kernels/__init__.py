@@ -1,0 +1,40 @@
+"""TensorFlow twins of a few layer functions: the same signature, values and gradients, less time.
+
+Nothing here is needed for correctness. A layer asks `use("lstm", ...)`, a predicate on backend, dtype and shape, and
+runs either its definition or the twin. `with kernels.disabled():` makes every layer run its definition.
+"""
+
+import contextlib
+import importlib
+
+import keras
+
+_TWINS = ("lstm",)
+_enabled = True
+
+
+@contextlib.contextmanager
+def disabled():
+    """Inside this context every layer runs its definition (at tracing time, for compiled functions)."""
+    global _enabled
+    before, _enabled = _enabled, False
+    try:
+        yield
+    finally:
+        _enabled = before
+
+
+def twin(name, definition, *args):
+    """The twin of `definition` if it can run these arguments, else the definition itself.
+
+    Args:
+        name: the module in this folder, which holds `run`, with the signature of `definition`, and `can_run`.
+        definition: the function of the layer.
+        args: what the function is about to be called with.
+    """
+    if name not in _TWINS:
+        raise ValueError(f"There is no kernel named {name!r}; those there are: {', '.join(_TWINS)}.")
+    if not _enabled or keras.backend.backend() != "tensorflow":
+        return definition
+    module = importlib.import_module(f"keras_seq.kernels.{name}")
+    return module.run if module.can_run(*args) else definition

@@ -1,0 +1,63 @@
+"""`layers.recurrent.lstm` for short sequences on TensorFlow.
+
+The loop is unrolled, so that the executor starts the next small operation without the bookkeeping of a
+`while_loop`, and the gradient is written by hand: the recurrent matrix gets its gradient as one matmul over all
+positions after the loop,  dU = [h_0 .. h_{T-1}]^T [da_1 .. da_T],  where autodiff would add up T small ones.
+"""
+
+import tensorflow as tf
+
+LONGEST = 128  # positions; beyond it the graph takes longer to build than the loop costs
+
+
+def can_run(z, recurrent_kernel, h, c, mask):
+    """Whether the twin takes these arguments: no mask, and a length that is known and short."""
+    return mask is None and z.shape[1] is not None and 0 < z.shape[1] <= LONGEST
+
+
+def run(z, recurrent_kernel, h, c, mask=None):
+    """The twin of `keras_seq.layers.recurrent.lstm`; see there."""
+    return _lstm(z, recurrent_kernel, h, c)
+
+
+@tf.custom_gradient
+def _lstm(z, recurrent_kernel, h, c):
+    wide = c.dtype  # of gates and memory
+    outputs, memories, gates = [h], [c], []
+    for z_t in tf.unstack(z, axis=1):
+        a = tf.cast(z_t + tf.matmul(h, recurrent_kernel), wide)
+        i, f, g, o = tf.split(a, 4, axis=-1)
+        i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
+        c = f * c + i * g
+        shown = tf.tanh(c)
+        h = tf.cast(o * shown, h.dtype)
+        outputs.append(h)
+        memories.append(c)
+        gates.append((i, f, g, o, shown))
+
+    def gradient(dy, dh, dc):
+        da = []
+        for t in reversed(range(len(gates))):
+            i, f, g, o, shown = gates[t]
+            dh_t = tf.cast(dh + dy[:, t], wide)
+            dc = dc + dh_t * o * (1 - shown * shown)
+            da_t = tf.concat(
+                [
+                    dc * g * i * (1 - i),
+                    dc * memories[t] * f * (1 - f),
+                    dc * i * (1 - g * g),
+                    dh_t * shown * o * (1 - o),
+                ],
+                axis=-1,
+            )
+            da.append(tf.cast(da_t, z.dtype))
+            dh = tf.matmul(da[-1], recurrent_kernel, transpose_b=True)
+            dc = dc * f
+        da = tf.stack(da[::-1], axis=1)  # [B, T, 4 units]
+        before = tf.stack(outputs[:-1], axis=1)  # [B, T, units]
+        d_kernel = tf.matmul(
+            tf.reshape(before, [-1, before.shape[-1]]), tf.reshape(da, [-1, da.shape[-1]]), transpose_a=True
+        )
+        return da, d_kernel, dh, dc
+
+    return (tf.stack(outputs[1:], axis=1), h, c), gradient

@@ -1,0 +1,49 @@
+"""Checks of arguments. Each error names the argument, the value it got and what was expected."""
+
+import numbers
+
+from keras import ops
+
+
+def positive_integer(name, value):
+    """`value` as an int of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name}={value!r}; expected a whole number of at least 1.")
+    return int(value)
+
+
+def positive_number(name, value):
+    """`value` as a float greater than 0."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not value > 0:
+        raise ValueError(f"{name}={value!r}; expected a number greater than 0.")
+    return float(value)
+
+
+def fraction(name, value):
+    """`value` as a float in [0, 1)."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
+        raise ValueError(f"{name}={value!r}; expected a number of at least 0 and less than 1.")
+    return float(value)
+
+
+def one_of(name, value, options):
+    """`value`, if it is among `options`."""
+    if value not in options:
+        raise ValueError(f"{name}={value!r}; expected one of {', '.join(map(repr, options))}.")
+    return value
+
+
+def sequence_shape(name, shape):
+    """The width D of a shape `[B, T, D]`."""
+    if len(shape) != 3 or shape[-1] is None:
+        raise ValueError(f"{name} has shape {tuple(shape)}; expected [B, T, D] with D known.")
+    return shape[-1]
+
+
+def boolean_mask(name, mask, ranks):
+    """`mask` as booleans, None where there is none; its rank is one of `ranks`."""
+    if mask is None:
+        return None
+    if len(mask.shape) not in ranks:
+        raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected rank {' or '.join(map(str, ranks))}.")
+    return ops.cast(mask, "bool")

@@ -1,0 +1,102 @@
+"""State that is carried from batch to batch while training, and only then.
+
+Row b of batch n+1 goes on where row b of batch n ended (`keras_seq.text.Lanes` cuts a text that way), so the state
+that ended one batch starts the next: truncated backpropagation through time (Williams & Peng, 1990). Gradients stop
+at the border. Outside of training the inner layer runs from its own initial state, as if `Carry` were not there.
+"""
+
+import keras
+from keras import ops, tree
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class Carry(keras.layers.Layer):
+    """Wraps a layer or model that takes and returns a state, and owns that state while training.
+
+    ```python
+    ids = keras.Input((64,), batch_size=12, dtype="int32")
+    fresh = keras.Input((), batch_size=12, dtype="bool")
+    trainee = keras.Model([ids, fresh], Carry(model, batch_size=12)(ids, fresh))
+    trainee.fit(lanes.carried(0, 1000))  # ((ids, fresh), targets)
+    model.save("model.keras")  # the inner model, which knows nothing of the carry
+    ```
+
+    Args:
+        layer: anything with `initial_state(batch_size)` and `layer(x, state=..., return_state=True) -> (y, state)`.
+        batch_size: rows of a training batch; evaluation and prediction may use any other.
+
+    Call arguments:
+        x: `[B, T, ...]`, what the layer takes.
+        fresh: `[B]` boolean, optional. Rows where it is true start from the initial state instead of the carried one:
+            the start of a pass, the border between two documents.
+        mask: handed to the layer as it is.
+
+    The state is held in non-trainable weights (`carry.state`), so it is in a checkpoint of the training
+    model and in nothing that is made from the inner layer. `reset()` puts all rows back to the initial state.
+    """
+
+    def __init__(self, layer, batch_size, **kwargs):
+        super().__init__(**kwargs)
+        if not hasattr(layer, "initial_state"):
+            raise ValueError(f"Carry: {layer!r} has no initial_state(batch_size); expected a layer that keeps a state.")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"Carry: batch_size={batch_size!r}; expected a whole number of at least 1.")
+        self.supports_masking = True
+        self.layer = layer
+        self.batch_size = batch_size
+
+    def build(self, x_shape, fresh_shape=None):
+        if not self.layer.built:
+            self.layer.build(x_shape)
+        self.state = [
+            self.add_weight(
+                shape=part.shape,
+                dtype=keras.backend.standardize_dtype(part.dtype),
+                initializer=lambda shape, dtype, start=part: start,
+                trainable=False,
+                autocast=False,
+                name="state",
+            )
+            for part in tree.flatten(self.layer.initial_state(self.batch_size))
+        ]
+
+    def reset(self):
+        """Puts every row back to the layer's initial state."""
+        for variable, value in zip(self.state, tree.flatten(self.layer.initial_state(self.batch_size)), strict=True):
+            variable.assign(value)
+
+    def call(self, x, fresh=None, mask=None, training=None):
+        masked = {} if mask is None else {"mask": mask}
+        if not training:
+            return self.layer(x, training=False, **masked)
+        if x.shape[0] not in (None, self.batch_size):
+            raise ValueError(f"Carry: a batch of {x.shape[0]} rows; expected batch_size={self.batch_size} in training.")
+        initial = self.layer.initial_state(self.batch_size)
+        state = [ops.stop_gradient(ops.convert_to_tensor(variable)) for variable in self.state]
+        if fresh is not None:
+            state = [
+                ops.where(ops.reshape(fresh, (-1,) + (1,) * (len(start.shape) - 1)), start, carried)
+                for start, carried in zip(tree.flatten(initial), state, strict=True)
+            ]
+        y, state = self.layer(
+            x, state=tree.pack_sequence_as(initial, state), training=True, return_state=True, **masked
+        )
+        for variable, value in zip(self.state, tree.flatten(state), strict=True):
+            variable.assign(value)
+        return y
+
+    def compute_output_spec(self, x, fresh=None, mask=None, training=None):
+        """The layer's own: carrying changes no shape."""
+        return self.layer.compute_output_spec(x)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "layer": keras.saving.serialize_keras_object(self.layer),
+            "batch_size": self.batch_size,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Revives the inner layer too."""
+        return cls(layer=keras.saving.deserialize_keras_object(config.pop("layer")), **config)

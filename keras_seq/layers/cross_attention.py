@@ -1,0 +1,101 @@
+"""Cross-attention: one sequence asks, another answers (Bahdanau et al., 2015; Vaswani et al., 2017).
+
+    q = x W_Q,   k, v = context W_K, context W_V,   y = softmax(q kᵀ / sqrt(K)) v W_O
+
+While decoding, the context stays the same: its keys and values are computed once and are the state.
+"""
+
+import keras
+from keras import ops
+
+from keras_seq.layers import arguments
+from keras_seq.layers.attention import MultiHead
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class CrossAttention(MultiHead):
+    """Multi-head attention from one sequence to another.
+
+    ```python
+    layer = CrossAttention(num_heads=4)
+    y = layer(x, context=encoded, context_mask=real)  # x [B, T, D], encoded [B, S, D'] -> y [B, T, D]
+
+    state = layer.project(encoded, context_mask=real)  # once
+    y = layer(x[:, :1], state=state)  # equals layer(x, context=encoded, context_mask=real)[:, :1]
+    ```
+
+    Args:
+        num_heads: H.
+        key_dim: K, width of a query or key head; D / H unless given.
+        value_dim: width of a value head; `key_dim` unless given.
+        num_key_value_heads: heads of keys and values, a divisor of H; H unless given, 1 is multi-query attention.
+        query_key_normalization: RMS normalisation of queries and keys by head, each with a learned scale `[K]`.
+        dropout: fraction of the attention weights dropped in training.
+        use_bias: whether the four projections add a bias.
+        kernel_initializer: of the query `[D, H K]`, key and value `[D', H K]` matrices.
+        output_initializer: of the output matrix, `[H K', D]`.
+        seed: of the dropout.
+
+    Call arguments:
+        x: `[B, T, D]`, what asks. Its mask passes on to the output and changes nothing here.
+        context: `[B, S, D']`, what answers. Not needed with a `state`.
+        state: the context's keys, values and mask, from `project`.
+        context_mask: `[B, S]`, true where the context is real; Keras passes the context's own mask. Where no position
+            is real, y is zeros (plus the output bias).
+        attention_mask: `[B, T, S]` (or broadcastable, `[B, H, T, S]` too); narrows the context mask.
+        return_state: also return the state.
+        return_attention_scores: also return the weights before dropout.
+
+    Returns:
+        y `[B, T, D]`, or a tuple `(y, scores [B, H, T, S], state)` with what was asked for, in this order.
+
+    Raises:
+        ValueError: for an argument out of its range, or neither a context nor a state.
+    """
+
+    def build(self, x_shape, context_shape=None):
+        """Makes the matrices for `x [B, T, D]` and `context [B, S, D']`."""
+        if context_shape is None:
+            raise ValueError("context=None; expected [B, S, D'] in the first call, for its width.")
+        width = arguments.sequence_shape("x", x_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        self.build_heads(width, arguments.sequence_shape("context", context_shape))
+
+    def project(self, context, context_mask=None):
+        """The state: `{"key": [B, S, heads, K], "value": [B, S, heads, K'], "mask": [B, S]}`."""
+        if not hasattr(self, "key_dense"):
+            raise ValueError(f"{self.name} is not built; expected a call or `build(x_shape, context_shape)` first.")
+        k, v = self.project_key_value(context)
+        real = arguments.boolean_mask("context_mask", context_mask, ranks=(2,))
+        real = ops.ones(ops.shape(context)[:2], "bool") if real is None else real
+        return {"key": k, "value": v, "mask": real}
+
+    def call(
+        self,
+        x,
+        context=None,
+        state=None,
+        context_mask=None,
+        mask=None,
+        attention_mask=None,
+        training=None,
+        return_state=False,
+        return_attention_scores=False,
+    ):
+        """See the class."""
+        attention_mask = arguments.boolean_mask("attention_mask", attention_mask, ranks=(2, 3, 4))
+        if state is None:
+            if context is None:
+                raise ValueError("context=None and state=None; expected one of them.")
+            state = self.project(context, context_mask)
+        allowed = ops.expand_dims(state["mask"], 1)  # [B, 1, S]
+        if attention_mask is not None:
+            allowed = ops.expand_dims(allowed, 1) if len(attention_mask.shape) == 4 else allowed
+            allowed = ops.logical_and(allowed, attention_mask)
+        y, scores = self.attend(self.project_query(x), state["key"], state["value"], allowed, None, training)
+        outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
+        return outputs if len(outputs) > 1 else y
+
+    def compute_output_shape(self, x_shape, context_shape=None):
+        """`[B, T, D]`, as x came."""
+        return tuple(x_shape)

@@ -1,0 +1,58 @@
+"""Where each position stands, and which positions may attend to which.
+
+A position counts the real elements before it: padding, wherever it lies, is skipped and stands at -1.
+
+    real      1  1  0  1            may attend (causal) = 0 <= key position <= query position
+    position  0  1 -1  2
+
+So a padded sequence is the shorter one in every respect: order, distances, window.
+"""
+
+from keras import ops
+
+
+def count_positions(length, mask=None, start=0):
+    """The positions of `length` elements that follow `start` real ones.
+
+    Args:
+        length: T.
+        mask: `[B, T]`, true where the element is real, or None where all are.
+        start: the number of real elements before: an int, a scalar tensor or `[B]`.
+
+    Returns:
+        int32 `[T]`, or `[B, T]` where `mask` or `start` differ by row; -1 where the mask is false.
+    """
+    if len(getattr(start, "shape", ())) == 1:
+        start = ops.expand_dims(start, -1)  # [B, 1]
+    if mask is None:
+        return ops.arange(length, dtype="int32") + start
+    counted = ops.cast(ops.cumsum(ops.cast(mask, "int32"), axis=-1), "int32")
+    return ops.where(mask, counted - 1 + start, -1)
+
+
+def may_attend(query_positions, key_positions, causal=False, window=None):
+    """Which query may attend to which key.
+
+    Args:
+        query_positions: `[T]` or `[B, T]`.
+        key_positions: `[S]` or `[B, S]`; -1 where there is nothing to attend to.
+        causal: attend to no later position.
+        window: attend only to positions less than this far away, the own position included.
+
+    Returns:
+        Boolean, broadcastable to `[B, T, S]`, or None where everything may attend to everything.
+    """
+    keys = ops.expand_dims(key_positions, -2)  # [..., 1, S]
+    conditions = []
+    if len(key_positions.shape) == 2:  # only positions by row can be absent
+        conditions.append(keys >= 0)
+    if causal or window is not None:
+        distance = ops.expand_dims(query_positions, -1) - keys  # [..., T, S]
+        if causal:
+            conditions.append(distance >= 0)
+        if window is not None:
+            conditions.append(distance < window if causal else ops.abs(distance) < window)
+    allowed = None
+    for condition in conditions:
+        allowed = condition if allowed is None else ops.logical_and(allowed, condition)
+    return allowed

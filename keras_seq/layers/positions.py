@@ -1,0 +1,144 @@
+"""Positions added to the input: sines and cosines (Vaswani et al., 2017) or learned vectors (Gehring et al., 2017).
+
+    e[p, 2i] = sin(p / 10000^(2i / D)),   e[p, 2i + 1] = cos(p / 10000^(2i / D)),   y = x + e
+
+`RotaryPositions` and `AlibiPositions`, which act inside attention, are in `rotary.py` and `alibi.py`.
+"""
+
+import keras
+from keras import ops
+
+from keras_seq.layers import arguments
+from keras_seq.layers.masks import count_positions
+
+
+def sinusoids(positions, width, base=10_000.0, dtype="float32"):
+    """`positions` of any shape -> `[..., width]`, sines at even places and cosines at odd ones."""
+    frequencies = [base ** (-2 * i / width) for i in range((width + 1) // 2)]
+    angles = ops.expand_dims(ops.cast(positions, dtype), -1) * ops.convert_to_tensor(frequencies, dtype)
+    pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # [..., ceil(width / 2), 2]
+    flat = ops.reshape(pairs, (*ops.shape(positions), 2 * len(frequencies)))
+    return flat[..., :width]
+
+
+class AddedPositions(keras.layers.Layer):
+    """What the layers that add a vector by position share: counting the positions."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def vectors(self, positions, length, start):
+        """The vectors `[T, D]` or `[B, T, D]` for `positions` (`[T]` or `[B, T]`), float32 at least."""
+        raise NotImplementedError
+
+    def call(self, x, start=0, mask=None, x_mask=None):
+        """See the class."""
+        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
+        positions = count_positions(ops.shape(x)[1], mask, start)
+        return x + ops.cast(self.vectors(positions, x.shape[1], start), x.dtype)
+
+    def compute_output_shape(self, x_shape):
+        """`[B, T, D]`, as it came."""
+        return tuple(x_shape)
+
+    def compute_output_spec(self, x, **kwargs):
+        """As x, in the compute dtype."""
+        return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class PositionalEncoding(AddedPositions):
+    """Adds sines and cosines of the position; any length, any width, no weights.
+
+    ```python
+    layer = PositionalEncoding()
+    y = layer(x)  # x [B, T, D] -> y [B, T, D]
+    y = layer(x[:, 7:], start=7)  # equals layer(x)[:, 7:]
+    ```
+
+    Args:
+        base: the slowest pair has the wavelength 2π · base positions.
+
+    Call arguments:
+        x: `[B, T, D]`.
+        start: the position of the first element: an int, or an int tensor, scalar or `[B]`.
+        mask: `[B, T]`, true where x is real. Padding, wherever it lies, does not count as a position.
+        x_mask: what Keras passes for `mask` when `start` is a tensor.
+
+    Angles are float32 whatever the precision, so that positions 256 and 257 stay distinct in bfloat16.
+    """
+
+    def __init__(self, base=10_000.0, **kwargs):
+        super().__init__(**kwargs)
+        self.base = arguments.positive_number("base", base)
+
+    def build(self, x_shape):
+        """Takes the width from `x [B, T, D]`."""
+        self._width = arguments.sequence_shape("x", x_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._width})
+
+    def vectors(self, positions, length, start):
+        """`sinusoids` of the positions."""
+        return sinusoids(positions, self._width, self.base, keras.backend.result_type(self.compute_dtype, "float32"))
+
+    def get_config(self):
+        """The arguments."""
+        return {**super().get_config(), "base": self.base}
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class LearnedPositions(AddedPositions):
+    """Adds a learned vector by position, up to a length.
+
+    ```python
+    layer = LearnedPositions(128)
+    y = layer(x)  # x [B, T, D], T at most 128 -> y [B, T, D]
+    y = layer(x[:, 7:], start=7)  # equals layer(x)[:, 7:]
+    ```
+
+    Args:
+        length: the number of positions that have a vector.
+        embeddings_initializer: of the vectors `[length, D]`.
+
+    Call arguments:
+        x: `[B, T, D]`.
+        start: the position of the first element: an int, or an int tensor, scalar or `[B]`.
+        mask: `[B, T]`, true where x is real. Padding, wherever it lies, does not count as a position.
+        x_mask: what Keras passes for `mask` when `start` is a tensor.
+
+    Raises:
+        ValueError: where start + T exceeds the length, as far as both are numbers when the call is traced. A position
+            past the length that only shows in compiled code gives NaN.
+    """
+
+    def __init__(self, length, embeddings_initializer="uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.length = arguments.positive_integer("length", length)
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+
+    def build(self, x_shape):
+        """Makes the vectors for `x [B, T, D]`."""
+        width = arguments.sequence_shape("x", x_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        self.embeddings = self.add_weight(
+            shape=(self.length, width), initializer=self.embeddings_initializer, name="embeddings"
+        )
+
+    def vectors(self, positions, length, start):
+        """Rows of the embeddings."""
+        if isinstance(start, int) and length is not None and len(positions.shape) == 1:
+            end = start + length
+            if end > self.length:
+                raise ValueError(f"x has positions up to start + T = {end}; expected at most length={self.length}.")
+            return self.embeddings[start:end]
+        rows = ops.take(self.embeddings, ops.clip(positions, 0, self.length - 1), axis=0)
+        return ops.where(ops.expand_dims(positions < self.length, -1), rows, float("nan"))
+
+    def get_config(self):
+        """The arguments."""
+        return {
+            **super().get_config(),
+            "length": self.length,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }

@@ -1,0 +1,174 @@
+"""Self-attention: queries, keys and values all from the same sequence (Vaswani et al., 2017).
+
+    x [B, T, D] -> q, k, v -> y = softmax(q kᵀ / sqrt(K)) v -> y W_O
+
+Order enters by a position object (rotations or biases), by causality or by a window (Beltagy et al., 2020);
+without any of them a permutation of x permutes y. The state is the key/value cache of `cache.py`.
+"""
+
+import keras
+from keras import ops
+
+from keras_seq.layers import arguments
+from keras_seq.layers.attention import MultiHead
+from keras_seq.layers.cache import append, empty_cache, full_cache, next_position
+from keras_seq.layers.masks import count_positions, may_attend
+from keras_seq.layers.relative_positions import revive
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class MultiHeadSelfAttention(MultiHead):
+    """Multi-head, grouped-query or multi-query self-attention with a cache in and out.
+
+    ```python
+    layer = MultiHeadSelfAttention(num_heads=4, causal=True, positions=RotaryPositions())
+    y = layer(x)  # x [B, T, D] -> y [B, T, D]
+    y, scores = layer(x, return_attention_scores=True)  # scores [B, H, T, S]
+
+    state = layer.initial_state(batch_size, capacity=T)
+    y, state = layer(x[:, :5], state=state, return_state=True)  # any number of positions at a time
+    y, state = layer(x[:, 5:6], state=state, return_state=True)  # equals layer(x)[:, 5:6]
+    ```
+
+    Args:
+        num_heads: H.
+        key_dim: K, width of a query or key head; D / H unless given.
+        value_dim: width of a value head; `key_dim` unless given.
+        num_key_value_heads: heads of keys and values, a divisor of H; H unless given, 1 is multi-query attention.
+        causal: attend to no later position.
+        window: attend only to positions less than this far away, the own position included.
+        positions: how positions enter the scores, e.g. `RotaryPositions()` or `AlibiPositions()`; None: not at all.
+        query_key_normalization: RMS normalisation of queries and keys by head, before the rotation, each with its own
+            learned scale `[K]` (Henry et al., 2020; Dehghani et al., 2023).
+        dropout: fraction of the attention weights dropped in training.
+        use_bias: whether the four projections add a bias.
+        kernel_initializer: of the query, key and value matrices, `[D, H K]`.
+        output_initializer: of the output matrix, `[H K', D]`, that writes into the residual stream; `"zeros"` starts a
+            residual block as the identity.
+        seed: of the dropout.
+
+    Call arguments:
+        x: `[B, T, D]`.
+        state: a cache from `initial_state` or from the call before; needs `causal=True`.
+        mask: `[B, T]`, true where x is real. Padding is not attended to, and does not count as a position: a padded
+            row gives at its real positions what the shorter row gives. A position with nothing to attend to gives
+            zeros (plus the output bias).
+        attention_mask: `[B, T, S]` (or broadcastable, `[B, H, T, S]` too); narrows the mask and causality further.
+        x_mask: what Keras passes for `mask` when x is not the only tensor of the call.
+        return_state: also return the state; without a `state` it holds exactly these T positions.
+        return_attention_scores: also return the weights before dropout.
+
+    Returns:
+        y `[B, T, D]`, or a tuple `(y, scores [B, H, T, S], state)` with what was asked for, in this order.
+
+    Raises:
+        ValueError: for an argument out of its range, a state that is not causal, more positions than the capacity.
+            Inside compiled code, where the length is not known, exceeding the capacity gives NaN.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim=None,
+        value_dim=None,
+        num_key_value_heads=None,
+        causal=False,
+        window=None,
+        positions=None,
+        query_key_normalization=False,
+        dropout=0.0,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        output_initializer="glorot_uniform",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(
+            num_heads=num_heads,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            num_key_value_heads=num_key_value_heads,
+            query_key_normalization=query_key_normalization,
+            dropout=dropout,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            output_initializer=output_initializer,
+            seed=seed,
+            **kwargs,
+        )
+        self.causal = bool(causal)
+        self.window = None if window is None else arguments.positive_integer("window", window)
+        self.positions = revive(positions)
+
+    def build(self, x_shape):
+        """Makes the matrices for `x [B, T, D]`."""
+        width = arguments.sequence_shape("x", x_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        self.build_heads(width, width)
+        if self.positions is not None:
+            self.positions.check(self._key_dim)
+
+    def initial_state(self, batch_size, capacity=None):
+        """An empty cache with room for `capacity` positions."""
+        if not self.causal:
+            raise ValueError(
+                "causal=False; expected causal=True: without it, earlier outputs depend on later positions."
+            )
+        if not self.built:
+            raise ValueError(f"{self.name} is not built; expected a call or `build((B, T, D))` before `initial_state`.")
+        capacity = arguments.positive_integer("capacity", capacity)
+        return empty_cache(batch_size, capacity, self._groups, self._key_dim, self._value_dim, self.compute_dtype)
+
+    def call(
+        self,
+        x,
+        state=None,
+        mask=None,
+        attention_mask=None,
+        x_mask=None,
+        training=None,
+        return_state=False,
+        return_attention_scores=False,
+    ):
+        """See the class."""
+        if state is not None and not self.causal:
+            raise ValueError("state was given with causal=False; expected causal=True.")
+        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
+        attention_mask = arguments.boolean_mask("attention_mask", attention_mask, ranks=(2, 3, 4))
+        start = 0 if state is None else next_position(state)
+        query_positions = key_positions = count_positions(ops.shape(x)[1], mask, start)  # [T] or [B, T]
+
+        q = self.project_query(x)
+        k, v = self.project_key_value(x)
+        if self.positions is not None:
+            q, k = self.positions.rotate(q, query_positions), self.positions.rotate(k, key_positions)
+        if state is not None:
+            state = append(state, k, v, key_positions)
+            k, v, key_positions = state["key"], state["value"], state["position"]
+        elif return_state:
+            state = full_cache(k, v, key_positions)
+
+        allowed = may_attend(query_positions, key_positions, self.causal, self.window)
+        if attention_mask is not None:
+            if allowed is not None and len(attention_mask.shape) == 4 and len(allowed.shape) == 3:
+                allowed = ops.expand_dims(allowed, 1)
+            allowed = attention_mask if allowed is None else ops.logical_and(allowed, attention_mask)
+        bias = None
+        if self.positions is not None:
+            bias = self.positions.bias(query_positions, key_positions, self.num_heads)
+        y, scores = self.attend(q, k, v, allowed, bias, training)
+        outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
+        return outputs if len(outputs) > 1 else y
+
+    def compute_output_shape(self, x_shape):
+        """`[B, T, D]`, as it came."""
+        return tuple(x_shape)
+
+    def get_config(self):
+        """The arguments."""
+        return {
+            **super().get_config(),
+            "causal": self.causal,
+            "window": self.window,
+            "positions": keras.saving.serialize_keras_object(self.positions),
+        }

@@ -1,0 +1,87 @@
+"""The two calls that every causal model answers.
+
+    model(ids [B, T]) -> logits [B, T, V]
+    model.step(ids [B, 1], state) -> (logits [B, V], state),   state = model.initial_state(B)
+
+logits[:, t] is the prediction of the id at t + 1 from the ids up to t. Stepping through a text gives what
+the whole pass gives.
+"""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class LanguageModel(keras.Model):
+    """ids -> embedding -> layers, one after the other -> head -> logits.
+
+    Args:
+        embedding: layer from ids `[B, T]` to `[B, T, D]`.
+        blocks: layers from `[B, T, D]` to `[B, T, D']`. One that has `initial_state(batch_size)` keeps a state
+            and is called as `layer(x, state=..., return_state=True) -> (y, state)`.
+        head: layer from the last width to logits over the vocabulary.
+        context: the most positions the model can attend to, or None where its state has no length (a recurrent model).
+
+    The state is a tuple with an entry for each block that keeps one.
+    """
+
+    def __init__(self, embedding, blocks, head, context=None, **kwargs):
+        super().__init__(**kwargs)
+        self.embedding = embedding
+        self.blocks = list(blocks)
+        self.head = head
+        self.context = context
+
+    def build(self, input_shape):
+        """Makes every weight, for ids `[B, T]`."""
+        x = keras.KerasTensor(input_shape, dtype="int32")
+        for layer in (self.embedding, *self.blocks, self.head):
+            x = layer(x)
+
+    def initial_state(self, batch_size):
+        """The state before the first position of `batch_size` texts."""
+        capacity = {} if self.context is None else {"capacity": self.context}
+        return tuple(
+            block.initial_state(batch_size, **capacity) for block in self.blocks if hasattr(block, "initial_state")
+        )
+
+    def call(self, ids, state=None, training=None, return_state=False):
+        if state is None and return_state:
+            state = self.initial_state(ops.shape(ids)[0])
+        before, after = list(state or ()), []
+        x = self.embedding(ids)
+        for block in self.blocks:
+            if state is not None and hasattr(block, "initial_state"):
+                x, part = block(x, state=before.pop(0), training=training, return_state=True)
+                after.append(part)
+            else:
+                x = block(x, training=training)
+        logits = ops.cast(self.head(x), keras.backend.result_type(self.compute_dtype, "float32"))
+        return (logits, tuple(after)) if return_state else logits
+
+    def step(self, ids, state):
+        """One position: ids `[B, 1]` and the state -> (logits `[B, V]`, state)."""
+        logits, state = self(ids, state=state, training=False, return_state=True)
+        return logits[:, -1], state
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        return {
+            **super().get_config(),
+            "embedding": serialize(self.embedding),
+            "blocks": [serialize(block) for block in self.blocks],
+            "head": serialize(self.head),
+            "context": self.context,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Revives the layers too."""
+        revive = keras.saving.deserialize_keras_object
+        config = dict(config)
+        return cls(
+            embedding=revive(config.pop("embedding")),
+            blocks=[revive(block) for block in config.pop("blocks")],
+            head=revive(config.pop("head")),
+            **config,
+        )

@@ -1,0 +1,62 @@
+"""The attentional character model: embedding, causal Transformer blocks, normalisation, output matrix (GPT's shape).
+
+What differs from GPT-2 and is worth it at every size tried (JOURNAL.md): RMS normalisation, rotary positions, normalised
+queries and keys, no biases, and output matrices of the blocks that start at zero, so that each block starts as
+the identity.
+"""
+
+import dataclasses
+
+import keras
+
+from keras_seq import layers
+from keras_seq.models.language_model import LanguageModel
+
+
+@dataclasses.dataclass(frozen=True)
+class Transformer:
+    """A decoder-only Transformer language model. 0.80 million parameters at the defaults and 65 characters."""
+
+    embedding_dim: int = 128
+    """D, the width of the residual stream."""
+    num_layers: int = 4
+    """Blocks on top of each other."""
+    num_heads: int = 4
+    """Attention heads in each block."""
+    feed_forward_dim: int = 512
+    """Width of the hidden layer of each block's feed-forward part."""
+    context: int | None = None
+    """The most positions it attends to; by default those of a training window."""
+    dropout: float = 0.0
+    """Fraction of the attention weights, and of what each part adds to the stream, dropped in training."""
+
+    def build(self, vocabulary_size: int, dtype=None) -> LanguageModel:
+        """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""
+        if self.context is None:
+            raise ValueError("Transformer: context=None; expected the most positions it attends to, e.g. context=64.")
+        blocks = [
+            layers.TransformerBlock(
+                num_heads=self.num_heads,
+                feed_forward_dim=self.feed_forward_dim,
+                causal=True,
+                normalization="rms",
+                dropout=self.dropout,
+                use_bias=False,
+                positions=layers.RotaryPositions(),
+                query_key_normalization=True,
+                residual_initializer="zeros",
+                dtype=dtype,
+                name=f"block_{n}",
+            )
+            for n in range(self.num_layers)
+        ]
+        model = LanguageModel(
+            keras.layers.Embedding(vocabulary_size, self.embedding_dim, dtype=dtype, name="embedding"),
+            [*blocks, keras.layers.RMSNormalization(dtype=dtype, name="normalization")],
+            keras.layers.Dense(vocabulary_size, use_bias=False, dtype=dtype, name="head"),
+            context=self.context,
+            dtype=dtype,
+            name="transformer",
+        )
+        model.build((None, None))
+        return model

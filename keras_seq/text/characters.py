@@ -1,0 +1,70 @@
+"""What can be wrong with characters, in words; no tensors here.
+
+A character is a Unicode code point from U+0000 to U+10FFFF but for the surrogates U+D800 to U+DFFF. These are halves of
+UTF-16 pairs: a Python `str` can hold one alone (JSON and `errors="surrogateescape"` produce them), UTF-8 cannot.
+"""
+
+import itertools
+
+
+class VocabularyError(ValueError):
+    """A vocabulary that cannot be made, read or applied."""
+
+
+class UnknownCharacterError(VocabularyError):
+    """A character that the vocabulary lacks, under the policy `unknown="error"`."""
+
+
+def check_characters(characters: str) -> None:
+    """Raise a VocabularyError unless these are distinct characters in ascending order, and at least one."""
+    if not isinstance(characters, str) or not characters:
+        raise VocabularyError(f"characters must be a string of at least one character, not {brief(characters)}.")
+    for before, after in itertools.pairwise(characters):
+        if before >= after:
+            raise VocabularyError(
+                f"characters must be distinct and ascending, but {_spell(after)} comes after {_spell(before)}; "
+                "Vocabulary.from_text sorts them."
+            )
+    for character in filter(_is_surrogate, characters):
+        raise VocabularyError(f"{_spell(character)} is half a surrogate pair, not a character: mend the text.")
+
+
+def explain(text: str | bytes, known: str | None, start: int = 0, where: str = "") -> None:
+    """Raise the error for the first thing that is wrong with a text, if anything is.
+
+    Args:
+        text: The text, or its UTF-8.
+        known: The characters that it may hold; any, where this is None.
+        start: The position of its first character, for the message.
+        where: Added to the position in the message.
+    """
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise VocabularyError(f"The text is not UTF-8: see the byte at offset {error.start}{where}.") from None
+    known = None if known is None else set(known)
+    for position, character in enumerate(text, start):
+        if _is_surrogate(character):
+            raise VocabularyError(
+                f"The text has {_spell(character)}, half a surrogate pair, at position {position}{where}: mend it."
+            )
+        if known is not None and character not in known:
+            raise UnknownCharacterError(
+                f"The vocabulary lacks the character {_spell(character)} at position {position}{where}: make it from a "
+                "text that has it, or with unknown='[UNK]'."
+            )
+
+
+def brief(value: object) -> str:
+    """A value for a message, with its type, cut to a line."""
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
+
+
+def _is_surrogate(character: str) -> bool:
+    return "\ud800" <= character <= "\udfff"
+
+
+def _spell(character: str) -> str:
+    return f"{character!r} (U+{ord(character):04X})"

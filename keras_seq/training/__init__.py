@@ -1,0 +1,30 @@
+"""Training, scoring and recording, the same way for every model."""
+
+from keras_seq.training.callbacks import Diverged, Interrupted
+from keras_seq.training.checkpoints import CheckpointError
+from keras_seq.training.evaluate import Evaluator, Score
+from keras_seq.training.files import replacing, write_json, write_text
+from keras_seq.training.loop import run
+from keras_seq.training.optimizers import OPTIMIZERS, AdamW, Muon
+from keras_seq.training.schedules import WarmupDecay
+from keras_seq.training.settings import Train
+from keras_seq.training.tensorboard import TokenTensorBoard, write_table
+
+__all__ = [
+    "OPTIMIZERS",
+    "AdamW",
+    "CheckpointError",
+    "Diverged",
+    "Evaluator",
+    "Interrupted",
+    "Muon",
+    "Score",
+    "TokenTensorBoard",
+    "Train",
+    "WarmupDecay",
+    "replacing",
+    "run",
+    "write_json",
+    "write_table",
+    "write_text",
+]

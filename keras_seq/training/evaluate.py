@@ -1,0 +1,109 @@
+"""One way of scoring for every model: sums of nats over tokens, divided by the tokens, over a whole text.
+
+    cold@T   every non-overlapping window of T ids, from the zero state or the empty cache
+    warm     the text from start to end: a recurrent model carries its state; a model with a context of C sees
+             windows of C that move by C / 2, and each position counts once, with at least C / 2 before it
+
+The two answer different questions and are never mixed in one column.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """A sum of nats and what it is the sum over."""
+
+    nats: float
+    tokens: int
+
+    @property
+    def nats_per_token(self) -> float:
+        """Natural-log units per predicted id: the cross-entropy."""
+        return self.nats / self.tokens
+
+    @property
+    def bits_per_token(self) -> float:
+        """The same in bits."""
+        return self.nats_per_token / math.log(2)
+
+    def __add__(self, other):
+        return Score(self.nats + other.nats, self.tokens + other.tokens)
+
+
+def nats(logits, targets):
+    """-log softmax(logits)[targets] at every position, float32 `[B, T]`."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, tf.cast(logits, tf.float32))
+
+
+class Evaluator:
+    """Scores one model; compiled once for all its validations.
+
+    Args:
+        model: a `LanguageModel`.
+        rows: windows scored at a time where they are independent.
+    """
+
+    def __init__(self, model, rows=64):
+        self.model = model
+        self.rows = rows
+        self._independent = tf.function(lambda x, y: nats(model(x, training=False), y), reduce_retracing=True)
+        self._carried = tf.function(self._go_on, reduce_retracing=True)
+
+    def _go_on(self, x, y, state):
+        logits, state = self.model(x, state=state, training=False, return_state=True)
+        return nats(logits, y), state
+
+    def cold(self, ids, length) -> Score:
+        """cold@length of the ids `[N]`; what is left over after the last whole window is not scored."""
+        ids = np.asarray(ids)
+        windows = (len(ids) - 1) // length
+        if windows < 1:
+            raise ValueError(f"{len(ids)} ids; cold@{length} needs at least {length + 1}.")
+        x = ids[: windows * length].reshape(windows, length)
+        y = ids[1 : windows * length + 1].reshape(windows, length)
+        return self._windows(x, y, skip=0)
+
+    def warm(self, ids, length=64) -> Score:
+        """The ids `[N]` read from start to end, `length` at a time; every id but the first is predicted once."""
+        ids = np.asarray(ids)
+        if len(ids) < 2:
+            raise ValueError(f"{len(ids)} ids; a score needs at least 2.")
+        if self.model.context is not None:
+            return self._sliding(ids, self.model.context)
+        total, state = Score(0.0, 0), self.model.initial_state(1)
+        for start in range(0, len(ids) - 1, length):
+            chunk = ids[None, start : start + length + 1]
+            losses, state = self._carried(chunk[:, :-1], chunk[:, 1:], state)
+            total += _summed(losses)
+        return total
+
+    def _sliding(self, ids, context) -> Score:
+        context = min(context, len(ids) - 1)
+        stride = max(1, context // 2)
+        total = self._windows(ids[None, :context], ids[None, 1 : context + 1], skip=0)
+        starts = np.arange(stride, len(ids) - context, stride)
+        if len(starts):
+            windows = ids[starts[:, None] + np.arange(context + 1)]
+            total += self._windows(windows[:, :-1], windows[:, 1:], skip=context - stride)
+        scored = (int(starts[-1]) if len(starts) else 0) + context
+        if scored < len(ids) - 1:  # the last window is set back so that it ends with the text
+            window = ids[None, len(ids) - 1 - context :]
+            total += self._windows(window[:, :-1], window[:, 1:], skip=context - (len(ids) - 1 - scored))
+        return total
+
+    def _windows(self, x, y, skip) -> Score:
+        total = Score(0.0, 0)
+        for row in range(0, len(x), self.rows):
+            losses = self._independent(x[row : row + self.rows], y[row : row + self.rows])
+            total += _summed(losses[:, skip:])
+        return total
+
+
+def _summed(losses) -> Score:
+    losses = losses.numpy()
+    return Score(float(losses.sum(dtype="float64")), losses.size)

@@ -1,0 +1,154 @@
+"""Optimizers by name, each of which clips by the global norm of the gradients and says what that norm was.
+
+    norm = sqrt(sum over all gradients of g^2)         in float32
+    g <- g min(1, clip / norm)
+
+Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/) moves a hidden matrix along the nearest
+semi-orthogonal matrix to its momentum, so that every direction of the matrix learns at the same rate:
+
+    m <- mu m + g;    u = orthogonal(g + mu m);    W <- W - lr sqrt(max(1, columns / rows)) u
+
+All else (embeddings, the output matrix, biases, norms) is moved by AdamW.
+"""
+
+import keras
+from keras import ops
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # the quintic whose slope at zero is steepest: small singular values rise fast
+
+
+def orthogonal(x, steps=5):
+    """The matrices `[..., rows, columns]` with their singular values moved near one, by Newton-Schulz iteration."""
+    a, b, c = NEWTON_SCHULZ
+    wide = x.shape[-2] <= x.shape[-1]
+    x = x if wide else ops.swapaxes(x, -1, -2)
+    x = x / (ops.sqrt(ops.sum(ops.square(x), axis=(-2, -1), keepdims=True)) + 1e-7)
+    for _ in range(steps):
+        gram = ops.matmul(x, ops.swapaxes(x, -1, -2))
+        x = a * x + ops.matmul(b * gram + c * ops.matmul(gram, gram), x)
+    return x if wide else ops.swapaxes(x, -1, -2)
+
+
+class _Watched:
+    """Clips by the global norm; keeps that norm, and the first step at which it was not a number."""
+
+    def __init__(self, learning_rate, clip_norm=1.0, **kwargs):
+        super().__init__(learning_rate, **kwargs)
+        if clip_norm is not None and not clip_norm > 0:
+            raise ValueError(f"clip_norm={clip_norm!r}; expected a number above zero, or None for no clipping.")
+        self.clip_norm = clip_norm
+
+    def build(self, variables):
+        super().build(variables)
+        if not hasattr(self, "gradient_norm"):
+            self.gradient_norm = self.add_variable((), initializer="zeros", name="gradient_norm")
+            self.first_bad_step = self.add_variable((), initializer=keras.initializers.Constant(-1), dtype="int32", name="first_bad_step")
+
+    def apply(self, grads, trainable_variables=None):
+        """Measures, clips and applies the gradients."""
+        if not self.built:
+            self.build(trainable_variables)
+        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads if g is not None))
+        self.gradient_norm.assign(norm)
+        step = ops.cast(self.iterations, "int32")
+        self.first_bad_step.assign(
+            ops.where(ops.logical_or(self.first_bad_step >= 0, ops.isfinite(norm)), self.first_bad_step, step)
+        )
+        if self.clip_norm is not None:
+            scale = ops.minimum(1.0, self.clip_norm / (norm + 1e-6))
+            grads = [None if g is None else g * ops.cast(scale, g.dtype) for g in grads]
+        super().apply(grads, trainable_variables)
+
+    def get_config(self):
+        return {**super().get_config(), "clip_norm": self.clip_norm}
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class AdamW(_Watched, keras.optimizers.AdamW):
+    """`keras.optimizers.AdamW`, watched: `gradient_norm`, `first_bad_step`, clipping by `clip_norm`."""
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class Muon(_Watched, keras.optimizers.Optimizer):
+    """Muon for the hidden matrices, AdamW for the rest.
+
+    A hidden matrix is a weight of two axes whose path names neither an embedding nor a head. A weight
+    with an attribute `matrix_blocks = n` holds n matrices side by side along its last axis (the gates of an LSTM):
+    each is orthogonalised on its own, which is worth 0.12 nats per character on an LSTM (JOURNAL.md).
+
+    Args:
+        learning_rate: of the hidden matrices: the length of the step in units of a matrix's spectral norm.
+        adam_ratio: AdamW's learning rate as a fraction of it.
+        momentum: mu in the formula.
+        beta_1, beta_2, epsilon: AdamW's.
+        decay: decoupled weight decay, times the learning rate, of weights with two axes.
+        clip_norm: the longest gradient, over all weights together.
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.02,
+        adam_ratio=0.2,
+        momentum=0.95,
+        beta_1=0.9,
+        beta_2=0.99,
+        epsilon=1e-8,
+        decay=0.0,
+        clip_norm=1.0,
+        name="muon",
+        **kwargs,
+    ):
+        super().__init__(learning_rate, clip_norm=clip_norm, name=name, **kwargs)
+        self.adam_ratio, self.momentum, self.decay = adam_ratio, momentum, decay
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+
+    @staticmethod
+    def is_hidden_matrix(variable):
+        """Whether Muon moves this weight; AdamW does if not."""
+        return len(variable.shape) == 2 and not any(word in variable.path for word in ("embedding", "head"))
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self.momenta = self.add_optimizer_variables(variables, "momentum")
+        self.velocities = [
+            None if self.is_hidden_matrix(v) else self.add_variable_from_reference(v, name="velocity") for v in variables
+        ]
+
+    def update_step(self, gradient, variable, learning_rate):
+        """One weight's step."""
+        index = self._get_variable_index(variable)
+        learning_rate = ops.cast(learning_rate, variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype)
+        if self.decay and len(variable.shape) == 2:
+            self.assign_sub(variable, variable * learning_rate * self.decay)
+        if self.velocities[index] is None:
+            self._muon(gradient, variable, learning_rate, self.momenta[index])
+        else:
+            rate = learning_rate * self.adam_ratio
+            self._adam(gradient, variable, rate, self.momenta[index], self.velocities[index])
+
+    def _muon(self, gradient, variable, learning_rate, momentum):
+        self.assign(momentum, self.momentum * momentum + gradient)
+        rows, columns = variable.shape
+        blocks = getattr(variable, "matrix_blocks", 1)
+        direction = ops.reshape(gradient + self.momentum * momentum, (rows, blocks, columns // blocks))
+        direction = ops.swapaxes(orthogonal(ops.swapaxes(direction, 0, 1)), 0, 1)
+        scale = max(1.0, columns / blocks / rows) ** 0.5
+        self.assign_sub(variable, learning_rate * scale * ops.reshape(direction, (rows, columns)))
+
+    def _adam(self, gradient, variable, learning_rate, momentum, velocity):
+        step = ops.cast(self.iterations + 1, variable.dtype)
+        self.assign_add(momentum, (1 - self.beta_1) * (gradient - momentum))
+        self.assign_add(velocity, (1 - self.beta_2) * (ops.square(gradient) - velocity))
+        mean = momentum / (1 - ops.power(self.beta_1, step))
+        deviation = ops.sqrt(velocity / (1 - ops.power(self.beta_2, step)))
+        self.assign_sub(variable, learning_rate * mean / (deviation + self.epsilon))
+
+    def get_config(self):
+        names = "adam_ratio momentum beta_1 beta_2 epsilon decay".split()
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+OPTIMIZERS = {"adamw": AdamW, "muon": Muon}

@@ -1,0 +1,64 @@
+"""How a model is trained: one frozen dataclass, which is also a group of command-line options and a part of config.json."""
+
+import dataclasses
+import math
+from typing import Literal
+
+LEARNING_RATES = {"muon": 0.02, "adamw": 4e-3}
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Durations are in steps; a step is one batch."""
+
+    optimizer: Literal["muon", "adamw"] = "muon"
+    """muon moves hidden matrices by Muon and the rest by AdamW; adamw moves everything."""
+    learning_rate: float | None = None
+    """The highest learning rate; by default 0.02 for muon (of the hidden matrices; 0.004 for the rest) and 0.004 for adamw."""
+    warmup_steps: int = 50
+    """Steps over which the learning rate rises from zero."""
+    final_fraction: float = 0.02
+    """What is left of the learning rate after its linear decay, at the last step."""
+    clip_norm: float = 1.0
+    """The longest gradient, over all weights together; longer ones are shortened to it."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of activations and matmuls; weights, softmax and losses are float32 always."""
+    log_every: int = 50
+    """Steps between two points of the training curve."""
+    validate_every: int = 500
+    """Steps between two passes over the validation split, each with a sample of text."""
+    checkpoint_every: int = 500
+    """Steps between two checkpoints; the last two are kept."""
+    sample_length: int = 300
+    """Characters in a sample of text."""
+
+    def __post_init__(self):
+        for name in ("log_every", "validate_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}; expected at least 1 step.")
+        for name in ("warmup_steps", "sample_length"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}; expected 0 or more.")
+        for name in ("learning_rate", "clip_norm"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name}={value}; expected a number above zero.")
+        if not 0 <= self.final_fraction <= 1:
+            raise ValueError(f"final_fraction={self.final_fraction}; expected a number from 0 to 1.")
+
+    @property
+    def peak_learning_rate(self) -> float:
+        """The highest learning rate, with the optimizer's default filled in."""
+        return LEARNING_RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
+
+    @property
+    def policy(self) -> str:
+        """The Keras dtype policy of this precision."""
+        return POLICIES[self.precision]
+
+    @property
+    def steps_per_execution(self) -> int:
+        """Steps that run without coming back to Python: the largest number up to 25 at which nothing is due in between."""
+        due = math.gcd(self.log_every, self.validate_every, self.checkpoint_every)
+        return max(n for n in range(1, 26) if due % n == 0)

@@ -1,0 +1,94 @@
+"""What the tests of layers share: float64, gradients and random weights on any Keras backend."""
+
+import contextlib
+
+import hypothesis
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+BACKEND = keras.backend.backend()
+hypothesis.settings.register_profile("layers", max_examples=8, deadline=None, derandomize=True)
+hypothesis.settings.load_profile("layers")
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def float64():
+    """JAX knows float64 only on request."""
+    if BACKEND != "jax":
+        yield
+        return
+    import jax
+
+    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else contextlib.nullcontext():
+        yield
+
+
+@pytest.fixture
+def randomize():
+    """Gives every weight of a layer distinct random values, so that swapping two of them fails a test."""
+
+    def randomize(layer, seed=0, scale=0.4):
+        random = np.random.default_rng(seed)
+        for weight in layer.weights:
+            if "seed" not in weight.path:
+                weight.assign(random.normal(scale=scale, size=weight.shape))
+        return layer
+
+    return randomize
+
+
+@pytest.fixture
+def gradients():
+    """Gradients of a scalar function of arrays, by the backend."""
+
+    def gradients(function, arrays):
+        tensors = [ops.convert_to_tensor(array) for array in arrays]
+        if BACKEND == "tensorflow":
+            import tensorflow as tf
+
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                value = function(tensors)
+            result = tape.gradient(value, tensors)
+        elif BACKEND == "jax":
+            import jax
+
+            result = jax.grad(function)(tensors)
+        else:
+            tensors = [tensor.detach().requires_grad_() for tensor in tensors]
+            function(tensors).backward()
+            result = [tensor.grad for tensor in tensors]
+        return [ops.convert_to_numpy(gradient) for gradient in result]
+
+    return gradients
+
+
+@pytest.fixture
+def check_gradients(gradients):
+    """Compares the gradients of a layer, for all its weights and its input, with finite differences in float64."""
+
+    def check(layer, *inputs, step=1e-6, tolerance=1e-6, **kwargs):
+        arrays = [ops.convert_to_numpy(v) for v in layer.trainable_variables] + [np.asarray(x) for x in inputs]
+        count = len(layer.trainable_variables)
+        shape = ops.convert_to_numpy(layer(*inputs, **kwargs)).shape
+        direction = np.random.default_rng(1).normal(size=shape)
+
+        def loss(values):
+            y, _ = layer.stateless_call(values[:count], layer.non_trainable_variables, *values[count:], **kwargs)
+            return ops.sum(y * direction)
+
+        for n, gradient in enumerate(gradients(loss, arrays)):
+            # one random direction an array tests all its numbers at once
+            along = np.random.default_rng(n).normal(size=arrays[n].shape)
+            moved = [[a + sign * step * along if m == n else a for m, a in enumerate(arrays)] for sign in (1, -1)]
+            up, down = (float(ops.convert_to_numpy(loss([ops.convert_to_tensor(a) for a in m]))) for m in moved)
+            assert (up - down) / (2 * step) == pytest.approx((gradient * along).sum(), rel=tolerance, abs=tolerance)
+
+    return check

@@ -1,0 +1,271 @@
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_seq.layers import AlibiPositions, MultiHeadSelfAttention, RotaryPositions
+
+B, T, D = 2, 6, 8
+POSITIONS = {"none": None, "rotary": RotaryPositions(), "alibi": AlibiPositions()}
+numpy = ops.convert_to_numpy
+
+
+def inputs(seed=0, batch=B, length=T, dtype="float32"):
+    return np.random.default_rng(seed).normal(size=(batch, length, D)).astype(dtype)
+
+
+def weights_of(layer):
+    """Every weight as float64, by what is left of its path: `query/kernel`."""
+    return {"/".join(v.path.split("/")[-2:]): numpy(v).astype("float64") for v in layer.weights if "seed" not in v.path}
+
+
+def oracle(x, w, heads, groups, mask):
+    """Self-attention of a batch by loops over rows and heads, in float64; `mask [B, T, T]`."""
+    q, k, v = (x @ w[f"{name}/kernel"] + w.get(f"{name}/bias", 0) for name in ("query", "key", "value"))
+    K, V = q.shape[-1] // heads, v.shape[-1] // groups
+
+    def normalise(x, scale):
+        return x if scale is None else x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * scale
+
+    rows = []
+    for b in range(len(x)):
+        columns = []
+        for h in range(heads):
+            g = h // (heads // groups)
+            qh = normalise(q[b, :, h * K : h * K + K], w.get("query_normalization/scale"))
+            kh = normalise(k[b, :, g * K : g * K + K], w.get("key_normalization/scale"))
+            scores = np.where(mask[b], qh @ kh.T / np.sqrt(K), -np.inf)
+            p = np.exp(scores - scores.max(-1, keepdims=True))
+            columns.append(p / p.sum(-1, keepdims=True) @ v[b, :, g * V : g * V + V])
+        rows.append(np.concatenate(columns, -1) @ w["output/kernel"] + w.get("output/bias", 0))
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_heads": 2},
+        {"num_heads": 1, "use_bias": False},
+        {"num_heads": 4, "causal": True, "num_key_value_heads": 2},
+        {"num_heads": 3, "key_dim": 5, "value_dim": 7, "num_key_value_heads": 1},
+        {"num_heads": 2, "window": 2},
+        {"num_heads": 2, "causal": True, "window": 3, "query_key_normalization": True, "use_bias": False},
+    ],
+    ids=str,
+)
+def test_it_is_the_formula(float64, randomize, options):
+    layer = MultiHeadSelfAttention(**options, dtype="float64")
+    x = inputs(dtype="float64")
+    layer(x)
+    randomize(layer)
+    distance = np.arange(T)[:, None] - np.arange(T)
+    mask = np.ones((B, T, T), bool)
+    if options.get("causal"):
+        mask &= distance >= 0
+    if options.get("window"):
+        mask &= np.abs(distance) < options["window"]
+    heads = options["num_heads"]
+    expected = oracle(x, weights_of(layer), heads, options.get("num_key_value_heads", heads), mask)
+    np.testing.assert_allclose(numpy(layer(x)), expected, rtol=1e-10, atol=1e-12)
+
+
+def copy_weights(ours, theirs):
+    """Ours are matrices; Keras's have an axis for the heads."""
+    for source, target in zip(ours, theirs, strict=True):
+        target.assign(ops.reshape(source, target.shape))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_keras_multi_head_attention_gives_the_same(randomize, causal):
+    ours = MultiHeadSelfAttention(2, key_dim=3, value_dim=5, causal=causal)
+    theirs = keras.layers.MultiHeadAttention(2, key_dim=3, value_dim=5)
+    x = ops.convert_to_tensor(inputs())
+    ours(x), theirs(x, x)
+    copy_weights(randomize(ours).trainable_weights, sorted_like_ours(theirs))
+    y, scores = ours(x, return_attention_scores=True)
+    expected = theirs(x, x, use_causal_mask=causal, return_attention_scores=True)
+    np.testing.assert_allclose(numpy(y), numpy(expected[0]), atol=2e-5)
+    np.testing.assert_allclose(numpy(scores), numpy(expected[1]), atol=2e-6)
+
+
+def test_keras_grouped_query_attention_gives_the_same(randomize):
+    ours = MultiHeadSelfAttention(4, key_dim=3, num_key_value_heads=2, causal=True, window=3)
+    theirs = keras.layers.GroupQueryAttention(3, 4, 2, sliding_window=3)
+    x = ops.convert_to_tensor(inputs())
+    ours(x), theirs(x, x)
+    copy_weights(randomize(ours).trainable_weights, sorted_like_ours(theirs))
+    np.testing.assert_allclose(numpy(ours(x)), numpy(theirs(x, x, use_causal_mask=True)), atol=2e-5)
+
+
+def sorted_like_ours(layer):
+    order = ("query", "key", "value", "attention_output")
+    return [v for name in order for v in layer.trainable_weights if v.path.split("/")[-2] == name]
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_gradients_are_those_of_finite_differences(float64, randomize, check_gradients, positions):
+    layer = MultiHeadSelfAttention(
+        4, num_key_value_heads=2, causal=True, window=3, query_key_normalization=True,
+        positions=POSITIONS[positions], dtype="float64",
+    )  # fmt: skip
+    x = inputs(length=4, dtype="float64")
+    layer(x)
+    check_gradients(randomize(layer), x)
+
+
+@given(seed=st.integers(0, 99))
+def test_without_positions_a_permutation_of_x_permutes_y(seed):
+    layer = MultiHeadSelfAttention(2)
+    x, order = inputs(seed), np.random.default_rng(seed).permutation(T)
+    np.testing.assert_allclose(numpy(layer(x[:, order])), numpy(layer(x))[:, order], atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi"])
+def test_with_positions_order_matters(positions):
+    layer = MultiHeadSelfAttention(2, positions=POSITIONS[positions])
+    x = inputs()
+    assert np.abs(numpy(layer(x[:, ::-1]))[:, ::-1] - numpy(layer(x))).max() > (0 if positions == "alibi" else 1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("positions", POSITIONS)
+@given(t=st.integers(1, T - 1), window=st.sampled_from([None, 2]), cached=st.booleans())
+def test_the_future_cannot_leak(dtype, positions, t, window, cached):
+    layer = MultiHeadSelfAttention(
+        2, causal=True, window=window, positions=POSITIONS[positions], dropout=0.3, seed=1, dtype=dtype
+    )
+    x = inputs()
+    changed = x.copy()
+    changed[:, t:] = 100 * inputs(seed=1)[:, t:]
+    layer(x)
+    seeds = [v for v in layer.non_trainable_variables]
+    start = [numpy(v) for v in seeds]
+
+    def run(x):
+        for variable, value in zip(seeds, start, strict=True):
+            variable.assign(value)  # the same dropout each time
+        state = {"state": layer.initial_state(B, capacity=T + 2)} if cached else {}
+        y, scores, _ = layer(x, training=True, return_attention_scores=True, return_state=True, **state)
+        return numpy(ops.cast(y, "float32")), numpy(ops.cast(scores, "float32"))
+
+    (y, scores), (changed_y, changed_scores) = run(x), run(changed)
+    np.testing.assert_array_equal(y[:, :t], changed_y[:, :t])
+    np.testing.assert_array_equal(scores[:, :, :t], changed_scores[:, :, :t])
+    assert (scores[:, :, np.arange(T)[:, None] < np.arange(scores.shape[-1])] == 0).all()
+    assert (y[:, t:] != changed_y[:, t:]).any()
+
+
+MASKS = {
+    "right": [1, 1, 1, 1, 0, 0],
+    "left": [0, 0, 1, 1, 1, 1],
+    "interior": [1, 0, 1, 1, 0, 1],
+}
+
+
+@pytest.mark.parametrize("padding", MASKS)
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (True, 2)])
+def test_a_mask_is_a_shorter_sequence(padding, positions, causal, window):
+    layer = MultiHeadSelfAttention(2, causal=causal, window=window, positions=POSITIONS[positions])
+    x, real = inputs(), np.array(MASKS[padding], bool)
+    mask = np.stack([real, np.ones(T, bool)])
+    y = numpy(layer(x, mask=mask))
+    np.testing.assert_allclose(y[0, real], numpy(layer(x[:1, real]))[0], atol=1e-5)
+    np.testing.assert_allclose(y[1], numpy(layer(x[1:]))[0], atol=1e-5)
+
+
+def test_a_row_that_is_all_padding_gives_the_output_bias(randomize):
+    layer = MultiHeadSelfAttention(2)
+    layer(inputs())
+    randomize(layer)
+    y = numpy(layer(inputs(), mask=np.array([[False] * T, [True] * T])))
+    np.testing.assert_allclose(y[0], np.broadcast_to(weights_of(layer)["output/bias"], (T, D)), rtol=1e-6)
+    assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize("shape", [(T, T), (B, T, T), (B, 1, T, T), (B, 2, T, T)], ids=str)
+def test_an_attention_mask_combines_with_the_others(shape):
+    layer = MultiHeadSelfAttention(2, causal=True)
+    x, padding = inputs(), np.array([[True] * T, [True] * 4 + [False] * 2])
+    allowed = np.random.default_rng(0).random(shape) < 0.5
+    _, scores = layer(x, mask=padding, attention_mask=allowed, return_attention_scores=True)
+    full = np.broadcast_to(allowed if len(shape) != 3 else allowed[:, None], (B, 2, T, T))
+    full = full & np.tril(np.ones((T, T), bool)) & padding[:, None, None] & padding[:, None, :, None]
+    np.testing.assert_array_equal(numpy(scores) > 0, full)
+
+
+def test_the_mask_of_an_embedding_arrives_with_and_without_other_tensors():
+    ids = np.array([[3, 1, 4, 0, 0, 0], [2, 7, 1, 8, 2, 8]])
+    embedding, layer = keras.layers.Embedding(10, D, mask_zero=True), MultiHeadSelfAttention(2, causal=True)
+    expected = numpy(layer(numpy(embedding(ids)), mask=ids != 0))
+    everything = np.ones((B, T, T), bool)
+    np.testing.assert_allclose(numpy(layer(embedding(ids))), expected, atol=1e-6)
+    np.testing.assert_allclose(numpy(layer(embedding(ids), attention_mask=everything)), expected, atol=1e-6)
+    state = layer.initial_state(B, T)
+    np.testing.assert_allclose(numpy(layer(embedding(ids), state=state)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_small_batches(batch):
+    layer = MultiHeadSelfAttention(2, causal=True, positions=RotaryPositions())
+    assert layer(inputs(batch=batch)).shape == (batch, T, D)
+    assert layer(inputs(batch=batch), mask=np.ones((batch, T), bool)).shape == (batch, T, D)
+
+
+def test_a_single_position_attends_to_itself():
+    layer = MultiHeadSelfAttention(1, use_bias=False)
+    x = inputs(length=1)
+    y, scores = layer(x, return_attention_scores=True)
+    np.testing.assert_array_equal(numpy(scores), np.ones((B, 1, 1, 1)))
+    np.testing.assert_allclose(numpy(y), numpy(layer.output_dense(layer.value_dense(x))), atol=1e-6)
+
+
+def test_kernels_are_matrices_and_start_differently():
+    layer = MultiHeadSelfAttention(2, output_initializer="zeros")
+    layer.build((None, None, D))
+    kernels = [numpy(v) for v in layer.trainable_weights if v.path.endswith("kernel")]
+    assert [kernel.shape for kernel in kernels] == [(D, D)] * 4
+    assert not kernels[3].any()
+    assert not np.allclose(kernels[0], kernels[1]) and not np.allclose(kernels[1], kernels[2])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_heads": 0}, ["num_heads", "0", "at least 1"]),
+        ({"num_heads": 2.5}, ["num_heads", "2.5", "whole number"]),
+        ({"num_heads": 2, "key_dim": -1}, ["key_dim", "-1", "at least 1"]),
+        ({"num_heads": 2, "value_dim": "4"}, ["value_dim", "'4'", "whole number"]),
+        ({"num_heads": 4, "num_key_value_heads": 3}, ["num_key_value_heads", "3", "divisor", "4"]),
+        ({"num_heads": 2, "window": 0}, ["window", "0", "at least 1"]),
+        ({"num_heads": 2, "dropout": -0.1}, ["dropout", "-0.1", "at least 0"]),
+        ({"num_heads": 2, "dropout": 1.0}, ["dropout", "1.0", "less than 1"]),
+        ({"num_heads": 2, "positions": "rotary"}, ["positions", "'rotary'", "RotaryPositions"]),
+        ({"num_heads": 2, "kernel_initializer": "glorot"}, ["glorot"]),
+    ],
+    ids=str,
+)
+def test_wrong_arguments(options, words):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are the match
+        MultiHeadSelfAttention(**options)
+    assert all(word in str(error.value) for word in words)
+
+
+def test_wrong_shapes():
+    with pytest.raises(ValueError, match=r"num_heads=3; expected a divisor of the width D=8"):
+        MultiHeadSelfAttention(3).build((None, None, 8))
+    with pytest.raises(ValueError, match=r"x has shape \(None, 8\); expected \[B, T, D\]"):
+        MultiHeadSelfAttention(2).build((None, 8))
+    with pytest.raises(ValueError, match=r"D known"):
+        MultiHeadSelfAttention(2).build((None, None, None))
+    with pytest.raises(ValueError, match=r"key_dim=3; expected an even number"):
+        MultiHeadSelfAttention(2, key_dim=3, positions=RotaryPositions()).build((None, None, 8))
+    layer = MultiHeadSelfAttention(2)
+    with pytest.raises(ValueError, match=r"mask has shape .*expected rank 2"):
+        layer(inputs(), mask=np.ones((B, T, T), bool))
+    with pytest.raises(ValueError, match=r"attention_mask has shape .*expected rank 2 or 3 or 4"):
+        layer(inputs(), attention_mask=np.ones(T, bool))
+    with pytest.raises(ValueError, match="ndim=3"):
+        layer(np.zeros((B, D), "float32"))

@@ -1,0 +1,255 @@
+import hashlib
+import os
+import sys
+import tracemalloc
+from pathlib import Path
+
+import keras
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_seq.text import Corpus, CorpusError, corpus, load_corpus
+
+SHAKESPEARE = b"First Citizen:\nBefore we proceed any further, hear me speak.\n"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Keras's cache in a folder of the test's own, and no KERAS_SEQ_DATA."""
+    monkeypatch.delenv("KERAS_SEQ_DATA", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    (tmp_path / "keras" / "datasets").mkdir(parents=True)
+    return tmp_path / "keras" / "datasets"
+
+
+@pytest.fixture
+def short_shakespeare(monkeypatch):
+    """Two lines pass for tiny Shakespeare."""
+    monkeypatch.setattr(corpus, "SHAKESPEARE_SHA256", hashlib.sha256(SHAKESPEARE).hexdigest())
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def sentence(error) -> str:
+    """The message, after the check that it is one line that ends as a sentence does."""
+    message = str(error.value)
+    assert "\n" not in message
+    assert message.endswith(".")
+    return message
+
+
+def test_pydoc_is_english_and_the_same_twice():
+    first, second = load_corpus(), load_corpus("pydoc")
+    assert first == second
+    assert first.name == "pydoc"
+    assert len(first.text) > 300_000
+    assert first.text.count(" the ") > 3_000
+    assert first.sha256 == hashlib.sha256(first.text.encode()).hexdigest()
+
+
+def test_pydoc_missing_from_this_python(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(CorpusError) as error:
+        load_corpus("pydoc")
+    assert "standard library" in sentence(error)
+
+
+@given(data=st.text(st.characters(codec="utf-8"), min_size=1))
+@settings(max_examples=60, deadline=None)
+def test_a_file_is_read_as_it_is_but_for_its_line_ends(tmp_path_factory, data):
+    path = written(tmp_path_factory.mktemp("corpus") / "text", data.encode())
+    loaded = load_corpus(path)
+    assert loaded.text == data.replace("\r\n", "\n")
+    assert loaded.sha256 == hashlib.sha256(data.encode()).hexdigest()
+    assert loaded.name == str(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"a\r\nb\rc\n\rd", "a\nb\rc\n\rd"),
+        (b"\xef\xbb\xbfa", "\ufeffa"),
+        (b"a\x00b", "a\x00b"),
+        ("👩‍👩‍👧 e\u0301 漢字 \U0010ffff".encode(), "👩‍👩‍👧 e\u0301 漢字 \U0010ffff"),
+    ],
+)
+def test_odd_characters_stay(tmp_path, data, text):
+    assert load_corpus(str(written(tmp_path / "text", data))).text == text
+
+
+def test_squeeze_strips_spaces_and_newlines_and_nothing_else(tmp_path):
+    path = written(tmp_path / "text", b" a b\r\n\n c\td\r e\xc2\xa0f ")
+    assert load_corpus(path, clean="squeeze").text == "abc\td\re\xa0f"
+    assert load_corpus(path, clean="squeeze").sha256 == load_corpus(path).sha256
+
+
+def test_a_file_named_like_a_corpus_is_reached_as_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "pydoc", b"mine")
+    assert load_corpus("./pydoc").text == load_corpus(Path("pydoc")).text == "mine"
+    assert load_corpus("pydoc").text != "mine"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", "is empty"),
+        (b"abc\xffdef", "offset 3 is 0xff"),
+        ("é\r\n".encode() * 5 + b"\xc3(", "offset 20 is 0xc3"),
+        (b"ab\xe2\x82", "offset 2 is 0xe2"),
+        (b"\xed\xa0\x80", "offset 0 is 0xed"),
+        ("text".encode("utf-16"), "not UTF-8"),
+    ],
+)
+def test_bad_bytes(tmp_path, data, expected):
+    with pytest.raises(CorpusError) as error:
+        load_corpus(written(tmp_path / "bad.txt", data))
+    assert expected in sentence(error)
+    assert "bad.txt" in sentence(error)
+
+
+@pytest.mark.parametrize("path", ["missing.txt", "shakespear", "a/b/c", "a\0b", "a" * 5000, "/dev/zero", "/dev/null/x"])
+def test_bad_paths(path):
+    with pytest.raises(CorpusError) as error:
+        load_corpus(path)
+    assert "text file" in sentence(error)
+
+
+def test_a_folder_and_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, expected in ((tmp_path, "a folder"), (tmp_path / "pipe", "no regular file")):
+        with pytest.raises(CorpusError) as error:
+            load_corpus(path)
+        assert expected in sentence(error)
+
+
+@pytest.mark.parametrize("name", [None, 3, b"pydoc", "", ["pydoc"]])
+def test_bad_names(name):
+    with pytest.raises(CorpusError) as error:
+        load_corpus(name)
+    assert "shakespeare" in sentence(error)
+
+
+def test_no_permission(tmp_path, monkeypatch):
+    path = written(tmp_path / "secret", b"text")
+    # Not by chmod, from which root would be exempt.
+    monkeypatch.setattr(
+        Path, "read_bytes", lambda self: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
+    )
+    with pytest.raises(CorpusError) as error:
+        load_corpus(path)
+    assert "permission" in sentence(error)
+
+
+def test_only_the_known_clean_up(tmp_path):
+    with pytest.raises(CorpusError, match="'squeeze', not 'strip'"):
+        load_corpus("pydoc", clean="strip")
+    with pytest.raises(CorpusError, match="empty once squeezed"):
+        load_corpus(written(tmp_path / "blank", b" \n "), clean="squeeze")
+
+
+@given(text=st.text(min_size=1, max_size=200), fraction=st.floats(0.001, 0.999), window=st.integers(1, 20))
+@settings(max_examples=60, deadline=None)
+def test_a_split_is_two_parts_of_at_least_a_window_or_an_error(text, fraction, window):
+    whole = Corpus("any", text, "")
+    middle = int(len(text) * fraction)
+    if min(middle, len(text) - middle) < window:
+        with pytest.raises(CorpusError, match=f"of the {len(text)} characters, fewer than the {window} of one window"):
+            whole.split(fraction, window=window)
+    else:
+        assert whole.split(fraction, window=window) == (text[:middle], text[middle:])
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, float("nan"), float("inf"), "0.9", None])
+def test_a_split_needs_a_fraction(fraction):
+    with pytest.raises(CorpusError, match="train_fraction"):
+        Corpus("any", "x" * 100, "").split(fraction)
+
+
+def test_a_corpus_prints_without_its_text():
+    assert len(repr(load_corpus("pydoc"))) < 200
+
+
+@pytest.mark.parametrize("text", ["x" * 2_000_000, "x" * 1_999_999 + "👩", "漢\r\n" * 700_000])
+def test_memory_is_a_few_bytes_a_character(tmp_path, text):
+    path = written(tmp_path / "text", text.encode())
+    tracemalloc.start()
+    try:
+        load_corpus(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 11 * len(text)
+
+
+def test_shakespeare_from_the_data_folder(tmp_path, monkeypatch, short_shakespeare):
+    written(tmp_path / "shakespeare.txt", SHAKESPEARE)
+    monkeypatch.setenv("KERAS_SEQ_DATA", str(tmp_path))
+    loaded = load_corpus("shakespeare")
+    assert (loaded.name, loaded.text) == ("shakespeare", SHAKESPEARE.decode())
+
+
+def test_shakespeare_from_the_cache_without_a_download(cache, monkeypatch, short_shakespeare):
+    written(cache / "shakespeare.txt", SHAKESPEARE)
+    monkeypatch.setattr(keras.utils, "get_file", lambda *args, **kwargs: pytest.fail("downloaded"))
+    assert load_corpus("shakespeare").text == SHAKESPEARE.decode()
+
+
+def test_shakespeare_downloaded_once_and_whole(cache, tmp_path, monkeypatch, short_shakespeare):
+    source = written(tmp_path / "source.txt", SHAKESPEARE)
+    monkeypatch.setattr(corpus, "SHAKESPEARE_URL", source.as_uri())  # Keras's own get_file, without a network
+    assert load_corpus("shakespeare").text == SHAKESPEARE.decode()
+    source.unlink()
+    assert load_corpus("shakespeare").text == SHAKESPEARE.decode()
+    assert [path.name for path in cache.iterdir()] == ["shakespeare.txt"]
+
+
+def test_a_download_that_went_wrong_leaves_nothing(cache, tmp_path, monkeypatch, short_shakespeare):
+    source = written(tmp_path / "source.txt", SHAKESPEARE[:-1])
+    monkeypatch.setattr(corpus, "SHAKESPEARE_URL", source.as_uri())
+    with pytest.raises(CorpusError) as error:
+        load_corpus("shakespeare")
+    assert hashlib.sha256(SHAKESPEARE[:-1]).hexdigest() in sentence(error)
+    assert hashlib.sha256(SHAKESPEARE).hexdigest() in sentence(error)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_download_that_fails_says_what_works_offline(cache, monkeypatch):
+    def no_network(*args, **kwargs):
+        raise Exception("URL fetch failure: Name or service not known")
+
+    monkeypatch.setattr(keras.utils, "get_file", no_network)
+    with pytest.raises(CorpusError) as error:
+        load_corpus("shakespeare")
+    assert all(word in sentence(error) for word in ("Name or service", "https://", "pydoc", "path", "KERAS_SEQ_DATA"))
+    assert list(cache.iterdir()) == []
+
+
+def test_a_wrong_file_is_refused_and_left_alone(cache, tmp_path, monkeypatch):
+    written(cache / "shakespeare.txt", b"not him")
+    for folder in ("", str(cache)):
+        monkeypatch.setenv("KERAS_SEQ_DATA", folder)
+        with pytest.raises(CorpusError) as error:
+            load_corpus("shakespeare")
+        assert hashlib.sha256(b"not him").hexdigest() in sentence(error)
+        assert corpus.SHAKESPEARE_SHA256 in sentence(error)
+        assert (cache / "shakespeare.txt").read_bytes() == b"not him"
+
+
+def test_a_data_folder_without_shakespeare(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_SEQ_DATA", str(tmp_path))
+    with pytest.raises(CorpusError) as error:
+        load_corpus("shakespeare")
+    assert "KERAS_SEQ_DATA" in sentence(error)
+    assert str(tmp_path) in sentence(error)
+
+
+@pytest.mark.skipif("KERAS_SEQ_DATA" not in os.environ, reason="needs KERAS_SEQ_DATA, a folder with shakespeare.txt")
+def test_the_real_shakespeare():
+    shakespeare = load_corpus("shakespeare")
+    assert (len(shakespeare.text), len(set(shakespeare.text))) == (1_115_394, 65)
+    assert [len(side) for side in shakespeare.split(0.9)] == [1_003_854, 111_540]
