@@ -17,7 +17,7 @@ def can_run(z, recurrent_kernel, h, c, mask):
 
 def run(z, recurrent_kernel, h, c, mask=None):
     """The twin of `keras_seq.layers.recurrent.lstm`; see there."""
-    return _lstm(z, recurrent_kernel, h, c)
+    return _lstm(z, tf.convert_to_tensor(recurrent_kernel), h, c)  # a variable read inside would need care of its own
 
 
 @tf.custom_gradient

@@ -42,6 +42,7 @@ class Carry(keras.layers.Layer):
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"Carry: batch_size={batch_size!r}; expected a whole number of at least 1.")
         self.supports_masking = True
+        self.autocast = False  # the layer casts what it takes; the state keeps its own dtypes
         self.layer = layer
         self.batch_size = batch_size
 

@@ -22,8 +22,9 @@ def count_positions(length, mask=None, start=0):
     Returns:
         int32 `[T]`, or `[B, T]` where `mask` or `start` differ by row; -1 where the mask is false.
     """
-    if len(getattr(start, "shape", ())) == 1:
-        start = ops.expand_dims(start, -1)  # [B, 1]
+    if not isinstance(start, int):
+        start = ops.cast(start, "int32")
+        start = ops.expand_dims(start, -1) if len(start.shape) else start  # [B, 1] or a scalar
     if mask is None:
         return ops.arange(length, dtype="int32") + start
     counted = ops.cast(ops.cumsum(ops.cast(mask, "int32"), axis=-1), "int32")

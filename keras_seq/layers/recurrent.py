@@ -102,6 +102,7 @@ class LSTM(keras.layers.Layer):
         if not isinstance(units, int) or units < 1:
             raise ValueError(f"LSTM: units={units!r}; expected a whole number of at least 1.")
         self.supports_masking = True
+        self.autocast = False  # Keras would cast the state too, and the memory is wider than the rest
         self.units = units
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
@@ -134,9 +135,10 @@ class LSTM(keras.layers.Layer):
 
     def call(self, x, state=None, mask=None, return_state=False):
         h, c = self.initial_state(ops.shape(x)[0]) if state is None else state
-        z = ops.matmul(x, self.kernel) + self.bias
-        recurrent_kernel = ops.convert_to_tensor(self.recurrent_kernel)
-        args = z, recurrent_kernel, h, c, mask
+        x, kernel, recurrent_kernel, bias = (
+            ops.cast(v, self.compute_dtype) for v in (x, self.kernel, self.recurrent_kernel, self.bias)
+        )
+        args = ops.matmul(x, kernel) + bias, recurrent_kernel, h, c, mask
         y, h, c = kernels.twin("lstm", lstm, *args)(*args)
         return (y, (h, c)) if return_state else y
 

@@ -27,6 +27,7 @@ class LanguageModel(keras.Model):
 
     def __init__(self, embedding, blocks, head, context=None, **kwargs):
         super().__init__(**kwargs)
+        self.autocast = False  # the layers cast what they take; the state keeps its own dtypes
         self.embedding = embedding
         self.blocks = list(blocks)
         self.head = head

@@ -169,7 +169,7 @@ def _downloaded(cache: str) -> bytes:
             part.unlink(missing_ok=True)
     except Exception as error:  # get_file raises bare ones
         raise CorpusError(
-            f"Downloading {SHAKESPEARE_URL} failed ({error}); without a network, take pydoc or the path of a text file, "
+            f"Downloading {SHAKESPEARE_URL} failed ({error}); without a network, take pydoc, the path of a text file, "
             "or set KERAS_SEQ_DATA to a folder that has shakespeare.txt."
         ) from error
     return data

@@ -166,7 +166,7 @@ class Vocabulary(tf.Module):
             N characters; U+FFFD for an `[UNK]`.
 
         Raises:
-            VocabularyError: An id has no character, or `ids` are no integers or have more than one axis.
+            VocabularyError: An id has no character, or the ids are not integers along one axis.
 
         >>> Vocabulary.from_text("hello").decode([1, 0, 2, 2, 3])
         'hello'
@@ -174,11 +174,9 @@ class Vocabulary(tf.Module):
         try:
             array = np.atleast_1d(np.asarray(ids))
         except ValueError:  # a list of lists of unequal lengths
-            raise VocabularyError(f"decode takes ids along one axis, not {brief(ids)}.") from None
-        if array.ndim > 1:
-            raise VocabularyError(f"decode takes ids along one axis, not {array.shape}: see decode_tensor.")
-        if array.size and array.dtype.kind not in "iu":
-            raise VocabularyError(f"ids must be integers, not {array.dtype}.")
+            array = np.empty((0, 0))
+        if array.ndim > 1 or (array.size and array.dtype.kind not in "iu"):
+            raise VocabularyError(f"ids must be integers along one axis (see decode_tensor), not {brief(ids)}.")
         for position in np.flatnonzero((array < 0) | (array >= self.size))[:1]:
             raise VocabularyError(
                 f"The id {array[position]} at position {position} has no character: ids run from 0 to {self.size - 1}."

@@ -230,14 +230,13 @@ def check_steps(first: int, last: int | None) -> None:
 
 def _as_ids(ids: tf.Tensor | np.ndarray | list[int]) -> tf.Tensor:
     if isinstance(ids, tf.Tensor) and ids.dtype == tf.int32 and ids.shape.rank == 1:
-        with tf.device("CPU"):  # where tf.data works
-            return tf.identity(ids)
+        return ids
     array = np.asarray(ids)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"ids must be integers along one axis, not {array.dtype} of shape {array.shape}.")
     if array.size and not (array.min() >= -(2**31) and array.max() < 2**31):
         raise ValueError(f"ids must fit in int32, but they run from {array.min()} to {array.max()}.")
-    with tf.device("CPU"):
+    with tf.device("CPU"):  # where tf.data works
         return tf.constant(array, tf.int32)
 
 

@@ -55,8 +55,11 @@ def test_a_query_with_nothing_to_attend_to_gives_zeros(dtype):
     mask = np.ones((2, 3, 5), bool)
     mask[0] = mask[1, 2] = False
     y, weights = (ops.convert_to_numpy(ops.cast(x, "float32")) for x in attention(q, k, v, mask))
-    assert (y[0] == 0).all() and (weights[0] == 0).all() and (y[1, 2] == 0).all()
-    assert (y[1, :2] != 0).all() and np.isfinite(y).all()
+    assert (y[0] == 0).all()
+    assert (weights[0] == 0).all()
+    assert (y[1, 2] == 0).all()
+    assert (y[1, :2] != 0).all()
+    assert np.isfinite(y).all()
     np.testing.assert_allclose(weights[1, :, :2].sum(-1), 1, atol=1e-2)
 
 
@@ -87,7 +90,7 @@ def test_the_worked_example_of_the_notes(float64):
     np.testing.assert_allclose(k, [[3.0, 2.4, 1.8], [8.4, 6.9, 5.4], [13.8, 11.4, 9.0]])
     np.testing.assert_allclose(v, [[2.7, 3.3, 2.1], [7.2, 8.7, 5.7], [11.7, 14.1, 9.3]])
     np.testing.assert_allclose(q[0] @ k.T, [25.2, 72.72, 120.24])
-    # over sqrt(3): 14.5492, 41.9849, 69.4206; each step of 47.52 / sqrt(3) = 27.4357 is a factor e^-27.4357 = 1.2157e-12
+    # over sqrt(3): 14.5492, 41.9849, 69.4206; a step of 47.52 / sqrt(3) = 27.4357 is a factor e^-27.4357 = 1.2157e-12
     e = np.exp(-np.array([2, 1, 0]) * 47.52 / np.sqrt(3))
     np.testing.assert_allclose(e[1], 1.2157e-12, rtol=1e-4)
     y, weights = (ops.convert_to_numpy(t) for t in attention(*(m[None, :, None] for m in (q, k, v))))
@@ -96,7 +99,7 @@ def test_the_worked_example_of_the_notes(float64):
 
 
 def test_why_the_scores_are_scaled(float64, gradients):
-    """The softmax of [1, 20, 3, 4] is all but a step, and a step teaches nothing; divided by sqrt(4) it has a gradient."""
+    """The softmax of [1, 20, 3, 4] is nearly a step, and a step teaches nothing; over sqrt(4) it has a gradient."""
     z = np.array([1.0, 20.0, 3.0, 4.0])
 
     def jacobian(scale):

@@ -1,5 +1,6 @@
 import hashlib
 import os
+import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -184,6 +185,29 @@ def test_memory_is_a_few_bytes_a_character(tmp_path, text):
     finally:
         tracemalloc.stop()
     assert peak < 11 * len(text)
+
+
+@pytest.mark.slow
+def test_memory_from_file_to_windows_is_under_12_bytes_a_character(tmp_path):
+    length = 30_000_000
+    # One character of this kind makes Python hold every character in 4 bytes.
+    path = written(tmp_path / "text", b"To be, or not to be. " * (length // 21) + "👩".encode())
+    program = f"""
+import resource
+from keras_seq.text import Lanes, Vocabulary, load_corpus
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def windows(ids):
+    return list(Lanes(ids, 12, 64).carried(0, 3))
+vocabulary = Vocabulary.from_text("!abcdefghijklmnopqrstuvwxyz ,." * 50_000, unknown="[UNK]")
+windows(vocabulary.encode(vocabulary.characters * 50_000))
+before = peak()
+train, validation = load_corpus({str(path)!r}).split()
+windows(vocabulary.encode(train)), windows(vocabulary.encode(validation))
+print((peak() - before) / {length})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 12
 
 
 def test_shakespeare_from_the_data_folder(tmp_path, monkeypatch, short_shakespeare):

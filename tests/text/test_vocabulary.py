@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_seq.text import UnknownCharacterError, Vocabulary, VocabularyError, load_corpus, vocabulary
+from keras_seq.text import UnknownCharacterError, Vocabulary, VocabularyError, load_corpus
 
 # Whatever UTF-8 can hold: every code point but the surrogates.
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
@@ -117,14 +117,11 @@ def test_inside_a_dataset():
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("abéa", ["lacks the character", "é", "at position", "2"]), (b"ab\xff", ["Invalid formatting"])],
+    [("abéa", r"lacks the character\] \[é\] \[at position\] \[\[2\]\]"), (b"ab\xff", "Invalid formatting")],
 )
 def test_bad_text_inside_a_dataset(text, expected):
-    dataset = tf.data.Dataset.from_tensors(text).map(Vocabulary("ab").encode)
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        list(dataset)
-    message = str(error.value).encode().decode("unicode_escape").encode("latin-1", "ignore").decode("utf-8", "ignore")
-    assert all(word in message or word in str(error.value) for word in expected)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
+        list(tf.data.Dataset.from_tensors(text).map(Vocabulary("ab").encode))
 
 
 def test_bad_ids_inside_a_graph():
@@ -307,7 +304,3 @@ def test_the_whole_text_is_looked_up_fast():
         vocabulary.encode(text)
         seconds.append(time.perf_counter() - start)
     assert len(text) / min(seconds) > 2_000_000
-
-
-def test_the_piece_bounds_the_memory_of_long_texts():
-    assert vocabulary.PIECE <= 1 << 22

@@ -1,0 +1,375 @@
+"""What every layer of `keras_seq.layers.__all__` keeps, whatever it computes. A new layer is one entry in `CASES`."""
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq import layers
+
+BACKEND = keras.backend.backend()
+B, T, S, D = 2, 5, 4, 6
+numpy = ops.convert_to_numpy
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """How to build a layer and what to expect of it."""
+
+    make: Callable  # (**kwargs for Keras) -> a new layer, no argument at its default where that can be helped
+    context: bool = False  # called as layer(x, context=...)
+    dropout: float | None = None  # the name of the attribute is "dropout"; None where the layer has none
+    seed: bool = False  # takes a seed; else keras.utils.set_random_seed is the way
+    still: tuple[str, ...] = ()  # ends of the paths of weights that no gradient moves, in theory
+    still_because: str = ""
+
+
+CASES = {
+    "MultiHeadSelfAttention": Case(
+        lambda **k: layers.MultiHeadSelfAttention(
+            num_heads=4, key_dim=2, value_dim=3, num_key_value_heads=2, causal=True, window=4,
+            positions=layers.RotaryPositions(base=50.0), query_key_normalization=True, dropout=0.3,
+            kernel_initializer="he_normal", output_initializer="orthogonal", seed=3, **k,
+        ),
+        dropout=0.3, seed=True,
+    ),
+    "CrossAttention": Case(
+        lambda **k: layers.CrossAttention(
+            num_heads=2, key_dim=4, value_dim=3, num_key_value_heads=1, dropout=0.3,
+            kernel_initializer="he_normal", output_initializer="orthogonal", seed=3, **k,
+        ),
+        context=True, dropout=0.3, seed=True,
+        still=("key/bias",), still_because="it adds the same to all scores of a query, and the softmax does not see it",
+    ),
+    "PositionalEncoding": Case(lambda **k: layers.PositionalEncoding(base=100.0, **k)),
+    "LearnedPositions": Case(lambda **k: layers.LearnedPositions(T + 3, embeddings_initializer="he_normal", **k)),
+    "FeedForward": Case(
+        lambda **k: layers.FeedForward(
+            7, activation="tanh", dropout=0.3, kernel_initializer="he_normal", output_initializer="orthogonal",
+            seed=3, **k,
+        ),
+        dropout=0.3, seed=True,
+    ),
+    "GatedFeedForward": Case(
+        lambda **k: layers.GatedFeedForward(7, activation="gelu", dropout=0.3, use_bias=False, seed=3, **k),
+        dropout=0.3, seed=True,
+    ),
+    "TransformerBlock": Case(
+        lambda **k: layers.TransformerBlock(
+            num_heads=2, feed_forward_dim=7, causal=True, norm_first=False, cross_attention=True, normalization="rms",
+            activation="swiglu", dropout=0.3, positions=layers.AlibiPositions(), num_key_value_heads=1, window=4,
+            residual_initializer="he_normal", **k,
+        ),
+        context=True, dropout=0.3,
+        still=("key/bias",), still_because="as for CrossAttention; the biases of ALiBi do not depend on the keys",
+    ),
+    "LSTM": Case(lambda **k: layers.LSTM(7, recurrent_initializer="glorot_normal", **k)),
+}  # fmt: skip
+
+ELSEWHERE = {
+    "attention": "a function: test_attention.py",
+    "RotaryPositions": "an argument, not a layer: test_positions.py, and inside MultiHeadSelfAttention here",
+    "AlibiPositions": "an argument, not a layer: test_positions.py, and inside TransformerBlock here",
+    "Carry": "a wrapper that changes what training means: test_carry.py",
+}
+
+each = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+tensorflow_only = pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModel is TensorFlow's")
+
+
+def arrays(case, seed=0, batch=B, length=T):
+    """What the model takes: x, and a context where the layer has one."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(batch, length, D)).astype("float32")
+    return [x, random.normal(size=(batch, S, D + 1)).astype("float32")] if case.context else [x]
+
+
+def run(layer, values, **kwargs):
+    return layer(values[0], **({"context": values[1]} if len(values) == 2 else {}), **kwargs)
+
+
+def model_of(case, **kwargs):
+    """A functional model of `keras.layers` and the one layer, weights all random, batch and length unknown."""
+    inputs = [keras.Input((None, D), name="x"), *([keras.Input((None, D + 1), name="context")] if case.context else [])]
+    hidden = [keras.layers.Dense(x.shape[-1], name=f"{x.name}_dense")(x) for x in inputs]
+    layer = case.make(**kwargs)
+    model = keras.Model(inputs, keras.layers.Dense(3, name="head")(run(layer, hidden)))
+    random = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        weight.assign(random.normal(scale=0.5, size=weight.shape))
+    return model, layer
+
+
+def predict(model, values):
+    return numpy(ops.cast(model(values), "float32"))
+
+
+def same_values(a, b):
+    """Equal configs, but for the names that Keras counts up."""
+    a, b = ({key: value for key, value in c.items() if key != "name"} for c in (a.get_config(), b.get_config()))
+    return a == b
+
+
+def test_every_name_is_covered():
+    assert set(CASES) | set(ELSEWHERE) == set(layers.__all__)
+    assert all(hasattr(layers, name) for name in layers.__all__)
+
+
+@each
+def test_at_most_fourteen_arguments_and_an_attribute_for_each(case):
+    layer = case.make()
+    names = [
+        parameter.name
+        for base in type(layer).__mro__
+        if base.__module__.startswith("keras_seq") and "__init__" in vars(base)
+        for parameter in inspect.signature(base.__init__).parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD and parameter.name != "self"
+    ]
+    assert len(set(names)) <= 14
+    for name in names:
+        assert hasattr(layer, name)
+        assert name in layer.get_config()
+
+
+@each
+def test_a_config_revives_the_same_values(case):
+    layer = case.make(name="given", dtype="mixed_bfloat16")
+    revived = type(layer).from_config(layer.get_config())
+    assert revived.get_config() == layer.get_config()
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    assert again.get_config() == layer.get_config()
+    assert again.dtype_policy == layer.dtype_policy
+    default = {p.name: p.default for p in inspect.signature(type(layer).__init__).parameters.values()}
+    for name, value in default.items():  # no argument is lost on the way
+        if hasattr(layer, name):
+            before, after = getattr(layer, name), getattr(revived, name)
+            assert before == after or same_values(before, after), (name, before, after, value)
+
+
+@each
+def test_a_saved_model_gives_the_same(case, tmp_path):
+    model, _ = model_of(case)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(predict(loaded, arrays(case)), predict(model, arrays(case)))
+
+
+@each
+def test_a_clone_is_the_same_layer_with_weights_of_its_own(case):
+    model, _ = model_of(case)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(predict(clone, arrays(case)), predict(model, arrays(case)))
+    shared = {id(v) for v in model.weights} & {id(v) for v in clone.weights}
+    assert not shared
+
+
+@each
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_symbolic_shape_and_dtype_are_the_eager_ones(case, dtype):
+    layer, values = case.make(dtype=dtype), arrays(case)
+    eager = run(layer, values)
+    known = run(layer, [keras.KerasTensor(v.shape) for v in values])
+    unknown = run(layer, [keras.KerasTensor((None, None, v.shape[-1])) for v in values])
+    assert tuple(known.shape) == tuple(eager.shape)
+    assert tuple(unknown.shape) == (None, None, eager.shape[-1])
+    dtypes = {keras.backend.standardize_dtype(y.dtype) for y in (eager, known, unknown)}
+    assert dtypes == {layer.compute_dtype}
+    assert layer.compute_output_shape((None, None, D)) == unknown.shape
+
+
+@each
+def test_batch_and_length_are_free(case):
+    model, _ = model_of(case)
+    whole = predict(model, arrays(case))
+    for batch, length in ((B, T), (1, T), (0, T), (B, 2), (3, 1)):
+        assert predict(model, arrays(case, batch=batch, length=length)).shape == (batch, length, 3)
+    np.testing.assert_allclose(predict(model, [v[:1] for v in arrays(case)]), whole[:1], atol=1e-5)
+
+
+class Given(keras.layers.Layer):
+    """Shows the mask that Keras hands it."""
+
+    def __init__(self):
+        super().__init__()
+        self.supports_masking = True
+
+    def call(self, x, mask=None):
+        return ops.cast(mask, "int32")
+
+
+@each
+def test_masks_come_in_from_an_embedding_and_go_on(case):
+    ids = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 2]])
+    embedding, layer = keras.layers.Embedding(9, D, mask_zero=True), case.make()
+    values = arrays(case)
+    context = [ops.convert_to_tensor(v) for v in values[1:]]
+    expected = numpy(run(layer, [numpy(embedding(ids)), *context], mask=ops.convert_to_tensor(ids != 0)))
+    got = run(layer, [embedding(ids), *context])
+    real = ids != 0
+    np.testing.assert_allclose(numpy(got)[real], expected[real], atol=1e-6)
+    np.testing.assert_array_equal(numpy(Given()(got)), real)
+
+    short = numpy(run(layer, [numpy(embedding(ids))[:1, :3], *(v[:1] for v in context)]))
+    np.testing.assert_allclose(numpy(got)[0, :3], short[0], atol=1e-5)  # a mask is a shorter sequence
+
+    inputs = [keras.Input((None,), dtype="int32"), *([keras.Input((None, D + 1))] if case.context else [])]
+    y = run(layer, [embedding(inputs[0]), *inputs[1:]])
+    model = keras.Model(inputs, [y, Given()(y)])
+    y, mask = model([ids, *values[1:]])
+    np.testing.assert_allclose(numpy(y)[real], expected[real], atol=1e-6)
+    np.testing.assert_array_equal(numpy(mask), real)
+
+
+@each
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
+def test_precisions(case, policy):
+    values = arrays(case)
+    reference = case.make()
+    expected = numpy(run(reference, values))
+    layer = case.make(dtype=policy)
+    run(layer, values)
+    layer.set_weights(reference.get_weights())
+    y = run(layer, values)
+    assert {keras.backend.standardize_dtype(v.dtype) for v in layer.trainable_weights} <= {layer.variable_dtype}
+    if BACKEND != "jax" or policy != "float64":  # JAX knows float64 only on request
+        assert keras.backend.standardize_dtype(y.dtype) == layer.compute_dtype
+    np.testing.assert_allclose(numpy(ops.cast(y, "float32")), expected, atol=0.1 if "mixed" in policy else 1e-5)
+
+
+@each
+def test_the_global_policy_counts_where_none_is_given(case):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        layer = case.make()
+        assert keras.backend.standardize_dtype(run(layer, arrays(case)).dtype) == "bfloat16"
+        assert {child.compute_dtype for child in layer._flatten_layers()} == {"bfloat16"}
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+@each
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_training_step_moves_every_weight(case, jit_compile):
+    if jit_compile and BACKEND == "torch":
+        pytest.skip("torch.compile needs a C++ compiler and a minute")
+    model, _ = model_of(case)
+    length = T + 3  # the length of LearnedPositions, whose other rows would rest
+    values, before = arrays(case, length=length), {v.path: numpy(v) for v in model.trainable_weights}
+    model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=jit_compile)
+    target = np.random.default_rng(2).normal(size=(B, length, 3)).astype("float32")
+    loss = model.train_on_batch(values if case.context else values[0], target)
+    assert np.isfinite(loss)
+    for weight in model.trainable_weights:
+        moved = np.abs(numpy(weight) - before[weight.path])
+        assert np.isfinite(moved).all()
+        if not weight.path.endswith(case.still) or not case.still:
+            assert (moved > 0).mean() > 0.9, weight.path
+    before, after = (sum((v**2).sum() for v in w) for w in (before.values(), map(numpy, model.trainable_weights)))
+    assert before != after
+
+
+@each
+def test_compiled_equals_eager(case):
+    if BACKEND == "torch":
+        pytest.skip("torch.compile needs a C++ compiler and a minute")
+    model, _ = model_of(case)
+    model.compile(jit_compile=True)
+    values = arrays(case)
+    got = model.predict_on_batch(values if case.context else values[0])
+    np.testing.assert_allclose(got, predict(model, values), atol=1e-5)
+
+
+@each
+def test_dropout_acts_in_training_only_and_comes_from_the_seed(case):
+    values = arrays(case)
+
+    def outputs(training):
+        keras.utils.set_random_seed(5)
+        layer = case.make()
+        return numpy(run(layer, values, training=training)) if case.dropout else numpy(run(layer, values))
+
+    np.testing.assert_array_equal(outputs(False), outputs(False))
+    np.testing.assert_array_equal(outputs(True), outputs(True))
+    if not case.dropout:
+        return
+    assert (outputs(True) != outputs(False)).any()
+    layer = case.make()
+    run(layer, values)
+    first, second = (numpy(run(layer, values, training=True)) for _ in range(2))
+    assert (first != second).any()
+    if case.seed:  # a layer's own seed needs no global one
+        keras.utils.set_random_seed(6)
+        twin = case.make()
+        run(twin, values)
+        twin.set_weights(layer.get_weights()) if len(twin.weights) == len(layer.weights) else None
+        np.testing.assert_array_equal(numpy(run(twin, values, training=True)), first)
+
+
+@each
+def test_inside_time_distributed_and_inside_models(case):
+    if case.context:
+        pytest.skip("takes two sequences; TimeDistributed hands over one")
+    layer = case.make()
+    x = np.stack([arrays(case, seed)[0] for seed in range(3)], axis=1)  # [B, 3, T, D]
+    y = numpy(keras.layers.TimeDistributed(layer)(x))
+    for n in range(3):
+        np.testing.assert_allclose(y[:, n], numpy(layer(x[:, n])), atol=1e-5)
+    inner = keras.Sequential([layer, keras.layers.Dense(2)])
+    outer = keras.Sequential([keras.layers.Dense(D), inner])
+    assert outer(x[:, 0]).shape == (B, T, 2)
+    assert {v.path for v in layer.trainable_weights} <= {v.path for v in outer.trainable_weights}
+
+
+@each
+@tensorflow_only
+def test_an_exported_model_gives_the_same(case, tmp_path):
+    import tensorflow as tf
+
+    model, _ = model_of(case)
+    model.export(tmp_path, verbose=False)
+    served = tf.saved_model.load(tmp_path)
+    for batch, length in ((B, T), (1, 2)):
+        values = arrays(case, batch=batch, length=length)
+        got = served.serve([tf.constant(v) for v in values] if case.context else tf.constant(values[0]))
+        np.testing.assert_allclose(numpy(got), predict(model, values), atol=1e-5)
+
+
+NEW_PROCESS = """
+import sys, numpy as np, keras, keras_seq
+folder = sys.argv[1]
+for name in sys.argv[2:]:
+    values = [v for _, v in sorted(np.load(f"{folder}/{name}.npz").items())]
+    expected = values.pop()
+    y = keras.ops.convert_to_numpy(keras.saving.load_model(f"{folder}/{name}.keras")(values))
+    np.testing.assert_allclose(y, expected, atol=1e-6)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+        values = [tf.constant(v) for v in values]
+        y = tf.saved_model.load(f"{folder}/{name}").serve(values if len(values) > 1 else values[0])
+        np.testing.assert_allclose(y, expected, atol=1e-5)
+print("equal", len(sys.argv) - 2)
+"""
+
+
+def test_a_trained_model_loads_in_a_new_process(tmp_path):
+    """A model of `keras.layers` and one of ours trains, saves, loads after `import keras_seq`, exports and reloads."""
+    for name, case in CASES.items():
+        model, _ = model_of(case)
+        values = arrays(case)
+        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
+        losses = [model.train_on_batch(values if case.context else values[0], np.zeros((B, T, 3))) for _ in range(3)]
+        assert np.isfinite(losses).all()
+        model.save(tmp_path / f"{name}.keras")
+        if BACKEND == "tensorflow":
+            model.export(tmp_path / name, verbose=False)
+        np.savez(tmp_path / name, **{f"a{n}": v for n, v in enumerate(values)}, b=predict(model, values))
+    command = [sys.executable, "-c", NEW_PROCESS, str(tmp_path), *CASES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.endswith(f"equal {len(CASES)}\n"), done.stdout + done.stderr

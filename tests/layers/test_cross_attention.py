@@ -1,0 +1,106 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.layers import CrossAttention
+
+B, T, S, D, C = 2, 3, 5, 8, 6
+numpy = ops.convert_to_numpy
+
+
+def inputs(seed=0, dtype="float32"):
+    random = np.random.default_rng(seed)
+    return random.normal(size=(B, T, D)).astype(dtype), random.normal(size=(B, S, C)).astype(dtype)
+
+
+REAL = np.array([[1, 1, 0, 1, 0], [1, 1, 1, 1, 1]], bool)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_keras_multi_head_attention_gives_the_same(randomize, masked):
+    ours, theirs = CrossAttention(2, key_dim=3, value_dim=5), keras.layers.MultiHeadAttention(2, 3, 5)
+    x, context = (ops.convert_to_tensor(a) for a in inputs())
+    ours(x, context=context), theirs(x, context)
+    randomize(ours)
+    for name, theirs_name in (("query",) * 2, ("key",) * 2, ("value",) * 2, ("output", "attention_output")):
+        for kind in ("kernel", "bias"):
+            (source,) = (v for v in ours.weights if v.path.endswith(f"/{name}/{kind}"))
+            (target,) = (v for v in theirs.weights if v.path.endswith(f"/{theirs_name}/{kind}"))
+            target.assign(ops.reshape(source, target.shape))
+    y, scores = ours(x, context=context, context_mask=REAL if masked else None, return_attention_scores=True)
+    expected = theirs(
+        x, context, value_mask=ops.convert_to_tensor(REAL) if masked else None, return_attention_scores=True
+    )
+    np.testing.assert_allclose(numpy(y), numpy(expected[0]), atol=2e-5)
+    np.testing.assert_allclose(numpy(scores), numpy(expected[1]), atol=2e-6)
+
+
+def test_gradients_are_those_of_finite_differences(float64, randomize, check_gradients):
+    layer = CrossAttention(4, num_key_value_heads=2, query_key_normalization=True, dtype="float64")
+    x, context = inputs(dtype="float64")
+    layer(x, context=context)
+    randomize(layer)
+    check_gradients(layer, x, context=context, context_mask=REAL)
+
+
+def test_a_mask_is_a_shorter_context():
+    layer = CrossAttention(2)
+    x, context = inputs()
+    y = numpy(layer(x, context=context, context_mask=REAL))
+    np.testing.assert_allclose(y[0], numpy(layer(x[:1], context=context[:1, REAL[0]]))[0], atol=1e-5)
+    np.testing.assert_allclose(y[1], numpy(layer(x[1:], context=context[1:]))[0], atol=1e-5)
+
+
+def test_a_context_that_is_all_padding_gives_zeros():
+    layer = CrossAttention(2, use_bias=False)
+    x, context = inputs()
+    y = numpy(layer(x, context=context, context_mask=np.array([[False] * S, [True] * S])))
+    assert (y[0] == 0).all()
+    assert (y[1] != 0).all()
+
+
+def test_keras_hands_over_the_masks_of_two_embeddings():
+    layer = CrossAttention(2)
+    x_ids, context_ids = np.array([[1, 2, 0], [3, 4, 5]]), np.array([[1, 2, 0, 3, 0], [1, 2, 3, 4, 5]])
+    x, context = (keras.layers.Embedding(6, width, mask_zero=True) for width in (D, C))
+    expected = layer(numpy(x(x_ids)), context=numpy(context(context_ids)), context_mask=REAL)
+    np.testing.assert_allclose(numpy(layer(x(x_ids), context=context(context_ids))), numpy(expected), atol=1e-6)
+
+
+def test_the_context_is_projected_once(randomize):
+    layer = CrossAttention(4, num_key_value_heads=2, query_key_normalization=True)
+    x, context = inputs()
+    whole, given = layer(x, context=context, context_mask=REAL, return_state=True)
+    state = layer.project(context, context_mask=REAL)
+    for name in ("key", "value", "mask"):
+        np.testing.assert_array_equal(numpy(state[name]), numpy(given[name]))
+    for t in range(T):
+        np.testing.assert_allclose(numpy(layer(x[:, t : t + 1], state=state))[:, 0], numpy(whole)[:, t], atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(T, S), (B, T, S), (B, 2, T, S)], ids=str)
+def test_an_attention_mask_combines_with_the_context_mask(shape):
+    x, context = inputs()
+    allowed = np.random.default_rng(0).random(shape) < 0.5
+    _, scores = CrossAttention(2)(
+        x, context=context, context_mask=REAL, attention_mask=allowed, return_attention_scores=True
+    )
+    full = np.broadcast_to(allowed[:, None] if len(shape) == 3 else allowed, (B, 2, T, S)) & REAL[:, None, None]
+    np.testing.assert_array_equal(numpy(scores) > 0, full)
+
+
+def test_wrong_use():
+    x, context = inputs()
+    with pytest.raises(ValueError, match="context=None"):
+        CrossAttention(2)(x)
+    with pytest.raises(ValueError, match="is not built"):
+        CrossAttention(2).project(context)
+    with pytest.raises(ValueError, match=r"context has shape \(2, 6\); expected \[B, T, D\]"):
+        CrossAttention(2)(x, context=context[:, 0])
+    layer = CrossAttention(2)
+    layer(x, context=context)
+    with pytest.raises(ValueError, match="context=None and state=None"):
+        layer(x)
+    with pytest.raises(ValueError, match="context_mask has shape"):
+        layer(x, context=context, context_mask=REAL[0])

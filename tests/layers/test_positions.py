@@ -1,0 +1,210 @@
+import dataclasses
+import math
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_seq.layers import AlibiPositions, LearnedPositions, PositionalEncoding, RotaryPositions
+from keras_seq.layers.alibi import slopes
+from keras_seq.layers.rotary import SCALINGS, rotate
+
+numpy = ops.convert_to_numpy
+LEFT = np.array([[0, 0, 1, 1], [1, 1, 1, 1]], bool)
+
+
+def inputs(B=2, T=4, D=6, seed=0):
+    return np.random.default_rng(seed).normal(size=(B, T, D)).astype("float32")
+
+
+# --- sines and cosines
+
+
+@pytest.mark.parametrize("D", [1, 2, 5, 6])
+def test_positional_encoding_is_the_formula(D):
+    x = np.zeros((1, 7, D), "float32")
+    expected = [
+        [(math.sin if i % 2 == 0 else math.cos)(p / 10_000 ** ((i - i % 2) / D)) for i in range(D)] for p in range(7)
+    ]
+    np.testing.assert_allclose(numpy(PositionalEncoding()(x))[0], expected, atol=1e-6)
+
+
+def test_any_length_works():
+    y = numpy(PositionalEncoding()(np.zeros((1, 12_000, 4), "float32")))
+    p = np.arange(12_000)
+    np.testing.assert_allclose(y[0], np.stack([np.sin(p), np.cos(p), np.sin(p / 100), np.cos(p / 100)], -1), atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_positions_256_and_257_stay_distinct(dtype):
+    y = numpy(ops.cast(PositionalEncoding(dtype=dtype)(np.zeros((1, 258, 4), "float32")), "float32"))[0]
+    np.testing.assert_allclose(y[256:, 0], [math.sin(256), math.sin(257)], atol=4e-3)
+
+
+def layers():
+    return [PositionalEncoding(), LearnedPositions(9)]
+
+
+@pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
+@given(cut=st.integers(1, 3))
+def test_piecewise_equals_whole(layer, cut):
+    x = inputs()
+    whole = numpy(layer(x))
+    np.testing.assert_allclose(numpy(layer(x[:, cut:], start=cut)), whole[:, cut:], atol=1e-6)
+    start = ops.convert_to_tensor(cut)
+    np.testing.assert_allclose(numpy(layer(x[:, cut:], start=start)), whole[:, cut:], atol=1e-6)
+    by_row = numpy(layer(x[:, 1:], start=np.array([1, 0])))
+    np.testing.assert_allclose(by_row[0], whole[0, 1:], atol=1e-6)
+    np.testing.assert_allclose(by_row[1] - x[1, 1:], (whole - x)[1, :-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
+def test_padding_does_not_count(layer):
+    x = inputs()
+    y = numpy(layer(x, mask=LEFT))
+    np.testing.assert_allclose(y[0, 2:], numpy(layer(x[:1, 2:]))[0], atol=1e-6)
+    np.testing.assert_allclose(y[1], numpy(layer(x))[1], atol=1e-6)
+    assert np.isfinite(y).all()
+    embedding = keras.layers.Embedding(5, 6, mask_zero=True)
+    ids = np.array([[0, 0, 1, 2], [4, 3, 2, 1]])
+    for start in (3, np.array(3)):
+        expected = numpy(layer(numpy(embedding(ids)), start=start, mask=LEFT))
+        np.testing.assert_allclose(numpy(layer(embedding(ids), start=start)), expected, atol=1e-6)
+
+
+# --- learned vectors
+
+
+def test_learned_positions_are_the_rows():
+    layer, x = LearnedPositions(4), inputs()
+    np.testing.assert_allclose(numpy(layer(x)), x + numpy(layer.embeddings), atol=1e-6)
+
+
+def test_past_the_length_is_an_error():
+    layer = LearnedPositions(4)
+    with pytest.raises(ValueError, match="start \\+ T = 5; expected at most length=4"):
+        layer(inputs(T=5))
+    with pytest.raises(ValueError, match="start \\+ T = 6; expected at most length=4"):
+        layer(inputs(T=4), start=2)
+    y = numpy(layer(inputs(T=4), start=ops.convert_to_tensor(2)))
+    assert np.isfinite(y[:, :2]).all()
+    assert np.isnan(y[:, 2:]).all()
+
+
+# --- rotations
+
+
+def test_rotary_is_multiplication_by_a_complex_number():
+    x = np.random.default_rng(0).normal(size=(1, 3, 2, 6))
+    positions = np.array([0, 5, 11_000])
+    angles = positions[:, None] * 100.0 ** (-2 * np.arange(3) / 6)
+    turned = (x[..., :3] + 1j * x[..., 3:]) * np.exp(1j * angles)[:, None]
+    got = numpy(RotaryPositions(base=100.0).rotate(ops.convert_to_tensor(x, "float32"), positions))
+    np.testing.assert_allclose(got, np.concatenate([turned.real, turned.imag], -1), atol=3e-3)
+    np.testing.assert_allclose(got[:, :2], np.concatenate([turned.real, turned.imag], -1)[:, :2], atol=1e-5)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@given(p=st.integers(0, 100), s=st.integers(0, 100), shift=st.integers(0, 1000))
+def test_rotary_scores_depend_only_on_the_distance(scaling, p, s, shift):
+    options = {} if scaling is None else {"scaling": scaling, "factor": 4.0, "original_length": 64}
+    positions = RotaryPositions(**options)
+    q, k = (ops.convert_to_tensor(np.random.default_rng(n).normal(size=(1, 1, 1, 8)), "float32") for n in (0, 1))
+
+    def score(p, s):
+        return float(ops.sum(positions.rotate(q, np.array([p])) * positions.rotate(k, np.array([s]))))
+
+    assert score(p, s) == pytest.approx(score(p + shift, s + shift), abs=2e-3)
+
+
+def test_positions_in_half_precision_come_from_float32_angles():
+    x = ops.ones((1, 2, 1, 2), "bfloat16")
+    y = numpy(ops.cast(rotate(x, np.array([256, 257]), [1.0]), "float32"))[0, :, 0, 0]
+    np.testing.assert_allclose(y, [math.cos(p) - math.sin(p) for p in (256, 257)], atol=2e-2)
+
+
+def test_length_scalings():
+    K, base, factor, length = 16, 10_000.0, 4.0, 512
+    plain = np.array(SCALINGS[None](RotaryPositions(), K))
+
+    def frequencies(scaling):
+        return np.array(SCALINGS[scaling](RotaryPositions(base, scaling, factor, length), K))
+
+    np.testing.assert_allclose(frequencies("linear"), plain / 4)
+    np.testing.assert_allclose(frequencies("ntk")[[0, -1]], plain[[0, -1]] / [1, 4])
+    ratio = plain / frequencies("yarn")
+    turns = length * plain / (2 * math.pi)
+    assert (ratio >= 1 - 1e-12).all()
+    assert (ratio <= 4 + 1e-12).all()
+    assert (np.diff(ratio) >= -1e-12).all()
+    np.testing.assert_allclose(ratio[turns > 32], 1)
+    np.testing.assert_allclose(ratio[-1], 4)
+    # the paper's ramp, by hand: it runs over the pairs 0 .. 4, so pair 1 is a quarter of the way
+    low = math.floor(K * math.log(length / (32 * 2 * math.pi)) / (2 * math.log(base)))
+    high = math.ceil(K * math.log(length / (2 * math.pi)) / (2 * math.log(base)))
+    assert (low, high) == (0, 4)
+    np.testing.assert_allclose(frequencies("yarn")[1], plain[1] * (0.75 + 0.25 / 4))
+    q = ops.ones((1, 1, 1, K), "float32")
+    longer = numpy(RotaryPositions(base, "yarn", factor, length).rotate(q, np.array([0])))
+    np.testing.assert_allclose(longer, 0.1 * math.log(4) + 1, rtol=1e-6)
+
+
+# --- biases
+
+
+def test_alibi_slopes():
+    np.testing.assert_allclose(slopes(8), [2**-n for n in range(1, 9)])
+    np.testing.assert_allclose(slopes(1), [2**-8])
+    # the authors' code for 12 heads: those of 8, then every other one of 16
+    np.testing.assert_allclose(slopes(12), [*slopes(8), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5])
+    np.testing.assert_allclose(slopes(3), [2**-4, 2**-8, 2**-2])
+    assert all(len(set(slopes(n))) == n for n in range(1, 40))
+
+
+@pytest.mark.parametrize("heads", [2, 3])
+def test_alibi_bias_is_the_slope_times_the_distance(heads):
+    bias = numpy(AlibiPositions().bias(np.array([4, 5]), np.arange(7), heads))
+    expected = [[[-m * abs(t - s) for s in range(7)] for t in (4, 5)] for m in slopes(heads)]
+    np.testing.assert_allclose(bias, expected)
+    by_row = AlibiPositions().bias(np.array([[4, 5]]), np.arange(7)[None], heads)
+    np.testing.assert_allclose(numpy(by_row), bias[None])
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    "positions", [RotaryPositions(), RotaryPositions(500.0, "yarn", 4.0, 128), AlibiPositions()], ids=str
+)
+def test_position_objects_revive_by_value(positions):
+    revived = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(positions))
+    assert revived == positions
+    assert type(revived) is type(positions)
+    assert not hasattr(positions, "base") or dataclasses.replace(positions, base=7.0) != revived
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: RotaryPositions(base=1.0), ["base=1.0", "greater than 1"]),
+        (lambda: RotaryPositions(base="big"), ["base='big'", "number"]),
+        (lambda: RotaryPositions(scaling="magic"), ["scaling='magic'", "'linear'", "'yarn'"]),
+        (lambda: RotaryPositions(scaling="linear", factor=0.5), ["factor=0.5", "at least 1"]),
+        (lambda: RotaryPositions(factor=2.0), ["factor=2.0", "scaling=None"]),
+        (lambda: RotaryPositions(scaling="yarn", factor=2.0), ["original_length=None", "whole number"]),
+        (lambda: RotaryPositions(scaling="ntk", factor=2.0).check(2), ["key_dim=2", "at least 4"]),
+        (lambda: RotaryPositions().check(5), ["key_dim=5", "even"]),
+        (lambda: PositionalEncoding(base=-1), ["base=-1", "greater than 0"]),
+        (lambda: LearnedPositions(0), ["length=0", "at least 1"]),
+        (lambda: PositionalEncoding().build((None, 3)), ["x has shape (None, 3)", "[B, T, D]"]),
+        (lambda: LearnedPositions(3).build((None, 3, None)), ["x has shape", "D known"]),
+        (lambda: PositionalEncoding()(inputs(), mask=np.ones(4)), ["mask has shape (4,)", "rank 2"]),
+    ],
+)
+def test_wrong_arguments(make, words):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are the match
+        make()
+    assert all(word in str(error.value) for word in words), str(error.value)
