@@ -5,8 +5,8 @@
     python -m experiments.compare --smoke                          # seconds, tiny: does everything work?
     python -m experiments.compare --resume logs/compare/20260101-120000
 
-Every model gets the same text, split, tokens and scoring, and within 5 % the same number of parameters. The LSTM reads the
-text in lanes with its state carried on; the Transformer reads random crops. Two minutes a model on 2 cores. To
+Every model gets the same text, split, tokens and scoring, and within 5 % the same number of parameters. The LSTM reads
+the text in lanes with its state carried on; the Transformer reads random crops. Two minutes a model on 2 cores. To
 expect on tiny Shakespeare, in nats per character of the whole validation split (README.md has the table):
 LSTM 1.50 warm, 1.56 cold; Transformer 1.58 cold.
 """
@@ -60,9 +60,9 @@ class Compare:
     """A folder LOG_DIR/compare/UTC-TIME to go on with; all other options are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
-    train: training.Train = training.Train()
-    lstm: LSTM = LSTM()
-    transformer: Transformer = Transformer()
+    train: training.Train = dataclasses.field(default_factory=training.Train)
+    lstm: LSTM = dataclasses.field(default_factory=LSTM)
+    transformer: Transformer = dataclasses.field(default_factory=Transformer)
 
     def __post_init__(self):
         for name in ("seeds", "tokens", "batch_size", "context"):
@@ -107,16 +107,13 @@ def revive(kind, values):
     unknown = sorted(values.keys() - fields.keys())
     if unknown:
         raise ValueError(f"The settings to go on with have {', '.join(unknown)}, which this version does not know.")
-    return kind(
-        **{
-            name: revive(type(fields[name].default), value)
-            if dataclasses.is_dataclass(fields[name].default)
-            else tuple(value)
-            if isinstance(value, list)
-            else value
-            for name, value in values.items()
-        }
-    )
+    revived = {}
+    for name, value in values.items():
+        part = fields[name].default_factory
+        if dataclasses.is_dataclass(part):
+            value = revive(part, value)
+        revived[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**revived)
 
 
 def versions():
@@ -199,7 +196,9 @@ def main(arguments=None):
         folder = pathlib.Path(settings.resume)
         configs = sorted(folder.glob("*/config.json"))
         if not configs:
-            raise ValueError(f"--resume {folder}: no run with a config.json is there; expected LOG_DIR/compare/UTC-TIME.")
+            raise ValueError(
+                f"--resume {folder}: no run with a config.json is there; expected LOG_DIR/compare/UTC-TIME."
+            )
         settings = revive(Compare, json.loads(configs[0].read_text(encoding="utf-8"))["experiment"])
     else:
         settings = tiny(settings) if settings.smoke else settings

@@ -54,10 +54,12 @@ def aligned(lines) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     left = [name in LEFT for name in lines[0]]
     rule = ["-" * width if is_left else "-" * (width - 1) + ":" for width, is_left in zip(widths, left, strict=True)]
-    return "\n".join(
-        "| " + " | ".join(cell.ljust(w) if is_left else cell.rjust(w) for cell, w, is_left in zip(line, widths, left, strict=True)) + " |"
-        for line in [lines[0], rule, *lines[1:]]
-    )
+
+    def line(cells):
+        padded = [c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(cells, widths, left, strict=True)]
+        return f"| {' | '.join(padded)} |"
+
+    return "\n".join(map(line, [lines[0], rule, *lines[1:]]))
 
 
 def spread(rows) -> str:
@@ -81,9 +83,10 @@ def notes(rows) -> str:
     size = f"The largest model has {ratio:.2f} times the parameters of the smallest"
     contexts = ", ".join(str(c) for c in sorted({row["cold_context"] for row in rows}))
     return (
-        f"Nats and bits are per character of the whole validation split. cold: every window of {contexts} characters on its "
-        "own, from the zero state. warm: the text from start to end, recurrent state carried; a Transformer's window "
-        f"moves by half its context. {size}{'.' if ratio <= CLOSEST else ': more than the 5 % that count as equal here.'}"
+        "Nats and bits are per character of the whole validation split. "
+        f"cold: every window of {contexts} characters on its own, from the zero state. "
+        "warm: the text from start to end, recurrent state carried; a Transformer's window moves by half its context. "
+        f"{size}{'.' if ratio <= CLOSEST else ': more than the 5 % that count as equal here.'}"
     )
 
 
@@ -141,7 +144,9 @@ def indented(text) -> str:
 
 def closing(folder: pathlib.Path, rows) -> str:
     """What the terminal shows at the end."""
-    samples = [f"{row['model']} (seed {row['seed']}) writes:\n{indented(row['sample'])}" for row in rows if not row["seed"]]
+    samples = [
+        f"{row['model']} (seed {row['seed']}) writes:\n{indented(row['sample'])}" for row in rows if not row["seed"]
+    ]
     beside = pathlib.Path(sys.executable).with_name("tensorboard")
     command = os.path.relpath(beside) if beside.exists() else "tensorboard"
     parts = [table(rows)]

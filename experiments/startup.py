@@ -11,7 +11,8 @@ import sys
 import tempfile
 
 NOTES = re.compile(
-    rb"^I\d{4} |^WARNING: All log messages before absl|oneDNN custom operations|cpu_feature_guard|To enable the following"
+    rb"^I\d{4} |^WARNING: All log messages before absl|oneDNN custom operations|cpu_feature_guard"
+    rb"|To enable the following"
     rb"|Could not find cuda drivers|cuInit|Unable to register cu|TF-TRT Warning|computation_placer|^\s*$"
 )
 

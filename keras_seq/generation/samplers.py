@@ -1,7 +1,7 @@
 """From logits to an id.
 
-    temperature   softmax(logits / temperature): below one sharper, above one flatter, zero: the likeliest id
-    top-k         all but the k likeliest ids get probability zero
+temperature   softmax(logits / temperature): below one sharper, above one flatter, zero: the likeliest id
+top-k         all but the k likeliest ids get probability zero
 """
 
 import numpy as np

@@ -28,9 +28,7 @@ class LSTM:
         blocks = []
         for n in range(self.num_layers):
             blocks.append(
-                layers.LSTM(
-                    self.units, recurrent_initializer=self.recurrent_initializer, dtype=dtype, name=f"lstm_{n}"
-                )
+                layers.LSTM(self.units, recurrent_initializer=self.recurrent_initializer, dtype=dtype, name=f"lstm_{n}")
             )
             if self.dropout:
                 blocks.append(keras.layers.Dropout(self.dropout, dtype=dtype, name=f"dropout_{n}"))

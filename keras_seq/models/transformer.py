@@ -1,8 +1,7 @@
 """The attentional character model: embedding, causal Transformer blocks, normalisation, output matrix (GPT's shape).
 
-What differs from GPT-2 and is worth it at every size tried (JOURNAL.md): RMS normalisation, rotary positions, normalised
-queries and keys, no biases, and output matrices of the blocks that start at zero, so that each block starts as
-the identity.
+What differs from GPT-2: RMS normalisation, rotary positions, normalised queries and keys, no biases, and output
+matrices of the blocks that start at zero, so that each block starts as the identity.
 """
 
 import dataclasses

@@ -38,13 +38,15 @@ def compile_for(trainee, train: Train, total_steps):
         optimizer=OPTIMIZERS[train.optimizer](schedule, clip_norm=train.clip_norm),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         steps_per_execution=train.steps_per_execution,
-        # XLA fuses a Transformer's many small operations; around the loop of a recurrent layer it costs more than it gives.
+        # XLA fuses a Transformer's many small operations; around a recurrent loop it costs more than it gives.
         jit_compile=getattr(trainee, "context", None) is not None,
     )
     trainee.optimizer.build(trainee.trainable_variables)
 
 
-def run(folder, model, vocabulary, windows, validation, total_steps, train: Train, settings: dict, name="model") -> dict:
+def run(
+    folder, model, vocabulary, windows, validation, total_steps, train: Train, settings: dict, name="model"
+) -> dict:
     """Trains `model` to `total_steps`, from the newest checkpoint in `folder` if there is one.
 
     Args:
@@ -102,7 +104,10 @@ def run(folder, model, vocabulary, windows, validation, total_steps, train: Trai
         if first < total_steps:
             batches = windows.carried if carry else windows.dataset
             trainee.fit(
-                batches(first, total_steps), shuffle=False, verbose=0, callbacks=[NumbersGuard(), record, validate, saver, progress]
+                batches(first, total_steps),
+                shuffle=False,
+                verbose=0,
+                callbacks=[NumbersGuard(), record, validate, saver, progress],
             )
         cold, warm, sample = validate.latest or validate.measure()
     with replacing(folder / "model.keras") as temporary:

@@ -14,7 +14,11 @@ All else (embeddings, the output matrix, biases, norms) is moved by AdamW.
 import keras
 from keras import ops
 
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # the quintic whose slope at zero is steepest: small singular values rise fast
+NEWTON_SCHULZ = (
+    3.4445,
+    -4.7750,
+    2.0315,
+)  # the quintic whose slope at zero is steepest: small singular values rise fast
 
 
 def orthogonal(x, steps=5):
@@ -42,7 +46,9 @@ class _Watched:
         super().build(variables)
         if not hasattr(self, "gradient_norm"):
             self.gradient_norm = self.add_variable((), initializer="zeros", name="gradient_norm")
-            self.first_bad_step = self.add_variable((), initializer=keras.initializers.Constant(-1), dtype="int32", name="first_bad_step")
+            self.first_bad_step = self.add_variable(
+                (), initializer=keras.initializers.Constant(-1), dtype="int32", name="first_bad_step"
+            )
 
     def apply(self, grads, trainable_variables=None):
         """Measures, clips and applies the gradients."""
@@ -113,7 +119,8 @@ class Muon(_Watched, keras.optimizers.Optimizer):
         super().build(variables)
         self.momenta = self.add_optimizer_variables(variables, "momentum")
         self.velocities = [
-            None if self.is_hidden_matrix(v) else self.add_variable_from_reference(v, name="velocity") for v in variables
+            None if self.is_hidden_matrix(v) else self.add_variable_from_reference(v, name="velocity")
+            for v in variables
         ]
 
     def update_step(self, gradient, variable, learning_rate):
@@ -147,7 +154,7 @@ class Muon(_Watched, keras.optimizers.Optimizer):
         self.assign_sub(variable, learning_rate * mean / (deviation + self.epsilon))
 
     def get_config(self):
-        names = "adam_ratio momentum beta_1 beta_2 epsilon decay".split()
+        names = ("adam_ratio", "momentum", "beta_1", "beta_2", "epsilon", "decay")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 

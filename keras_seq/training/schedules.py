@@ -1,6 +1,6 @@
 """The learning rate as a function of the step: up in a straight line, then down in a straight line.
 
-    rate(s) = peak min(1, (s + 1) / warmup) (1 - (1 - final) clip((s - warmup) / (total - warmup), 0, 1))
+rate(s) = peak min(1, (s + 1) / warmup) (1 - (1 - final) clip((s - warmup) / (total - warmup), 0, 1))
 """
 
 import keras

@@ -1,10 +1,10 @@
-"""How a model is trained: one frozen dataclass, which is also a group of command-line options and a part of config.json."""
+"""How a model is trained: one frozen dataclass, also a group of command-line options and a part of config.json."""
 
 import dataclasses
 import math
 from typing import Literal
 
-LEARNING_RATES = {"muon": 0.02, "adamw": 4e-3}
+LEARNING_RATES = {"muon": 0.03, "adamw": 4e-3}
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
@@ -15,7 +15,7 @@ class Train:
     optimizer: Literal["muon", "adamw"] = "muon"
     """muon moves hidden matrices by Muon and the rest by AdamW; adamw moves everything."""
     learning_rate: float | None = None
-    """The highest learning rate; by default 0.02 for muon (of the hidden matrices; 0.004 for the rest) and 0.004 for adamw."""
+    """The highest learning rate; by default 0.03 for muon (of hidden matrices; 0.006 for the rest), 0.004 for adamw."""
     warmup_steps: int = 50
     """Steps over which the learning rate rises from zero."""
     final_fraction: float = 0.02
@@ -59,6 +59,6 @@ class Train:
 
     @property
     def steps_per_execution(self) -> int:
-        """Steps that run without coming back to Python: the largest number up to 25 at which nothing is due in between."""
+        """Steps that run without coming back to Python: as many, up to 25, as leave nothing due in between."""
         due = math.gcd(self.log_every, self.validate_every, self.checkpoint_every)
         return max(n for n in range(1, 26) if due % n == 0)

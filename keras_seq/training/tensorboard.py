@@ -1,8 +1,8 @@
 """What a run shows in TensorBoard, all of it over the tokens seen in training.
 
-    train/ and validation/   scalars by `keras.callbacks.TensorBoard`: epoch_loss and the rest, as any Keras run
-                             writes them; an "epoch" is a logging interval here, and its number the tokens seen
-    the run's own folder     samples of text, and the run's row in the HParams table
+train/ and validation/   scalars by `keras.callbacks.TensorBoard`: epoch_loss and the rest, as any Keras run
+                         writes them; an "epoch" is a logging interval here, and its number the tokens seen
+the run's own folder     samples of text, and the run's row in the HParams table
 """
 
 import pathlib

@@ -72,7 +72,7 @@ def test_evaluate_and_predict_in_between_change_nothing_in_fit():
 
 
 def test_reset_puts_all_rows_back():
-    layer, carry = make()
+    _, carry = make()
     x = batches(1)[0]
     carry(x, training=True)
     carry.reset()

@@ -121,7 +121,9 @@ def test_stepping_equals_the_whole(policy):
     for got, want in ((ops.stack(steps, 1), whole), (state[0], h), (state[1], c)):
         assert got.dtype == want.dtype
         np.testing.assert_allclose(
-            ops.convert_to_numpy(ops.cast(got, "float64")), ops.convert_to_numpy(ops.cast(want, "float64")), atol=tolerance
+            ops.convert_to_numpy(ops.cast(got, "float64")),
+            ops.convert_to_numpy(ops.cast(want, "float64")),
+            atol=tolerance,
         )
     assert keras.backend.standardize_dtype(c.dtype) == ("float64" if policy == "float64" else "float32")
 
