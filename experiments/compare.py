@@ -50,7 +50,7 @@ class Compare:
     """What recurrent models read: contiguous lanes, the state carried from batch to batch, or random crops."""
     attention_windows: Literal["crops", "lanes"] = "crops"
     """What Transformers read: random crops or contiguous lanes; they carry nothing."""
-    restart: float = 0.1
+    restart: float = 0.25
     """The fraction of rows that start from the zero state in a batch of lanes, so that the model learns that too."""
     clean: Literal["squeeze"] | None = None
     """squeeze: strip all spaces and newlines from the text, as the 2017-style scripts did."""
@@ -68,6 +68,8 @@ class Compare:
         for name in ("seeds", "tokens", "batch_size", "context"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1.")
+        if not 0 <= self.restart <= 1:
+            raise ValueError(f"--restart {self.restart}: expected a fraction from 0 to 1.")
         if not self.models:
             raise ValueError(f"--models: expected at least one of {', '.join(MODELS)}.")
 
@@ -133,6 +135,12 @@ def versions():
     return {**found, "python": platform.python_version(), "commit": commit}
 
 
+def windows(settings: Compare, kind, ids, seed):
+    """The training batches of one run."""
+    sizes = {"batch_size": settings.batch_size, "length": settings.context, "seed": seed}
+    return text.Lanes(ids, restart=settings.restart, **sizes) if kind == "lanes" else text.RandomCrops(ids, **sizes)
+
+
 def train_one(folder, settings: Compare, name, seed, corpus, vocabulary, train_ids, validation_ids):
     """One run: one model, one seed. Returns its row."""
     keras.backend.clear_session()
@@ -140,12 +148,6 @@ def train_one(folder, settings: Compare, name, seed, corpus, vocabulary, train_i
     definition = settings.model(name)
     model = definition.build(vocabulary.size, dtype=settings.train.policy)
     kind = settings.recurrent_windows if model.context is None else settings.attention_windows
-    sizes = {"batch_size": settings.batch_size, "length": settings.context, "seed": seed}
-    windows = (
-        text.Lanes(train_ids, restart=settings.restart, **sizes)
-        if kind == "lanes"
-        else text.RandomCrops(train_ids, **sizes)
-    )
     config = {
         "experiment": dataclasses.asdict(settings),
         "model": {"name": name, **dataclasses.asdict(definition)},
@@ -155,8 +157,17 @@ def train_one(folder, settings: Compare, name, seed, corpus, vocabulary, train_i
         "corpus": {"name": corpus.name, "sha256": corpus.sha256, "clean": settings.clean},
         "versions": versions(),
     }
+    print(f"\n{folder.name}, {'carried lanes' if kind == 'lanes' and model.context is None else kind}")
     result = training.run(
-        folder, model, vocabulary, windows, validation_ids, settings.steps, settings.train, config, folder.name
+        folder,
+        model,
+        vocabulary,
+        windows(settings, kind, train_ids, seed),
+        validation_ids,
+        settings.steps,
+        settings.train,
+        config,
+        folder.name,
     )
     return {"model": name, "seed": seed, **result}
 
@@ -166,11 +177,16 @@ def compare(settings: Compare, folder: pathlib.Path):
     corpus = text.load_corpus(settings.corpus, clean=settings.clean)
     train_text, validation_text = corpus.split(window=settings.context + 1)
     vocabulary = text.Vocabulary.from_text(corpus.text)
-    train_ids, validation_ids = vocabulary.encode(train_text), vocabulary.encode(validation_text)
+    train_ids, validation_ids = (vocabulary.encode(part).numpy() for part in (train_text, validation_text))
+    # What cannot be built is an error now, before anything is written.
+    for kind in (settings.recurrent_windows, settings.attention_windows):
+        windows(settings, kind, train_ids, seed=0)
+    sizes = {name: settings.model(name).build(vocabulary.size).count_params() for name in settings.models}
     print(
         f"{corpus.name}: {len(train_text):,} characters to train on, {len(validation_text):,} to validate on, "
         f"{vocabulary.size} distinct; {settings.steps:,} steps of {settings.batch_size} x {settings.context}"
     )
+    print("Parameters: " + ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
     rows = []
     folder.mkdir(parents=True, exist_ok=True)
     training.write_table(folder, ("model.name", "train.optimizer", "windows", "seed"))
@@ -181,9 +197,7 @@ def compare(settings: Compare, folder: pathlib.Path):
             if finished.exists():
                 row = {"model": name, "seed": seed, **json.loads(finished.read_text(encoding="utf-8"))}
             else:
-                row = train_one(
-                    run, settings, name, seed, corpus, vocabulary, train_ids.numpy(), validation_ids.numpy()
-                )
+                row = train_one(run, settings, name, seed, corpus, vocabulary, train_ids, validation_ids)
             rows.append(row)
     report.write(folder, corpus.name, rows)
     return rows

@@ -158,7 +158,7 @@ class Validate(_AtSteps):
         prompt = "\n" if "\n" in characters else characters[0]
         self.latest = (
             self.evaluator.cold(self.ids, self.length),
-            self.evaluator.warm(self.ids, self.length),
+            self.evaluator.warm(self.ids),
             self.generator(prompt, self.sample_length, temperature=0.8),
         )
         return self.latest

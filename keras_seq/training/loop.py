@@ -31,15 +31,15 @@ def carried(model, batch_size, length):
     return keras.Model([ids, fresh], Carry(model, batch_size, name="carry")(ids, fresh), name=f"carried_{model.name}")
 
 
-def compile_for(trainee, train: Train, total_steps):
-    """Compiles `trainee` with the optimizer, schedule and loss of `train`."""
-    schedule = WarmupDecay(train.peak_learning_rate, total_steps, train.warmup_steps, train.final_fraction)
+def compile_for(trainee, model, train: Train, total_steps):
+    """Compiles `trainee`, which is `model` or wraps it, with the optimizer, schedule and loss of `train`."""
+    schedule = WarmupDecay(train.peak_learning_rate(model), total_steps, train.warmup_steps, train.final_fraction)
     trainee.compile(
         optimizer=OPTIMIZERS[train.optimizer](schedule, clip_norm=train.clip_norm),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         steps_per_execution=train.steps_per_execution,
         # XLA fuses a Transformer's many small operations; around a recurrent loop it costs more than it gives.
-        jit_compile=getattr(trainee, "context", None) is not None,
+        jit_compile=model.context is not None,
     )
     trainee.optimizer.build(trainee.trainable_variables)
 
@@ -74,7 +74,7 @@ def run(
 
     carry = isinstance(windows, Lanes) and model.context is None
     trainee = carried(model, windows.batch_size, windows.length) if carry else model
-    compile_for(trainee, train, total_steps)
+    compile_for(trainee, model, train, total_steps)
     first = 0
     for path in checkpoints.found(folder / "checkpoints")[-1:]:
         first = checkpoints.load(path, trainee)
