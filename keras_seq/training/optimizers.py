@@ -78,9 +78,9 @@ class AdamW(_Watched, keras.optimizers.AdamW):
 class Muon(_Watched, keras.optimizers.Optimizer):
     """Muon for the hidden matrices, AdamW for the rest.
 
-    A hidden matrix is a weight of two axes whose path names neither an embedding nor a head. A weight
+    A hidden matrix is a weight of two axes that is no `embeddings` and in no layer named `head`. A weight
     with an attribute `matrix_blocks = n` holds n matrices side by side along its last axis (the gates of an LSTM):
-    each is orthogonalised on its own, which is worth 0.12 nats per character on an LSTM (JOURNAL.md).
+    each is orthogonalised on its own.
 
     Args:
         learning_rate: of the hidden matrices: the length of the step in units of a matrix's spectral norm.
@@ -111,7 +111,7 @@ class Muon(_Watched, keras.optimizers.Optimizer):
     @staticmethod
     def is_hidden_matrix(variable):
         """Whether Muon moves this weight; AdamW does if not."""
-        return len(variable.shape) == 2 and not any(word in variable.path for word in ("embedding", "head"))
+        return len(variable.shape) == 2 and not {"embeddings", "head"} & set(variable.path.split("/"))
 
     def build(self, variables):
         if self.built:
