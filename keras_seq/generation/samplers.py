@@ -8,11 +8,11 @@ import numpy as np
 
 
 def keep_top_k(logits, k):
-    """Logits `[B, V]` with all but the `k` highest of each row set to minus infinity."""
-    if k >= logits.shape[-1]:
-        return logits
-    threshold = np.partition(logits, -k, axis=-1)[:, -k, None]
-    return np.where(logits < threshold, -np.inf, logits)
+    """Logits `[B, V]` with all but the `k` highest of each row set to minus infinity; of equal ones the first stay."""
+    dropped = np.argsort(-logits, axis=-1, kind="stable")[:, k:]
+    kept = logits.copy()
+    np.put_along_axis(kept, dropped, -np.inf, axis=-1)
+    return kept
 
 
 def draw(logits, temperature, top_k, random):
@@ -29,4 +29,6 @@ def draw(logits, temperature, top_k, random):
         logits = keep_top_k(logits, top_k)
     if temperature == 0:
         return logits.argmax(-1)
-    return (logits / temperature + random.gumbel(size=logits.shape)).argmax(-1)
+    with np.errstate(over="ignore"):  # the highest is zero: those that overflow are too unlikely to be drawn
+        logits = (logits - logits.max(-1, keepdims=True)) / temperature
+    return (logits + random.gumbel(size=logits.shape)).argmax(-1)

@@ -14,6 +14,7 @@ import keras
 from keras import ops
 
 from keras_seq.layers import arguments
+from keras_seq.layers.precision import at_least_float32
 
 
 def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
@@ -43,7 +44,7 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
     scores = ops.reshape(scores, (-1, heads, length, size))
     if keras.backend.standardize_dtype(scores.dtype) == "float16":
         scores = ops.clip(scores, -65504, 65504)  # an infinite score would make the softmax NaN
-    scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+    scores = ops.cast(scores, at_least_float32(scores.dtype))
     if bias is not None:
         scores = scores + ops.cast(bias, scores.dtype)
     if mask is not None:

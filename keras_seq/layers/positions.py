@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_seq.layers import arguments
 from keras_seq.layers.masks import count_positions
+from keras_seq.layers.precision import at_least_float32
 
 
 def sinusoids(positions, width, base=10_000.0, dtype="float32"):
@@ -80,7 +81,7 @@ class PositionalEncoding(AddedPositions):
 
     def vectors(self, positions, length, start):
         """`sinusoids` of the positions."""
-        return sinusoids(positions, self._width, self.base, keras.backend.result_type(self.compute_dtype, "float32"))
+        return sinusoids(positions, self._width, self.base, at_least_float32(self.compute_dtype))
 
     def get_config(self):
         """The arguments."""

@@ -16,12 +16,13 @@ import keras
 from keras import ops
 
 from keras_seq.layers import arguments
+from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.relative_positions import RelativePositions
 
 
 def rotate(x, positions, frequencies, amplitude=1.0):
     """Turns `x [B, T, H, K]` at `positions` (`[T]` or `[B, T]`) by `frequencies`, K / 2 numbers; angles in float32."""
-    dtype = keras.backend.result_type(x.dtype, "float32")
+    dtype = at_least_float32(x.dtype)
     angles = ops.expand_dims(ops.cast(positions, dtype), -1) * ops.convert_to_tensor(frequencies, dtype)
     angles = ops.expand_dims(angles, -2)  # [..., T, 1, K / 2]
     cos, sin = ops.cast(amplitude * ops.cos(angles), x.dtype), ops.cast(amplitude * ops.sin(angles), x.dtype)

@@ -47,6 +47,8 @@ class LanguageModel(keras.Model):
         )
 
     def call(self, ids, state=None, training=None, return_state=False):
+        if self.context is not None and (ids.shape[1] or 0) > self.context:
+            raise ValueError(f"{ids.shape[1]} ids in a row; expected at most context={self.context}.")
         if state is None and return_state:
             state = self.initial_state(ops.shape(ids)[0])
         before, after = list(state or ()), []

@@ -5,16 +5,17 @@ import dataclasses
 import keras
 
 from keras_seq import layers
+from keras_seq.layers import arguments
 from keras_seq.models.language_model import LanguageModel
 
 
 @dataclasses.dataclass(frozen=True)
 class LSTM:
-    """An LSTM language model. 0.77 million parameters at the defaults and 65 characters."""
+    """An LSTM language model. 0.80 million parameters at the defaults and 65 characters."""
 
     embedding_dim: int = 64
     """Width of a character's vector."""
-    units: int = 400
+    units: int = 408
     """Width of each LSTM layer's output and memory."""
     num_layers: int = 1
     """LSTM layers on top of each other."""
@@ -22,6 +23,11 @@ class LSTM:
     """Fraction of each LSTM layer's output that is dropped in training."""
     recurrent_initializer: str = "orthogonal"
     """Start of the recurrent matrix; the 2017-style char-RNN used glorot_normal."""
+
+    def __post_init__(self):
+        for name in ("embedding_dim", "units", "num_layers"):
+            arguments.positive_integer(name, getattr(self, name))
+        arguments.fraction("dropout", self.dropout)
 
     def build(self, vocabulary_size: int, dtype=None) -> LanguageModel:
         """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""

@@ -9,6 +9,7 @@ import dataclasses
 import keras
 
 from keras_seq import layers
+from keras_seq.layers import arguments
 from keras_seq.models.language_model import LanguageModel
 
 
@@ -28,6 +29,13 @@ class Transformer:
     """The most positions it attends to; by default those of a training window."""
     dropout: float = 0.0
     """Fraction of the attention weights, and of what each part adds to the stream, dropped in training."""
+
+    def __post_init__(self):
+        for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim"):
+            arguments.positive_integer(name, getattr(self, name))
+        if self.context is not None:
+            arguments.positive_integer("context", self.context)
+        arguments.fraction("dropout", self.dropout)
 
     def build(self, vocabulary_size: int, dtype=None) -> LanguageModel:
         """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""

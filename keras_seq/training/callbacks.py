@@ -22,11 +22,6 @@ class Interrupted(Exception):
     """Training stopped on request; a checkpoint is written."""
 
 
-def inner(optimizer):
-    """The optimizer inside a loss-scaling one (float16), or the optimizer itself."""
-    return getattr(optimizer, "inner_optimizer", optimizer)
-
-
 class _AtSteps(keras.callbacks.Callback):
     """Calls `at(step, logs)` whenever the step has reached a multiple of `every`, and at the last step."""
 
@@ -45,7 +40,7 @@ class NumbersGuard(keras.callbacks.Callback):
     """Stops at the first loss or gradient that is not a number, and names its step."""
 
     def on_train_batch_end(self, batch, logs=None):
-        optimizer = inner(self.model.optimizer)
+        optimizer = self.model.optimizer
         step, now = int(optimizer.first_bad_step), int(optimizer.iterations)
         if step >= 0:
             what = f"The gradient of step {step} is not a number"
@@ -99,12 +94,21 @@ class Record(_AtSteps):
     def go_on_from(self, step):
         """Takes up the curve at `step`: the lines after it are dropped, for they will be written again."""
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True) if self.path.exists() else []
-        kept = [line for line in map(json.loads, lines) if line["step"] <= step]
+        whole = [json.loads(line) for line in lines if line.endswith("\n")]  # a kill may have torn the last one
+        kept = [line for line in whole if line["step"] <= step]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         for line in kept:
             if line["split"] == "train":
                 self.seconds, self.loss = line["seconds"], line["nats_per_token"]
         self._since = (self.seconds, step)
+
+    def on_train_begin(self, logs=None):
+        self._open_sums = [keras.ops.convert_to_numpy(v) for v in self.model.metrics_variables]
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Gives back the sums of an interval that a checkpoint left open; Keras has just set them to zero."""
+        for variable, value in zip(self.model.metrics_variables, self._open_sums, strict=True):
+            variable.assign(value)
 
     def on_train_batch_begin(self, batch, logs=None):
         self._begun = time.perf_counter()
@@ -115,7 +119,7 @@ class Record(_AtSteps):
 
     def at(self, step, logs):
         """Writes the point."""
-        optimizer = inner(self.model.optimizer)
+        optimizer = self.model.optimizer
         seconds, before = self._since
         self._since, self.loss = (self.seconds, step), float(logs["loss"])
         line = {

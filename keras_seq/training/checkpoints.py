@@ -58,7 +58,8 @@ def save(folder, trainee) -> pathlib.Path:
 
 def found(folder) -> list[pathlib.Path]:
     """The checkpoints in a folder, oldest first."""
-    return sorted(p for p in pathlib.Path(folder).glob("step-*.safetensors") if re.fullmatch(r"step-\d{8,}", p.stem))
+    paths = (p for p in pathlib.Path(folder).glob("step-*.safetensors") if re.fullmatch(r"step-\d{8,}", p.stem))
+    return sorted(paths, key=lambda path: int(path.stem.removeprefix("step-")))
 
 
 def load(path, trainee) -> int:

@@ -55,6 +55,7 @@ class _Watched:
         if not self.built:
             self.build(trainable_variables)
         norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads if g is not None))
+        norm = norm / (self.loss_scale_factor or 1.0)
         self.gradient_norm.assign(norm)
         step = ops.cast(self.iterations, "int32")
         self.first_bad_step.assign(

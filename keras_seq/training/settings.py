@@ -39,6 +39,9 @@ class Train:
     """Characters in a sample of text."""
 
     def __post_init__(self):
+        for name, known in (("optimizer", LEARNING_RATES), ("precision", POLICIES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r}; expected {' or '.join(known)}.")
         for name in ("log_every", "validate_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}; expected at least 1 step.")
