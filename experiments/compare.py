@@ -18,14 +18,13 @@ import json
 import pathlib
 import platform
 import subprocess
-import sys
 from typing import Annotated, Literal
 
 import keras
 import tyro
 
 from experiments import report
-from experiments.startup import one_sentence
+from experiments.startup import command_line, one_sentence
 from keras_seq import text, training
 from keras_seq.models import LSTM, MODELS, Transformer
 
@@ -81,9 +80,11 @@ class Compare:
     def model(self, name):
         """The dataclass of a model, its context filled in."""
         model = getattr(self, name)
-        if "context" in {field.name for field in dataclasses.fields(model)} and model.context is None:
-            return dataclasses.replace(model, context=self.context)
-        return model
+        if "context" not in {field.name for field in dataclasses.fields(model)}:
+            return model
+        if model.context is not None and model.context < self.context:
+            raise ValueError(f"--{name}.context {model.context}: expected at least the --context {self.context}.")
+        return dataclasses.replace(model, context=model.context or self.context)
 
 
 def tiny(settings: Compare) -> Compare:
@@ -203,17 +204,24 @@ def compare(settings: Compare, folder: pathlib.Path):
     return rows
 
 
+def settings_in(folder: pathlib.Path) -> Compare:
+    """The settings of a comparison that was begun."""
+    configs = sorted(folder.glob("*/config.json"))
+    if not configs:
+        raise ValueError(f"--resume {folder}: no run with a config.json is there; expected LOG_DIR/compare/UTC-TIME.")
+    try:
+        return revive(Compare, json.loads(configs[0].read_text(encoding="utf-8"))["experiment"])
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise ValueError(f"--resume {folder}: {configs[0]} does not hold the settings of a comparison.") from error
+
+
+@one_sentence("experiments.compare")
 def main(arguments=None):
     """The command line."""
-    settings = tyro.cli(Compare, args=arguments, prog="python -m experiments.compare", description=__doc__)
+    settings = command_line(Compare, "experiments.compare", __doc__, arguments)
     if settings.resume is not None:
         folder = pathlib.Path(settings.resume)
-        configs = sorted(folder.glob("*/config.json"))
-        if not configs:
-            raise ValueError(
-                f"--resume {folder}: no run with a config.json is there; expected LOG_DIR/compare/UTC-TIME."
-            )
-        settings = revive(Compare, json.loads(configs[0].read_text(encoding="utf-8"))["experiment"])
+        settings = settings_in(folder)
     else:
         settings = tiny(settings) if settings.smoke else settings
         time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
@@ -223,6 +231,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    with one_sentence("experiments.compare"):
-        main()
-        sys.exit(0)
+    main()

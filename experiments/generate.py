@@ -7,13 +7,12 @@ RUN is the folder of a finished run. Takes seconds.
 
 import dataclasses
 import pathlib
-import sys
 from typing import Annotated
 
 import keras
 import tyro
 
-from experiments.startup import one_sentence
+from experiments.startup import command_line, one_sentence
 from keras_seq.generation import Generator
 from keras_seq.text import Vocabulary
 
@@ -44,9 +43,10 @@ def load_run(run: pathlib.Path):
     return keras.models.load_model(run / "model.keras", compile=False), Vocabulary.load(run / "vocabulary.json")
 
 
+@one_sentence("experiments.generate")
 def main(arguments=None):
     """The command line."""
-    settings = tyro.cli(Generate, args=arguments, prog="python -m experiments.generate", description=__doc__)
+    settings = command_line(Generate, "experiments.generate", __doc__, arguments)
     model, vocabulary = load_run(settings.run)
     print(
         Generator(model, vocabulary)(
@@ -56,6 +56,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    with one_sentence("experiments.generate"):
-        main()
-        sys.exit(0)
+    main()

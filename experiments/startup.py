@@ -5,6 +5,8 @@ So the descriptor is held while TensorFlow starts, and what is no known note is 
 """
 
 import contextlib
+import io
+import itertools
 import os
 import re
 import sys
@@ -44,6 +46,26 @@ def start_tensorflow():
         tf.config.list_logical_devices()
 
 
+def command_line(settings, script, description, arguments=None):
+    """The dataclass `settings` from the command line.
+
+    Raises:
+        ValueError: an option that is unknown or has no such value: what tyro says of it, without the frame.
+    """
+    import tyro
+
+    framed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(framed):
+            return tyro.cli(settings, args=arguments, prog=f"python -m {script}", description=description)
+    except SystemExit as stop:
+        if not stop.code:  # --help
+            raise
+        lines = [line.strip("│ ") for line in framed.getvalue().splitlines()[1:]]
+        sentence = " ".join(itertools.takewhile(lambda line: not line.startswith(("─", "╰")), lines))
+        raise ValueError(f"{sentence.rstrip('.')} (--help lists the options).") from None
+
+
 @contextlib.contextmanager
 def one_sentence(script):
     """Inside it, a mistake of the user ends the script with one sentence and status 2; a stop on request with 130."""
@@ -52,7 +74,7 @@ def one_sentence(script):
     try:
         yield
     except (ValueError, OSError) as error:
-        print(f"{script}: {error}", file=sys.stderr)
+        print(f"{script}: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except Diverged as error:
         print(f"{script}: {error}", file=sys.stderr)
@@ -60,4 +82,7 @@ def one_sentence(script):
     except Interrupted as stop:
         print(f"\nStopped. A checkpoint is in {stop.args[0]}", file=sys.stderr)
         print(f"To go on: python -m {script} --resume {stop.args[0].parents[2]}", file=sys.stderr)
+        sys.exit(130)
+    except KeyboardInterrupt:  # between two trainings, or pressed twice
+        print("\nStopped.", file=sys.stderr)
         sys.exit(130)

@@ -4,7 +4,8 @@
     optimizer/...  moments, and the step, which is the clock of data, learning rate and seeds
     metrics/...    the sums of the logging interval that was open
 
-A name is a number (the variable's place) and the variable's path, so two layers of one name stay apart.
+A name is a number (the variable's place) and the variable's path, so two layers of one name stay apart. Of a path the
+numbers are left out by which Keras tells apart what has no name of its own: a second model in one process has others.
 """
 
 import pathlib
@@ -17,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 from keras_seq.training.files import replacing
 
 KEEP = 2
+AUTOMATIC = re.compile(r"_\d+(?=/|$)")
 
 
 class CheckpointError(ValueError):
@@ -30,7 +32,7 @@ def _variables(trainee):
         "metrics": trainee.metrics_variables,
     }
     return {
-        f"{group}/{place:04d}/{variable.path}": variable
+        f"{group}/{place:04d}/{AUTOMATIC.sub('', variable.path)}": variable
         for group, variables in groups.items()
         for place, variable in enumerate(variables)
         if group != "model" or not any(variable is metric for metric in groups["metrics"])

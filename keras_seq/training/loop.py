@@ -35,11 +35,7 @@ def compile_for(trainee, model, train: Train, total_steps):
     """Compiles `trainee`, which is `model` or wraps it, with the optimizer, schedule and loss of `train`."""
     schedule = WarmupDecay(train.peak_learning_rate(model), total_steps, train.warmup_steps, train.final_fraction)
     trainee.compile(
-        # float16's small gradients would vanish unscaled. The scale is fixed: Keras's dynamic one skips steps without
-        # counting them, and the step is our clock.
-        optimizer=OPTIMIZERS[train.optimizer](
-            schedule, clip_norm=train.clip_norm, loss_scale_factor=1024.0 if train.precision == "float16" else None
-        ),
+        optimizer=OPTIMIZERS[train.optimizer](schedule, **train.optimizer_options(model)),
         auto_scale_loss=False,
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         steps_per_execution=train.steps_per_execution,

@@ -118,6 +118,8 @@ class Muon(_Watched, keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
+        # read here, for TensorFlow's update step is given the tf.Variable inside, which has no such attribute
+        self.matrix_blocks = [getattr(v, "matrix_blocks", 1) for v in variables]
         self.momenta = self.add_optimizer_variables(variables, "momentum")
         self.velocities = [
             None if self.is_hidden_matrix(v) else self.add_variable_from_reference(v, name="velocity")
@@ -132,15 +134,14 @@ class Muon(_Watched, keras.optimizers.Optimizer):
         if self.decay and len(variable.shape) == 2:
             self.assign_sub(variable, variable * learning_rate * self.decay)
         if self.velocities[index] is None:
-            self._muon(gradient, variable, learning_rate, self.momenta[index])
+            self._muon(gradient, variable, learning_rate, self.momenta[index], self.matrix_blocks[index])
         else:
             rate = learning_rate * self.adam_ratio
             self._adam(gradient, variable, rate, self.momenta[index], self.velocities[index])
 
-    def _muon(self, gradient, variable, learning_rate, momentum):
+    def _muon(self, gradient, variable, learning_rate, momentum, blocks):
         self.assign(momentum, self.momentum * momentum + gradient)
         rows, columns = variable.shape
-        blocks = getattr(variable, "matrix_blocks", 1)
         direction = ops.reshape(gradient + self.momentum * momentum, (rows, blocks, columns // blocks))
         direction = ops.swapaxes(orthogonal(ops.swapaxes(direction, 0, 1)), 0, 1)
         scale = max(1.0, columns / blocks / rows) ** 0.5

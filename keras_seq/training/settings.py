@@ -9,7 +9,13 @@ LEARNING_RATES = {
     "muon": {"recurrent": 0.03, "attention": 0.02},
     "adamw": {"recurrent": 4e-3, "attention": 4e-3},
 }
+ADAM_RATIOS = {"recurrent": 0.4, "attention": 0.2}
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+
+
+def family(model) -> str:
+    """recurrent or attention: whether the model's state has no length, or that of a context."""
+    return "recurrent" if model.context is None else "attention"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +25,9 @@ class Train:
     optimizer: Literal["muon", "adamw"] = "muon"
     """muon moves hidden matrices by Muon and the rest by AdamW; adamw moves everything."""
     learning_rate: float | None = None
-    """The highest learning rate. By default, for muon 0.03 (recurrent models) or 0.02 (Transformers), of the hidden
-    matrices; the rest moves at a fifth of it. For adamw 0.004."""
+    """The highest one. By default for muon 0.03 (recurrent models) or 0.02 (Transformers), for adamw 0.004."""
+    adam_ratio: float | None = None
+    """With muon, the learning rate of what AdamW moves, as a fraction of it. By default 0.4 (recurrent) or 0.2."""
     warmup_steps: int = 50
     """Steps over which the learning rate rises from zero."""
     final_fraction: float = 0.02
@@ -31,7 +38,7 @@ class Train:
     """Of activations and matmuls; weights, softmax and losses are float32 always."""
     log_every: int = 50
     """Steps between two points of the training curve."""
-    validate_every: int = 500
+    validate_every: int = 250
     """Steps between two passes over the validation split, each with a sample of text."""
     checkpoint_every: int = 500
     """Steps between two checkpoints; the last two are kept."""
@@ -48,7 +55,7 @@ class Train:
         for name in ("warmup_steps", "sample_length"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}; expected 0 or more.")
-        for name in ("learning_rate", "clip_norm"):
+        for name in ("learning_rate", "adam_ratio", "clip_norm"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name}={value}; expected a number above zero.")
@@ -57,8 +64,18 @@ class Train:
 
     def peak_learning_rate(self, model) -> float:
         """The highest learning rate, with the default for the optimizer and the model's family filled in."""
-        family = "recurrent" if model.context is None else "attention"
-        return LEARNING_RATES[self.optimizer][family] if self.learning_rate is None else self.learning_rate
+        return LEARNING_RATES[self.optimizer][family(model)] if self.learning_rate is None else self.learning_rate
+
+    def optimizer_options(self, model) -> dict:
+        """What the optimizer takes besides the learning rate."""
+        options = {"clip_norm": self.clip_norm}
+        if self.optimizer == "muon":
+            options["adam_ratio"] = ADAM_RATIOS[family(model)] if self.adam_ratio is None else self.adam_ratio
+        if self.precision == "float16":
+            # Its small gradients would vanish unscaled. The scale is fixed: Keras's dynamic one skips steps without
+            # counting them, and the step is our clock.
+            options["loss_scale_factor"] = 1024.0
+        return options
 
     @property
     def policy(self) -> str:

@@ -49,7 +49,7 @@ class TokenTensorBoard(keras.callbacks.TensorBoard):
     def settings(self, values):
         """The run's row in the HParams table: a dict from names to numbers and words."""
         with self.texts.as_default():
-            hparams.hparams(values, trial_id=pathlib.Path(self.log_dir).name)
+            hparams.hparams(values, trial_id="/".join(pathlib.Path(self.log_dir).resolve().parts[-2:]))
 
     def on_train_end(self, logs=None):
         """Closes all files."""
