@@ -9,7 +9,14 @@ import pytest
 from keras import ops
 
 BACKEND = keras.backend.backend()
-hypothesis.settings.register_profile("layers", max_examples=8, deadline=None, derandomize=True)
+if BACKEND == "jax":  # outside of jit every operation is compiled for every shape: spend little on each
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+
+hypothesis.settings.register_profile(
+    "layers", max_examples=4 if BACKEND == "jax" else 8, deadline=None, derandomize=True
+)
 hypothesis.settings.load_profile("layers")
 
 

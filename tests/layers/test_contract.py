@@ -80,7 +80,6 @@ ELSEWHERE = {
 }
 
 each = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-tensorflow_only = pytest.mark.skipif(BACKEND != "tensorflow", reason="SavedModel is TensorFlow's")
 
 
 def arrays(case, seed=0, batch=B, length=T):
@@ -333,20 +332,6 @@ def test_inside_time_distributed_and_inside_models(case):
     assert {v.path for v in layer.trainable_weights} <= {v.path for v in outer.trainable_weights}
 
 
-@each
-@tensorflow_only
-def test_an_exported_model_gives_the_same(case, tmp_path):
-    import tensorflow as tf
-
-    model, _ = model_of(case)
-    model.export(tmp_path, verbose=False)
-    served = tf.saved_model.load(tmp_path)
-    for batch, length in ((B, T), (1, 2)):
-        values = arrays(case, batch=batch, length=length)
-        got = served.serve(one_or_all([tf.constant(v) for v in values]))
-        np.testing.assert_allclose(numpy(got), predict(model, values), atol=1e-5)
-
-
 NEW_PROCESS = """
 import sys, numpy as np, keras, keras_seq
 folder = sys.argv[1]
@@ -359,8 +344,10 @@ for name in sys.argv[2:]:
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
         values = tf.nest.map_structure(tf.constant, values)
-        y = tf.saved_model.load(f"{folder}/{name}").serve(values)
-        np.testing.assert_allclose(y, expected, atol=1e-5)
+        served = tf.saved_model.load(f"{folder}/{name}")
+        np.testing.assert_allclose(served.serve(values), expected, atol=1e-5)
+        one = served.serve(tf.nest.map_structure(lambda v: v[:1], values))  # another batch size
+        np.testing.assert_allclose(one, expected[:1], atol=1e-5)
 print("equal", len(sys.argv) - 2)
 """
 
@@ -370,9 +357,8 @@ def test_a_trained_model_loads_in_a_new_process(tmp_path):
     for name, case in CASES.items():
         model, _ = model_of(case)
         values = arrays(case)
-        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
-        losses = [model.train_on_batch(one_or_all(values), np.zeros((B, T, 3))) for _ in range(3)]
-        assert np.isfinite(losses).all()
+        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
+        assert np.isfinite(model.train_on_batch(one_or_all(values), np.zeros((B, T, 3))))
         model.save(tmp_path / f"{name}.keras")
         if BACKEND == "tensorflow":
             model.export(tmp_path / name, verbose=False)

@@ -1,0 +1,53 @@
+"""One tiny comparison in a process of its own, for all tests of what it leaves and says."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def python():
+    """Runs `python ...` in the repository as a user does, without the settings of this test process."""
+
+    def python(*arguments):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("TF_") and k != "PYTHONWARNINGS"}
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+
+    return python
+
+
+@pytest.fixture(scope="session")
+def smoke(python, tmp_path_factory):
+    """`compare --smoke`: what it said, its folder, and its rows."""
+    logs = tmp_path_factory.mktemp("logs")
+    done = python("-m", "experiments.compare", "--smoke", "--log-dir", logs)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (logs / "compare").iterdir()
+    rows = json.loads((folder / "compare.json").read_text(encoding="utf-8"))
+    return types.SimpleNamespace(folder=folder, rows=rows, stdout=done.stdout, stderr=done.stderr)
+
+
+@pytest.fixture
+def fails(capsys):
+    """Asserts that a script's main ends with status 2 and one sentence on stderr; returns the sentence."""
+
+    def fails(main, *arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        assert stop.value.code == 2
+        assert output.err.endswith(".\n")
+        assert output.err.count("\n") == 1
+        assert "Traceback" not in output.err
+        return output.err
+
+    return fails

@@ -1,0 +1,215 @@
+import dataclasses
+import json
+import math
+import shutil
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from experiments import compare
+from keras_seq.models import MODELS
+from keras_seq.text import Vocabulary
+
+KEYS = {
+    *("model", "seed", "parameters", "training_tokens", "training_seconds", "tokens_per_second"),
+    *("cold_nats_per_character", "cold_context", "warm_nats_per_character", "bits_per_character"),
+}
+
+
+def lines_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_it_leaves_a_whole_folder_for_every_model(smoke):
+    assert {path.name for path in smoke.folder.iterdir() if path.is_dir()} == {f"{name}-seed0" for name in MODELS}
+    for name in MODELS:
+        run = smoke.folder / f"{name}-seed0"
+        for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json"):
+            assert (run / part).stat().st_size > 0
+        for part in ("train", "validation", "."):
+            assert list((run / part).glob("events.out.tfevents.*")), part
+        checkpoints = sorted(path.name for path in (run / "checkpoints").iterdir())
+        assert checkpoints == ["step-00000010.safetensors", "step-00000020.safetensors"]
+    assert not list(smoke.folder.rglob("*partial*"))
+
+
+def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
+    assert [row["model"] for row in smoke.rows] == ["lstm", "transformer"]
+    assert len({(row["training_tokens"], row["cold_context"], row["seed"]) for row in smoke.rows}) == 1
+    for row in smoke.rows:
+        assert row.keys() >= KEYS
+        assert row["training_tokens"] == 20 * 4 * 32
+        assert row["tokens_per_second"] == pytest.approx(row["training_tokens"] / row["training_seconds"])
+        assert row["bits_per_character"] == pytest.approx(row["cold_nats_per_character"] / math.log(2))
+        run = smoke.folder / f"{row['model']}-seed0"
+        *_, last = (line for line in lines_of(run) if line["split"] == "validation")
+        assert (last["nats_per_token"], last["warm_nats_per_token"]) == (
+            row["cold_nats_per_character"],
+            row["warm_nats_per_character"],
+        )
+        assert (
+            json.loads((run / "result.json").read_text(encoding="utf-8")).items()
+            >= {key: value for key, value in row.items() if key not in ("model", "seed")}.items()
+        )
+
+
+def test_the_smallest_training_learns(smoke):
+    for row in smoke.rows:
+        first, *_, last = (
+            line for line in lines_of(smoke.folder / f"{row['model']}-seed0") if line["split"] == "train"
+        )
+        assert last["nats_per_token"] < first["nats_per_token"]
+        assert row["cold_nats_per_character"] < math.log(103)  # better than knowing nothing but the vocabulary
+
+
+def test_the_curve_has_a_line_for_every_interval_and_validation(smoke):
+    for name in MODELS:
+        lines = lines_of(smoke.folder / f"{name}-seed0")
+        steps = {split: [line["step"] for line in lines if line["split"] == split] for split in ("train", "validation")}
+        assert steps == {"train": [5, 10, 15, 20], "validation": [10, 20]}
+        assert all(line["tokens"] == line["step"] * 4 * 32 for line in lines)
+
+
+def test_the_config_makes_the_same_comparison_again(smoke):
+    for name in MODELS:
+        config = json.loads((smoke.folder / f"{name}-seed0/config.json").read_text(encoding="utf-8"))
+        settings = compare.revive(compare.Compare, config["experiment"])
+        assert json.loads(json.dumps(dataclasses.asdict(settings))) == config["experiment"]
+        assert {"name": name, **dataclasses.asdict(settings.model(name))} == config["model"]
+        assert config["corpus"]["name"] == "pydoc"
+        assert len(config["corpus"]["sha256"]) == 64
+        assert {"keras_seq", "keras", "tensorflow", "python", "commit"} <= config["versions"].keys()
+
+
+def test_the_picture_is_one(smoke):
+    picture = matplotlib.image.imread(smoke.folder / "loss_curves.png")
+    height, width, _ = picture.shape
+    assert width > height > 400
+    assert len(np.unique(picture.reshape(-1, picture.shape[-1]), axis=0)) > 50
+
+
+def test_it_says_table_samples_and_how_to_open_tensorboard(smoke):
+    report = (smoke.folder / "compare.md").read_text(encoding="utf-8")
+    for name in MODELS:
+        (row,) = (line for line in smoke.stdout.splitlines() if line.startswith(f"| {name} "))
+        assert row in report
+        assert f"{name} (seed 0) writes:" in smoke.stdout
+    assert str(smoke.folder / "loss_curves.png") in smoke.stdout
+    *_, command = smoke.stdout.rstrip().splitlines()
+    assert "tensorboard --logdir" in command
+    assert str(smoke.folder) in command
+
+
+def test_stderr_has_no_notes_of_tensorflow(smoke):
+    assert smoke.stderr == ""
+
+
+def test_to_resume_what_is_finished_says_it_again_and_trains_nothing(smoke, capsys):
+    before = {path: path.stat().st_mtime_ns for path in smoke.folder.rglob("*seed0/*")}
+    compare.main(["--resume", str(smoke.folder)])
+    assert {path: path.stat().st_mtime_ns for path in smoke.folder.rglob("*seed0/*")} == before
+    assert json.loads((smoke.folder / "compare.json").read_text(encoding="utf-8")) == smoke.rows
+    table = [line for line in smoke.stdout.splitlines() if line.startswith("|")]
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")] == table
+
+
+def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures(smoke, tmp_path):
+    folder = shutil.copytree(smoke.folder, tmp_path / "half")
+    run = folder / "lstm-seed0"
+    for part in ("result.json", "model.keras", "checkpoints/step-00000020.safetensors"):
+        (run / part).unlink()
+    for part in ("compare.json", "compare.md", "loss_curves.png"):
+        (folder / part).unlink()
+    compare.main(["--resume", str(folder)])
+    clocks = {"training_seconds", "tokens_per_second", "seconds"}
+    rows = json.loads((folder / "compare.json").read_text(encoding="utf-8"))
+    for row, expected in zip(rows, smoke.rows, strict=True):
+        assert {k: v for k, v in row.items() if k not in clocks} == {
+            k: v for k, v in expected.items() if k not in clocks
+        }
+    for line, expected in zip(lines_of(run), lines_of(smoke.folder / "lstm-seed0"), strict=True):
+        assert {k: v for k, v in line.items() if k not in clocks} == {
+            k: v for k, v in expected.items() if k not in clocks
+        }
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Bad files, by the names that the cases below call them."""
+    folder = tmp_path_factory.mktemp("inputs")
+    (folder / "empty").write_bytes(b"")
+    (folder / "latin").write_bytes("naïve ".encode("latin-1") * 200)
+    (folder / "short").write_text("too short", encoding="utf-8")
+    (folder / "lanes").write_text("a few more " * 65, encoding="utf-8")
+    for name, config in (("torn", '{"experi'), ("other", "[]"), ("newer", '{"experiment": {"frobnicate": 1}}')):
+        (folder / name / "lstm-seed0").mkdir(parents=True)
+        (folder / name / "lstm-seed0/config.json").write_text(config, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ("--corpus /nonexistent", "/nonexistent"),
+        ("--corpus {inputs}", "folder"),
+        ("--corpus {inputs}/empty", "empty"),
+        ("--corpus {inputs}/latin", "offset 2"),
+        ("--corpus {inputs}/short", "too short"),
+        ("--corpus {inputs}/lanes", "too short for 12 lanes"),
+        ("--clean nope", "--clean"),
+        ("--models nope", "nope"),
+        ("--models", "--models"),
+        ("--seeds 0", "--seeds 0"),
+        ("--seeds 1.5", "--seeds"),
+        ("--tokens 0", "--tokens 0"),
+        ("--tokens abc", "--tokens"),
+        ("--batch-size -1", "--batch-size -1"),
+        ("--context 0", "--context 0"),
+        ("--restart 1.5", "--restart 1.5"),
+        ("--restart nan", "--restart nan"),
+        ("--recurrent-windows nope", "--recurrent-windows"),
+        ("--frobnicate 1", "--frobnicate"),
+        ("frobnicate", "frobnicate"),
+        ("--train.learning-rate -1", "learning_rate=-1.0"),
+        ("--train.log-every 0", "log_every=0"),
+        ("--train.precision float8", "--train.precision"),
+        ("--train.optimizer nope", "--train.optimizer"),
+        ("--lstm.units 0", "units=0"),
+        ("--lstm.dropout 1", "dropout=1.0"),
+        ("--lstm.recurrent-initializer nope", "nope"),
+        ("--transformer.num-heads 3", "num_heads=3"),
+        ("--transformer.context 8", "--transformer.context 8"),
+        ("--resume nowhere", "nowhere"),
+        ("--resume {inputs}/torn", "does not hold the settings"),
+        ("--resume {inputs}/other", "does not hold the settings"),
+        ("--resume {inputs}/newer", "frobnicate"),
+        ("--log-dir {inputs}/empty", "{inputs}/empty"),
+    ],
+)
+def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, inputs, tmp_path, arguments, names):
+    logs = () if "--log-dir" in arguments else ("--log-dir", tmp_path / "logs")
+    sentence = fails(compare.main, *arguments.format(inputs=inputs).split(), *logs)
+    assert sentence.startswith("experiments.compare: ")
+    assert names.format(inputs=inputs) in sentence
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_mistake_ends_the_process_with_2_and_nothing_but_its_sentence(python, tmp_path):
+    done = python("-m", "experiments.compare", "--corpus", "/nonexistent", "--log-dir", tmp_path / "logs")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("experiments.compare: There is no file '/nonexistent'")
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_is_no_mistake(capsys):
+    with pytest.raises(SystemExit) as stop:
+        compare.main(["--help"])
+    output = capsys.readouterr()
+    assert (stop.value.code, output.err) == (0, "")
+    assert "--transformer.num-heads" in output.out
+
+
+def test_the_vocabulary_is_of_the_whole_corpus(smoke):
+    vocabularies = {Vocabulary.load(smoke.folder / f"{name}-seed0/vocabulary.json") for name in MODELS}
+    assert len(vocabularies) == 1

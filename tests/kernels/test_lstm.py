@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_seq import kernels, layers
+from keras_seq.kernels import lstm as twin
+from keras_seq.layers import recurrent
+
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
+
+
+def arguments(batch, length, units, dtype="float32"):
+    """z, recurrent kernel, h and c, all of them random and none of them zero."""
+    random = np.random.default_rng(length)
+    wide = "float64" if dtype == "float64" else "float32"
+    shapes = [(batch, length, 4 * units), (units, 4 * units), (batch, units), (batch, units)]
+    return [
+        tf.constant(random.normal(scale=0.7, size=shape), kind)
+        for shape, kind in zip(shapes, (dtype, dtype, dtype, wide), strict=True)
+    ]
+
+
+def values_and_gradients(function, args, weights):
+    """y, h, c and the gradients of a random weighted sum of those that `weights` names."""
+    with tf.GradientTape() as tape:
+        tape.watch(args)
+        outputs = function(*args)
+        random = np.random.default_rng(9)
+        loss = 0.0
+        for name, output in zip("yhc", outputs, strict=True):
+            weight = tf.constant(random.normal(size=output.shape), "float64")
+            if name in weights:
+                loss += tf.reduce_sum(tf.cast(output, "float64") * weight)
+    return [*outputs, *tape.gradient(loss, args, unconnected_gradients="zero")]
+
+
+def assert_equal(got, expected, dtype):
+    for name, ours, theirs in zip(["y", "h", "c", "dz", "dU", "dh", "dc"], got, expected, strict=True):
+        assert ours.dtype == theirs.dtype, name
+        ours, theirs = (np.asarray(tf.cast(x, "float64")) for x in (ours, theirs))
+        scale = max(np.abs(theirs).max(), 1e-6)
+        np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype], rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("batch", "length", "units"), [(1, 1, 1), (3, 1, 5), (1, 7, 3), (5, 11, 4)])
+def test_values_and_all_gradients_are_those_of_the_definition(batch, length, units, dtype):
+    args = arguments(batch, length, units, dtype)
+    got, expected = (values_and_gradients(f, args, "yhc") for f in (twin.run, recurrent.lstm))
+    assert_equal(got, expected, dtype)
+
+
+@pytest.mark.parametrize("weights", ["y", "h", "c"])
+def test_the_gradient_of_each_output_alone_is_right(weights):
+    args = arguments(2, 3, 4, "float64")
+    got, expected = (values_and_gradients(f, args, weights) for f in (twin.run, recurrent.lstm))
+    assert_equal(got, expected, "float64")
+
+
+def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
+    args = arguments(3, 5, 4)
+    shapes = [tf.TensorSpec([None, *a.shape[1:]] if n != 1 else a.shape, a.dtype) for n, a in enumerate(args)]
+
+    @tf.function(input_signature=shapes)
+    def compiled(*args):
+        with tf.GradientTape() as tape:
+            tape.watch(args)
+            y, h, c = twin.run(*args)
+            loss = tf.reduce_sum(y * y) + tf.reduce_sum(h) + tf.reduce_sum(c * c)
+        return [y, h, c, *tape.gradient(loss, args)]
+
+    with tf.GradientTape() as tape:
+        tape.watch(args)
+        y, h, c = recurrent.lstm(*args)
+        loss = tf.reduce_sum(y * y) + tf.reduce_sum(h) + tf.reduce_sum(c * c)
+    assert_equal(compiled(*args), [y, h, c, *tape.gradient(loss, args)], "float32")
+
+
+def test_the_predicate_takes_known_short_lengths_without_a_mask():
+    z, *rest = arguments(2, 3, 4)
+    assert twin.can_run(z, *rest, None)
+    assert not twin.can_run(z, *rest, tf.ones((2, 3), "bool"))
+    taken = {length: twin.can_run(tf.zeros((1, length, 8)), *rest, None) for length in (0, 1, twin.LONGEST)}
+    assert taken == {0: False, 1: True, twin.LONGEST: True}
+    assert not twin.can_run(tf.zeros((1, twin.LONGEST + 1, 8)), *rest, None)
+    unknown = tf.function(lambda z: twin.can_run(z, *rest, None), input_signature=[tf.TensorSpec([2, None, 16])])
+    assert not unknown(z)
+
+
+@pytest.fixture
+def broken_twin(monkeypatch):
+    """A twin that tells that it ran."""
+
+    def run(*args):
+        raise AssertionError("the twin ran")
+
+    monkeypatch.setattr(twin, "run", run)
+
+
+@pytest.mark.usefixtures("broken_twin")
+def test_disabled_runs_the_definition_and_ends_with_its_block():
+    layer, x = layers.LSTM(3), np.ones((2, 4, 5), "float32")
+    layer.build(x.shape)
+    with kernels.disabled(), kernels.disabled():
+        layer(x)
+    with pytest.raises(AssertionError, match="the twin ran"):
+        layer(x)
+    with pytest.raises(KeyError), kernels.disabled():
+        raise KeyError
+    with pytest.raises(AssertionError, match="the twin ran"):
+        layer(x)
+
+
+@pytest.mark.usefixtures("broken_twin")
+def test_masked_and_long_inputs_run_the_definition():
+    layer = layers.LSTM(3)
+    layer(np.ones((2, 4, 5), "float32"), mask=np.ones((2, 4), bool))
+    layer(np.ones((1, twin.LONGEST + 1, 5), "float32"))
+
+
+def test_a_name_that_no_kernel_has_is_refused():
+    with pytest.raises(ValueError, match="no kernel named 'gru'; those there are: lstm"):
+        kernels.twin("gru", recurrent.lstm)

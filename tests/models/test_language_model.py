@@ -1,0 +1,194 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.models import LSTM, MODELS, LanguageModel, Transformer
+
+CONTEXT, VOCABULARY = 9, 11
+SMALL = {
+    "lstm": LSTM(embedding_dim=5, units=7, num_layers=2, dropout=0.3),
+    "transformer": Transformer(
+        embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context=CONTEXT, dropout=0.3
+    ),
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+@pytest.fixture
+def make(randomize):
+    def make(name, dtype=None):
+        return randomize(SMALL[name].build(VOCABULARY, dtype=dtype))
+
+    return make
+
+
+def some_ids(batch=2, length=CONTEXT, seed=0):
+    return np.random.default_rng(seed).integers(VOCABULARY, size=(batch, length)).astype("int32")
+
+
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float64"))
+
+
+@every_model
+@pytest.mark.parametrize(("policy", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 5e-2)])
+def test_stepping_equals_the_whole_pass(make, name, policy, tolerance):
+    model, ids = make(name, policy), some_ids()
+    state, steps = model.initial_state(len(ids)), []
+    for t in range(ids.shape[1]):
+        logits, state = model.step(ids[:, t : t + 1], state)
+        assert logits.shape == (2, VOCABULARY)
+        steps.append(numpy(logits))
+    whole = numpy(model(ids))
+    np.testing.assert_allclose(np.stack(steps, 1), whole, atol=tolerance * np.abs(whole).max())
+
+
+@every_model
+def test_pieces_with_the_state_handed_on_equal_the_whole(make, name):
+    model, ids = make(name), some_ids()
+    state, parts = None, []
+    for start, stop in ((0, 4), (4, 5), (5, CONTEXT)):
+        state = model.initial_state(len(ids)) if state is None else state
+        logits, state = model(ids[:, start:stop], state=state, return_state=True)
+        parts.append(numpy(logits))
+    np.testing.assert_allclose(np.concatenate(parts, 1), numpy(model(ids)), atol=1e-5)
+
+
+@every_model
+def test_without_a_state_the_state_that_comes_back_is_that_of_the_zero_state(make, name):
+    model, ids = make(name), some_ids()
+    first, state = model(ids[:, :4], return_state=True)
+    second, _ = model(ids[:, 4:], state=state, return_state=True)
+    np.testing.assert_allclose(np.concatenate([numpy(first), numpy(second)], 1), numpy(model(ids)), atol=1e-5)
+
+
+@every_model
+@pytest.mark.parametrize("training", [False, True])
+def test_the_future_cannot_leak(make, name, training):
+    model, ids = make(name), some_ids()
+    seeds = [v for v in model.variables if "seed" in v.path]
+    assert seeds
+    start = [ops.convert_to_numpy(seed) for seed in seeds]
+
+    def logits(ids):
+        for seed, value in zip(seeds, start, strict=True):
+            seed.assign(value)  # the same dropout in both calls
+        return numpy(model(ids, training=training))
+
+    changed = ids.copy()
+    changed[:, 5] = (changed[:, 5] + 1) % VOCABULARY
+    before, after = logits(ids), logits(changed)
+    np.testing.assert_array_equal(before[:, :5], after[:, :5])
+    assert (before[:, 5:] != after[:, 5:]).any(axis=-1).all()
+
+
+@every_model
+def test_dropout_is_on_in_training_only(make, name):
+    model, ids = make(name), some_ids()
+    np.testing.assert_array_equal(numpy(model(ids)), numpy(model(ids)))
+    assert (numpy(model(ids, training=True)) != numpy(model(ids, training=True))).any()
+
+
+@every_model
+def test_a_model_from_disk_gives_the_same_logits(make, name, tmp_path):
+    model, ids = make(name), some_ids()
+    model.save(tmp_path / "model.keras")
+    revived = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(revived(ids)), numpy(model(ids)))
+    assert revived.context == model.context
+    logits, _ = revived.step(ids[:, :1], revived.initial_state(2))
+    np.testing.assert_allclose(numpy(logits), numpy(model(ids))[:, 0], atol=1e-5)
+
+
+@every_model
+def test_a_model_from_its_config_has_the_same_config_and_logits(make, name):
+    model, ids = make(name, "mixed_bfloat16"), some_ids()
+    revived = LanguageModel.from_config(model.get_config())
+    revived.build((None, None))
+    assert revived.get_config() == model.get_config()
+    revived.set_weights(model.get_weights())
+    np.testing.assert_array_equal(numpy(revived(ids)), numpy(model(ids)))
+
+
+def test_every_field_of_the_lstm_reaches_its_layers():
+    definition = LSTM(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_initializer="glorot_normal")
+    model = definition.build(VOCABULARY)
+    recurrent, dropouts = model.blocks[::2], model.blocks[1::2]
+    assert model.embedding.output_dim == definition.embedding_dim
+    assert [layer.units for layer in recurrent] == [definition.units] * definition.num_layers
+    assert [layer.rate for layer in dropouts] == [definition.dropout] * definition.num_layers
+    assert {type(layer.recurrent_initializer) for layer in recurrent} == {keras.initializers.GlorotNormal}
+    assert (model.embedding.input_dim, model.head.units, model.context) == (VOCABULARY, VOCABULARY, None)
+
+
+def test_every_field_of_the_transformer_reaches_its_layers():
+    definition = SMALL["transformer"]
+    model = definition.build(VOCABULARY)
+    *blocks, _ = model.blocks
+    assert (model.embedding.output_dim, model.context) == (definition.embedding_dim, definition.context)
+    assert len(blocks) == definition.num_layers
+    for field in ("num_heads", "feed_forward_dim", "dropout"):
+        assert {getattr(block, field) for block in blocks} == {getattr(definition, field)}
+    assert all(block.causal for block in blocks)
+
+
+@every_model
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_logits_are_float32_in_half_precision(make, name, policy):
+    model = make(name, policy)
+    assert model.embedding.compute_dtype == policy.removeprefix("mixed_")
+    assert keras.backend.standardize_dtype(model(some_ids()).dtype) == "float32"
+    assert {v.dtype for v in model.trainable_variables} == {"float32"}
+
+
+def test_beyond_its_context_a_transformer_says_so(make):
+    model, ids = make("transformer"), some_ids(length=CONTEXT + 1)
+    with pytest.raises(ValueError, match=f"{CONTEXT + 1} ids in a row; expected at most context={CONTEXT}"):
+        model(ids)
+    _, state = model(ids[:, :CONTEXT], state=model.initial_state(2), return_state=True)
+    with pytest.raises(ValueError, match=f"capacity={CONTEXT}"):
+        model.step(ids[:, -1:], state)
+
+
+def test_an_lstm_has_no_longest_text(make):
+    assert make("lstm")(some_ids(length=150)).shape == (2, 150, VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("lstm", {"units": 0}),
+        ("lstm", {"embedding_dim": 0}),
+        ("lstm", {"num_layers": 0}),
+        ("lstm", {"dropout": 1.0}),
+        ("lstm", {"dropout": -0.1}),
+        ("transformer", {"embedding_dim": 0}),
+        ("transformer", {"num_layers": -1}),
+        ("transformer", {"num_heads": 0}),
+        ("transformer", {"num_heads": 3}),
+        ("transformer", {"feed_forward_dim": 0}),
+        ("transformer", {"context": 0}),
+        ("transformer", {"context": None}),
+        ("transformer", {"dropout": 1.5}),
+    ],
+)
+def test_a_field_out_of_its_range_is_refused_by_name(name, change):
+    with pytest.raises(ValueError, match="|".join(change)):
+        dataclasses.replace(SMALL[name], **change).build(VOCABULARY)
+
+
+def test_an_initializer_that_does_not_exist_is_refused_by_name():
+    with pytest.raises(ValueError, match="nonesuch"):
+        LSTM(recurrent_initializer="nonesuch").build(VOCABULARY)
+
+
+def test_the_models_have_one_size_at_their_defaults():
+    sizes = {}
+    for name, kind in MODELS.items():
+        fields = {field.name for field in dataclasses.fields(kind)}
+        sizes[name] = kind(**({"context": 64} if "context" in fields else {})).build(65).count_params()
+    assert max(sizes.values()) <= 1.05 * min(sizes.values()), sizes
+    assert max(sizes.values()) <= 810_000, sizes

@@ -1,0 +1,106 @@
+"""The rules of the house that its imports and names show, read from the source."""
+
+import ast
+import importlib
+import inspect
+import pathlib
+import pkgutil
+import subprocess
+import sys
+
+import keras
+import pytest
+
+import keras_seq
+
+ROOT = pathlib.Path(__file__).parents[1]
+MAY_IMPORT = {  # directly or not, downwards only
+    "experiments": {"training", "generation", "models", "text", "layers", "kernels"},
+    "training": {"generation", "models", "text", "layers", "kernels"},
+    "generation": {"layers", "kernels"},
+    "models": {"layers", "kernels"},
+    "text": {"layers", "kernels"},
+    "layers": {"kernels"},
+    "kernels": set(),
+}
+BACKENDS = {"tensorflow", "jax", "torch"}
+
+
+def sources(package):
+    folder = ROOT / "experiments" if package == "experiments" else ROOT / "keras_seq" / package
+    files = sorted(folder.rglob("*.py"))
+    assert files
+    return files
+
+
+def imports(path):
+    """Every dotted name that a file imports; `from a import b` is a.b."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_the_table_above_names_every_package():
+    packages = {path.parent.name for path in (ROOT / "keras_seq").glob("*/__init__.py")}
+    assert packages | {"experiments"} == MAY_IMPORT.keys()
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_run_one_way(package):
+    for path in sources(package):
+        for name in imports(path):
+            head, *rest = name.split(".")
+            if head == "keras_seq" and rest[0] != package:
+                assert rest[0] in MAY_IMPORT[package], f"{path.relative_to(ROOT)} imports {name}"
+            assert head != "experiments" or package == "experiments", f"{path.relative_to(ROOT)} imports {name}"
+            assert head != "tests", f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize("package", ["layers", "models"])
+def test_layers_and_models_know_no_backend(package):
+    for path in sources(package):
+        assert not BACKENDS & {name.split(".")[0] for name in imports(path)}, path
+
+
+def test_only_public_names_of_keras_are_imported():
+    for path in [*ROOT.glob("keras_seq/**/*.py"), *ROOT.glob("experiments/**/*.py"), *ROOT.glob("tests/**/*.py")]:
+        for name in imports(path):
+            assert not name.startswith(("keras.src", "tensorflow.python")), f"{path.relative_to(ROOT)} imports {name}"
+        if path != pathlib.Path(__file__):
+            assert "keras.src" not in path.read_text(encoding="utf-8"), path
+
+
+def test_no_file_is_a_drawer_for_everything():
+    names = {path.name for folder in ("keras_seq", "experiments", "tests") for path in (ROOT / folder).rglob("*.py")}
+    assert not names & {"utils.py", "util.py", "helpers.py", "misc.py", "common.py"}
+
+
+def test_everything_that_keras_saves_by_name_is_registered():
+    kinds = (
+        *(keras.layers.Layer, keras.optimizers.Optimizer, keras.initializers.Initializer),
+        keras.optimizers.schedules.LearningRateSchedule,
+    )
+    found = set()
+    for module in pkgutil.walk_packages(keras_seq.__path__, "keras_seq."):
+        for _, member in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            ours = issubclass(member, kinds) and member.__module__.startswith("keras_seq.")
+            if ours and (not member.__subclasses__() or member.__name__ in keras_seq.layers.__all__):
+                found.add(member)  # what is only there to be inherited from is never saved
+    assert {"LSTM", "Carry", "LanguageModel", "Muon", "WarmupDecay", "UnitForgetBias"} <= {m.__name__ for m in found}
+    for member in found:
+        name = keras.saving.get_registered_name(member)
+        assert name == f"keras_seq>{member.__name__}", member
+        assert keras.saving.get_registered_object(name) is member, member
+
+
+def test_to_import_the_package_loads_neither_training_nor_what_only_scripts_need():
+    code = "import sys, keras_seq; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "keras_seq.layers" in loaded
+    unwanted = {"matplotlib", "tokenizers", "tyro", "tqdm", "safetensors", "tensorboard"}
+    unwanted |= {f"keras_seq.{package}" for package in ("training", "generation", "text")}
+    assert not unwanted & loaded

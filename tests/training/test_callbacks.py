@@ -1,0 +1,128 @@
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from keras_seq.training import AdamW, Diverged
+from keras_seq.training.callbacks import Checkpoints, NumbersGuard, Record, Validate
+
+STEPS, TOKENS = 8, 10
+
+
+class Board:
+    """What TensorBoard would be told."""
+
+    def __init__(self):
+        self.points = []
+
+    def record(self, tokens, logs):
+        self.points.append((tokens, logs))
+
+
+@pytest.fixture
+def fit(tmp_path):
+    """Fits a line, a few steps at a time; returns the lines of metrics.jsonl and what the board was told."""
+
+    def fit(every, at_once=1, callbacks=(), poison=None, last=STEPS):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(AdamW(0.1), "mse", steps_per_execution=at_once, jit_compile=False)
+        model.optimizer.build(model.trainable_variables)
+        random = np.random.default_rng(1)
+        x, y = random.normal(size=(STEPS * 3, 2)), random.normal(size=(STEPS * 3, 1))
+        if poison is not None:
+            x[3 * poison] = np.nan
+        path, board = tmp_path / f"every-{every}.jsonl", Board()
+        record = Record(path, board, TOKENS, every, last)
+        model.fit(x, y, batch_size=3, shuffle=False, verbose=0, callbacks=[NumbersGuard(), record, *callbacks])
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()], board.points
+
+    return fit
+
+
+def test_the_loss_of_an_interval_is_the_mean_over_exactly_its_steps(fit):
+    single, _ = fit(every=1)
+    losses = [line["nats_per_token"] for line in single]
+    assert len(set(losses)) == STEPS
+    intervals, points = fit(every=3)
+    expected = [np.mean(losses[:3]), np.mean(losses[3:6]), np.mean(losses[6:])]
+    assert [line["step"] for line in intervals] == [3, 6, 8]  # the last step always has a line
+    assert [line["tokens"] for line in intervals] == [30, 60, 80]
+    np.testing.assert_allclose([line["nats_per_token"] for line in intervals], expected, rtol=1e-5)
+    np.testing.assert_allclose([line["bits_per_character"] for line in intervals], np.array(expected) / math.log(2))
+    assert [tokens for tokens, _ in points] == [30, 60, 80]
+    np.testing.assert_allclose([logs["loss"] for _, logs in points], expected, rtol=1e-5)
+
+
+def test_many_steps_at_once_change_no_line(fit):
+    def plain(lines):
+        return [{k: v for k, v in line.items() if k not in {"seconds", "tokens_per_second"}} for line in lines]
+
+    one, three = (fit(every=3, at_once=n)[0] for n in (1, 3))
+    for a, b in zip(plain(one), plain(three), strict=True):
+        assert (a.pop("split"), b.pop("split")) == ("train", "train")
+        assert a == pytest.approx(b, rel=1e-5)
+
+
+def test_speed_is_the_tokens_of_the_interval_by_its_own_seconds(fit):
+    lines, _ = fit(every=4)
+    first, second = lines
+    assert first["tokens_per_second"] == pytest.approx(4 * TOKENS / first["seconds"])
+    assert second["tokens_per_second"] == pytest.approx(4 * TOKENS / (second["seconds"] - first["seconds"]))
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_a_gradient_that_is_no_number_stops_the_run_and_its_step_is_named(fit, tmp_path, at_once):
+    saver = Checkpoints(tmp_path / "checkpoints", 1, STEPS)
+    with pytest.raises(Diverged, match=r"The gradient of step 5 is not a number.*--train.learning-rate"):
+        fit(every=4, at_once=at_once, poison=5, callbacks=[saver])
+    saver.restore_handlers()
+    steps = [path.name for path in (tmp_path / "checkpoints").iterdir()]
+    assert all(int(name[5:13]) <= 5 for name in steps), steps  # none of a model that is no longer numbers
+
+
+def test_a_validation_is_of_the_whole_split_and_of_the_step_it_stands_at(fit, tmp_path):
+    class Scores:
+        def __init__(self):
+            self.asked = []
+
+        def cold(self, ids, length):
+            self.asked.append(("cold", list(ids), length))
+            return Figure(2.0)
+
+        def warm(self, ids):
+            self.asked.append(("warm", list(ids)))
+            return Figure(1.0)
+
+    class Figure:
+        def __init__(self, nats):
+            self.nats_per_token, self.bits_per_token = nats, nats / math.log(2)
+
+    class Texts(Board):
+        def text(self, tokens, name, text):
+            self.points.append((tokens, {name: text}))
+
+    class Writer:
+        vocabulary = type("Vocabulary", (), {"characters": "ab"})
+
+        def __call__(self, prompt, length, temperature):
+            return prompt + length * "b"
+
+    scores, board, path = Scores(), Texts(), tmp_path / "validation.jsonl"
+    record = Record(path, board, TOKENS, 4, STEPS)
+    validate = Validate(scores, Writer(), ids=[1, 2, 3], length=7, sample_length=2, record=record, every=5, last=STEPS)
+    fit(every=4, callbacks=[validate])
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [(line["step"], line["tokens"], line["split"]) for line in lines] == [
+        (5, 50, "validation"),
+        (8, 80, "validation"),
+    ]
+    assert {(line["nats_per_token"], line["warm_nats_per_token"]) for line in lines} == {(2.0, 1.0)}
+    assert scores.asked == 2 * [("cold", [1, 2, 3], 7), ("warm", [1, 2, 3])]
+    assert board.points == [
+        point
+        for tokens in (50, 80)
+        for point in ((tokens, {"val_loss": 2.0, "val_warm_loss": 1.0}), (tokens, {"sample": "abb"}))
+    ]

@@ -1,0 +1,83 @@
+"""Law 7: to stop and to go on changes nothing."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from keras_seq.training import Interrupted, callbacks, checkpoints
+
+CLOCKS = {"tokens_per_second", "seconds"}
+
+
+class Killed(Exception):
+    """What ends a process without a word."""
+
+
+def metrics(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{name: value for name, value in line.items() if name not in CLOCKS} for line in lines]
+
+
+def result(folder):
+    figures = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    return {name: value for name, value in figures.items() if name not in {"training_seconds", "tokens_per_second"}}
+
+
+def assert_same_run(folder, whole):
+    """Weights, optimizer, seeds, carry, open sums of the metrics, curves and final figures, to the last bit."""
+    paths = [checkpoints.found(f / "checkpoints")[-1] for f in (folder, whole)]
+    assert paths[0].name == paths[1].name == "step-00000008.safetensors"
+    got, expected = (load_file(path) for path in paths)
+    assert got.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+    assert metrics(folder) == metrics(whole)
+    assert result(folder) == result(whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "log_every"),
+    [("lstm", 3), ("transformer", 2)],  # at step 4, an interval of three steps is open
+)
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path, monkeypatch, name, log_every):
+    tiny_run(tmp_path / "whole", name, log_every=log_every)
+
+    def save_and_die(folder, trainee, save=checkpoints.save):
+        save(folder, trainee)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "save", save_and_die)
+        with pytest.raises(Killed):
+            tiny_run(tmp_path / "parts", name, log_every=log_every)
+    with open(tmp_path / "parts/metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"step": 6, "spl')  # what a kill may leave
+    tiny_run(tmp_path / "parts", name, log_every=log_every)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
+def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on(tiny_run, tmp_path, monkeypatch):
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+    class Impatient(callbacks.Progress):
+        """A user who presses Ctrl-C while step 5 runs."""
+
+        def on_train_batch_begin(self, batch, logs=None):
+            if int(self.model.optimizer.iterations) == 4:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_seq.training.loop.Progress", Impatient)
+        with pytest.raises(Interrupted) as stop:
+            tiny_run(tmp_path / "parts", log_every=3)
+    assert stop.value.args[0] == tmp_path / "parts/checkpoints/step-00000005.safetensors"
+    assert stop.value.args[0].exists()
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert not (tmp_path / "parts/result.json").exists()
+    tiny_run(tmp_path / "parts", log_every=3)
+    tiny_run(tmp_path / "whole", log_every=3)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")

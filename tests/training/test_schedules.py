@@ -1,0 +1,47 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_seq.training import WarmupDecay
+
+
+def oracle(step, peak, total, warmup, final):
+    """Two straight lines, by interpolation between their corners."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    return float(np.interp(step, [warmup, max(total, warmup + 1)], [peak, final * peak]))
+
+
+@pytest.mark.parametrize(
+    ("total", "warmup", "final"), [(20, 5, 0.1), (20, 0, 0.0), (7, 7, 0.5), (1, 0, 0.02), (3, 9, 0)]
+)
+def test_it_rises_and_falls_in_straight_lines(total, warmup, final):
+    schedule = WarmupDecay(0.3, total, warmup, final)
+    steps = range(total + 3)
+    expected = [oracle(step, 0.3, total, warmup, final) for step in steps]
+    np.testing.assert_allclose([float(schedule(step)) for step in steps], expected, rtol=1e-6, atol=1e-9)
+
+
+def test_it_never_starts_at_zero_and_reaches_its_peak_and_its_end():
+    schedule = WarmupDecay(2.0, total_steps=100, warmup_steps=10, final_fraction=0.25)
+    rates = [float(schedule(step)) for step in range(101)]
+    assert rates[0] > 0
+    assert max(rates) == rates[9] == pytest.approx(2.0)
+    assert rates[100] == pytest.approx(0.5)
+
+
+def test_an_optimizer_reads_it_at_its_own_step():
+    optimizer = keras.optimizers.SGD(WarmupDecay(1.0, total_steps=4, warmup_steps=2))
+    weight = keras.Variable([0.0])
+    moves = []
+    for _ in range(4):
+        before = float(weight[0])
+        optimizer.apply([np.ones(1, "float32")], [weight])
+        moves.append(before - float(weight[0]))
+    np.testing.assert_allclose(moves, [0.5, 1.0, 1.0, 0.5], rtol=1e-6)
+
+
+def test_it_comes_back_from_its_config():
+    schedule = WarmupDecay(0.3, total_steps=20, warmup_steps=5, final_fraction=0.1)
+    serialize, revive = keras.optimizers.schedules.serialize, keras.optimizers.schedules.deserialize
+    assert vars(revive(serialize(schedule))) == vars(schedule)

@@ -1,0 +1,60 @@
+import types
+
+import keras
+import pytest
+
+from keras_seq.training import OPTIMIZERS, Train
+from keras_seq.training.settings import ADAM_RATIOS, LEARNING_RATES, POLICIES
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((name, value) for name in ("log_every", "validate_every", "checkpoint_every") for value in (0, -5)),
+        ("warmup_steps", -1),
+        ("sample_length", -1),
+        *(
+            (name, value)
+            for name in ("learning_rate", "adam_ratio", "clip_norm")
+            for value in (0.0, -1.0, float("nan"), float("inf"))
+        ),
+        *(("final_fraction", value) for value in (-0.1, 1.1, float("nan"))),
+        ("optimizer", "nonesuch"),
+        ("precision", "float8"),
+    ],
+)
+def test_a_value_out_of_its_range_is_refused_by_name(field, value):
+    with pytest.raises(ValueError, match=field):
+        Train(**{field: value})
+
+
+def test_there_is_a_learning_rate_for_every_optimizer_and_family():
+    assert LEARNING_RATES.keys() == OPTIMIZERS.keys()
+    for optimizer, rates in LEARNING_RATES.items():
+        for family, context in (("recurrent", None), ("attention", 64)):
+            model = types.SimpleNamespace(context=context)
+            assert Train(optimizer=optimizer).peak_learning_rate(model) == rates[family]
+            assert Train(optimizer=optimizer, learning_rate=0.5).peak_learning_rate(model) == 0.5
+
+
+def test_what_is_given_goes_before_the_default_of_the_family():
+    for family, context in (("recurrent", None), ("attention", 64)):
+        model = types.SimpleNamespace(context=context)
+        assert Train().optimizer_options(model) == {"clip_norm": 1.0, "adam_ratio": ADAM_RATIOS[family]}
+        given = Train(adam_ratio=0.7, clip_norm=2.0, precision="float16")
+        expected = {"clip_norm": 2.0, "adam_ratio": 0.7, "loss_scale_factor": 1024.0}
+        assert given.optimizer_options(model) == expected
+        assert Train(optimizer="adamw").optimizer_options(model) == {"clip_norm": 1.0}
+
+
+@pytest.mark.parametrize("precision", POLICIES)
+def test_a_precision_is_a_policy_of_keras_that_keeps_weights_in_float32(precision):
+    policy = keras.dtype_policies.get(Train(precision=precision).policy)
+    assert (policy.compute_dtype, policy.variable_dtype) == (precision, "float32")
+
+
+@pytest.mark.parametrize("due", [(50, 500, 500), (7, 14, 21), (3, 8, 4), (1, 500, 500), (30, 60, 90), (29, 29, 29)])
+def test_as_many_steps_run_at_once_as_leave_nothing_due_between(due):
+    steps = Train(log_every=due[0], validate_every=due[1], checkpoint_every=due[2]).steps_per_execution
+    fits = [n for n in range(1, 26) if all(every % n == 0 for every in due)]
+    assert steps == max(fits)

@@ -1,0 +1,76 @@
+import keras
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import plugin_data_pb2
+
+from keras_seq.training import TokenTensorBoard, WarmupDecay, write_table
+
+
+def read(folder):
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return events
+
+
+def points(folder, tag):
+    return {event.step: float(tf.make_ndarray(event.tensor_proto)) for event in read(folder).Tensors(tag)}
+
+
+def hparams(folder, tag):
+    content = read(folder).summary_metadata[tag].plugin_data.content
+    return plugin_data_pb2.HParamsPluginData.FromString(content)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of two points and a validation, as `loop.run` writes it."""
+    folder = tmp_path / "lstm-seed0"
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(WarmupDecay(0.5, total_steps=4)), "mse")
+    board = TokenTensorBoard(folder)
+    board.set_model(model)
+    board.settings({"model.name": "lstm", "seed": 3, "train.momentum": 0.5, "windows.fresh": True})
+    for tokens, loss in ((3072, 2.5), (6144, 2.25)):
+        board.record(tokens, {"loss": loss, "gradient_norm": loss / 2})
+    board.record(6144, {"val_loss": 2.375, "val_warm_loss": 2.0})
+    board.text(6144, "sample", "To be,\n  or *not* to be\n")
+    board.on_train_end()
+    return folder
+
+
+def test_training_and_validation_loss_stand_in_one_chart_over_tokens(run):
+    assert points(run / "train", "epoch_loss") == {3072: 2.5, 6144: 2.25}
+    assert points(run / "validation", "epoch_loss") == {6144: 2.375}
+    assert points(run / "validation", "epoch_warm_loss") == {6144: 2.0}
+    assert points(run / "train", "epoch_gradient_norm") == {3072: 1.25, 6144: 1.125}
+    assert points(run / "train", "epoch_learning_rate") == {3072: 0.5, 6144: 0.5}
+
+
+def test_a_sample_keeps_its_spaces_and_line_breaks(run):
+    (event,) = read(run).Tensors("sample")
+    assert event.step == 6144
+    assert event.tensor_proto.string_val[0].decode() == "    To be,\n      or *not* to be"
+
+
+def test_the_row_of_the_hparams_table_has_every_setting(run):
+    values = hparams(run, "_hparams_/session_start_info").session_start_info.hparams
+    assert {name: value.WhichOneof("kind") for name, value in values.items()} == {
+        "model.name": "string_value",
+        "seed": "number_value",
+        "train.momentum": "number_value",
+        "windows.fresh": "bool_value",
+    }
+    assert values["model.name"].string_value == "lstm"
+    assert values["seed"].number_value == 3
+
+
+def test_the_table_of_a_folder_shows_the_final_figures_of_both_splits(tmp_path):
+    write_table(tmp_path, ("model.name", "seed"))
+    experiment = hparams(tmp_path, "_hparams_/experiment").experiment
+    assert [info.name for info in experiment.hparam_infos] == ["model.name", "seed"]
+    assert [(info.name.group, info.name.tag) for info in experiment.metric_infos] == [
+        ("validation", "epoch_loss"),
+        ("validation", "epoch_warm_loss"),
+        ("train", "epoch_loss"),
+    ]
