@@ -1,18 +1,24 @@
 # make compare   sets up .venv, trains both models on the text that comes with Python, compares them
 # make test      sets up .venv, passes the tests
-# make check     what .ci/run checks besides the tests
+# make backends  passes the tests of the layers under JAX and torch too
+# make check     style
+# make smoke     every experiment at tiny sizes
 
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 
-.PHONY: compare test check smoke clean
+.PHONY: compare test backends check smoke clean
 
 compare: .venv/installed
 	$(BIN)/python -m experiments.compare $(ARGS)
 
 test: .venv/installed-test
 	$(BIN)/python -m pytest $(ARGS)
+
+backends: .venv/installed-backends
+	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/layers $(ARGS)
+	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/layers $(ARGS)
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -33,6 +39,12 @@ $(BIN)/python:
 .venv/installed-test: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
 	touch $@ .venv/installed
+
+# This torch is the one the layers are tested with; a newer one may come with gigabytes for GPUs.
+.venv/installed-backends: setup.cfg pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable ".[test,jax,torch]"
+	touch $@ .venv/installed .venv/installed-test
 
 .venv/installed-dev: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"

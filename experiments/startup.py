@@ -74,7 +74,8 @@ def one_sentence(script):
     try:
         yield
     except (ValueError, OSError) as error:
-        print(f"{script}: {' '.join(str(error).split())}", file=sys.stderr)
+        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        print(f"{script}: {' '.join(told.split()).rstrip('.')}.", file=sys.stderr)
         sys.exit(2)
     except Diverged as error:
         print(f"{script}: {error}", file=sys.stderr)

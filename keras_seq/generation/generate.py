@@ -43,7 +43,7 @@ class Generator:
         Raises:
             ValueError: an empty prompt, a character the vocabulary does not know, a number out of its range.
         """
-        check(prompt, length, temperature, top_k)
+        check(prompt, length, temperature, top_k, seed)
         random = np.random.default_rng(seed)
         ids = self.vocabulary.encode(prompt).numpy().tolist()
         new = len(ids)
@@ -64,7 +64,7 @@ class Generator:
         return self.model.initial_state(1), math.inf if context is None else context
 
 
-def check(prompt, length, temperature, top_k):
+def check(prompt, length, temperature, top_k, seed):
     """Raises a `ValueError` that names what is out of its range."""
     if not prompt:
         raise ValueError("The prompt is empty; expected at least one character to start from.")
@@ -74,3 +74,5 @@ def check(prompt, length, temperature, top_k):
         raise ValueError(f"temperature={temperature}; expected 0 or more.")
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k={top_k}; expected at least 1.")
+    if seed < 0:
+        raise ValueError(f"seed={seed}; expected 0 or more.")

@@ -28,6 +28,11 @@ class LSTM:
         for name in ("embedding_dim", "units", "num_layers"):
             arguments.positive_integer(name, getattr(self, name))
         arguments.fraction("dropout", self.dropout)
+        try:
+            keras.initializers.get(self.recurrent_initializer)
+        except ValueError:
+            given = f"recurrent_initializer={self.recurrent_initializer!r}"
+            raise ValueError(f"{given}; expected the name of a Keras initializer, e.g. orthogonal.") from None
 
     def build(self, vocabulary_size: int, dtype=None) -> LanguageModel:
         """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""

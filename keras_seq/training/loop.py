@@ -45,6 +45,14 @@ def compile_for(trainee, model, train: Train, total_steps):
     trainee.optimizer.build(trainee.trainable_variables)
 
 
+def uncompiled(model):
+    """A copy without optimizer and loss, so that whoever loads it needs no training code."""
+    copy = type(model).from_config(model.get_config())
+    copy.build((None, None))
+    copy.set_weights(model.get_weights())
+    return copy
+
+
 def run(
     folder, model, vocabulary, windows, validation, total_steps, train: Train, settings: dict, name="model"
 ) -> dict:
@@ -112,7 +120,7 @@ def run(
             )
         cold, warm, sample = validate.latest or validate.measure()
     with replacing(folder / "model.keras") as temporary:
-        model.save(temporary)
+        uncompiled(model).save(temporary)
     result = {
         "parameters": model.count_params(),
         "training_tokens": total_steps * tokens_per_step,

@@ -177,7 +177,7 @@ def inputs(tmp_path_factory):
         ("--train.optimizer nope", "--train.optimizer"),
         ("--lstm.units 0", "units=0"),
         ("--lstm.dropout 1", "dropout=1.0"),
-        ("--lstm.recurrent-initializer nope", "nope"),
+        ("--lstm.recurrent-initializer nope", "recurrent_initializer='nope'"),
         ("--transformer.num-heads 3", "num_heads=3"),
         ("--transformer.context 8", "--transformer.context 8"),
         ("--resume nowhere", "nowhere"),
@@ -208,6 +208,13 @@ def test_help_is_no_mistake(capsys):
     output = capsys.readouterr()
     assert (stop.value.code, output.err) == (0, "")
     assert "--transformer.num-heads" in output.out
+
+
+def test_after_import_keras_seq_alone_a_process_can_load_the_models(smoke, python):
+    paths = [smoke.folder / f"{name}-seed0/model.keras" for name in MODELS]
+    code = "import sys, keras, keras_seq; print(*(keras.models.load_model(p).count_params() for p in sys.argv[1:]))"
+    done = python("-c", code, *paths)
+    assert done.stdout.split() == [str(row["parameters"]) for row in smoke.rows], done.stderr
 
 
 def test_the_vocabulary_is_of_the_whole_corpus(smoke):

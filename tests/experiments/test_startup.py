@@ -41,7 +41,7 @@ def test_after_an_error_stderr_is_back_and_what_was_held_is_told(capfd):
     ("error", "code", "sentence"),
     [
         (ValueError("tokens=0;\n   expected more."), 2, "script: tokens=0; expected more.\n"),
-        (FileNotFoundError(2, "No such file", "x"), 2, "script: [Errno 2] No such file: 'x'\n"),
+        (FileNotFoundError(2, "No such file", "x"), 2, "script: x: No such file.\n"),
         (Diverged("The loss is nan."), 1, "script: The loss is nan.\n"),
         (KeyboardInterrupt(), 130, "\nStopped.\n"),
         (

@@ -69,7 +69,7 @@ def test_no_length_gives_the_prompt(generator):
         ({"temperature": float("nan")}, "temperature=nan"),
         ({"temperature": float("inf")}, "temperature=inf"),
         ({"top_k": 0}, "top_k=0"),
-        ({"seed": -1}, "non-negative"),
+        ({"seed": -1}, "seed=-1"),
     ],
 )
 def test_what_is_out_of_its_range_is_refused_by_name(generator, options, message):

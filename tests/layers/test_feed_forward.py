@@ -25,7 +25,7 @@ def weights_of(layer):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("kind", [FeedForward, GatedFeedForward])
-def test_it_is_the_formula(float64, randomize, kind, activation, use_bias):
+def test_it_is_the_formula(float64, exact, randomize, kind, activation, use_bias):
     layer = kind(5, activation=activation, use_bias=use_bias, dtype="float64")
     x = inputs()
     layer(x)
@@ -37,7 +37,7 @@ def test_it_is_the_formula(float64, randomize, kind, activation, use_bias):
         gate = f(x @ w["gate/kernel"] + w.get("gate/bias", 0))
         hidden = gate * (x @ w["hidden/kernel"] + w.get("hidden/bias", 0))
     expected = hidden @ w["output/kernel"] + w.get("output/bias", 0)
-    np.testing.assert_allclose(numpy(layer(x)), expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(numpy(layer(x)), expected, **exact)
 
 
 @pytest.mark.parametrize("kind", [FeedForward, GatedFeedForward])

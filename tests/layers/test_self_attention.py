@@ -55,7 +55,7 @@ def oracle(x, w, heads, groups, mask):
     ],
     ids=str,
 )
-def test_it_is_the_formula(float64, randomize, options):
+def test_it_is_the_formula(float64, exact, randomize, options):
     layer = MultiHeadSelfAttention(**options, dtype="float64")
     x = inputs(dtype="float64")
     layer(x)
@@ -68,8 +68,9 @@ def test_it_is_the_formula(float64, randomize, options):
         mask &= np.abs(distance) < options["window"]
     heads = options["num_heads"]
     expected = oracle(x, weights_of(layer), heads, options.get("num_key_value_heads", heads), mask)
-    float32 = options.get("query_key_normalization") and keras.backend.backend() != "tensorflow"  # inside the norm
-    np.testing.assert_allclose(numpy(layer(x)), expected, rtol=1e-10, atol=1e-5 if float32 else 1e-12)
+    if options.get("query_key_normalization") and keras.backend.backend() != "tensorflow":
+        exact = {"rtol": 1e-4, "atol": 1e-5}  # Keras normalises in float32 there
+    np.testing.assert_allclose(numpy(layer(x)), expected, **exact)
 
 
 def copy_weights(ours, theirs):

@@ -181,8 +181,8 @@ def test_a_field_out_of_its_range_is_refused_by_name(name, change):
 
 
 def test_an_initializer_that_does_not_exist_is_refused_by_name():
-    with pytest.raises(ValueError, match="nonesuch"):
-        LSTM(recurrent_initializer="nonesuch").build(VOCABULARY)
+    with pytest.raises(ValueError, match="recurrent_initializer='nonesuch'"):
+        LSTM(recurrent_initializer="nonesuch")
 
 
 def test_the_models_have_one_size_at_their_defaults():

@@ -35,6 +35,7 @@ def fit(tmp_path):
         if poison is not None:
             x[3 * poison] = np.nan
         path, board = tmp_path / f"every-{every}.jsonl", Board()
+        path.unlink(missing_ok=True)
         record = Record(path, board, TOKENS, every, last)
         model.fit(x, y, batch_size=3, shuffle=False, verbose=0, callbacks=[NumbersGuard(), record, *callbacks])
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()], board.points
