@@ -1,6 +1,7 @@
 """How fast are the pipelines that feed the models?
 
     python -m experiments.pipeline_speed
+    python -m experiments.pipeline_speed --smoke
 
 Takes half a minute. On 2 cores the table lookup of a whole text does tens of millions of characters a second, and so do
 windows of 50 x 200 (at least 2 and 10 million are asked for); the Python generator of 2017 falls far behind.
@@ -9,29 +10,32 @@ windows of 50 x 200 (at least 2 and 10 million are asked for); the Python genera
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tensorflow as tf
-import tyro
 
+from experiments.startup import command_line, one_sentence
 from keras_seq.text import Blocks, GeneratorWindows, Lanes, RandomCrops, Vocabulary, load_corpus
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What to measure.
-
-    Attributes:
-        batch_size: B, rows in a batch.
-        length: T, positions in a row.
-        seconds: How long one measurement takes at least.
-        repeats: Measurements of each pipeline, of which the median is told.
-    """
+    """What to measure."""
 
     batch_size: int = 50
+    """B, rows in a batch."""
     length: int = 200
+    """T, positions in a row."""
     seconds: float = 0.5
+    """How long one measurement takes at least."""
     repeats: int = 5
+    """Measurements of each pipeline, of which the median is told."""
+    smoke: bool = False
+    """One short measurement of each: shows that everything works, and nothing else."""
+
+    def __post_init__(self):
+        if self.repeats < 1:
+            raise ValueError(f"--repeats {self.repeats}: expected at least 1.")
 
 
 def measure(benchmark: Benchmark) -> dict[str, float]:
@@ -40,7 +44,7 @@ def measure(benchmark: Benchmark) -> dict[str, float]:
     vocabulary = Vocabulary.from_text(text)
     ids = vocabulary.encode(text)
     sizes = {"batch_size": benchmark.batch_size, "length": benchmark.length}
-    lanes = Lanes(ids, **sizes, restart=0.1)
+    lanes = Lanes(ids, **sizes, restart=0.25)
     pipelines = {
         "Lanes": lanes.dataset(),
         "Lanes, with the rows to reset": lanes.carried(),
@@ -69,12 +73,16 @@ def _median_speed(work: Callable[[], int], benchmark: Benchmark) -> float:
     return statistics.median(speeds)
 
 
-def main(benchmark: Benchmark) -> None:
-    """Print the table."""
+@one_sentence("experiments.pipeline_speed")
+def main(arguments: list[str] | None = None) -> None:
+    """The command line: prints the table."""
+    benchmark = command_line(Benchmark, "experiments.pipeline_speed", __doc__, arguments)
+    if benchmark.smoke:
+        benchmark = replace(benchmark, seconds=0.01, repeats=1)
     print(f"| pipeline, B {benchmark.batch_size}, T {benchmark.length} | tokens/s |\n|---|---|")
     for name, speed in measure(benchmark).items():
         print(f"| {name} | {speed:,.0f} |")
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Benchmark))
+    main()
