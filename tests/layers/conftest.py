@@ -15,7 +15,7 @@ if BACKEND == "jax":  # outside of jit every operation is compiled for every sha
     jax.config.update("jax_disable_most_optimizations", True)
 
 hypothesis.settings.register_profile(
-    "layers", max_examples=3 if BACKEND == "jax" else 8, deadline=None, derandomize=True
+    "layers", max_examples=3 if BACKEND == "jax" else 5, deadline=None, derandomize=True
 )
 hypothesis.settings.load_profile("layers")
 
