@@ -176,6 +176,13 @@ def train_one(folder, settings: Compare, name, seed, corpus, vocabulary, train_i
 def compare(settings: Compare, folder: pathlib.Path):
     """Trains all that is not yet trained in `folder`, then writes the comparison. Returns its rows."""
     corpus = text.load_corpus(settings.corpus, clean=settings.clean)
+    for config in folder.glob("*/config.json"):
+        begun_with = json.loads(config.read_text(encoding="utf-8"))["corpus"]["sha256"]
+        if begun_with != corpus.sha256:
+            raise ValueError(
+                f"{folder} was begun with a corpus of sha256 {begun_with}, but {corpus.name} now has {corpus.sha256}: "
+                "go on with the same text, or begin anew."
+            )
     train_text, validation_text = corpus.split(window=settings.context + 1)
     vocabulary = text.Vocabulary.from_text(corpus.text)
     train_ids, validation_ids = (vocabulary.encode(part).numpy() for part in (train_text, validation_text))

@@ -151,6 +151,14 @@ class LSTM(keras.layers.Layer):
         """The mask goes on to the layers above."""
         return mask
 
+    def compute_output_shape(self, x_shape):
+        """`[B, T, units]`."""
+        return (*x_shape[:-1], self.units)
+
+    def compute_output_spec(self, *args, **kwargs):
+        """The shapes and dtypes of `call` itself, whatever it is asked to return."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
     def get_config(self):
         return {
             **super().get_config(),

@@ -49,7 +49,7 @@ class NumbersGuard(keras.callbacks.Callback):
         else:
             return
         raise Diverged(
-            f"{what}: training has diverged. The last checkpoint is from before; "
+            f"{what}: training has diverged. Checkpoints from before it are kept; "
             "try a smaller --train.learning-rate, a longer --train.warmup-steps or --train.precision float32."
         )
 

@@ -220,3 +220,12 @@ def test_after_import_keras_seq_alone_a_process_can_load_the_models(smoke, pytho
 def test_the_vocabulary_is_of_the_whole_corpus(smoke):
     vocabularies = {Vocabulary.load(smoke.folder / f"{name}-seed0/vocabulary.json") for name in MODELS}
     assert len(vocabularies) == 1
+
+
+def test_to_resume_with_another_text_is_refused(smoke, tmp_path, fails):
+    folder = shutil.copytree(smoke.folder, tmp_path / "other")
+    for path in folder.glob("*/config.json"):
+        config = json.loads(path.read_text(encoding="utf-8"))
+        config["corpus"]["sha256"] = "0" * 64
+        path.write_text(json.dumps(config), encoding="utf-8")
+    assert "go on with the same text" in fails(compare.main, "--resume", folder)

@@ -1,4 +1,4 @@
-"""What the tests of layers share: float64, gradients and random weights on any Keras backend."""
+"""What the tests of layers share: float64 and gradients on any Keras backend."""
 
 import contextlib
 
@@ -20,11 +20,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("layers")
 
 
-@pytest.fixture(autouse=True)
-def _seeded():
-    keras.utils.set_random_seed(0)
-
-
 @pytest.fixture
 def float64():
     """JAX knows float64 only on request."""
@@ -41,20 +36,6 @@ def float64():
 def exact():
     """How near a float64 oracle must be. On torch, Keras multiplies float64 matrices in float32."""
     return {"rtol": 1e-4, "atol": 2e-6} if BACKEND == "torch" else {"rtol": 1e-9, "atol": 1e-11}
-
-
-@pytest.fixture
-def randomize():
-    """Gives every weight of a layer distinct random values, so that swapping two of them fails a test."""
-
-    def randomize(layer, seed=0, scale=0.4):
-        random = np.random.default_rng(seed)
-        for weight in layer.weights:
-            if "seed" not in weight.path:
-                weight.assign(random.normal(scale=scale, size=weight.shape))
-        return layer
-
-    return randomize
 
 
 @pytest.fixture
