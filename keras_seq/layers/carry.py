@@ -73,7 +73,8 @@ class Carry(keras.layers.Layer):
         if x.shape[0] not in (None, self.batch_size):
             raise ValueError(f"Carry: a batch of {x.shape[0]} rows; expected batch_size={self.batch_size} in training.")
         initial = self.layer.initial_state(self.batch_size)
-        state = [ops.stop_gradient(ops.convert_to_tensor(variable)) for variable in self.state]
+        # copies, for torch assigns in place what the backward pass still needs
+        state = [ops.copy(ops.stop_gradient(ops.convert_to_tensor(variable))) for variable in self.state]
         if fresh is not None:
             state = [
                 ops.where(ops.reshape(fresh, (-1,) + (1,) * (len(start.shape) - 1)), start, carried)
@@ -83,7 +84,7 @@ class Carry(keras.layers.Layer):
             x, state=tree.pack_sequence_as(initial, state), training=True, return_state=True, **masked
         )
         for variable, value in zip(self.state, tree.flatten(state), strict=True):
-            variable.assign(value)
+            variable.assign(ops.stop_gradient(value))
         return y
 
     def compute_output_spec(self, x, fresh=None, mask=None, training=None):

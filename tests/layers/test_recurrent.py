@@ -110,8 +110,11 @@ def test_the_forget_gate_starts_at_one():
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16", "float64"])
 def test_stepping_equals_the_whole(policy):
+    if policy == "float64" and keras.backend.backend() != "tensorflow":
+        pytest.skip("Keras narrows float64 to float32 on this backend")
     layer = random_layer(dtype=policy)
-    x = ops.array(np.random.default_rng(4).normal(size=(2, 8, 3)), layer.compute_dtype)
+    wide = "float64" if policy == "float64" else "float32"
+    x = ops.cast(np.random.default_rng(4).normal(size=(2, 8, 3)).astype(wide), layer.compute_dtype)
     whole, (h, c) = layer(x, return_state=True)
     state, steps = layer.initial_state(2), []
     for t in range(8):
@@ -120,12 +123,9 @@ def test_stepping_equals_the_whole(policy):
     tolerance = {"float32": 1e-6, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-3, "float64": 1e-12}[policy]
     for got, want in ((ops.stack(steps, 1), whole), (state[0], h), (state[1], c)):
         assert got.dtype == want.dtype
-        np.testing.assert_allclose(
-            ops.convert_to_numpy(ops.cast(got, "float64")),
-            ops.convert_to_numpy(ops.cast(want, "float64")),
-            atol=tolerance,
-        )
-    assert keras.backend.standardize_dtype(c.dtype) == ("float64" if policy == "float64" else "float32")
+        got, want = (ops.convert_to_numpy(ops.cast(v, wide)) for v in (got, want))
+        np.testing.assert_allclose(got, want, atol=tolerance)
+    assert keras.backend.standardize_dtype(c.dtype) == wide
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
