@@ -6,6 +6,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
 .PHONY: compare test backends check smoke clean
@@ -40,9 +41,9 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
 	touch $@ .venv/installed
 
-# This torch is the one the layers are tested with; a newer one may come with gigabytes for GPUs.
+# The torch that the layers are tested with. From PyPI it may come with gigabytes for GPUs; a CPU build is enough.
 .venv/installed-backends: setup.cfg pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet --editable ".[test,jax,torch]"
 	touch $@ .venv/installed .venv/installed-test
 

@@ -76,17 +76,21 @@ def spread(rows) -> str:
     return aligned(lines)
 
 
-def notes(rows) -> str:
-    """What the columns mean, and whether the models are of one size."""
-    counts = [row["parameters"] for row in rows]
+def sizes(counts) -> str:
+    """Whether models with these numbers of parameters are of one size."""
     ratio = max(counts) / min(counts)
     size = f"The largest model has {ratio:.2f} times the parameters of the smallest"
+    return f"{size}{'.' if ratio <= CLOSEST else ': more than the 5 % that count as equal here.'}"
+
+
+def notes(rows) -> str:
+    """What the columns mean, and whether the models are of one size."""
     contexts = ", ".join(str(c) for c in sorted({row["cold_context"] for row in rows}))
     return (
         "Nats and bits are per character of the whole validation split. "
         f"cold: every window of {contexts} characters on its own, from the zero state. "
         "warm: the text from start to end, recurrent state carried; a Transformer's window moves by half its context. "
-        f"{size}{'.' if ratio <= CLOSEST else ': more than the 5 % that count as equal here.'}"
+        + sizes([row["parameters"] for row in rows])
     )
 
 

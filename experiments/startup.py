@@ -9,6 +9,7 @@ import io
 import itertools
 import os
 import re
+import shlex
 import sys
 import tempfile
 
@@ -82,7 +83,8 @@ def one_sentence(script):
         sys.exit(1)
     except Interrupted as stop:
         print(f"\nStopped. A checkpoint is in {stop.args[0]}", file=sys.stderr)
-        print(f"To go on: python -m {script} --resume {stop.args[0].parents[2]}", file=sys.stderr)
+        folder = shlex.quote(str(stop.args[0].parents[2]))
+        print(f"To go on: {os.path.relpath(sys.executable)} -m {script} --resume {folder}", file=sys.stderr)
         sys.exit(130)
     except KeyboardInterrupt:  # between two trainings, or pressed twice
         print("\nStopped.", file=sys.stderr)

@@ -1,7 +1,7 @@
 """TensorFlow twins of a few layer functions: the same signature, values and gradients, less time.
 
-Nothing here is needed for correctness. A layer asks `use("lstm", ...)`, a predicate on backend, dtype and shape, and
-runs either its definition or the twin. `with kernels.disabled():` makes every layer run its definition.
+Nothing here is needed for correctness. A layer calls `twin("lstm", definition, *args)(*args)`: a predicate on backend
+and shape picks either its definition or the twin. `with kernels.disabled():` makes every layer run its definition.
 """
 
 import contextlib

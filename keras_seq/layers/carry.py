@@ -8,6 +8,8 @@ at the border. Outside of training the inner layer runs from its own initial sta
 import keras
 from keras import ops, tree
 
+from keras_seq.layers import arguments
+
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class Carry(keras.layers.Layer):
@@ -22,7 +24,8 @@ class Carry(keras.layers.Layer):
     ```
 
     Args:
-        layer: anything with `initial_state(batch_size)` and `layer(x, state=..., return_state=True) -> (y, state)`.
+        layer: anything with `initial_state(batch_size)` and `layer(x, state=..., return_state=True) -> (y, state)`
+            whose state is `[B, ...]` in every part; a key/value cache, which grows, is not.
         batch_size: rows of a training batch; evaluation and prediction may use any other.
 
     Call arguments:
@@ -39,16 +42,17 @@ class Carry(keras.layers.Layer):
         super().__init__(**kwargs)
         if not hasattr(layer, "initial_state"):
             raise ValueError(f"Carry: {layer!r} has no initial_state(batch_size); expected a layer that keeps a state.")
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"Carry: batch_size={batch_size!r}; expected a whole number of at least 1.")
         self.supports_masking = True
         self.autocast = False  # the layer casts what it takes; the state keeps its own dtypes
         self.layer = layer
-        self.batch_size = batch_size
+        self.batch_size = arguments.positive_integer("batch_size", batch_size)
 
     def build(self, x_shape, fresh_shape=None):
         if not self.layer.built:
             self.layer.build(x_shape)
+        parts = tree.flatten(self.layer.initial_state(self.batch_size))
+        if any(len(part.shape) == 0 or part.shape[0] != self.batch_size for part in parts):
+            raise ValueError(f"Carry: the state of {self.layer.name} is not [B, ...] in every part, so it has no rows.")
         self.state = [
             self.add_weight(
                 shape=part.shape,
@@ -58,7 +62,7 @@ class Carry(keras.layers.Layer):
                 autocast=False,
                 name="state",
             )
-            for part in tree.flatten(self.layer.initial_state(self.batch_size))
+            for part in parts
         ]
 
     def reset(self):
@@ -101,4 +105,5 @@ class Carry(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         """Revives the inner layer too."""
+        config = dict(config)
         return cls(layer=keras.saving.deserialize_keras_object(config.pop("layer")), **config)

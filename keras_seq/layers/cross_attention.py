@@ -88,6 +88,8 @@ class CrossAttention(MultiHead):
             if context is None:
                 raise ValueError("context=None and state=None; expected one of them.")
             state = self.project(context, context_mask)
+        elif context is None and context_mask is not None:
+            raise ValueError("context_mask was given with a state; expected it at `project`, whose state holds it.")
         allowed = ops.expand_dims(state["mask"], 1)  # [B, 1, S]
         if attention_mask is not None:
             allowed = ops.expand_dims(allowed, 1) if len(attention_mask.shape) == 4 else allowed

@@ -109,8 +109,8 @@ class LearnedPositions(AddedPositions):
         x_mask: what Keras passes for `mask` when `start` is a tensor.
 
     Raises:
-        ValueError: where start + T exceeds the length, as far as both are numbers when the call is traced. A position
-            past the length that only shows in compiled code gives NaN.
+        ValueError: where start + T exceeds the length and both are Python numbers. Where `start` is a tensor, a
+            position past the length gives NaN.
     """
 
     def __init__(self, length, embeddings_initializer="uniform", **kwargs):

@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from keras_seq import kernels
+from keras_seq.layers import arguments
 
 
 def lstm_cell(z, c):
@@ -99,11 +100,9 @@ class LSTM(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not isinstance(units, int) or units < 1:
-            raise ValueError(f"LSTM: units={units!r}; expected a whole number of at least 1.")
         self.supports_masking = True
         self.autocast = False  # Keras would cast the state too, and the memory is wider than the rest
-        self.units = units
+        self.units = arguments.positive_integer("units", units)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
         self.bias_initializer = (
@@ -111,11 +110,9 @@ class LSTM(keras.layers.Layer):
         )
 
     def build(self, input_shape):
-        if len(input_shape) != 3 or input_shape[-1] is None:
-            raise ValueError(f"LSTM: the input has shape {tuple(input_shape)}; expected [B, T, D] with D known.")
-        self.kernel = self.add_weight(
-            shape=(input_shape[-1], 4 * self.units), initializer=self.kernel_initializer, name="kernel"
-        )
+        width = arguments.sequence_shape("x", input_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        self.kernel = self.add_weight(shape=(width, 4 * self.units), initializer=self.kernel_initializer, name="kernel")
         self.recurrent_kernel = self.add_weight(
             shape=(self.units, 4 * self.units), initializer=self.recurrent_initializer, name="recurrent_kernel"
         )
@@ -134,6 +131,7 @@ class LSTM(keras.layers.Layer):
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.state_dtype)
 
     def call(self, x, state=None, mask=None, return_state=False):
+        mask = arguments.boolean_mask("mask", mask, ranks=(2,))
         h, c = self.initial_state(ops.shape(x)[0]) if state is None else state
         x, kernel, recurrent_kernel, bias = (
             ops.cast(v, self.compute_dtype) for v in (x, self.kernel, self.recurrent_kernel, self.bias)

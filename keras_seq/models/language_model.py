@@ -19,7 +19,8 @@ class LanguageModel(keras.Model):
         embedding: layer from ids `[B, T]` to `[B, T, D]`.
         blocks: layers from `[B, T, D]` to `[B, T, D']`. One that has `initial_state(batch_size)` keeps a state
             and is called as `layer(x, state=..., return_state=True) -> (y, state)`.
-        head: layer from the last width to logits over the vocabulary.
+        head: layer from the last width to logits over the vocabulary; None ties it to the embedding, a
+            `keras.layers.ReversibleEmbedding`, whose matrix then serves both ways (Press & Wolf, 2017).
         context: the most positions the model can attend to, or None where its state has no length (a recurrent model).
 
     The state is a tuple with an entry for each block that keeps one.
@@ -36,7 +37,7 @@ class LanguageModel(keras.Model):
     def build(self, input_shape):
         """Makes every weight, for ids `[B, T]`."""
         x = keras.KerasTensor(input_shape, dtype="int32")
-        for layer in (self.embedding, *self.blocks, self.head):
+        for layer in (self.embedding, *self.blocks, *([] if self.head is None else [self.head])):
             x = layer(x)
 
     def initial_state(self, batch_size):
@@ -59,7 +60,10 @@ class LanguageModel(keras.Model):
                 after.append(part)
             else:
                 x = block(x, training=training)
-        logits = ops.cast(self.head(x), keras.backend.result_type(self.compute_dtype, "float32"))
+        logits = ops.cast(
+            self.embedding(x, reverse=True) if self.head is None else self.head(x),
+            keras.backend.result_type(self.compute_dtype, "float32"),
+        )
         return (logits, tuple(after)) if return_state else logits
 
     def step(self, ids, state):

@@ -21,6 +21,8 @@ class LSTM:
     """LSTM layers on top of each other."""
     dropout: float = 0.0
     """Fraction of each LSTM layer's output that is dropped in training."""
+    tie_embeddings: bool = False
+    """Whether the embedding matrix, transposed, is the output matrix too; a projection joins the widths if need be."""
     recurrent_initializer: str = "orthogonal"
     """Start of the recurrent matrix; the 2017-style char-RNN used glorot_normal."""
 
@@ -43,10 +45,13 @@ class LSTM:
             )
             if self.dropout:
                 blocks.append(keras.layers.Dropout(self.dropout, dtype=dtype, name=f"dropout_{n}"))
+        if self.tie_embeddings and self.units != self.embedding_dim:
+            blocks.append(keras.layers.Dense(self.embedding_dim, use_bias=False, dtype=dtype, name="projection"))
+        embedding = keras.layers.ReversibleEmbedding if self.tie_embeddings else keras.layers.Embedding
         model = LanguageModel(
-            keras.layers.Embedding(vocabulary_size, self.embedding_dim, dtype=dtype, name="embedding"),
+            embedding(vocabulary_size, self.embedding_dim, dtype=dtype, name="embedding"),
             blocks,
-            keras.layers.Dense(vocabulary_size, dtype=dtype, name="head"),
+            None if self.tie_embeddings else keras.layers.Dense(vocabulary_size, dtype=dtype, name="head"),
             dtype=dtype,
             name="lstm",
         )

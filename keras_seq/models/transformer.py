@@ -27,6 +27,8 @@ class Transformer:
     """Width of the hidden layer of each block's feed-forward part."""
     context: int | None = None
     """The most positions it attends to; by default those of a training window."""
+    tie_embeddings: bool = False
+    """Whether the embedding matrix, transposed, is the output matrix too."""
     dropout: float = 0.0
     """Fraction of the attention weights, and of what each part adds to the stream, dropped in training."""
 
@@ -57,10 +59,12 @@ class Transformer:
             )
             for n in range(self.num_layers)
         ]
+        embedding = keras.layers.ReversibleEmbedding if self.tie_embeddings else keras.layers.Embedding
+        head = keras.layers.Dense(vocabulary_size, use_bias=False, dtype=dtype, name="head")
         model = LanguageModel(
-            keras.layers.Embedding(vocabulary_size, self.embedding_dim, dtype=dtype, name="embedding"),
+            embedding(vocabulary_size, self.embedding_dim, dtype=dtype, name="embedding"),
             [*blocks, keras.layers.RMSNormalization(dtype=dtype, name="normalization")],
-            keras.layers.Dense(vocabulary_size, use_bias=False, dtype=dtype, name="head"),
+            None if self.tie_embeddings else head,
             context=self.context,
             dtype=dtype,
             name="transformer",

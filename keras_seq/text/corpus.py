@@ -4,7 +4,7 @@
     train, validation = corpus.split(0.9)            the first 90 % of the characters, and the rest
 
 `pydoc` is real English that every CPython carries with it, so that everything runs without a network. `shakespeare` is
-the million characters of char-rnn (Karpathy, 2015). The split comes before anything else, the vocabulary included.
+the million characters of char-rnn (Karpathy, 2015). The split comes before anything is learned from the text.
 """
 
 import hashlib

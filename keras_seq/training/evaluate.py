@@ -2,7 +2,7 @@
 
     cold@T   every non-overlapping window of T ids, from the zero state or the empty cache
     warm     the text from start to end: a recurrent model carries its state; a model with a context of C sees
-             windows of C that move by C / 2, and each position counts once, with at least C / 2 before it
+             windows of C that move by C / 2; each position counts once, with at least C / 2 before it past the first C
 
 The two answer different questions and are never mixed in one column.
 """

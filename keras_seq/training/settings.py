@@ -4,7 +4,8 @@ import dataclasses
 import math
 from typing import Literal
 
-# What measured best for each family on text held out from the training split (JOURNAL.md).
+# Muon's are what measured best for each family on text held out from the training split (JOURNAL.md); AdamW's
+# was taken over from earlier scripts.
 LEARNING_RATES = {
     "muon": {"recurrent": 0.03, "attention": 0.02},
     "adamw": {"recurrent": 4e-3, "attention": 4e-3},
@@ -69,7 +70,9 @@ class Train:
     def optimizer_options(self, model) -> dict:
         """What the optimizer takes besides the learning rate."""
         options = {"clip_norm": self.clip_norm}
-        if self.optimizer == "muon":
+        if self.optimizer == "adamw":
+            options["weight_decay"] = 0.0  # as Muon has it; Keras's default would decay biases and norms too
+        else:
             options["adam_ratio"] = ADAM_RATIOS[family(model)] if self.adam_ratio is None else self.adam_ratio
         if self.precision == "float16":
             # Its small gradients would vanish unscaled. The scale is fixed: Keras's dynamic one skips steps without

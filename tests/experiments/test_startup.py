@@ -48,7 +48,7 @@ def test_after_an_error_stderr_is_back_and_what_was_held_is_told(capfd):
             Interrupted(pathlib.Path("logs/compare/now/lstm-seed0/checkpoints/step-00000005.safetensors")),
             130,
             "\nStopped. A checkpoint is in logs/compare/now/lstm-seed0/checkpoints/step-00000005.safetensors\n"
-            "To go on: python -m script --resume logs/compare/now\n",
+            f"To go on: {os.path.relpath(sys.executable)} -m script --resume logs/compare/now\n",
         ),
     ],
 )

@@ -1,9 +1,11 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.layers import LSTM, Carry
+from keras_seq.layers import LSTM, Carry, MultiHeadSelfAttention
 
 
 def make(batch_size=3):
@@ -94,11 +96,24 @@ def test_the_state_is_saved_with_the_training_model_and_not_with_the_layer(tmp_p
     assert len(layer.weights) == 3
 
 
+def test_a_config_can_be_used_twice():
+    _, carry = make()
+    config = carry.get_config()
+    for _ in range(2):
+        again = Carry.from_config(config)
+        assert (again.batch_size, again.layer.units) == (3, 4)
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="batch_size=0"):
         Carry(LSTM(4), 0)
     with pytest.raises(ValueError, match="initial_state"):
         Carry(keras.layers.Dense(4), 3)
+    attention = MultiHeadSelfAttention(num_heads=1, causal=True)
+    attention.build((3, 5, 2))
+    attention.initial_state = functools.partial(attention.initial_state, capacity=5)
+    with pytest.raises(ValueError, match="has no rows"):
+        Carry(attention, 3).build((3, 5, 2))
     _, carry = make()
     with pytest.raises(ValueError, match="a batch of 2 rows; expected batch_size=3"):
         carry(np.zeros((2, 5, 2), "float32"), training=True)

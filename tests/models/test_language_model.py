@@ -192,3 +192,19 @@ def test_the_models_have_one_size_at_their_defaults():
         sizes[name] = kind(**({"context": 64} if "context" in fields else {})).build(65).count_params()
     assert max(sizes.values()) <= 1.05 * min(sizes.values()), sizes
     assert max(sizes.values()) <= 810_000, sizes
+
+
+@every_model
+def test_tied_embeddings_are_one_matrix_both_ways(randomize, name, tmp_path):
+    free = SMALL[name].build(VOCABULARY)
+    model = randomize(dataclasses.replace(SMALL[name], tie_embeddings=True).build(VOCABULARY))
+    assert model.head is None
+    assert [w.path for w in free.weights if "head" in w.path]
+    ids, (table,) = some_ids(), [ops.convert_to_numpy(w) for w in model.weights if w.path.endswith("/embeddings")]
+    assert table.shape == (VOCABULARY, SMALL[name].embedding_dim)
+    x = model.embedding(ids)
+    for block in model.blocks:
+        x = block(x)
+    np.testing.assert_allclose(numpy(model(ids)), numpy(x) @ table.T, atol=1e-5)
+    model.save(tmp_path / "tied.keras")
+    np.testing.assert_array_equal(numpy(keras.models.load_model(tmp_path / "tied.keras")(ids)), numpy(model(ids)))
