@@ -160,17 +160,22 @@ def train_one(folder, settings: Compare, name, seed, corpus, vocabulary, train_i
         "versions": versions(),
     }
     print(f"\n{folder.name}, {'carried lanes' if kind == 'lanes' and model.context is None else kind}")
-    result = training.run(
-        folder,
-        model,
-        vocabulary,
-        windows(settings, kind, train_ids, seed),
-        validation_ids,
-        settings.steps,
-        settings.train,
-        config,
-        folder.name,
-    )
+    try:
+        result = training.run(
+            folder,
+            model,
+            vocabulary,
+            windows(settings, kind, train_ids, seed),
+            validation_ids,
+            settings.steps,
+            settings.train,
+            config,
+            folder.name,
+        )
+    except training.CheckpointError:
+        raise
+    except ValueError as fault:  # by now the user has made no mistake: let the traceback show ours
+        raise RuntimeError(f"{folder.name} failed while training.") from fault
     return {"model": name, "seed": seed, **result}
 
 
