@@ -128,11 +128,8 @@ class Vocabulary(tf.Module):
             raise
 
     def _encode_whole(self, text: str) -> tf.Tensor:
-        # Pieces are written into an array that becomes the tensor: tf.constant or tf.concat would hold all ids twice.
-        # DLPack asks for memory that begins at a multiple of 256 bytes, which is 64 ids.
-        room = np.empty(len(text) + 64, np.int32)
-        first = -room.ctypes.data % 256 // 4
-        ids = room[first : first + len(text)]
+        # In pieces, for TensorFlow's code points of a whole text would take more room than all else.
+        ids = np.empty(len(text), np.int32)
         for start in range(0, len(text), PIECE):
             piece = text[start : start + PIECE]
             try:
@@ -140,7 +137,7 @@ class Vocabulary(tf.Module):
             except (ValueError, tf.errors.InvalidArgumentError):  # half a surrogate pair, or unknown
                 self._explain(piece, start)
                 raise
-        return tf.experimental.dlpack.from_dlpack(ids.__dlpack__())
+        return tf.constant(ids)
 
     def _look_up(self, text: tf.Tensor) -> tf.Tensor:
         code_points = tf.strings.unicode_decode(text, "UTF-8", errors="strict")
