@@ -114,8 +114,8 @@ def test_disabled_runs_the_definition_and_ends_with_its_block():
 @pytest.mark.usefixtures("broken_twin")
 def test_masked_and_long_inputs_run_the_definition():
     layer = layers.LSTM(3)
-    layer(np.ones((2, 4, 5), "float32"), mask=np.ones((2, 4), bool))
-    layer(np.ones((1, twin.LONGEST + 1, 5), "float32"))
+    assert layer(np.ones((2, 4, 5), "float32"), mask=np.ones((2, 4), bool)).shape == (2, 4, 3)
+    assert layer(np.ones((1, twin.LONGEST + 1, 5), "float32")).shape == (1, twin.LONGEST + 1, 3)
 
 
 def test_a_name_that_no_kernel_has_is_refused():
