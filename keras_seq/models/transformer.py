@@ -60,11 +60,12 @@ class Transformer:
             for n in range(self.num_layers)
         ]
         embedding = keras.layers.ReversibleEmbedding if self.tie_embeddings else keras.layers.Embedding
-        head = keras.layers.Dense(vocabulary_size, use_bias=False, dtype=dtype, name="head")
         model = LanguageModel(
             embedding(vocabulary_size, self.embedding_dim, dtype=dtype, name="embedding"),
             [*blocks, keras.layers.RMSNormalization(dtype=dtype, name="normalization")],
-            None if self.tie_embeddings else head,
+            None
+            if self.tie_embeddings
+            else keras.layers.Dense(vocabulary_size, use_bias=False, dtype=dtype, name="head"),
             context=self.context,
             dtype=dtype,
             name="transformer",
