@@ -14,11 +14,8 @@ All else (embeddings, the output matrix, biases, norms) is moved by AdamW.
 import keras
 from keras import ops
 
-NEWTON_SCHULZ = (
-    3.4445,
-    -4.7750,
-    2.0315,
-)  # the quintic whose slope at zero is steepest: small singular values rise fast
+# The quintic whose slope at zero is steepest: small singular values rise fast.
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonal(x, steps=5):
