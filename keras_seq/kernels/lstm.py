@@ -1,4 +1,4 @@
-"""`layers.recurrent.lstm` for short sequences on TensorFlow.
+"""`layers.lstm.lstm` for short sequences on TensorFlow.
 
 The loop is unrolled, so that the executor starts the next small operation without the bookkeeping of a
 `while_loop`, and the gradient is written by hand: the recurrent matrix gets its gradient as one matmul over all
@@ -10,13 +10,13 @@ import tensorflow as tf
 LONGEST = 128  # positions; beyond it the graph takes longer to build than the loop costs
 
 
-def can_run(z, recurrent_kernel, h, c, mask):
-    """Whether the twin takes these arguments: no mask, and a length that is known and short."""
-    return mask is None and z.shape[1] is not None and 0 < z.shape[1] <= LONGEST
+def can_run(z, recurrent_kernel, h, c, mask=None, kept=None):
+    """Whether the twin takes these arguments: no mask, no recurrent dropout, and a length that is known and short."""
+    return mask is None and kept is None and z.shape[1] is not None and 0 < z.shape[1] <= LONGEST
 
 
-def run(z, recurrent_kernel, h, c, mask=None):
-    """The twin of `keras_seq.layers.recurrent.lstm`; see there."""
+def run(z, recurrent_kernel, h, c, mask=None, kept=None):
+    """The twin of `keras_seq.layers.lstm.lstm`; see there."""
     return _lstm(z, tf.convert_to_tensor(recurrent_kernel), h, c)  # a variable read inside would need care of its own
 
 

@@ -2,18 +2,35 @@
 
 from keras_seq.layers.alibi import AlibiPositions
 from keras_seq.layers.attention import attention
+from keras_seq.layers.bidirectional import Bidirectional
 from keras_seq.layers.blocks import TransformerBlock
 from keras_seq.layers.carry import Carry
+from keras_seq.layers.causal_convolution import CausalConvolution
 from keras_seq.layers.cross_attention import CrossAttention
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward
+from keras_seq.layers.gru import GRU
+from keras_seq.layers.layer_norm_lstm import LayerNormLSTM
+from keras_seq.layers.lstm import LSTM
+from keras_seq.layers.minimal import MinGRU, MinLSTM
 from keras_seq.layers.positions import LearnedPositions, PositionalEncoding
-from keras_seq.layers.recurrent import LSTM
+from keras_seq.layers.residual import Residual
 from keras_seq.layers.rotary import RotaryPositions
+from keras_seq.layers.selective_state_space import SelectiveStateSpace
 from keras_seq.layers.self_attention import MultiHeadSelfAttention
+from keras_seq.layers.simple_rnn import SimpleRNN
 
 __all__ = [
+    "SimpleRNN",
+    "GRU",
     "LSTM",
+    "LayerNormLSTM",
+    "MinGRU",
+    "MinLSTM",
+    "CausalConvolution",
+    "SelectiveStateSpace",
+    "Bidirectional",
     "Carry",
+    "Residual",
     "attention",
     "MultiHeadSelfAttention",
     "CrossAttention",

@@ -35,7 +35,8 @@ class Carry(keras.layers.Layer):
         mask: handed to the layer as it is.
 
     The state is held in non-trainable weights (`carry.state`), so it is in a checkpoint of the training
-    model and in nothing that is made from the inner layer. `reset()` puts all rows back to the initial state.
+    model and in nothing that is made from the inner layer. `reset()` puts all rows back to the initial state,
+    `reset(rows)` those where the boolean `rows [B]` is true.
     """
 
     def __init__(self, layer, batch_size, **kwargs):
@@ -65,10 +66,24 @@ class Carry(keras.layers.Layer):
             for part in parts
         ]
 
-    def reset(self):
-        """Puts every row back to the layer's initial state."""
-        for variable, value in zip(self.state, tree.flatten(self.layer.initial_state(self.batch_size)), strict=True):
+    def reset(self, rows=None):
+        """Puts every row, or those where `rows [B]` is true, back to the layer's initial state."""
+        rows = ops.ones((self.batch_size,), "bool") if rows is None else ops.convert_to_tensor(rows, "bool")
+        if tuple(rows.shape) != (self.batch_size,):
+            raise ValueError(f"rows has shape {tuple(rows.shape)}; expected [B] with B={self.batch_size}.")
+        for variable, value in zip(self.state, self._restarted(self._carried(), rows), strict=True):
             variable.assign(value)
+
+    def _carried(self):
+        # copies, for torch assigns in place what the backward pass still needs
+        return [ops.copy(ops.stop_gradient(ops.convert_to_tensor(variable))) for variable in self.state]
+
+    def _restarted(self, state, rows):
+        """The parts of the state with those rows put back to the initial one."""
+        return [
+            ops.where(ops.reshape(rows, (-1,) + (1,) * (len(start.shape) - 1)), start, part)
+            for start, part in zip(tree.flatten(self.layer.initial_state(self.batch_size)), state, strict=True)
+        ]
 
     def call(self, x, fresh=None, mask=None, training=None):
         masked = {} if mask is None else {"mask": mask}
@@ -76,17 +91,11 @@ class Carry(keras.layers.Layer):
             return self.layer(x, training=False, **masked)
         if x.shape[0] not in (None, self.batch_size):
             raise ValueError(f"Carry: a batch of {x.shape[0]} rows; expected batch_size={self.batch_size} in training.")
-        initial = self.layer.initial_state(self.batch_size)
-        # copies, for torch assigns in place what the backward pass still needs
-        state = [ops.copy(ops.stop_gradient(ops.convert_to_tensor(variable))) for variable in self.state]
+        state = self._carried()
         if fresh is not None:
-            state = [
-                ops.where(ops.reshape(fresh, (-1,) + (1,) * (len(start.shape) - 1)), start, carried)
-                for start, carried in zip(tree.flatten(initial), state, strict=True)
-            ]
-        y, state = self.layer(
-            x, state=tree.pack_sequence_as(initial, state), training=True, return_state=True, **masked
-        )
+            state = self._restarted(state, fresh)
+        state = tree.pack_sequence_as(self.layer.initial_state(self.batch_size), state)
+        y, state = self.layer(x, state=state, training=True, return_state=True, **masked)
         for variable, value in zip(self.state, tree.flatten(state), strict=True):
             variable.assign(ops.stop_gradient(value))
         return y

@@ -10,6 +10,14 @@ the whole pass gives.
 import keras
 from keras import ops
 
+from keras_seq.layers import Bidirectional
+from keras_seq.layers.residual import in_turn, states_of
+
+SEES_THE_FUTURE = (
+    "it reads the text from its end too, so it sees the id that it is to predict, and its loss would mean nothing. "
+    "Use it for tagging, or a layer that reads forwards only."
+)
+
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class LanguageModel(keras.Model):
@@ -24,10 +32,16 @@ class LanguageModel(keras.Model):
         context: the most positions the model can attend to, or None where its state has no length (a recurrent model).
 
     The state is a tuple with an entry for each block that keeps one.
+
+    Raises:
+        ValueError: a block is `Bidirectional`; more ids in a row than `context`.
     """
 
     def __init__(self, embedding, blocks, head, context=None, **kwargs):
         super().__init__(**kwargs)
+        for block in blocks:
+            if isinstance(block, Bidirectional):
+                raise ValueError(f"{block.name} is no block of a language model: {SEES_THE_FUTURE}")
         self.autocast = False  # the layers cast what they take; the state keeps its own dtypes
         self.embedding = embedding
         self.blocks = list(blocks)
@@ -43,28 +57,19 @@ class LanguageModel(keras.Model):
     def initial_state(self, batch_size):
         """The state before the first position of `batch_size` texts."""
         capacity = {} if self.context is None else {"capacity": self.context}
-        return tuple(
-            block.initial_state(batch_size, **capacity) for block in self.blocks if hasattr(block, "initial_state")
-        )
+        return states_of(self.blocks, batch_size, **capacity)
 
     def call(self, ids, state=None, training=None, return_state=False):
         if self.context is not None and (ids.shape[1] or 0) > self.context:
             raise ValueError(f"{ids.shape[1]} ids in a row; expected at most context={self.context}.")
         if state is None and return_state:
             state = self.initial_state(ops.shape(ids)[0])
-        before, after = list(state or ()), []
-        x = self.embedding(ids)
-        for block in self.blocks:
-            if state is not None and hasattr(block, "initial_state"):
-                x, part = block(x, state=before.pop(0), training=training, return_state=True)
-                after.append(part)
-            else:
-                x = block(x, training=training)
+        x, state = in_turn(self.blocks, self.embedding(ids), state, training=training)
         logits = ops.cast(
             self.embedding(x, reverse=True) if self.head is None else self.head(x),
             keras.backend.result_type(self.compute_dtype, "float32"),
         )
-        return (logits, tuple(after)) if return_state else logits
+        return (logits, state) if return_state else logits
 
     def step(self, ids, state):
         """One position: ids `[B, 1]` and the state -> (logits `[B, V]`, state)."""

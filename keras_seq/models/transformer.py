@@ -10,6 +10,7 @@ import keras
 
 from keras_seq import layers
 from keras_seq.layers import arguments
+from keras_seq.models.assembly import language_model
 from keras_seq.models.language_model import LanguageModel
 
 
@@ -59,16 +60,13 @@ class Transformer:
             )
             for n in range(self.num_layers)
         ]
-        embedding = keras.layers.ReversibleEmbedding if self.tie_embeddings else keras.layers.Embedding
-        model = LanguageModel(
-            embedding(vocabulary_size, self.embedding_dim, dtype=dtype, name="embedding"),
+        return language_model(
+            "transformer",
+            vocabulary_size,
+            self.embedding_dim,
             [*blocks, keras.layers.RMSNormalization(dtype=dtype, name="normalization")],
-            None
-            if self.tie_embeddings
-            else keras.layers.Dense(vocabulary_size, use_bias=False, dtype=dtype, name="head"),
+            tie_embeddings=self.tie_embeddings,
             context=self.context,
+            use_bias=False,
             dtype=dtype,
-            name="transformer",
         )
-        model.build((None, None))
-        return model

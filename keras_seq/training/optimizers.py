@@ -78,7 +78,8 @@ class Muon(_Watched, keras.optimizers.Optimizer):
 
     A hidden matrix is a weight of two axes that is no `embeddings` and in no layer named `head`. A weight
     with an attribute `matrix_blocks = n` holds n matrices side by side along its last axis (the gates of an LSTM):
-    each is orthogonalised on its own.
+    each is orthogonalised on its own; with `matrix_blocks = 0` it is no matrix but a table of numbers (a
+    depthwise convolution, decay rates).
 
     Args:
         learning_rate: of the hidden matrices: the length of the step in units of a matrix's spectral norm.
@@ -109,7 +110,8 @@ class Muon(_Watched, keras.optimizers.Optimizer):
     @staticmethod
     def is_hidden_matrix(variable):
         """Whether Muon moves this weight; AdamW does if not."""
-        return len(variable.shape) == 2 and not {"embeddings", "head"} & set(variable.path.split("/"))
+        excluded = getattr(variable, "matrix_blocks", 1) == 0 or {"embeddings", "head"} & set(variable.path.split("/"))
+        return len(variable.shape) == 2 and not excluded
 
     def build(self, variables):
         if self.built:

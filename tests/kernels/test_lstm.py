@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from keras_seq import kernels, layers
 from keras_seq.kernels import lstm as twin
-from keras_seq.layers import recurrent
+from keras_seq.layers import lstm as definition
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
 
@@ -46,14 +46,14 @@ def assert_equal(got, expected, dtype):
 @pytest.mark.parametrize(("batch", "length", "units"), [(1, 1, 1), (3, 1, 5), (1, 7, 3), (5, 11, 4)])
 def test_values_and_all_gradients_are_those_of_the_definition(batch, length, units, dtype):
     args = arguments(batch, length, units, dtype)
-    got, expected = (values_and_gradients(f, args, "yhc") for f in (twin.run, recurrent.lstm))
+    got, expected = (values_and_gradients(f, args, "yhc") for f in (twin.run, definition.lstm))
     assert_equal(got, expected, dtype)
 
 
 @pytest.mark.parametrize("weights", ["y", "h", "c"])
 def test_the_gradient_of_each_output_alone_is_right(weights):
     args = arguments(2, 3, 4, "float64")
-    got, expected = (values_and_gradients(f, args, weights) for f in (twin.run, recurrent.lstm))
+    got, expected = (values_and_gradients(f, args, weights) for f in (twin.run, definition.lstm))
     assert_equal(got, expected, "float64")
 
 
@@ -71,7 +71,7 @@ def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
 
     with tf.GradientTape() as tape:
         tape.watch(args)
-        y, h, c = recurrent.lstm(*args)
+        y, h, c = definition.lstm(*args)
         loss = tf.reduce_sum(y * y) + tf.reduce_sum(h) + tf.reduce_sum(c * c)
     assert_equal(compiled(*args), [y, h, c, *tape.gradient(loss, args)], "float32")
 
@@ -120,4 +120,4 @@ def test_masked_and_long_inputs_run_the_definition():
 
 def test_a_name_that_no_kernel_has_is_refused():
     with pytest.raises(ValueError, match="no kernel named 'gru'; those there are: lstm"):
-        kernels.twin("gru", recurrent.lstm)
+        kernels.twin("gru", definition.lstm)

@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import LSTM
-from keras_seq.layers.recurrent import lstm_cell
+from keras_seq.layers.lstm import lstm_cell
 
 
 def oracle(x, kernel, recurrent_kernel, bias, h, c, mask=None):

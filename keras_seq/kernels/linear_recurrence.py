@@ -1,0 +1,50 @@
+"""`layers.linear_recurrence.linear_recurrence` on TensorFlow's CPU: one position after the other.
+
+Without thousands of cores to fill, log2(T) rounds over all positions cost more than T steps over one. The gradient is
+the same recurrence from the end:
+
+    g_t = dy_t + a_{t+1} g_{t+1};      db_t = g_t;    da_t = g_t h_{t-1};    dh_0 = a_1 g_1
+
+The two loops are functions of their own, compiled by XLA, which makes one loop over memory of each step.
+"""
+
+import tensorflow as tf
+
+from keras_seq.kernels.devices import on_cpu
+
+
+def can_run(a, b, h):
+    """Whether the twin takes these arguments: on a machine without a GPU."""
+    return on_cpu()
+
+
+def run(a, b, h):
+    """The twin of `keras_seq.layers.linear_recurrence.linear_recurrence`; see there."""
+    return _recurrence(*(tf.convert_to_tensor(v) for v in (a, b, h)))
+
+
+@tf.custom_gradient
+def _recurrence(a, b, h):
+    memory = _loop(a, b, h)
+
+    def gradient(dy):
+        after = tf.concat([a[:, 1:], tf.zeros_like(a[:, :1])], axis=1)
+        g = tf.reverse(_loop(tf.reverse(after, [1]), tf.reverse(dy, [1]), tf.zeros_like(h)), [1])
+        before = tf.concat([h[:, None], memory[:, :-1]], axis=1)
+        return g * before, g, a[:, 0] * g[:, 0]
+
+    return memory, gradient
+
+
+@tf.function(jit_compile=True, reduce_retracing=True)
+def _loop(a, b, h):
+    a, b = (tf.einsum("bt...->tb...", v) for v in (a, b))
+    length = tf.shape(a)[0]
+    memory = tf.TensorArray(h.dtype, length, element_shape=h.shape)
+
+    def position(t, h, memory):
+        h = a[t] * h + b[t]
+        return t + 1, h, memory.write(t, h)
+
+    _, _, memory = tf.while_loop(lambda t, *_: t < length, position, (0, h, memory))
+    return tf.einsum("tb...->bt...", memory.stack())

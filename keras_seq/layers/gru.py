@@ -1,0 +1,105 @@
+"""The gated recurrent unit (Cho et al., 2014): the output is its own memory, renewed a part at a time.
+
+z = sigmoid(x W_z + h U_z + b_z)                    update gate: how much is kept
+r = sigmoid(x W_r + h U_r + b_r)                    reset gate: how much of h the candidate sees
+g = tanh(x W_g + b_g + r (h U_g + c_g))             candidate, reset after the matmul (as cuDNN has it)
+g = tanh(x W_g + b_g + (r h) U_g)                   candidate, reset before it (as the paper has it)
+h' = z h + (1 - z) g
+"""
+
+import keras
+from keras import ops
+
+from keras_seq.layers.recurrent import Recurrent, recurrence
+
+
+def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, kept=None):
+    """One position.
+
+    Args:
+        x: the inputs' share of update gate, reset gate and candidate, `[B, 3 units]`.
+        h: the memory before, `[B, units]`, float32 or wider.
+        recurrent_kernel: `[units, 3 units]`.
+        recurrent_bias: `[3 units]`; None where the candidate resets h before the matmul.
+        kept: `[B, units]`, what recurrent dropout multiplies h by on its way into the matmul, or None.
+
+    Returns:
+        The next h.
+    """
+    units = h.shape[-1]
+    seen = ops.cast(h, x.dtype)
+    seen = seen if kept is None else seen * kept
+    x = ops.cast(x, h.dtype)
+    if recurrent_bias is not None:
+        inner = ops.cast(ops.matmul(seen, recurrent_kernel) + recurrent_bias, h.dtype)
+        gates = ops.sigmoid(x[:, : 2 * units] + inner[:, : 2 * units])
+        update, reset = gates[:, :units], gates[:, units:]
+        candidate = ops.tanh(x[:, 2 * units :] + reset * inner[:, 2 * units :])
+    else:
+        inner = ops.cast(ops.matmul(seen, recurrent_kernel[:, : 2 * units]), h.dtype)
+        gates = ops.sigmoid(x[:, : 2 * units] + inner)
+        update, reset = gates[:, :units], gates[:, units:]
+        inner = ops.matmul(ops.cast(reset, seen.dtype) * seen, recurrent_kernel[:, 2 * units :])
+        candidate = ops.tanh(x[:, 2 * units :] + ops.cast(inner, h.dtype))
+    return update * h + (1 - update) * candidate
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class GRU(Recurrent):
+    """A gated recurrent unit that gives its output at every position and never hides its state.
+
+    ```python
+    layer = GRU(8)
+    y = layer(x)  # x [B, T, D] -> y [B, T, 8], from the zero state
+    y, h = layer(x, return_state=True)
+    y, h = layer(more, state=h, return_state=True)  # goes on where it ended
+    y, h = layer.step(x[:, 0], layer.initial_state(B))  # one position: y [B, 8]
+    ```
+
+    Weights are those of `keras.layers.GRU`, in its order (kernel `[D, 3 units]`, recurrent kernel `[units, 3 units]`,
+    bias `[2, 3 units]` or, with `reset_after=False`, `[3 units]`; gates update, reset, candidate), so that
+    `get_weights` of one is `set_weights` of the other.
+
+    Args:
+        units: width of the output, which is the state h `[B, units]`.
+        reset_after: whether the reset gate acts after the matmul or before it; see the formula.
+        kernel_initializer: of the input matrix.
+        recurrent_initializer: of the recurrent matrix. `"orthogonal"` keeps the length of h.
+        bias_initializer: of the bias.
+        dropout: fraction of the inputs dropped in training, the same at every position of a row.
+        recurrent_dropout: the same for h on its way into the recurrent matrix.
+        seed: of both.
+
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the one before it.
+    Precision: matrices in the layer's compute dtype, gates and h in float32 at least.
+
+    Raises:
+        ValueError: for an argument out of its range, or an input that is not `[B, T, D]`.
+    """
+
+    gates = 3
+
+    def __init__(self, units, reset_after=True, **kwargs):
+        super().__init__(units, **kwargs)
+        self.reset_after = bool(reset_after)
+
+    @property
+    def bias_shape(self):
+        """With `reset_after` a second row, for the recurrent matrix."""
+        return (2, 3 * self.units) if self.reset_after else (3 * self.units,)
+
+    def initial_state(self, batch_size):
+        """The zero state h `[B, units]`."""
+        return ops.zeros((batch_size, self.units), self.memory_dtype)
+
+    def project(self, x):
+        """The inputs' share of all positions' pre-activations."""
+        return ops.matmul(x, self._cast(self.kernel)) + self._cast(self.bias[0] if self.reset_after else self.bias)
+
+    def run(self, z, h, mask, kept):
+        recurrent_kernel = self._cast(self.recurrent_kernel)
+        recurrent_bias = self._cast(self.bias[1]) if self.reset_after else None
+        return recurrence(lambda z, h: gru_cell(z, h, recurrent_kernel, recurrent_bias, kept), z, h, mask)
+
+    def get_config(self):
+        return {**super().get_config(), "reset_after": self.reset_after}

@@ -1,0 +1,77 @@
+"""Layer-normalised LSTM (Ba, Kiros & Hinton, 2016, equations 20-22).
+
+norm(v) = (v - mean) / sqrt(variance + epsilon)                    over all numbers of a row
+z = alpha_1 norm(x W) + alpha_2 norm(h U) + b           z = [i | f | g | o]
+c' = sigmoid(f) c + sigmoid(i) tanh(g)
+h' = sigmoid(o) tanh(alpha_3 norm(c') + beta_3)
+"""
+
+import keras
+from keras import ops
+
+from keras_seq.layers import arguments
+from keras_seq.layers.lstm import LSTM
+from keras_seq.layers.recurrent import recurrence
+
+
+def normalize(v, epsilon):
+    """The last axis with mean 0 and variance 1."""
+    v = v - ops.mean(v, axis=-1, keepdims=True)
+    return v / ops.sqrt(ops.mean(ops.square(v), axis=-1, keepdims=True) + epsilon)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class LayerNormLSTM(LSTM):
+    """An LSTM whose pre-activations and memory are normalised at every position, each row by itself.
+
+    ```python
+    layer = LayerNormLSTM(8)
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, 8]
+    ```
+
+    Arguments, state, masking and errors as for `LSTM`, and `epsilon`, which is added to the variances. Besides the
+    weights of `LSTM` it has `kernel_gamma`, `recurrent_gamma` `[4 units]` and `memory_gamma`, `memory_beta` `[units]`.
+    Precision: matrices in the layer's compute dtype; statistics, gates and memory in float32 at least.
+    """
+
+    def __init__(self, units, epsilon=1e-5, **kwargs):
+        super().__init__(units, **kwargs)
+        self.epsilon = arguments.positive_number("epsilon", epsilon)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        for name, width, start in (
+            ("kernel_gamma", 4 * self.units, "ones"),
+            ("recurrent_gamma", 4 * self.units, "ones"),
+            ("memory_gamma", self.units, "ones"),
+            ("memory_beta", self.units, "zeros"),
+        ):
+            setattr(self, name, self.add_weight(shape=(width,), initializer=start, name=name))
+
+    def project(self, x):
+        """The inputs' share of all positions' pre-activations, normalised."""
+        z = normalize(self._wide(ops.matmul(x, self._cast(self.kernel))), self.epsilon)
+        return self._wide(self.kernel_gamma) * z + self._wide(self.bias)
+
+    def _wide(self, v):
+        return ops.cast(v, self.memory_dtype)
+
+    def run(self, z, state, mask, kept):
+        recurrent_kernel = self._cast(self.recurrent_kernel)
+        recurrent_gamma, memory_gamma, memory_beta = map(
+            self._wide, (self.recurrent_gamma, self.memory_gamma, self.memory_beta)
+        )
+
+        def cell(z, state):
+            h, c = state
+            seen = h if kept is None else h * kept
+            z = z + recurrent_gamma * normalize(self._wide(ops.matmul(seen, recurrent_kernel)), self.epsilon)
+            input_gate, forget_gate, candidate, output_gate = ops.split(z, 4, axis=-1)
+            c = ops.sigmoid(forget_gate) * c + ops.sigmoid(input_gate) * ops.tanh(candidate)
+            shown = ops.tanh(memory_gamma * normalize(c, self.epsilon) + memory_beta)
+            return ops.cast(ops.sigmoid(output_gate) * shown, h.dtype), c
+
+        return recurrence(cell, z, state, mask)
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}

@@ -1,0 +1,65 @@
+"""Recurrences that are linear in the state, so that all positions can be computed at once (Blelloch, 1990).
+
+    h_t = a_t h_{t-1} + b_t
+
+Two neighbouring steps are one step:  (a_1, b_1) then (a_2, b_2)  is  (a_1 a_2, a_2 b_1 + b_2).  That composition
+is associative, so T positions take about log2(T) rounds of it instead of T steps.
+"""
+
+from keras import ops
+
+from keras_seq import kernels
+
+NEVER = -1e30  # the logarithm of what is as good as zero, and finite, so that no gradient is NaN
+
+
+def linear_recurrence(a, b, h):
+    """h at every position.
+
+    Args:
+        a: `[B, T, ...]`.
+        b: `[B, T, ...]`, of the same shape.
+        h: `[B, ...]`, before the first position.
+
+    Returns:
+        `[B, T, ...]`.
+    """
+    return kernels.twin("linear_recurrence", _linear_recurrence, a, b, h)(a, b, h)
+
+
+def log_linear_recurrence(log_a, log_b, h):
+    """The same for a, b and h that are not negative, with a and b given by their logarithms.
+
+    Products of many small a neither underflow nor lose digits: Feng et al., 2024, appendix B.
+    """
+    return kernels.twin("log_linear_recurrence", _log_linear_recurrence, log_a, log_b, h)(log_a, log_b, h)
+
+
+def _linear_recurrence(a, b, h):
+    def then(first, second):
+        return first[0] * second[0], second[0] * first[1] + second[1]
+
+    return _scan(then, a, ops.concatenate([b[:, :1] + a[:, :1] * ops.expand_dims(h, 1), b[:, 1:]], axis=1))
+
+
+def _log_linear_recurrence(log_a, log_b, h):
+    def then(first, second):
+        return first[0] + second[0], ops.logaddexp(second[0] + first[1], second[1])
+
+    log_h = ops.where(h > 0, ops.log(ops.where(h > 0, h, 1.0)), NEVER)
+    start = ops.logaddexp(log_b[:, :1], log_a[:, :1] + ops.expand_dims(log_h, 1))
+    return ops.exp(_scan(then, log_a, ops.concatenate([start, log_b[:, 1:]], axis=1)))
+
+
+def _scan(then, a, b):
+    if a.shape[1] is not None:
+        return ops.associative_scan(then, (a, b), axis=1)[1]
+    # Keras's associative scan wants to know T. One tensor is scanned, for the same reason as in `recurrence`.
+    pairs = ops.swapaxes(ops.stack([a, b], axis=-1), 0, 1)
+
+    def position(before, pair):
+        after = then((pair[..., 0], before), (pair[..., 0], pair[..., 1]))[1]
+        return after, after
+
+    _, h = ops.scan(position, b[:, 0], pairs[1:])
+    return ops.concatenate([b[:, :1], ops.swapaxes(h, 0, 1)], axis=1)

@@ -1,0 +1,119 @@
+"""Layers one after the other, and what they add to a stream:  x + f(norm(x))  (He et al., 2016; Xiong et al., 2020)."""
+
+import inspect
+
+import keras
+from keras import ops
+
+from keras_seq.layers import arguments
+from keras_seq.layers.blocks import NORMALIZATIONS
+
+
+def states_of(layers, batch_size, **capacity):
+    """The initial states of those layers that keep one, as a tuple."""
+    return tuple(layer.initial_state(batch_size, **capacity) for layer in layers if hasattr(layer, "initial_state"))
+
+
+def in_turn(layers, x, state=None, mask=None, training=None):
+    """Each layer applied to what the one before gave.
+
+    Args:
+        layers: of any kind. One that has `initial_state` keeps a state.
+        x: what the first takes.
+        state: from `states_of` or the call before; None runs every layer from its own initial state.
+        mask: `[B, T]`, for those layers that take one.
+        training: for all.
+
+    Returns:
+        `(y, state)`, a state of None staying None.
+    """
+    before, after = list(state or ()), []
+    for layer in layers:
+        masked = {"mask": mask} if mask is not None and "mask" in inspect.signature(layer.call).parameters else {}
+        if state is not None and hasattr(layer, "initial_state"):
+            x, part = layer(x, state=before.pop(0), training=training, return_state=True, **masked)
+            after.append(part)
+        else:
+            x = layer(x, training=training, **masked)
+    return x, None if state is None else tuple(after)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class Residual(keras.layers.Layer):
+    """Normalises, applies layers one after the other, and adds the result to what came in.
+
+    ```python
+    block = Residual([CausalConvolution(4), MinGRU(64), keras.layers.Dense(32)])
+    y = block(x)  # x [B, T, 32] -> y [B, T, 32]
+    y, state = block(x, state=block.initial_state(B), return_state=True)
+    ```
+
+    Args:
+        layers: applied in turn; the last gives the width of x again. Those with `initial_state` keep a state.
+        normalization: `"rms"` or `"layer"`, of what enters the first of them.
+        dropout: fraction of the result dropped in training, before it is added.
+
+    The state is a tuple with an entry for each layer that keeps one.
+
+    Masking: `mask [B, T]` is handed to every layer that takes one, and goes on.
+
+    Raises:
+        ValueError: for an argument out of its range.
+    """
+
+    def __init__(self, layers, normalization="rms", dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.autocast = False  # the layers cast what they take; a state keeps its own dtypes
+        self.layers = list(layers)
+        self.normalization = arguments.one_of("normalization", normalization, NORMALIZATIONS)
+        self.dropout = arguments.fraction("dropout", dropout)
+        self.normalization_layer = NORMALIZATIONS[normalization](name="normalization", dtype=self.dtype_policy)
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def build(self, x_shape):
+        self.normalization_layer.build(x_shape)
+        shape = x_shape
+        for layer in self.layers:
+            layer.build(shape)
+            shape = layer.compute_output_shape(shape)
+        if tuple(shape) != tuple(x_shape):
+            raise ValueError(f"The layers make {tuple(shape)} of {tuple(x_shape)}; expected the same shape.")
+
+    def initial_state(self, batch_size):
+        """The initial states of the layers that keep one."""
+        return states_of(self.layers, batch_size)
+
+    def call(self, x, state=None, mask=None, training=None, return_state=False):
+        if state is None and return_state:
+            state = self.initial_state(ops.shape(x)[0])
+        y, state = in_turn(self.layers, self.normalization_layer(x), state, mask, training)
+        y = ops.cast(x, self.compute_dtype) + self.dropout_layer(y, training=training)
+        return (y, state) if return_state else y
+
+    def step(self, x, state):
+        """One position: `x [B, D]`, `state` -> `(y [B, D], state)`."""
+        y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
+        return y[:, 0], state
+
+    def compute_output_shape(self, x_shape):
+        """As it came."""
+        return tuple(x_shape)
+
+    def compute_output_spec(self, *args, **kwargs):
+        """The shapes and dtypes of `call` itself, whatever it is asked to return."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "layers": [keras.saving.serialize_keras_object(layer) for layer in self.layers],
+            "normalization": self.normalization,
+            "dropout": self.dropout,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Revives the layers too."""
+        config = dict(config)
+        return cls([keras.saving.deserialize_keras_object(layer) for layer in config.pop("layers")], **config)

@@ -1,0 +1,38 @@
+"""The state-space model whose step depends on the input (Gu & Dao, 2023, "Mamba"), for all positions.
+
+    h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t          one memory of N numbers for each of the E features
+    y_t = C_t h_t
+
+It is h' = A h + B x in continuous time, followed for a time delta_t: a long step forgets and takes x in, a step of no
+length changes nothing.
+"""
+
+from keras import ops
+
+from keras_seq import kernels
+from keras_seq.layers.linear_recurrence import linear_recurrence
+
+
+def selective_scan(x, delta, a, b, c, h):
+    """y at every position, and the last state.
+
+    Args:
+        x: `[B, T, E]`.
+        delta: `[B, T, E]`, lengths of the steps, not negative.
+        a: `[E, N]`, negative.
+        b: `[B, T, N]`.
+        c: `[B, T, N]`.
+        h: `[B, E, N]`, before the first position.
+
+    Returns:
+        `(y [B, T, E], h [B, E, N])`.
+    """
+    args = x, delta, a, b, c, h
+    return kernels.twin("selective_scan", _selective_scan, *args)(*args)
+
+
+def _selective_scan(x, delta, a, b, c, h):
+    decay = ops.exp(ops.expand_dims(delta, -1) * a)  # [B, T, E, N]
+    drive = ops.expand_dims(delta * x, -1) * ops.expand_dims(b, 2)
+    h = linear_recurrence(decay, drive, h)
+    return ops.sum(h * ops.expand_dims(c, 2), axis=-1), h[:, -1]

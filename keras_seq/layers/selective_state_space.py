@@ -1,0 +1,174 @@
+"""The Mamba block without its residual (Gu & Dao, 2023, figure 3).
+
+u, gate = x W_u, x W_gate                               [B, T, E] each
+u = silu(causal convolution of u)
+delta = softplus(u W_1 W_2 + bias);  B = u W_B;  C = u W_C
+y = (selective scan of u + skip u) silu(gate)
+output = y W_out                                        [B, T, D]
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_seq.layers import arguments
+from keras_seq.layers.causal_convolution import CausalConvolution
+from keras_seq.layers.selective_scan import selective_scan
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class StepLengths(keras.initializers.Initializer):
+    """Biases whose softplus lies between `shortest` and `longest`, evenly in the logarithm: slow and fast features."""
+
+    def __init__(self, shortest=1e-3, longest=0.1):
+        self.shortest, self.longest = shortest, longest
+
+    def __call__(self, shape, dtype=None):
+        at = ops.linspace(math.log(self.shortest), math.log(self.longest), shape[0], dtype=dtype or "float32")
+        return ops.log(ops.expm1(ops.exp(at)))
+
+    def get_config(self):
+        return {"shortest": self.shortest, "longest": self.longest}
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class SelectiveStateSpace(keras.layers.Layer):
+    """A state-space layer that chooses, by what it reads, what it keeps: Mamba's mixer.
+
+    ```python
+    layer = SelectiveStateSpace(state_dim=16)
+    y = layer(x)  # x [B, T, D] -> y [B, T, D]
+    y, state = layer(x, return_state=True)
+    y, state = layer.step(x[:, 0], layer.initial_state(B))  # one position: y [B, D]
+    ```
+
+    Args:
+        state_dim: N, the numbers that each feature remembers.
+        expansion: E / D, the features inside for each outside.
+        kernel_size: of the causal convolution.
+        delta_rank: width between the two matrices of the step length; D / 16, rounded up, unless given.
+        use_bias: whether the matrices from D and to D add a bias.
+        kernel_initializer: of all matrices but the last.
+        output_initializer: of the last matrix, `[E, D]`, that writes into the residual stream.
+
+    The state is `(the convolution's, h [B, E, N])`. A starts at -1, -2, ..., -N for each feature.
+
+    Masking: `mask [B, T]`; a masked position copies the state, and the convolution reaches past it. The mask goes on.
+    Precision: matrices and convolution in the layer's compute dtype, step lengths and the scan in float32 at least.
+
+    Raises:
+        ValueError: for an argument out of its range, or an input that is not `[B, T, D]`.
+    """
+
+    def __init__(
+        self,
+        state_dim=16,
+        expansion=2,
+        kernel_size=4,
+        delta_rank=None,
+        use_bias=False,
+        kernel_initializer="glorot_uniform",
+        output_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.autocast = False  # Keras would cast the state too, which is wider than the rest
+        self.state_dim = arguments.positive_integer("state_dim", state_dim)
+        self.expansion = arguments.positive_integer("expansion", expansion)
+        self.kernel_size = kernel_size
+        self.delta_rank = None if delta_rank is None else arguments.positive_integer("delta_rank", delta_rank)
+        self.use_bias = bool(use_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
+        self.convolution = CausalConvolution(kernel_size, dtype=self.dtype_policy, name="convolution")
+
+    def build(self, x_shape):
+        width = arguments.sequence_shape("x", x_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        inner = self.expansion * width
+        rank = self.delta_rank or -(-width // 16)
+        self.input_dense = self._dense("input", width, 2 * inner, self.use_bias)
+        self.input_dense.kernel.matrix_blocks = 2
+        self.convolution.build((*x_shape[:-1], inner))
+        self.delta_in = self._dense("delta_in", inner, rank)
+        self.delta_out = self._dense("delta_out", rank, inner, use_bias=True, bias_initializer=StepLengths())
+        self.b_dense = self._dense("b", inner, self.state_dim)
+        self.c_dense = self._dense("c", inner, self.state_dim)
+        self.log_a = self.add_weight(shape=(inner, self.state_dim), initializer=self._minus_one_to_n, name="log_a")
+        self.log_a.matrix_blocks = 0  # rates, no matrix: not for an optimizer of matrices
+        self.skip = self.add_weight(shape=(inner,), initializer="ones", name="skip")
+        self.output_dense = self._dense("output", inner, width, self.use_bias, initializer=self.output_initializer)
+
+    def _minus_one_to_n(self, shape, dtype=None):
+        """The logarithms of -A = 1 .. N."""
+        return ops.broadcast_to(ops.log(ops.arange(1, shape[1] + 1, dtype=dtype or "float32")), shape)
+
+    def _dense(self, name, width, units, use_bias=False, initializer=None, **options):
+        initializer = initializer or self.kernel_initializer
+        if isinstance(initializer, keras.initializers.Initializer):
+            initializer = initializer.clone()  # an initializer gives the same values at every call
+        layer = keras.layers.Dense(
+            units, use_bias=use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name, **options
+        )
+        layer.build((None, width))
+        return layer
+
+    @property
+    def memory_dtype(self):
+        """The dtype of the scan: float32, or float64 under that policy."""
+        return keras.backend.result_type(self.compute_dtype, "float32")
+
+    def initial_state(self, batch_size):
+        """Zeros: the convolution's last inputs, and h `[B, E, N]`."""
+        h = ops.zeros((batch_size, *self.log_a.shape), self.memory_dtype)
+        return self.convolution.initial_state(batch_size), h
+
+    def call(self, x, state=None, mask=None, return_state=False):
+        mask = arguments.boolean_mask("mask", mask, ranks=(2,))
+        inputs, h = self.initial_state(ops.shape(x)[0]) if state is None else state
+        u, gate = ops.split(self.input_dense(ops.cast(x, self.compute_dtype)), 2, axis=-1)
+        u, inputs = self.convolution(u, state=inputs, mask=mask, return_state=True)
+        u = ops.silu(u)
+        delta = ops.softplus(self._wide(self.delta_out(self.delta_in(u))))
+        if mask is not None:
+            delta = ops.where(ops.expand_dims(mask, -1), delta, 0.0)  # a step of no length
+        a, b, c = -ops.exp(self._wide(self.log_a)), self._wide(self.b_dense(u)), self._wide(self.c_dense(u))
+        u = self._wide(u)
+        y, h = selective_scan(u, delta, a, b, c, h)
+        y = ops.cast(y + self._wide(self.skip) * u, self.compute_dtype) * ops.silu(gate)
+        y = self.output_dense(y)
+        return (y, (inputs, h)) if return_state else y
+
+    def _wide(self, v):
+        return ops.cast(v, self.memory_dtype)
+
+    def step(self, x, state):
+        """One position: `x [B, D]`, `state` -> `(y [B, D], state)`, at the same cost wherever it stands."""
+        y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
+        return y[:, 0], state
+
+    def compute_mask(self, inputs, mask=None):
+        """The mask goes on to the layers above."""
+        return mask
+
+    def compute_output_shape(self, x_shape):
+        """As it came."""
+        return tuple(x_shape)
+
+    def compute_output_spec(self, *args, **kwargs):
+        """The shapes and dtypes of `call` itself, whatever it is asked to return."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "state_dim": self.state_dim,
+            "expansion": self.expansion,
+            "kernel_size": self.kernel_size,
+            "delta_rank": self.delta_rank,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "output_initializer": keras.initializers.serialize(self.output_initializer),
+        }

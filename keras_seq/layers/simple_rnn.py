@@ -1,0 +1,66 @@
+"""The simple recurrent network (Elman, 1990): what a position gives is all that the next one is told.
+
+h' = tanh(x W + h U + b)
+"""
+
+import keras
+from keras import ops
+
+from keras_seq.layers.recurrent import Recurrent, recurrence
+
+
+def simple_rnn_cell(z, h, recurrent_kernel, activation=ops.tanh):
+    """One position. `z`: `x W + b`, `[B, units]`; `h`: the output before, `[B, units]`. Returns the next h."""
+    return activation(z + ops.matmul(h, recurrent_kernel))
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class SimpleRNN(Recurrent):
+    """A recurrent layer without gates.
+
+    ```python
+    layer = SimpleRNN(8)
+    y = layer(x)  # x [B, T, D] -> y [B, T, 8], from the zero state
+    y, h = layer(x, return_state=True)
+    y, h = layer(more, state=h, return_state=True)  # goes on where it ended
+    y, h = layer.step(x[:, 0], layer.initial_state(B))  # one position: y [B, 8]
+    ```
+
+    Weights are those of `keras.layers.SimpleRNN`, in its order (kernel `[D, units]`, recurrent kernel `[units, units]`,
+    bias `[units]`), so that `get_weights` of one is `set_weights` of the other.
+
+    Args:
+        units: width of the output, which is the state h `[B, units]`.
+        activation: `"tanh"`; with `"relu"` and `recurrent_initializer="identity"` it is the IRNN (Le et al., 2015).
+        kernel_initializer: of the input matrix.
+        recurrent_initializer: of the recurrent matrix. `"orthogonal"` keeps the length of h.
+        bias_initializer: of the bias.
+        dropout: fraction of the inputs dropped in training, the same at every position of a row.
+        recurrent_dropout: the same for h on its way to the next position.
+        seed: of both.
+
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the one before it.
+    Precision: the layer's compute dtype.
+
+    Raises:
+        ValueError: for an argument out of its range, or an input that is not `[B, T, D]`.
+    """
+
+    def __init__(self, units, activation="tanh", **kwargs):
+        super().__init__(units, **kwargs)
+        self.activation = keras.activations.get(activation)
+
+    def initial_state(self, batch_size):
+        """The zero state h `[B, units]`."""
+        return ops.zeros((batch_size, self.units), self.compute_dtype)
+
+    def run(self, z, h, mask, kept):
+        recurrent_kernel = self._cast(self.recurrent_kernel)
+
+        def cell(z, h):
+            return simple_rnn_cell(z, h if kept is None else h * kept, recurrent_kernel, self.activation)
+
+        return recurrence(cell, z, h, mask)
+
+    def get_config(self):
+        return {**super().get_config(), "activation": keras.activations.serialize(self.activation)}
