@@ -28,7 +28,9 @@ def run(x, delta, a, b, c, h):
 
 @tf.custom_gradient
 def _scan(x, delta, a, b, c, h):
-    y, last, memories = _forward(x, delta, a, b, c, h)
+    # an eager tape is not to look inside
+    y, last, memories = _forward(*map(tf.stop_gradient, (x, delta, a, b, c, h)))
+    y.set_shape(x.shape)
     return (y, last), lambda dy, dh: _backward(x, delta, a, b, c, memories, last, dy, dh)
 
 

@@ -12,6 +12,7 @@ Dropout is that of Gal & Ghahramani (2016): what is dropped for a row is dropped
 import keras
 from keras import ops, tree
 
+from keras_seq import kernels
 from keras_seq.layers import arguments
 
 
@@ -27,6 +28,10 @@ def recurrence(cell, z, state, mask=None):
     Returns:
         `(y [B, T, units], state)`: the state, or its first part, at every position, and the last state.
     """
+    return kernels.twin("recurrence", _recurrence, cell, z, state, mask)(cell, z, state, mask)
+
+
+def _recurrence(cell, z, state, mask=None):
     width = z.shape[-1]
 
     def position(state, inputs):

@@ -75,7 +75,8 @@ class Residual(keras.layers.Layer):
         self.normalization_layer.build(x_shape)
         shape = x_shape
         for layer in self.layers:
-            layer.build(shape)
+            if not layer.built:
+                layer.build(shape)
             shape = layer.compute_output_shape(shape)
         if tuple(shape) != tuple(x_shape):
             raise ValueError(f"The layers make {tuple(shape)} of {tuple(x_shape)}; expected the same shape.")

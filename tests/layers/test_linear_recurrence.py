@@ -1,0 +1,177 @@
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq import kernels
+from keras_seq.layers.linear_recurrence import NEVER, linear_recurrence, log_linear_recurrence
+
+BACKEND = keras.backend.backend()
+LONG = 4096
+numpy = ops.convert_to_numpy
+
+
+def in_logarithms(a, b, h):
+    return log_linear_recurrence(ops.log(a), ops.log(b), h)
+
+
+each = pytest.mark.parametrize("recurrence", [linear_recurrence, in_logarithms])
+
+
+@pytest.fixture(autouse=True, params=["definition", "twin"])
+def _route(request):
+    if request.param == "twin" and BACKEND != "tensorflow":
+        pytest.skip("there are twins for TensorFlow only")
+    with kernels.disabled() if request.param == "definition" else contextlib.nullcontext():
+        yield
+
+
+def loop(a, b, h):
+    """One position after the other, in float64."""
+    h, states = np.asarray(h, "float64"), []
+    for t in range(a.shape[1]):
+        h = np.asarray(a[:, t], "float64") * h + b[:, t]
+        states.append(h)
+    return np.stack(states, axis=1)
+
+
+def arguments(batch=2, length=7, trailing=(3,), dtype="float64", seed=0):
+    """a in (0, 1), b and h positive."""
+    random = np.random.default_rng(seed)
+    a, b, h = (random.uniform(0.05, 0.99, (batch, n, *trailing)).astype(dtype) for n in (length, length, 1))
+    return a, b, h[:, 0]
+
+
+def tensors(*values):
+    return [ops.convert_to_tensor(v) for v in values]
+
+
+def compiled(function):
+    """Eager JAX would compile every operation for every shape."""
+    if BACKEND != "jax":
+        return function
+    import jax
+
+    return jax.jit(function)
+
+
+@each
+@pytest.mark.parametrize(("length", "trailing"), [(1, (3,)), (2, ()), (7, (3,)), (13, (2, 3)), (5, ())])
+def test_it_is_the_loop(float64, exact, recurrence, length, trailing):
+    args = arguments(2, length, trailing)
+    y = recurrence(*tensors(*args))
+    np.testing.assert_allclose(numpy(y), loop(*args), **exact)
+
+
+def test_the_linear_one_takes_any_sign(float64, exact):
+    random = np.random.default_rng(1)
+    args = [random.normal(size=shape) for shape in [(3, 9, 2), (3, 9, 2), (3, 2)]]
+    np.testing.assert_allclose(numpy(linear_recurrence(*tensors(*args))), loop(*args), **exact)
+
+
+def differences(function, arrays, step=1e-6):
+    """The gradients of a NumPy function by every number of every array."""
+    result = []
+    for n, array in enumerate(arrays):
+        gradient = np.zeros(array.shape)
+        for index in np.ndindex(*array.shape):
+            moved = []
+            for sign in (1, -1):
+                changed = [a.copy() for a in arrays]
+                changed[n][index] += sign * step
+                moved.append(function(*changed))
+            gradient[index] = (moved[0] - moved[1]) / (2 * step)
+        result.append(gradient)
+    return result
+
+
+@each
+@pytest.mark.parametrize("length", [1, 6])
+def test_gradients_are_those_of_the_loop(float64, gradients, recurrence, length):
+    args = arguments(2, length, (2,))
+    weights = np.random.default_rng(1).normal(size=args[0].shape)
+    got = gradients(lambda v: ops.sum(recurrence(*v) * weights), args)
+    expected = differences(lambda *v: (loop(*v) * weights).sum(), args)
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-5 if BACKEND == "torch" else 1e-7)
+
+
+def slow_and_fast(dtype="float32"):
+    """Features whose a are: anywhere in (0, 1); one, nearly; exp(-80); all of these in turn."""
+    random = np.random.default_rng(2)
+    log_a = np.stack(
+        [np.log(random.uniform(0.001, 0.999, LONG)), np.full(LONG, -1e-6), np.full(LONG, -80.0), np.zeros(LONG)],
+        axis=-1,
+    )
+    log_a[:, 3] = np.choose(np.arange(LONG) % 3, log_a[:, :3].T)
+    log_b = np.log(random.uniform(0.01, 1, (LONG, 4)))
+    return log_a[None].astype(dtype), log_b[None].astype(dtype), np.zeros((1, 4), dtype)
+
+
+@each
+def test_thousands_of_positions_neither_overflow_nor_drift(gradients, recurrence):
+    log_a, log_b, h = slow_and_fast()
+    if recurrence is linear_recurrence:
+        function, args = linear_recurrence, (np.exp(log_a), np.exp(log_b), h)
+        expected = loop(*args)
+    else:
+        function, args = log_linear_recurrence, (log_a, log_b, h)
+        expected = loop(np.exp(log_a, dtype="float64"), np.exp(log_b, dtype="float64"), h)
+    y = numpy(compiled(function)(*tensors(*args)))
+    np.testing.assert_allclose(y, expected, rtol=1e-4)
+    for gradient in gradients(compiled(lambda v: ops.sum(function(*v))), args):
+        assert np.isfinite(gradient).all()
+        assert np.abs(gradient).max() > 0 or gradient.shape == h.shape
+
+
+@each
+def test_a_length_that_is_not_known(recurrence):
+    if BACKEND != "tensorflow":
+        pytest.skip("elsewhere every length is known when a function is compiled")
+    import tensorflow as tf
+
+    args = arguments(2, 7, (3,), "float32")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 3])] * 2 + [tf.TensorSpec([None, 3])])
+    def values(*args):
+        with tf.GradientTape() as tape:
+            tape.watch(args)
+            y = recurrence(*args)
+            loss = tf.reduce_sum(y * y)
+        return [y, *tape.gradient(loss, args)]
+
+    for length in (7, 2):
+        cut = [args[0][:, :length], args[1][:, :length], args[2]]
+        y, *got = values(*tensors(*cut))
+        np.testing.assert_allclose(y, loop(*cut), atol=1e-6)
+        with tf.GradientTape() as tape:
+            known = tensors(*cut)
+            tape.watch(known)
+            loss = tf.reduce_sum(recurrence(*known) ** 2)
+        for ours, theirs in zip(got, tape.gradient(loss, known), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=2e-5)
+
+
+@pytest.mark.parametrize("start", [0.0, 0.7])
+def test_a_step_that_changes_nothing_copies_the_state(gradients, start):
+    rest = np.array([1, 1, 0, 1, 0, 0, 1, 1, 1], bool)[None, :, None]
+    log_a, log_b, h = (v.astype("float32") for v in arguments(2, 9, (3,)))
+    log_a, log_b = np.where(rest, np.float32(0), np.log(log_a)), np.where(rest, np.float32(NEVER), np.log(log_b))
+    h = np.full_like(h, start)
+    y = numpy(log_linear_recurrence(*tensors(log_a, log_b, h)))
+    before = np.concatenate([h[:, None], y[:, :-1]], axis=1)
+    np.testing.assert_allclose(y[:, rest[0, :, 0]], before[:, rest[0, :, 0]], rtol=1e-6)
+    if start == 0:
+        np.testing.assert_array_equal(y[:, :2], 0.0)
+    got = gradients(lambda v: ops.sum(log_linear_recurrence(*v) ** 2), (log_a, log_b, h))
+    assert all(np.isfinite(gradient).all() for gradient in got)
+    np.testing.assert_array_equal(got[1][:, rest[0, :, 0]], 0.0)
+
+
+def test_from_nothing_nothing_comes(gradients):
+    log_a, log_b = np.full((1, 5, 2), -1.0, "float32"), np.full((1, 5, 2), NEVER, "float32")
+    args = log_a, log_b, np.zeros((1, 2), "float32")
+    np.testing.assert_array_equal(numpy(log_linear_recurrence(*tensors(*args))), 0.0)
+    assert all(np.isfinite(g).all() for g in gradients(lambda v: ops.sum(log_linear_recurrence(*v)), args))

@@ -1,0 +1,252 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.layers import GRU, CausalConvolution, MinGRU, MultiHeadSelfAttention, Residual
+from keras_seq.layers.residual import in_turn, states_of
+
+B, T, D = 2, 6, 4
+numpy = ops.convert_to_numpy
+
+
+@pytest.fixture
+def made(randomize):
+    def made(layers=None, dtype="float32", **kwargs):
+        if layers is None:
+            layers = [CausalConvolution(3, dtype=dtype), MinGRU(5, dtype=dtype), keras.layers.Dense(D, dtype=dtype)]
+        block = Residual(layers, dtype=dtype, **kwargs)
+        block.build((None, None, D))
+        return randomize(block)
+
+    return made
+
+
+def inputs(batch=B, length=T, seed=1):
+    return np.random.default_rng(seed).normal(size=(batch, length, D)).astype("float32")
+
+
+def wide(y):
+    return numpy(ops.cast(y, "float32"))
+
+
+def rms(x, scale):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * scale
+
+
+def layer_norm(x, scale, offset):
+    deviation = np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    return (x - x.mean(-1, keepdims=True)) / deviation * scale + offset
+
+
+@pytest.mark.parametrize(("normalization", "norm"), [("rms", rms), ("layer", layer_norm)])
+def test_it_adds_what_the_layers_make_of_the_normalised_input(made, normalization, norm):
+    block, x = (
+        made([keras.layers.Dense(7, activation="tanh"), keras.layers.Dense(D)], normalization=normalization),
+        inputs(),
+    )
+    first, second = (layer.get_weights() for layer in block.layers)
+    normal = norm(x.astype("float64"), *block.normalization_layer.get_weights())
+    expected = x + np.tanh(normal @ first[0] + first[1]) @ second[0] + second[1]
+    np.testing.assert_allclose(numpy(block(x)), expected, atol=2e-5)
+
+
+def test_without_layers_it_adds_the_normalised_input(made):
+    x = inputs()
+    block = made([])
+    np.testing.assert_allclose(numpy(block(x)), x + rms(x, *block.get_weights()), atol=2e-6)
+    assert block(x, return_state=True)[1] == ()
+
+
+def test_the_state_has_an_entry_for_each_layer_that_keeps_one(made):
+    block, x = made(), inputs()
+    convolution, gru, _ = block.layers
+    state = block.initial_state(B)
+    assert [tuple(v.shape) for v in state] == [(B, 2, D), (B, 5)]
+    _, (last_inputs, h) = block(x, state=state, return_state=True)
+    u, expected_inputs = convolution(block.normalization_layer(x), return_state=True)
+    np.testing.assert_allclose(numpy(last_inputs), numpy(expected_inputs), atol=1e-6)
+    np.testing.assert_allclose(numpy(h), numpy(gru(u, return_state=True)[1]), atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_steps_and_pieces_equal_the_whole(made, policy):
+    block = made(dtype=policy)
+    x = ops.cast(inputs(), block.compute_dtype)
+    whole, last = block(x, return_state=True)
+    np.testing.assert_array_equal(wide(block(x)), wide(whole))
+    dtypes = [keras.backend.standardize_dtype(v.dtype) for v in (whole, *last)]
+    assert dtypes == [block.compute_dtype, block.compute_dtype, "float32"]
+    rounding = {"float32": 2e-6, "mixed_bfloat16": 3e-2, "mixed_float16": 4e-3}[policy]
+    for cuts in ([1, 2, 3, 4, 5], [2, 3]):
+        state, pieces = block.initial_state(B), []
+        for start, end in zip([0, *cuts], [*cuts, T], strict=True):
+            if end - start == 1:
+                y, state = block.step(x[:, start], state)
+                y = ops.expand_dims(y, 1)
+            else:
+                y, state = block(x[:, start:end], state=state, return_state=True)
+            assert [keras.backend.standardize_dtype(v.dtype) for v in (y, *state)] == dtypes
+            pieces.append(wide(y))
+        for got, want in zip([np.concatenate(pieces, 1), *state], [whole, *last], strict=True):
+            np.testing.assert_allclose(wide(got), wide(want), atol=rounding, rtol=rounding)
+
+
+@pytest.mark.parametrize("real", [[0, 0, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 1, 0, 0, 1]], ids=str)
+def test_a_mask_is_a_shorter_sequence(made, real):
+    block, x, real = made(), inputs(), np.array(real, bool)
+    y, state = block(x, mask=np.stack([real, ~np.zeros(T, bool)]), return_state=True)
+    short, last = block(x[:1, real], return_state=True)
+    np.testing.assert_allclose(numpy(y)[0, real], numpy(short)[0], atol=2e-6)
+    for got, want in zip(state, last, strict=True):
+        np.testing.assert_allclose(numpy(got)[0], numpy(want)[0], atol=2e-6)
+    np.testing.assert_allclose(numpy(y)[1], numpy(block(x[1:]))[0], atol=2e-6)
+
+
+def test_masks_come_by_keras_own_route(made):
+    ids = np.array([[3, 1, 0, 0, 2, 1], [1] * T])
+    embedding, block = keras.layers.Embedding(5, D, mask_zero=True), made()
+    expected = numpy(block(numpy(embedding(ids)), mask=ids != 0))
+    np.testing.assert_allclose(numpy(block(embedding(ids)))[ids != 0], expected[ids != 0], atol=1e-6)
+
+
+class Notes(keras.layers.Layer):
+    """Adds its number and notes what it was called with."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number, self.calls = number, []
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
+
+    def build(self, x_shape):
+        pass
+
+
+class Masked(Notes):
+    def call(self, x, mask=None, training=None):
+        self.calls.append((mask, training))
+        return x + self.number
+
+
+class Plain(Notes):
+    def call(self, x):
+        self.calls.append(())
+        return x + self.number
+
+
+class Stateful(Notes):
+    def initial_state(self, batch_size):
+        return ops.full((batch_size,), float(self.number))
+
+    def call(self, x, state=None, mask=None, return_state=False):
+        state = self.initial_state(len(x)) if state is None else state
+        self.calls.append((mask, numpy(state)[0]))
+        y = x * self.number
+        return (y, state + 1) if return_state else y
+
+
+def test_states_go_to_their_layers_and_masks_to_those_that_take_one():
+    layers = [Stateful(2), Plain(10), Masked(20), Stateful(3)]
+    x, mask = ops.convert_to_tensor(inputs()), np.ones((B, T), bool)
+    state = states_of(layers, B)
+    assert [numpy(v).tolist() for v in state] == [[2.0] * B, [3.0] * B]
+    for before in (2.0, 3.0):
+        y, state = in_turn(layers, x, state, mask, training=True)
+        np.testing.assert_allclose(numpy(y), 3 * (2 * inputs() + 30), rtol=1e-6)
+        assert [numpy(v).tolist() for v in state] == [[before + 1] * B, [before + 2] * B]
+        assert [layer.calls[-1][1] for layer in (layers[0], layers[3])] == [before, before + 1]
+    assert all(layer.calls[-1][0] is mask for layer in (layers[0], layers[2], layers[3]))
+    assert layers[2].calls[-1][1] is True
+    y, state = in_turn(layers, x)
+    assert state is None
+    np.testing.assert_allclose(numpy(y), 3 * (2 * inputs() + 30), rtol=1e-6)
+    assert layers[2].calls[-1] == (None, None)
+    assert layers[0].calls[-1] == (None, 2.0)
+
+
+def test_a_state_of_none_stays_none_and_an_empty_one_empty():
+    x = ops.convert_to_tensor(inputs())
+    assert in_turn([Plain(1)], x)[1] is None
+    assert in_turn([Plain(1)], x, ())[1] == ()
+    assert states_of([Plain(1), keras.layers.Dense(3)], B) == ()
+
+
+def test_a_capacity_goes_to_every_layer_that_keeps_a_state():
+    attention = MultiHeadSelfAttention(2, causal=True)
+    attention.build((None, None, D))
+    (state,) = states_of([keras.layers.Dense(D), attention], B, capacity=9)
+    assert 9 in {n for v in keras.tree.flatten(state) for n in v.shape}
+
+
+def test_dropout_is_of_what_is_added_and_in_training_only(made):
+    block, x = made([keras.layers.Dense(D)], dropout=0.5), inputs(8)
+    added = numpy(block(x)) - x
+    np.testing.assert_array_equal(numpy(block(x)), numpy(block(x, training=False)))
+    y = numpy(block(x, training=True)) - x
+    dropped = np.isclose(y, 0, atol=1e-6)
+    assert 0.3 < dropped.mean() < 0.7
+    np.testing.assert_allclose(y[~dropped], 2 * added[~dropped], atol=2e-5)
+
+
+def test_the_dropout_inside_acts_in_training_only(made):
+    block, x = made([keras.layers.Dropout(0.5), Plain(0)]), inputs(8)
+    np.testing.assert_array_equal(numpy(block(x)), numpy(block(x, training=False)))
+    assert (numpy(block(x, training=True)) != numpy(block(x))).any()
+
+
+def test_layers_of_keras_work_inside(made):
+    real = np.array([[1, 1, 1, 1, 0, 0], [1] * T], bool)
+    recurrent = keras.layers.LSTM(5, return_sequences=True)
+    block = made([keras.layers.Conv1D(5, 2, padding="causal"), recurrent, keras.layers.Dense(D)])
+    x = inputs()
+    assert block.initial_state(B) == ()
+    y, state = block(x, mask=real, return_state=True)
+    assert state == ()
+    np.testing.assert_allclose(numpy(y)[0, :4], numpy(block(x[:1, :4]))[0], atol=2e-6)
+    u = block.layers[0](block.normalization_layer(x))
+    expected = x + numpy(block.layers[2](recurrent(u, mask=real)))
+    np.testing.assert_allclose(numpy(y), expected, atol=2e-6)
+
+
+def test_a_residual_inside_a_residual(made):
+    block, x = made([Residual([GRU(D)]), MinGRU(D)]), inputs()
+    whole, last = block(x, return_state=True)
+    state, steps = block.initial_state(B), []
+    assert len(state) == 2
+    assert len(state[0]) == 1
+    for t in range(T):
+        y, state = block.step(x[:, t], state)
+        steps.append(numpy(y))
+    np.testing.assert_allclose(np.stack(steps, 1), numpy(whole), atol=2e-6)
+    np.testing.assert_allclose(numpy(state[0][0]), numpy(last[0][0]), atol=2e-6)
+
+
+@pytest.mark.parametrize("layers", [[keras.layers.Dense(D + 1)], [GRU(3), MinGRU(D + 2)]], ids=["one", "two"])
+def test_layers_that_do_not_give_the_width_back_are_refused(layers):
+    with pytest.raises(ValueError, match=r"The layers make \(None, None, \d\) of \(None, None, 4\); expected the same"):
+        Residual(layers).build((None, None, D))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"normalization": "batch"}, "normalization='batch'; expected one of 'layer', 'rms'"),
+        ({"dropout": 1.0}, "dropout=1.0; expected a number of at least 0 and less than 1"),
+        ({"dropout": -0.1}, "dropout=-0.1; expected"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments(options, words):
+    with pytest.raises(ValueError, match=words):
+        Residual([keras.layers.Dense(D)], **options)
+
+
+def test_gradients_are_those_of_finite_differences(float64, check_gradients, randomize):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("Keras normalises in float32 there")
+    layers = [CausalConvolution(2, dtype="float64"), MinGRU(3, dtype="float64"), keras.layers.Dense(D, dtype="float64")]
+    block, x = Residual(layers, dtype="float64"), inputs().astype("float64")
+    block.build((None, None, D))
+    check_gradients(randomize(block), x, mask=np.array([[1, 0, 1, 1, 0, 0], [1] * T], bool))

@@ -1,0 +1,303 @@
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq import kernels
+from keras_seq.layers import SelectiveStateSpace
+from keras_seq.layers.selective_scan import selective_scan
+from keras_seq.layers.selective_state_space import StepLengths
+
+BACKEND = keras.backend.backend()
+B, T, D, N, LONG = 2, 6, 3, 4, 4096
+OPTIONS = {"state_dim": N, "kernel_size": 3, "delta_rank": 2, "use_bias": True}
+numpy = ops.convert_to_numpy
+ROUTES = ["definition", "twin"] if BACKEND == "tensorflow" else ["definition"]
+both = pytest.mark.parametrize("route", ROUTES)
+
+
+def on(route):
+    return kernels.disabled() if route == "definition" else contextlib.nullcontext()
+
+
+def scan_oracle(x, delta, a, b, c, h):
+    """One row, one position and one feature after the other, in float64."""
+    h, y = np.array(h, "float64"), np.zeros(x.shape)
+    for row, t, e in np.ndindex(*x.shape):
+        h[row, e] = np.exp(delta[row, t, e] * a[e]) * h[row, e] + delta[row, t, e] * b[row, t] * x[row, t, e]
+        y[row, t, e] = c[row, t] @ h[row, e]
+    return y, h
+
+
+def oracle(layer, x):
+    """The layer's equations from its zero state, in float64. Returns `(y, (inputs, h))`."""
+
+    def of(v):
+        return numpy(v).astype("float64")
+
+    def dense(part, v):
+        return v @ of(part.kernel) + (0 if part.bias is None else of(part.bias))
+
+    def silu(v):
+        return v / (1 + np.exp(-v))
+
+    u, gate = np.split(dense(layer.input_dense, x.astype("float64")), 2, axis=-1)
+    kernel, last = of(layer.convolution.kernel), layer.kernel_size - 1
+    padded = np.pad(u, [(0, 0), (last, 0), (0, 0)])
+    taps = (padded[:, last - k : last - k + x.shape[1]] * kernel[k] for k in range(last + 1))
+    u = silu(sum(taps) + of(layer.convolution.bias))
+    delta = np.log1p(np.exp(dense(layer.delta_out, dense(layer.delta_in, u))))
+    b, c, a = dense(layer.b_dense, u), dense(layer.c_dense, u), -np.exp(of(layer.log_a))
+    y, h = scan_oracle(u, delta, a, b, c, np.zeros((len(x), *a.shape)))
+    return dense(layer.output_dense, (y + of(layer.skip) * u) * silu(gate)), (padded[:, -last:], h)
+
+
+@pytest.fixture
+def made(randomize):
+    def made(**kwargs):
+        layer = SelectiveStateSpace(**(OPTIONS | kwargs))
+        layer.build((None, None, D))
+        return randomize(layer, scale=0.6)
+
+    return made
+
+
+def inputs(batch=B, length=T, seed=1, dtype="float32"):
+    return np.random.default_rng(seed).normal(size=(batch, length, D)).astype(dtype)
+
+
+def wide(y):
+    return numpy(ops.cast(y, "float32"))
+
+
+def parts(y, state):
+    """y and the two parts of the state."""
+    return y, state[0], state[1]
+
+
+def compiled(function):
+    """Eager JAX would compile every operation for every shape."""
+    if BACKEND != "jax":
+        return function
+    import jax
+
+    return jax.jit(function)
+
+
+def all_gradients(gradients, layer, x):
+    """Of the mean square, by the weights and by x."""
+    values = [numpy(v) for v in layer.trainable_variables]
+
+    def loss(v):
+        y, _ = layer.stateless_call(v[:-1], [], v[-1])
+        return ops.mean(ops.square(ops.cast(y, "float32")))
+
+    return gradients(compiled(loss), [*values, x])
+
+
+@both
+@pytest.mark.parametrize(("batch", "length"), [(1, 1), (3, 7)])
+def test_the_scan_is_the_loop(float64, exact, route, batch, length):
+    random = np.random.default_rng(3)
+    shapes = [(batch, length, 5), (batch, length, 5), (5, N), (batch, length, N), (batch, length, N), (batch, 5, N)]
+    args = [random.normal(size=shape) for shape in shapes]
+    args[1], args[2] = np.exp(args[1]), -np.exp(args[2])
+    args[1][0, 0] = 0.0  # a step of no length
+    with on(route):
+        got = selective_scan(*map(ops.convert_to_tensor, args))
+    for ours, theirs in zip(got, scan_oracle(*args), strict=True):
+        np.testing.assert_allclose(numpy(ours), theirs, **exact)
+
+
+@both
+@pytest.mark.parametrize("options", [{}, {"use_bias": False, "expansion": 3, "kernel_size": 2, "delta_rank": None}])
+def test_it_is_the_formula(float64, exact, made, route, options):
+    layer, x = made(**options, dtype="float64"), inputs(dtype="float64")
+    with on(route):
+        got = parts(*layer(x, return_state=True))
+    for ours, theirs in zip(got, parts(*oracle(layer, x)), strict=True):
+        np.testing.assert_allclose(numpy(ours), theirs, **exact)
+
+
+@both
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_stepping_equals_the_whole_and_the_formula(made, route, policy):
+    layer = made(dtype=policy)
+    x = ops.cast(inputs(), layer.compute_dtype)
+    with on(route):
+        whole, last = layer(x, return_state=True)
+        state, steps = layer.initial_state(B), []
+        for t in range(T):
+            y, state = layer.step(x[:, t], state)
+            dtypes = [keras.backend.standardize_dtype(v.dtype) for v in parts(y, state)]
+            assert dtypes == [layer.compute_dtype, layer.compute_dtype, "float32"]
+            steps.append(y)
+    rounding = {"float32": 2e-6, "mixed_bfloat16": 3e-2, "mixed_float16": 4e-3}[policy]
+    for got, want in zip(parts(ops.stack(steps, 1), state), parts(whole, last), strict=True):
+        np.testing.assert_allclose(wide(got), wide(want), atol=rounding, rtol=rounding)
+    for got, want in zip(parts(whole, last), parts(*oracle(layer, wide(x))), strict=True):
+        np.testing.assert_allclose(wide(got), want, atol=max(2e-5, 2 * rounding), rtol=2 * rounding)
+
+
+@both
+def test_pieces_equal_the_whole(made, route):
+    layer, x = made(), inputs()
+    with on(route):
+        whole, last = layer(x, return_state=True)
+        state, pieces = layer.initial_state(B), []
+        for start, end in ((0, 1), (1, 3), (3, T)):
+            y, state = layer(x[:, start:end], state=state, return_state=True)
+            pieces.append(numpy(y))
+    for got, want in zip(parts(np.concatenate(pieces, 1), state), parts(whole, last), strict=True):
+        np.testing.assert_allclose(numpy(got), numpy(want), atol=2e-6)
+
+
+MASKS = {"left": [0, 0, 1, 1, 1, 1], "right": [1, 1, 1, 0, 0, 0], "interior": [1, 0, 1, 0, 0, 1]}
+
+
+@both
+@pytest.mark.parametrize("padding", MASKS)
+def test_a_mask_is_a_shorter_sequence(made, route, padding):
+    layer, x, real = made(), inputs(), np.array(MASKS[padding], bool)
+    mask = np.stack([real, np.ones(T, bool)])
+    with on(route):
+        y, *state = parts(*layer(x, mask=mask, return_state=True))
+        short, *last = parts(*layer(x[:1, real], return_state=True))
+    np.testing.assert_allclose(numpy(y)[0, real], numpy(short)[0], atol=2e-6)
+    for got, want, alone in zip(state, last, parts(*oracle(layer, x[1:]))[1:], strict=True):
+        np.testing.assert_allclose(numpy(got)[0], numpy(want)[0], atol=2e-6)
+        np.testing.assert_allclose(numpy(got)[1], alone[0], atol=2e-5)
+
+
+@both
+def test_a_row_without_a_real_position_keeps_its_state(made, route):
+    layer, mask = made(), np.array([[False] * T, [True] * T])
+    _, before = layer(inputs(seed=2), return_state=True)
+    with on(route):
+        _, after = layer(inputs(), state=before, mask=mask, return_state=True)
+    for got, want in zip(after, before, strict=True):
+        np.testing.assert_allclose(numpy(got)[0], numpy(want)[0], rtol=1e-6)
+        assert (numpy(got)[1] != numpy(want)[1]).all()
+
+
+@both
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_the_future_cannot_leak(made, route, policy):
+    layer, x = made(dtype=policy), inputs()
+    with on(route):
+        before = wide(layer(x))
+        for t in (1, 4):
+            changed = x.copy()
+            changed[:, t:] += 3.0
+            after = wide(layer(changed))
+            np.testing.assert_array_equal(before[:, :t], after[:, :t])
+            assert (before[:, t:] != after[:, t:]).any()
+
+
+@both
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_thousands_of_positions_are_those_of_the_formula(gradients, route, policy):
+    layer, x = SelectiveStateSpace(**OPTIONS, expansion=1, dtype=policy), inputs(1, LONG)
+    layer.build(x.shape)  # the weights of a start, whose A and step lengths reach far
+    with on(route):
+        y, got = wide(compiled(layer)(ops.convert_to_tensor(x))), all_gradients(gradients, layer, x)
+    expected = oracle(layer, x)[0]
+    np.testing.assert_allclose(y, expected, atol=2e-5 if policy == "float32" else 0.03 * np.abs(expected).max())
+    assert all(np.isfinite(gradient).all() and gradient.any() for gradient in got)
+
+
+@both
+def test_long_steps_forget_and_short_ones_keep(gradients, made, route):
+    layer, x = made(), inputs()
+    with on(route):
+        for bias, kept in ((200.0, 0.0), (-200.0, 1.0)):
+            layer.delta_out.bias.assign(np.full(2 * D, bias))
+            before = layer.convolution.initial_state(B), ops.ones((B, 2 * D, N))
+            _, (_, h) = layer(0 * x, state=before, return_state=True)  # x is 0, but for the biases
+            assert np.isfinite(numpy(h)).all()
+            if kept:
+                np.testing.assert_array_equal(numpy(h), 1.0)
+            for gradient in all_gradients(gradients, layer, x):
+                assert np.isfinite(gradient).all()
+
+
+@both
+@pytest.mark.parametrize("padding", [None, "interior"])
+def test_gradients_are_those_of_finite_differences(float64, check_gradients, made, route, padding):
+    mask = {} if padding is None else {"mask": np.array([MASKS[padding], [1] * T], bool)}
+    with on(route):
+        check_gradients(made(dtype="float64"), inputs(dtype="float64"), **mask)
+
+
+def test_step_lengths_are_even_in_the_logarithm():
+    bias = numpy(StepLengths()((9,))).astype("float64")
+    lengths = np.log1p(np.exp(bias))
+    assert lengths.min() == pytest.approx(1e-3, rel=1e-3)
+    assert lengths.max() == pytest.approx(0.1, rel=1e-4)
+    np.testing.assert_allclose(np.diff(np.log(lengths)), np.log(100) / 8, rtol=5e-3)
+    lengths = np.log1p(np.exp(numpy(StepLengths(0.01, 1.0)((3,)))))
+    np.testing.assert_allclose(lengths, [0.01, 0.1, 1.0], rtol=1e-4)
+    assert StepLengths.from_config(StepLengths(0.01, 1.0).get_config()).get_config() == {"shortest": 0.01, "longest": 1}
+
+
+def test_weights_at_the_start():
+    layer = SelectiveStateSpace(state_dim=N, output_initializer="zeros")
+    layer.build((None, None, 17))
+    np.testing.assert_allclose(-np.exp(numpy(layer.log_a)), np.broadcast_to([-1, -2, -3, -4], (34, N)), rtol=1e-6)
+    np.testing.assert_array_equal(numpy(layer.skip), 1.0)
+    np.testing.assert_allclose(numpy(layer.delta_out.bias), numpy(StepLengths()((34,))))
+    assert layer.delta_in.kernel.shape == (34, 2)  # 17 / 16, rounded up
+    assert layer.input_dense.kernel.shape == (17, 68)
+    assert not numpy(layer.output_dense.kernel).any()
+    assert not np.allclose(numpy(layer.b_dense.kernel), numpy(layer.c_dense.kernel))
+    assert [part.bias is None for part in (layer.input_dense, layer.output_dense, layer.b_dense)] == [True] * 3
+
+
+def test_marks_for_muon(made):
+    layer = made()
+    marks = {v.path: v.matrix_blocks for v in layer.trainable_variables if hasattr(v, "matrix_blocks")}
+    assert {"/".join(path.split("/")[-2:]): mark for path, mark in marks.items()} == {
+        "convolution/kernel": 0,
+        "input/kernel": 2,
+        f"{layer.name}/log_a": 0,
+    }
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_the_state_at_the_start(made, policy):
+    layer = made(dtype=policy)
+    inputs_before, h = layer.initial_state(5)
+    assert (tuple(inputs_before.shape), tuple(h.shape)) == ((5, 2, 2 * D), (5, 2 * D, N))
+    dtypes = [keras.backend.standardize_dtype(v.dtype) for v in (inputs_before, h)]
+    assert dtypes == [layer.compute_dtype, "float32"]
+    assert not wide(inputs_before).any()
+    assert not numpy(h).any()
+
+
+@pytest.mark.parametrize("name", ["state_dim", "expansion", "kernel_size", "delta_rank"])
+@pytest.mark.parametrize("value", [0, -1, 2.5, "4"])
+def test_sizes_that_are_none_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name}={value!r}; expected a whole number"):
+        SelectiveStateSpace(**{name: value})
+
+
+def test_what_makes_no_sequence_is_refused():
+    with pytest.raises(ValueError, match="kernel_size=1; expected at least 2"):
+        SelectiveStateSpace(kernel_size=1)
+    with pytest.raises(ValueError, match="glorot"):
+        SelectiveStateSpace(kernel_initializer="glorot")
+    with pytest.raises(ValueError, match=r"x has shape \(None, 3\); expected \[B, T, D\]"):
+        SelectiveStateSpace().build((None, 3))
+    layer = SelectiveStateSpace()
+    layer(inputs())
+    with pytest.raises(ValueError, match=r"mask has shape .*expected rank 2"):
+        layer(inputs(), mask=np.ones((B, T, D), bool))
+
+
+@both
+def test_an_empty_batch(made, route):
+    with on(route):
+        y, (before, h) = made()(inputs(batch=0), return_state=True)
+    assert [tuple(v.shape) for v in (y, before, h)] == [(0, T, D), (0, 2, 2 * D), (0, 2 * D, N)]
