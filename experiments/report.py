@@ -11,6 +11,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from keras_seq.training import replacing, write_json, write_text
@@ -29,6 +30,11 @@ COLUMNS = {
     "warm bits": lambda row: f"{row['warm_bits_per_character']:.3f}",
 }
 LEFT = {"model"}
+STYLES = {  # of the curves, by split and key
+    ("train", "nats_per_token"): {"alpha": 0.35, "linewidth": 1.2},
+    ("validation", "nats_per_token"): {"linewidth": 1.8, "marker": "o", "markersize": 3},
+    ("validation", "warm_nats_per_token"): {"linewidth": 1.6, "linestyle": (0, (1.5, 1.2))},
+}
 CLOSEST = 1.05  # parameter counts further apart than this are pointed out
 
 
@@ -95,42 +101,65 @@ def notes(rows) -> str:
 
 
 def draw(folder, rows):
-    """loss_curves.png: a colour a model, training faint, validation strong."""
-    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
-    colours = {model: f"C{n}" for n, model in enumerate(dict.fromkeys(row["model"] for row in rows))}
-    labelled = set()
+    """loss_curves.png: on the left the losses over tokens, a colour a model; on the right where each model ends."""
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    colours = {model: f"C{n % 10}" for n, model in enumerate(models)}
+    height = max(4.8, 1.6 + 0.4 * len(models))
+    figure, (curves, ends) = plt.subplots(1, 2, figsize=(11, height), width_ratios=(5, 3), layout="constrained")
+    draw_curves(curves, folder, rows, colours)
+    draw_ends(ends, rows, colours)
+    for axes in (curves, ends):
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    with replacing(folder / "loss_curves.png") as temporary:
+        figure.savefig(temporary, dpi=130)
+    plt.close(figure)
+
+
+def draw_curves(axes, folder, rows, colours):
+    """Training faint, cold validation strong, warm validation dotted."""
     highest = 0.0
     for row in rows:
         path = folder / f"{row['model']}-seed{row['seed']}" / "metrics.jsonl"
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        for split, key, style in (
-            ("train", "nats_per_token", {"alpha": 0.35, "linewidth": 1.2}),
-            ("validation", "nats_per_token", {"linewidth": 2.2, "marker": "o", "markersize": 3.5}),
-            ("validation", "warm_nats_per_token", {"linewidth": 1.6, "linestyle": (0, (1.5, 1.2))}),
-        ):
+        for (split, key), style in STYLES.items():
             points = [(line["tokens"], line[key]) for line in lines if line["split"] == split]
-            what = "training" if split == "train" else "warm validation" if "warm" in key else "cold validation"
-            label = f"{row['model']}, {what}"
-            axes.plot(
-                *zip(*points, strict=True),
-                color=colours[row["model"]],
-                label=None if label in labelled else label,
-                **style,
-            )
-            labelled.add(label)
+            axes.plot(*zip(*points, strict=True), color=colours[row["model"]], **style)
             if split == "validation":
                 highest = max(highest, points[0][1])
     lowest = axes.get_ylim()[0]
-    axes.set_ylim(lowest, max(highest + 0.4, lowest + 0.5))
+    axes.set_ylim(lowest, max(highest + 0.1, lowest + 0.5))
     axes.xaxis.set_major_formatter(FuncFormatter(thousands))
     axes.set_xlabel("tokens seen (characters)")
     axes.set_ylabel("nats per character")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, ncols=len(colours))
-    with replacing(folder / "loss_curves.png") as temporary:
-        figure.savefig(temporary, dpi=130)
-    plt.close(figure)
+    handles = [Line2D([], [], color=colour, linewidth=2.2, label=model) for model, colour in colours.items()]
+    grey = [
+        Line2D([], [], color="0.3", label=label, **style)
+        for label, style in zip(("training", "cold validation", "warm validation"), STYLES.values(), strict=True)
+    ]
+    axes.add_artist(axes.legend(handles=handles, frameon=False, loc="upper right"))
+    axes.legend(handles=grey, frameon=False, loc="upper center")
+
+
+def draw_ends(axes, rows, colours):
+    """The final scores, the best model on top: a dot a seed, the mean of the cold ones as a number."""
+    cold = {model: [r["cold_nats_per_character"] for r in rows if r["model"] == model] for model in colours}
+    warm = {model: [r["warm_nats_per_character"] for r in rows if r["model"] == model] for model in colours}
+    order = sorted(colours, key=lambda model: statistics.mean(cold[model]), reverse=True)
+    for y, model in enumerate(order):
+        axes.plot(cold[model], [y] * len(cold[model]), "o", color=colours[model], markersize=7)
+        axes.plot(warm[model], [y] * len(warm[model]), "o", color=colours[model], markersize=7, fillstyle="none")
+        mean = statistics.mean(cold[model])
+        axes.annotate(f"{mean:.3f}", (mean, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
+    axes.set_yticks(range(len(order)), order)
+    axes.set_ylim(-0.6, len(order) - 0.2)
+    axes.margins(x=0.12)
+    axes.set_xlabel("nats per character at the end")
+    marks = [
+        Line2D([], [], color="0.3", marker="o", linestyle="", markersize=7, fillstyle=fill, label=label)
+        for fill, label in (("full", "cold"), ("none", "warm"))
+    ]
+    axes.legend(handles=marks, frameon=False, loc="upper right")
 
 
 def thousands(value, position=None) -> str:

@@ -52,7 +52,7 @@ def _log_linear_recurrence(log_a, log_b, h):
 
 
 def _scan(then, a, b):
-    if a.shape[1] is not None:
+    if isinstance(a.shape[1], int):
         return ops.associative_scan(then, (a, b), axis=1)[1]
     # Keras's associative scan wants to know T. One tensor is scanned, for the same reason as in `recurrence`.
     pairs = ops.swapaxes(ops.stack([a, b], axis=-1), 0, 1)

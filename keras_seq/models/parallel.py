@@ -82,6 +82,9 @@ class MinGRU(_Minimal):
     layer: ClassVar[type] = layers.MinGRU
     name: ClassVar[str] = "mingru"
 
+    feed_forward_dim: int = 384
+    """Width of the hidden layer of each feed-forward part."""
+
 
 @dataclasses.dataclass(frozen=True)
 class MinLSTM(_Minimal):
@@ -95,7 +98,7 @@ class MinLSTM(_Minimal):
 class Mamba:
     """A Mamba language model. 0.80 million parameters at the defaults and 65 characters."""
 
-    embedding_dim: int = 128
+    embedding_dim: int = 136
     """D, the width of the residual stream."""
     num_layers: int = 6
     """State-space layers on top of each other."""

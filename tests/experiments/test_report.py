@@ -3,6 +3,7 @@ import statistics
 
 import matplotlib.pyplot as plt
 import pytest
+from matplotlib.legend import Legend
 
 from experiments import report
 
@@ -100,7 +101,7 @@ def test_the_picture_shows_every_point_in_one_colour_a_model_training_fainter(co
     folder, rows, lines = comparison
     monkeypatch.setattr(plt, "close", lambda figure: None)
     report.draw(folder, rows)
-    axes = plt.gcf().axes[0]
+    axes, ends = plt.gcf().axes
     monkeypatch.undo()
     plt.close("all")
     assert "tokens seen" in axes.get_xlabel()
@@ -116,8 +117,18 @@ def test_the_picture_shows_every_point_in_one_colour_a_model_training_fainter(co
         assert len({curve.get_color() for curve in curves}) == 1
         assert curves[0].get_alpha() < 1
     assert len({curve.get_color() for curve in drawn}) == 2
-    legend = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert len(legend) == len(set(legend)) == 6  # one entry a model and curve, whatever the seeds
+    legends = [[t.get_text() for t in part.get_texts()] for part in axes.get_children() if isinstance(part, Legend)]
+    assert sorted(legends) == [["lstm", "transformer"], ["training", "cold validation", "warm validation"]]
+
+    assert "at the end" in ends.get_xlabel()
+    shown = {}
+    for line in ends.get_lines():
+        model = [label.get_text() for label in ends.get_yticklabels()][int(line.get_ydata()[0])]
+        key = "warm_nats_per_character" if line.get_fillstyle() == "none" else "cold_nats_per_character"
+        shown[model, key] = list(line.get_xdata())
+    keys = ("cold_nats_per_character", "warm_nats_per_character")
+    expected = {(m, k): [r[k] for r in rows if r["model"] == m] for m in ("lstm", "transformer") for k in keys}
+    assert shown == expected
 
 
 def test_the_report_has_rows_spread_picture_and_samples(comparison):
