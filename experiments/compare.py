@@ -1,15 +1,16 @@
-"""Train a stateful LSTM and a Transformer on the same text, and compare their losses.
+"""Train sequence models on the same text, and compare their losses: by default a stateful LSTM and a Transformer.
 
     python -m experiments.compare                                  # the text that comes with Python, offline
     python -m experiments.compare --corpus shakespeare --seeds 3
+    python -m experiments.compare --corpus shakespeare --models rnn gru lstm mingru minlstm mamba transformer
     python -m experiments.compare --smoke                          # seconds, tiny: does everything work?
     python -m experiments.compare --resume logs/compare/20260101-120000
 
 Every model gets the same text, split, tokens and scoring, and at the defaults within 5 % the same number of parameters
 (up to about 200 distinct characters; it is said when they are further apart). The vocabulary is that of the whole
-text. The LSTM reads the text in lanes with its state carried on; the Transformer reads random crops. Two to three
-minutes a model on 2 cores. To expect on tiny Shakespeare, in nats per character of the whole validation split
-(README.md has the table): LSTM 1.48 warm, 1.54 cold; Transformer 1.58 cold.
+text. Recurrent models read the text in lanes with their state carried on; the Transformer reads random crops. One to five
+minutes a model on 2 cores, MINUTES for all seven. To expect on tiny Shakespeare, in nats per character of the whole
+validation split (README.md has the table): LSTM 1.48 warm, 1.54 cold; Transformer 1.58 cold.
 """
 
 import dataclasses

@@ -9,7 +9,7 @@ import importlib
 
 import keras
 
-_TWINS = ("recurrence", "lstm", "linear_recurrence", "log_linear_recurrence", "selective_scan")
+_TWINS = ("recurrence", "gru", "lstm", "linear_recurrence", "log_linear_recurrence", "selective_scan")
 _enabled = True
 
 

@@ -10,6 +10,7 @@ h' = z h + (1 - z) g
 import keras
 from keras import ops
 
+from keras_seq import kernels
 from keras_seq.layers.recurrent import Recurrent, recurrence
 
 
@@ -42,6 +43,21 @@ def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, kept=None):
         inner = ops.matmul(ops.cast(reset, seen.dtype) * seen, recurrent_kernel[:, 2 * units :])
         candidate = ops.tanh(x[:, 2 * units :] + ops.cast(inner, h.dtype))
     return update * h + (1 - update) * candidate
+
+
+def gru(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None):
+    """All positions, one after the other.
+
+    Args:
+        x: `[B, T, 3 units]`, the inputs' share.
+        h: `[B, units]`, the memory before the first position, float32 or wider.
+        recurrent_kernel, recurrent_bias, kept: as `gru_cell` takes them.
+        mask: `[B, T]` boolean. Where it is false h is copied.
+
+    Returns:
+        `(y [B, T, units], h)`: h at every position and the last one.
+    """
+    return recurrence(lambda x, h: gru_cell(x, h, recurrent_kernel, recurrent_bias, kept), x, h, mask)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -97,9 +113,9 @@ class GRU(Recurrent):
         return ops.matmul(x, self._cast(self.kernel)) + self._cast(self.bias[0] if self.reset_after else self.bias)
 
     def run(self, z, h, mask, kept):
-        recurrent_kernel = self._cast(self.recurrent_kernel)
         recurrent_bias = self._cast(self.bias[1]) if self.reset_after else None
-        return recurrence(lambda z, h: gru_cell(z, h, recurrent_kernel, recurrent_bias, kept), z, h, mask)
+        args = z, h, self._cast(self.recurrent_kernel), recurrent_bias, mask, kept
+        return kernels.twin("gru", gru, *args)(*args)
 
     def get_config(self):
         return {**super().get_config(), "reset_after": self.reset_after}

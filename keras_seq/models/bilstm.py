@@ -50,6 +50,6 @@ class BiLSTM:
             if self.dropout:
                 x = keras.layers.Dropout(self.dropout, dtype=dtype, name=f"dropout_{n}")(x)
         logits = keras.layers.Dense(self.num_tags, dtype=dtype, name="head")(x)
-        return keras.Model(
-            ids, keras.layers.Activation("linear", dtype="float32", name="logits")(logits), name="bilstm"
-        )
+        wide = keras.backend.result_type(logits.dtype, "float32")
+        logits = keras.layers.Activation("linear", dtype=wide, name="logits")(logits)
+        return keras.Model(ids, logits, name="bilstm")

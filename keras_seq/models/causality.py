@@ -36,6 +36,8 @@ def assert_causal(model, vocabulary_size=None, length=16, seed=0):
     if len(shape) != 3 or shape[:2] != ids.shape:
         raise ValueError(f"The model maps ids {ids.shape} to {shape}; expected logits [B, T, V].")
     size = vocabulary_size or shape[-1]
+    if size < 2:
+        raise ValueError(f"vocabulary_size={size}; expected at least 2: with one id there is none to change it into.")
     ids[:] = random.integers(size, size=length)
     changed = ids.copy()
     at = np.arange(length)
@@ -53,7 +55,8 @@ def assert_causal(model, vocabulary_size=None, length=16, seed=0):
 
 
 def _logits(model, ids):
-    logits = ops.convert_to_numpy(ops.cast(model(ids, training=False), "float32"))
+    logits = model(ids, training=False)
+    logits = ops.convert_to_numpy(ops.cast(logits, keras.backend.result_type(logits.dtype, "float32")))
     if not np.isfinite(logits).all():
         raise ValueError("The logits are not all finite numbers, so nothing can be said of them.")
     return logits

@@ -14,9 +14,18 @@ from keras_seq.layers import Bidirectional
 from keras_seq.layers.residual import in_turn, states_of
 
 SEES_THE_FUTURE = (
-    "it reads the text from its end too, so it sees the id that it is to predict, and its loss would mean nothing. "
+    "it reads what stands behind a position too, so it sees the id that it is to predict, and its loss would mean nothing. "
     "Use it for tagging, or a layer that reads forwards only."
 )
+
+
+def sees_the_future(layer) -> bool:
+    """Whether a layer, or one inside it, is of a kind that reads later positions."""
+    return (
+        isinstance(layer, (Bidirectional, keras.layers.Bidirectional))
+        or getattr(layer, "causal", True) is False
+        or any(map(sees_the_future, getattr(layer, "layers", ())))
+    )
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -34,13 +43,13 @@ class LanguageModel(keras.Model):
     The state is a tuple with an entry for each block that keeps one.
 
     Raises:
-        ValueError: a block is `Bidirectional`; more ids in a row than `context`.
+        ValueError: a block is of a kind that sees later positions; more ids in a row than `context`.
     """
 
     def __init__(self, embedding, blocks, head, context=None, **kwargs):
         super().__init__(**kwargs)
         for block in blocks:
-            if isinstance(block, Bidirectional):
+            if sees_the_future(block):
                 raise ValueError(f"{block.name} is no block of a language model: {SEES_THE_FUTURE}")
         self.autocast = False  # the layers cast what they take; the state keeps its own dtypes
         self.embedding = embedding

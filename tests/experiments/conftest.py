@@ -1,4 +1,4 @@
-"""One tiny comparison in a process of its own, for all tests of what it leaves and says."""
+"""Two tiny comparisons, each in a process of its own, for all tests of what they leave and say."""
 
 import json
 import os
@@ -8,6 +8,8 @@ import sys
 import types
 
 import pytest
+
+from keras_seq.models import MODELS, TAGGERS
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -26,14 +28,30 @@ def python():
 
 
 @pytest.fixture(scope="session")
-def smoke(python, tmp_path_factory):
-    """`compare --smoke`: what it said, its folder, and its rows."""
-    logs = tmp_path_factory.mktemp("logs")
-    done = python("-m", "experiments.compare", "--smoke", "--log-dir", logs)
-    assert done.returncode == 0, done.stderr
-    (folder,) = (logs / "compare").iterdir()
-    rows = json.loads((folder / "compare.json").read_text(encoding="utf-8"))
-    return types.SimpleNamespace(folder=folder, rows=rows, stdout=done.stdout, stderr=done.stderr)
+def smoking(python, tmp_path_factory):
+    """Runs `compare --smoke` with further options: what it said, its folder, and its rows."""
+
+    def smoking(*options):
+        logs = tmp_path_factory.mktemp("logs")
+        done = python("-m", "experiments.compare", "--smoke", "--log-dir", logs, *options)
+        assert done.returncode == 0, done.stderr
+        (folder,) = (logs / "compare").iterdir()
+        rows = json.loads((folder / "compare.json").read_text(encoding="utf-8"))
+        return types.SimpleNamespace(folder=folder, rows=rows, stdout=done.stdout, stderr=done.stderr)
+
+    return smoking
+
+
+@pytest.fixture(scope="session")
+def smoke(smoking):
+    """The models of the defaults."""
+    return smoking()
+
+
+@pytest.fixture(scope="session")
+def zoo(smoking):
+    """Every model that predicts the next character."""
+    return smoking("--models", *(name for name in MODELS if name not in TAGGERS))
 
 
 @pytest.fixture

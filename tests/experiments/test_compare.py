@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from experiments import compare
-from keras_seq.models import MODELS
+from keras_seq.models import MODELS, TAGGERS
 from keras_seq.text import Vocabulary
 
+NAMES = compare.Compare().models
 KEYS = {
     *("model", "seed", "parameters", "training_tokens", "training_seconds", "tokens_per_second"),
     *("cold_nats_per_character", "cold_context", "warm_nats_per_character", "bits_per_character"),
@@ -22,8 +23,8 @@ def lines_of(run):
 
 
 def test_it_leaves_a_whole_folder_for_every_model(smoke):
-    assert {path.name for path in smoke.folder.iterdir() if path.is_dir()} == {f"{name}-seed0" for name in MODELS}
-    for name in MODELS:
+    assert {path.name for path in smoke.folder.iterdir() if path.is_dir()} == {f"{name}-seed0" for name in NAMES}
+    for name in NAMES:
         run = smoke.folder / f"{name}-seed0"
         for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json"):
             assert (run / part).stat().st_size > 0
@@ -35,7 +36,7 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
 
 
 def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
-    assert [row["model"] for row in smoke.rows] == ["lstm", "transformer"]
+    assert [row["model"] for row in smoke.rows] == list(NAMES) == ["lstm", "transformer"]
     assert len({(row["training_tokens"], row["cold_context"], row["seed"]) for row in smoke.rows}) == 1
     for row in smoke.rows:
         assert row.keys() >= KEYS
@@ -63,8 +64,18 @@ def test_the_smallest_training_learns(smoke):
         assert row["cold_nats_per_character"] < math.log(103)  # better than knowing nothing but the vocabulary
 
 
+def test_every_causal_model_trains_in_one_comparison(zoo):
+    assert [row["model"] for row in zoo.rows] == [name for name in MODELS if name not in TAGGERS]
+    assert len({(row["training_tokens"], row["cold_context"], row["seed"]) for row in zoo.rows}) == 1
+    for row in zoo.rows:
+        assert max(row["cold_nats_per_character"], row["warm_nats_per_character"]) < math.log(103), row
+        windows = json.loads((zoo.folder / f"{row['model']}-seed0/config.json").read_text(encoding="utf-8"))["windows"]
+        assert windows == ("crops" if row["model"] == "transformer" else "lanes")
+    assert zoo.stderr == ""
+
+
 def test_the_curve_has_a_line_for_every_interval_and_validation(smoke):
-    for name in MODELS:
+    for name in NAMES:
         lines = lines_of(smoke.folder / f"{name}-seed0")
         steps = {split: [line["step"] for line in lines if line["split"] == split] for split in ("train", "validation")}
         assert steps == {"train": [5, 10, 15, 20], "validation": [10, 20]}
@@ -72,7 +83,7 @@ def test_the_curve_has_a_line_for_every_interval_and_validation(smoke):
 
 
 def test_the_config_makes_the_same_comparison_again(smoke):
-    for name in MODELS:
+    for name in NAMES:
         config = json.loads((smoke.folder / f"{name}-seed0/config.json").read_text(encoding="utf-8"))
         settings = compare.revive(compare.Compare, config["experiment"])
         assert json.loads(json.dumps(dataclasses.asdict(settings))) == config["experiment"]
@@ -91,7 +102,7 @@ def test_the_picture_is_one(smoke):
 
 def test_it_says_table_samples_and_how_to_open_tensorboard(smoke):
     report = (smoke.folder / "compare.md").read_text(encoding="utf-8")
-    for name in MODELS:
+    for name in NAMES:
         (row,) = (line for line in smoke.stdout.splitlines() if line.startswith(f"| {name} "))
         assert row in report
         assert f"{name} (seed 0) writes:" in smoke.stdout
@@ -160,6 +171,8 @@ def inputs(tmp_path_factory):
         ("--clean nope", "--clean"),
         ("--models nope", "nope"),
         ("--models", "--models"),
+        ("--models bilstm", "sees the id"),
+        ("--models lstm bilstm", "--models bilstm"),
         ("--seeds 0", "--seeds 0"),
         ("--seeds 1.5", "--seeds"),
         ("--tokens 0", "--tokens 0"),
@@ -178,6 +191,12 @@ def inputs(tmp_path_factory):
         ("--lstm.units 0", "units=0"),
         ("--lstm.dropout 1", "dropout=1.0"),
         ("--lstm.recurrent-initializer nope", "recurrent_initializer='nope'"),
+        ("--rnn.recurrent-dropout 1", "recurrent_dropout=1.0"),
+        ("--gru.units 0", "units=0"),
+        ("--mingru.kernel-size 1", "kernel_size=1"),
+        ("--minlstm.feed-forward-dim 0", "feed_forward_dim=0"),
+        ("--mamba.state-dim 0", "state_dim=0"),
+        ("--bilstm.units 4", "--bilstm.units"),
         ("--transformer.num-heads 3", "num_heads=3"),
         ("--transformer.context 8", "--transformer.context 8"),
         ("--resume nowhere", "nowhere"),
@@ -211,14 +230,14 @@ def test_help_is_no_mistake(capsys):
 
 
 def test_after_import_keras_seq_alone_a_process_can_load_the_models(smoke, python):
-    paths = [smoke.folder / f"{name}-seed0/model.keras" for name in MODELS]
+    paths = [smoke.folder / f"{name}-seed0/model.keras" for name in NAMES]
     code = "import sys, keras, keras_seq; print(*(keras.models.load_model(p).count_params() for p in sys.argv[1:]))"
     done = python("-c", code, *paths)
     assert done.stdout.split() == [str(row["parameters"]) for row in smoke.rows], done.stderr
 
 
 def test_the_vocabulary_is_of_the_whole_corpus(smoke):
-    vocabularies = {Vocabulary.load(smoke.folder / f"{name}-seed0/vocabulary.json") for name in MODELS}
+    vocabularies = {Vocabulary.load(smoke.folder / f"{name}-seed0/vocabulary.json") for name in NAMES}
     assert len(vocabularies) == 1
 
 

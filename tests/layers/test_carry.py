@@ -1,11 +1,23 @@
 import functools
+import itertools
 
 import keras
 import numpy as np
 import pytest
-from keras import ops
+from keras import ops, tree
 
-from keras_seq.layers import LSTM, Carry, MultiHeadSelfAttention
+from keras_seq.layers import GRU, LSTM, Carry, MinGRU, MultiHeadSelfAttention, SelectiveStateSpace, SimpleRNN
+
+LAYERS = {
+    "SimpleRNN": lambda: SimpleRNN(2),
+    "GRU": lambda: GRU(2),
+    "LSTM": lambda: LSTM(2),
+    "MinGRU": lambda: MinGRU(2),
+    "SelectiveStateSpace": lambda: SelectiveStateSpace(state_dim=2, expansion=1, kernel_size=3),
+}
+if keras.backend.backend() == "jax":  # which compiles every eager call anew
+    LAYERS = {name: LAYERS[name] for name in ("LSTM", "MinGRU")}
+each = pytest.mark.parametrize("make_layer", LAYERS.values(), ids=LAYERS)
 
 
 def make(batch_size=3):
@@ -29,6 +41,149 @@ def test_two_batches_are_one_long_one():
     got = [ops.convert_to_numpy(carry(x, training=True)) for x in (first, second)]
     whole = layer(np.concatenate([first, second], axis=1))
     np.testing.assert_allclose(np.concatenate(got, axis=1), ops.convert_to_numpy(whole), atol=1e-6)
+
+
+class Losses(keras.callbacks.Callback):
+    """The mean loss so far, after every batch of `fit`."""
+
+    def on_train_begin(self, logs=None):
+        self.means = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.means.append(float(logs["loss"]))
+
+
+def trainee(layer, randomize, learning_rate, with_fresh=False):
+    """A compiled model of the layer under a carry, batches of 3; all weights random."""
+    inputs = [keras.Input((5, 2), batch_size=3)]
+    if with_fresh:
+        inputs.append(keras.Input((), batch_size=3, dtype="bool"))
+    carry = Carry(layer, 3)
+    model = keras.Model(inputs if with_fresh else inputs[0], carry(*inputs))
+    randomize(layer, scale=0.7)
+    model.compile(keras.optimizers.SGD(learning_rate), "mse")
+    return model, carry
+
+
+def fit(model, x, target):
+    """The mean losses of one `fit` over batches `[count, 3, ...]`, in their order."""
+    x, target = tree.map_structure(lambda v: v.reshape(-1, *v.shape[2:]), [x, target])
+    losses = Losses()
+    model.fit(x, target, batch_size=3, shuffle=False, verbose=0, callbacks=[losses])
+    return losses.means
+
+
+def means_so_far(y, target):
+    """What `Losses` records: y and target `[count, 3, ...]`."""
+    losses = ((y - target) ** 2).mean(axis=(1, 2, 3))
+    return np.cumsum(losses) / np.arange(1, len(losses) + 1)
+
+
+def cut(whole, count):
+    """`[3, 5 count, ...]` -> `[count, 3, 5, ...]`."""
+    return np.stack(np.split(ops.convert_to_numpy(whole), count, axis=1))
+
+
+def in_one(x):
+    """`[count, 3, 5, ...]` -> `[3, 5 count, ...]`."""
+    return np.concatenate(list(x), axis=1)
+
+
+@each
+def test_fit_over_pieces_has_the_losses_of_one_long_pass(randomize, make_layer):
+    layer = make_layer()
+    model, carry = trainee(layer, randomize, learning_rate=0.0)
+    x, target = batches(3), batches(3, seed=1)
+    y, state = layer(in_one(x), return_state=True)
+    np.testing.assert_allclose(fit(model, x, target), means_so_far(cut(y, 3), target), rtol=2e-5)
+    for kept, last in zip(numpy_state(carry), tree.flatten(state), strict=True):
+        np.testing.assert_allclose(kept, ops.convert_to_numpy(last), atol=1e-5)
+
+
+@each
+def test_gradients_stop_exactly_at_the_border(randomize, gradients, make_layer):
+    layer = make_layer()
+    model, carry = trainee(layer, randomize, learning_rate=1.0)
+    (first, second), target = batches(2), batches(1, seed=1)[0]
+    carry(first, training=True)
+    before = [ops.convert_to_numpy(v) for v in layer.trainable_variables]
+
+    def loss(weights, border):
+        _, state = layer.stateless_call(weights, [], first, return_state=True)[0]
+        if border:
+            state = tree.map_structure(ops.stop_gradient, state)
+        y, _ = layer.stateless_call(weights, [], second, state=state)
+        return ops.mean(ops.square(y - ops.convert_to_tensor(target)))
+
+    truncated, full = (gradients(functools.partial(loss, border=border), before) for border in (True, False))
+    fit(model, second[None], target[None])
+    updates = [was - ops.convert_to_numpy(now) for was, now in zip(before, layer.trainable_variables, strict=True)]
+    for update, expected in zip(updates, truncated, strict=True):
+        np.testing.assert_allclose(update, expected, atol=1e-5)
+    assert max(np.abs(update - other).max() for update, other in zip(updates, full, strict=True)) > 1e-3
+
+
+@each
+def test_a_stream_of_documents_is_each_document_alone(randomize, make_layer):
+    """Under `fit`, with `fresh` among the inputs: true for the rows in which another document starts."""
+    layer = make_layer()
+    model, carry = trainee(layer, randomize, learning_rate=0.0, with_fresh=True)
+    x, target = batches(4), batches(4, seed=1)
+    fresh = np.array([[1, 1, 1], [0, 1, 0], [0, 0, 0], [0, 1, 1]], bool)
+    expected, last = np.zeros_like(target), [np.zeros(variable.shape, "float32") for variable in carry.state]
+    for row in range(3):
+        starts = [*np.flatnonzero(fresh[:, row]), 4]
+        for start, end in itertools.pairwise(starts):
+            document = in_one(x[start:end, row : row + 1])
+            y, state = layer(document, return_state=True)
+            expected[start:end, row] = cut(y, end - start)[:, 0]
+        for part, of_row in zip(last, tree.flatten(state), strict=True):
+            part[row] = ops.convert_to_numpy(of_row)[0]
+    np.testing.assert_allclose(fit(model, [x, fresh], target), means_so_far(expected, target), rtol=2e-5)
+    for kept, part in zip(numpy_state(carry), last, strict=True):
+        np.testing.assert_allclose(kept, part, atol=1e-5)
+
+
+def test_what_was_trained_in_large_batches_steps_with_one_row_and_keeps_no_state(randomize, tmp_path):
+    layer = LSTM(2)
+    x = keras.Input((5, 2), batch_size=50)
+    training = keras.Model(x, Carry(layer, 50)(x))
+    training.compile(keras.optimizers.SGD(0.1), "mse")
+    data = np.random.default_rng(0).normal(size=(100, 5, 2)).astype("float32")
+    training.fit(data, data, batch_size=50, shuffle=False, verbose=0)
+    assert [v.name for v in training.non_trainable_variables] == ["state", "state"]
+
+    one = keras.Input((None, 2))
+    model = keras.Model(one, layer(one))
+    expected = ops.convert_to_numpy(model(data[:1]))
+    state = layer.initial_state(1)
+    for t in range(5):
+        y, state = layer.step(ops.convert_to_tensor(data[:1, t]), state)
+        np.testing.assert_allclose(ops.convert_to_numpy(y), expected[:, t], atol=2e-6)
+    model.save(tmp_path / "model.keras")
+    revived = keras.saving.load_model(tmp_path / "model.keras")
+    assert [v.name for v in revived.variables] == ["kernel", "recurrent_kernel", "bias"]
+    np.testing.assert_array_equal(ops.convert_to_numpy(revived(data[:1])), expected)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_the_state_keeps_its_dtypes(policy):
+    layer = LSTM(2, dtype=policy)
+    carry = Carry(layer, 3, dtype=policy)
+    first, second = (ops.cast(x, layer.compute_dtype) for x in batches(2))
+    got = [carry(x, training=True) for x in (first, second)]
+    assert [v.dtype for v in carry.state] == [layer.compute_dtype, "float32"]
+    got, whole = ops.concatenate(got, axis=1), layer(ops.concatenate([first, second], axis=1))
+    np.testing.assert_array_equal(*(ops.convert_to_numpy(ops.cast(y, "float32")) for y in (got, whole)))
+
+
+def test_a_mask_is_handed_to_the_layer():
+    layer, carry = make()
+    first, second = batches(2)
+    mask = np.array([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [0] * 5], bool)
+    got = [ops.convert_to_numpy(carry(x, mask=mask, training=True)) for x in (first, second)]
+    whole = layer(in_one([first, second]), mask=np.concatenate([mask, mask], axis=1))
+    np.testing.assert_allclose(in_one(got), ops.convert_to_numpy(whole), atol=1e-6)
 
 
 def test_fresh_rows_start_from_zero_and_the_others_go_on():
@@ -66,8 +221,8 @@ def test_evaluate_and_predict_in_between_change_nothing_in_fit():
             losses.append(model.fit(data, data, batch_size=3, shuffle=False, verbose=0).history["loss"])
             if disturbed:
                 other = batches(1, seed=9)[0]
-                model.evaluate(other, other, batch_size=3, verbose=0)
-                model.predict(other, batch_size=3, verbose=0)
+                model.evaluate(other, other, batch_size=2, verbose=0)
+                model.predict(other, batch_size=1, verbose=0)
         return losses
 
     assert train(disturbed=True) == train(disturbed=False)
@@ -80,6 +235,21 @@ def test_reset_puts_all_rows_back():
     carry.reset()
     for part in numpy_state(carry):
         np.testing.assert_array_equal(part, 0.0)
+
+
+@each
+def test_reset_puts_back_the_rows_that_are_named(make_layer):
+    carry = Carry(make_layer(), 3)
+    carry(batches(1)[0], training=True)
+    before = numpy_state(carry)
+    carry.reset(np.array([False, True, False]))
+    for was, now in zip(before, numpy_state(carry), strict=True):
+        np.testing.assert_array_equal(now[1], 0.0)
+        np.testing.assert_array_equal(now[[0, 2]], was[[0, 2]])
+        assert (was != 0).any(axis=tuple(range(1, was.ndim))).all()
+    for rows in ([True, False], [[True] * 3], True):
+        with pytest.raises(ValueError, match=r"rows has shape .*; expected \[B\] with B=3"):
+            carry.reset(np.array(rows))
 
 
 def test_the_state_is_saved_with_the_training_model_and_not_with_the_layer(tmp_path):

@@ -17,6 +17,7 @@ def in_logarithms(a, b, h):
     return log_linear_recurrence(ops.log(a), ops.log(b), h)
 
 
+NARROW = {"rtol": 2e-6, "atol": 2e-6}  # Keras takes logaddexp in float32 on JAX and torch
 each = pytest.mark.parametrize("recurrence", [linear_recurrence, in_logarithms])
 
 
@@ -62,7 +63,8 @@ def compiled(function):
 def test_it_is_the_loop(float64, exact, recurrence, length, trailing):
     args = arguments(2, length, trailing)
     y = recurrence(*tensors(*args))
-    np.testing.assert_allclose(numpy(y), loop(*args), **exact)
+    narrow = recurrence is in_logarithms and BACKEND != "tensorflow"
+    np.testing.assert_allclose(numpy(y), loop(*args), **NARROW if narrow else exact)
 
 
 def test_the_linear_one_takes_any_sign(float64, exact):
@@ -92,10 +94,10 @@ def differences(function, arrays, step=1e-6):
 def test_gradients_are_those_of_the_loop(float64, gradients, recurrence, length):
     args = arguments(2, length, (2,))
     weights = np.random.default_rng(1).normal(size=args[0].shape)
-    got = gradients(lambda v: ops.sum(recurrence(*v) * weights), args)
+    got = gradients(lambda v: ops.sum(recurrence(*v) * ops.convert_to_tensor(weights)), args)
     expected = differences(lambda *v: (loop(*v) * weights).sum(), args)
     for ours, theirs in zip(got, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-5 if BACKEND == "torch" else 1e-7)
+        np.testing.assert_allclose(ours, theirs, atol=1e-7 if BACKEND == "tensorflow" else 2e-5)
 
 
 def slow_and_fast(dtype="float32"):

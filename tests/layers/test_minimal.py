@@ -14,6 +14,7 @@ numpy = ops.convert_to_numpy
 each = pytest.mark.parametrize("kind", [MinGRU, MinLSTM])
 ROUTES = ["definition", "twin"] if BACKEND == "tensorflow" else ["definition"]
 both = pytest.mark.parametrize("route", ROUTES)
+NARROW = BACKEND == "jax"  # Keras takes logaddexp in float32 there
 
 
 def on(route):
@@ -88,6 +89,8 @@ def all_gradients(gradients, layer, x, **kwargs):
 @both
 @pytest.mark.parametrize(("batch", "length"), [(1, 1), (3, 7)])
 def test_it_is_the_formula_of_the_paper(float64, exact, made, kind, route, batch, length):
+    if NARROW:
+        exact = {"rtol": 1e-5, "atol": 2e-6}
     layer = made(kind, dtype="float64")
     x, h = inputs(batch, length, dtype="float64"), a_state(batch, "float64")
     with on(route):
@@ -211,8 +214,9 @@ def test_a_row_without_a_real_position_keeps_its_state(made, kind, route):
 @pytest.mark.parametrize("padding", [None, "interior"])
 def test_gradients_are_those_of_finite_differences(float64, check_gradients, made, kind, route, padding):
     mask = {} if padding is None else {"mask": np.array([MASKS[padding], [1] * 7], bool)}
+    differences = {"step": 1e-3, "tolerance": 1e-3} if NARROW else {}
     with on(route):
-        check_gradients(made(kind, dtype="float64"), inputs(dtype="float64"), **mask)
+        check_gradients(made(kind, dtype="float64"), inputs(dtype="float64"), **mask, **differences)
 
 
 @each

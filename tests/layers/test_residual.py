@@ -115,6 +115,7 @@ class Notes(keras.layers.Layer):
 
     def __init__(self, number):
         super().__init__()
+        self.supports_masking = True
         self.number, self.calls = number, []
 
     def compute_output_shape(self, x_shape):
@@ -149,7 +150,7 @@ class Stateful(Notes):
 
 def test_states_go_to_their_layers_and_masks_to_those_that_take_one():
     layers = [Stateful(2), Plain(10), Masked(20), Stateful(3)]
-    x, mask = ops.convert_to_tensor(inputs()), np.ones((B, T), bool)
+    x, mask = ops.convert_to_tensor(inputs()), ops.ones((B, T), "bool")
     state = states_of(layers, B)
     assert [numpy(v).tolist() for v in state] == [[2.0] * B, [3.0] * B]
     for before in (2.0, 3.0):
@@ -221,6 +222,14 @@ def test_a_residual_inside_a_residual(made):
         steps.append(numpy(y))
     np.testing.assert_allclose(np.stack(steps, 1), numpy(whole), atol=2e-6)
     np.testing.assert_allclose(numpy(state[0][0]), numpy(last[0][0]), atol=2e-6)
+
+
+def test_layers_that_were_built_before_keep_their_weights():
+    dense = keras.layers.Dense(D)
+    dense.build((None, None, D))
+    kernel = dense.get_weights()[0]
+    Residual([dense]).build((None, None, D))
+    np.testing.assert_array_equal(dense.get_weights()[0], kernel)
 
 
 @pytest.mark.parametrize("layers", [[keras.layers.Dense(D + 1)], [GRU(3), MinGRU(D + 2)]], ids=["one", "two"])

@@ -5,16 +5,23 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.models import LSTM, MODELS, LanguageModel, Transformer
+from keras_seq import layers
+from keras_seq.models import GRU, LSTM, MODELS, RNN, TAGGERS, LanguageModel, Mamba, MinGRU, MinLSTM, Transformer
 
 CONTEXT, VOCABULARY = 9, 11
 SMALL = {
-    "lstm": LSTM(embedding_dim=5, units=7, num_layers=2, dropout=0.3),
+    "rnn": RNN(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
+    "gru": GRU(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
+    "lstm": LSTM(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
+    "mingru": MinGRU(embedding_dim=6, units=7, num_layers=2, feed_forward_dim=12, kernel_size=3, dropout=0.3),
+    "minlstm": MinLSTM(embedding_dim=6, units=7, num_layers=2, feed_forward_dim=12, kernel_size=3, dropout=0.3),
+    "mamba": Mamba(embedding_dim=6, num_layers=2, state_dim=3, kernel_size=3, dropout=0.3),
     "transformer": Transformer(
         embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context=CONTEXT, dropout=0.3
     ),
 }
-every_model = pytest.mark.parametrize("name", MODELS)
+CAUSAL = [name for name in MODELS if name not in TAGGERS]
+every_model = pytest.mark.parametrize("name", CAUSAL)
 
 
 @pytest.fixture
@@ -113,28 +120,6 @@ def test_a_model_from_its_config_has_the_same_config_and_logits(make, name):
     np.testing.assert_array_equal(numpy(revived(ids)), numpy(model(ids)))
 
 
-def test_every_field_of_the_lstm_reaches_its_layers():
-    definition = LSTM(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_initializer="glorot_normal")
-    model = definition.build(VOCABULARY)
-    recurrent, dropouts = model.blocks[::2], model.blocks[1::2]
-    assert model.embedding.output_dim == definition.embedding_dim
-    assert [layer.units for layer in recurrent] == [definition.units] * definition.num_layers
-    assert [layer.rate for layer in dropouts] == [definition.dropout] * definition.num_layers
-    assert {type(layer.recurrent_initializer) for layer in recurrent} == {keras.initializers.GlorotNormal}
-    assert (model.embedding.input_dim, model.head.units, model.context) == (VOCABULARY, VOCABULARY, None)
-
-
-def test_every_field_of_the_transformer_reaches_its_layers():
-    definition = SMALL["transformer"]
-    model = definition.build(VOCABULARY)
-    *blocks, _ = model.blocks
-    assert (model.embedding.output_dim, model.context) == (definition.embedding_dim, definition.context)
-    assert len(blocks) == definition.num_layers
-    for field in ("num_heads", "feed_forward_dim", "dropout"):
-        assert {getattr(block, field) for block in blocks} == {getattr(definition, field)}
-    assert all(block.causal for block in blocks)
-
-
 @every_model
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_logits_are_float32_in_half_precision(make, name, policy):
@@ -144,52 +129,33 @@ def test_logits_are_float32_in_half_precision(make, name, policy):
     assert {v.dtype for v in model.trainable_variables} == {"float32"}
 
 
-def test_beyond_its_context_a_transformer_says_so(make):
-    model, ids = make("transformer"), some_ids(length=CONTEXT + 1)
-    with pytest.raises(ValueError, match=f"{CONTEXT + 1} ids in a row; expected at most context={CONTEXT}"):
-        model(ids)
-    _, state = model(ids[:, :CONTEXT], state=model.initial_state(2), return_state=True)
-    with pytest.raises(ValueError, match=f"capacity={CONTEXT}"):
-        model.step(ids[:, -1:], state)
+@pytest.mark.parametrize("name", [name for name in CAUSAL if name != "transformer"])
+def test_a_model_with_a_state_of_one_size_has_no_longest_text(make, name):
+    model = make(name)
+    assert model.context is None
+    assert model(some_ids(length=150)).shape == (2, 150, VOCABULARY)
 
 
-def test_an_lstm_has_no_longest_text(make):
-    assert make("lstm")(some_ids(length=150)).shape == (2, 150, VOCABULARY)
+SEERS = {
+    "bidirectional": lambda: layers.Bidirectional(layers.LSTM(2), name="seer"),
+    "inside": lambda: layers.Residual([layers.Bidirectional(layers.LSTM(2))], name="seer"),
+    "keras": lambda: keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), name="seer"),
+    "attention": lambda: layers.TransformerBlock(num_heads=2, feed_forward_dim=8, name="seer"),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("lstm", {"units": 0}),
-        ("lstm", {"embedding_dim": 0}),
-        ("lstm", {"num_layers": 0}),
-        ("lstm", {"dropout": 1.0}),
-        ("lstm", {"dropout": -0.1}),
-        ("transformer", {"embedding_dim": 0}),
-        ("transformer", {"num_layers": -1}),
-        ("transformer", {"num_heads": 0}),
-        ("transformer", {"num_heads": 3}),
-        ("transformer", {"feed_forward_dim": 0}),
-        ("transformer", {"context": 0}),
-        ("transformer", {"context": None}),
-        ("transformer", {"dropout": 1.5}),
-    ],
-)
-def test_a_field_out_of_its_range_is_refused_by_name(name, change):
-    with pytest.raises(ValueError, match="|".join(change)):
-        dataclasses.replace(SMALL[name], **change).build(VOCABULARY)
-
-
-def test_an_initializer_that_does_not_exist_is_refused_by_name():
-    with pytest.raises(ValueError, match="recurrent_initializer='nonesuch'"):
-        LSTM(recurrent_initializer="nonesuch")
+@pytest.mark.parametrize("seer", SEERS)
+def test_what_sees_later_positions_is_refused_with_the_reason(seer):
+    embedding, head = keras.layers.Embedding(VOCABULARY, 4), keras.layers.Dense(VOCABULARY)
+    with pytest.raises(ValueError, match=r"seer is no block of a language model: .* sees the id .*tagging"):
+        LanguageModel(embedding, [layers.LSTM(4), SEERS[seer]()], head)
 
 
 def test_the_models_have_one_size_at_their_defaults():
     sizes = {}
-    for name, kind in MODELS.items():
-        fields = {field.name for field in dataclasses.fields(kind)}
-        sizes[name] = kind(**({"context": 64} if "context" in fields else {})).build(65).count_params()
+    for name in CAUSAL:
+        fields = {field.name for field in dataclasses.fields(MODELS[name])}
+        sizes[name] = MODELS[name](**({"context": 64} if "context" in fields else {})).build(65).count_params()
     assert max(sizes.values()) <= 1.05 * min(sizes.values()), sizes
     assert max(sizes.values()) <= 810_000, sizes
 

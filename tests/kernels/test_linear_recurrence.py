@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_seq import kernels
+from keras_seq.kernels import linear_recurrence as twin
+from keras_seq.layers import linear_recurrence as layer
+
+definition = layer._linear_recurrence
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
+
+
+@pytest.fixture(autouse=True, params=["cpu", "gpu"])
+def _way(request, monkeypatch):
+    """The twin goes another way on a machine with a GPU; that way can be gone without one."""
+    monkeypatch.setattr(twin, "on_cpu", lambda: request.param == "cpu")
+
+
+def arguments(batch=3, length=7, trailing=(5,), dtype="float32"):
+    """a, b and h, all of them random and of either sign."""
+    random = np.random.default_rng(length)
+    shapes = [(batch, length, *trailing), (batch, length, *trailing), (batch, *trailing)]
+    return [tf.constant(random.normal(scale=0.7, size=shape), dtype) for shape in shapes]
+
+
+def values_and_gradients(function, args, shown="all"):
+    """h and the gradients of a sum of what is shown of it: all, the last position, or all and the last again."""
+    with tf.GradientTape() as tape:
+        tape.watch(args)
+        y = function(*args)
+        loss = tf.reduce_sum(y[:, -1] ** 2) if shown in ("last", "both") else 0.0
+        loss += tf.reduce_sum(tf.sin(y)) if shown in ("all", "both") else 0.0
+    return [y, *tape.gradient(loss, args)]
+
+
+def assert_equal(got, expected, dtype="float32"):
+    for name, ours, theirs in zip(["y", "da", "db", "dh"], got, expected, strict=True):
+        assert ours.dtype == theirs.dtype, name
+        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        scale = max(np.abs(theirs).max(), 1e-6)
+        np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype], rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    ("batch", "length", "trailing"), [(1, 1, (1,)), (3, 1, (5,)), (5, 11, (3,)), (2, 7, (3, 2)), (3, 5, ())]
+)
+def test_values_and_all_gradients_are_those_of_the_definition(batch, length, trailing, dtype):
+    args = arguments(batch, length, trailing, dtype)
+    got, expected = (values_and_gradients(f, args) for f in (twin.run, definition))
+    assert_equal(got, expected, dtype)
+
+
+@pytest.mark.parametrize("shown", ["last", "both"])
+def test_gradients_come_through_the_last_position_too(shown):
+    args = arguments(dtype="float64")
+    got, expected = (values_and_gradients(f, args, shown) for f in (twin.run, definition))
+    assert_equal(got, expected, "float64")
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(jit_compile):
+    shapes = [tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, 5])]
+    compiled = tf.function(
+        lambda *args: values_and_gradients(twin.run, args, "both"), input_signature=shapes, jit_compile=jit_compile
+    )
+    for batch, length in ((3, 7), (2, 1)):
+        args = arguments(batch, length)
+        assert_equal(compiled(*args), values_and_gradients(definition, args, "both"))
+
+
+def test_variables_are_taken():
+    args = arguments()
+    variables = [tf.Variable(v) for v in args]
+    np.testing.assert_array_equal(twin.run(*variables), twin.run(*args))
+
+
+def test_the_predicate_takes_everything():
+    assert twin.can_run(*arguments()) is True
+
+
+def test_the_definition_runs_where_it_is_asked_for(monkeypatch):
+    def run(*args):
+        raise AssertionError("the twin ran")
+
+    monkeypatch.setattr(twin, "run", run)
+    args = arguments()
+    with pytest.raises(AssertionError, match="the twin ran"):
+        layer.linear_recurrence(*args)
+    with kernels.disabled():
+        layer.linear_recurrence(*args)

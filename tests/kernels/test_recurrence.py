@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_seq import kernels
+from keras_seq.kernels import recurrence as twin
+from keras_seq.layers.recurrent import recurrence
+
+
+def cell(z, state):
+    """A cell whose state has two parts, both of which look at both."""
+    h, c = state
+    c = tf.tanh(z[:, :4] + c - h)
+    return tf.sin(z[:, 4:] + 0.5 * h) * c, c
+
+
+def run(function, length, masked):
+    """The outputs, and the gradients of a weighted sum of them."""
+    random = np.random.default_rng(length)
+    z, h, c = (tf.constant(random.normal(size=s)) for s in ((3, length, 8), (3, 4), (3, 4)))
+    mask = tf.constant(random.random(size=(3, length)) < 0.6) if masked else None
+    with tf.GradientTape() as tape:
+        tape.watch([z, h, c])
+        y, state = function(cell, z, (h, c), mask)
+        loss = sum(tf.reduce_sum(v * random.normal(size=v.shape)) for v in (y, *state))
+    return [y, *state, *tape.gradient(loss, [z, h, c])]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("length", [1, 7, twin.LONGEST + 2])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_values_and_gradients_are_those_of_the_definition(length, masked, jit_compile):
+    if jit_compile and length == 1:
+        pytest.skip("nothing to compile that 7 positions do not show")
+    with kernels.disabled():
+        expected = run(recurrence, length, masked)
+    got = tf.function(lambda: run(twin.run, length, masked), jit_compile=jit_compile)()
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-10)
+
+
+def test_the_predicate_wants_a_length_that_is_known():
+    assert twin.can_run(cell, tf.zeros((2, 3, 8)), None)
+    assert not twin.can_run(cell, tf.zeros((2, 0, 8)), None)
+    unknown = tf.function(lambda z: twin.can_run(cell, z, None), input_signature=[tf.TensorSpec([2, None, 8])])
+    assert not unknown(tf.zeros((2, 3, 8)))

@@ -1,0 +1,136 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.layers import GRU, LSTM, Bidirectional, Carry, MinGRU, SelectiveStateSpace, SimpleRNN
+
+B, T, D = 3, 6, 3
+numpy = ops.convert_to_numpy
+LAYERS = {
+    "SimpleRNN": lambda: SimpleRNN(2),
+    "GRU": lambda: GRU(2),
+    "LSTM": lambda: LSTM(2),
+    "MinGRU": lambda: MinGRU(2),
+    "SelectiveStateSpace": lambda: SelectiveStateSpace(state_dim=2, kernel_size=2),
+}
+if keras.backend.backend() == "jax":  # which compiles every eager call anew
+    LAYERS = {name: LAYERS[name] for name in ("GRU", "MinGRU")}
+each = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+
+
+def draw(batch=B, length=T, seed=0):
+    return np.random.default_rng(seed).normal(size=(batch, length, D)).astype("float32")
+
+
+def weighted(layer, randomize, seed=0):
+    layer.build((None, None, D))
+    return randomize(layer, seed=seed, scale=0.7)
+
+
+@each
+@pytest.mark.parametrize("merge_mode", ["concat", "sum"])
+def test_it_is_one_layer_forwards_and_one_backwards(randomize, make, merge_mode):
+    layer, x = weighted(Bidirectional(make(), merge_mode), randomize), draw()
+    forward, backward = (weighted(make(), randomize) for _ in range(2))
+    count = len(forward.weights)
+    forward.set_weights(layer.get_weights()[:count])
+    backward.set_weights(layer.get_weights()[count:])
+    halves = numpy(forward(x)), numpy(backward(x[:, ::-1].copy()))[:, ::-1]
+    expected = np.concatenate(halves, -1) if merge_mode == "concat" else sum(halves)
+    np.testing.assert_allclose(numpy(layer(x)), expected, atol=2e-6)
+    assert layer.compute_output_shape((None, None, D)) == (None, None, expected.shape[-1])
+
+
+@each
+def test_a_padded_batch_is_each_sequence_alone(randomize, make):
+    """Padding on the left, on the right and in between."""
+    layer, x = weighted(Bidirectional(make()), randomize), draw()
+    mask = np.array([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [1, 1, 0, 1, 0, 1]], bool)
+    x[~mask] = 100.0  # what stands there does not matter
+    alone = numpy(layer(x[mask].reshape(B, 4, D)))
+    np.testing.assert_allclose(numpy(layer(x, mask=mask))[mask].reshape(alone.shape), alone, atol=2e-5)
+
+
+@pytest.mark.parametrize("merge_mode", ["concat", "sum"])
+@pytest.mark.parametrize("mask", [None, [[1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [1] * 6]], ids=["whole", "padded"])
+def test_weights_and_outputs_are_those_of_keras(randomize, merge_mode, mask):
+    ours = weighted(Bidirectional(LSTM(2), merge_mode), randomize)
+    theirs = keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), merge_mode=merge_mode)
+    theirs.build((None, None, D))
+    theirs.set_weights(ours.get_weights())
+    x, mask = draw(), None if mask is None else ops.convert_to_tensor(np.array(mask, bool))
+    real = slice(None) if mask is None else numpy(mask)
+    np.testing.assert_allclose(numpy(ours(x, mask=mask))[real], numpy(theirs(x, mask=mask))[real], atol=2e-6)
+
+
+@each
+def test_the_two_have_weights_and_initial_values_of_their_own(make):
+    layer = Bidirectional(make())
+    layer.build((None, None, D))
+    forward, backward = layer.layer.trainable_weights, layer.backward_layer.trainable_weights
+    assert (
+        len(layer.trainable_weights) == len({v.path for v in forward} | {v.path for v in backward}) == 2 * len(forward)
+    )
+    for ours, theirs in zip(forward, backward, strict=True):
+        drawn = np.unique(numpy(ours)).size > 2 and not ours.path.endswith(("log_a", "delta_out/bias"))
+        assert (numpy(ours) != numpy(theirs)).any() == drawn, ours.path
+
+
+@each
+def test_with_equal_weights_a_reversed_input_swaps_the_halves(randomize, make):
+    layer, x = weighted(Bidirectional(make()), randomize), draw()
+    layer.backward_layer.set_weights(layer.layer.get_weights())
+    forward, backward = np.split(numpy(layer(x)), 2, -1)
+    np.testing.assert_allclose(
+        numpy(layer(x[:, ::-1].copy()))[:, ::-1], np.concatenate([backward, forward], -1), atol=2e-6
+    )
+
+
+def test_the_future_is_seen(randomize):
+    layer, x = weighted(Bidirectional(LSTM(2)), randomize), draw()
+    changed = x.copy()
+    changed[:, -1] += 1.0
+    forward, backward = np.split(numpy(layer(changed)) - numpy(layer(x)), 2, -1)
+    np.testing.assert_array_equal(forward[:, :-1], 0.0)
+    assert (backward[:, 0] != 0).any(-1).all()
+
+
+def test_it_trains_and_comes_back_from_a_file(randomize, tmp_path):
+    model = keras.Sequential([keras.Input((None, D)), Bidirectional(GRU(2, reset_after=False)), keras.layers.Dense(1)])
+    randomize(model)
+    before = [numpy(v) for v in model.trainable_weights]
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    model.fit(draw(), draw()[..., :1], verbose=0)
+    assert all((numpy(v) != was).any() for v, was in zip(model.trainable_weights, before, strict=True))
+    model.save(tmp_path / "model.keras")
+    revived = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(revived(draw())), numpy(model(draw())))
+
+
+def test_a_layer_that_was_used_before_keeps_its_weights(randomize):
+    inner = weighted(LSTM(2), randomize)
+    x = draw()
+    expected = numpy(inner(x))
+    layer = Bidirectional(inner)
+    np.testing.assert_allclose(numpy(layer(x))[..., :2], expected, atol=1e-6)
+    assert (numpy(layer.backward_layer.kernel) != numpy(inner.kernel)).any()
+
+
+def test_it_takes_and_gives_no_state():
+    layer = Bidirectional(LSTM(2))
+    assert not hasattr(layer, "initial_state")
+    with pytest.raises(ValueError, match="initial_state"):
+        Carry(layer, B)
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ValueError, match="merge_mode='ave'; expected one of 'concat', 'sum'"):
+        Bidirectional(LSTM(2), "ave")
+    for inner in (Bidirectional(LSTM(2)), "LSTM", LSTM):
+        with pytest.raises(ValueError, match="expected a layer that reads in one direction"):
+            Bidirectional(inner)
+    with pytest.raises(ValueError, match=r"x has shape \(2, 3\); expected \[B, T, D\]"):
+        Bidirectional(LSTM(2)).build((2, 3))
+    with pytest.raises(ValueError, match=r"mask has shape \(3, 6, 1\); expected rank 2"):
+        Bidirectional(LSTM(2))(draw(), mask=np.ones((B, T, 1), bool))

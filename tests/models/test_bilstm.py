@@ -1,0 +1,126 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq import layers
+from keras_seq.models import BiLSTM
+
+VOCABULARY = 7
+SMALL = BiLSTM(num_tags=3, embedding_dim=4, units=5, num_layers=2, dropout=0.3)
+
+
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float64"))
+
+
+def some_ids(batch=3, length=6, seed=0):
+    return np.random.default_rng(seed).integers(1, VOCABULARY, size=(batch, length)).astype("int32")
+
+
+def test_it_tags_by_the_next_id_which_no_forward_model_can():
+    def forward():
+        ids = keras.Input((None,), dtype="int32")
+        x = layers.LSTM(16)(keras.layers.Embedding(VOCABULARY, 8, mask_zero=True)(ids))
+        return keras.Model(ids, keras.layers.Dense(2)(x))
+
+    def accuracy(model):
+        ids = some_ids(batch=4000, length=8)
+        tags = np.zeros_like(ids)
+        tags[:, :-1] = ids[:, 1:] % 2
+        model.compile(
+            keras.optimizers.Adam(0.02), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False
+        )
+        model.fit(ids[:3200], tags[:3200], batch_size=32, epochs=1, verbose=0)
+        found = model.predict(ids[3200:], batch_size=800, verbose=0).argmax(-1)
+        return (found == tags[3200:])[:, :-1].mean()
+
+    assert accuracy(BiLSTM(num_tags=2, embedding_dim=8, units=16).build(VOCABULARY)) > 0.99
+    assert 0.4 < accuracy(forward()) < 0.6
+
+
+@pytest.mark.parametrize("merge_mode", ["concat", "sum"])
+@pytest.mark.parametrize("left", [0, 2, 5], ids=["right", "both sides", "left"])
+def test_a_padded_batch_is_its_sequences_alone(randomize, merge_mode, left):
+    model = randomize(dataclasses.replace(SMALL, merge_mode=merge_mode).build(VOCABULARY))
+    ids, padded = some_ids(batch=3, length=3), np.zeros((3, 6), "int32")
+    for row, length in enumerate((1, 2, 3)):
+        start = min(left, 6 - length)
+        padded[row, start : start + length] = ids[row, :length]
+    logits = numpy(model(padded))
+    for row in range(3):
+        real = padded[row] != 0
+        np.testing.assert_allclose(logits[row, real], numpy(model(padded[row : row + 1, real]))[0], atol=1e-6)
+
+
+def test_the_loss_is_the_mean_over_what_is_no_padding(randomize):
+    model = randomize(SMALL.build(VOCABULARY))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    ids, tags = some_ids(), np.random.default_rng(1).integers(3, size=(3, 6))
+    ids[0, 2:] = ids[1, 5:] = 0
+    logits = numpy(model(ids))
+    log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    expected = -np.take_along_axis(log_probabilities, tags[..., None], -1)[..., 0][ids != 0].mean()
+    assert model.evaluate(ids, tags, verbose=0) == pytest.approx(expected, rel=1e-5)
+    other = np.where(ids == 0, (tags + 1) % 3, tags)
+    assert model.evaluate(ids, other, verbose=0) == pytest.approx(expected, rel=1e-5)
+
+
+def test_every_field_reaches_its_layers():
+    for definition in (SMALL, dataclasses.replace(SMALL, num_layers=1, merge_mode="sum", dropout=0.0)):
+        model = definition.build(VOCABULARY)
+        both = [layer for layer in model.layers if isinstance(layer, layers.Bidirectional)]
+        dropouts = [layer for layer in model.layers if isinstance(layer, keras.layers.Dropout)]
+        (embedding,) = (layer for layer in model.layers if isinstance(layer, keras.layers.Embedding))
+        found = {
+            "num_tags": {model.output.shape[-1]},
+            "embedding_dim": {embedding.output_dim},
+            "units": {layer.layer.units for layer in both} | {layer.backward_layer.units for layer in both},
+            "num_layers": {len(both)},
+            "dropout": {layer.rate for layer in dropouts} or {0.0},
+            "merge_mode": {layer.merge_mode for layer in both},
+        }
+        assert found == {name: {value} for name, value in dataclasses.asdict(definition).items()}
+        assert len(dropouts) in (0, len(both))
+        assert (embedding.input_dim, embedding.mask_zero) == (VOCABULARY, True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({name: value} for name in ("num_tags", "embedding_dim", "units", "num_layers") for value in (0, 1.5)),
+        *({"dropout": value} for value in (-0.1, 1.0)),
+        {"merge_mode": "mean"},
+    ],
+    ids=str,
+)
+def test_a_field_out_of_its_range_is_refused_by_name(change):
+    ((name, value),) = change.items()
+    with pytest.raises(ValueError, match=f"{name}={value!r}"):
+        dataclasses.replace(SMALL, **change)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_logits_are_float32_in_half_precision(policy):
+    model = SMALL.build(VOCABULARY, dtype=policy)
+    logits = model(some_ids())
+    assert (logits.shape, keras.backend.standardize_dtype(logits.dtype)) == ((3, 6, SMALL.num_tags), "float32")
+    (embedding,) = (layer for layer in model.layers if isinstance(layer, keras.layers.Embedding))
+    assert embedding.compute_dtype == policy.removeprefix("mixed_")
+    assert {v.dtype for v in model.trainable_variables} == {"float32"}
+
+
+def test_dropout_is_on_in_training_only():
+    model, ids = SMALL.build(VOCABULARY), some_ids()
+    np.testing.assert_array_equal(numpy(model(ids)), numpy(model(ids)))
+    assert (numpy(model(ids, training=True)) != numpy(model(ids, training=True))).any()
+
+
+def test_a_model_from_disk_gives_the_same_logits(randomize, tmp_path):
+    model, ids = randomize(dataclasses.replace(SMALL, merge_mode="sum").build(VOCABULARY)), some_ids()
+    ids[0, 3:] = 0
+    model.save(tmp_path / "model.keras")
+    revived = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(revived(ids)), numpy(model(ids)))

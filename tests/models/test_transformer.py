@@ -1,0 +1,56 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from keras_seq.models import Transformer
+
+CONTEXT, VOCABULARY = 9, 11
+SMALL = Transformer(embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context=CONTEXT, dropout=0.3)
+
+
+def test_every_field_reaches_its_layers():
+    for definition in (SMALL, dataclasses.replace(SMALL, tie_embeddings=True)):
+        model = definition.build(VOCABULARY)
+        *blocks, _ = model.blocks
+        found = {
+            "embedding_dim": {model.embedding.output_dim},
+            "num_layers": {len(blocks)},
+            "context": {model.context},
+            "tie_embeddings": {model.head is None},
+            **{
+                name: {getattr(block, name) for block in blocks}
+                for name in ("num_heads", "feed_forward_dim", "dropout")
+            },
+        }
+        assert found == {name: {value} for name, value in dataclasses.asdict(definition).items()}
+        assert (model.name, model.embedding.input_dim) == ("transformer", VOCABULARY)
+        assert all(block.causal for block in blocks)
+
+
+def test_beyond_its_context_it_says_so(randomize):
+    model, ids = randomize(SMALL.build(VOCABULARY)), np.arange(2 * CONTEXT + 2).reshape(2, -1) % VOCABULARY
+    with pytest.raises(ValueError, match=f"{CONTEXT + 1} ids in a row; expected at most context={CONTEXT}"):
+        model(ids)
+    _, state = model(ids[:, :CONTEXT], state=model.initial_state(2), return_state=True)
+    with pytest.raises(ValueError, match=f"capacity={CONTEXT}"):
+        model.step(ids[:, -1:], state)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, value)
+            for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim", "context")
+            for value in (0, -1, 1.5)
+        ),
+        ("num_heads", 3),
+        ("context", None),
+        ("dropout", -0.1),
+        ("dropout", 1.0),
+    ],
+)
+def test_a_field_out_of_its_range_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=f"{name}={value!r}"):
+        dataclasses.replace(SMALL, **{name: value}).build(VOCABULARY)
