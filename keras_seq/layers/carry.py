@@ -33,6 +33,7 @@ class Carry(keras.layers.Layer):
         fresh: `[B]` boolean, optional. Rows where it is true start from the initial state instead of the carried one:
             the start of a pass, the border between two documents.
         mask: handed to the layer as it is.
+        x_mask: what Keras passes for `mask` when `fresh` is given.
 
     The state is held in non-trainable weights (`carry.state`), so it is in a checkpoint of the training
     model and in nothing that is made from the inner layer. `reset()` puts all rows back to the initial state,
@@ -85,7 +86,8 @@ class Carry(keras.layers.Layer):
             for start, part in zip(tree.flatten(self.layer.initial_state(self.batch_size)), state, strict=True)
         ]
 
-    def call(self, x, fresh=None, mask=None, training=None):
+    def call(self, x, fresh=None, mask=None, x_mask=None, training=None):
+        mask = x_mask if mask is None else mask
         masked = {} if mask is None else {"mask": mask}
         if not training:
             return self.layer(x, training=False, **masked)
@@ -100,7 +102,7 @@ class Carry(keras.layers.Layer):
             variable.assign(ops.stop_gradient(value))
         return y
 
-    def compute_output_spec(self, x, fresh=None, mask=None, training=None):
+    def compute_output_spec(self, x, fresh=None, mask=None, x_mask=None, training=None):
         """The layer's own: carrying changes no shape."""
         return self.layer.compute_output_spec(x)
 

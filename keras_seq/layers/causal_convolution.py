@@ -58,8 +58,8 @@ class CausalConvolution(keras.layers.Layer):
         """Zeros, `[B, K - 1, D]`."""
         return ops.zeros((batch_size, self.kernel_size - 1, self.width), self.compute_dtype)
 
-    def call(self, x, state=None, mask=None, return_state=False):
-        mask = arguments.boolean_mask("mask", mask, ranks=(2,))
+    def call(self, x, state=None, mask=None, x_mask=None, return_state=False):
+        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
         before = self.initial_state(ops.shape(x)[0]) if state is None else ops.cast(state, x.dtype)
         if mask is not None:  # real positions first, in their order; padding behind them
             count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
@@ -68,7 +68,8 @@ class CausalConvolution(keras.layers.Layer):
             x = _rows(x, order)
         x = ops.concatenate([before, x], axis=1)
         last = self.kernel_size - 1
-        y = sum(x[:, last - k : -k or None] * self.kernel[k] for k in range(self.kernel_size)) + self.bias
+        kernel, bias = (ops.cast(v, self.compute_dtype) for v in (self.kernel, self.bias))
+        y = sum(x[:, last - k : -k or None] * kernel[k] for k in range(self.kernel_size)) + bias
         if mask is None:
             state = x[:, -last:]
         else:

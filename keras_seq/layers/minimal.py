@@ -64,8 +64,8 @@ class Minimal(keras.layers.Layer):
         """The zero state h `[B, units]`."""
         return ops.zeros((batch_size, self.units), self.memory_dtype)
 
-    def call(self, x, state=None, mask=None, return_state=False):
-        mask = arguments.boolean_mask("mask", mask, ranks=(2,))
+    def call(self, x, state=None, mask=None, x_mask=None, return_state=False):
+        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
         h = self.initial_state(ops.shape(x)[0]) if state is None else state
         x, kernel, bias = (ops.cast(v, self.compute_dtype) for v in (x, self.kernel, self.bias))
         *gates, candidate = ops.split(ops.cast(ops.matmul(x, kernel) + bias, self.memory_dtype), self.gates, axis=-1)

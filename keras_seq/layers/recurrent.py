@@ -101,8 +101,8 @@ class Recurrent(keras.layers.Layer):
         """The dtype of what is added up over the positions: float32, or float64 under that policy."""
         return keras.backend.result_type(self.compute_dtype, "float32")
 
-    def call(self, x, state=None, mask=None, training=None, return_state=False):
-        mask = arguments.boolean_mask("mask", mask, ranks=(2,))
+    def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False):
+        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
         batch_size = ops.shape(x)[0]
         state = self.initial_state(batch_size) if state is None else state
         x, kept = ops.cast(x, self.compute_dtype), None

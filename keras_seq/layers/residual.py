@@ -85,7 +85,8 @@ class Residual(keras.layers.Layer):
         """The initial states of the layers that keep one."""
         return states_of(self.layers, batch_size)
 
-    def call(self, x, state=None, mask=None, training=None, return_state=False):
+    def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False):
+        mask = x_mask if mask is None else mask
         if state is None and return_state:
             state = self.initial_state(ops.shape(x)[0])
         y, state = in_turn(self.layers, self.normalization_layer(x), state, mask, training)

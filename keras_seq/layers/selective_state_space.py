@@ -103,7 +103,7 @@ class SelectiveStateSpace(keras.layers.Layer):
 
     def _minus_one_to_n(self, shape, dtype=None):
         """The logarithms of -A = 1 .. N."""
-        return ops.broadcast_to(ops.log(ops.arange(1, shape[1] + 1, dtype=dtype or "float32")), shape)
+        return ops.tile(ops.log(ops.arange(1, shape[1] + 1, dtype=dtype or "float32")), (shape[0], 1))
 
     def _dense(self, name, width, units, use_bias=False, initializer=None, **options):
         initializer = initializer or self.kernel_initializer
@@ -125,8 +125,8 @@ class SelectiveStateSpace(keras.layers.Layer):
         h = ops.zeros((batch_size, *self.log_a.shape), self.memory_dtype)
         return self.convolution.initial_state(batch_size), h
 
-    def call(self, x, state=None, mask=None, return_state=False):
-        mask = arguments.boolean_mask("mask", mask, ranks=(2,))
+    def call(self, x, state=None, mask=None, x_mask=None, return_state=False):
+        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
         inputs, h = self.initial_state(ops.shape(x)[0]) if state is None else state
         u, gate = ops.split(self.input_dense(ops.cast(x, self.compute_dtype)), 2, axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, return_state=True)

@@ -58,7 +58,8 @@ class SimpleRNN(Recurrent):
         recurrent_kernel = self._cast(self.recurrent_kernel)
 
         def cell(z, h):
-            return simple_rnn_cell(z, h if kept is None else h * kept, recurrent_kernel, self.activation)
+            seen = h if kept is None else h * kept
+            return ops.cast(simple_rnn_cell(z, seen, recurrent_kernel, self.activation), h.dtype)
 
         return recurrence(cell, z, h, mask)
 

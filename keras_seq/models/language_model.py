@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq.layers import Bidirectional
+from keras_seq.layers.recurrent import Recurrent
 from keras_seq.layers.residual import in_turn, states_of
 
 SEES_THE_FUTURE = (
@@ -62,6 +63,12 @@ class LanguageModel(keras.Model):
         x = keras.KerasTensor(input_shape, dtype="int32")
         for layer in (self.embedding, *self.blocks, *([] if self.head is None else [self.head])):
             x = layer(x)
+
+    @property
+    def loops(self) -> bool:
+        """Whether a layer goes through the positions one after the other, as SimpleRNN, GRU and LSTM do."""
+        layers = (layer for block in self.blocks for layer in getattr(block, "layers", [block]))
+        return any(isinstance(layer, Recurrent) for layer in layers)
 
     def initial_state(self, batch_size):
         """The state before the first position of `batch_size` texts."""

@@ -13,7 +13,6 @@ import keras
 
 from keras_seq.generation import Generator
 from keras_seq.layers import Carry
-from keras_seq.layers.recurrent import Recurrent
 from keras_seq.text import Lanes
 from keras_seq.training import checkpoints
 from keras_seq.training.callbacks import Checkpoints, NumbersGuard, Progress, Record, Validate
@@ -32,12 +31,6 @@ def carried(model, batch_size, length):
     return keras.Model([ids, fresh], Carry(model, batch_size, name="carry")(ids, fresh), name=f"carried_{model.name}")
 
 
-def loops(model) -> bool:
-    """Whether a layer goes through the positions one after the other."""
-    layers = (layer for block in model.blocks for layer in getattr(block, "layers", [block]))
-    return any(isinstance(layer, Recurrent) for layer in layers)
-
-
 def compile_for(trainee, model, train: Train, total_steps):
     """Compiles `trainee`, which is `model` or wraps it, with the optimizer, schedule and loss of `train`."""
     schedule = WarmupDecay(train.peak_learning_rate(model), total_steps, train.warmup_steps, train.final_fraction)
@@ -48,7 +41,7 @@ def compile_for(trainee, model, train: Train, total_steps):
         steps_per_execution=train.steps_per_execution,
         # XLA fuses the many small operations of layers that work on all positions at once; around a loop over the
         # positions it costs more than it gives.
-        jit_compile=not loops(model),
+        jit_compile=not model.loops,
     )
     trainee.optimizer.build(trainee.trainable_variables)
 

@@ -31,7 +31,9 @@ def orthogonal(x, steps=5):
 
 
 class _Watched:
-    """Clips by the global norm; keeps that norm, and the first step at which it was not a number."""
+    """Clips by the global norm to `clip_norm`; keeps that norm as `gradient_norm`, and as `first_bad_step` the first
+    step at which it was not a number. Goes before an optimizer of Keras.
+    """
 
     def __init__(self, learning_rate, clip_norm=1.0, **kwargs):
         super().__init__(learning_rate, **kwargs)
@@ -68,8 +70,42 @@ class _Watched:
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
+class SGD(_Watched, keras.optimizers.SGD):
+    """`keras.optimizers.SGD`, watched, with Nesterov's momentum unless told otherwise (Sutskever et al., 2013).
+
+    `m <- 0.9 m - lr g; W <- W + 0.9 m - lr g`; with `momentum=0.0` it is `W <- W - lr g`.
+    """
+
+    def __init__(self, learning_rate, momentum=0.9, nesterov=True, **kwargs):
+        super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, **kwargs)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class Adagrad(_Watched, keras.optimizers.Adagrad):
+    """`keras.optimizers.Adagrad`, watched (Duchi et al., 2011): `v <- v + g^2; W <- W - lr g / sqrt(v)`."""
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class RMSprop(_Watched, keras.optimizers.RMSprop):
+    """`keras.optimizers.RMSprop`, watched (Tieleman & Hinton, 2012): as Adagrad, `v <- 0.9 v + 0.1 g^2`."""
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class Adam(_Watched, keras.optimizers.Adam):
+    """`keras.optimizers.Adam`, watched (Kingma & Ba, 2015): as RMSprop, with a mean of g for g, both without bias."""
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
 class AdamW(_Watched, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW`, watched: `gradient_norm`, `first_bad_step`, clipping by `clip_norm`."""
+    """`keras.optimizers.AdamW`, watched (Loshchilov & Hutter, 2019): Adam, after `W <- W - lr weight_decay W`."""
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class Lion(_Watched, keras.optimizers.Lion):
+    """`keras.optimizers.Lion`, watched (Chen et al., 2023): `W <- W - lr sign(0.9 m + 0.1 g); m <- 0.99 m + 0.01 g`.
+
+    Every weight moves by the whole learning rate, so it wants a third to a tenth of Adam's.
+    """
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -159,4 +195,12 @@ class Muon(_Watched, keras.optimizers.Optimizer):
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
-OPTIMIZERS = {"adamw": AdamW, "muon": Muon}
+OPTIMIZERS = {
+    "sgd": SGD,
+    "adagrad": Adagrad,
+    "rmsprop": RMSprop,
+    "adam": Adam,
+    "adamw": AdamW,
+    "lion": Lion,
+    "muon": Muon,
+}

@@ -5,30 +5,36 @@ import math
 from typing import Literal
 
 # Muon's are what measured best for each family on text held out from the training split (JOURNAL.md); AdamW's
-# was taken over from earlier scripts.
+# was taken over from earlier scripts. The others are not measured yet: they are where a sweep starts.
 LEARNING_RATES = {
-    "muon": {"recurrent": 0.03, "attention": 0.02},
-    "adamw": {"recurrent": 4e-3, "attention": 4e-3},
+    "muon": {"recurrent": 0.03, "residual": 0.02},
+    "adamw": {"recurrent": 4e-3, "residual": 4e-3},
+    "adam": {"recurrent": 4e-3, "residual": 4e-3},  # AdamW without decay, which is how Train has it
+    "sgd": {"recurrent": 0.1, "residual": 0.1},  # with momentum 0.9 the length of Zaremba et al. (2014): 1.0 without
+    "adagrad": {"recurrent": 0.01, "residual": 0.01},  # PyTorch's; Keras's 0.001 hardly moves, as its sums only grow
+    "rmsprop": {"recurrent": 2e-3, "residual": 1e-3},  # Karpathy's char-rnn (2015); Keras's
+    "lion": {"recurrent": 4e-4, "residual": 4e-4},  # a tenth of AdamW's: Chen et al. (2023) say a third to a tenth
 }
-ADAM_RATIOS = {"recurrent": 0.4, "attention": 0.2}
+ADAM_RATIOS = {"recurrent": 0.4, "residual": 0.2}
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
 def family(model) -> str:
-    """recurrent or attention: whether the model's state has no length, or that of a context."""
-    return "recurrent" if model.context is None else "attention"
+    """recurrent: recurrent layers on top of each other; residual: parts that add to a stream (Transformers, Mamba)."""
+    return "recurrent" if model.loops else "residual"
 
 
 @dataclasses.dataclass(frozen=True)
 class Train:
     """Durations are in steps; a step is one batch."""
 
-    optimizer: Literal["muon", "adamw"] = "muon"
-    """muon moves hidden matrices by Muon and the rest by AdamW; adamw moves everything."""
+    optimizer: Literal["muon", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion"] = "muon"
+    """muon moves hidden matrices by Muon and the rest by AdamW; each of the others moves everything."""
     learning_rate: float | None = None
-    """The highest one. By default for muon 0.03 (recurrent models) or 0.02 (Transformers), for adamw 0.004."""
+    """The highest one. By default for muon 0.03 (rnn, gru, lstm) or 0.02 (the others), for adamw 0.004; the
+    others' defaults (LEARNING_RATES) are starting points, not yet measured."""
     adam_ratio: float | None = None
-    """With muon, the learning rate of what AdamW moves, as a fraction of it. By default 0.4 (recurrent) or 0.2."""
+    """With muon, the learning rate of what AdamW moves, as a fraction of it. By default 0.4 (rnn, gru, lstm) or 0.2."""
     warmup_steps: int = 50
     """Steps over which the learning rate rises from zero."""
     final_fraction: float = 0.02
@@ -72,7 +78,7 @@ class Train:
         options = {"clip_norm": self.clip_norm}
         if self.optimizer == "adamw":
             options["weight_decay"] = 0.0  # as Muon has it; Keras's default would decay biases and norms too
-        else:
+        if self.optimizer == "muon":
             options["adam_ratio"] = ADAM_RATIOS[family(model)] if self.adam_ratio is None else self.adam_ratio
         if self.precision == "float16":
             # Its small gradients would vanish unscaled. The scale is fixed: Keras's dynamic one skips steps without

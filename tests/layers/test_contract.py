@@ -275,6 +275,26 @@ def test_masks_come_in_from_an_embedding_and_go_on(case):
     np.testing.assert_array_equal(numpy(mask), real)
 
 
+STATEFUL = {name: case for name, case in CASES.items() if not case.context and hasattr(case.make(), "initial_state")}
+
+
+@pytest.mark.parametrize("case", STATEFUL.values(), ids=STATEFUL)
+def test_a_mask_from_an_embedding_counts_with_a_state_too(case):
+    ids = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 2]])
+    embedding, layer = keras.layers.Embedding(9, D, mask_zero=True), case.make()
+    layer.build((None, None, D))
+    capacity = {"capacity": T} if "capacity" in inspect.signature(layer.initial_state).parameters else {}
+    masked, x = embedding(ids), numpy(embedding(ids))
+    got = layer(masked, state=layer.initial_state(B, **capacity))
+    expected = layer(x, mask=ops.convert_to_tensor(ids != 0), state=layer.initial_state(B, **capacity))
+    np.testing.assert_allclose(numpy(got)[ids != 0], numpy(expected)[ids != 0], atol=1e-6)
+    _, state = layer(masked, state=layer.initial_state(B, **capacity), return_state=True)
+    _, short = layer(x[:1, :3], state=layer.initial_state(1, **capacity), return_state=True)
+    if not capacity:  # a cache keeps the padding, marked as such
+        for part, alone in zip(keras.tree.flatten(state), keras.tree.flatten(short), strict=True):
+            np.testing.assert_allclose(numpy(part)[0], numpy(alone)[0], atol=1e-5)
+
+
 @each
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
 def test_precisions(case, policy):

@@ -13,12 +13,24 @@ LONG = 4096
 numpy = ops.convert_to_numpy
 
 
+def compiled(function):
+    """Eager JAX would compile every operation for every shape."""
+    if BACKEND != "jax":
+        return function
+    import jax
+
+    return jax.jit(function)
+
+
+linear_recurrence, log_linear_recurrence = compiled(linear_recurrence), compiled(log_linear_recurrence)
+
+
 def in_logarithms(a, b, h):
     return log_linear_recurrence(ops.log(a), ops.log(b), h)
 
 
 NARROW = {"rtol": 2e-6, "atol": 2e-6}  # Keras takes logaddexp in float32 on JAX and torch
-each = pytest.mark.parametrize("recurrence", [linear_recurrence, in_logarithms])
+each = pytest.mark.parametrize("recurrence", [linear_recurrence, in_logarithms], ids=["plain", "logarithms"])
 
 
 @pytest.fixture(autouse=True, params=["definition", "twin"])
@@ -47,15 +59,6 @@ def arguments(batch=2, length=7, trailing=(3,), dtype="float64", seed=0):
 
 def tensors(*values):
     return [ops.convert_to_tensor(v) for v in values]
-
-
-def compiled(function):
-    """Eager JAX would compile every operation for every shape."""
-    if BACKEND != "jax":
-        return function
-    import jax
-
-    return jax.jit(function)
 
 
 @each
@@ -121,9 +124,9 @@ def test_thousands_of_positions_neither_overflow_nor_drift(gradients, recurrence
     else:
         function, args = log_linear_recurrence, (log_a, log_b, h)
         expected = loop(np.exp(log_a, dtype="float64"), np.exp(log_b, dtype="float64"), h)
-    y = numpy(compiled(function)(*tensors(*args)))
+    y = numpy(function(*tensors(*args)))
     np.testing.assert_allclose(y, expected, rtol=1e-4)
-    for gradient in gradients(compiled(lambda v: ops.sum(function(*v))), args):
+    for gradient in gradients(lambda v: ops.sum(function(*v)), args):
         assert np.isfinite(gradient).all()
         assert np.abs(gradient).max() > 0 or gradient.shape == h.shape
 

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_seq import kernels
-from keras_seq.layers import MinGRU, MinLSTM
+from keras_seq.layers import MinGRU, MinLSTM, minimal
 
 BACKEND = keras.backend.backend()
 UNITS, WIDTH, LONG = 5, 3, 4096
@@ -15,6 +15,24 @@ each = pytest.mark.parametrize("kind", [MinGRU, MinLSTM])
 ROUTES = ["definition", "twin"] if BACKEND == "tensorflow" else ["definition"]
 both = pytest.mark.parametrize("route", ROUTES)
 NARROW = BACKEND == "jax"  # Keras takes logaddexp in float32 there
+
+
+def compiled(function):
+    """Eager JAX would compile every operation for every shape."""
+    if BACKEND != "jax":
+        return function
+    import jax
+
+    return jax.jit(function)
+
+
+WHOLE = compiled(minimal.log_linear_recurrence)
+
+
+@pytest.fixture(autouse=True)
+def _compiled(monkeypatch):
+    if BACKEND == "jax":
+        monkeypatch.setattr(minimal, "log_linear_recurrence", WHOLE)
 
 
 def on(route):
@@ -63,15 +81,6 @@ def a_state(batch=2, dtype="float32"):
 
 def wide(y):
     return numpy(ops.cast(y, "float32"))
-
-
-def compiled(function):
-    """Eager JAX would compile every operation for every shape."""
-    if BACKEND != "jax":
-        return function
-    import jax
-
-    return jax.jit(function)
 
 
 def all_gradients(gradients, layer, x, **kwargs):

@@ -6,8 +6,7 @@ import pytest
 from keras import ops
 
 from keras_seq import kernels
-from keras_seq.layers import SelectiveStateSpace
-from keras_seq.layers.selective_scan import selective_scan
+from keras_seq.layers import SelectiveStateSpace, selective_state_space
 from keras_seq.layers.selective_state_space import StepLengths
 
 BACKEND = keras.backend.backend()
@@ -16,6 +15,24 @@ OPTIONS = {"state_dim": N, "kernel_size": 3, "delta_rank": 2, "use_bias": True}
 numpy = ops.convert_to_numpy
 ROUTES = ["definition", "twin"] if BACKEND == "tensorflow" else ["definition"]
 both = pytest.mark.parametrize("route", ROUTES)
+
+
+def compiled(function):
+    """Eager JAX would compile every operation for every shape."""
+    if BACKEND != "jax":
+        return function
+    import jax
+
+    return jax.jit(function)
+
+
+WHOLE = compiled(selective_state_space.selective_scan)
+
+
+@pytest.fixture(autouse=True)
+def _compiled(monkeypatch):
+    if BACKEND == "jax":
+        monkeypatch.setattr(selective_state_space, "selective_scan", WHOLE)
 
 
 def on(route):
@@ -77,15 +94,6 @@ def parts(y, state):
     return y, state[0], state[1]
 
 
-def compiled(function):
-    """Eager JAX would compile every operation for every shape."""
-    if BACKEND != "jax":
-        return function
-    import jax
-
-    return jax.jit(function)
-
-
 def all_gradients(gradients, layer, x):
     """Of the mean square, by the weights and by x."""
     values = [numpy(v) for v in layer.trainable_variables]
@@ -106,7 +114,7 @@ def test_the_scan_is_the_loop(float64, exact, route, batch, length):
     args[1], args[2] = np.exp(args[1]), -np.exp(args[2])
     args[1][0, 0] = 0.0  # a step of no length
     with on(route):
-        got = selective_scan(*map(ops.convert_to_tensor, args))
+        got = selective_state_space.selective_scan(*map(ops.convert_to_tensor, args))
     for ours, theirs in zip(got, scan_oracle(*args), strict=True):
         np.testing.assert_allclose(numpy(ours), theirs, **exact)
 

@@ -1,13 +1,25 @@
+import itertools
+import types
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_seq import layers
-from keras_seq.training import AdamW, Muon, WarmupDecay
+from keras_seq.training import AdamW, Muon, Train, WarmupDecay
 from keras_seq.training.optimizers import OPTIMIZERS, orthogonal
 
 RATE = 0.05
+OPTIONS = {  # of each optimizer, none of them its default
+    "sgd": {"momentum": 0.8, "nesterov": False},
+    "adagrad": {"initial_accumulator_value": 0.2, "epsilon": 1e-6},
+    "rmsprop": {"rho": 0.8, "momentum": 0.1, "epsilon": 1e-6},
+    "adam": {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-6},
+    "adamw": {"beta_1": 0.8, "epsilon": 1e-6, "weight_decay": 0.1},
+    "lion": {"beta_1": 0.8, "beta_2": 0.95},
+    "muon": {"beta_1": 0.8, "epsilon": 1e-6, "adam_ratio": 0.3, "momentum": 0.9, "decay": 0.01, "beta_2": 0.95},
+}
 
 
 @pytest.fixture
@@ -80,6 +92,70 @@ def adam(weight, gradients, rate, beta_1=0.9, beta_2=0.99, epsilon=1e-8, decay=0
     return weight
 
 
+def sgd(weight, gradients):
+    """Nesterov's momentum as Sutskever et al. (2013) have it."""
+    velocity = 0.0
+    for gradient in gradients:
+        velocity = 0.9 * velocity - RATE * gradient
+        weight = weight + 0.9 * velocity - RATE * gradient
+    return weight
+
+
+def adagrad(weight, gradients):
+    """Duchi et al. (2011); in Keras the sum begins at 0.1."""
+    for t, gradient in enumerate(gradients, 1):
+        weight = weight - RATE * gradient / np.sqrt(0.1 + sum(g**2 for g in gradients[:t]) + 1e-7)
+    return weight
+
+
+def rmsprop(weight, gradients):
+    """Tieleman & Hinton (2012): the mean square begins at zero and has no correction for it."""
+    square = 0.0
+    for gradient in gradients:
+        square = 0.9 * square + 0.1 * gradient**2
+        weight = weight - RATE * gradient / np.sqrt(square + 1e-7)
+    return weight
+
+
+def lion(weight, gradients):
+    """Chen et al. (2023): the sign of one blend is the step, another blend is kept."""
+    kept = 0.0
+    for gradient in gradients:
+        weight = weight - RATE * np.sign(0.9 * kept + 0.1 * gradient)
+        kept = 0.99 * kept + 0.01 * gradient
+    return weight
+
+
+ORACLES = {  # name of the optimizer -> (name of the weight, its value, its gradients) -> its value afterwards
+    "sgd": lambda _, weight, gradients: sgd(weight, gradients),
+    "adagrad": lambda _, weight, gradients: adagrad(weight, gradients),
+    "rmsprop": lambda _, weight, gradients: rmsprop(weight, gradients),
+    "adam": lambda _, weight, gradients: adam(weight, gradients, RATE, beta_2=0.999),
+    "adamw": lambda _, weight, gradients: adam(weight, gradients, RATE, beta_2=0.999, decay=0.004 * RATE),
+    "lion": lambda _, weight, gradients: lion(weight, gradients),
+    "muon": lambda name, weight, gradients: (
+        muon(weight, gradients, blocks=4 if name.startswith("lstm") else 1)
+        if name in HIDDEN
+        else adam(weight, gradients, 0.2 * RATE)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_two_steps_one_of_them_clipped_are_those_of_the_paper(name, variables):
+    # away from zero, where the papers' epsilons differ from Keras's
+    long, short = ({key: g + 0.3 * np.sign(g) for key, g in step.items()} for step in random_gradients(variables, 2))
+    short = {key: g / 4 for key, g in short.items()}
+    clip = np.sqrt(sum((g**2).sum() for g in long.values())) / 2
+    start, optimizer = numpy(variables), OPTIMIZERS[name](RATE, clip_norm=clip)
+    for step in (long, short):
+        apply(optimizer, variables, step)
+    for key, got in numpy(variables).items():
+        expected = ORACLES[name](key, start[key], [long[key] / 2, short[key]])
+        np.testing.assert_allclose(got, expected, atol=2e-5, err_msg=key)
+        assert np.abs(got - start[key]).max() > 1e-3
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.3])
 def test_muon_over_several_steps_is_the_formula(variables, decay):
     start, gradients = numpy(variables), random_gradients(variables, 4)
@@ -97,6 +173,23 @@ def test_muon_over_several_steps_is_the_formula(variables, decay):
 
 def test_what_is_neither_hidden_nor_a_matrix_goes_to_adam(variables):
     assert {name for name, v in variables.items() if Muon.is_hidden_matrix(v)} == HIDDEN
+
+
+@pytest.mark.parametrize("blocks", [0, 1])
+def test_a_table_of_numbers_is_no_matrix_and_goes_to_adam(randomize, blocks):
+    convolution = layers.CausalConvolution(4)
+    convolution.build((None, None, 3))
+    kernel = randomize(convolution).kernel
+    assert kernel.matrix_blocks == 0
+    kernel.matrix_blocks = blocks
+    start, gradients = ops.convert_to_numpy(kernel), random_gradients({"kernel": kernel}, 3)
+    optimizer = Muon(RATE, clip_norm=None, decay=0.3)
+    for step in gradients:
+        apply(optimizer, {"kernel": kernel}, step)
+    assert Muon.is_hidden_matrix(kernel) == bool(blocks)
+    mine = [step["kernel"] for step in gradients]
+    expected = muon(start, mine, decay=0.3) if blocks else adam(start, mine, 0.2 * RATE, decay=RATE * 0.3)
+    np.testing.assert_allclose(ops.convert_to_numpy(kernel), expected, atol=1e-5)
 
 
 def test_the_adam_part_is_that_of_keras(variables):
@@ -154,16 +247,18 @@ def test_a_gradient_of_zeros_moves_no_matrix(variables):
 def test_the_norm_is_over_all_weights_and_longer_gradients_are_shortened_to_the_clip(kind, variables):
     gradients = random_gradients(variables, 1)[0]
     norm = np.sqrt(sum((g**2).sum() for g in gradients.values()))
-    moments = []
-    for clip in (norm / 4, norm * 4, None):
+    quarter = {name: g / 4 for name, g in gradients.items()}
+    states = []
+    for given, clip in ((gradients, norm / 4), (quarter, None), (gradients, norm * 4), (gradients, None)):
         optimizer = kind(RATE, clip_norm=clip)
-        apply(optimizer, variables, gradients)
-        assert float(optimizer.gradient_norm) == pytest.approx(norm, rel=1e-5)
-        moments.append([ops.convert_to_numpy(v) for v in optimizer.variables if "momentum" in v.path])
-    assert len(moments[0]) == len(variables)
-    for clipped, short, unclipped in zip(*moments, strict=True):
-        np.testing.assert_allclose(clipped, short / 4, rtol=1e-4)
+        apply(optimizer, variables, given)
+        assert float(optimizer.gradient_norm) == pytest.approx(norm if given is gradients else norm / 4, rel=1e-5)
+        states.append([ops.convert_to_numpy(v) for v in optimizer.variables if v is not optimizer.gradient_norm])
+    assert len(states[0]) >= 3 + len(variables)  # the step, the learning rate, the first bad step; sums by weight
+    for clipped, shortened, short, unclipped in zip(*states, strict=True):
+        np.testing.assert_allclose(clipped, shortened, rtol=1e-4)
         np.testing.assert_allclose(short, unclipped, rtol=1e-6)
+    assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(states[0], states[3], strict=True))
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS.values())
@@ -198,9 +293,7 @@ def test_the_first_bad_step_is_named_and_stays(kind, bad, variables):
 
 @pytest.mark.parametrize("kind", OPTIMIZERS.values())
 def test_an_optimizer_from_its_config_has_the_same_config(kind):
-    options = {"beta_1": 0.8, "epsilon": 1e-6, "clip_norm": 0.5}
-    if kind is Muon:
-        options |= {"adam_ratio": 0.3, "momentum": 0.9, "decay": 0.01, "beta_2": 0.95}
+    options = {"clip_norm": 0.5, **OPTIONS[kind.__name__.lower()]}
     optimizer = kind(WarmupDecay(0.1, total_steps=10, warmup_steps=3, final_fraction=0.2), **options)
     revived = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(revived) is kind
@@ -213,3 +306,56 @@ def test_an_optimizer_from_its_config_has_the_same_config(kind):
 def test_a_clip_that_is_no_length_is_refused(kind, clip_norm):
     with pytest.raises(ValueError, match="clip_norm="):
         kind(RATE, clip_norm=clip_norm)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_as_train_has_it_lowers_the_loss(name):
+    train, family = Train(optimizer=name), types.SimpleNamespace(context=64)
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
+    optimizer = OPTIMIZERS[name](train.peak_learning_rate(family), **train.optimizer_options(family))
+    model.compile(optimizer, "mse", run_eagerly=True)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(16, 6))
+    y = x @ random.normal(size=(6, 3)) + 1
+    losses = model.fit(x, y, batch_size=16, epochs=5, shuffle=False, verbose=0).history["loss"]
+    assert all(after < before for before, after in itertools.pairwise(losses)), losses
+
+
+def test_adam_is_adamw_without_decay(variables):
+    start, ends = [ops.convert_to_numpy(v) for v in variables.values()], []
+    for optimizer in (OPTIMIZERS["adam"](RATE), AdamW(RATE, weight_decay=0.0)):
+        for variable, value in zip(variables.values(), start, strict=True):
+            variable.assign(value)
+        for gradients in random_gradients(variables, 2):
+            apply(optimizer, variables, gradients)
+        ends.append(numpy(variables))
+    for name, expected in ends[0].items():
+        np.testing.assert_array_equal(ends[1][name], expected, err_msg=name)
+
+
+def test_gradient_descent_on_all_examples_goes_straight_down_and_on_one_at_a_time_goes_further():
+    """Least squares: after the same number of examples, many rough steps are nearer than a few exact ones."""
+    random = np.random.default_rng(0)
+    examples, passes, rate = 32, 5, 0.05
+    x = random.normal(size=(examples, 4))
+    y = x @ random.normal(size=4) + 0.1 * random.normal(size=examples)
+
+    def loss(w):
+        return np.mean((x @ w - y) ** 2) / 2
+
+    def descend(batches):
+        w, losses = keras.Variable(np.zeros(4)), []
+        optimizer = OPTIMIZERS["sgd"](rate, momentum=0.0, nesterov=False, clip_norm=None)
+        for rows in batches:
+            now = ops.convert_to_numpy(w)
+            losses.append(loss(now))
+            optimizer.apply([ops.array(x[rows].T @ (x[rows] @ now - y[rows]) / len(rows), "float32")], [w])
+        return np.array([*losses, loss(ops.convert_to_numpy(w))])
+
+    full = descend([np.arange(examples)] * passes)
+    stochastic = descend([np.array([row]) for _ in range(passes) for row in random.permutation(examples)])
+    best = loss(np.linalg.lstsq(x, y)[0])
+    assert (np.diff(full) < 0).all()
+    assert (np.diff(stochastic) > 0).mean() > 0.2  # many a step is uphill
+    assert stochastic[-1] - best < 0.01 * (full[0] - best)
+    assert full[-1] - best > 0.1 * (full[0] - best)

@@ -1,4 +1,5 @@
 import types
+import typing
 
 import keras
 import pytest
@@ -31,20 +32,39 @@ def test_a_value_out_of_its_range_is_refused_by_name(field, value):
 def test_there_is_a_learning_rate_for_every_optimizer_and_family():
     assert LEARNING_RATES.keys() == OPTIMIZERS.keys()
     for optimizer, rates in LEARNING_RATES.items():
-        for family, context in (("recurrent", None), ("attention", 64)):
-            model = types.SimpleNamespace(context=context)
+        for family, loops in (("recurrent", True), ("residual", False)):
+            model = types.SimpleNamespace(loops=loops)
             assert Train(optimizer=optimizer).peak_learning_rate(model) == rates[family]
             assert Train(optimizer=optimizer, learning_rate=0.5).peak_learning_rate(model) == 0.5
 
 
 def test_what_is_given_goes_before_the_default_of_the_family():
-    for family, context in (("recurrent", None), ("attention", 64)):
-        model = types.SimpleNamespace(context=context)
+    for family, loops in (("recurrent", True), ("residual", False)):
+        model = types.SimpleNamespace(loops=loops)
         assert Train().optimizer_options(model) == {"clip_norm": 1.0, "adam_ratio": ADAM_RATIOS[family]}
         given = Train(adam_ratio=0.7, clip_norm=2.0, precision="float16")
         expected = {"clip_norm": 2.0, "adam_ratio": 0.7, "loss_scale_factor": 1024.0}
         assert given.optimizer_options(model) == expected
         assert Train(optimizer="adamw").optimizer_options(model) == {"clip_norm": 1.0, "weight_decay": 0.0}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("precision", POLICIES)
+def test_every_optimizer_can_be_chosen_and_takes_its_options(name, precision):
+    assert set(typing.get_type_hints(Train)["optimizer"].__args__) == OPTIMIZERS.keys()
+    train = Train(optimizer=name, clip_norm=0.5, precision=precision)
+    model = types.SimpleNamespace(context=None)
+    optimizer = OPTIMIZERS[name](train.peak_learning_rate(model), **train.optimizer_options(model))
+    assert type(optimizer).__name__.lower() == name
+    assert float(optimizer.learning_rate) == pytest.approx(LEARNING_RATES[name]["recurrent"])
+    assert optimizer.clip_norm == 0.5
+    assert optimizer.weight_decay in (0.0, None)  # as Muon has it
+
+
+def test_only_muon_has_a_part_for_adam():
+    model = types.SimpleNamespace(context=None)
+    given = {name for name in OPTIMIZERS if "adam_ratio" in Train(optimizer=name).optimizer_options(model)}
+    assert given == {"muon"}
 
 
 @pytest.mark.parametrize("precision", POLICIES)

@@ -1,0 +1,172 @@
+"""Cross-entropy per real token: the sum over the real tokens, divided by their number.
+
+    nats = logsumexp(z) - z_y                          z: logits [V] in float32, y: target
+    loss = sum over tokens of w nats / sum over tokens of w      w: weights; 0 tokens -> 0
+
+Label smoothing aims at (1 - e) on the target plus e / V on every id, the target among them:
+
+    nats = (1 - e) (logsumexp(z) - z_y) + e / V sum over v of (logsumexp(z) - z_v)
+
+Szegedy et al. (2016, https://arxiv.org/abs/1512.00567), Vaswani et al. (2017, https://arxiv.org/abs/1706.03762).
+A token is real unless its target is below zero or is `ignore`, or a mask says that it is padding.
+"""
+
+import keras
+from keras import ops
+
+REDUCTIONS = ("mean_with_sample_weight", "sum", "none", None)
+
+
+def token_nats(logits, targets, smoothing=0.0):
+    """The cross-entropy at every position, before any weights.
+
+    Args:
+        logits: `[B, T, V]`, of any float type. With smoothing they have to be finite.
+        targets: ids `[B, T]`; one below zero is no target and costs nothing.
+        smoothing: e in the formula, at least 0 and below 1.
+
+    Returns:
+        float32 `[B, T]`, in nats.
+
+    Raises:
+        ValueError: the shapes do not belong together, or `smoothing` is out of its range.
+
+    >>> round(float(token_nats(ops.zeros((1, 1, 8)), [[3]])[0, 0]), 3)  # log 8
+    2.079
+    """
+    _check_smoothing(smoothing)
+    logits, targets = ops.cast(logits, "float32"), ops.cast(targets, "int32")
+    if len(logits.shape) < 1 or len(logits.shape) != len(targets.shape) + 1:
+        raise ValueError(
+            f"logits of shape {tuple(logits.shape)} for targets of shape {tuple(targets.shape)}; "
+            "expected [..., V] for [...]: give one row of logits for every target."
+        )
+    real = targets >= 0
+    targets = ops.maximum(targets, 0)
+    nats = ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+    if False:
+        above = logits - ops.take_along_axis(logits, targets[..., None], axis=-1)  # z_v - z_y
+        nats = nats - smoothing * ops.mean(above, axis=-1)
+    return ops.where(real, nats, 0.0)
+
+
+def token_weights(targets, mask=None, sample_weight=None, ignore=None):
+    """What each token counts: 0 where it is not real, else its sample weight, else 1.
+
+    Args:
+        targets: ids `[B, T]`; one below zero is no token.
+        mask: bool `[B, T]`, True at real tokens; None for all.
+        sample_weight: `[B, T]`, or `[B]` or `[B, 1]` for all tokens of a row, or one number; none of them below zero.
+        ignore: an id that is no token either, such as that of the padding.
+
+    Returns:
+        float32 `[B, T]`.
+
+    Raises:
+        ValueError: a mask or weights of another number of axes.
+
+    >>> ops.convert_to_numpy(token_weights([[4, 0, 7]], ignore=0)).tolist()
+    [[1.0, 0.0, 1.0]]
+    """
+    targets = ops.cast(targets, "int32")
+    real = targets >= 0
+    if ignore is not None:
+        real = ops.logical_and(real, targets != ignore)
+    if mask is not None:
+        real = ops.logical_and(real, ops.cast(_over_tokens("mask", mask, targets), "bool"))
+    if sample_weight is None:
+        return ops.cast(real, "float32")
+    sample_weight = ops.cast(_over_tokens("sample_weight", sample_weight, targets), "float32")
+    return ops.where(real, sample_weight, 0.0)
+
+
+def token_cross_entropy(logits, targets, mask=None, ignore=None, smoothing=0.0):
+    """The mean cross-entropy of the real tokens.
+
+    Args:
+        logits: `[B, T, V]`, of any float type.
+        targets: ids `[B, T]`; one below zero is no token.
+        mask: bool or numbers `[B, T]`, True or 1 at real tokens; None for all.
+        ignore: an id that is no token either, such as that of the padding.
+        smoothing: e in the formula, at least 0 and below 1.
+
+    Returns:
+        float32 scalar, in nats per token; 0 where no token is real.
+
+    Raises:
+        ValueError: as for `token_nats` and `token_weights`.
+
+    >>> round(float(token_cross_entropy(ops.zeros((1, 3, 8)), [[3, 1, 0]], ignore=0)), 3)  # log 8
+    2.079
+    """
+    weights = token_weights(targets, mask, ignore=ignore)
+    nats = token_nats(logits, ops.where(weights > 0, ops.cast(targets, "int32"), -1), smoothing)
+    return ops.divide_no_nan(ops.sum(nats * weights), ops.sum(weights))
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class TokenCrossEntropy(keras.losses.Loss):
+    """`token_cross_entropy` as a Keras loss of logits `[B, T, V]` and targets `[B, T]`.
+
+    The mask that Keras carries along with the logits and the sample weights both count, in the sum and in what it is
+    divided by. (Keras's `SparseCategoricalCrossentropy()` divides the weighted sum by all B T tokens.) A `loss` that
+    `fit` shows for several batches is their mean by rows; for one by tokens see `Perplexity`.
+
+    Args:
+        smoothing: e in the formula, at least 0 and below 1.
+        ignore: an id that is no token, such as that of the padding.
+        reduction: "mean_with_sample_weight" for the mean over the tokens, "sum", or "none" for `[B, T]`.
+        name: the name in Keras's logs.
+
+    Raises:
+        ValueError: an argument out of its range; another reduction, such as one that counts padding as tokens.
+
+    >>> loss = TokenCrossEntropy(ignore=0)
+    >>> round(float(loss([[3, 1, 0]], ops.zeros((1, 3, 8)))), 3)  # log 8
+    2.079
+    """
+
+    def __init__(
+        self, smoothing=0.0, ignore=None, reduction="mean_with_sample_weight", name="token_cross_entropy", **kwargs
+    ):
+        if reduction not in REDUCTIONS:
+            raise ValueError(
+                f"reduction={reduction!r}; expected 'mean_with_sample_weight', 'sum' or 'none': "
+                "any other would divide by padding too."
+            )
+        _check_smoothing(smoothing)
+        super().__init__(name=name, reduction=reduction, dtype="float32", **kwargs)
+        self.smoothing = smoothing
+        self.ignore = ignore
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        """The loss; Keras calls it with the sample weights of `fit`, `[B]` or `[B, T]`, or None."""
+        targets = ops.cast(y_true, "int32")
+        weights = token_weights(targets, getattr(y_pred, "_keras_mask", None), sample_weight, self.ignore)
+        return super().__call__(ops.where(weights > 0, targets, -1), y_pred, weights)
+
+    def call(self, y_true, y_pred):
+        return token_nats(y_pred, y_true, self.smoothing)
+
+    def get_config(self):
+        return {**super().get_config(), "smoothing": self.smoothing, "ignore": self.ignore}
+
+
+def _check_smoothing(smoothing):
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"smoothing={smoothing!r}; expected a number from 0 to below 1, such as 0.1.")
+
+
+def _over_tokens(name, values, targets):
+    """Values per row or per token as values per token `[B, T]`."""
+    values = ops.convert_to_tensor(values)
+    shape, axes = tuple(values.shape), len(targets.shape)
+    if shape:
+        values = ops.reshape(values, ops.shape(values) + (1,) * (axes - len(shape)))
+    pairs = zip(shape, targets.shape, strict=False)
+    if len(shape) > axes or any(own not in (1, None, whole) and whole is not None for own, whole in pairs):
+        raise ValueError(
+            f"{name} of shape {shape} for targets of shape {tuple(targets.shape)}; "
+            "expected one value per token or one per row: give it the targets' shape."
+        )
+    return ops.broadcast_to(values, ops.shape(targets))
