@@ -310,7 +310,7 @@ def test_a_clip_that_is_no_length_is_refused(kind, clip_norm):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_as_train_has_it_lowers_the_loss(name):
-    train, family = Train(optimizer=name), types.SimpleNamespace(context=64)
+    train, family = Train(optimizer=name), types.SimpleNamespace(loops=False)
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
     optimizer = OPTIMIZERS[name](train.peak_learning_rate(family), **train.optimizer_options(family))
     model.compile(optimizer, "mse", run_eagerly=True)

@@ -53,7 +53,7 @@ def test_what_is_given_goes_before_the_default_of_the_family():
 def test_every_optimizer_can_be_chosen_and_takes_its_options(name, precision):
     assert set(typing.get_type_hints(Train)["optimizer"].__args__) == OPTIMIZERS.keys()
     train = Train(optimizer=name, clip_norm=0.5, precision=precision)
-    model = types.SimpleNamespace(context=None)
+    model = types.SimpleNamespace(loops=True)
     optimizer = OPTIMIZERS[name](train.peak_learning_rate(model), **train.optimizer_options(model))
     assert type(optimizer).__name__.lower() == name
     assert float(optimizer.learning_rate) == pytest.approx(LEARNING_RATES[name]["recurrent"])
@@ -62,7 +62,7 @@ def test_every_optimizer_can_be_chosen_and_takes_its_options(name, precision):
 
 
 def test_only_muon_has_a_part_for_adam():
-    model = types.SimpleNamespace(context=None)
+    model = types.SimpleNamespace(loops=True)
     given = {name for name in OPTIMIZERS if "adam_ratio" in Train(optimizer=name).optimizer_options(model)}
     assert given == {"muon"}
 
