@@ -3,8 +3,13 @@
 from keras_seq.text.characters import UnknownCharacterError, VocabularyError
 from keras_seq.text.corpus import Corpus, CorpusError, load_corpus
 from keras_seq.text.generator import GeneratorWindows
+from keras_seq.text.interface import Tokenizer
+from keras_seq.text.pairs import SPECIALS
+from keras_seq.text.subwords import BytePairs, WordPiece
+from keras_seq.text.tokenizers import TOKENIZERS, load_tokenizer
 from keras_seq.text.vocabulary import Vocabulary
 from keras_seq.text.windows import Blocks, Lanes, RandomCrops, Windows
+from keras_seq.text.words import Words, split_words
 
 __all__ = [
     "Corpus",
@@ -13,6 +18,14 @@ __all__ = [
     "Vocabulary",
     "VocabularyError",
     "UnknownCharacterError",
+    "Tokenizer",
+    "Words",
+    "split_words",
+    "WordPiece",
+    "BytePairs",
+    "SPECIALS",
+    "TOKENIZERS",
+    "load_tokenizer",
     "Windows",
     "Lanes",
     "RandomCrops",

@@ -29,6 +29,16 @@ def check_characters(characters: str) -> None:
         raise VocabularyError(f"{_spell(character)} is half a surrogate pair, not a character: mend the text.")
 
 
+def check_text(text: str) -> None:
+    """Raise a VocabularyError unless this is a `str` that UTF-8 can hold."""
+    if not isinstance(text, str):
+        raise VocabularyError(f"text must be a str, not {brief(text)}.")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        explain(text[error.start], None, error.start)
+
+
 def explain(text: str | bytes, known: str | None, start: int = 0, where: str = "") -> None:
     """Raise the error for the first thing that is wrong with a text, if anything is.
 

@@ -7,16 +7,15 @@ A character is a Unicode code point, so a flag or an accented letter may be seve
 round trip is exact. A text is looked up once, as a whole; from then on batches are slices of its ids (`windows.py`).
 """
 
-import json
 import os
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from keras_seq.text.characters import VocabularyError, brief, check_characters, explain
+from keras_seq.text.files import read_json, write_json
+from keras_seq.text.interface import UNKNOWN, check_ids
 
-UNKNOWN = "[UNK]"
 PIECE = 1 << 20  # characters looked up at a time, which bounds the memory beside the text and its ids
 
 
@@ -74,6 +73,11 @@ class Vocabulary(tf.Module):
     def characters(self) -> str:
         """The known characters in the order of their ids, without `[UNK]`."""
         return self._characters
+
+    @property
+    def tokens(self) -> list[str]:
+        """What each id stands for, the `[UNK]` included."""
+        return [UNKNOWN] * (self._unknown == UNKNOWN) + list(self._characters)
 
     @property
     def unknown(self) -> str:
@@ -168,16 +172,7 @@ class Vocabulary(tf.Module):
         >>> Vocabulary.from_text("hello").decode([1, 0, 2, 2, 3])
         'hello'
         """
-        try:
-            array = np.atleast_1d(np.asarray(ids))
-        except ValueError:  # a list of lists of unequal lengths
-            array = np.empty((0, 0))
-        if array.ndim > 1 or (array.size and array.dtype.kind not in "iu"):
-            raise VocabularyError(f"ids must be integers along one axis (see decode_tensor), not {brief(ids)}.")
-        for position in np.flatnonzero((array < 0) | (array >= self.size))[:1]:
-            raise VocabularyError(
-                f"The id {array[position]} at position {position} has no character: ids run from 0 to {self.size - 1}."
-            )
+        array = check_ids(ids, self.size, "character", hint=" (see decode_tensor)")
         pieces = (array[start : start + PIECE] for start in range(0, len(array), PIECE))
         return "".join(self.decode_tensor(piece).numpy().decode("utf-8") for piece in pieces)
 
@@ -224,25 +219,9 @@ class Vocabulary(tf.Module):
         Raises:
             OSError: The file cannot be written; a file that was there before is as it was.
         """
-        path = Path(path)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            with part.open("w", encoding="ascii") as file:
-                json.dump(self.get_config(), file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_json(path, self.get_config())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Vocabulary":
         """Read a vocabulary that `save` wrote; a VocabularyError where the file cannot be read or holds none."""
-        try:
-            return cls.from_config(json.loads(Path(path).read_bytes()))
-        except OSError as error:
-            raise VocabularyError(f"The vocabulary {str(path)!r} cannot be read: {error.strerror}.") from None
-        except VocabularyError as error:
-            raise VocabularyError(f"The file {str(path)!r} holds no vocabulary. {error}") from None
-        except (ValueError, RecursionError) as error:
-            raise VocabularyError(f"The file {str(path)!r} holds no vocabulary, for it is not JSON: {error}.") from None
+        return read_json(path, cls.from_config, "vocabulary")
