@@ -8,9 +8,9 @@
 
 Every model gets the same text, split, tokens and scoring, and at the defaults within 5 % the same number of parameters
 (up to about 200 distinct characters; it is said when they are further apart). The vocabulary is that of the whole
-text. Recurrent models read the text in lanes with their state carried on; the Transformer reads random crops. One to five
-minutes a model on 2 cores, MINUTES for all seven. To expect on tiny Shakespeare, in nats per character of the whole
-validation split (README.md has the table): LSTM 1.48 warm, 1.54 cold; Transformer 1.58 cold.
+text. Recurrent models read the text in lanes with their state carried on; the Transformer reads random crops. Two to
+five minutes a model on 2 cores. To expect on tiny Shakespeare, in nats per character of the whole validation split
+(README.md has the table): LSTM 1.48 warm, 1.54 cold; Transformer 1.58 cold.
 """
 
 import dataclasses

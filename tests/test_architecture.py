@@ -81,7 +81,7 @@ def test_no_file_is_a_drawer_for_everything():
 def test_everything_that_keras_saves_by_name_is_registered():
     kinds = (
         *(keras.layers.Layer, keras.optimizers.Optimizer, keras.initializers.Initializer),
-        keras.optimizers.schedules.LearningRateSchedule,
+        *(keras.optimizers.schedules.LearningRateSchedule, keras.losses.Loss, keras.metrics.Metric),
     )
     found = set()
     for module in pkgutil.walk_packages(keras_seq.__path__, "keras_seq."):

@@ -15,8 +15,8 @@ from keras_seq.layers.recurrent import Recurrent
 from keras_seq.layers.residual import in_turn, states_of
 
 SEES_THE_FUTURE = (
-    "it reads what stands behind a position too, so it sees the id that it is to predict, and its loss would mean nothing. "
-    "Use it for tagging, or a layer that reads forwards only."
+    "it reads what stands behind a position too, so it sees the id that it is to predict, and its loss would mean "
+    "nothing. Use it for tagging, or a layer that reads forwards only."
 )
 
 

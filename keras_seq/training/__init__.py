@@ -5,6 +5,9 @@ from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.evaluate import Evaluator, Score
 from keras_seq.training.files import replacing, write_json, write_text
 from keras_seq.training.loop import run
+from keras_seq.training.losses import TokenCrossEntropy
+from keras_seq.training.masking import MaskedTokens
+from keras_seq.training.metrics import BitsPerCharacter, Perplexity
 from keras_seq.training.optimizers import OPTIMIZERS, AdamW, Muon
 from keras_seq.training.schedules import WarmupDecay
 from keras_seq.training.settings import Train
@@ -13,12 +16,16 @@ from keras_seq.training.tensorboard import TokenTensorBoard, write_table
 __all__ = [
     "OPTIMIZERS",
     "AdamW",
+    "BitsPerCharacter",
     "CheckpointError",
     "Diverged",
     "Evaluator",
     "Interrupted",
+    "MaskedTokens",
     "Muon",
+    "Perplexity",
     "Score",
+    "TokenCrossEntropy",
     "TokenTensorBoard",
     "Train",
     "WarmupDecay",

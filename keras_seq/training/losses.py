@@ -44,7 +44,7 @@ def token_nats(logits, targets, smoothing=0.0):
     real = targets >= 0
     targets = ops.maximum(targets, 0)
     nats = ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
-    if False:
+    if smoothing:
         above = logits - ops.take_along_axis(logits, targets[..., None], axis=-1)  # z_v - z_y
         nats = nats - smoothing * ops.mean(above, axis=-1)
     return ops.where(real, nats, 0.0)
