@@ -30,8 +30,8 @@ class CausalConvolution(keras.layers.Layer):
 
     The state is the last K - 1 inputs, `[B, K - 1, D]`.
 
-    Masking: `mask [B, T]`; a masked position is as if it were not there: the window reaches past it, and the
-    state does not know of it.
+    Masking: `mask [B, T]`; a masked position is as if it were not there: the window reaches past it, the state
+    does not know of it, and its output is zero.
 
     Raises:
         ValueError: for an argument out of its range, or an input that is not `[B, T, D]`.
@@ -73,7 +73,7 @@ class CausalConvolution(keras.layers.Layer):
         if mask is None:
             state = x[:, -last:]
         else:
-            y = _rows(y, ops.maximum(count - 1, 0))
+            y = ops.where(ops.expand_dims(mask, -1), _rows(y, ops.maximum(count - 1, 0)), 0)
             state = _rows(x, count[:, -1:] + ops.arange(last, dtype="int32"))
         return (y, state) if return_state else y
 

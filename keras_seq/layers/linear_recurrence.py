@@ -35,23 +35,30 @@ def log_linear_recurrence(log_a, log_b, h):
     return kernels.twin("log_linear_recurrence", _log_linear_recurrence, log_a, log_b, h)(log_a, log_b, h)
 
 
+def log_add(a, b):
+    """log(exp(a) + exp(b)). (`ops.logaddexp` narrows float64 on JAX and torch, and misses a gradient where a = b.)"""
+    largest = ops.stop_gradient(ops.maximum(a, b))
+    return largest + ops.log(ops.exp(a - largest) + ops.exp(b - largest))
+
+
 def _linear_recurrence(a, b, h):
     def then(first, second):
         return first[0] * second[0], second[0] * first[1] + second[1]
 
-    return _scan(then, a, ops.concatenate([b[:, :1] + a[:, :1] * ops.expand_dims(h, 1), b[:, 1:]], axis=1))
+    return _scan(then, a, ops.concatenate([b[:, :1] + a[:, :1] * ops.expand_dims(h, 1), b[:, 1:]], axis=1), 0.0)
 
 
 def _log_linear_recurrence(log_a, log_b, h):
     def then(first, second):
-        return first[0] + second[0], ops.logaddexp(second[0] + first[1], second[1])
+        return first[0] + second[0], log_add(second[0] + first[1], second[1])
 
-    log_h = ops.where(h > 0, ops.log(ops.where(h > 0, h, 1.0)), NEVER)
-    start = ops.logaddexp(log_b[:, :1], log_a[:, :1] + ops.expand_dims(log_h, 1))
-    return ops.exp(_scan(then, log_a, ops.concatenate([start, log_b[:, 1:]], axis=1)))
+    log_h = ops.where(h > 0, ops.log(ops.where(h > 0, h, 1.0)), NEVER)  # so an h of zero gets no gradient
+    start = log_add(log_b[:, :1], log_a[:, :1] + ops.expand_dims(log_h, 1))
+    return ops.exp(_scan(then, log_a, ops.concatenate([start, log_b[:, 1:]], axis=1), NEVER))
 
 
-def _scan(then, a, b):
+def _scan(then, a, b, nothing):
+    """b composed up to every position; `nothing` is the b that adds nothing."""
     if isinstance(a.shape[1], int):
         return ops.associative_scan(then, (a, b), axis=1)[1]
     # Keras's associative scan wants to know T. One tensor is scanned, for the same reason as in `recurrence`.
@@ -61,5 +68,5 @@ def _scan(then, a, b):
         after = then((pair[..., 0], before), (pair[..., 0], pair[..., 1]))[1]
         return after, after
 
-    _, h = ops.scan(position, b[:, 0], pairs[1:])
-    return ops.concatenate([b[:, :1], ops.swapaxes(h, 0, 1)], axis=1)
+    _, h = ops.scan(position, ops.full_like(b[:, 0], nothing), pairs)
+    return ops.swapaxes(h, 0, 1)

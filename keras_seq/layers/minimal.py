@@ -20,7 +20,7 @@ from keras_seq.layers.linear_recurrence import NEVER, log_linear_recurrence
 
 def log_candidate(v):
     """The logarithm of g(v)."""
-    return ops.where(v >= 0, ops.log(ops.relu(v) + 0.5), -ops.softplus(-v))
+    return ops.where(v >= 0, ops.log(ops.where(v >= 0, v, 0.0) + 0.5), -ops.softplus(-v))
 
 
 def min_gru_weights(z):

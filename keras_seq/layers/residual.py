@@ -69,6 +69,7 @@ class Residual(keras.layers.Layer):
         self.normalization = arguments.one_of("normalization", normalization, NORMALIZATIONS)
         self.dropout = arguments.fraction("dropout", dropout)
         self.normalization_layer = NORMALIZATIONS[normalization](name="normalization", dtype=self.dtype_policy)
+        self.normalization_layer.supports_masking = True  # RMSNormalization does, and does not say so
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape):
