@@ -62,12 +62,17 @@ def train_one(folder, settings: Compare, name, seed, corpus, vocabulary, train_i
     config = {
         "experiment": dataclasses.asdict(settings),
         "model": {"name": name, **dataclasses.asdict(definition)},
-        "train": dataclasses.asdict(settings.train),
+        "train": {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)},
         "windows": kind,
         "seed": seed,
         "corpus": {"name": corpus.name, "sha256": corpus.sha256, "clean": settings.clean},
         "versions": versions(),
     }
+    begun = folder / "config.json"
+    if begun.exists() and json.loads(begun.read_text(encoding="utf-8"))["train"] != config["train"]:
+        raise ValueError(
+            f"{folder} was begun with other training settings than this version has by default: begin anew."
+        )
     print(f"\n{folder.name}, {'carried lanes' if kind == 'lanes' and model.context is None else kind}")
     try:
         result = training.run(

@@ -7,5 +7,5 @@ import tensorflow as tf
 
 @functools.cache
 def on_cpu() -> bool:
-    """Whether TensorFlow has no other device than the CPU."""
-    return not tf.config.list_physical_devices("GPU")
+    """Whether TensorFlow may use no other device than the CPU."""
+    return not tf.config.list_logical_devices("GPU")

@@ -37,18 +37,24 @@ def _rounds(a, b, h):
     return b
 
 
-@tf.custom_gradient
 def _recurrence(a, b, h):
     memory = _loop(*map(tf.stop_gradient, (a, b, h)))  # an eager tape is not to look inside
     memory.set_shape(b.shape)
+    return _differentiable(a, b, h, memory)
+
+
+@tf.custom_gradient
+def _differentiable(a, b, h, memory):
+    """`memory`, which is what the loop gave for a, b and h, with the gradient by these."""
 
     def gradient(dy):
         after = tf.concat([a[:, 1:], tf.zeros_like(a[:, :1])], axis=1)
         g = tf.reverse(_recurrence(tf.reverse(after, [1]), tf.reverse(dy, [1]), tf.zeros_like(h)), [1])
-        before = tf.concat([h[:, None], memory[:, :-1]], axis=1)
-        return g * before, g, a[:, 0] * g[:, 0]
+        again = _differentiable(a, b, h, memory)  # no constant, for whoever differentiates once more
+        before = tf.concat([h[:, None], again[:, :-1]], axis=1)
+        return g * before, g, a[:, 0] * g[:, 0], tf.zeros_like(memory)
 
-    return memory, gradient
+    return tf.identity(memory), gradient
 
 
 @tf.function(jit_compile=True, reduce_retracing=True)

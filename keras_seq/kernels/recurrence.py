@@ -1,8 +1,8 @@
-"""`layers.recurrent.recurrence` on TensorFlow where the length is known.
+"""`layers.recurrent.recurrence` on TensorFlow.
 
 Short sequences are unrolled: the executor starts the next small operation without the bookkeeping of a `while_loop`.
-For long ones the loop is told how often it runs at most, without which XLA cannot differentiate it (Keras's own
-`ops.scan` is not told).
+For long ones, and where the length is not known, the loop is told how often it runs at most, without which XLA cannot
+differentiate it (Keras's own `ops.scan` is not told).
 """
 
 import tensorflow as tf
@@ -11,8 +11,8 @@ LONGEST = 128  # positions that are unrolled; beyond it the graph takes longer t
 
 
 def can_run(cell, z, state, mask=None):
-    """Whether the twin takes these arguments: a length that is known and not zero."""
-    return bool(z.shape[1])
+    """Whether the twin takes these arguments: all but a sequence of no position."""
+    return z.shape[1] != 0
 
 
 def run(cell, z, state, mask=None):
@@ -22,7 +22,8 @@ def run(cell, z, state, mask=None):
         new = cell(z, state)
         return new if real is None else tf.nest.map_structure(lambda n, o: tf.where(real[:, None], n, o), new, state)
 
-    return (_unrolled if z.shape[1] <= LONGEST else _looped)(position, z, state, mask)
+    short = z.shape[1] is not None and z.shape[1] <= LONGEST
+    return (_unrolled if short else _looped)(position, z, state, mask)
 
 
 def _unrolled(position, z, state, mask):
@@ -35,8 +36,8 @@ def _unrolled(position, z, state, mask):
 
 
 def _looped(position, z, state, mask):
-    length = z.shape[1]
     z = tf.einsum("btw->tbw", z)
+    length = tf.shape(z)[0]
     mask = None if mask is None else tf.transpose(mask)
     first = tf.nest.flatten(state)[0]
     outputs = tf.TensorArray(first.dtype, length, element_shape=first.shape)
@@ -46,4 +47,6 @@ def _looped(position, z, state, mask):
         return t + 1, state, outputs.write(t, tf.nest.flatten(state)[0])
 
     _, state, outputs = tf.while_loop(lambda t, *_: t < length, body, (0, state, outputs), maximum_iterations=length)
-    return tf.einsum("tbw->btw", outputs.stack()), state
+    outputs = outputs.stack()
+    outputs.set_shape([None, *first.shape])
+    return tf.einsum("tbw->btw", outputs), state

@@ -8,6 +8,8 @@ With  a_t = exp(delta_t A)  and  g_t  the gradient of the loss by h_t, from the 
     dC_t = sum_E dy_t h_t;   dB_t = sum_E g_t delta_t x_t;   dx_t = delta_t sum_N g_t B_t
     d(delta_t) = x_t sum_N g_t B_t + sum_N A g_t a_t h_{t-1};   dA = sum_{B, t} delta_t g_t a_t h_{t-1}
 
+The gradient is not differentiable once more: XLA refuses to differentiate its loop.
+
 The two loops are functions of their own, compiled by XLA, which makes one loop over memory of each step.
 """
 

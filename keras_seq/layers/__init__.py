@@ -15,6 +15,7 @@ from keras_seq.layers.minimal import MinGRU, MinLSTM
 from keras_seq.layers.positions import LearnedPositions, PositionalEncoding
 from keras_seq.layers.residual import Residual
 from keras_seq.layers.rotary import RotaryPositions
+from keras_seq.layers.segments import SegmentEmbedding
 from keras_seq.layers.selective_state_space import SelectiveStateSpace
 from keras_seq.layers.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.simple_rnn import SimpleRNN
@@ -36,6 +37,7 @@ __all__ = [
     "CrossAttention",
     "PositionalEncoding",
     "LearnedPositions",
+    "SegmentEmbedding",
     "RotaryPositions",
     "AlibiPositions",
     "FeedForward",

@@ -2,6 +2,8 @@
 
 import numbers
 
+import keras
+import numpy as np
 from keras import ops
 
 
@@ -47,3 +49,23 @@ def boolean_mask(name, mask, ranks):
     if len(mask.shape) not in ranks:
         raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected rank {' or '.join(map(str, ranks))}.")
     return ops.cast(mask, "bool")
+
+
+def below(name, values, limit):
+    """Refuses whole numbers outside of 0 .. `limit` - 1, where they are known by now; see `known`."""
+    values = known(values)
+    if values is None or not values.size:
+        return
+    least, most = values.min(), values.max()
+    if least < 0 or most >= limit:
+        raise ValueError(f"{name} holds {least if least < 0 else most}; expected numbers from 0 to {limit - 1}.")
+
+
+def known(values):
+    """`values` as a NumPy array, or None while they are symbolic. Adds nothing to what is being compiled."""
+    if isinstance(values, keras.KerasTensor):
+        return None
+    try:
+        return np.asarray(ops.convert_to_numpy(values))
+    except (TypeError, RuntimeError, NotImplementedError):  # every backend refuses in its own words
+        return None

@@ -34,7 +34,8 @@ class Bidirectional(keras.layers.Layer):
     Masking: `mask [B, T]`, padding on the left, on the right or in between; it goes on.
 
     Raises:
-        ValueError: for an argument out of its range; a layer that is Bidirectional itself.
+        ValueError: for an argument out of its range; a layer that is Bidirectional itself, or that does not give
+            `[B, T, units]`.
     """
 
     def __init__(self, layer, merge_mode="concat", **kwargs):
@@ -45,7 +46,10 @@ class Bidirectional(keras.layers.Layer):
         self.autocast = False  # the layers cast what they take
         self.merge_mode = arguments.one_of("merge_mode", merge_mode, MERGE_MODES)
         self.layer = layer
-        self.backward_layer = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+        copy = keras.saving.serialize_keras_object(layer)
+        if isinstance(copy["config"].get("seed"), int):
+            copy["config"]["seed"] += 1  # else both directions would drop the same
+        self.backward_layer = keras.saving.deserialize_keras_object(copy)
         self.backward_layer.name = f"backward_{layer.name}"
 
     def build(self, x_shape):
@@ -53,6 +57,8 @@ class Bidirectional(keras.layers.Layer):
         for layer in (self.layer, self.backward_layer):
             if not layer.built:
                 layer.build(x_shape)
+        if len(self.layer.compute_output_shape(x_shape)) != 3:
+            raise ValueError(f"{self.layer.name} gives one vector a sequence; expected one a position, [B, T, units].")
 
     def call(self, x, mask=None, training=None):
         mask = arguments.boolean_mask("mask", mask, ranks=(2,))

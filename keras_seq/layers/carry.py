@@ -5,6 +5,8 @@ that ended one batch starts the next: truncated backpropagation through time (Wi
 at the border. Outside of training the inner layer runs from its own initial state, as if `Carry` were not there.
 """
 
+import inspect
+
 import keras
 from keras import ops, tree
 
@@ -32,7 +34,7 @@ class Carry(keras.layers.Layer):
         x: `[B, T, ...]`, what the layer takes.
         fresh: `[B]` boolean, optional. Rows where it is true start from the initial state instead of the carried one:
             the start of a pass, the border between two documents.
-        mask: handed to the layer as it is.
+        mask: handed to the layer as it is, if it takes one.
         x_mask: what Keras passes for `mask` when `fresh` is given.
 
     The state is held in non-trainable weights (`carry.state`), so it is in a checkpoint of the training
@@ -52,6 +54,10 @@ class Carry(keras.layers.Layer):
     def build(self, x_shape, fresh_shape=None):
         if not self.layer.built:
             self.layer.build(x_shape)
+
+        def start(n):
+            return tree.flatten(self.layer.initial_state(self.batch_size))[n]
+
         parts = tree.flatten(self.layer.initial_state(self.batch_size))
         if any(len(part.shape) == 0 or part.shape[0] != self.batch_size for part in parts):
             raise ValueError(f"Carry: the state of {self.layer.name} is not [B, ...] in every part, so it has no rows.")
@@ -59,16 +65,23 @@ class Carry(keras.layers.Layer):
             self.add_weight(
                 shape=part.shape,
                 dtype=keras.backend.standardize_dtype(part.dtype),
-                initializer=lambda shape, dtype, start=part: start,
+                initializer=lambda shape, dtype, n=n: start(
+                    n
+                ),  # computed anew: a traced value must not leave its trace
                 trainable=False,
                 autocast=False,
                 name="state",
             )
-            for part in parts
+            for n, part in enumerate(parts)
         ]
 
     def reset(self, rows=None):
-        """Puts every row, or those where `rows [B]` is true, back to the layer's initial state."""
+        """Puts every row, or those where `rows [B]` is true, back to the layer's initial state.
+
+        Between two calls of `fit`; inside one, `fresh` does it (on JAX, `fit` holds the variables itself).
+        """
+        if not self.built:
+            raise ValueError("reset() of a Carry that is not built has no state to reset; call or build it first.")
         rows = ops.ones((self.batch_size,), "bool") if rows is None else ops.convert_to_tensor(rows, "bool")
         if tuple(rows.shape) != (self.batch_size,):
             raise ValueError(f"rows has shape {tuple(rows.shape)}; expected [B] with B={self.batch_size}.")
@@ -88,7 +101,8 @@ class Carry(keras.layers.Layer):
 
     def call(self, x, fresh=None, mask=None, x_mask=None, training=None):
         mask = x_mask if mask is None else mask
-        masked = {} if mask is None else {"mask": mask}
+        takes_mask = mask is not None and "mask" in inspect.signature(self.layer.call).parameters
+        masked = {"mask": mask} if takes_mask else {}
         if not training:
             return self.layer(x, training=False, **masked)
         if x.shape[0] not in (None, self.batch_size):

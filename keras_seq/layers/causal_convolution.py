@@ -10,10 +10,11 @@ import keras
 from keras import ops
 
 from keras_seq.layers import arguments
+from keras_seq.layers.stateful import Stateful
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class CausalConvolution(keras.layers.Layer):
+class CausalConvolution(Stateful):
     """A depthwise causal convolution that hands on its last inputs as a state.
 
     ```python
@@ -25,7 +26,8 @@ class CausalConvolution(keras.layers.Layer):
 
     Args:
         kernel_size: K, at least 2: how many positions one output sees, its own included.
-        kernel_initializer: of the kernel `[K, D]`; row k weighs what stood k positions before.
+        kernel_initializer: of the kernel `[K, D]`; row k weighs what stood k positions before. One that looks at K
+            alone, as `"lecun_uniform"` does: every output is a sum of K numbers, whatever D.
         bias_initializer: of the bias `[D]`.
 
     The state is the last K - 1 inputs, `[B, K - 1, D]`.
@@ -37,9 +39,8 @@ class CausalConvolution(keras.layers.Layer):
         ValueError: for an argument out of its range, or an input that is not `[B, T, D]`.
     """
 
-    def __init__(self, kernel_size=4, kernel_initializer="glorot_uniform", bias_initializer="zeros", **kwargs):
+    def __init__(self, kernel_size=4, kernel_initializer="lecun_uniform", bias_initializer="zeros", **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.kernel_size = arguments.positive_integer("kernel_size", kernel_size)
         if self.kernel_size < 2:
             raise ValueError(f"kernel_size={kernel_size}; expected at least 2: with 1, no position sees another.")
@@ -59,8 +60,7 @@ class CausalConvolution(keras.layers.Layer):
         return ops.zeros((batch_size, self.kernel_size - 1, self.width), self.compute_dtype)
 
     def call(self, x, state=None, mask=None, x_mask=None, return_state=False):
-        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
-        before = self.initial_state(ops.shape(x)[0]) if state is None else ops.cast(state, x.dtype)
+        x, before, mask = self.enter(x, state, x_mask if mask is None else mask)
         if mask is not None:  # real positions first, in their order; padding behind them
             count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
             place = ops.arange(ops.shape(x)[1], dtype="int32")
@@ -77,18 +77,9 @@ class CausalConvolution(keras.layers.Layer):
             state = _rows(x, count[:, -1:] + ops.arange(last, dtype="int32"))
         return (y, state) if return_state else y
 
-    def step(self, x, state):
-        """One position: `x [B, D]`, `state` -> `(y [B, D], state)`."""
-        y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
-        return y[:, 0], state
-
     def compute_output_shape(self, x_shape):
         """As it came."""
         return tuple(x_shape)
-
-    def compute_output_spec(self, *args, **kwargs):
-        """The shapes and dtypes of `call` itself, whatever it is asked to return."""
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
         return {

@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_seq.layers import arguments
 from keras_seq.layers.linear_recurrence import NEVER, log_linear_recurrence
+from keras_seq.layers.stateful import Stateful
 
 
 def log_candidate(v):
@@ -34,15 +35,13 @@ def min_lstm_weights(f, i):
     return -ops.softplus(ratio), -ops.softplus(-ratio)
 
 
-class Minimal(keras.layers.Layer):
+class Minimal(Stateful):
     """The base of both: a kernel `[D, gates units]` and a bias `[gates units]`, the candidate's block last."""
 
     gates = 2
 
     def __init__(self, units, kernel_initializer="glorot_uniform", bias_initializer="zeros", **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
-        self.autocast = False  # Keras would cast the state too, which is wider than the rest
         self.units = arguments.positive_integer("units", units)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -55,19 +54,13 @@ class Minimal(keras.layers.Layer):
         self.bias = self.add_weight(shape=(columns,), initializer=self.bias_initializer, name="bias")
         self.kernel.matrix_blocks = self.gates
 
-    @property
-    def memory_dtype(self):
-        """The dtype of gates and state: float32, or float64 under that policy."""
-        return keras.backend.result_type(self.compute_dtype, "float32")
-
     def initial_state(self, batch_size):
         """The zero state h `[B, units]`."""
         return ops.zeros((batch_size, self.units), self.memory_dtype)
 
     def call(self, x, state=None, mask=None, x_mask=None, return_state=False):
-        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
-        h = self.initial_state(ops.shape(x)[0]) if state is None else state
-        x, kernel, bias = (ops.cast(v, self.compute_dtype) for v in (x, self.kernel, self.bias))
+        x, h, mask = self.enter(x, state, x_mask if mask is None else mask)
+        kernel, bias = (ops.cast(v, self.compute_dtype) for v in (self.kernel, self.bias))
         *gates, candidate = ops.split(ops.cast(ops.matmul(x, kernel) + bias, self.memory_dtype), self.gates, axis=-1)
         log_a, log_new = self.weights_of(*gates)
         log_b = log_new + log_candidate(candidate)
@@ -78,22 +71,9 @@ class Minimal(keras.layers.Layer):
         y = ops.cast(memory, self.compute_dtype)
         return (y, memory[:, -1]) if return_state else y
 
-    def step(self, x, state):
-        """One position: `x [B, D]`, `state` -> `(y [B, units], state)`, at the same cost wherever it stands."""
-        y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
-        return y[:, 0], state
-
-    def compute_mask(self, inputs, mask=None):
-        """The mask goes on to the layers above."""
-        return mask
-
     def compute_output_shape(self, x_shape):
         """`[B, T, units]`."""
         return (*x_shape[:-1], self.units)
-
-    def compute_output_spec(self, *args, **kwargs):
-        """The shapes and dtypes of `call` itself, whatever it is asked to return."""
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
         return {

@@ -33,19 +33,33 @@ class AddedPositions(keras.layers.Layer):
         """The vectors `[T, D]` or `[B, T, D]` for `positions` (`[T]` or `[B, T]`), float32 at least."""
         raise NotImplementedError
 
-    def call(self, x, start=0, mask=None, x_mask=None):
+    def initial_state(self, batch_size, capacity=None):
+        """The positions before the first: zeros, int32 `[B]`. A count needs no capacity."""
+        return ops.zeros((batch_size,), "int32")
+
+    def call(self, x, start=0, mask=None, x_mask=None, state=None, return_state=False):
         """See the class."""
+        if state is not None:
+            if not (isinstance(start, int) and start == 0):
+                raise ValueError(f"start={start} and a state were given; expected one of them to say where x starts.")
+            start = state
         mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
         positions = count_positions(ops.shape(x)[1], mask, start)
-        return x + ops.cast(self.vectors(positions, x.shape[1], start), x.dtype)
+        y = x + ops.cast(self.vectors(positions, x.shape[1], start), x.dtype)
+        if not return_state:
+            return y
+        before = ops.cast(start, "int32") + self.initial_state(ops.shape(x)[0])
+        count = ops.shape(x)[1] if mask is None else ops.sum(ops.cast(mask, "int32"), axis=1)
+        return y, before + ops.cast(count, "int32")
 
     def compute_output_shape(self, x_shape):
         """`[B, T, D]`, as it came."""
         return tuple(x_shape)
 
-    def compute_output_spec(self, x, **kwargs):
-        """As x, in the compute dtype."""
-        return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
+    def compute_output_spec(self, x, *args, return_state=False, **kwargs):
+        """As x, in the compute dtype; and the count."""
+        y = keras.KerasTensor(x.shape, dtype=self.compute_dtype)
+        return (y, keras.KerasTensor(x.shape[:1], dtype="int32")) if return_state else y
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -66,6 +80,8 @@ class PositionalEncoding(AddedPositions):
         start: the position of the first element: an int, or an int tensor, scalar or `[B]`.
         mask: `[B, T]`, true where x is real. Padding, wherever it lies, does not count as a position.
         x_mask: what Keras passes for `mask` when `start` is a tensor.
+        state: from `initial_state` or the call before, instead of `start`.
+        return_state: also return the state, the number of positions up to here, int32 `[B]`.
 
     Angles are float32 whatever the precision, so that positions 256 and 257 stay distinct in bfloat16.
     """
@@ -107,6 +123,8 @@ class LearnedPositions(AddedPositions):
         start: the position of the first element: an int, or an int tensor, scalar or `[B]`.
         mask: `[B, T]`, true where x is real. Padding, wherever it lies, does not count as a position.
         x_mask: what Keras passes for `mask` when `start` is a tensor.
+        state: from `initial_state` or the call before, instead of `start`.
+        return_state: also return the state, the number of positions up to here, int32 `[B]`.
 
     Raises:
         ValueError: where start + T exceeds the length and both are Python numbers. Where `start` is a tensor, a

@@ -3,9 +3,6 @@
     z_t = x_t W + b                          the inputs' share, for all positions in one matmul
     state_t = cell(z_t, state_{t-1})         y_t is the state, or its first part
 
-The state goes in and comes out: `layer(x, state=state, return_state=True) -> (y, state)`. Nothing is kept between
-calls; `Carry` does that where training wants it.
-
 Dropout is that of Gal & Ghahramani (2016): what is dropped for a row is dropped at every position of the call.
 """
 
@@ -14,6 +11,7 @@ from keras import ops, tree
 
 from keras_seq import kernels
 from keras_seq.layers import arguments
+from keras_seq.layers.stateful import Stateful
 
 
 def recurrence(cell, z, state, mask=None):
@@ -46,7 +44,7 @@ def _recurrence(cell, z, state, mask=None):
     return ops.swapaxes(tree.flatten(states)[0], 0, 1), state
 
 
-class Recurrent(keras.layers.Layer):
+class Recurrent(Stateful):
     """The base of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
 
     A subclass names its number of `gates` and says in `run(z, state, mask, kept)` what happens at the positions:
@@ -67,8 +65,6 @@ class Recurrent(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.supports_masking = True
-        self.autocast = False  # Keras would cast the state too, and a memory is wider than the rest
         self.units = arguments.positive_integer("units", units)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
@@ -95,17 +91,11 @@ class Recurrent(keras.layers.Layer):
         self.bias = self.add_weight(shape=self.bias_shape, initializer=self.bias_initializer, name="bias")
         # The gates' matrices stand side by side: an optimizer of matrices (Muon) is to treat each on its own.
         self.kernel.matrix_blocks = self.recurrent_kernel.matrix_blocks = self.gates
-
-    @property
-    def memory_dtype(self):
-        """The dtype of what is added up over the positions: float32, or float64 under that policy."""
-        return keras.backend.result_type(self.compute_dtype, "float32")
+        self.bias.matrix_blocks = 0  # no matrix, also where it has two rows
 
     def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False):
-        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
-        batch_size = ops.shape(x)[0]
-        state = self.initial_state(batch_size) if state is None else state
-        x, kept = ops.cast(x, self.compute_dtype), None
+        x, state, mask = self.enter(x, state, x_mask if mask is None else mask)
+        batch_size, kept = ops.shape(x)[0], None
         if training and self.dropout:
             x = x * self._kept((batch_size, 1, x.shape[-1]), self.dropout)
         if training and self.recurrent_dropout:
@@ -124,22 +114,9 @@ class Recurrent(keras.layers.Layer):
     def _kept(self, shape, rate):
         return keras.random.dropout(ops.ones(shape, self.compute_dtype), rate, seed=self.seed_generator)
 
-    def step(self, x, state):
-        """One position: `x [B, D]`, `state` -> `(y [B, units], state)`."""
-        y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
-        return y[:, 0], state
-
-    def compute_mask(self, inputs, mask=None):
-        """The mask goes on to the layers above."""
-        return mask
-
     def compute_output_shape(self, x_shape):
         """`[B, T, units]`."""
         return (*x_shape[:-1], self.units)
-
-    def compute_output_spec(self, *args, **kwargs):
-        """The shapes and dtypes of `call` itself, whatever it is asked to return."""
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
         return {

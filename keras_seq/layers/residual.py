@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_seq.layers import arguments
 from keras_seq.layers.blocks import NORMALIZATIONS
+from keras_seq.layers.stateful import Stateful
 
 
 def states_of(layers, batch_size, **capacity):
@@ -39,7 +40,7 @@ def in_turn(layers, x, state=None, mask=None, training=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Residual(keras.layers.Layer):
+class Residual(Stateful):
     """Normalises, applies layers one after the other, and adds the result to what came in.
 
     ```python
@@ -63,9 +64,11 @@ class Residual(keras.layers.Layer):
 
     def __init__(self, layers, normalization="rms", dropout=0.0, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
-        self.autocast = False  # the layers cast what they take; a state keeps its own dtypes
         self.layers = list(layers)
+        if len({id(layer) for layer in self.layers}) < len(self.layers):
+            raise ValueError(
+                "layers has the same layer twice; expected each once, for each would keep a state of its own."
+            )
         self.normalization = arguments.one_of("normalization", normalization, NORMALIZATIONS)
         self.dropout = arguments.fraction("dropout", dropout)
         self.normalization_layer = NORMALIZATIONS[normalization](name="normalization", dtype=self.dtype_policy)
@@ -87,25 +90,17 @@ class Residual(keras.layers.Layer):
         return states_of(self.layers, batch_size)
 
     def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False):
-        mask = x_mask if mask is None else mask
+        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
+        x = ops.cast(x, self.compute_dtype)
         if state is None and return_state:
             state = self.initial_state(ops.shape(x)[0])
         y, state = in_turn(self.layers, self.normalization_layer(x), state, mask, training)
-        y = ops.cast(x, self.compute_dtype) + self.dropout_layer(y, training=training)
+        y = x + self.dropout_layer(y, training=training)
         return (y, state) if return_state else y
-
-    def step(self, x, state):
-        """One position: `x [B, D]`, `state` -> `(y [B, D], state)`."""
-        y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
-        return y[:, 0], state
 
     def compute_output_shape(self, x_shape):
         """As it came."""
         return tuple(x_shape)
-
-    def compute_output_spec(self, *args, **kwargs):
-        """The shapes and dtypes of `call` itself, whatever it is asked to return."""
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
         return {

@@ -15,6 +15,7 @@ from keras import ops
 from keras_seq.layers import arguments
 from keras_seq.layers.causal_convolution import CausalConvolution
 from keras_seq.layers.selective_scan import selective_scan
+from keras_seq.layers.stateful import Stateful
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -33,7 +34,7 @@ class StepLengths(keras.initializers.Initializer):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SelectiveStateSpace(keras.layers.Layer):
+class SelectiveStateSpace(Stateful):
     """A state-space layer that chooses, by what it reads, what it keeps: Mamba's mixer.
 
     ```python
@@ -49,7 +50,7 @@ class SelectiveStateSpace(keras.layers.Layer):
         kernel_size: of the causal convolution.
         delta_rank: width between the two matrices of the step length; D / 16, rounded up, unless given.
         use_bias: whether the matrices from D and to D add a bias.
-        kernel_initializer: of all matrices but the last.
+        kernel_initializer: of all matrices but the last; the convolution has its own.
         output_initializer: of the last matrix, `[E, D]`, that writes into the residual stream.
 
     The state is `(the convolution's, h [B, E, N])`. A starts at -1, -2, ..., -N for each feature.
@@ -73,8 +74,6 @@ class SelectiveStateSpace(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.supports_masking = True
-        self.autocast = False  # Keras would cast the state too, which is wider than the rest
         self.state_dim = arguments.positive_integer("state_dim", state_dim)
         self.expansion = arguments.positive_integer("expansion", expansion)
         self.kernel_size = kernel_size
@@ -115,20 +114,14 @@ class SelectiveStateSpace(keras.layers.Layer):
         layer.build((None, width))
         return layer
 
-    @property
-    def memory_dtype(self):
-        """The dtype of the scan: float32, or float64 under that policy."""
-        return keras.backend.result_type(self.compute_dtype, "float32")
-
     def initial_state(self, batch_size):
         """Zeros: the convolution's last inputs, and h `[B, E, N]`."""
         h = ops.zeros((batch_size, *self.log_a.shape), self.memory_dtype)
         return self.convolution.initial_state(batch_size), h
 
     def call(self, x, state=None, mask=None, x_mask=None, return_state=False):
-        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
-        inputs, h = self.initial_state(ops.shape(x)[0]) if state is None else state
-        u, gate = ops.split(self.input_dense(ops.cast(x, self.compute_dtype)), 2, axis=-1)
+        x, (inputs, h), mask = self.enter(x, state, x_mask if mask is None else mask)
+        u, gate = ops.split(self.input_dense(x), 2, axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, return_state=True)
         u = ops.silu(u)
         delta = ops.softplus(self._wide(self.delta_out(self.delta_in(u))))
@@ -144,22 +137,9 @@ class SelectiveStateSpace(keras.layers.Layer):
     def _wide(self, v):
         return ops.cast(v, self.memory_dtype)
 
-    def step(self, x, state):
-        """One position: `x [B, D]`, `state` -> `(y [B, D], state)`, at the same cost wherever it stands."""
-        y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
-        return y[:, 0], state
-
-    def compute_mask(self, inputs, mask=None):
-        """The mask goes on to the layers above."""
-        return mask
-
     def compute_output_shape(self, x_shape):
         """As it came."""
         return tuple(x_shape)
-
-    def compute_output_spec(self, *args, **kwargs):
-        """The shapes and dtypes of `call` itself, whatever it is asked to return."""
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
         return {

@@ -1,13 +1,19 @@
 """Models: frozen dataclasses with `build(vocabulary_size)`. `MODELS` is the one place to register.
 
-All but `bilstm`, which tags, build a `LanguageModel`.
+All of them but `bilstm`, which tags, build a `LanguageModel`. `Encoder` and `Seq2Seq` build what other tasks need.
 """
 
 from keras_seq.models.bilstm import BiLSTM
 from keras_seq.models.causality import assert_causal
+from keras_seq.models.encoder import Encoder
+from keras_seq.models.gpt import GPT
+from keras_seq.models.heads import classifier, masked_language_model, tagger
 from keras_seq.models.language_model import LanguageModel
+from keras_seq.models.modern import Modern
 from keras_seq.models.parallel import Mamba, MinGRU, MinLSTM
+from keras_seq.models.presets import PRESETS
 from keras_seq.models.recurrent import GRU, LSTM, RNN
+from keras_seq.models.seq2seq import EncoderDecoder, Seq2Seq
 from keras_seq.models.transformer import Transformer
 
 MODELS = {
@@ -23,16 +29,25 @@ MODELS = {
 TAGGERS = frozenset({"bilstm"})
 
 __all__ = [
+    "GPT",
     "GRU",
     "LSTM",
     "MODELS",
+    "PRESETS",
     "RNN",
     "TAGGERS",
     "BiLSTM",
+    "Encoder",
+    "EncoderDecoder",
     "LanguageModel",
     "Mamba",
     "MinGRU",
     "MinLSTM",
+    "Modern",
+    "Seq2Seq",
     "Transformer",
     "assert_causal",
+    "classifier",
+    "masked_language_model",
+    "tagger",
 ]

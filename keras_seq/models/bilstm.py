@@ -6,6 +6,7 @@ import keras
 
 from keras_seq import layers
 from keras_seq.layers import arguments
+from keras_seq.layers.precision import at_least_float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,6 @@ class BiLSTM:
             if self.dropout:
                 x = keras.layers.Dropout(self.dropout, dtype=dtype, name=f"dropout_{n}")(x)
         logits = keras.layers.Dense(self.num_tags, dtype=dtype, name="head")(x)
-        wide = keras.backend.result_type(logits.dtype, "float32")
+        wide = at_least_float32(logits.dtype)
         logits = keras.layers.Activation("linear", dtype=wide, name="logits")(logits)
         return keras.Model(ids, logits, name="bilstm")

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_seq.layers.precision import at_least_float32
+
 
 def assert_causal(model, vocabulary_size=None, length=16, seed=0):
     """Raises if the logits at a position depend on an id after it.
@@ -21,6 +23,8 @@ def assert_causal(model, vocabulary_size=None, length=16, seed=0):
         vocabulary_size: ids are drawn below it; V unless given. A tagger has fewer tags than ids.
         length: T, at least 2.
         seed: of the ids and of the noise below.
+
+    A leak that reaches `length` positions ahead or more is not seen.
 
     While it looks, noise is added to all weights, and taken back: a matrix that starts at zero would hide a leak.
 
@@ -56,7 +60,7 @@ def assert_causal(model, vocabulary_size=None, length=16, seed=0):
 
 def _logits(model, ids):
     logits = model(ids, training=False)
-    logits = ops.convert_to_numpy(ops.cast(logits, keras.backend.result_type(logits.dtype, "float32")))
+    logits = ops.convert_to_numpy(ops.cast(logits, at_least_float32(logits.dtype)))
     if not np.isfinite(logits).all():
         raise ValueError("The logits are not all finite numbers, so nothing can be said of them.")
     return logits

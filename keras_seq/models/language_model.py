@@ -10,9 +10,11 @@ the whole pass gives.
 import keras
 from keras import ops
 
-from keras_seq.layers import Bidirectional
+from keras_seq.layers import Bidirectional, Carry
+from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.recurrent import Recurrent
 from keras_seq.layers.residual import in_turn, states_of
+from keras_seq.models.ids import check_ids
 
 SEES_THE_FUTURE = (
     "it reads what stands behind a position too, so it sees the id that it is to predict, and its loss would mean "
@@ -21,12 +23,21 @@ SEES_THE_FUTURE = (
 
 
 def sees_the_future(layer) -> bool:
-    """Whether a layer, or one inside it, is of a kind that reads later positions."""
-    return (
-        isinstance(layer, (Bidirectional, keras.layers.Bidirectional))
-        or getattr(layer, "causal", True) is False
-        or any(map(sees_the_future, getattr(layer, "layers", ())))
-    )
+    """Whether a layer is of a kind that reads later positions."""
+    both_ways = isinstance(layer, (Bidirectional, keras.layers.Bidirectional))
+    return both_ways or getattr(layer, "causal", True) is False or getattr(layer, "go_backwards", False)
+
+
+def hides_its_state(layer) -> bool:
+    """Whether a layer keeps a state that it neither takes nor gives, so that it cannot be stepped."""
+    return isinstance(layer, (Carry, keras.layers.RNN))
+
+
+def inside(layer):
+    """The layer, and the layers inside it, however deep."""
+    yield layer
+    for child in (*getattr(layer, "layers", ()), *([layer.layer] if hasattr(layer, "layer") else [])):
+        yield from inside(child)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -44,14 +55,22 @@ class LanguageModel(keras.Model):
     The state is a tuple with an entry for each block that keeps one.
 
     Raises:
-        ValueError: a block is of a kind that sees later positions; more ids in a row than `context`.
+        ValueError: a block sees later positions, hides its state or stands there twice; more ids in a row than
+            `context`; an id outside of the embedding's vocabulary, in calls outside of compiled code.
     """
 
     def __init__(self, embedding, blocks, head, context=None, **kwargs):
         super().__init__(**kwargs)
         for block in blocks:
-            if sees_the_future(block):
+            if any(map(sees_the_future, inside(block))):
                 raise ValueError(f"{block.name} is no block of a language model: {SEES_THE_FUTURE}")
+            if any(map(hides_its_state, inside(block))):
+                raise ValueError(
+                    f"{block.name} is no block of a language model: its state cannot be handed from step to step. "
+                    "Use a layer of keras_seq.layers, which takes and gives it, and put Carry around the model."
+                )
+        if len({id(block) for block in blocks}) < len(blocks):
+            raise ValueError("blocks has the same layer twice; expected each once: each keeps a state of its own.")
         self.autocast = False  # the layers cast what they take; the state keeps its own dtypes
         self.embedding = embedding
         self.blocks = list(blocks)
@@ -67,8 +86,7 @@ class LanguageModel(keras.Model):
     @property
     def loops(self) -> bool:
         """Whether a layer goes through the positions one after the other, as SimpleRNN, GRU and LSTM do."""
-        layers = (layer for block in self.blocks for layer in getattr(block, "layers", [block]))
-        return any(isinstance(layer, Recurrent) for layer in layers)
+        return any(isinstance(layer, Recurrent) for block in self.blocks for layer in inside(block))
 
     def initial_state(self, batch_size):
         """The state before the first position of `batch_size` texts."""
@@ -78,12 +96,13 @@ class LanguageModel(keras.Model):
     def call(self, ids, state=None, training=None, return_state=False):
         if self.context is not None and (ids.shape[1] or 0) > self.context:
             raise ValueError(f"{ids.shape[1]} ids in a row; expected at most context={self.context}.")
+        check_ids("ids", ids, getattr(self.embedding, "input_dim", None))
         if state is None and return_state:
             state = self.initial_state(ops.shape(ids)[0])
         x, state = in_turn(self.blocks, self.embedding(ids), state, training=training)
         logits = ops.cast(
             self.embedding(x, reverse=True) if self.head is None else self.head(x),
-            keras.backend.result_type(self.compute_dtype, "float32"),
+            at_least_float32(self.compute_dtype),
         )
         return (logits, state) if return_state else logits
 

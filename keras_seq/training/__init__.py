@@ -9,7 +9,7 @@ from keras_seq.training.losses import TokenCrossEntropy
 from keras_seq.training.masking import MaskedTokens
 from keras_seq.training.metrics import BitsPerCharacter, Perplexity
 from keras_seq.training.optimizers import OPTIMIZERS, AdamW, Muon
-from keras_seq.training.schedules import WarmupDecay
+from keras_seq.training.schedules import InverseSquareRoot, WarmupDecay
 from keras_seq.training.settings import Train
 from keras_seq.training.tensorboard import TokenTensorBoard, write_table
 
@@ -21,6 +21,7 @@ __all__ = [
     "Diverged",
     "Evaluator",
     "Interrupted",
+    "InverseSquareRoot",
     "MaskedTokens",
     "Muon",
     "Perplexity",

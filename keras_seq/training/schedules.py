@@ -1,10 +1,13 @@
-"""The learning rate as a function of the step: up in a straight line, then down in a straight line.
+"""The learning rate as a function of the step s: up in a straight line, then down, straight or as 1 / sqrt(s).
 
-rate(s) = peak min(1, (s + 1) / warmup) (1 - (1 - final) clip((s - warmup) / (total - warmup), 0, 1))
+WarmupDecay        peak min(1, (s + 1) / warmup) (1 - (1 - final) clip((s - warmup) / (total - warmup), 0, 1))
+InverseSquareRoot  factor D^-0.5 min((s + 1)^-0.5, (s + 1) warmup^-1.5)
 """
 
 import keras
 from keras import ops
+
+from keras_seq.layers import arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -37,3 +40,29 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
             "warmup_steps": self.warmup_steps,
             "final_fraction": self.final_fraction,
         }
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then decay with the root of the step: the Transformer's own (Vaswani et al., 2017, section 5.3).
+
+    Its peak, `factor / sqrt(embedding_dim * warmup_steps)`, is at the last step of the warm-up. The training has no
+    planned end.
+
+    Args:
+        embedding_dim: D, the width of the model.
+        warmup_steps: steps of the rise, at least 1.
+        factor: of the whole.
+    """
+
+    def __init__(self, embedding_dim, warmup_steps=4000, factor=1.0):
+        self.embedding_dim = arguments.positive_integer("embedding_dim", embedding_dim)
+        self.warmup_steps = arguments.positive_integer("warmup_steps", warmup_steps)
+        self.factor = arguments.positive_number("factor", factor)
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32") + 1.0  # an optimizer counts from 0
+        return self.factor * self.embedding_dim**-0.5 * ops.minimum(step**-0.5, step * self.warmup_steps**-1.5)
+
+    def get_config(self):
+        return {"embedding_dim": self.embedding_dim, "warmup_steps": self.warmup_steps, "factor": self.factor}

@@ -73,13 +73,21 @@ class Train:
         """The highest learning rate, with the default for the optimizer and the model's family filled in."""
         return LEARNING_RATES[self.optimizer][family(model)] if self.learning_rate is None else self.learning_rate
 
+    def filled_in(self, model) -> dict:
+        """The values that depend on the model's family, as they will be used."""
+        ratio = ADAM_RATIOS[family(model)] if self.adam_ratio is None else self.adam_ratio
+        return {
+            "learning_rate": self.peak_learning_rate(model),
+            "adam_ratio": ratio if self.optimizer == "muon" else None,
+        }
+
     def optimizer_options(self, model) -> dict:
         """What the optimizer takes besides the learning rate."""
         options = {"clip_norm": self.clip_norm}
         if self.optimizer == "adamw":
             options["weight_decay"] = 0.0  # as Muon has it; Keras's default would decay biases and norms too
         if self.optimizer == "muon":
-            options["adam_ratio"] = ADAM_RATIOS[family(model)] if self.adam_ratio is None else self.adam_ratio
+            options["adam_ratio"] = self.filled_in(model)["adam_ratio"]
         if self.precision == "float16":
             # Its small gradients would vanish unscaled. The scale is fixed: Keras's dynamic one skips steps without
             # counting them, and the step is our clock.

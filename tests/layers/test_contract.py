@@ -118,6 +118,7 @@ ELSEWHERE = {
     "RotaryPositions": "an argument, not a layer: test_positions.py, and inside MultiHeadSelfAttention here",
     "AlibiPositions": "an argument, not a layer: test_positions.py, and inside TransformerBlock here",
     "Carry": "a wrapper that changes what training means: test_carry.py",
+    "SegmentEmbedding": "takes ids beside x: test_segments.py",
 }
 
 each = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

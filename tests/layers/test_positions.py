@@ -75,6 +75,39 @@ def test_padding_does_not_count(layer):
         np.testing.assert_allclose(numpy(layer(embedding(ids), start=start)), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
+@given(cuts=st.sampled_from([[], [2], [1, 2, 3]]))
+def test_pieces_with_the_state_handed_on_equal_the_whole(layer, cuts):
+    x, mask = inputs(), np.array([[1, 0, 1, 1], [1, 1, 1, 0]], bool)
+    for real, count in ((None, 4), (mask, 3)):
+        state, pieces = layer.initial_state(2), []
+        for start, stop in zip([0, *cuts], [*cuts, 4], strict=True):
+            part = None if real is None else real[:, start:stop]
+            y, state = layer(x[:, start:stop], mask=part, state=state, return_state=True)
+            pieces.append(numpy(y))
+        np.testing.assert_allclose(np.concatenate(pieces, 1), numpy(layer(x, mask=real)), atol=1e-6)
+        np.testing.assert_array_equal(numpy(state), [count, count])
+
+
+@pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
+def test_the_state_is_the_number_of_real_positions_by_row(layer):
+    x = inputs()
+    assert keras.backend.standardize_dtype(layer.initial_state(2).dtype) == "int32"
+    np.testing.assert_array_equal(numpy(layer.initial_state(2, capacity=9)), [0, 0])
+    for start, expected in ((0, [2, 4]), (3, [5, 7]), (np.array([1, 0]), [3, 4])):
+        y, state = layer(x, start=start, mask=LEFT, return_state=True)
+        np.testing.assert_array_equal(numpy(state), expected)
+        np.testing.assert_array_equal(numpy(y), numpy(layer(x, start=start, mask=LEFT)))
+    y, state = layer(keras.KerasTensor((None, None, 6)), return_state=True)
+    assert (y.shape, state.shape, state.dtype) == ((None, None, 6), (None,), "int32")
+
+
+@pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
+def test_start_and_state_together_are_refused(layer):
+    with pytest.raises(ValueError, match="start=2 and a state were given; expected one of them"):
+        layer(inputs(), start=2, state=layer.initial_state(2))
+
+
 # --- learned vectors
 
 

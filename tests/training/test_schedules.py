@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq.training import WarmupDecay
+from keras_seq.training import InverseSquareRoot, WarmupDecay
 
 
 def oracle(step, peak, total, warmup, final):
@@ -45,3 +45,46 @@ def test_it_comes_back_from_its_config():
     schedule = WarmupDecay(0.3, total_steps=20, warmup_steps=5, final_fraction=0.1)
     serialize, revive = keras.optimizers.schedules.serialize, keras.optimizers.schedules.deserialize
     assert vars(revive(serialize(schedule))) == vars(schedule)
+
+
+@pytest.mark.parametrize(("embedding_dim", "warmup", "factor"), [(512, 4000, 1.0), (16, 5, 2.5), (8, 1, 1.0)])
+def test_the_inverse_square_root_is_the_papers_formula_with_steps_from_one(embedding_dim, warmup, factor):
+    schedule = InverseSquareRoot(embedding_dim, warmup, factor)
+    steps = [0, 1, 2, warmup - 1, warmup, 3 * warmup, 100 * warmup]
+    expected = [factor * embedding_dim**-0.5 * min((step + 1) ** -0.5, (step + 1) * warmup**-1.5) for step in steps]
+    np.testing.assert_allclose([float(schedule(step)) for step in steps], expected, rtol=1e-5)
+
+
+def test_the_inverse_square_root_rises_to_its_peak_at_the_end_of_the_warmup_and_falls():
+    schedule = InverseSquareRoot(64, warmup_steps=10, factor=3.0)
+    rates = [float(schedule(step)) for step in range(41)]
+    assert int(np.argmax(rates)) == 9
+    assert max(rates) == pytest.approx(3.0 / (64 * 10) ** 0.5)
+    np.testing.assert_allclose(np.diff(rates[:10]), rates[0], rtol=1e-4)  # a straight line from zero
+    assert rates[39] == pytest.approx(rates[9] / 2)  # four times as many steps
+    assert (np.diff(rates[9:]) < 0).all()
+
+
+def test_an_optimizer_reads_the_inverse_square_root_from_its_first_step():
+    optimizer = keras.optimizers.SGD(InverseSquareRoot(4, warmup_steps=2))
+    weight, moves = keras.Variable([0.0]), []
+    for _ in range(3):
+        before = float(weight[0])
+        optimizer.apply([np.ones(1, "float32")], [weight])
+        moves.append(before - float(weight[0]))
+    np.testing.assert_allclose(moves, [0.5 / 8**0.5, 0.5 / 2**0.5, 0.5 / 3**0.5], rtol=1e-5)
+
+
+def test_the_inverse_square_root_comes_back_from_its_config():
+    schedule = InverseSquareRoot(64, warmup_steps=10, factor=3.0)
+    serialize, revive = keras.optimizers.schedules.serialize, keras.optimizers.schedules.deserialize
+    assert vars(revive(serialize(schedule))) == vars(schedule)
+
+
+@pytest.mark.parametrize(
+    "options", [{"embedding_dim": 0}, {"embedding_dim": 8, "warmup_steps": 0}, {"embedding_dim": 8, "factor": 0}]
+)
+def test_an_argument_of_the_inverse_square_root_out_of_its_range_is_refused_by_name(options):
+    name, value = list(options.items())[-1]
+    with pytest.raises(ValueError, match=f"{name}={value}; expected"):
+        InverseSquareRoot(**options)

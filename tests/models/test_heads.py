@@ -1,0 +1,127 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.models import Encoder, classifier, masked_language_model, tagger
+
+VOCABULARY, D, CLASSES = 11, 8, 3
+SMALL = Encoder(embedding_dim=D, num_layers=1, num_heads=2, feed_forward_dim=12, context=9, dropout=0.0)
+IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5]])
+INPUTS = {"ids": IDS, "segments": np.zeros_like(IDS)}
+HEADS = {
+    "masked_language_model": masked_language_model,
+    "classifier": lambda encoder: classifier(encoder, CLASSES),
+    "tagger": lambda encoder: tagger(encoder, CLASSES),
+}
+each = pytest.mark.parametrize("name", HEADS)
+
+
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float64"))
+
+
+@pytest.fixture
+def make(randomize):
+    def make(name, dtype=None):
+        encoder = SMALL.build(VOCABULARY, dtype=dtype)
+        return encoder, randomize(HEADS[name](encoder))
+
+    return make
+
+
+def matrix_and_bias(model, name="head"):
+    return [numpy(w) for w in model.get_layer(name).weights]
+
+
+def test_a_word_is_the_formula_over_the_embedding_matrix(make):
+    encoder, model = make("masked_language_model")
+    x = numpy(encoder(INPUTS)["sequence"])
+    w, b = matrix_and_bias(model)
+    x = numpy(keras.activations.gelu((x @ w + b).astype("float32"), approximate=False))
+    gamma, beta = matrix_and_bias(model, "head_normalization")
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12) * gamma + beta
+    (table,), (bias,) = matrix_and_bias(encoder, "embedding"), matrix_and_bias(model, "logits")
+    np.testing.assert_allclose(numpy(model(INPUTS)), x @ table.T + bias, atol=2e-5)
+    new = D * D + D + 2 * D + VOCABULARY
+    assert model.count_params() == encoder.count_params() - (D * D + D) + new  # without the pooler
+
+
+@pytest.mark.parametrize(("name", "output"), [("classifier", "pooled"), ("tagger", "sequence")])
+def test_a_class_is_one_matrix_over_what_the_encoder_gives(make, name, output):
+    encoder, model = make(name)
+    w, b = matrix_and_bias(model)
+    np.testing.assert_allclose(numpy(model(INPUTS)), numpy(encoder(INPUTS)[output]) @ w + b, atol=1e-5)
+
+
+@each
+def test_it_shares_the_layers_of_its_encoder(make, name):
+    encoder, model = make(name)
+    assert {id(w) for w in encoder.get_layer("block_0").weights} <= {id(w) for w in model.weights}
+
+
+@pytest.mark.parametrize("way", ["file", "config", "clone"])
+def test_the_shared_matrix_stays_shared(make, way, tmp_path):
+    _, model = make("masked_language_model")
+    if way == "file":
+        model.save(tmp_path / "model.keras")
+        revived = keras.models.load_model(tmp_path / "model.keras")
+    else:
+        revived = keras.Model.from_config(model.get_config()) if way == "config" else keras.models.clone_model(model)
+        assert len(revived.weights) == len(model.weights)
+        revived.set_weights(model.get_weights())
+    np.testing.assert_array_equal(numpy(revived(INPUTS)), numpy(model(INPUTS)))
+    assert revived.count_params() == model.count_params()
+    table = revived.get_layer("embedding").embeddings
+    table.assign(ops.where(np.arange(VOCABULARY)[:, None] == 9, 0.0, table))  # no id of the inputs
+    moved = numpy(revived(INPUTS)) != numpy(model(INPUTS))
+    assert moved[..., 9].all()
+    assert not moved[..., :9].any()
+
+
+@each
+def test_from_disk_it_gives_the_same_logits(make, name, tmp_path):
+    _, model = make(name)
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        numpy(keras.models.load_model(tmp_path / "model.keras")(INPUTS)), numpy(model(INPUTS))
+    )
+
+
+@each
+@pytest.mark.parametrize(("policy", "expected"), [("mixed_bfloat16", "float32"), ("float64", "float64")])
+def test_logits_are_float32_at_least(make, name, policy, expected):
+    _, model = make(name, policy)
+    assert keras.backend.standardize_dtype(model(INPUTS).dtype) == expected
+    assert keras.backend.standardize_dtype(model.output.dtype) == expected
+
+
+def test_kerass_loss_leaves_the_padding_of_a_tagger_out(make):
+    _, model = make("tagger")
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
+    tags = np.random.default_rng(0).integers(CLASSES, size=IDS.shape)
+    other = np.where(IDS == 0, (tags + 1) % CLASSES, tags)
+    logits = numpy(model(INPUTS))
+    nats = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, tags[..., None], -1)[..., 0]
+    for targets in (tags, other):
+        assert model.evaluate(INPUTS, targets, verbose=0) == pytest.approx(nats[IDS != 0].mean(), rel=1e-5)
+
+
+@each
+def test_a_few_steps_of_training_lower_the_loss(name):
+    model = HEADS[name](SMALL.build(VOCABULARY))
+    targets = {"masked_language_model": IDS, "classifier": np.array([0, 2]), "tagger": IDS % CLASSES}[name]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
+    weights = (IDS != 0).astype("float32") if name == "masked_language_model" else None
+    losses = [float(model.train_on_batch(INPUTS, targets, sample_weight=weights)) for _ in range(15)]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_wrong_arguments_are_refused_by_name():
+    encoder = SMALL.build(VOCABULARY)
+    for make, name in ((classifier, "num_classes"), (tagger, "num_tags")):
+        with pytest.raises(ValueError, match=f"{name}=0; expected a whole number of at least 1"):
+            make(encoder, 0)
+        with pytest.raises(ValueError, match=r"dropout=1\.0; expected"):
+            make(encoder, 2, dropout=1.0)

@@ -1,0 +1,201 @@
+import dataclasses
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.models import EncoderDecoder, Seq2Seq, assert_causal
+
+VOCABULARY, D = 11, 8
+SMALL = Seq2Seq(
+    embedding_dim=D, num_encoder_layers=2, num_decoder_layers=2, num_heads=2, feed_forward_dim=12, dropout=0.3
+)
+SOURCE = np.array([[3, 4, 0, 5, 0, 0], [1, 2, 3, 4, 5, 6]])  # padding in between and behind
+TARGET = np.array([[7, 8, 0, 9, 0], [1, 9, 8, 7, 2]])
+INPUTS = {"source": SOURCE, "target": TARGET}
+
+
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float64"))
+
+
+@pytest.fixture
+def model(randomize):
+    return randomize(SMALL.build(VOCABULARY))
+
+
+def run(model, source, target, **options):
+    return numpy(model({"source": source, "target": target}, **options))
+
+
+def test_every_field_reaches_its_layers():
+    model = dataclasses.replace(SMALL, num_encoder_layers=1).build(VOCABULARY)
+    assert (len(model.encoder), len(model.decoder), model.dropout, model.name) == (1, 2, 0.3, "seq2seq")
+    assert (model.embedding.input_dim, model.embedding.output_dim) == (VOCABULARY, D)
+    for block in (*model.encoder, *model.decoder):
+        assert (block.num_heads, block.feed_forward_dim, block.dropout) == (2, 12, 0.3)
+        assert (block.norm_first, block.activation) == (False, keras.activations.relu)
+        assert block.causal == block.cross_attention == (block in model.decoder)
+
+
+def test_layers_of_keras_with_its_weights_give_the_same(model, by_keras):
+    table = numpy(model.embedding.embeddings).astype("float32")
+    lookup = keras.layers.Embedding(*table.shape, weights=[table])
+
+    def embed(ids):
+        positions = np.maximum(np.cumsum(ids != 0, 1) - 1, 0)[..., None]
+        angles = positions / 10_000 ** (np.arange(0, D, 2) / D)
+        waves = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(*ids.shape, D)
+        return math.sqrt(D) * lookup(ids) + waves.astype("float32")
+
+    x, y = embed(SOURCE), embed(TARGET)
+    for block in model.encoder:
+        x = by_keras(block)(x, SOURCE != 0)
+    for block in model.decoder:
+        y = by_keras(block)(y, TARGET != 0, x, SOURCE != 0)
+    real = TARGET != 0
+    expected = (numpy(y) @ table.T)[real]
+    np.testing.assert_allclose(run(model, **INPUTS)[real], expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("policy", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 5e-2)])
+def test_stepping_equals_the_whole_pass(randomize, policy, tolerance):
+    model = randomize(SMALL.build(VOCABULARY, dtype=policy))
+    state, steps = model.initial_state(SOURCE, capacity=5), []
+    for t in range(5):
+        logits, state = model.step(TARGET[:, t : t + 1], state)
+        assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+        steps.append(numpy(logits))
+    whole, real = run(model, **INPUTS), TARGET != 0
+    np.testing.assert_allclose(np.stack(steps, 1)[real], whole[real], atol=tolerance * np.abs(whole).max())
+    np.testing.assert_array_equal(numpy(state["position"]), real.sum(1))
+
+
+def test_padding_of_the_source_changes_nothing(model):
+    whole = run(model, **INPUTS)
+    alone = run(model, SOURCE[:1, SOURCE[0] != 0], TARGET[:1])
+    real = TARGET[0] != 0
+    np.testing.assert_allclose(whole[0, real], alone[0, real], atol=1e-5 * np.abs(whole).max())
+
+
+def test_padding_of_the_target_changes_nothing_at_real_positions(model):
+    whole, real = run(model, **INPUTS), TARGET[0] != 0
+    alone = run(model, SOURCE[:1], TARGET[:1, real])
+    np.testing.assert_allclose(whole[0, real], alone[0], atol=1e-5 * np.abs(whole).max())
+
+
+def test_a_source_without_a_real_id_gives_finite_logits(model):
+    assert np.isfinite(run(model, np.zeros_like(SOURCE), TARGET)).all()
+
+
+class OfTarget:
+    """A model of the target alone, whose source is given."""
+
+    def __init__(self, model):
+        self.model, self.weights = model, model.weights
+
+    def __call__(self, ids, training=False):
+        return self.model({"source": np.repeat(SOURCE[1:], len(ids), 0), "target": ids}, training=training)
+
+
+def test_the_future_of_the_target_cannot_leak_and_the_source_is_seen(model):
+    assert_causal(OfTarget(model), VOCABULARY, length=6)
+    changed = SOURCE.copy()
+    changed[:, 0] = 9
+    assert (run(model, changed, TARGET) != run(model, **INPUTS))[TARGET != 0].any(axis=-1).all()
+
+
+def test_dropout_is_on_in_training_only(model, dropout_acts_in_training_only):
+    dropout_acts_in_training_only(lambda training: run(model, **INPUTS, training=training))
+
+
+def test_source_target_and_output_have_one_matrix_and_no_bias(model):
+    assert sum(w.shape == (VOCABULARY, D) for w in model.weights) == 1
+    before, table = run(model, **INPUTS), model.embedding.embeddings
+    table.assign(ops.where(np.arange(VOCABULARY)[:, None] == 10, 0.0, table))  # no id of the inputs
+    assert not run(model, **INPUTS)[..., 10].any()
+    np.testing.assert_array_equal(run(model, **INPUTS)[..., :10], before[..., :10])
+
+
+def test_from_disk_it_gives_the_same_logits_and_its_matrix_is_still_one(model, tmp_path):
+    model.save(tmp_path / "model.keras")
+    revived = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(run(revived, **INPUTS), run(model, **INPUTS))
+    assert revived.count_params() == model.count_params() == SMALL.count_params(VOCABULARY)
+    state = revived.initial_state(SOURCE, capacity=1)
+    np.testing.assert_allclose(
+        numpy(revived.step(TARGET[:, :1], state)[0]), run(model, **INPUTS)[:, 0], rtol=1e-4, atol=1e-4
+    )
+
+
+def test_from_its_config_it_has_the_same_config_and_logits(randomize):
+    model = randomize(SMALL.build(VOCABULARY, dtype="mixed_bfloat16"))
+    revived = EncoderDecoder.from_config(model.get_config())
+    revived.build()
+    assert revived.get_config() == model.get_config()
+    revived.set_weights(model.get_weights())
+    np.testing.assert_array_equal(run(revived, **INPUTS), run(model, **INPUTS))
+
+
+def test_half_precision_gives_float32_logits_from_float32_weights():
+    model = SMALL.build(VOCABULARY, dtype="mixed_bfloat16")
+    assert keras.backend.standardize_dtype(model(INPUTS).dtype) == "float32"
+    assert model.decoder[0].compute_dtype == "bfloat16"
+    assert {v.dtype for v in model.trainable_variables} == {"float32"}
+
+
+def test_it_starts_near_what_knows_nothing():
+    model = dataclasses.replace(SMALL, embedding_dim=64).build(VOCABULARY)
+    logits = run(model, **INPUTS)[TARGET != 0]
+    assert 0.3 < logits.std() < 3
+
+
+def test_a_few_steps_of_training_lower_the_loss():
+    model = dataclasses.replace(SMALL, dropout=0.0).build(VOCABULARY)
+    model.compile(
+        keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False
+    )
+    wanted, real = np.array([[8, 9, 0, 2, 0], [9, 8, 7, 2, 3]]), (TARGET != 0).astype("float32")
+    losses = [float(model.train_on_batch(INPUTS, wanted, sample_weight=real)) for _ in range(20)]
+    assert losses[-1] < 0.5 * losses[0]
+    np.testing.assert_allclose(  # and compiled is eager
+        model.predict_on_batch(INPUTS)[TARGET != 0], run(model, **INPUTS)[TARGET != 0], atol=1e-4
+    )
+
+
+def test_what_is_out_of_range_is_said(model):
+    for bad in (VOCABULARY, -1):
+        unknown = np.array([[1, bad]])
+        with pytest.raises(ValueError, match=rf"source holds {bad}; expected numbers from 0 to 10\."):
+            run(model, unknown, TARGET[:1])
+        with pytest.raises(ValueError, match=rf"target holds {bad}; expected numbers from 0 to 10\."):
+            run(model, SOURCE[:1], unknown)
+        with pytest.raises(ValueError, match=f"source holds {bad}"):
+            model.initial_state(unknown, capacity=3)
+    state = model.initial_state(SOURCE, capacity=1)
+    with pytest.raises(ValueError, match="target holds 11"):
+        model.step(np.full((2, 1), VOCABULARY), state)
+    _, state = model.step(TARGET[:, :1], state)
+    with pytest.raises(ValueError, match="capacity=1"):
+        model.step(TARGET[:, :1], state)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(
+            (field, value)
+            for field in (
+                "embedding_dim", "num_encoder_layers", "num_decoder_layers", "num_heads", "feed_forward_dim"
+            )
+            for value in (0, 1.5)
+        ),
+        ("num_heads", 3),
+        ("dropout", 1.0),
+    ],
+)  # fmt: skip
+def test_a_field_out_of_its_range_is_refused_by_name(field, value):
+    with pytest.raises(ValueError, match=f"{field}={value!r}"):
+        dataclasses.replace(SMALL, **{field: value}).build(VOCABULARY)
