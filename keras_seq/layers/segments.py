@@ -37,6 +37,7 @@ class SegmentEmbedding(keras.layers.Layer):
     def build(self, x_shape, segments_shape=None):
         """Makes the vectors for `x [B, T, D]`."""
         width = arguments.sequence_shape("x", x_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         self.embeddings = self.add_weight(
             shape=(self.num_segments, width), initializer=self.embeddings_initializer, name="embeddings"
         )

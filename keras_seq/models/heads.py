@@ -1,14 +1,15 @@
 """What stands behind an `Encoder` (Devlin et al., 2019): a word for every position, a class for the whole, tags.
 
-Each model shares the layers of the encoder that it is made of: to train one trains the other. Logits are float32 at
-least. Where the loss is Keras's, `tagger` leaves the padding out of it by itself; a masked language model wants
-sample weights that say which positions count.
+An encoder is what `Encoder(...).build(...)` gives, or what comes back of it from disk. Each model shares the layers of
+the encoder that it is made of: to train one trains the other. Logits are float32 at least. Where the loss is Keras's,
+the padding of `tagger` is left out of it; `masked_language_model` wants sample weights that say which positions count.
 """
 
 import keras
 from keras import ops
 
 from keras_seq.layers import arguments
+from keras_seq.layers.precision import at_least_float32
 
 EPSILON = 1e-12  # of the normalisations outside the blocks, as published
 
@@ -28,12 +29,12 @@ class LogitsBias(keras.layers.Layer):
 
     def call(self, logits):
         """Logits `[..., V]` -> the same, moved."""
-        wide = _wide(self.compute_dtype)
+        wide = at_least_float32(self.compute_dtype)
         return ops.cast(logits, wide) + ops.cast(self.bias, wide)
 
     def compute_output_spec(self, logits):
         """As they came, float32 at least."""
-        return keras.KerasTensor(logits.shape, dtype=_wide(self.compute_dtype))
+        return keras.KerasTensor(logits.shape, dtype=at_least_float32(self.compute_dtype))
 
     def get_config(self):
         """Nothing of its own. Keras cannot tell by itself where the dtype is an object."""
@@ -70,12 +71,8 @@ def _logits(encoder, output, units, dropout):
     dtype = _dtype(encoder)
     rate = arguments.fraction("dropout", dropout)
     x = keras.layers.Dropout(rate, dtype=dtype, name="head_dropout")(encoder.output[output])
-    return keras.layers.Dense(units, dtype=_wide(dtype.compute_dtype), name="head")(x)
+    return keras.layers.Dense(units, dtype=at_least_float32(dtype.compute_dtype), name="head")(x)
 
 
 def _dtype(encoder):
     return encoder.get_layer("pooler").dtype_policy
-
-
-def _wide(dtype):
-    return keras.backend.result_type(dtype, "float32")

@@ -1,7 +1,8 @@
 """The decoder-only Transformer as it is built since (Llama: Touvron et al., 2023).
 
 RMS normalisation, rotary positions, a gated feed-forward part, fewer heads of keys and values than of queries
-(grouped-query attention), no biases, and one matrix for embedding and output.
+(grouped-query attention), no biases, and one matrix for embedding and output. As in `Transformer`, the output matrices
+of the blocks start at zero, so that each block starts as the identity.
 """
 
 import dataclasses

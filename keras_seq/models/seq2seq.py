@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_seq import layers
 from keras_seq.layers import arguments
+from keras_seq.layers.precision import at_least_float32
 from keras_seq.models.ids import check_ids
 from keras_seq.models.sizes import block_size
 
@@ -40,12 +41,17 @@ class EncoderDecoder(keras.Model):
     logits at a padded target position mean nothing; the loss is to leave them out.
 
     Raises:
-        ValueError: an id outside of the vocabulary, or more target positions than the state has room for. Inside
-            compiled code, where neither is known, too many positions give NaN.
+        ValueError: a block of the decoder that sees later positions or no source; an id outside of the vocabulary, or
+            more target positions than the state has room for. Inside compiled code, where neither is known, too many
+            positions give NaN.
     """
 
     def __init__(self, embedding, encoder, decoder, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
+        for block in decoder:
+            if not (block.causal and block.cross_attention):
+                given = f"causal={block.causal}, cross_attention={block.cross_attention}"
+                raise ValueError(f"{block.name} in the decoder has {given}; expected both to be True.")
         self.autocast = False  # the layers cast what they take; the state keeps its own dtypes
         self.embedding = embedding
         self.embedding.supports_masking = True  # it is also called with what the blocks give, which carries a mask
@@ -114,7 +120,7 @@ class EncoderDecoder(keras.Model):
         return self._logits(x)[:, -1], {"position": position, "blocks": tuple(after)}
 
     def _logits(self, x):
-        return ops.cast(self.embedding(x, reverse=True), keras.backend.result_type(self.compute_dtype, "float32"))
+        return ops.cast(self.embedding(x, reverse=True), at_least_float32(self.compute_dtype))
 
     def get_config(self):
         """The layers and the dropout."""

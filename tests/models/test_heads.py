@@ -123,5 +123,6 @@ def test_wrong_arguments_are_refused_by_name():
     for make, name in ((classifier, "num_classes"), (tagger, "num_tags")):
         with pytest.raises(ValueError, match=f"{name}=0; expected a whole number of at least 1"):
             make(encoder, 0)
+        assert make(encoder, 2, dropout=0.4).get_layer("head_dropout").rate == 0.4
         with pytest.raises(ValueError, match=r"dropout=1\.0; expected"):
             make(encoder, 2, dropout=1.0)

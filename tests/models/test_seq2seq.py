@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_seq.layers import TransformerBlock
 from keras_seq.models import EncoderDecoder, Seq2Seq, assert_causal
 
 VOCABULARY, D = 11, 8
@@ -153,7 +154,7 @@ def test_it_starts_near_what_knows_nothing():
 
 
 def test_a_few_steps_of_training_lower_the_loss():
-    model = dataclasses.replace(SMALL, dropout=0.0).build(VOCABULARY)
+    model = dataclasses.replace(SMALL, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0).build(VOCABULARY)
     model.compile(
         keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False
     )
@@ -163,6 +164,14 @@ def test_a_few_steps_of_training_lower_the_loss():
     np.testing.assert_allclose(  # and compiled is eager
         model.predict_on_batch(INPUTS)[TARGET != 0], run(model, **INPUTS)[TARGET != 0], atol=1e-4
     )
+
+
+@pytest.mark.parametrize("flaw", ["causal", "cross_attention"])
+def test_a_decoder_that_sees_the_future_or_no_source_is_refused(flaw):
+    embedding = keras.layers.ReversibleEmbedding(VOCABULARY, D)
+    block = TransformerBlock(2, 12, **{"causal": True, "cross_attention": True, flaw: False}, name="flawed")
+    with pytest.raises(ValueError, match=f"flawed in the decoder has .*{flaw}=False.*; expected both to be True"):
+        EncoderDecoder(embedding, [], [block])
 
 
 def test_what_is_out_of_range_is_said(model):
