@@ -37,7 +37,7 @@ def _unrolled(position, z, state, mask):
 
 def _looped(position, z, state, mask):
     z = tf.einsum("btw->tbw", z)
-    length = tf.shape(z)[0]
+    length = z.shape[0] or tf.shape(z)[0]
     mask = None if mask is None else tf.transpose(mask)
     first = tf.nest.flatten(state)[0]
     outputs = tf.TensorArray(first.dtype, length, element_shape=first.shape)
@@ -48,5 +48,5 @@ def _looped(position, z, state, mask):
 
     _, state, outputs = tf.while_loop(lambda t, *_: t < length, body, (0, state, outputs), maximum_iterations=length)
     outputs = outputs.stack()
-    outputs.set_shape([None, *first.shape])
+    outputs.set_shape([z.shape[0], *first.shape])
     return tf.einsum("tbw->btw", outputs), state

@@ -46,15 +46,17 @@ def assert_equal(got, expected, dtype):
 @pytest.mark.parametrize(("batch", "length", "units"), [(1, 1, 1), (3, 1, 5), (1, 7, 3), (5, 11, 4)])
 def test_values_and_all_gradients_are_those_of_the_definition(batch, length, units, dtype):
     args = arguments(batch, length, units, dtype)
-    got, expected = (values_and_gradients(f, args, "yhc") for f in (twin.run, definition.lstm))
-    assert_equal(got, expected, dtype)
+    with kernels.disabled():
+        expected = values_and_gradients(definition.lstm, args, "yhc")
+    assert_equal(values_and_gradients(twin.run, args, "yhc"), expected, dtype)
 
 
 @pytest.mark.parametrize("weights", ["y", "h", "c"])
 def test_the_gradient_of_each_output_alone_is_right(weights):
     args = arguments(2, 3, 4, "float64")
-    got, expected = (values_and_gradients(f, args, weights) for f in (twin.run, definition.lstm))
-    assert_equal(got, expected, "float64")
+    with kernels.disabled():
+        expected = values_and_gradients(definition.lstm, args, weights)
+    assert_equal(values_and_gradients(twin.run, args, weights), expected, "float64")
 
 
 def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
@@ -69,7 +71,7 @@ def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
             loss = tf.reduce_sum(y * y) + tf.reduce_sum(h) + tf.reduce_sum(c * c)
         return [y, h, c, *tape.gradient(loss, args)]
 
-    with tf.GradientTape() as tape:
+    with tf.GradientTape() as tape, kernels.disabled():
         tape.watch(args)
         y, h, c = definition.lstm(*args)
         loss = tf.reduce_sum(y * y) + tf.reduce_sum(h) + tf.reduce_sum(c * c)

@@ -39,8 +39,26 @@ def test_values_and_gradients_are_those_of_the_definition(length, masked, jit_co
         np.testing.assert_allclose(ours, theirs, atol=1e-10)
 
 
-def test_the_predicate_wants_a_length_that_is_known():
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("length", [1, 7])
+def test_a_length_that_is_not_known_can_be_differentiated(length, jit_compile):
+    random = np.random.default_rng(length)
+    z, h, c = (tf.constant(random.normal(size=s)) for s in ((3, length, 8), (3, 4), (3, 4)))
+
+    def gradients(function, z):
+        with tf.GradientTape() as tape:
+            tape.watch(z)
+            y, _ = function(cell, z, (h, c), None)
+            loss = tf.reduce_sum(y * y)
+        return tape.gradient(loss, z)
+
+    compiled = tf.function(lambda z: gradients(twin.run, z), jit_compile=jit_compile)
+    unknown = compiled.get_concrete_function(tf.TensorSpec([3, None, 8], tf.float64))
+    with kernels.disabled():
+        expected = gradients(recurrence, z)
+    np.testing.assert_allclose(unknown(z), expected, atol=1e-10)
+
+
+def test_the_predicate_takes_all_but_no_position():
     assert twin.can_run(cell, tf.zeros((2, 3, 8)), None)
     assert not twin.can_run(cell, tf.zeros((2, 0, 8)), None)
-    unknown = tf.function(lambda z: twin.can_run(cell, z, None), input_signature=[tf.TensorSpec([2, None, 8])])
-    assert not unknown(tf.zeros((2, 3, 8)))
