@@ -89,3 +89,22 @@ def test_the_definition_runs_where_it_is_asked_for(monkeypatch):
         layer.linear_recurrence(*args)
     with kernels.disabled():
         layer.linear_recurrence(*args)
+
+
+def test_the_gradient_can_be_differentiated_once_more():
+    random = np.random.default_rng(3)
+    a, b, h = (tf.constant(random.uniform(0.1, 0.9, size=s)) for s in ((2, 5, 3), (2, 5, 3), (2, 3)))
+
+    def second(function):
+        with tf.GradientTape() as outer:
+            outer.watch([a, b, h])
+            with tf.GradientTape() as inner:
+                inner.watch([a, b, h])
+                loss = tf.reduce_sum(function(a, b, h) ** 3)
+            penalty = sum(tf.reduce_sum(g**2) for g in inner.gradient(loss, [a, b, h]))
+        return outer.gradient(penalty, [a, b, h])
+
+    with kernels.disabled():
+        expected = second(definition)
+    for ours, theirs in zip(second(twin.run), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9)

@@ -56,7 +56,7 @@ def test_a_padded_batch_is_each_sequence_alone(randomize, make):
 @pytest.mark.parametrize("mask", [None, [[1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [1] * 6]], ids=["whole", "padded"])
 def test_weights_and_outputs_are_those_of_keras(randomize, merge_mode, mask):
     ours = weighted(Bidirectional(LSTM(2), merge_mode), randomize)
-    theirs = keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), merge_mode=merge_mode)
+    theirs = keras.Bidirectional(keras.layers.LSTM(2, return_sequences=True), merge_mode=merge_mode)
     theirs.build((None, None, D))
     theirs.set_weights(ours.get_weights())
     x, mask = draw(), None if mask is None else ops.convert_to_tensor(np.array(mask, bool))
@@ -134,3 +134,13 @@ def test_wrong_arguments_are_refused():
         Bidirectional(LSTM(2)).build((2, 3))
     with pytest.raises(ValueError, match=r"mask has shape \(3, 6, 1\); expected rank 2"):
         Bidirectional(LSTM(2))(draw(), mask=np.ones((B, T, 1), bool))
+
+
+def test_a_layer_that_gives_one_vector_a_sequence_is_refused():
+    with pytest.raises(ValueError, match=r"expected one a position, \[B, T, units\]"):
+        Bidirectional(keras.layers.LSTM(4)).build((2, 3, 5))
+
+
+def test_with_a_seed_the_directions_drop_differently():
+    layer = Bidirectional(LSTM(4, dropout=0.5, seed=3))
+    assert (layer.layer.seed, layer.backward_layer.seed) == (3, 4)

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_seq import layers
 from keras_seq.models import GRU, LSTM, MODELS, RNN, TAGGERS, LanguageModel, Mamba, MinGRU, MinLSTM, Transformer
+from keras_seq.training import Muon
 
 CONTEXT, VOCABULARY = 9, 11
 SMALL = {
@@ -149,6 +150,41 @@ def test_what_sees_later_positions_is_refused_with_the_reason(seer):
     embedding, head = keras.layers.Embedding(VOCABULARY, 4), keras.layers.Dense(VOCABULARY)
     with pytest.raises(ValueError, match=r"seer is no block of a language model: .* sees the id .*tagging"):
         LanguageModel(embedding, [layers.LSTM(4), SEERS[seer]()], head)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        lambda: keras.layers.LSTM(4, return_sequences=True, name="keeper"),
+        lambda: layers.Carry(layers.LSTM(4), 2, name="keeper"),
+        lambda: keras.layers.TimeDistributed(keras.layers.LSTM(4), name="keeper"),
+    ],
+)
+def test_what_cannot_be_stepped_is_refused(block):
+    embedding, head = keras.layers.Embedding(VOCABULARY, 4), keras.layers.Dense(VOCABULARY)
+    with pytest.raises(ValueError, match=r"keeper is no block of a language model: .* from step to step"):
+        LanguageModel(embedding, [block()], head)
+
+
+def test_a_layer_cannot_stand_there_twice():
+    embedding, head, block = keras.layers.Embedding(VOCABULARY, 4), keras.layers.Dense(VOCABULARY), layers.LSTM(4)
+    with pytest.raises(ValueError, match="the same layer twice"):
+        LanguageModel(embedding, [block, block], head)
+    with pytest.raises(ValueError, match="the same layer twice"):
+        layers.Residual([block, block])
+
+
+@every_model
+def test_no_bias_is_a_matrix_to_muon(make, name):
+    taken = {v.path for v in make(name).trainable_variables if Muon.is_hidden_matrix(v)}
+    assert taken
+    assert not [path for path in taken if path.endswith("bias") or "convolution" in path or path.endswith("log_a")]
+
+
+def test_only_loops_over_the_positions_count_as_loops(make):
+    assert {name for name in CAUSAL if make(name).loops} == {"rnn", "gru", "lstm"}
+    nested = layers.Residual([layers.Residual([layers.LSTM(4)])])
+    assert LanguageModel(keras.layers.Embedding(VOCABULARY, 4), [nested], keras.layers.Dense(VOCABULARY)).loops
 
 
 def test_the_models_have_one_size_at_their_defaults():
