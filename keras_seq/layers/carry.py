@@ -55,8 +55,8 @@ class Carry(keras.layers.Layer):
         if not self.layer.built:
             self.layer.build(x_shape)
 
-        def start(n):
-            return tree.flatten(self.layer.initial_state(self.batch_size))[n]
+        def start(n):  # computed when it is asked for: a traced value must not leave its trace
+            return lambda shape, dtype: tree.flatten(self.layer.initial_state(self.batch_size))[n]
 
         parts = tree.flatten(self.layer.initial_state(self.batch_size))
         if any(len(part.shape) == 0 or part.shape[0] != self.batch_size for part in parts):
@@ -65,9 +65,7 @@ class Carry(keras.layers.Layer):
             self.add_weight(
                 shape=part.shape,
                 dtype=keras.backend.standardize_dtype(part.dtype),
-                initializer=lambda shape, dtype, n=n: start(
-                    n
-                ),  # computed anew: a traced value must not leave its trace
+                initializer=start(n),
                 trainable=False,
                 autocast=False,
                 name="state",
