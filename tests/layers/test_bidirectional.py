@@ -56,7 +56,7 @@ def test_a_padded_batch_is_each_sequence_alone(randomize, make):
 @pytest.mark.parametrize("mask", [None, [[1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [1] * 6]], ids=["whole", "padded"])
 def test_weights_and_outputs_are_those_of_keras(randomize, merge_mode, mask):
     ours = weighted(Bidirectional(LSTM(2), merge_mode), randomize)
-    theirs = keras.Bidirectional(keras.layers.LSTM(2, return_sequences=True), merge_mode=merge_mode)
+    theirs = keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), merge_mode=merge_mode)
     theirs.build((None, None, D))
     theirs.set_weights(ours.get_weights())
     x, mask = draw(), None if mask is None else ops.convert_to_tensor(np.array(mask, bool))
