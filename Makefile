@@ -15,11 +15,11 @@ compare: .venv/installed
 	$(BIN)/python -m experiments.compare $(ARGS)
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 backends: .venv/installed-backends
-	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/layers $(ARGS)
-	KERAS_BACKEND=torch $(BIN)/python -m pytest tests/layers $(ARGS)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_seq import training
-from keras_seq.models import GRU, LSTM, MODELS, RNN, TAGGERS, Mamba, MinGRU, MinLSTM, Transformer
+from keras_seq.models import GPT, GRU, LANGUAGE_MODELS, LSTM, MODELS, RNN, Mamba, MinGRU, MinLSTM, Modern, Transformer
 from keras_seq.models.language_model import SEES_THE_FUTURE
 
 
@@ -48,6 +48,8 @@ class Compare:
     minlstm: MinLSTM = dataclasses.field(default_factory=MinLSTM)
     mamba: Mamba = dataclasses.field(default_factory=Mamba)
     transformer: Transformer = dataclasses.field(default_factory=Transformer)
+    gpt: GPT = dataclasses.field(default_factory=GPT)
+    modern: Modern = dataclasses.field(default_factory=Modern)
 
     def __post_init__(self):
         for name in ("seeds", "tokens", "batch_size", "context"):
@@ -56,9 +58,9 @@ class Compare:
         if not 0 <= self.restart <= 1:
             raise ValueError(f"--restart {self.restart}: expected a fraction from 0 to 1.")
         if not self.models:
-            raise ValueError(f"--models: expected at least one of {', '.join(MODELS)}.")
+            raise ValueError(f"--models: expected at least one of {', '.join(LANGUAGE_MODELS)}.")
         for name in self.models:
-            if name in TAGGERS:
+            if name not in LANGUAGE_MODELS:
                 raise ValueError(f"--models {name}: no language model can be made of it: {SEES_THE_FUTURE}")
 
     @property
@@ -83,7 +85,10 @@ TINY = {
         for name in ("mingru", "minlstm")
     },
     "mamba": {"embedding_dim": 16, "num_layers": 2, "state_dim": 4},
-    "transformer": {"embedding_dim": 16, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 64},
+    **{
+        name: {"embedding_dim": 16, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 64}
+        for name in ("transformer", "gpt", "modern")
+    },
 }
 
 
@@ -99,18 +104,3 @@ def tiny(settings: Compare) -> Compare:
         ),
         **{name: dataclasses.replace(getattr(settings, name), **sizes) for name, sizes in TINY.items()},
     )
-
-
-def revive(kind, values):
-    """A dataclass from what `dataclasses.asdict` and JSON made of it."""
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    unknown = sorted(values.keys() - fields.keys())
-    if unknown:
-        raise ValueError(f"The settings to go on with have {', '.join(unknown)}, which this version does not know.")
-    revived = {}
-    for name, value in values.items():
-        part = fields[name].default_factory
-        if dataclasses.is_dataclass(part):
-            value = revive(part, value)
-        revived[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**revived)

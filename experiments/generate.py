@@ -14,7 +14,7 @@ import tyro
 
 from experiments.startup import command_line, one_sentence
 from keras_seq.generation import Generator
-from keras_seq.text import Vocabulary
+from keras_seq.text import load_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Generate:
 
 
 def load_run(run: pathlib.Path):
-    """The model and the vocabulary of a finished run."""
+    """The model and the tokenizer of a finished run."""
     for name in ("model.keras", "vocabulary.json"):
         if not (run / name).is_file():
             raise ValueError(f"{run}: {name} is not there; expected the folder of a finished run.")
-    return keras.models.load_model(run / "model.keras", compile=False), Vocabulary.load(run / "vocabulary.json")
+    return keras.models.load_model(run / "model.keras", compile=False), load_tokenizer(run / "vocabulary.json")
 
 
 @one_sentence("experiments.generate")

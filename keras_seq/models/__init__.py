@@ -1,6 +1,7 @@
 """Models: frozen dataclasses with `build(vocabulary_size)`. `MODELS` is the one place to register.
 
-All of them but `bilstm`, which tags, build a `LanguageModel`. `Encoder` and `Seq2Seq` build what other tasks need.
+Those in `LANGUAGE_MODELS` build a `LanguageModel`, which predicts the next id. The others see all of a sequence:
+`bilstm` tags it, `encoder` represents it, and `seq2seq` turns it into another one.
 """
 
 from keras_seq.models.bilstm import BiLSTM
@@ -25,17 +26,21 @@ MODELS = {
     "minlstm": MinLSTM,
     "mamba": Mamba,
     "transformer": Transformer,
+    "gpt": GPT,
+    "modern": Modern,
+    "encoder": Encoder,
+    "seq2seq": Seq2Seq,
 }
-TAGGERS = frozenset({"bilstm"})
+LANGUAGE_MODELS = ("rnn", "gru", "lstm", "mingru", "minlstm", "mamba", "transformer", "gpt", "modern")
 
 __all__ = [
     "GPT",
     "GRU",
+    "LANGUAGE_MODELS",
     "LSTM",
     "MODELS",
     "PRESETS",
     "RNN",
-    "TAGGERS",
     "BiLSTM",
     "Encoder",
     "EncoderDecoder",

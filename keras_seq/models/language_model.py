@@ -10,34 +10,15 @@ the whole pass gives.
 import keras
 from keras import ops
 
-from keras_seq.layers import Bidirectional, Carry
 from keras_seq.layers.precision import at_least_float32
-from keras_seq.layers.recurrent import Recurrent
 from keras_seq.layers.residual import in_turn, states_of
 from keras_seq.models.ids import check_ids
+from keras_seq.models.structure import hides_its_state, inside, sees_the_future
 
 SEES_THE_FUTURE = (
     "it reads what stands behind a position too, so it sees the id that it is to predict, and its loss would mean "
     "nothing. Use it for tagging, or a layer that reads forwards only."
 )
-
-
-def sees_the_future(layer) -> bool:
-    """Whether a layer is of a kind that reads later positions."""
-    both_ways = isinstance(layer, (Bidirectional, keras.layers.Bidirectional))
-    return both_ways or getattr(layer, "causal", True) is False or getattr(layer, "go_backwards", False)
-
-
-def hides_its_state(layer) -> bool:
-    """Whether a layer keeps a state that it neither takes nor gives, so that it cannot be stepped."""
-    return isinstance(layer, (Carry, keras.layers.RNN))
-
-
-def inside(layer):
-    """The layer, and the layers inside it, however deep."""
-    yield layer
-    for child in (*getattr(layer, "layers", ()), *([layer.layer] if hasattr(layer, "layer") else [])):
-        yield from inside(child)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -82,11 +63,6 @@ class LanguageModel(keras.Model):
         x = keras.KerasTensor(input_shape, dtype="int32")
         for layer in (self.embedding, *self.blocks, *([] if self.head is None else [self.head])):
             x = layer(x)
-
-    @property
-    def loops(self) -> bool:
-        """Whether a layer goes through the positions one after the other, as SimpleRNN, GRU and LSTM do."""
-        return any(isinstance(layer, Recurrent) for block in self.blocks for layer in inside(block))
 
     def initial_state(self, batch_size):
         """The state before the first position of `batch_size` texts."""

@@ -2,6 +2,7 @@
 
 from keras_seq.text.characters import UnknownCharacterError, VocabularyError
 from keras_seq.text.corpus import Corpus, CorpusError, load_corpus
+from keras_seq.text.examples import Examples
 from keras_seq.text.generator import GeneratorWindows
 from keras_seq.text.interface import Tokenizer
 from keras_seq.text.pairs import SPECIALS
@@ -30,5 +31,6 @@ __all__ = [
     "Lanes",
     "RandomCrops",
     "Blocks",
+    "Examples",
     "GeneratorWindows",
 ]

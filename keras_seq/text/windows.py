@@ -79,7 +79,7 @@ class Windows:
         Raises:
             ValueError: Not 0 <= first <= last in whole numbers.
         """
-        return _pipeline(self.at, first, last)
+        return pipeline(self.at, first, last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class Lanes(Windows):
             x, y = self.at(step)
             return (x, self.fresh(step)), y
 
-        return _pipeline(carried_at, first, last)
+        return pipeline(carried_at, first, last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +244,8 @@ def _stateless_seed(seed: int, step: int | tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.constant(seed, tf.int64), tf.cast(step, tf.int64)])
 
 
-def _pipeline(at: Callable, first: int, last: int | None) -> tf.data.Dataset:
+def pipeline(at: Callable, first: int, last: int | None) -> tf.data.Dataset:
+    """The batches `at(first)`, ..., `at(last - 1)`."""
     check_steps(first, last)
     steps = tf.data.Dataset.counter(first) if last is None else tf.data.Dataset.range(first, last)
     return steps.map(at, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)

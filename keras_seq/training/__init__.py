@@ -4,9 +4,11 @@ from keras_seq.training.callbacks import Diverged, Interrupted
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.evaluate import Evaluator, Score
 from keras_seq.training.files import replacing, write_json, write_text
-from keras_seq.training.loop import run
+from keras_seq.training.language import run
+from keras_seq.training.loop import compile_for, fit, save_model
 from keras_seq.training.losses import TokenCrossEntropy
 from keras_seq.training.masking import MaskedTokens
+from keras_seq.training.measured import Measured
 from keras_seq.training.metrics import BitsPerCharacter, Perplexity
 from keras_seq.training.optimizers import OPTIMIZERS, AdamW, Muon
 from keras_seq.training.schedules import InverseSquareRoot, WarmupDecay
@@ -23,6 +25,7 @@ __all__ = [
     "Interrupted",
     "InverseSquareRoot",
     "MaskedTokens",
+    "Measured",
     "Muon",
     "Perplexity",
     "Score",
@@ -30,8 +33,11 @@ __all__ = [
     "TokenTensorBoard",
     "Train",
     "WarmupDecay",
+    "compile_for",
+    "fit",
     "replacing",
     "run",
+    "save_model",
     "write_json",
     "write_table",
     "write_text",

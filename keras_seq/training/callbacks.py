@@ -85,9 +85,10 @@ class Record(_AtSteps):
     time spent in steps, the compilation among them, without validation and checkpoints.
     """
 
-    def __init__(self, path, board, tokens_per_step, every, last):
+    def __init__(self, path, board, tokens_per_step, every, last, characters_per_token=None):
         super().__init__(every, last)
         self.path, self.board, self.tokens_per_step = pathlib.Path(path), board, tokens_per_step
+        self.characters_per_token = characters_per_token
         self.seconds, self.loss = 0.0, None
         self._since = (0.0, 0)  # seconds and step of the last point
 
@@ -127,7 +128,7 @@ class Record(_AtSteps):
             "tokens": step * self.tokens_per_step,
             "split": "train",
             "nats_per_token": self.loss,
-            "bits_per_character": self.loss / math.log(2),
+            **self._bits(),
             "learning_rate": float(optimizer.learning_rate),
             "gradient_norm": float(optimizer.gradient_norm),
             "tokens_per_second": (step - before) * self.tokens_per_step / (self.seconds - seconds),
@@ -140,6 +141,11 @@ class Record(_AtSteps):
         )
         self.model.reset_metrics()
 
+    def _bits(self):
+        if self.characters_per_token is None:
+            return {}
+        return {"bits_per_character": self.loss / self.characters_per_token / math.log(2)}
+
     def write(self, line):
         """Appends one line to metrics.jsonl."""
         with open(self.path, "a", encoding="utf-8") as file:
@@ -147,46 +153,26 @@ class Record(_AtSteps):
 
 
 class Validate(_AtSteps):
-    """Scores the whole validation split, cold and warm, and draws a sample of text."""
+    """Measures the model every so many steps and at the last one; `latest` is what was measured last.
 
-    def __init__(self, evaluator, generator, ids, length, sample_length, record, every, last):
+    Args:
+        measure: a function without arguments that gives a `Measured`.
+        record: where its figures go.
+        every, last: steps.
+    """
+
+    def __init__(self, measure, record, every, last):
         super().__init__(every, last)
-        self.evaluator, self.generator = evaluator, generator
-        self.ids, self.length, self.sample_length = ids, length, sample_length
-        self.record = record
+        self.measure, self.record = measure, record
         self.latest = None
 
-    def measure(self):
-        """`(cold, warm, sample)` of the model as it is now."""
-        characters = self.generator.vocabulary.characters
-        prompt = "\n" if "\n" in characters else characters[0]
-        self.latest = (
-            self.evaluator.cold(self.ids, self.length),
-            self.evaluator.warm(self.ids),
-            self.generator(prompt, self.sample_length, temperature=0.8),
-        )
-        return self.latest
-
     def at(self, step, logs):
-        """Writes the scores and the sample."""
-        cold, warm, sample = self.measure()
+        """Writes the figures, the texts and the pictures."""
+        self.latest = self.measure()
         tokens = step * self.record.tokens_per_step
-        self.record.write(
-            {
-                "step": step,
-                "tokens": tokens,
-                "split": "validation",
-                "nats_per_token": cold.nats_per_token,
-                "bits_per_character": cold.bits_per_token,
-                "warm_nats_per_token": warm.nats_per_token,
-            }
-        )
-        self.record.board.record(tokens, {"val_loss": cold.nats_per_token, "val_warm_loss": warm.nats_per_token})
-        self.record.board.text(tokens, "sample", sample)
-        tqdm.write(
-            f"{tokens:>12,} tokens   training {float(logs['loss']):.4f}   validation: "
-            f"cold {cold.nats_per_token:.4f}   warm {warm.nats_per_token:.4f} nats per character"
-        )
+        self.record.write({"step": step, "tokens": tokens, "split": "validation", **self.latest.figures})
+        self.record.board.show(tokens, self.latest)
+        tqdm.write(f"{tokens:>12,} tokens   training {float(logs['loss']):.4f}   {self.latest.line}")
 
 
 class Checkpoints(_AtSteps):

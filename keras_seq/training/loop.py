@@ -1,7 +1,7 @@
 """One loop for every model: `fit` over batches that are a function of the step, with our callbacks.
 
-    trainee = the model, or a model around Carry(model) where the state goes from batch to batch
-    trainee.fit(windows.dataset(first, last))
+    compile_for(trainee, train, total_steps)
+    record, measured = fit(folder, trainee, windows.dataset, ...)        batches(first, last)
 
 `first` is 0, or the step of the newest checkpoint: going on is another `first` and nothing else.
 """
@@ -11,67 +11,71 @@ import pathlib
 
 import keras
 
-from keras_seq.generation import Generator
-from keras_seq.layers import Carry
-from keras_seq.text import Lanes
+from keras_seq.models.structure import loops
 from keras_seq.training import checkpoints
 from keras_seq.training.callbacks import Checkpoints, NumbersGuard, Progress, Record, Validate
-from keras_seq.training.evaluate import Evaluator
 from keras_seq.training.files import replacing, write_json
+from keras_seq.training.measured import Measured
 from keras_seq.training.optimizers import OPTIMIZERS
 from keras_seq.training.schedules import WarmupDecay
 from keras_seq.training.settings import Train
 from keras_seq.training.tensorboard import TokenTensorBoard
 
 
-def carried(model, batch_size, length):
-    """A model for `fit` around `Carry(model)`: `((ids [B, T], fresh [B]), targets [B, T])`."""
-    ids = keras.Input((length,), batch_size=batch_size, dtype="int32", name="ids")
-    fresh = keras.Input((), batch_size=batch_size, dtype="bool", name="fresh")
-    return keras.Model([ids, fresh], Carry(model, batch_size, name="carry")(ids, fresh), name=f"carried_{model.name}")
+def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None):
+    """Compiles a model with the optimizer of `train`.
 
-
-def compile_for(trainee, model, train: Train, total_steps):
-    """Compiles `trainee`, which is `model` or wraps it, with the optimizer, schedule and loss of `train`."""
-    schedule = WarmupDecay(train.peak_learning_rate(model), total_steps, train.warmup_steps, train.final_fraction)
+    Args:
+        trainee: the model; its layers say what kind it is, and so which learning rate is the default.
+        train: optimizer, learning rate and the like.
+        total_steps: where the schedule ends.
+        loss: a Keras loss; by default the cross-entropy of logits.
+        schedule: from a step to a learning rate; by default the warm-up and decay of `train`.
+    """
+    peak = train.peak_learning_rate(trainee)
     trainee.compile(
-        optimizer=OPTIMIZERS[train.optimizer](schedule, **train.optimizer_options(model)),
+        optimizer=OPTIMIZERS[train.optimizer](
+            schedule or WarmupDecay(peak, total_steps, train.warmup_steps, train.final_fraction),
+            **train.optimizer_options(trainee),
+        ),
         auto_scale_loss=False,
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        loss=loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         steps_per_execution=train.steps_per_execution,
         # XLA fuses the many small operations of layers that work on all positions at once; around a loop over the
         # positions it costs more than it gives.
-        jit_compile=not model.loops,
+        jit_compile=not loops(trainee),
     )
     trainee.optimizer.build(trainee.trainable_variables)
 
 
-def uncompiled(model):
-    """A copy without optimizer and loss, so that whoever loads it needs no training code."""
-    copy = type(model).from_config(model.get_config())
-    copy.build((None, None))
-    copy.set_weights(model.get_weights())
-    return copy
-
-
-def run(
-    folder, model, vocabulary, windows, validation, total_steps, train: Train, settings: dict, name="model"
-) -> dict:
-    """Trains `model` to `total_steps`, from the newest checkpoint in `folder` if there is one.
+def fit(
+    folder,
+    trainee,
+    batches,
+    tokens_per_step,
+    total_steps,
+    train: Train,
+    measure,
+    settings: dict,
+    name="model",
+    characters_per_token=None,
+) -> tuple[Record, Measured]:
+    """Trains a compiled model to `total_steps`, from the newest checkpoint in `folder` if there is one.
 
     Args:
-        folder: the run's folder; see README for what is written there.
-        model: a `LanguageModel`, freshly built.
-        vocabulary: the `Vocabulary` of its ids.
-        windows: the training batches. Over `Lanes`, a model whose state has no length carries it from batch to batch.
-        validation: ids `[N]` to score, never trained on.
+        folder: the run's folder; logs/README.md says what is written there.
+        trainee: the model, compiled by `compile_for`.
+        batches: a function of two steps, `first` and `last`, that gives the `tf.data.Dataset` of the batches between.
+        tokens_per_step: what a step counts on the axis of all curves.
         total_steps: the step to end at.
-        train: everything else about training.
+        train: how often to log, validate and write a checkpoint.
+        measure: a function without arguments that gives a `Measured` of the model as it is.
         settings: what config.json says of the run.
         name: what the progress bar calls the run.
+        characters_per_token: for the bits per character of the training curve, where it makes sense.
 
     Returns:
-        The final figures, as result.json has them.
+        The record, with the `seconds` spent and the last training `loss`, and what was measured at the end.
 
     Raises:
         Diverged: a loss or gradient became NaN or infinite.
@@ -80,29 +84,16 @@ def run(
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", settings)
-    vocabulary.save(folder / "vocabulary.json")
-
-    carry = isinstance(windows, Lanes) and model.context is None
-    trainee = carried(model, windows.batch_size, windows.length) if carry else model
-    compile_for(trainee, model, train, total_steps)
     first = 0
     for path in checkpoints.found(folder / "checkpoints")[-1:]:
         first = checkpoints.load(path, trainee)
 
-    tokens_per_step = windows.batch_size * windows.length
     board = TokenTensorBoard(folder)
-    record = Record(folder / "metrics.jsonl", board, tokens_per_step, train.log_every, total_steps)
-    record.go_on_from(first)
-    validate = Validate(
-        evaluator=Evaluator(model),
-        generator=Generator(model, vocabulary),
-        ids=validation,
-        length=windows.length,
-        sample_length=train.sample_length,
-        record=record,
-        every=train.validate_every,
-        last=total_steps,
+    record = Record(
+        folder / "metrics.jsonl", board, tokens_per_step, train.log_every, total_steps, characters_per_token
     )
+    record.go_on_from(first)
+    validate = Validate(measure, record, train.validate_every, total_steps)
     saver = Checkpoints(folder / "checkpoints", train.checkpoint_every, total_steps)
     progress = Progress(name, tokens_per_step, first, total_steps)
 
@@ -112,31 +103,23 @@ def run(
         for close in (board.on_train_end, saver.restore_handlers, progress.on_train_end):
             afterwards.callback(close)
         if first < total_steps:
-            batches = windows.carried if carry else windows.dataset
             trainee.fit(
                 batches(first, total_steps),
                 shuffle=False,
                 verbose=0,
                 callbacks=[NumbersGuard(), record, validate, saver, progress],
             )
-        cold, warm, sample = validate.latest or validate.measure()
-    with replacing(folder / "model.keras") as temporary:
-        uncompiled(model).save(temporary)
-    result = {
-        "parameters": model.count_params(),
-        "training_tokens": total_steps * tokens_per_step,
-        "training_seconds": record.seconds,
-        "tokens_per_second": total_steps * tokens_per_step / record.seconds,
-        "training_nats_per_character": record.loss,
-        "cold_nats_per_character": cold.nats_per_token,
-        "cold_context": windows.length,
-        "warm_nats_per_character": warm.nats_per_token,
-        "bits_per_character": cold.bits_per_token,
-        "warm_bits_per_character": warm.bits_per_token,
-        "sample": sample,
-    }
-    write_json(folder / "result.json", result)
-    return result
+        return record, validate.latest or measure()
+
+
+def save_model(path, model):
+    """Writes a model without optimizer and loss, so that whoever loads it needs no training code."""
+    copy = type(model).from_config(model.get_config())
+    if not copy.built:
+        copy.build((None, None))
+    copy.set_weights(model.get_weights())
+    with replacing(path) as temporary:
+        copy.save(temporary)
 
 
 def _words_and_numbers(settings, prefix=""):

@@ -4,6 +4,8 @@ import dataclasses
 import math
 from typing import Literal
 
+from keras_seq.models.structure import loops
+
 # Muon's are what measured best for each family on text held out from the training split (JOURNAL.md); AdamW's
 # was taken over from earlier scripts. The others are not measured yet: they are where a sweep starts.
 LEARNING_RATES = {
@@ -21,7 +23,7 @@ POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixe
 
 def family(model) -> str:
     """recurrent: recurrent layers on top of each other; residual: parts that add to a stream (Transformers, Mamba)."""
-    return "recurrent" if model.loops else "residual"
+    return "recurrent" if loops(model) else "residual"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,8 @@ import keras
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
+TAGS = {"nats_per_token": "loss", "warm_nats_per_token": "warm_loss"}  # in one chart with what Keras calls so
+
 
 class TokenTensorBoard(keras.callbacks.TensorBoard):
     """`keras.callbacks.TensorBoard` with the tokens seen as its axis, plus texts and hyperparameters.
@@ -40,10 +42,14 @@ class TokenTensorBoard(keras.callbacks.TensorBoard):
         """A point at `tokens`: a dict from names to numbers."""
         super().on_epoch_end(tokens, logs)
 
-    def text(self, tokens, name, text):
-        """A text as it is, every space and line break kept."""
+    def show(self, tokens, measured):
+        """A `Measured`: its figures to validation/; texts, every space and line break kept, and pictures."""
+        self.record(tokens, {f"val_{TAGS.get(name, name)}": value for name, value in measured.figures.items()})
         with self.texts.as_default():
-            tf.summary.text(name, "\n".join("    " + line for line in text.splitlines()), step=tokens)
+            for name, text in measured.texts.items():
+                tf.summary.text(name, "\n".join("    " + line for line in text.splitlines()), step=tokens)
+            for name, picture in measured.pictures.items():
+                tf.summary.image(name, picture[None], step=tokens)
             self.texts.flush()
 
     def settings(self, values):

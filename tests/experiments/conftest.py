@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from keras_seq.models import MODELS, TAGGERS
+from keras_seq.models import LANGUAGE_MODELS
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -51,7 +51,7 @@ def smoke(smoking):
 @pytest.fixture(scope="session")
 def zoo(smoking):
     """Every model that predicts the next character."""
-    return smoking("--models", *(name for name in MODELS if name not in TAGGERS))
+    return smoking("--models", *LANGUAGE_MODELS)
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@ import shutil
 import pytest
 
 from experiments import generate
-from keras_seq.models import MODELS, TAGGERS
+from keras_seq.models import LANGUAGE_MODELS
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in TAGGERS])
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
 def test_it_writes_the_prompt_and_as_many_characters_as_asked_for(zoo, capsys, name):
     run = zoo.folder / f"{name}-seed0"
     texts = []

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import TransformerBlock
-from keras_seq.models import MODELS, TAGGERS, assert_causal
+from keras_seq.models import LANGUAGE_MODELS, MODELS, assert_causal
 
 VOCABULARY, LENGTH = 7, 9
 SIZES = {
@@ -45,7 +45,7 @@ def one_ahead_from_five_on(x):
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in TAGGERS])
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
 def test_the_models_are_causal(name, policy):
     model = small(name, policy)
     before = model.get_weights()

@@ -1,4 +1,4 @@
-"""What GPT is, and the laws that it and Modern keep; what is Modern's own is in test_modern.py."""
+"""What GPT is, and what it has in common with Modern; the laws of all models are in test_language_model.py."""
 
 import dataclasses
 import math
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.models import GPT, Modern, assert_causal
+from keras_seq.models import GPT, Modern
 from keras_seq.models.gpt import gelu_tanh
 
 CONTEXT, VOCABULARY = 9, 11
@@ -57,44 +57,10 @@ def test_what_is_added_up_over_the_layers_starts_small():
 
 
 @both
-@pytest.mark.parametrize(("policy", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 5e-2)])
-def test_stepping_equals_the_whole_pass(randomize, name, policy, tolerance):
-    model, ids = randomize(BOTH[name].build(VOCABULARY, dtype=policy)), some_ids()
-    state, steps = model.initial_state(len(ids)), []
-    for t in range(CONTEXT):
-        logits, state = model.step(ids[:, t : t + 1], state)
-        steps.append(numpy(logits))
-    whole = model(ids)
-    assert keras.backend.standardize_dtype(whole.dtype) == "float32"
-    np.testing.assert_allclose(np.stack(steps, 1), numpy(whole), atol=tolerance * np.abs(numpy(whole)).max())
-
-
-@both
-def test_pieces_with_the_state_handed_on_equal_the_whole(randomize, name):
-    model, ids = randomize(BOTH[name].build(VOCABULARY)), some_ids()
-    state, parts = model.initial_state(2), []
-    for start, stop in ((0, 4), (4, 5), (5, CONTEXT)):
-        logits, state = model(ids[:, start:stop], state=state, return_state=True)
-        parts.append(numpy(logits))
-    np.testing.assert_allclose(np.concatenate(parts, 1), numpy(model(ids)), atol=1e-5)
-
-
-@both
-def test_the_future_cannot_leak(name):
-    assert_causal(BOTH[name].build(VOCABULARY), length=CONTEXT)
-
-
-@both
 def test_order_matters(randomize, name):
     model, ids = randomize(BOTH[name].build(VOCABULARY)), some_ids()
     turned = np.concatenate([ids[:, -2::-1], ids[:, -1:]], 1)  # a bag of the same ids before the last one
     assert np.abs(numpy(model(ids))[:, -1] - numpy(model(turned))[:, -1]).max() > 1e-3
-
-
-@both
-def test_dropout_is_on_in_training_only(randomize, dropout_acts_in_training_only, name):
-    model, ids = randomize(BOTH[name].build(VOCABULARY)), some_ids()
-    dropout_acts_in_training_only(lambda training: numpy(model(ids, training=training)))
 
 
 @both

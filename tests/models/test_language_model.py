@@ -6,7 +6,20 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
-from keras_seq.models import GRU, LSTM, MODELS, RNN, TAGGERS, LanguageModel, Mamba, MinGRU, MinLSTM, Transformer
+from keras_seq.models import (
+    GPT,
+    GRU,
+    LANGUAGE_MODELS,
+    LSTM,
+    MODELS,
+    RNN,
+    LanguageModel,
+    Mamba,
+    MinGRU,
+    MinLSTM,
+    Modern,
+    Transformer,
+)
 from keras_seq.training import Muon
 
 CONTEXT, VOCABULARY = 9, 11
@@ -20,9 +33,18 @@ SMALL = {
     "transformer": Transformer(
         embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context=CONTEXT, dropout=0.3
     ),
+    "gpt": GPT(embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context=CONTEXT, dropout=0.3),
+    "modern": Modern(
+        embedding_dim=8,
+        num_layers=2,
+        num_heads=4,
+        num_key_value_heads=2,
+        feed_forward_dim=12,
+        context=CONTEXT,
+        dropout=0.3,
+    ),
 }
-CAUSAL = [name for name in MODELS if name not in TAGGERS]
-every_model = pytest.mark.parametrize("name", CAUSAL)
+every_model = pytest.mark.parametrize("name", LANGUAGE_MODELS)
 
 
 @pytest.fixture
@@ -130,7 +152,7 @@ def test_logits_are_float32_in_half_precision(make, name, policy):
     assert {v.dtype for v in model.trainable_variables} == {"float32"}
 
 
-@pytest.mark.parametrize("name", [name for name in CAUSAL if name != "transformer"])
+@pytest.mark.parametrize("name", [name for name in LANGUAGE_MODELS if not hasattr(SMALL[name], "context")])
 def test_a_model_with_a_state_of_one_size_has_no_longest_text(make, name):
     model = make(name)
     assert model.context is None
@@ -181,22 +203,16 @@ def test_no_bias_is_a_matrix_to_muon(make, name):
     assert not [path for path in taken if path.endswith("bias") or "convolution" in path or path.endswith("log_a")]
 
 
-def test_only_loops_over_the_positions_count_as_loops(make):
-    assert {name for name in CAUSAL if make(name).loops} == {"rnn", "gru", "lstm"}
-    nested = layers.Residual([layers.Residual([layers.LSTM(4)])])
-    assert LanguageModel(keras.layers.Embedding(VOCABULARY, 4), [nested], keras.layers.Dense(VOCABULARY)).loops
-
-
 def test_the_models_have_one_size_at_their_defaults():
     sizes = {}
-    for name in CAUSAL:
+    for name in LANGUAGE_MODELS:
         fields = {field.name for field in dataclasses.fields(MODELS[name])}
         sizes[name] = MODELS[name](**({"context": 64} if "context" in fields else {})).build(65).count_params()
     assert max(sizes.values()) <= 1.05 * min(sizes.values()), sizes
     assert max(sizes.values()) <= 810_000, sizes
 
 
-@every_model
+@pytest.mark.parametrize("name", [name for name in LANGUAGE_MODELS if hasattr(SMALL[name], "tie_embeddings")])
 def test_tied_embeddings_are_one_matrix_both_ways(randomize, name, tmp_path):
     free = SMALL[name].build(VOCABULARY)
     model = randomize(dataclasses.replace(SMALL[name], tie_embeddings=True).build(VOCABULARY))

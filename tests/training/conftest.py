@@ -6,7 +6,7 @@ import pytest
 
 from keras_seq.models import LSTM, Transformer
 from keras_seq.text import Lanes, RandomCrops, Vocabulary
-from keras_seq.training import Train, loop
+from keras_seq.training import Train, run
 
 CHARACTERS = "\n abcdefg"
 BATCH, LENGTH, STEPS = 3, 5, 8
@@ -35,6 +35,7 @@ def tiny_run(ids):
         windows = Lanes(ids[:120], restart=0.3, **sizes) if name == "lstm" else RandomCrops(ids[:120], **sizes)
         model = MODELS[name].build(len(CHARACTERS), dtype=train.policy)
         settings = {"model": {"name": name}, "seed": 1}
-        return loop.run(folder, model, Vocabulary(CHARACTERS), windows, ids[120:], STEPS, train, settings)
+        vocabulary = Vocabulary(CHARACTERS)
+        return run(folder, model, vocabulary, windows, vocabulary.decode(ids[120:]), STEPS, train, settings)
 
     return tiny_run

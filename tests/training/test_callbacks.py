@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq.training import AdamW, Diverged
+from keras_seq.training import AdamW, Diverged, Measured
 from keras_seq.training.callbacks import Checkpoints, NumbersGuard, Record, Validate
 
 STEPS, TOKENS = 8, 10
@@ -36,7 +36,7 @@ def fit(tmp_path):
             x[3 * poison] = np.nan
         path, board = tmp_path / f"every-{every}.jsonl", Board()
         path.unlink(missing_ok=True)
-        record = Record(path, board, TOKENS, every, last)
+        record = Record(path, board, TOKENS, every, last, characters_per_token=2.0)
         model.fit(x, y, batch_size=3, shuffle=False, verbose=0, callbacks=[NumbersGuard(), record, *callbacks])
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()], board.points
 
@@ -52,7 +52,7 @@ def test_the_loss_of_an_interval_is_the_mean_over_exactly_its_steps(fit):
     assert [line["step"] for line in intervals] == [3, 6, 8]  # the last step always has a line
     assert [line["tokens"] for line in intervals] == [30, 60, 80]
     np.testing.assert_allclose([line["nats_per_token"] for line in intervals], expected, rtol=1e-5)
-    np.testing.assert_allclose([line["bits_per_character"] for line in intervals], np.array(expected) / math.log(2))
+    np.testing.assert_allclose([line["bits_per_character"] for line in intervals], np.array(expected) / 2 / math.log(2))
     assert [tokens for tokens, _ in points] == [30, 60, 80]
     np.testing.assert_allclose([logs["loss"] for _, logs in points], expected, rtol=1e-5)
 
@@ -84,46 +84,21 @@ def test_a_gradient_that_is_no_number_stops_the_run_and_its_step_is_named(fit, t
     assert all(int(name[5:13]) <= 5 for name in steps), steps  # none of a model that is no longer numbers
 
 
-def test_a_validation_is_of_the_whole_split_and_of_the_step_it_stands_at(fit, tmp_path):
-    class Scores:
-        def __init__(self):
-            self.asked = []
+def test_a_validation_is_of_the_step_it_stands_at(fit, tmp_path):
+    looks = iter([Measured({"nats_per_token": 2.0}, {"sample": "ab"}), Measured({"nats_per_token": 1.0})])
 
-        def cold(self, ids, length):
-            self.asked.append(("cold", list(ids), length))
-            return Figure(2.0)
+    class Shows(Board):
+        def show(self, tokens, measured):
+            self.points.append((tokens, measured))
 
-        def warm(self, ids):
-            self.asked.append(("warm", list(ids)))
-            return Figure(1.0)
-
-    class Figure:
-        def __init__(self, nats):
-            self.nats_per_token, self.bits_per_token = nats, nats / math.log(2)
-
-    class Texts(Board):
-        def text(self, tokens, name, text):
-            self.points.append((tokens, {name: text}))
-
-    class Writer:
-        vocabulary = type("Vocabulary", (), {"characters": "ab"})
-
-        def __call__(self, prompt, length, temperature):
-            return prompt + length * "b"
-
-    scores, board, path = Scores(), Texts(), tmp_path / "validation.jsonl"
+    board, path = Shows(), tmp_path / "validation.jsonl"
     record = Record(path, board, TOKENS, 4, STEPS)
-    validate = Validate(scores, Writer(), ids=[1, 2, 3], length=7, sample_length=2, record=record, every=5, last=STEPS)
+    validate = Validate(lambda: next(looks), record, every=5, last=STEPS)
     fit(every=4, callbacks=[validate])
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    assert [(line["step"], line["tokens"], line["split"]) for line in lines] == [
-        (5, 50, "validation"),
-        (8, 80, "validation"),
+    assert lines == [
+        {"step": 5, "tokens": 50, "split": "validation", "nats_per_token": 2.0},
+        {"step": 8, "tokens": 80, "split": "validation", "nats_per_token": 1.0},
     ]
-    assert {(line["nats_per_token"], line["warm_nats_per_token"]) for line in lines} == {(2.0, 1.0)}
-    assert scores.asked == 2 * [("cold", [1, 2, 3], 7), ("warm", [1, 2, 3])]
-    assert board.points == [
-        point
-        for tokens in (50, 80)
-        for point in ((tokens, {"val_loss": 2.0, "val_warm_loss": 1.0}), (tokens, {"sample": "abb"}))
-    ]
+    assert [(tokens, measured.texts) for tokens, measured in board.points] == [(50, {"sample": "ab"}), (80, {})]
+    assert validate.latest.figures == {"nats_per_token": 1.0}

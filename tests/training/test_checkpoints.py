@@ -7,7 +7,8 @@ from keras import ops
 
 from keras_seq.models import LSTM
 from keras_seq.training import CheckpointError, Train, checkpoints
-from keras_seq.training.loop import carried, compile_for
+from keras_seq.training.language import carried
+from keras_seq.training.loop import compile_for
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def make():
     def make(seed=None, units=4, step=7):
         model = LSTM(embedding_dim=3, units=units, dropout=0.5).build(9, dtype="mixed_bfloat16")
         trainee = carried(model, batch_size=2, length=5)
-        compile_for(trainee, model, Train(), total_steps=10)
+        compile_for(trainee, Train(), total_steps=10)
         if seed is not None:
             random = np.random.default_rng(seed)
             for variable in everything(trainee):

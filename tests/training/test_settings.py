@@ -1,11 +1,16 @@
-import types
 import typing
 
 import keras
 import pytest
 
+from keras_seq import layers
 from keras_seq.training import OPTIMIZERS, Train
 from keras_seq.training.settings import ADAM_RATIOS, LEARNING_RATES, POLICIES
+
+FAMILIES = {
+    "recurrent": keras.Sequential([layers.Residual([layers.GRU(2)]), keras.layers.Dense(2)]),
+    "residual": keras.Sequential([layers.Residual([layers.MinGRU(2)]), keras.layers.Dense(2)]),
+}
 
 
 @pytest.mark.parametrize(
@@ -32,15 +37,13 @@ def test_a_value_out_of_its_range_is_refused_by_name(field, value):
 def test_there_is_a_learning_rate_for_every_optimizer_and_family():
     assert LEARNING_RATES.keys() == OPTIMIZERS.keys()
     for optimizer, rates in LEARNING_RATES.items():
-        for family, loops in (("recurrent", True), ("residual", False)):
-            model = types.SimpleNamespace(loops=loops)
+        for family, model in FAMILIES.items():
             assert Train(optimizer=optimizer).peak_learning_rate(model) == rates[family]
             assert Train(optimizer=optimizer, learning_rate=0.5).peak_learning_rate(model) == 0.5
 
 
 def test_what_is_given_goes_before_the_default_of_the_family():
-    for family, loops in (("recurrent", True), ("residual", False)):
-        model = types.SimpleNamespace(loops=loops)
+    for family, model in FAMILIES.items():
         assert Train().optimizer_options(model) == {"clip_norm": 1.0, "adam_ratio": ADAM_RATIOS[family]}
         given = Train(adam_ratio=0.7, clip_norm=2.0, precision="float16")
         expected = {"clip_norm": 2.0, "adam_ratio": 0.7, "loss_scale_factor": 1024.0}
@@ -53,7 +56,7 @@ def test_what_is_given_goes_before_the_default_of_the_family():
 def test_every_optimizer_can_be_chosen_and_takes_its_options(name, precision):
     assert set(typing.get_type_hints(Train)["optimizer"].__args__) == OPTIMIZERS.keys()
     train = Train(optimizer=name, clip_norm=0.5, precision=precision)
-    model = types.SimpleNamespace(loops=True)
+    model = FAMILIES["recurrent"]
     optimizer = OPTIMIZERS[name](train.peak_learning_rate(model), **train.optimizer_options(model))
     assert type(optimizer).__name__.lower() == name
     assert float(optimizer.learning_rate) == pytest.approx(LEARNING_RATES[name]["recurrent"])
@@ -62,7 +65,7 @@ def test_every_optimizer_can_be_chosen_and_takes_its_options(name, precision):
 
 
 def test_only_muon_has_a_part_for_adam():
-    model = types.SimpleNamespace(loops=True)
+    model = FAMILIES["recurrent"]
     given = {name for name in OPTIMIZERS if "adam_ratio" in Train(optimizer=name).optimizer_options(model)}
     assert given == {"muon"}
 

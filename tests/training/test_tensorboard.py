@@ -1,10 +1,11 @@
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from keras_seq.training import TokenTensorBoard, WarmupDecay, write_table
+from keras_seq.training import Measured, TokenTensorBoard, WarmupDecay, write_table
 
 
 def read(folder):
@@ -33,8 +34,9 @@ def run(tmp_path):
     board.settings({"model.name": "lstm", "seed": 3, "train.momentum": 0.5, "windows.fresh": True})
     for tokens, loss in ((3072, 2.5), (6144, 2.25)):
         board.record(tokens, {"loss": loss, "gradient_norm": loss / 2})
-    board.record(6144, {"val_loss": 2.375, "val_warm_loss": 2.0})
-    board.text(6144, "sample", "To be,\n  or *not* to be\n")
+    figures = {"nats_per_token": 2.375, "warm_nats_per_token": 2.0, "accuracy": 0.5}
+    picture = np.full((3, 2, 3), 200, "uint8")
+    board.show(6144, Measured(figures, {"sample": "To be,\n  or *not* to be\n"}, {"attention": picture}))
     board.on_train_end()
     return folder
 
@@ -43,6 +45,7 @@ def test_training_and_validation_loss_stand_in_one_chart_over_tokens(run):
     assert points(run / "train", "epoch_loss") == {3072: 2.5, 6144: 2.25}
     assert points(run / "validation", "epoch_loss") == {6144: 2.375}
     assert points(run / "validation", "epoch_warm_loss") == {6144: 2.0}
+    assert points(run / "validation", "epoch_accuracy") == {6144: 0.5}
     assert points(run / "train", "epoch_gradient_norm") == {3072: 1.25, 6144: 1.125}
     assert points(run / "train", "epoch_learning_rate") == {3072: 0.5, 6144: 0.5}
 
@@ -74,3 +77,10 @@ def test_the_table_of_a_folder_shows_the_final_figures_of_both_splits(tmp_path):
         ("validation", "epoch_warm_loss"),
         ("train", "epoch_loss"),
     ]
+
+
+def test_a_picture_is_there_as_it_was(run):
+    (event,) = read(run).Tensors("attention")
+    width, height, png = tf.make_ndarray(event.tensor_proto)
+    assert (event.step, int(width), int(height)) == (6144, 2, 3)
+    np.testing.assert_array_equal(tf.io.decode_png(png), np.full((3, 2, 3), 200))

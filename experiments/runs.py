@@ -1,0 +1,119 @@
+"""Where the runs of an experiment are, and what they are begun and gone on with.
+
+    LOG_DIR/EXPERIMENT/UTC-TIME/RUN/config.json        {"experiment": the settings of the command line, ...}
+
+`--resume LOG_DIR/EXPERIMENT/UTC-TIME` takes the settings from there and goes on with what is not finished.
+"""
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import pathlib
+import platform
+import subprocess
+
+from experiments.startup import command_line
+
+
+def begin(settings, experiment, description, arguments, tiny):
+    """The settings of a command line, and the folder that its runs go to.
+
+    Args:
+        settings: a frozen dataclass with the fields `log_dir`, `resume` and `smoke`.
+        experiment: its name, as in `python -m experiments.NAME`.
+        description: what --help says first.
+        arguments: the command line, None for that of the process.
+        tiny: a function from settings to the same at sizes that take seconds, for `--smoke`.
+
+    Raises:
+        ValueError: an option that is unknown or has no such value; a folder to go on with that holds no such run.
+    """
+    given = command_line(settings, f"experiments.{experiment}", description, arguments)
+    if given.resume is not None:
+        folder = pathlib.Path(given.resume)
+        return settings_in(folder, settings), folder
+    time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    folder = pathlib.Path(given.log_dir) / experiment / time
+    if folder.exists():
+        raise ValueError(f"{folder} is there already: another run began in this second. Start again.")
+    return tiny(given) if given.smoke else given, folder
+
+
+def settings_in(folder: pathlib.Path, settings):
+    """The settings that the runs in a folder were begun with."""
+    configs = sorted(folder.glob("*/config.json"))
+    if not configs:
+        raise ValueError(f"--resume {folder}: no run with a config.json is there; expected LOG_DIR/EXPERIMENT/TIME.")
+    try:
+        return revive(settings, json.loads(configs[0].read_text(encoding="utf-8"))["experiment"])
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise ValueError(f"--resume {folder}: {configs[0]} does not hold the settings of this experiment.") from error
+
+
+def same_corpus(folder: pathlib.Path, corpus):
+    """Raises a ValueError where the runs in a folder were begun with another text."""
+    for path in folder.glob("*/config.json"):
+        begun_with = json.loads(path.read_text(encoding="utf-8"))["corpus"]["sha256"]
+        if begun_with != corpus.sha256:
+            raise ValueError(
+                f"{folder} was begun with a corpus of sha256 {begun_with}, but {corpus.name} now has {corpus.sha256}: "
+                "go on with the same text, or begin anew."
+            )
+
+
+def revive(kind, values):
+    """A dataclass from what `dataclasses.asdict` and JSON made of it."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    unknown = sorted(values.keys() - fields.keys())
+    if unknown:
+        raise ValueError(f"The settings to go on with have {', '.join(unknown)}, which this version does not know.")
+    revived = {}
+    for name, value in values.items():
+        part = fields[name].default_factory
+        if dataclasses.is_dataclass(part):
+            value = revive(part, value)
+        revived[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**revived)
+
+
+def finished(run: pathlib.Path) -> dict | None:
+    """What result.json of a run says, or None where the run is still to be trained."""
+    path = run / "result.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def config(settings, name, model, train, **further):
+    """What config.json says of one run.
+
+    Args:
+        settings: those of the experiment, a dataclass.
+        name: what the model is called.
+        model: the dataclass that it was built from.
+        train: the `Train` as it is used, a dict.
+        further: what else tells this run from others: its seed, its corpus.
+    """
+    return {
+        "experiment": dataclasses.asdict(settings),
+        "model": {"name": name, **dataclasses.asdict(model)},
+        "train": train,
+        **further,
+        "versions": versions(),
+    }
+
+
+def versions():
+    """What the figures depend on besides the settings."""
+    names = ("keras_seq", "keras", "tensorflow", "numpy")
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=pathlib.Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        commit = None
+    found = {name: importlib.metadata.version(name) for name in names}
+    return {**found, "python": platform.python_version(), "commit": commit}

@@ -1,0 +1,29 @@
+"""What a model is made of: the layers inside it, and what they tell about it."""
+
+import keras
+
+from keras_seq.layers import Bidirectional, Carry
+from keras_seq.layers.recurrent import Recurrent
+
+
+def inside(layer):
+    """The layer, and the layers inside it, however deep."""
+    yield layer
+    for child in (*getattr(layer, "layers", ()), *([layer.layer] if hasattr(layer, "layer") else [])):
+        yield from inside(child)
+
+
+def loops(model) -> bool:
+    """Whether a layer goes through the positions one after the other, as SimpleRNN, GRU and LSTM do."""
+    return any(isinstance(layer, Recurrent) for layer in inside(model))
+
+
+def sees_the_future(layer) -> bool:
+    """Whether a layer is of a kind that reads later positions."""
+    both_ways = isinstance(layer, (Bidirectional, keras.layers.Bidirectional))
+    return both_ways or getattr(layer, "causal", True) is False or getattr(layer, "go_backwards", False)
+
+
+def hides_its_state(layer) -> bool:
+    """Whether a layer keeps a state that it neither takes nor gives, so that it cannot be stepped."""
+    return isinstance(layer, (Carry, keras.layers.RNN))

@@ -1,0 +1,118 @@
+"""The training of a language model: the loop, its batches, and what a validation of it measures.
+
+    trainee = the model, or a model around Carry(model) where the state goes from batch to batch
+
+Losses are per token of the tokenizer, and per character of the text that the tokens stand for, so that models with
+other tokenizers can be compared.
+"""
+
+import math
+import pathlib
+
+import keras
+
+from keras_seq.generation import Generator
+from keras_seq.layers import Carry
+from keras_seq.text import Lanes
+from keras_seq.training.evaluate import Evaluator
+from keras_seq.training.files import write_json
+from keras_seq.training.loop import compile_for, fit, save_model
+from keras_seq.training.measured import Measured
+from keras_seq.training.settings import Train
+
+
+def carried(model, batch_size, length):
+    """A model for `fit` around `Carry(model)`: `((ids [B, T], fresh [B]), targets [B, T])`."""
+    ids = keras.Input((length,), batch_size=batch_size, dtype="int32", name="ids")
+    fresh = keras.Input((), batch_size=batch_size, dtype="bool", name="fresh")
+    return keras.Model([ids, fresh], Carry(model, batch_size, name="carry")(ids, fresh), name=f"carried_{model.name}")
+
+
+def run(
+    folder, model, tokenizer, windows, validation: str, total_steps, train: Train, settings: dict, name="model"
+) -> dict:
+    """Trains `model` to `total_steps`, from the newest checkpoint in `folder` if there is one.
+
+    Args:
+        folder: the run's folder; logs/README.md says what is written there.
+        model: a `LanguageModel`, freshly built.
+        tokenizer: the `Vocabulary` or other tokenizer of its ids.
+        windows: the training batches. Over `Lanes`, a model whose state has no length carries it from batch to batch.
+        validation: the text to score, never trained on.
+        total_steps: the step to end at.
+        train: everything else about training.
+        settings: what config.json says of the run.
+        name: what the progress bar calls the run.
+
+    Returns:
+        The final figures, as result.json has them.
+
+    Raises:
+        Diverged: a loss or gradient became NaN or infinite.
+        Interrupted: Ctrl-C or SIGTERM; a checkpoint was written.
+    """
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(folder / "vocabulary.json")
+    carry = isinstance(windows, Lanes) and model.context is None
+    trainee = carried(model, windows.batch_size, windows.length) if carry else model
+    compile_for(trainee, train, total_steps)
+    look = Look(model, tokenizer, validation, windows.length, train.sample_length)
+    tokens_per_step = windows.batch_size * windows.length
+    record, measured = fit(
+        folder,
+        trainee,
+        windows.carried if carry else windows.dataset,
+        tokens_per_step,
+        total_steps,
+        train,
+        look,
+        settings,
+        name,
+        look.characters_per_token,
+    )
+    save_model(folder / "model.keras", model)
+    cold, warm = measured.figures["nats_per_token"], measured.figures["warm_nats_per_token"]
+    nats_per_character = {
+        "training": record.loss / look.characters_per_token,
+        "cold": cold / look.characters_per_token,
+        "warm": warm / look.characters_per_token,
+    }
+    result = {
+        "parameters": model.count_params(),
+        "training_tokens": total_steps * tokens_per_step,
+        "training_seconds": record.seconds,
+        "tokens_per_second": total_steps * tokens_per_step / record.seconds,
+        "characters_per_token": look.characters_per_token,
+        "cold_nats_per_token": cold,
+        "cold_context": windows.length,
+        "warm_nats_per_token": warm,
+        **{f"{kind}_nats_per_character": nats for kind, nats in nats_per_character.items()},
+        "bits_per_character": nats_per_character["cold"] / math.log(2),
+        "warm_bits_per_character": nats_per_character["warm"] / math.log(2),
+        "sample": measured.texts["sample"],
+    }
+    write_json(folder / "result.json", result)
+    return result
+
+
+class Look:
+    """Called, it scores the whole validation split, cold and warm, and draws a sample of text."""
+
+    def __init__(self, model, tokenizer, text, length, sample_length):
+        self.evaluator, self.generator = Evaluator(model), Generator(model, tokenizer)
+        self.ids, self.length, self.sample_length = tokenizer.encode(text).numpy(), length, sample_length
+        self.characters_per_token = len(text) / len(self.ids)
+        starts_line = "\n" in text and len(tokenizer.encode("\n"))
+        self.prompt = "\n" if starts_line else tokenizer.decode(self.ids[:1])
+
+    def __call__(self) -> Measured:
+        cold, warm = self.evaluator.cold(self.ids, self.length), self.evaluator.warm(self.ids)
+        return Measured(
+            {
+                "nats_per_token": cold.nats_per_token,
+                "warm_nats_per_token": warm.nats_per_token,
+                "bits_per_character": cold.bits_per_token / self.characters_per_token,
+            },
+            {"sample": self.generator(self.prompt, self.sample_length, temperature=0.8)},
+        )
