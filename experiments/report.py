@@ -7,14 +7,12 @@ import pathlib
 import statistics
 import sys
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from keras_seq.training import replacing, write_json, write_text
+from experiments import pictures
+from keras_seq.training import write_json, write_text
 
 COLUMNS = {
     "model": lambda row: row["model"],
@@ -108,12 +106,9 @@ def draw(folder, rows):
     figure, (curves, ends) = plt.subplots(1, 2, figsize=(11, height), width_ratios=(5, 3), layout="constrained")
     draw_curves(curves, folder, rows, colours)
     draw_ends(ends, rows, colours)
-    for axes in (curves, ends):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    with replacing(folder / "loss_curves.png") as temporary:
-        figure.savefig(temporary, dpi=130)
-    plt.close(figure)
+    pictures.plain(curves)
+    pictures.plain(ends)
+    pictures.save(figure, folder / "loss_curves.png")
 
 
 def draw_curves(axes, folder, rows, colours):
