@@ -1,20 +1,23 @@
 """Write text with a trained model.
 
     python -m experiments.generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --length 500 --top-k 40
+    echo "ROMEO:" | python -m experiments.generate RUN --prompt - --num-samples 3 --out samples.txt
 
-RUN is the folder of a finished run. Takes seconds.
+RUN is the folder of a finished run. One text appears as it is written; several are written side by side. Takes seconds.
 """
 
 import dataclasses
 import pathlib
+import sys
 from typing import Annotated
 
 import keras
 import tyro
 
 from experiments.startup import command_line, one_sentence
-from keras_seq.generation import Generator
+from keras_seq.generation import Generator, Sampling
 from keras_seq.text import load_tokenizer
+from keras_seq.training import write_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,16 +26,27 @@ class Generate:
 
     run: Annotated[pathlib.Path, tyro.conf.Positional]
     """The folder of a finished run: it holds model.keras and vocabulary.json."""
-    prompt: str = "\n"
-    """What the text begins with."""
+    prompt: str | None = None
+    """What the text begins with; - reads it from standard input. By default a line break, or the first token."""
     length: int = 500
-    """New characters."""
-    temperature: float = 0.8
-    """0 takes the likeliest character, 1 draws from the model as it is."""
-    top_k: int | None = None
-    """Draw among this many of the likeliest characters only."""
+    """New characters, or tokens where the run has another tokenizer."""
+    num_samples: int = 1
+    """How many texts."""
+    stop: tuple[str, ...] = ()
+    """A text ends before the first of these."""
     seed: int = 0
-    """The same seed gives the same text."""
+    """The same seed gives the same texts."""
+    out: pathlib.Path | None = None
+    """A file to write the texts to as well."""
+    sampling: Annotated[Sampling, tyro.conf.arg(name="")] = dataclasses.field(
+        default_factory=lambda: Sampling(temperature=0.8)
+    )
+
+    def __post_init__(self):
+        if self.num_samples < 1:
+            raise ValueError(f"--num-samples {self.num_samples}: expected at least 1.")
+        if self.out is not None and not self.out.parent.is_dir():
+            raise ValueError(f"--out {self.out}: there is no folder {self.out.parent}.")
 
 
 def load_run(run: pathlib.Path):
@@ -43,16 +57,35 @@ def load_run(run: pathlib.Path):
     return keras.models.load_model(run / "model.keras", compile=False), load_tokenizer(run / "vocabulary.json")
 
 
+def first_prompt(tokenizer) -> str:
+    """A line break if the tokenizer has one, else its first token that is not special."""
+    tokens = getattr(tokenizer, "tokens", None) or list(tokenizer.characters)
+    return "\n" if "\n" in tokens else next(token for token in tokens if not token.startswith("["))
+
+
 @one_sentence("experiments.generate")
 def main(arguments=None):
     """The command line."""
     settings = command_line(Generate, "experiments.generate", __doc__, arguments)
-    model, vocabulary = load_run(settings.run)
-    print(
-        Generator(model, vocabulary)(
-            settings.prompt, settings.length, settings.temperature, settings.top_k, settings.seed
-        )
-    )
+    model, tokenizer = load_run(settings.run)
+    prompt = sys.stdin.read() if settings.prompt == "-" else settings.prompt
+    prompt = first_prompt(tokenizer) if prompt is None else prompt
+    generator = Generator(model, tokenizer)
+    options = {**dataclasses.asdict(settings.sampling), "seed": settings.seed, "stop": settings.stop}
+    if settings.num_samples > 1:
+        texts = generator(settings.num_samples * [prompt], settings.length, **options)
+        for number, text in enumerate(texts, start=1):
+            print(f"--- {number} of {settings.num_samples} ---\n{text}")
+    else:
+        pieces = generator.stream(prompt, settings.length, **options)
+        texts = [prompt]
+        print(prompt, end="", flush=True)
+        for piece in pieces:
+            texts[0] += piece
+            print(piece, end="", flush=True)
+        print()
+    if settings.out is not None:
+        write_text(settings.out, "\n\n".join(texts) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,4 +8,17 @@ and more, and are imported where they are used.
 from keras_seq import layers, models
 
 __version__ = "0.1.0"
-__all__ = ["layers", "models"]
+__all__ = ["generate", "layers", "models", "score", "stream"]
+
+
+def __getattr__(name):
+    """`generate`, `stream` and `score`, imported where they are used: they need TensorFlow and more."""
+    if name in ("generate", "stream"):
+        from keras_seq import generation
+
+        return getattr(generation, name)
+    if name == "score":
+        from keras_seq import training
+
+        return training.score
+    raise AttributeError(f"module 'keras_seq' has no attribute {name!r}")

@@ -1,6 +1,8 @@
 """From a model and a prompt to text."""
 
-from keras_seq.generation.generate import Generator
-from keras_seq.generation.samplers import draw, keep_top_k
+from keras_seq.generation.decode import Decoder
+from keras_seq.generation.generate import Generator, generate, stream
+from keras_seq.generation.samplers import STEPS, Sampling, draw
+from keras_seq.generation.search import beam_search, greedy
 
-__all__ = ["Generator", "draw", "keep_top_k"]
+__all__ = ["STEPS", "Decoder", "Generator", "Sampling", "beam_search", "draw", "generate", "greedy", "stream"]

@@ -1,78 +1,124 @@
-"""A prompt goes in id by id, then every drawn id goes in to draw the next: `model.step`, one position at a time.
+"""From a prompt to text: the tokenizer around `decode.py`.
 
-A recurrent model does so for ever. A model with a context of C positions, once its cache is full, starts a new one with
-the last C / 2 ids and goes on from there.
+```python
+text = generate(model, vocabulary, "ROMEO:", length=200, temperature=0.8, top_k=40, seed=1)
+for piece in stream(model, vocabulary, "ROMEO:"):
+    print(piece, end="", flush=True)
+```
 """
 
-import math
+import functools
+import itertools
 
-import numpy as np
-import tensorflow as tf
-
-from keras_seq.generation.samplers import draw
+from keras_seq.generation.decode import Decoder
+from keras_seq.generation.samplers import Sampling
 
 
 class Generator:
-    """Text from one model; its step is compiled once for all calls.
-
-    ```python
-    generator = Generator(model, vocabulary)
-    text = generator("ROMEO:", length=200, temperature=0.8, top_k=40, seed=1)
-    ```
+    """Text from one model; its step is compiled once for all calls with as many prompts.
 
     Args:
         model: a `LanguageModel`.
-        vocabulary: the `Vocabulary` it was trained with.
+        tokenizer: the `Vocabulary` or other tokenizer it was trained with.
     """
 
-    def __init__(self, model, vocabulary):
-        self.model = model
-        self.vocabulary = vocabulary
-        self._step = tf.function(model.step)
+    def __init__(self, model, tokenizer):
+        self.model, self.tokenizer = model, tokenizer
+        self.decoder = Decoder(model)
 
-    def __call__(self, prompt, length=500, temperature=1.0, top_k=None, seed=0) -> str:
-        """The prompt and `length` characters after it.
+    def __call__(self, prompt, length=500, temperature=1.0, seed=0, stop=(), **steps):
+        """Each prompt with what comes after it.
 
         Args:
-            prompt: at least one character.
-            length: new characters.
-            temperature: 0 takes the likeliest character, 1 draws from the model as it is.
-            top_k: draw among this many of the likeliest only; None: among all.
-            seed: the same seed gives the same text.
+            prompt: a text of at least one token, or a list of such texts.
+            length: new tokens; for a `Vocabulary`, characters.
+            temperature: 0 takes the likeliest token, 1 draws from the model as it is.
+            seed: the same seed gives the same texts. The n-th text of a list depends on (seed, n), not on the others.
+            stop: a text or several: what is written ends before the first of them.
+            **steps: top_k, top_p, min_p, typical_p, repetition_penalty, as `Sampling` has them.
+
+        Returns:
+            A text for a text, a list for a list.
 
         Raises:
-            ValueError: an empty prompt, a character the vocabulary does not know, a number out of its range.
+            ValueError: an empty prompt, a character that the tokenizer does not know, a number out of its range.
         """
-        check(prompt, length, temperature, top_k, seed)
-        random = np.random.default_rng(seed)
-        ids = self.vocabulary.encode(prompt).numpy().tolist()
-        new = len(ids)
-        state, room, unread = *self._fresh(), ids
-        for _ in range(length):
-            if len(unread) > room:
-                state, room = self._fresh()
-                unread = ids[-max(1, room // 2) :]
-            for token in unread:
-                logits, state = self._step(tf.constant([[token]]), state)
-                room -= 1
-            ids.append(int(draw(logits, temperature, top_k, random)[0]))
-            unread = ids[-1:]
-        return prompt + self.vocabulary.decode(ids[new:])
+        if isinstance(prompt, str):
+            return prompt + "".join(self.stream(prompt, length, temperature, seed, stop, **steps))
+        return self._texts(list(prompt), length, temperature, seed, stop, steps)
 
-    def _fresh(self):
-        context = self.model.context
-        return self.model.initial_state(1), math.inf if context is None else context
+    def stream(self, prompt, length=500, temperature=1.0, seed=0, stop=(), **steps):
+        """Yields what comes after one prompt, piece by piece as it is written; arguments as for a call."""
+        ids, sampling, stop = self._checked([prompt], length, temperature, seed, stop, steps)
+        pieces = (piece[0].tolist() for piece in self.decoder(ids, length, sampling, seed))
+        return self._pieces(ids[0], pieces, stop)
+
+    def _texts(self, prompts, length, temperature, seed, stop, steps):
+        ids, sampling, stop = self._checked(prompts, length, temperature, seed, stop, steps)
+        written = [[] for _ in ids]
+        for piece in self.decoder(ids, length, sampling, seed):
+            for row, new in zip(written, piece.tolist(), strict=True):
+                row.append(new)
+            if stop and all(self._ended(start, row, stop) for start, row in zip(ids, written, strict=True)):
+                break
+        rows = zip(prompts, ids, written, strict=True)
+        return [prompt + "".join(self._pieces(start, row, stop)) for prompt, start, row in rows]
+
+    def _ended(self, start, pieces, stop):
+        whole = self._after(start, [*itertools.chain(*pieces)])
+        return any(end in whole for end in stop)
+
+    def _after(self, start, new):
+        """The text of new ids after those of the prompt; what joins them belongs to it."""
+        return self.tokenizer.decode(start + new)[len(self.tokenizer.decode(start)) :]
+
+    def _pieces(self, start, pieces, stop):
+        """The text of the pieces, each as soon as no stop can begin in it and no character is half there."""
+        held = max(map(len, stop), default=1) - 1
+        new, told = [], 0
+        for piece in pieces:
+            new += piece
+            text = self._after(start, new)
+            ends = [place for end in stop if (place := text.find(end)) >= 0]
+            if ends:
+                yield text[told : min(ends)]
+                return
+            ready = len(text.rstrip("\N{REPLACEMENT CHARACTER}")) - held
+            if ready > told:
+                yield text[told:ready]
+                told = ready
+        if new:
+            yield self._after(start, new)[told:]
+
+    def _checked(self, prompts, length, temperature, seed, stop, steps):
+        """The ids of the prompts, the `Sampling`, and the stops as a tuple."""
+        if not prompts:
+            raise ValueError("There is no prompt; expected at least one.")
+        if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+            raise ValueError(f"length={length!r}; expected a whole number, 0 or more.")
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise ValueError(f"seed={seed!r}; expected a whole number from 0 to 2**63 - 1.")
+        ids = [self.tokenizer.encode(prompt).numpy().tolist() for prompt in prompts]
+        for prompt, own in zip(prompts, ids, strict=True):
+            if not own:
+                raise ValueError(f"The prompt {prompt!r} is empty to the tokenizer; expected at least one token.")
+        stop = (stop,) if isinstance(stop, str) else tuple(stop)
+        if "" in stop:
+            raise ValueError("stop has an empty text; expected texts of at least one character.")
+        return ids, Sampling(temperature, **steps), stop
 
 
-def check(prompt, length, temperature, top_k, seed):
-    """Raises a `ValueError` that names what is out of its range."""
-    if not prompt:
-        raise ValueError("The prompt is empty; expected at least one character to start from.")
-    if length < 0:
-        raise ValueError(f"length={length}; expected 0 or more characters.")
-    if not (temperature >= 0 and math.isfinite(temperature)):
-        raise ValueError(f"temperature={temperature}; expected 0 or more.")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k={top_k}; expected at least 1.")
-    if seed < 0:
-        raise ValueError(f"seed={seed}; expected 0 or more.")
+@functools.lru_cache(maxsize=2)
+def _generator(model, tokenizer):
+    """Compiled once for a model: the last two are remembered."""
+    return Generator(model, tokenizer)
+
+
+def generate(model, tokenizer, prompt, length=500, **options):
+    """The prompt, or each of a list, with `length` tokens after it; options as for a call of `Generator`."""
+    return _generator(model, tokenizer)(prompt, length, **options)
+
+
+def stream(model, tokenizer, prompt, length=500, **options):
+    """Yields what comes after the prompt, piece by piece; options as for a call of `Generator`."""
+    return _generator(model, tokenizer).stream(prompt, length, **options)

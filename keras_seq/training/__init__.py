@@ -12,6 +12,7 @@ from keras_seq.training.measured import Measured
 from keras_seq.training.metrics import BitsPerCharacter, Perplexity
 from keras_seq.training.optimizers import OPTIMIZERS, AdamW, Muon
 from keras_seq.training.schedules import InverseSquareRoot, WarmupDecay
+from keras_seq.training.score import Scored, score
 from keras_seq.training.settings import Train
 from keras_seq.training.tensorboard import TokenTensorBoard, write_table
 
@@ -29,6 +30,7 @@ __all__ = [
     "Muon",
     "Perplexity",
     "Score",
+    "Scored",
     "TokenCrossEntropy",
     "TokenTensorBoard",
     "Train",
@@ -38,6 +40,7 @@ __all__ = [
     "replacing",
     "run",
     "save_model",
+    "score",
     "write_json",
     "write_table",
     "write_text",

@@ -68,45 +68,47 @@ class Evaluator:
             raise ValueError(f"{len(ids)} ids; cold@{length} needs at least {length + 1}.")
         x = ids[: windows * length].reshape(windows, length)
         y = ids[1 : windows * length + 1].reshape(windows, length)
-        return self._windows(x, y, skip=0)
+        return _summed(self._windows(x, y, skip=0))
 
     def warm(self, ids, length=256) -> Score:
         """The ids `[N]` read from start to end, `length` at a time; every id but the first is predicted once."""
+        return _summed(self.warm_nats(ids, length))
+
+    def warm_nats(self, ids, length=256):
+        """What `warm` adds up: float32 `[N - 1]`."""
         ids = np.asarray(ids)
         if len(ids) < 2:
             raise ValueError(f"{len(ids)} ids; a score needs at least 2.")
         if self.model.context is not None:
-            return self._sliding(ids, self.model.context)
-        total, state = Score(0.0, 0), self.model.initial_state(1)
+            return np.concatenate([*self._sliding(ids, self.model.context)])
+        parts, state = [], self.model.initial_state(1)
         for start in range(0, len(ids) - 1, length):
             chunk = ids[None, start : start + length + 1]
             score = self._carried if chunk.shape[1] == length + 1 else self._rest
             losses, state = score(chunk[:, :-1], chunk[:, 1:], state)
-            total += _summed(losses)
-        return total
+            parts.append(losses.numpy()[0])
+        return np.concatenate(parts)
 
-    def _sliding(self, ids, context) -> Score:
+    def _sliding(self, ids, context):
+        """The nats of each id after the first, in pieces."""
         context = min(context, len(ids) - 1)
         stride = max(1, context // 2)
-        total = self._windows(ids[None, :context], ids[None, 1 : context + 1], skip=0)
+        yield self._windows(ids[None, :context], ids[None, 1 : context + 1], skip=0).ravel()
         starts = np.arange(stride, len(ids) - context, stride)
         if len(starts):
             windows = ids[starts[:, None] + np.arange(context + 1)]
-            total += self._windows(windows[:, :-1], windows[:, 1:], skip=context - stride)
+            yield self._windows(windows[:, :-1], windows[:, 1:], skip=context - stride).ravel()
         scored = (int(starts[-1]) if len(starts) else 0) + context
         if scored < len(ids) - 1:  # the last window is set back so that it ends with the text
             window = ids[None, len(ids) - 1 - context :]
-            total += self._windows(window[:, :-1], window[:, 1:], skip=context - (len(ids) - 1 - scored))
-        return total
+            yield self._windows(window[:, :-1], window[:, 1:], skip=context - (len(ids) - 1 - scored)).ravel()
 
-    def _windows(self, x, y, skip) -> Score:
-        total = Score(0.0, 0)
-        for row in range(0, len(x), self.rows):
-            losses = self._independent(x[row : row + self.rows], y[row : row + self.rows])
-            total += _summed(losses[:, skip:])
-        return total
+    def _windows(self, x, y, skip):
+        """The nats `[rows, T - skip]` of windows `[rows, T]`, without their first `skip` positions."""
+        rows = range(0, len(x), self.rows)
+        parts = [self._independent(x[row : row + self.rows], y[row : row + self.rows]).numpy() for row in rows]
+        return np.concatenate(parts)[:, skip:]
 
 
 def _summed(losses) -> Score:
-    losses = losses.numpy()
     return Score(float(losses.sum(dtype="float64")), losses.size)

@@ -1,28 +1,62 @@
+import io
 import shutil
 
 import pytest
 
 from experiments import generate
-from keras_seq.models import LANGUAGE_MODELS
+from experiments.generate import load_run
+from keras_seq.generation import Generator
+
+PROMPT = ["--prompt", "The ", "--length", "60", "--top-k", "40"]
 
 
-@pytest.mark.parametrize("name", LANGUAGE_MODELS)
-def test_it_writes_the_prompt_and_as_many_characters_as_asked_for(zoo, capsys, name):
-    run = zoo.folder / f"{name}-seed0"
-    texts = []
-    for seed in (1, 1, 2):
-        generate.main([str(run), "--prompt", "The ", "--length", "60", "--top-k", "40", "--seed", str(seed)])
-        texts.append(capsys.readouterr().out.removesuffix("\n"))
+@pytest.fixture
+def written(smoke, capsys):
+    """What the script writes, without its last line break."""
+
+    def written(*options, name="lstm"):
+        generate.main([str(smoke.folder / f"{name}-seed0"), *map(str, options)])
+        return capsys.readouterr().out.removesuffix("\n")
+
+    return written
+
+
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+def test_it_writes_the_prompt_and_as_many_characters_as_asked_for(written, smoke, name):
+    texts = [written(*PROMPT, "--seed", seed, name=name) for seed in (1, 1, 2)]
     assert all(text.startswith("The ") and len(text) == 64 for text in texts)
     assert texts[0] == texts[1] != texts[2]
+    generator = Generator(*load_run(smoke.folder / f"{name}-seed0"))
+    assert texts[0] == generator("The ", 60, temperature=0.8, top_k=40, seed=1)
 
 
-def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, capsys):
-    arguments = [str(smoke.folder / "lstm-seed0"), "--prompt", "if", "--length", "20", "--seed", "3"]
-    done = python("-m", "experiments.generate", *arguments)
-    generate.main(arguments)
+def test_the_prompt_can_come_from_standard_input(written, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("The "))
+    assert written("--prompt", "-", *PROMPT[2:]) == written(*PROMPT)
+
+
+def test_several_texts_are_written_to_a_file_too(written, tmp_path):
+    said = written(*PROMPT, "--num-samples", 3, "--out", tmp_path / "texts.txt")
+    texts = (tmp_path / "texts.txt").read_text(encoding="utf-8")
+    assert texts.count("The ") >= 3
+    assert said.count("--- ") >= 3
+    assert texts.startswith(written(*PROMPT))
+
+
+def test_without_a_prompt_a_line_begins(written):
+    assert written("--length", 5).startswith("\n")
+
+
+def test_it_stops_where_it_is_told(written):
+    whole = written(*PROMPT)
+    stop = whole[30:34]
+    assert written(*PROMPT, "--stop", stop) == whole[: whole.index(stop, 4)]
+
+
+def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, written):
+    done = python("-m", "experiments.generate", smoke.folder / "lstm-seed0", "--prompt", "if", "--length", 20)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == capsys.readouterr().out
+    assert done.stdout == written("--prompt", "if", "--length", 20) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +67,7 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, cap
         ("no-vocabulary", "", "vocabulary.json is not there"),
         ("torn-vocabulary", "", "vocabulary.json"),
         ("torn-model", "", "model.keras"),
-        ("lstm-seed0", "--prompt=", "prompt is empty"),
+        ("lstm-seed0", "--prompt=", "is empty"),
         ("lstm-seed0", "--prompt=猫", "'猫' (U+732B) at position 0"),
         ("lstm-seed0", "--length=-1", "length=-1"),
         ("lstm-seed0", "--length=many", "--length"),
@@ -41,6 +75,9 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, cap
         ("lstm-seed0", "--temperature=nan", "temperature=nan"),
         ("lstm-seed0", "--top-k=0", "top_k=0"),
         ("lstm-seed0", "--seed=-1", "seed=-1"),
+        ("lstm-seed0", "--top-p=2", "top_p=2"),
+        ("lstm-seed0", "--num-samples=0", "--num-samples 0"),
+        ("lstm-seed0", "--out=nowhere/a.txt", "nowhere"),
         ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
     ],
 )

@@ -1,53 +1,97 @@
-import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from keras_seq.generation import Generator
-from keras_seq.models import LSTM, Transformer
-from keras_seq.text import UnknownCharacterError, Vocabulary
+from keras_seq.generation import Generator, generate, stream
+from keras_seq.models import GPT, GRU, LANGUAGE_MODELS, LSTM, MODELS, RNN, Mamba, MinGRU, MinLSTM, Modern, Transformer
+from keras_seq.models.structure import loops
+from keras_seq.text import BytePairs, UnknownCharacterError, Vocabulary, WordPiece
 
 VOCABULARY = Vocabulary("\n abcdefg")
 CONTEXT = 6
-MODELS = {
-    "lstm": LSTM(embedding_dim=3, units=5),
-    "transformer": Transformer(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context=CONTEXT),
+ATTENTION = {"embedding_dim": 4, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 8, "context": CONTEXT}
+PARALLEL = {"embedding_dim": 4, "num_layers": 1, "feed_forward_dim": 8}
+SMALL = {
+    **{name: kind(embedding_dim=3, units=5) for name, kind in (("rnn", RNN), ("gru", GRU), ("lstm", LSTM))},
+    **{name: kind(units=5, **PARALLEL) for name, kind in (("mingru", MinGRU), ("minlstm", MinLSTM))},
+    "mamba": Mamba(embedding_dim=4, num_layers=1, state_dim=3),
+    **{name: kind(**ATTENTION) for name, kind in (("transformer", Transformer), ("gpt", GPT), ("modern", Modern))},
 }
+PROMPTS = ["ab", "abcdef", "g", 5 * "gfedcba gfedcba\n"]  # within the context, to its end, the least, past a piece
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def generator(request):
-    """A model with distinct random weights; its step is traced once for all tests."""
-    model = MODELS[request.param].build(VOCABULARY.size)
+def made(name, dtype=None, size=VOCABULARY.size):
+    """A model with distinct random weights."""
+    model = SMALL[name].build(size, dtype=dtype)
     random = np.random.default_rng(4)
     for weight in model.trainable_variables:
         weight.assign(random.normal(size=weight.shape))
-    return Generator(model, VOCABULARY)
+    return model
 
 
-def greedy(model, prompt, length):
+@pytest.fixture(scope="module")
+def generators():
+    """Compiled once for all tests."""
+    return {name: Generator(made(name), VOCABULARY) for name in ("lstm", "transformer")}
+
+
+@pytest.fixture(params=["lstm", "transformer"])
+def generator(request, generators):
+    return generators[request.param]
+
+
+def greedy(model, prompt, length, penalty=1.0):
     """The oracle: a whole pass for every character. What has a context sees what its last cache was started with."""
+    window = model.context or 128  # one shape for all: what stands behind a position cannot change it
+    whole = tf.function(lambda ids: model(ids)[0], jit_compile=not loops(model))
     ids = VOCABULARY.encode(prompt).numpy().tolist()
     start = 0
     for _ in range(length):
         if model.context is not None and len(ids) - start > model.context:
             start = len(ids) - model.context // 2
-        ids.append(int(np.argmax(model(np.array([ids[start:]]))[0, -1])))
+        padded = np.zeros((1, window), "int32")
+        padded[0, : len(ids) - start] = ids[start:]
+        logits = whole(padded)[len(ids) - start - 1].numpy()
+        seen = np.isin(np.arange(len(logits)), ids)
+        ids.append(int(np.argmax(np.where(seen, np.where(logits > 0, logits / penalty, logits * penalty), logits))))
     return VOCABULARY.decode(ids)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "length"),
-    [("ab", 4), ("abcdef", 1), ("abcdef", 8), ("g", 20), ("gfedcba gfedcba\nabc", 9)],
-    ids=["within the context", "to its end", "past it", "far past it", "from a longer prompt"],
-)
-def test_greedy_text_is_the_argmax_of_the_whole_pass(generator, prompt, length):
-    text = generator(prompt, length, temperature=0)
-    assert text == greedy(generator.model, prompt, length)
-    assert len(text) == len(prompt) + length
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_greedy_texts_are_the_argmax_of_the_whole_pass(name):
+    assert SMALL.keys() == {*LANGUAGE_MODELS} <= MODELS.keys()
+    model = made(name)
+    texts = Generator(model, VOCABULARY)(PROMPTS, 40, temperature=0)
+    assert texts == [greedy(model, prompt, 40) for prompt in PROMPTS]
 
 
-def test_one_candidate_is_greedy_at_any_temperature(generator):
+def test_a_prompt_by_itself_is_written_on_as_among_others(generator):
+    texts = generator(PROMPTS, 50, seed=3)
+    assert texts[0] == generator(PROMPTS[0], 50, seed=3)
+    assert [len(text) - len(prompt) for text, prompt in zip(texts, PROMPTS, strict=True)] == 4 * [50]
+
+
+def test_the_rows_of_a_batch_are_those_of_its_parts(generator):
+    prompts = [VOCABULARY.encode(prompt).numpy().tolist() for prompt in PROMPTS]
+    whole, part = (
+        np.concatenate([*generator.decoder(rows, 40, seed=5, first_row=first)], axis=1)
+        for rows, first in ((prompts, 0), (prompts[2:], 2))
+    )
+    np.testing.assert_array_equal(whole[2:], part)
+    assert whole.shape == (4, 40)
+
+
+def test_equal_prompts_are_written_on_differently(generator):
+    assert len({*generator(8 * ["abc"], 20, temperature=2.0)}) == 8
+
+
+def test_a_longer_text_begins_as_the_shorter_one(generator):
+    assert generator("abc", 90, seed=2)[:43] == generator("abc", 40, seed=2)
+
+
+def test_one_candidate_is_greedy_at_any_temperature_and_the_whole_of_them_is_plain_sampling(generator):
     assert generator("abc", 12, temperature=3.0, top_k=1, seed=5) == generator("abc", 12, temperature=0)
+    assert generator("abc", 40, top_p=1.0, seed=5) == generator("abc", 40, seed=5)
 
 
 def test_the_seed_decides_the_text(generator):
@@ -56,20 +100,74 @@ def test_the_seed_decides_the_text(generator):
     assert all(text.startswith("abc") and len(text) == 33 for text in texts)
 
 
+def test_what_is_there_already_becomes_less_likely(generators):
+    generator = generators["lstm"]
+    text = generator("abc", 20, temperature=0, repetition_penalty=9.0)
+    assert text == greedy(generator.model, "abc", 20, penalty=9.0) != generator("abc", 20, temperature=0)
+
+
 def test_no_length_gives_the_prompt(generator):
     assert generator("abc", 0) == "abc"
+    assert generator(["abc", "a"], 0) == ["abc", "a"]
+    assert [*generator.stream("abc", 0)] == []
+
+
+def test_a_stream_is_the_text_in_pieces(generator):
+    pieces = [*generator.stream("abc", 100, seed=4)]
+    assert len(pieces) > 2
+    assert "abc" + "".join(pieces) == generator("abc", 100, seed=4)
+
+
+@pytest.mark.parametrize("place", [0, 30, 40, 69])
+def test_it_stops_before_a_stop_wherever_that_stands(generator, place):
+    whole = generator("abc", 70, temperature=2.0, seed=6)[3:]
+    stop = whole[place : place + 5]  # unless it came before
+    expected = "abc" + whole[: whole.index(stop)]
+    assert generator("abc", 70, temperature=2.0, seed=6, stop=stop) == expected
+    assert "abc" + "".join(generator.stream("abc", 70, temperature=2.0, seed=6, stop=("zzz", stop))) == expected
+    assert generator(["abc"], 70, temperature=2.0, seed=6, stop=[stop]) == [expected]
+
+
+def test_other_prompts_lengths_and_values_are_not_traced_again(generator):
+    generator("abc", 40, temperature=0.7, seed=1, top_k=3)
+    functions = (generator.decoder._read, generator.decoder._chunk)
+    before = [function.experimental_get_tracing_count() for function in functions]
+    for prompt, length in (("a", 1), ("abcdefg", 100), ("gfedcba gfedcba", 33)):
+        generator(prompt, length, temperature=length / 50, seed=length, top_k=1 + length % 4)
+    assert [function.experimental_get_tracing_count() for function in functions] == before
+
+
+@pytest.mark.parametrize("kind", [BytePairs, WordPiece])
+def test_pieces_of_words_come_back_as_text(kind):
+    tokenizer = kind.from_text("to be or not to be, naïve 🎈 as the sea is to the sky", size=300, min_count=1)
+    generator = Generator(made("lstm", size=tokenizer.size), tokenizer)
+    text = generator("to be", 60, seed=1)
+    assert text.startswith("to be")
+    assert "to be" + "".join(generator.stream("to be", 60, seed=1)) == text
+    new = np.concatenate([*generator.decoder([tokenizer.encode("to be").numpy().tolist()], 60, seed=1)], axis=1)[0]
+    assert text == tokenizer.decode([*tokenizer.encode("to be").numpy(), *new])
+
+
+def test_the_functions_are_the_generator(generator):
+    model = generator.model
+    text = generate(model, VOCABULARY, "abc", length=20, seed=3, top_k=4)
+    assert text == generator("abc", 20, seed=3, top_k=4)
+    assert "abc" + "".join(stream(model, VOCABULARY, "abc", length=20, seed=3, top_k=4)) == text
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prompt": ""}, "The prompt is empty"),
+        ({"prompt": ""}, "'' is empty"),
+        ({"prompt": []}, "no prompt"),
+        ({"prompt": ["a", ""]}, "'' is empty"),
         ({"length": -1}, "length=-1"),
+        ({"length": 1.5}, "length=1.5"),
         ({"temperature": -0.1}, "temperature=-0.1"),
-        ({"temperature": float("nan")}, "temperature=nan"),
-        ({"temperature": float("inf")}, "temperature=inf"),
         ({"top_k": 0}, "top_k=0"),
         ({"seed": -1}, "seed=-1"),
+        ({"seed": 2**63}, "seed="),
+        ({"stop": ""}, "stop"),
     ],
 )
 def test_what_is_out_of_its_range_is_refused_by_name(generator, options, message):
@@ -82,8 +180,8 @@ def test_a_character_that_the_vocabulary_lacks_is_named(generator):
         generator("aZ", 2)
 
 
-def test_the_training_backend_keeps_its_policy(generator):
-    """Half precision ends in float64 before anything is drawn."""
-    model = LSTM(embedding_dim=3, units=5).build(VOCABULARY.size, dtype="mixed_bfloat16")
-    assert keras.backend.standardize_dtype(model.compute_dtype) == "bfloat16"
-    assert Generator(model, VOCABULARY)("a", 3, temperature=0) == greedy(model, "a", 3)
+def test_a_model_in_half_precision_writes_too():
+    model = made("lstm", dtype="mixed_bfloat16")
+    text = Generator(model, VOCABULARY)("a", 10, temperature=0)
+    assert len(text) == 11
+    assert text[:2] == greedy(model, "a", 1)

@@ -1,45 +1,115 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from keras_seq.generation import draw, keep_top_k
+from keras_seq.generation import STEPS, Sampling, draw
+from keras_seq.generation.samplers import repetition_penalty
 
 LOGITS = np.array([2.0, -1.0, 0.5, 1.0, 0.0, -3.0])
-CRITICAL = {5: 25.7, 2: 18.4}  # chi-square by degrees of freedom: 1 in 10,000 lies above
+P = np.exp(LOGITS) / np.exp(LOGITS).sum()  # 0.57 0.03 0.13 0.21 0.08 0.004, likeliest first: 0 3 2 4 1 5
+CRITICAL = {5: 25.7, 4: 23.5, 3: 21.1, 2: 18.4, 1: 15.1}  # chi-square by degrees of freedom: 1 in 10,000 lies above
 
 
-def random():
-    return np.random.default_rng(5)
+def ids(logits, count=1, seed=0, **values):
+    """As many draws from the same logits."""
+    uniform = tf.random.stateless_uniform([count], [seed, 1])
+    rows = tf.constant(np.tile(logits, (count, 1)), tf.float32)
+    return draw(rows, uniform, {name: tf.constant(float(value)) for name, value in values.items()}).numpy()
 
 
-@pytest.mark.parametrize(("temperature", "top_k"), [(1.0, None), (0.6, None), (1.7, 3)])
-def test_ids_are_drawn_as_often_as_the_softmax_says(temperature, top_k):
+def without(p, dropped):
+    """The distribution when some ids are left out."""
+    kept = np.array([0 if n in dropped else value for n, value in enumerate(p)])
+    return kept / kept.sum()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, P),
+        ({"temperature": 1.0}, P),
+        ({"temperature": 0.6}, P ** (1 / 0.6) / (P ** (1 / 0.6)).sum()),
+        ({"temperature": 1.7, "top_k": 3}, without(P ** (1 / 1.7), {4, 1, 5})),
+        ({"top_k": 9}, P),
+        ({"top_p": 1.0}, P),
+        ({"top_p": 0.8}, without(P, {4, 1, 5})),  # 0.57 + 0.21 = 0.78 is too little
+        ({"top_p": 0.75}, without(P, {2, 4, 1, 5})),
+        ({"min_p": 0.1}, without(P, {1, 5})),
+        ({"min_p": 0.2}, without(P, {4, 1, 5})),
+        ({"typical_p": 1.0}, P),
+        ({"typical_p": 0.5}, without(P, {2, 4, 1, 5})),
+        ({"top_k": 4, "min_p": 0.2}, without(P, {4, 1, 5})),
+    ],
+)
+def test_ids_are_drawn_as_often_as_the_formula_says(values, expected):
     count = 20_000
-    p = np.exp(LOGITS / temperature)
-    if top_k is not None:
-        p[np.argsort(LOGITS)[:-top_k]] = 0
-    p /= p.sum()
-    drawn = draw(np.tile(LOGITS, (count, 1)), temperature, top_k, random())
-    observed, expected = np.bincount(drawn, minlength=len(p)), p * count
+    observed = np.bincount(ids(LOGITS, count, seed=3, **values), minlength=len(expected))
     assert (observed[expected == 0] == 0).all()
     possible = expected > 0
-    statistic = ((observed - expected)[possible] ** 2 / expected[possible]).sum()
-    assert statistic < CRITICAL[possible.sum() - 1]
+    expected = expected[possible] * count
+    assert ((observed[possible] - expected) ** 2 / expected).sum() < CRITICAL[possible.sum() - 1]
+
+
+def test_typical_ids_are_those_whose_surprise_is_nearest_to_the_entropy():
+    p = np.random.default_rng(2).dirichlet(np.ones(9))
+    surprise, entropy = -np.log(p), -(p * np.log(p)).sum()
+    order = np.argsort(np.abs(surprise - entropy))
+    count = int(np.searchsorted(np.cumsum(p[order]), 0.6)) + 1
+    drawn = ids(np.log(p), 5000, typical_p=0.6)
+    assert {*drawn} == {*order[:count]}
 
 
 def test_temperature_zero_and_one_candidate_take_the_likeliest():
     logits = np.random.default_rng(1).normal(size=(50, 7)).astype("float32")
-    for temperature, top_k in ((0, None), (0, 3), (5.0, 1)):
-        np.testing.assert_array_equal(draw(logits, temperature, top_k, random()), logits.argmax(-1))
+    uniform = tf.random.stateless_uniform([50], [1, 2])
+    for values in ({"temperature": 0.0}, {"temperature": 0.0, "top_k": 3.0}, {"temperature": 5.0, "top_k": 1.0}):
+        drawn = draw(tf.constant(logits), uniform, {name: tf.constant(value) for name, value in values.items()})
+        np.testing.assert_array_equal(drawn, logits.argmax(-1))
 
 
-def test_ties_leave_exactly_k_candidates_the_first_ones():
-    logits = np.array([[1.0, 2.0, 1.0, 2.0, 1.0]])
-    kept = {k: np.isfinite(keep_top_k(logits, k))[0].nonzero()[0].tolist() for k in (1, 2, 3, 5, 9)}
-    assert kept == {1: [1], 2: [1, 3], 3: [0, 1, 3], 5: [0, 1, 2, 3, 4], 9: [0, 1, 2, 3, 4]}
+def test_of_equal_ones_exactly_k_stay_the_first_ones():
+    logits = np.array([1.0, 2.0, 1.0, 2.0, 1.0])
+    kept = {k: {*ids(logits, 500, top_k=k)} for k in (1, 2, 3, 5, 9)}
+    assert kept == {1: {1}, 2: {1, 3}, 3: {0, 1, 3}, 5: {0, 1, 2, 3, 4}, 9: {0, 1, 2, 3, 4}}
 
 
 @pytest.mark.parametrize("shift", [-50.0, 50.0])
 def test_the_smallest_temperatures_overflow_to_the_likeliest(shift):
-    logits = np.array([[-2.0, -1.0, -3.0]]) + shift
-    for temperature in (1e-10, 1e-300, 5e-324):
-        assert draw(logits, temperature, None, random()).tolist() == [1]
+    logits = np.array([-2.0, -1.0, -3.0]) + shift
+    for temperature in (1e-10, 1e-30, 1e-38):
+        assert {*ids(logits, 20, temperature=temperature)} == {1}
+
+
+def test_the_highest_chance_is_still_an_id_that_stays():
+    logits = tf.constant([[3.0, 2.0, 1.0, -50.0]])
+    drawn = draw(logits, tf.constant([1 - 2**-23]), {"top_k": tf.constant(2.0)})
+    assert drawn.numpy().tolist() == [1]
+
+
+def test_the_penalty_makes_what_was_seen_less_likely_whatever_its_sign():
+    logits, seen = tf.constant([[2.0, -2.0, 2.0, -2.0]]), tf.constant([[True, True, False, False]])
+    np.testing.assert_allclose(repetition_penalty(logits, seen, 2.0), [[1.0, -4.0, 2.0, -2.0]])
+
+
+def test_half_precision_is_drawn_from_in_float32():
+    logits = tf.cast(np.tile(LOGITS, (4, 1)), tf.bfloat16)
+    assert draw(logits, tf.constant([0.0, 0.5, 0.7, 0.999]), {}).numpy().tolist() == [0, 0, 3, 5]
+
+
+def test_the_steps_are_those_that_sampling_knows():
+    assert {*Sampling.__dataclass_fields__} == {*STEPS, "repetition_penalty"}
+    assert Sampling(top_k=3).values == {"temperature": 1.0, "top_k": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("temperature", value) for value in (-0.1, float("nan"), float("inf"))),
+        *(("top_k", value) for value in (0, 1.5)),
+        *((name, value) for name in ("top_p", "min_p", "typical_p") for value in (0.0, 1.1, float("nan"))),
+        *(("repetition_penalty", value) for value in (0.0, -1.0, float("nan"))),
+    ],
+)
+def test_what_is_out_of_its_range_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=name):
+        Sampling(**{name: value})

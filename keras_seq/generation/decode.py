@@ -1,0 +1,119 @@
+"""Ids after ids: the one loop for every causal model, `model.step` inside a compiled loop.
+
+    t        the position, the same in every row
+    piece    64 ids that all prompts have, or C / 2 - 1, read in one pass
+    chunk    up to 32 steps: id t - 1 goes in, and id t is drawn, or is the prompt's where that is longer
+
+A model with a context of C positions, once its cache is full, starts a new one with the last C / 2 ids and goes on from
+there: an id is drawn with at least C / 2 of them before it. The cost of an id does not depend on how many came before.
+Nothing is traced again for another prompt, length, seed or value of a sampling step; another number of rows is.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from keras_seq.generation.samplers import Sampling, draw
+
+CHUNK = 32  # steps between two looks from Python
+PIECE = 64  # ids of a prompt
+
+
+class Decoder:
+    """Ids from one model.
+
+    Args:
+        model: a `LanguageModel`.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self.context = math.inf if model.context is None else model.context
+        half = {PIECE} if model.context is None else {PIECE, max(1, model.context // 2 - 1)}
+        self.pieces = sorted((size for size in half if size < self.context), reverse=True)
+        self._read = tf.function(self._state_after)
+        self._chunk = tf.function(self._write, jit_compile=True)
+
+    def __call__(self, prompts, length, sampling=None, seed=0, first_row=0):
+        """Yields what comes after the prompts, int32 `[B, n]` for some n at a time, `length` ids in all.
+
+        Args:
+            prompts: B lists of ids, each of at least one.
+            length: ids after each prompt.
+            sampling: a `Sampling`.
+            seed: of the draws. Those of a row depend on (seed, its number) only, not on the other rows.
+            first_row: the number of the first row, for batches that are parts of a larger one.
+        """
+        sampling = sampling or Sampling()
+        batch, lengths = len(prompts), np.array([len(prompt) for prompt in prompts])
+        ids = np.zeros((batch, lengths.max() + length), "int32")
+        for row, prompt in zip(ids, prompts, strict=True):
+            row[: len(prompt)] = prompt
+        uniform = np.zeros(ids.shape, "float32")  # for the id at each place
+        for row in range(batch):
+            drawn = tf.random.stateless_uniform([length], [seed, first_row + row], alg="philox")
+            uniform[row, lengths[row] : lengths[row] + length] = drawn
+        values = {name: tf.constant(value) for name, value in sampling.values.items()}
+        seen = self._seen(prompts) if sampling.repetition_penalty is not None else ()
+        written, told = lengths.min(), 0  # columns of ids that are there in every row; ids that were given away
+        start, end = self._start(0, written), ids.shape[1]
+        state, t = self._after(ids, start, written)
+        while t < end:
+            if t - start > self.context:
+                start = self._start(start, written)
+                state, t = self._after(ids, start, written)
+            n = int(min(CHUNK, end - t, self.context - (t - 1 - start)))
+            given, chance = (_padded(rows[:, t : t + n]) for rows in (ids, uniform))
+            known = _padded(np.arange(t, t + n) < np.maximum(lengths, written)[:, None])
+            state, new, seen = self._chunk(state, ids[:, t - 1], given, known, chance, tf.constant(n), values, seen)
+            ids[:, t : t + n] = new[:, :n]
+            t += n
+            written = max(written, t)
+            ready = int(np.clip(written - lengths.max(), 0, length))
+            if ready > told:
+                yield np.stack([row[m + told : m + ready] for row, m in zip(ids, lengths, strict=True)])
+                told = ready
+
+    def _start(self, start, written):
+        """Where the cache starts that the next id is drawn from."""
+        return start if written - start <= self.context else written - max(1, self.context // 2)
+
+    def _after(self, ids, start, end):
+        """The state after the whole pieces of ids from `start` on, the last before `end` left out; where it stands."""
+        state, t = self.model.initial_state(len(ids)), start
+        for size in self.pieces:
+            while t + size < end:
+                state = self._read(ids[:, t : t + size], state)
+                t += size
+        return state, t + 1
+
+    def _seen(self, prompts):
+        """Which ids are in each prompt: one bool `[B, V]`, for the loop to go on with."""
+        seen = np.zeros((len(prompts), self.model.embedding.input_dim), bool)
+        for row, prompt in zip(seen, prompts, strict=True):
+            row[prompt] = True
+        return (seen,)
+
+    def _state_after(self, ids, state):
+        return self.model(ids, state=state, training=False, return_state=True)[1]
+
+    def _write(self, state, last, given, known, uniform, n, values, seen):
+        def body(i, last, state, seen, out):
+            logits, after = self.model.step(last[:, None], state)
+            state = tf.nest.map_structure(lambda new, old: tf.ensure_shape(new, old.shape), after, state)
+            drawn = draw(logits, uniform[:, i], values, *seen)
+            last = tf.where(known[:, i], given[:, i], drawn)
+            new = tf.one_hot(last, logits.shape[1], on_value=True, off_value=False)
+            seen = tuple(before | new for before in seen)
+            out = tf.tensor_scatter_nd_update(out, [[i]], last[None])
+            return i + 1, last, state, seen, out
+
+        out = tf.zeros((CHUNK, last.shape[0]), tf.int32)
+        _, _, state, seen, out = tf.while_loop(lambda i, *_: i < n, body, (0, last, state, seen, out))
+        return state, tf.transpose(out), seen
+
+
+def _padded(rows):
+    """Rows `[B, n]` with zeros up to `[B, CHUNK]`."""
+    return np.pad(rows, ((0, 0), (0, CHUNK - rows.shape[1])))

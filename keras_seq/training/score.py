@@ -1,0 +1,56 @@
+"""How surprised a model is by a text: -log p of every token, from all that stands before it.
+
+The text is read from start to end as `Evaluator.warm` reads it: a recurrent model carries its state, a model with a
+context of C sees windows of C that move by C / 2. The first token has nothing before it and no score.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from keras_seq.training.evaluate import Evaluator
+
+
+@dataclasses.dataclass(frozen=True)
+class Scored:
+    """A text in the pieces that its tokens stand for, and the nats that each cost.
+
+    Args:
+        pieces: the text of each token; put together, they are the text, if the tokenizer keeps all of it.
+        nats: float32 `[N]`; NaN for the first.
+        characters: how many characters the pieces after the first stand for.
+    """
+
+    pieces: tuple[str, ...]
+    nats: np.ndarray
+    characters: int
+
+    @property
+    def nats_per_character(self) -> float:
+        """The sum over all pieces but the first, divided by their characters."""
+        return float(np.sum(self.nats[1:], dtype="float64")) / self.characters
+
+    @property
+    def bits_per_character(self) -> float:
+        """The same in bits."""
+        return self.nats_per_character / math.log(2)
+
+
+def score(model, tokenizer, text) -> Scored:
+    """Scores a text of at least two tokens.
+
+    Args:
+        model: a `LanguageModel`.
+        tokenizer: the `Vocabulary` or other tokenizer it was trained with.
+        text: any text; what the tokenizer does not know follows its policy.
+
+    Raises:
+        ValueError: fewer than two tokens, or a character that the tokenizer does not know.
+    """
+    ids = tokenizer.encode(text).numpy()
+    if len(ids) < 2:
+        raise ValueError(f"The text {text[:40]!r} has {len(ids)} tokens; expected at least 2: one predicts the next.")
+    nats = np.concatenate([[np.nan], Evaluator(model).warm_nats(ids)]).astype("float32")
+    pieces = tuple(tokenizer.decode(ids[n : n + 1]) for n in range(len(ids)))
+    return Scored(pieces, nats, len(text) - len(pieces[0]))

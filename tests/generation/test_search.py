@@ -1,0 +1,202 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_seq.generation import beam_search, greedy
+from keras_seq.models import LSTM, Seq2Seq, Transformer
+
+V, LENGTH, END, ROWS = 3, 4, 1, 5
+FULL = V**LENGTH  # more hypotheses than there are sequences
+TABLE = np.random.default_rng(3).normal(scale=2.0, size=(ROWS, (V + 1) ** (LENGTH + 1), V)).astype("float32")
+
+
+def step(ids, state):
+    """Logits that depend on the row and on every id so far: nothing but the right state gives the right ones."""
+    prefix = state["so far"][0] * (V + 1) + ids[:, 0] + 1
+    logits = tf.gather_nd(TABLE, tf.stack([state["row"][:, 0], prefix], axis=1))
+    return logits, {"row": state["row"], "so far": (prefix,), "steps": state["steps"] + 1}
+
+
+def initial_state(rows):
+    rows = tf.constant(rows, tf.int32)
+    return {"row": rows[:, None], "so far": (tf.zeros_like(rows),), "steps": tf.constant(0)}  # the last for all rows
+
+
+def log_p(row, first, ids):
+    """The oracle: log p of a sequence, ids after its end left out."""
+    prefix, total = first + 1, 0.0
+    for number in ids:
+        logits = TABLE[row, prefix].astype("float64")
+        total += logits[number] - np.log(np.exp(logits).sum())
+        prefix = prefix * (V + 1) + number + 1
+    return total
+
+
+def up_to_end(ids, end=END):
+    ids = [int(number) for number in ids]
+    return tuple(ids[: ids.index(end) + 1]) if end in ids else tuple(ids)
+
+
+def every_sequence(end):
+    return {up_to_end(ids, end) for ids in itertools.product(range(V), repeat=LENGTH)}
+
+
+FIRST = np.array([0, 2, 1, 0, 2])
+
+
+def search(width=4, rows=range(ROWS), first=FIRST, end=END, **options):
+    ids, scores = beam_search(step, initial_state([*rows]), first, LENGTH, end, width, **options)
+    return ids.numpy(), scores.numpy()
+
+
+def greedily(end=END):
+    ids, scores = greedy(step, initial_state(range(ROWS)), FIRST, LENGTH, end)
+    return ids.numpy(), scores.numpy()
+
+
+@pytest.mark.parametrize("end", [END, 0, None])
+def test_greedy_takes_the_likeliest_id_each_time(end):
+    for row, (ids, score) in enumerate(zip(*greedily(end), strict=True)):
+        ids, prefix = up_to_end(ids, end), FIRST[row] + 1
+        for number in ids:
+            assert number == TABLE[row, prefix].argmax()
+            prefix = prefix * (V + 1) + number + 1
+        assert (end in ids) or len(ids) == LENGTH
+        assert score == pytest.approx(log_p(row, FIRST[row], ids), abs=1e-5)
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 2.0])
+def test_a_beam_of_one_is_greedy(length_penalty):
+    expected, log_ps = greedily()
+    ids, scores = search(1, length_penalty=length_penalty)
+    np.testing.assert_array_equal(ids[:, 0], expected)
+    lengths = np.array([len(up_to_end(row)) for row in expected])
+    assert len({*lengths}) > 1
+    np.testing.assert_allclose(scores[:, 0], log_ps / ((5 + lengths) / 6) ** length_penalty, rtol=1e-5)
+
+
+@pytest.mark.parametrize("end", [END, 0, None])
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 3.0])
+def test_a_full_beam_orders_all_sequences_that_there_are(end, length_penalty):
+    ids, scores = search(FULL, end=end, length_penalty=length_penalty)
+    for row in range(ROWS):
+        known = {s: log_p(row, FIRST[row], s) / ((5 + len(s)) / 6) ** length_penalty for s in every_sequence(end)}
+        found = [up_to_end(sequence, end) for sequence in ids[row]]
+        assert {*found[: len(known)]} == known.keys()
+        np.testing.assert_allclose(scores[row, : len(known)], sorted(known.values(), reverse=True), rtol=1e-5)
+        np.testing.assert_allclose(scores[row, : len(known)], [known[s] for s in found[: len(known)]], rtol=1e-5)
+        assert (scores[row, len(known) :] == -np.inf).all()
+
+
+def test_a_length_penalty_prefers_longer_ones():
+    lengths = [np.mean([len(up_to_end(s)) for s in search(FULL, length_penalty=a)[0][:, 0]]) for a in (0.0, 3.0)]
+    assert lengths[0] < lengths[1]
+
+
+@pytest.mark.parametrize("width", [2, 4, 7])
+def test_every_hypothesis_is_one_with_its_own_score_and_none_is_there_twice(width):
+    ids, scores = search(width)
+    assert (np.diff(scores) <= 0).all()
+    for row in range(ROWS):
+        found = [up_to_end(s) for s in ids[row]]
+        assert len({*found}) == width
+        np.testing.assert_allclose(scores[row], [log_p(row, FIRST[row], s) for s in found], rtol=1e-5)
+
+
+def test_what_has_ended_is_never_extended_and_never_lost():
+    """It may end at once with a probability of 0.15; two ways on have 0.4 each after two ids, and 0.025 after six."""
+
+    def tempting(ids, state):
+        logits = tf.where(state[:, None] == 0, np.log([0.8, 0.15, 0.05]), np.log([0.5, 1e-9, 0.5])[None])
+        return logits, state + 1
+
+    ids, scores = beam_search(tempting, tf.zeros(1, tf.int32), [0], 6, END, width=2)
+    assert ids[0, 0].numpy().tolist() == [END, 0, 0, 0, 0, 0]
+    np.testing.assert_allclose(scores, np.log([[0.15, 0.8 / 2**5]]), rtol=1e-5)
+
+
+def test_rows_of_a_batch_do_not_see_each_other():
+    ids, scores = search(4)
+    for row in range(ROWS):
+        alone = search(4, [row], FIRST[row : row + 1])
+        np.testing.assert_array_equal(alone[0][0], ids[row])
+        np.testing.assert_allclose(alone[1][0], scores[row], rtol=1e-6)
+
+
+def test_it_stops_when_all_have_ended():
+    calls = []
+
+    def soon(ids, state):
+        calls.append(len(ids))
+        return tf.tile([[0.0, 50.0, 0.0]], (len(ids), 1)), state
+
+    for found in (greedy(soon, (), [0, 2], 9, END)[0], beam_search(soon, (), [0, 2], 9, END, width=1)[0][:, 0]):
+        assert found.numpy().tolist() == [[END, *[0] * 8]] * 2
+    assert calls == [2, 2]
+
+
+def test_half_precision_is_summed_in_float32():
+    def half(ids, state):
+        return tf.zeros((len(ids), 50), tf.bfloat16), state
+
+    for scores in (greedy(half, (), [0], 30)[1], beam_search(half, (), [0], 30, width=2)[1]):
+        np.testing.assert_allclose(scores, -30 * np.log(50), rtol=1e-5)
+
+
+MODELS = {
+    "lstm": LSTM(embedding_dim=3, units=5),
+    "transformer": Transformer(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context=6),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_language_model_is_searched_as_whole_passes_would(randomize, name):
+    size, length, first = 4, 5, np.array([3, 1])
+    model = randomize(MODELS[name].build(size), scale=1.0)
+    ids, scores = beam_search(tf.function(model.step), model.initial_state(2), first, length, width=size**length)
+    every = np.array([*itertools.product(range(size), repeat=length)])
+    for row in range(2):
+        read = np.concatenate([np.full((len(every), 1), first[row]), every[:, :-1]], axis=1)
+        log_ps = tf.nn.log_softmax(model(read)).numpy()
+        totals = np.take_along_axis(log_ps, every[..., None], axis=-1)[..., 0].sum(axis=1)
+        np.testing.assert_array_equal(ids[row, 0], every[totals.argmax()])
+        np.testing.assert_allclose(scores[row], np.sort(totals)[::-1], atol=1e-4)
+
+
+def test_an_encoder_decoder_keeps_source_and_cache_with_their_hypothesis(randomize):
+    model = randomize(Seq2Seq(8, 1, 1, 2, 12).build(6), scale=1.0)
+    source = np.array([[3, 4, 0, 5], [1, 2, 3, 4], [5, 5, 0, 0]])
+    ids, scores = beam_search(tf.function(model.step), model.initial_state(source, 4), [1, 1, 1], 4, width=3)
+    for row in range(3):
+        read = np.insert(ids[row, :, :-1].numpy(), 0, 1, axis=1)
+        sources = np.repeat(source[row : row + 1], 3, axis=0)
+        log_ps = tf.nn.log_softmax(model({"source": sources, "target": read})).numpy()
+        totals = np.take_along_axis(log_ps, ids[row].numpy()[..., None], axis=-1)[..., 0].sum(axis=1)
+        np.testing.assert_allclose(scores[row], totals, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 0}, "width=0"),
+        ({"width": -2}, "width=-2"),
+        ({"width": 1.5}, r"width=1\.5"),
+        ({"width": True}, "width=True"),
+        ({"length": 0}, "length=0"),
+        ({"end": -1}, "end=-1"),
+        ({"first": 0}, r"shape \(\); expected \[B\]"),
+        ({"first": [[0]]}, r"shape \(1, 1\); expected \[B\]"),
+        ({"length_penalty": -0.1}, r"length_penalty=-0\.1"),
+        ({"length_penalty": np.inf}, "length_penalty=inf"),
+        ({"length_penalty": np.nan}, "length_penalty=nan"),
+    ],
+)
+def test_what_is_out_of_its_range_is_refused_by_name(options, message):
+    given = {"first": [0], "length": 3, **options}
+    with pytest.raises(ValueError, match=message):
+        beam_search(step, initial_state([0]), **given)
+    if not {"width", "length_penalty"} & options.keys():
+        with pytest.raises(ValueError, match=message):
+            greedy(step, initial_state([0]), **given)
