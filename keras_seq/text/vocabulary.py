@@ -89,6 +89,11 @@ class Vocabulary(tf.Module):
         """How many ids there are, the `[UNK]` included: `V`."""
         return len(self._characters) + (self._unknown == UNKNOWN)
 
+    @property
+    def tables(self) -> tuple[tf.lookup.StaticHashTable, tf.lookup.StaticHashTable]:
+        """The tables from code points to ids and from ids to characters, for whoever saves a graph that uses them."""
+        return self._id_of, self._character_of
+
     def __len__(self) -> int:
         return self.size
 

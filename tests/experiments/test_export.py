@@ -1,0 +1,51 @@
+import shutil
+
+import keras
+import pytest
+import tensorflow as tf
+
+from experiments import export
+from experiments.generate import load_run
+from keras_seq.generation import generate
+from keras_seq.text import Words
+
+
+@pytest.fixture
+def run(smoke, tmp_path):
+    """A finished run of one's own."""
+    return shutil.copytree(smoke.folder / "lstm-seed0", tmp_path / "lstm-seed0")
+
+
+def test_a_saved_model_stands_beside_the_model(run, capsys):
+    export.main([str(run)])
+    assert capsys.readouterr().out == f"Written: {run / 'saved_model'}\n"
+    loaded, whole = tf.saved_model.load(run / "saved_model"), lambda number: tf.constant(number, tf.int64)
+    text = loaded.generate("The ", whole(20), 0.8, whole(3)).numpy().decode()
+    assert text == generate(*load_run(run), "The ", length=20, temperature=0.8, seed=3)
+
+
+def test_a_keras_file_takes_text(run, tmp_path, capsys):
+    export.main([str(run), "--to", "keras", "--out", str(tmp_path / "a.keras")])
+    assert capsys.readouterr().out == f"Written: {tmp_path / 'a.keras'}\n"
+    assert keras.models.load_model(tmp_path / "a.keras")(tf.constant(["The end"])).shape[:2] == (1, 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--to", "paper"], "--to"),
+        (["--out", "nowhere/a"], "nowhere"),
+        (["--to", "keras", "--out", "{run}/model.keras"], "model.keras"),
+        (["--to", "saved_model", "--out", "{run}/checkpoints"], "checkpoints is there already"),
+    ],
+)
+def test_a_mistake_is_named_in_one_sentence(run, fails, options, names):
+    before = sorted(path.name for path in run.iterdir())
+    assert names in fails(export.main, run, *(option.format(run=run) for option in options))
+    assert sorted(path.name for path in run.iterdir()) == before
+
+
+def test_words_cannot_be_exported(run, fails):
+    (run / "vocabulary.json").unlink()
+    Words.from_text("a b c").save(run / "vocabulary.json")
+    assert "expected one of characters" in fails(export.main, run)
