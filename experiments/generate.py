@@ -9,7 +9,7 @@ RUN is the folder of a finished run. One text appears as it is written; several 
 import dataclasses
 import pathlib
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import keras
 import tyro
@@ -32,6 +32,12 @@ class Generate:
     """New characters, or tokens where the run has another tokenizer."""
     num_samples: int = 1
     """How many texts."""
+    search: Literal["sample", "beam", "contrastive"] = "sample"
+    """sample: draws tokens; beam: the likeliest text that is found; contrastive: likely, but unlike what came before."""
+    width: int = 4
+    """Hypotheses of the beam, or candidates of the contrastive search."""
+    alpha: float = 0.6
+    """What being different is worth to the contrastive search, from 0 to 1."""
     stop: tuple[str, ...] = ()
     """A text ends before the first of these."""
     seed: int = 0
@@ -45,6 +51,8 @@ class Generate:
     def __post_init__(self):
         if self.num_samples < 1:
             raise ValueError(f"--num-samples {self.num_samples}: expected at least 1.")
+        if self.search != "sample" and (self.num_samples > 1 or self.stop):
+            raise ValueError(f"--search {self.search}: expected one text and no --stop, for it does not draw.")
         if self.out is not None and not self.out.parent.is_dir():
             raise ValueError(f"--out {self.out}: there is no folder {self.out.parent}.")
 
@@ -72,7 +80,13 @@ def main(arguments=None):
     prompt = first_prompt(tokenizer) if prompt is None else prompt
     generator = Generator(model, tokenizer)
     options = {**dataclasses.asdict(settings.sampling), "seed": settings.seed, "stop": settings.stop}
-    if settings.num_samples > 1:
+    if settings.search == "beam":
+        texts = [generator.beam(prompt, settings.length, settings.width)]
+        print(texts[0])
+    elif settings.search == "contrastive":
+        texts = [generator.contrastive(prompt, settings.length, settings.width, settings.alpha)]
+        print(texts[0])
+    elif settings.num_samples > 1:
         texts = generator(settings.num_samples * [prompt], settings.length, **options)
         for number, text in enumerate(texts, start=1):
             print(f"--- {number} of {settings.num_samples} ---\n{text}")

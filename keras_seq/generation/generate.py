@@ -10,8 +10,13 @@ for piece in stream(model, vocabulary, "ROMEO:"):
 import functools
 import itertools
 
+import numpy as np
+import tensorflow as tf
+
+from keras_seq.generation.contrastive import contrastive_search
 from keras_seq.generation.decode import Decoder
 from keras_seq.generation.samplers import Sampling
+from keras_seq.generation.search import beam_search
 
 
 class Generator:
@@ -25,6 +30,7 @@ class Generator:
     def __init__(self, model, tokenizer):
         self.model, self.tokenizer = model, tokenizer
         self.decoder = Decoder(model)
+        self._step = tf.function(model.step, reduce_retracing=True)
 
     def __call__(self, prompt, length=500, temperature=1.0, seed=0, stop=(), **steps):
         """Each prompt with what comes after it.
@@ -52,6 +58,29 @@ class Generator:
         ids, sampling, stop = self._checked([prompt], length, temperature, seed, stop, steps)
         pieces = (piece[0].tolist() for piece in self.decoder(ids, length, sampling, seed))
         return self._pieces(ids[0], pieces, stop)
+
+    def beam(self, prompt, length=100, width=4, length_penalty=0.0) -> str:
+        """The prompt with the likeliest text of `length` tokens that beam search finds; see `beam_search`.
+
+        Raises:
+            ValueError: as for a call; more tokens than a model's context.
+        """
+        (ids,), _, _ = self._checked([prompt], length, 0.0, 0, (), {})
+        context = self.model.context
+        if context is not None and len(ids) + length > context:
+            raise ValueError(f"{len(ids)} + {length} tokens; beam search goes no further than context={context}.")
+        if not length:
+            return prompt
+        state = self.model.initial_state(1)
+        if len(ids) > 1:
+            _, state = self.model(np.array([ids[:-1]]), state=state, training=False, return_state=True)
+        found, _ = beam_search(self._step, state, ids[-1:], length, width=width, length_penalty=length_penalty)
+        return prompt + self._after(ids, found[0, 0].numpy().tolist())
+
+    def contrastive(self, prompt, length=100, top_k=4, alpha=0.6) -> str:
+        """The prompt with what contrastive search writes after it; see `contrastive_search`."""
+        (ids,), _, _ = self._checked([prompt], length, 0.0, 0, (), {})
+        return prompt + self._after(ids, contrastive_search(self.model, ids, length, top_k, alpha))
 
     def _texts(self, prompts, length, temperature, seed, stop, steps):
         ids, sampling, stop = self._checked(prompts, length, temperature, seed, stop, steps)

@@ -70,17 +70,23 @@ class LanguageModel(keras.Model):
         return states_of(self.blocks, batch_size, **capacity)
 
     def call(self, ids, state=None, training=None, return_state=False):
+        x, state = self.represent(ids, state, training, return_state)
+        logits = self.logits(x)
+        return (logits, state) if return_state else logits
+
+    def represent(self, ids, state=None, training=None, return_state=False):
+        """What the logits are made of, `[B, T, D']`, and the state, None if it is neither given nor asked for."""
         if self.context is not None and (ids.shape[1] or 0) > self.context:
             raise ValueError(f"{ids.shape[1]} ids in a row; expected at most context={self.context}.")
         check_ids("ids", ids, getattr(self.embedding, "input_dim", None))
         if state is None and return_state:
             state = self.initial_state(ops.shape(ids)[0])
-        x, state = in_turn(self.blocks, self.embedding(ids), state, training=training)
-        logits = ops.cast(
-            self.embedding(x, reverse=True) if self.head is None else self.head(x),
-            at_least_float32(self.compute_dtype),
-        )
-        return (logits, state) if return_state else logits
+        return in_turn(self.blocks, self.embedding(ids), state, training=training)
+
+    def logits(self, x):
+        """`[B, T, D']` -> logits `[B, T, V]`, float32 at least."""
+        logits = self.embedding(x, reverse=True) if self.head is None else self.head(x)
+        return ops.cast(logits, at_least_float32(self.compute_dtype))
 
     def step(self, ids, state):
         """One position: ids `[B, 1]` and the state -> (logits `[B, V]`, state)."""

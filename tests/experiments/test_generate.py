@@ -53,6 +53,13 @@ def test_it_stops_where_it_is_told(written):
     assert written(*PROMPT, "--stop", stop) == whole[: whole.index(stop, 4)]
 
 
+def test_it_can_search(written, smoke):
+    generator = Generator(*load_run(smoke.folder / "lstm-seed0"))
+    options = ["--prompt", "The ", "--length", 12, "--search"]
+    assert written(*options, "beam", "--width", 3) == generator.beam("The ", 12, width=3)
+    assert written(*options, "contrastive", "--alpha", 0.9) == generator.contrastive("The ", 12, alpha=0.9)
+
+
 def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, written):
     done = python("-m", "experiments.generate", smoke.folder / "lstm-seed0", "--prompt", "if", "--length", 20)
     assert (done.returncode, done.stderr) == (0, "")
@@ -78,6 +85,9 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
         ("lstm-seed0", "--top-p=2", "top_p=2"),
         ("lstm-seed0", "--num-samples=0", "--num-samples 0"),
         ("lstm-seed0", "--out=nowhere/a.txt", "nowhere"),
+        ("lstm-seed0", "--search=beam --num-samples=2", "--search beam"),
+        ("lstm-seed0", "--search=contrastive --alpha=2", "alpha=2"),
+        ("lstm-seed0", "--search=beam --width=0", "width=0"),
         ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
     ],
 )

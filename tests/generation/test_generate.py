@@ -6,6 +6,7 @@ from keras_seq.generation import Generator, generate, stream
 from keras_seq.models import GPT, GRU, LANGUAGE_MODELS, LSTM, MODELS, RNN, Mamba, MinGRU, MinLSTM, Modern, Transformer
 from keras_seq.models.structure import loops
 from keras_seq.text import BytePairs, UnknownCharacterError, Vocabulary, WordPiece
+from keras_seq.training import score
 
 VOCABULARY = Vocabulary("\n abcdefg")
 CONTEXT = 6
@@ -104,6 +105,29 @@ def test_what_is_there_already_becomes_less_likely(generators):
     generator = generators["lstm"]
     text = generator("abc", 20, temperature=0, repetition_penalty=9.0)
     assert text == greedy(generator.model, "abc", 20, penalty=9.0) != generator("abc", 20, temperature=0)
+
+
+def test_a_beam_of_one_is_greedy_and_a_wider_one_finds_nothing_less_likely(generators):
+    generator = generators["lstm"]
+    assert generator.beam("abc", 12, width=1) == generator("abc", 12, temperature=0)
+
+    def nats(text):
+        return np.nansum(score(generator.model, VOCABULARY, text).nats)
+
+    assert nats(generator.beam("abc", 12, width=8)) <= nats(generator.beam("abc", 12, width=1))
+
+
+def test_contrastive_search_with_one_candidate_is_greedy(generators):
+    generator = generators["lstm"]
+    assert generator.contrastive("abc", 12, top_k=1) == generator("abc", 12, temperature=0)
+
+
+def test_searches_go_no_further_than_the_context(generators):
+    for search in (generators["transformer"].beam, generators["transformer"].contrastive):
+        assert len(search("abc", 3)) == 6
+        assert search("abc", 0) == "abc"
+        with pytest.raises(ValueError, match="context=6"):
+            search("abc", 4)
 
 
 def test_no_length_gives_the_prompt(generator):

@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_seq.generation import Decoder, Sampling, contrastive_search
+from keras_seq.models import LSTM, Transformer
+
+VOCABULARY, CONTEXT = 7, 24
+MODELS = {
+    "lstm": LSTM(embedding_dim=4, units=6),
+    "transformer": Transformer(embedding_dim=8, num_layers=1, num_heads=2, feed_forward_dim=8, context=CONTEXT),
+}
+PROMPT = [3, 1, 4, 1, 5]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request):
+    model = MODELS[request.param].build(VOCABULARY)
+    random = np.random.default_rng(4)
+    for weight in model.trainable_variables:
+        weight.assign(random.normal(size=weight.shape))
+    return model
+
+
+def by_whole_passes(model, ids, length, top_k, alpha):
+    """The formula, in loops and float64, a whole pass for every candidate."""
+    ids = list(ids)
+
+    def shown(ids):
+        x = model.represent(np.array([ids]))[0][0].numpy().astype("float64")
+        return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+    for _ in range(length):
+        p = tf.nn.softmax(model(np.array([ids]))[0, -1]).numpy()
+        known, scores = shown(ids), {}
+        for candidate in np.argsort(-p)[:top_k]:
+            alike = max(shown([*ids, int(candidate)])[-1] @ h for h in known)
+            scores[int(candidate)] = (1 - alpha) * p[candidate] - alpha * alike
+        ids.append(max(scores, key=scores.get))
+    return ids[-length:]
+
+
+@pytest.mark.parametrize(("top_k", "alpha"), [(3, 0.6), (7, 0.9), (20, 0.3)])
+def test_it_is_the_formula(model, top_k, alpha):
+    assert contrastive_search(model, PROMPT, 6, top_k, alpha) == by_whole_passes(model, PROMPT, 6, top_k, alpha)
+
+
+def test_without_alpha_or_with_one_candidate_it_is_greedy(model):
+    greedy = np.concatenate([*Decoder(model)([PROMPT], 15, Sampling(temperature=0))], axis=1)[0].tolist()
+    assert contrastive_search(model, PROMPT, 15, top_k=4, alpha=0) == greedy
+    assert contrastive_search(model, PROMPT, 15, top_k=1, alpha=0.9) == greedy
+
+
+def test_what_is_out_of_its_range_is_refused_by_name(model):
+    for options, message in (
+        ({"ids": []}, "empty"),
+        ({"top_k": 0}, "top_k=0"),
+        ({"alpha": 1.5}, "alpha=1.5"),
+        ({"alpha": float("nan")}, "alpha=nan"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            contrastive_search(**{"model": model, "ids": PROMPT, "length": 2, **options})
+
+
+def test_it_goes_no_further_than_the_context():
+    model = MODELS["transformer"].build(VOCABULARY)
+    assert len(contrastive_search(model, PROMPT, CONTEXT - 5)) == CONTEXT - 5
+    with pytest.raises(ValueError, match="context=24"):
+        contrastive_search(model, PROMPT, CONTEXT - 4)
