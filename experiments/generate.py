@@ -33,7 +33,7 @@ class Generate:
     num_samples: int = 1
     """How many texts."""
     search: Literal["sample", "beam", "contrastive"] = "sample"
-    """sample: draws tokens; beam: the likeliest text that is found; contrastive: likely, but unlike what came before."""
+    """sample: draws tokens; beam: the likeliest text that is found; contrastive: likely, unlike what came before."""
     width: int = 4
     """Hypotheses of the beam, or candidates of the contrastive search."""
     alpha: float = 0.6
