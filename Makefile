@@ -26,7 +26,7 @@ check: .venv/installed-dev
 	$(BIN)/ruff format --check .
 
 smoke: .venv/installed
-	$(BIN)/python -m experiments.compare --smoke
+	$(BIN)/python -m experiments.compare --smoke --models rnn gru lstm mingru minlstm mamba transformer gpt modern
 	$(BIN)/python -m experiments.pipeline_speed --smoke
 
 $(BIN)/python:

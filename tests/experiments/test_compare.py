@@ -65,6 +65,7 @@ def test_the_smallest_training_learns(smoke):
         assert row["cold_nats_per_character"] < math.log(103)  # better than knowing nothing but the vocabulary
 
 
+@pytest.mark.slow  # `make smoke` runs it too
 def test_every_causal_model_trains_in_one_comparison(zoo):
     assert [row["model"] for row in zoo.rows] == [*LANGUAGE_MODELS]
     assert len({(row["training_tokens"], row["cold_context"], row["seed"]) for row in zoo.rows}) == 1
