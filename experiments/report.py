@@ -27,7 +27,7 @@ COLUMNS = {
     "warm nats": lambda row: f"{row['warm_nats_per_character']:.3f}",
     "warm bits": lambda row: f"{row['warm_bits_per_character']:.3f}",
 }
-LEFT = {"model"}
+LEFT = {"model", "dates in", "format", "for example", "text"}
 STYLES = {  # of the curves, by split and key
     ("train", "nats_per_token"): {"alpha": 0.35, "linewidth": 1.2},
     ("validation", "nats_per_token"): {"linewidth": 1.8, "marker": "o", "markersize": 3},
@@ -175,10 +175,15 @@ def closing(folder: pathlib.Path, rows) -> str:
     samples = [
         f"{row['model']} (seed {row['seed']}) writes:\n{indented(row['sample'])}" for row in rows if not row["seed"]
     ]
-    beside = pathlib.Path(sys.executable).with_name("tensorboard")
-    command = os.path.relpath(beside) if beside.exists() else "tensorboard"
     parts = [table(rows)]
     if any(row["seed"] for row in rows):
         parts.append(spread(rows))
     parts += [notes(rows), *samples, f"Curves:  {folder / 'loss_curves.png'}\nReport:  {folder / 'compare.md'}"]
-    return "\n" + "\n\n".join(parts) + f"\nTo look at the runs in TensorBoard:\n    {command} --logdir {folder}"
+    return "\n" + "\n\n".join(parts) + f"\n{to_look(folder)}"
+
+
+def to_look(folder) -> str:
+    """How to open the runs in TensorBoard."""
+    beside = pathlib.Path(sys.executable).with_name("tensorboard")
+    command = os.path.relpath(beside) if beside.exists() else "tensorboard"
+    return f"To look at the runs in TensorBoard:\n    {command} --logdir {folder}"

@@ -1,12 +1,16 @@
 """Ids after ids: the one loop for every causal model, `model.step` inside a compiled loop.
 
     t        the position, the same in every row
-    piece    64 ids that all prompts have, or C / 2 - 1, read in one pass
+    piece    64 ids that all prompts have, or C / 2, read in one pass
     chunk    up to 32 steps: id t - 1 goes in, and id t is drawn, or is the prompt's where that is longer
 
-A model with a context of C positions, once its cache is full, starts a new one with the last C / 2 ids and goes on from
-there: an id is drawn with at least C / 2 of them before it. The cost of an id does not depend on how many came before.
-Nothing is traced again for another prompt, length, seed or value of a sampling step; another number of rows is.
+A model with a context of C positions starts a new cache at every multiple of h = C // 2, once the old one is full:
+
+    id t is drawn from the ids from start(t) on,   start(t) = h ceil(max(0, t - C) / h)
+
+so at least C / 2 of them. It does not depend on the prompts, so a text is the same by itself and among others; and what
+an id costs does not depend on how many came before. Nothing is traced again for another prompt, length, seed or value
+of a sampling step; another number of rows is.
 """
 
 import math
@@ -30,8 +34,8 @@ class Decoder:
     def __init__(self, model):
         self.model = model
         self.context = math.inf if model.context is None else model.context
-        half = {PIECE} if model.context is None else {PIECE, max(1, model.context // 2 - 1)}
-        self.pieces = sorted((size for size in half if size < self.context), reverse=True)
+        sizes = {PIECE} if model.context is None else {PIECE, model.context - half(model.context)}
+        self.pieces = sorted((size for size in sizes if 0 < size < self.context), reverse=True)
         self._read = tf.function(self._state_after)
         self._chunk = tf.function(self._write, jit_compile=True)
 
@@ -57,11 +61,11 @@ class Decoder:
         values = {name: tf.constant(value) for name, value in sampling.values.items()}
         seen = self._seen(prompts) if sampling.repetition_penalty is not None else ()
         written, told = lengths.min(), 0  # columns of ids that are there in every row; ids that were given away
-        start, end = self._start(0, written), ids.shape[1]
+        start, end = self._start(written), ids.shape[1]
         state, t = self._after(ids, start, written)
         while t < end:
-            if t - start > self.context:
-                start = self._start(start, written)
+            if self._start(t) > start:
+                start = self._start(t)
                 state, t = self._after(ids, start, written)
             n = int(min(CHUNK, end - t, self.context - (t - 1 - start)))
             given, chance = (_padded(rows[:, t : t + n]) for rows in (ids, uniform))
@@ -75,9 +79,9 @@ class Decoder:
                 yield np.stack([row[m + told : m + ready] for row, m in zip(ids, lengths, strict=True)])
                 told = ready
 
-    def _start(self, start, written):
-        """Where the cache starts that the next id is drawn from."""
-        return start if written - start <= self.context else written - max(1, self.context // 2)
+    def _start(self, t):
+        """Where the cache starts that id t is drawn from."""
+        return 0 if t <= self.context else -(-(t - self.context) // half(self.context)) * half(self.context)
 
     def _after(self, ids, start, end):
         """The state after the whole pieces of ids from `start` on, the last before `end` left out; where it stands."""
@@ -112,6 +116,11 @@ class Decoder:
         out = tf.zeros((CHUNK, last.shape[0]), tf.int32)
         _, _, state, seen, out = tf.while_loop(lambda i, *_: i < n, body, (0, last, state, seen, out))
         return state, tf.transpose(out), seen
+
+
+def half(context) -> int:
+    """How far a cache starts behind the one before it."""
+    return max(1, context // 2)
 
 
 def _padded(rows):

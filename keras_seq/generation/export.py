@@ -3,8 +3,8 @@
     generate(prompt, length, temperature, seed) -> text        what `keras_seq.generate` writes with these options
     logits(text) -> [N, V]                                     row t: of what comes after character t
 
-The two lookup tables and the weights are inside. Everything runs as a TensorFlow graph, one position at a time; where a
-model has a context of C positions, a new cache is started with the last C / 2 characters, as in `decode.py`.
+The two lookup tables and the weights are inside. Everything runs as a TensorFlow graph, one position at a time; a model
+with a context starts new caches where `decode.py` does.
 """
 
 import os
@@ -13,8 +13,8 @@ import shutil
 
 import tensorflow as tf
 
+from keras_seq.generation.decode import half
 from keras_seq.generation.samplers import draw
-from keras_seq.text import Vocabulary
 
 
 class TextModel(tf.Module):
@@ -29,7 +29,7 @@ class TextModel(tf.Module):
     """
 
     def __init__(self, model, vocabulary):
-        if not isinstance(vocabulary, Vocabulary):
+        if not hasattr(vocabulary, "tables"):
             kind = type(vocabulary).__name__
             raise ValueError(
                 f"The tokenizer is a {kind}; expected a Vocabulary of characters: only that runs in a graph."
@@ -57,21 +57,26 @@ class TextModel(tf.Module):
         count, length = tf.size(given), tf.cast(length, tf.int32)
         uniform = tf.random.stateless_uniform([length], tf.stack([seed, 0]), alg="philox")
         ids = tf.concat([given, tf.zeros([length], tf.int32)], axis=0)
-        context = self._model.context
 
-        def write(t, start, ids, state):
-            if context is not None:
-                full = t - start > context
-                start = tf.where(full, t - max(1, context // 2), start)
-                state = tf.cond(full, lambda: self._state_after(ids[start : t - 1]), lambda: state)
+        def write(t, ids, state):
+            start = self._start(t)
+            if self._model.context is not None:
+                new_cache = start > self._start(t - 1)
+                state = tf.cond(new_cache, lambda: self._state_after(ids[start : t - 1]), lambda: state)
             logits, after = self._model.step(ids[None, t - 1 : t], state)
             new = draw(logits, uniform[t - count : t - count + 1], {"temperature": temperature})
-            return t + 1, start, tf.tensor_scatter_nd_update(ids, [[t]], new), self._as_initial(after)
+            return t + 1, tf.tensor_scatter_nd_update(ids, [[t]], new), self._as_initial(after)
 
-        start = tf.constant(0) if context is None else tf.where(count > context, count - max(1, context // 2), 0)
-        state = self._state_after(ids[start : count - 1])
-        _, _, ids, _ = tf.while_loop(lambda t, *_: t < count + length, write, (count, start, ids, state))
+        state = self._state_after(ids[self._start(count) : count - 1])
+        _, ids, _ = tf.while_loop(lambda t, *_: t < count + length, write, (count, ids, state))
         return tf.strings.join([prompt, self._vocabulary.decode_tensor(ids[count:])])
+
+    def _start(self, t):
+        """Where the cache starts that id t is drawn from; see `decode.py`."""
+        context = self._model.context
+        if context is None:
+            return tf.constant(0)
+        return tf.cast(tf.math.ceil(tf.maximum(0, t - context) / half(context)), tf.int32) * half(context)
 
     def _ids(self, text):
         ids = self._vocabulary.encode(text)

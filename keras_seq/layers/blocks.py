@@ -66,9 +66,10 @@ class TransformerBlock(keras.layers.Layer):
         attention_mask: `[B, T, S]`; narrows who attends to whom in self-attention.
         x_mask: what Keras passes for `mask` when x is not the only tensor of the call.
         return_state: also return the state, `{"self_attention": ..., "cross_attention": ...}`.
+        return_attention_scores: also return the weights before dropout, by the same names: `[B, H, T, S]` each.
 
     Returns:
-        y `[B, T, D]`, or `(y, state)`.
+        y `[B, T, D]`, or a tuple `(y, scores, state)` with what was asked for, in this order.
 
     Raises:
         ValueError: for an argument out of its range; a context without cross-attention, or the reverse.
@@ -167,35 +168,39 @@ class TransformerBlock(keras.layers.Layer):
         x_mask=None,
         training=None,
         return_state=False,
+        return_attention_scores=False,
     ):
         """See the class."""
         if context is not None and not self.cross_attention:
             raise ValueError("context was given with cross_attention=False; expected cross_attention=True.")
         mask = x_mask if mask is None else mask
-        before, after = state or {}, {}
+        before, after, scores = state or {}, {}, {}
 
-        h, after["self_attention"] = self.self_attention_layer(
+        h, scores["self_attention"], after["self_attention"] = self.self_attention_layer(
             self._enter(x, 0),
             state=before.get("self_attention"),
             mask=mask,
             attention_mask=attention_mask,
             training=training,
             return_state=True,
+            return_attention_scores=True,
         )
         x = self._leave(x, h, 0, training)
         if self.cross_attention:
-            h, after["cross_attention"] = self.cross_attention_layer(
+            h, scores["cross_attention"], after["cross_attention"] = self.cross_attention_layer(
                 self._enter(x, 1),
                 context=context,
                 state=before.get("cross_attention"),
                 context_mask=context_mask,
                 training=training,
                 return_state=True,
+                return_attention_scores=True,
             )
             x = self._leave(x, h, 1, training)
         h = self.feed_forward_layer(self._enter(x, -1), training=training)
         x = self._leave(x, h, -1, training)
-        return (x, after) if return_state else x
+        outputs = (x, *((scores,) if return_attention_scores else ()), *((after,) if return_state else ()))
+        return outputs if len(outputs) > 1 else x
 
     def _enter(self, x, part):
         return self.normalizations[part](x) if self.norm_first else x

@@ -64,7 +64,7 @@ class Examples:
         seed = tf.stack([tf.constant(self.seed, tf.int64), step // self.steps_per_pass])
         order = tf.random.experimental.stateless_shuffle(tf.range(self.num_examples), seed)
         start = step % self.steps_per_pass * self.batch_size
-        rows = order[start : start + self.batch_size]
+        rows = tf.slice(order, [start], [self.batch_size])  # unlike order[start : ...], its shape is known in a graph
         return tf.nest.map_structure(lambda array: tf.gather(array, rows), self.arrays)
 
     def dataset(self, first: int = 0, last: int | None = None) -> tf.data.Dataset:

@@ -90,6 +90,24 @@ def test_cached_equals_whole(options, cross_attention, cuts):
     assert set(state) == {"self_attention", "cross_attention"} if cross_attention else {"self_attention"}
 
 
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("cross_attention", [False, True])
+def test_attention_scores_are_those_of_the_parts(norm_first, cross_attention):
+    block = TransformerBlock(2, 12, causal=True, norm_first=norm_first, cross_attention=cross_attention)
+    x, real = inputs(), np.array([[1, 1, 0, 1], [1, 1, 1, 1]], bool)
+    context = {"context": inputs(1, S), "context_mask": real} if cross_attention else {}
+    y, scores, state = block(x, **context, return_attention_scores=True, return_state=True)
+    np.testing.assert_array_equal(numpy(y), numpy(block(x, **context)))
+    assert scores.keys() == state.keys()
+    norms = block.normalizations
+    h, expected = block.self_attention_layer(norms[0](x) if norm_first else x, return_attention_scores=True)
+    np.testing.assert_allclose(numpy(scores["self_attention"]), numpy(expected), atol=1e-6)
+    if cross_attention:
+        asks = norms[1](x + h) if norm_first else norms[0](x + h)
+        _, expected = block.cross_attention_layer(asks, **context, return_attention_scores=True)
+        np.testing.assert_allclose(numpy(scores["cross_attention"]), numpy(expected), atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("options", BLOCKS.values(), ids=BLOCKS)
 @pytest.mark.parametrize("t", [1, T - 1])
