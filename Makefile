@@ -27,7 +27,8 @@ check: .venv/installed-dev
 
 smoke: .venv/installed
 	$(BIN)/python -m experiments.compare --smoke --models rnn gru lstm mingru minlstm mamba transformer gpt modern
-	$(BIN)/python -m experiments.pipeline_speed --smoke
+	set -e; for name in reverse words masked_lm dates respace optimizers pipeline_speed generation_speed; do \
+		echo "== $$name"; $(BIN)/python -m experiments.$$name --smoke; done
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_seq needs Python 3.11 or later; name one with make PYTHON=...")'

@@ -12,7 +12,7 @@ import pathlib
 
 import tensorflow as tf
 
-from keras_seq.models.structure import loops
+from keras_seq.layers.structure import loops
 
 OPSET = 17
 

@@ -12,8 +12,8 @@ from keras import ops
 
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.residual import in_turn, states_of
+from keras_seq.layers.structure import hides_its_state, inside, sees_the_future
 from keras_seq.models.ids import check_ids
-from keras_seq.models.structure import hides_its_state, inside, sees_the_future
 
 SEES_THE_FUTURE = (
     "it reads what stands behind a position too, so it sees the id that it is to predict, and its loss would mean "

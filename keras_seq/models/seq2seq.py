@@ -97,6 +97,18 @@ class EncoderDecoder(keras.Model):
             x = block(x, mask=mask, context=encoded, context_mask=real, training=training)
         return self._logits(x)
 
+    def cross_attention(self, inputs):
+        """Where each target position looks in the source: a tuple with `[B, H, T, S]` for each block of the decoder."""
+        encoded, real = self.encode(inputs["source"], training=False)
+        x, mask = self.embed(inputs["target"], training=False)
+        weights = []
+        for block in self.decoder:
+            x, scores = block(
+                x, mask=mask, context=encoded, context_mask=real, training=False, return_attention_scores=True
+            )
+            weights.append(scores["cross_attention"])
+        return tuple(weights)
+
     def initial_state(self, source, capacity):
         """The source `[B, S]`, read and projected, and room for `capacity` target positions."""
         encoded, real = self.encode(source, training=False)

@@ -11,7 +11,7 @@ import pathlib
 
 import keras
 
-from keras_seq.models.structure import loops
+from keras_seq.layers.structure import loops
 from keras_seq.training import checkpoints
 from keras_seq.training.callbacks import Checkpoints, NumbersGuard, Progress, Record, Validate
 from keras_seq.training.files import replacing, write_json

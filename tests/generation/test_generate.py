@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from keras_seq.generation import Generator, generate, stream
+from keras_seq.layers.structure import loops
 from keras_seq.models import GPT, GRU, LANGUAGE_MODELS, LSTM, MODELS, RNN, Mamba, MinGRU, MinLSTM, Modern, Transformer
-from keras_seq.models.structure import loops
 from keras_seq.text import BytePairs, UnknownCharacterError, Vocabulary, WordPiece
 from keras_seq.training import score
 

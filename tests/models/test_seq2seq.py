@@ -108,6 +108,26 @@ def test_the_future_of_the_target_cannot_leak_and_the_source_is_seen(model):
     assert (run(model, changed, TARGET) != run(model, **INPUTS))[TARGET != 0].any(axis=-1).all()
 
 
+def test_cross_attention_is_that_of_every_block_and_of_the_real_source_only(model):
+    weights = [numpy(w) for w in model.cross_attention(INPUTS)]
+    assert [w.shape for w in weights] == [(2, SMALL.num_heads, 5, 6)] * 2
+    for w in weights:
+        real = np.broadcast_to((SOURCE != 0)[:, None, None], w.shape)
+        assert (w[real] > 0).all()
+        assert (w[~real] == 0).all()
+        np.testing.assert_allclose(w.sum(-1), 1, atol=1e-5)
+    assert not np.allclose(weights[0], weights[1])
+
+
+def test_cross_attention_is_what_the_whole_pass_mixes_the_source_with(model, monkeypatch):
+    for block, weights in zip(model.decoder, model.cross_attention(INPUTS), strict=True):
+        layer, used = block.cross_attention_layer, []
+        attend = layer.attend
+        monkeypatch.setattr(layer, "attend", lambda *given, a=attend, u=used: u.append(a(*given)) or u[-1])
+        run(model, **INPUTS)
+        np.testing.assert_allclose(numpy(weights), numpy(used[0][1]), atol=1e-6)
+
+
 def test_dropout_is_on_in_training_only(model, dropout_acts_in_training_only):
     dropout_acts_in_training_only(lambda training: run(model, **INPUTS, training=training))
 

@@ -2,8 +2,8 @@ import keras
 import pytest
 
 from keras_seq import layers
+from keras_seq.layers.structure import inside, loops
 from keras_seq.models import MODELS
-from keras_seq.models.structure import inside, loops
 
 SIZES = {"units": 4, "embedding_dim": 8, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 8, "context": 8}
 

@@ -1,8 +1,9 @@
-"""What a model is made of: the layers inside it, and what they tell about it."""
+"""What stands inside a layer or a model, and what that tells about it."""
 
 import keras
 
-from keras_seq.layers import Bidirectional, Carry
+from keras_seq.layers.bidirectional import Bidirectional
+from keras_seq.layers.carry import Carry
 from keras_seq.layers.recurrent import Recurrent
 
 
