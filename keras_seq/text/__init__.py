@@ -1,11 +1,14 @@
 """Text to ids to batches."""
 
+from keras_seq.text import dates, respace
 from keras_seq.text.characters import UnknownCharacterError, VocabularyError
 from keras_seq.text.corpus import Corpus, CorpusError, load_corpus
 from keras_seq.text.examples import Examples
 from keras_seq.text.generator import GeneratorWindows
 from keras_seq.text.interface import Tokenizer
 from keras_seq.text.pairs import SPECIALS
+from keras_seq.text.reversal import Reversal
+from keras_seq.text.shuffled import ShuffledBlocks
 from keras_seq.text.subwords import BytePairs, WordPiece
 from keras_seq.text.tokenizers import TOKENIZERS, load_tokenizer
 from keras_seq.text.vocabulary import Vocabulary
@@ -31,6 +34,10 @@ __all__ = [
     "Lanes",
     "RandomCrops",
     "Blocks",
+    "ShuffledBlocks",
     "Examples",
+    "Reversal",
+    "dates",
+    "respace",
     "GeneratorWindows",
 ]
