@@ -1,0 +1,211 @@
+import json
+import math
+import types
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from experiments import masked_lm, masked_lm_report
+from experiments.generate import load_run
+from experiments.masked_lm_scores import (
+    Look,
+    Reader,
+    attention_scores,
+    by_frequency,
+    hidden_ids,
+    masking,
+    pairs,
+)
+from experiments.runs import revive
+from keras_seq import models
+from keras_seq.text import SPECIALS, WordPiece
+
+CLS, SEP, MASK = (SPECIALS[name] for name in ("[CLS]", "[SEP]", "[MASK]"))
+TEXTS = ("Return the [MASK] of x.", "The [MASK] of the [MASK].")
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    return WordPiece.from_text("to be or not to be that is the question " * 5, size=80)
+
+
+@pytest.fixture
+def model(pieces, randomize):
+    encoder = models.Encoder(embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context=12)
+    return randomize(models.masked_language_model(encoder.build(pieces.size)))
+
+
+@pytest.fixture(scope="module")
+def run(python, tmp_path_factory):
+    logs = tmp_path_factory.mktemp("logs")
+    texts = [part for text in TEXTS for part in ("--text", text)]
+    done = python("-m", "experiments.masked_lm", "--smoke", "--log-dir", logs, *texts)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (logs / "masked_lm").iterdir()
+    result = json.loads((folder / "masked_lm.json").read_text(encoding="utf-8"))
+    return types.SimpleNamespace(folder=folder, path=folder / "encoder-seed0", result=result, said=done)
+
+
+def test_rows_are_two_texts_of_which_the_second_goes_on():
+    ids = np.arange(100, 140)
+    rows = pairs(ids, length=11, move=4, seed=0)
+    assert rows["ids"].shape == rows["segments"].shape == (9, 11)
+    middles = set()
+    for n, (row, segments) in enumerate(zip(rows["ids"], rows["segments"], strict=True)):
+        first, second = np.flatnonzero(row == SEP)
+        assert (row[0], second) == (CLS, 10)
+        np.testing.assert_array_equal(np.r_[row[1:first], row[first + 1 : second]], ids[4 * n : 4 * n + 8])
+        np.testing.assert_array_equal(segments, np.arange(11) > first)
+        middles.add(first)
+    assert len(middles) > 2
+
+
+def test_rows_side_by_side_hold_every_token_but_the_rest_once():
+    ids = np.arange(100, 140)
+    rows = pairs(ids, length=11, move=8, seed=0)["ids"]
+    np.testing.assert_array_equal(np.sort(rows[rows >= 100]), ids)
+
+
+def test_the_baseline_is_the_entropy_of_what_it_was_counted_on():
+    ids = np.repeat([5, 6, 7], [99, 49, 24])
+    scores = by_frequency(ids, ids, size=8)
+    p = np.array([100, 50, 25]) / 175
+    assert scores["nats_per_token"] == pytest.approx(-(np.array([99, 49, 24]) / 172) @ np.log(p))
+    assert scores["accuracy"] == pytest.approx(99 / 172)
+    assert scores["top5_accuracy"] == 1
+
+
+def test_what_is_hidden_in_a_text_is_the_mask_and_the_rest_as_it_is(pieces):
+    before, after = pieces.encode("to be or").numpy(), pieces.encode("to be").numpy()
+    assert hidden_ids("to be or [MASK] to be", pieces) == [*before, MASK, *after]
+    assert hidden_ids("[MASK][MASK]", pieces) == [MASK, MASK]
+    assert MASK not in pieces.encode("[MASK]").numpy()  # the tokenizer itself does not know it
+
+
+def test_a_text_is_filled_in_by_the_probabilities_of_the_model(model, pieces):
+    reader = Reader(model, pieces)
+    text = "to [MASK] or not to [MASK]"
+    row = reader.row(text)
+    assert row["ids"][0].tolist() == [CLS, *hidden_ids(text, pieces), SEP]
+    assert not row["segments"].any()
+    logits = np.asarray(model(row))[0].astype("float64")
+    told = reader(text, top=3)
+    assert len(told) == 2
+    for at, likeliest in zip(np.flatnonzero(row["ids"][0] == MASK), told, strict=True):
+        p = np.exp(logits[at]) / np.exp(logits[at]).sum()
+        assert [token for token, _ in likeliest] == [pieces.tokens[n] for n in np.argsort(-p)[:3]]
+        np.testing.assert_allclose([share for _, share in likeliest], np.sort(p)[::-1][:3], rtol=1e-5)
+
+
+def test_scores_are_of_the_hidden_tokens_only(model, pieces):
+    ids = pieces.encode("to be or not to be that is the question " * 20).numpy()
+    rows = pairs(ids, 12, 9, seed=0)
+    look = Look(Reader(model, pieces), rows, masking(pieces, 0.3, seed=1), ["to [MASK]"], batch_size=3)
+    figures = look().figures
+    logits = np.asarray(model(look.inputs)).astype("float64")
+    logp = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+    own = np.take_along_axis(logp, look.targets[..., None], axis=-1)
+    ranks = (logp > own).sum(axis=-1)[look.hidden]
+    assert figures["nats_per_token"] == pytest.approx(-own[..., 0][look.hidden].mean(), rel=1e-5)
+    assert figures["accuracy"] == pytest.approx((ranks == 0).mean())
+    assert figures["top5_accuracy"] == pytest.approx((ranks < 5).mean())
+    assert not np.isin(rows["ids"][look.hidden], list(SPECIALS.values())).any()
+    assert look().figures == figures
+
+
+def test_attention_scores_are_of_every_block_and_head_and_leave_padding_out(model):
+    ids = np.array([[CLS, 9, 8, MASK, 7, SEP, 0, 0], [CLS, 7, 8, 9, 10, 11, 12, SEP]])
+    inputs = {"ids": ids, "segments": np.zeros_like(ids)}
+    scores = attention_scores(model, inputs)
+    assert scores.shape == (2, 2, 2, 8, 8)
+    np.testing.assert_allclose(scores.sum(axis=-1), 1, atol=1e-5)
+    assert not scores[:, 0, :, :, 6:].any()  # nobody looks at padding
+    alone = attention_scores(model, {name: values[:1, :6] for name, values in inputs.items()})
+    np.testing.assert_allclose(scores[:, :1, :, :6, :6], alone, atol=1e-5)
+    assert np.abs(scores[0] - scores[1]).max() > 0.01
+
+
+def test_it_learns_more_than_nothing(run):
+    lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    first, last = (line["nats_per_token"] for line in lines if line["split"] == "validation")
+    assert last < first < math.log(400) + 0.5
+    assert run.result["nats_per_token"] == last
+    assert run.result["by_frequency"]["nats_per_token"] < math.log(400)
+
+
+def test_it_leaves_a_whole_folder(run):
+    for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json"):
+        assert (run.path / part).stat().st_size > 0
+    for part in ("train", "validation", "."):
+        assert list((run.path / part).glob("events.out.tfevents.*")), part
+    config = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
+    assert revive(masked_lm.MaskedLM, config["experiment"]).text == TEXTS
+    for name in ("masked_lm.png", "attention.png"):
+        height, width, _ = matplotlib.image.imread(run.folder / name).shape
+        assert width > height > 400
+    assert not list(run.folder.rglob("*partial*"))
+
+
+def test_it_says_table_fillings_and_how_to_open_tensorboard(run):
+    report = (run.folder / "masked_lm.md").read_text(encoding="utf-8")
+    for told in (report, run.said.stdout):
+        assert masked_lm_report.table(run.result) in told
+        assert all(text in told for text in TEXTS)
+    assert "tensorboard --logdir" in run.said.stdout.splitlines()[-1]
+    assert run.said.stderr == ""
+
+
+def test_the_model_that_is_left_fills_in_what_the_report_says(run, capsys):
+    model, pieces = load_run(run.path)
+    assert "\n".join(Reader(model, pieces).said(text) for text in TEXTS) == run.result["hidden"]
+    masked_lm.main(["--run", str(run.path), "--text", TEXTS[0], "--top", "2"])
+    text, likeliest = capsys.readouterr().out.splitlines()
+    assert text == TEXTS[0]
+    assert run.result["hidden"].splitlines()[1].startswith(likeliest)
+
+
+def test_to_resume_what_is_finished_says_it_again_and_trains_nothing(run, capsys):
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    masked_lm.main(["--resume", str(run.folder)])
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
+    assert masked_lm_report.table(run.result) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--text", "nothing in it"], "nothing is hidden"),
+        (["--text", "x " * 80 + "[MASK]"], "shorten it"),
+        (["--run", "{run}", "--text", "nothing in it"], "nothing is hidden"),
+        (["--run", "{run}", "--text", "x " * 40 + "[MASK]"], "the model reads 32"),
+        (["--run", "{run}"], "--text"),
+        (["--run", "nowhere", "--text", "[MASK]"], "nowhere"),
+        (["--corpus", "/nonexistent"], "/nonexistent"),
+        (["--pieces", "10"], "size must be"),
+        (["--encoder.context", "7"], "--encoder.context 7"),
+        (["--encoder.context", "100000"], "tokens, fewer than"),
+        (["--encoder.num-segments", "1"], "--encoder.num-segments 1"),
+        (["--encoder.num-heads", "3"], "num_heads=3"),
+        (["--fraction", "0"], "--fraction 0.0"),
+        (["--tokens", "0"], "--tokens 0"),
+        (["--batch-size", "0"], "--batch-size 0"),
+        (["--top", "0"], "--top 0"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--resume", "nowhere"], "nowhere"),
+    ],
+)
+def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, run, tmp_path, arguments, names):
+    arguments = [argument.format(run=run.path) for argument in arguments]
+    sentence = fails(masked_lm.main, *arguments, "--log-dir", tmp_path / "logs")
+    assert sentence.startswith("experiments.masked_lm: ")
+    assert names in sentence
+    assert not (tmp_path / "logs").exists()
+
+
+def test_of_a_text_of_ones_own_some_is_hidden_to_be_filled_in(pieces):
+    settings = masked_lm.MaskedLM(corpus="own.txt", encoder=masked_lm.Encoder(context=16))
+    held_out = pieces.encode("to be or not to be that is the question " * 4).numpy()
+    texts = masked_lm.sentences(settings, pieces, held_out)
+    assert len(texts) > 1
+    assert all(text.count("[MASK]") == 1 for text in texts)
