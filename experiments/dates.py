@@ -1,11 +1,18 @@
 """Dates as people write them into ISO 8601, character by character, by the encoder-decoder Transformer of 2017.
 
-"Sat 3rd of Sept. 1994"  ->  "1994-09-03"
+    "Sat 3rd of Sept. 1994"  ->  "1994-09-03"
 
-python -m experiments.dates
-python -m experiments.dates --smoke                             # seconds, tiny: does everything work?
-python -m experiments.dates --resume logs/dates/20260101-120000
-python -m experiments.dates --run logs/dates/20260101-120000/seq2seq-seed0 --text "3rd of Sept. 1994"
+    python -m experiments.dates
+    python -m experiments.dates --train.optimizer muon --schedule linear_decay --train.warmup-steps 100 --steps 1000
+    python -m experiments.dates --smoke                             # seconds, tiny: does everything work?
+    python -m experiments.dates --resume logs/dates/20260101-120000
+    python -m experiments.dates --run logs/dates/20260101-120000/seq2seq-seed0 --text "3rd of Sept. 1994"
+
+The recipe is that of the paper: Adam, the inverse square root of the step, label smoothing. The smoothed training loss
+cannot fall below the entropy of its targets, 0.73; validation is without smoothing. Five to six minutes on 2 cores.
+To expect (seed 0, dates never trained on): 99.5 % exact match in the 18 formats trained on, by greedy search and by a
+beam of 4 alike, the worst of them 94 % (16.1.2005); in the two formats held out 81 % (85 % and 77 %). The second
+command takes a third of the steps: 99.8 %, the worst 98 %; held out 85 % (82 % and 88 %).
 """
 
 import dataclasses

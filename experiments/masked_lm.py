@@ -186,6 +186,7 @@ def pretrain(settings: MaskedLM, folder: pathlib.Path) -> dict:
                 "give a longer text, or a smaller --encoder.context or --batch-size."
             )
     texts = sentences(settings, pieces, held_out)
+    models.masked_language_model(settings.encoder.build(pieces.size))  # what cannot be built is an error now
     print(
         f"{corpus.name}: {len(train_ids):,} tokens to train on, {len(held_out):,} to validate on, {pieces.size:,} "
         f"pieces; {settings.steps:,} steps of {settings.batch_size} x {length}"

@@ -1,9 +1,9 @@
 """Put back the spaces and capitals that a clean-up removed, and see what it is worth to read both sides.
 
-python -m experiments.respace                                     # the text that comes with Python, offline
-python -m experiments.respace --corpus shakespeare
-python -m experiments.respace --smoke                             # seconds, tiny: does everything work?
-python -m experiments.respace --run logs/respace/20260101-120000/bilstm-seed0 --text "tobeornottobe"
+    python -m experiments.respace                                     # the text that comes with Python, offline
+    python -m experiments.respace --corpus shakespeare
+    python -m experiments.respace --smoke                             # seconds, tiny: does everything work?
+    python -m experiments.respace --run logs/respace/20260101-120000/bilstm-seed0 --text "tobeornottobe"
 
 Every character that is no white space gets a tag: a space before it or not, a capital or not (a line break counts as a
 space: no letter tells of it). Three taggers of one size see the same windows. 6 to 9 minutes on 2 cores. To expect on

@@ -1,8 +1,10 @@
 """Taggers from ids `[B, T]` (0 is padding) to logits `[B, T, 4]`, of about one size at their defaults.
 
-lstm      y_t from x_1 ... x_t                      what stands before
-bilstm    y_t from x_1 ... x_t and x_T ... x_t      both sides, one after the other
-encoder   y_t from x_1 ... x_T                      both sides, all at once; so does bert
+    lstm      y_t from x_1 ... x_t                      what stands before
+    bilstm    y_t from x_1 ... x_t and x_T ... x_t      both sides, one after the other
+    encoder   y_t from x_1 ... x_T                      both sides, all at once; so does bert
+
+Padding is masked, so that a window at the end of a text is a shorter text.
 """
 
 import dataclasses

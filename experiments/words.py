@@ -1,16 +1,17 @@
 """A language model of words, and what it does for over-fitting to cut the text into blocks that overlap.
 
-python -m experiments.words                                     # the text that comes with Python, offline
-python -m experiments.words --corpus shakespeare --passes 4 --overlap 2 --train.validate-every 250
-python -m experiments.words --smoke                             # seconds, tiny: does everything work?
-python -m experiments.generate logs/words/20260101-120000/apart-seed0 --prompt "The " --length 60
+    python -m experiments.words                                     # the text that comes with Python, offline
+    python -m experiments.words --corpus shakespeare --passes 4 --overlap 2 --train.validate-every 250
+    python -m experiments.words --smoke                             # seconds, tiny: does everything work?
+    python -m experiments.generate logs/words/20260101-120000/apart-seed0 --prompt "The " --length 60
 
 The same LSTM, optimizer and number of updates, once on blocks that lie side by side and once on blocks of which every
 word stands in four; the learning rate stays, so that every point of a curve is the end of a shorter training. 4 to 6
 minutes on 2 cores. To expect on pydoc, in perplexity per piece (a word, or what stands between two): the blocks apart
 are best after 3 passes, 25.9, and at 79.7 after 8; the overlapping ones after 1 pass, 26.8, and at 48.2 after 2. By
-passes, overlapping blocks over-fit much sooner: a pass is four times as many updates. By tokens, both go down together,
-and then the overlapping ones over-fit less, for they show the same words behind other ones.
+passes, overlapping blocks over-fit much sooner: a pass is four times as many updates. By tokens, both go down together
+and end up near each other at their best, and beyond it the overlapping ones over-fit less. With --corpus shakespeare as
+above (10 minutes): 20.4 after 2.7 passes and 21.2 after 1.5, and by tokens never more than 8 % apart. One seed each.
 """
 
 import dataclasses

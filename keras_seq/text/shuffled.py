@@ -4,7 +4,7 @@
     M = (N - 1 - T) // S + 1,   P = M // B
 
 S is the stride. With S = T the blocks lie side by side and a pass predicts every id once; with S = T / 4 a pass
-predicts it four times, with other ids before it in its block each time, and is four times as many steps.
+predicts it four times, each time with more or fewer ids before it in its block, and is four times as many steps.
 """
 
 from dataclasses import dataclass
