@@ -24,7 +24,8 @@ def check_ids(name, ids, vocabulary_size, context=None):
     if context is None or (ids.shape[1] is not None and ids.shape[1] <= context):
         return
     values = arguments.known(ids)
-    if values is not None and (longest := (values != 0).sum(axis=1).max(initial=0)) > context:
+    longest = 0 if values is None else (values != 0).sum(axis=1).max(initial=0)
+    if longest > context:
         raise ValueError(f"{name} holds {longest} real ids in a row; expected at most context={context}.")
 
 
