@@ -6,8 +6,8 @@
     python -m experiments.masked_lm --smoke                        # seconds, tiny: does everything work?
 
 Five to six minutes on 2 busy cores. To expect on pydoc, seed 0, of 2,391 tokens hidden in the validation split: 3.880
-nats a token and 35.8 % right at the first guess, where the frequencies of tokens alone give 5.061 nats and 23.3 %. The loss is
-still falling then; in sentences of one's own the guesses are no more than frequent words that fit.
+nats a token and 35.8 % right at the first guess, where the frequencies of tokens alone give 5.061 nats and 23.3 %. The
+loss is still falling then; in sentences of one's own the guesses are hardly more than frequent words.
 """
 
 import dataclasses
