@@ -27,7 +27,7 @@ check: .venv/installed-dev
 
 smoke: .venv/installed
 	$(BIN)/python -m experiments.compare --smoke --models rnn gru lstm mingru minlstm mamba transformer gpt modern
-	set -e; for name in reverse words masked_lm dates respace optimizers pipeline_speed generation_speed; do \
+	set -e; for name in reverse words masked_lm dates respace optimizers gradient_descent pipeline_speed generation_speed; do \
 		echo "== $$name"; $(BIN)/python -m experiments.$$name --smoke; done
 
 $(BIN)/python:

@@ -14,7 +14,7 @@ LEARNING_RATES = {
     "adamw": {"recurrent": 0.04, "residual": 4e-3},
     "adam": {"recurrent": 0.04, "residual": 4e-3},  # AdamW without decay, which is how Train has it
     "sgd": {"recurrent": 3.0, "residual": 0.3},  # with momentum 0.9: ten times as much goes as far without
-    "adagrad": {"recurrent": 3.0, "residual": 0.3},  # its sums start at 0.1 and only grow, so it wants much
+    "adagrad": {"recurrent": 9.0, "residual": 0.3},  # its sums start at 0.1 and only grow, so it wants much
     "rmsprop": {"recurrent": 0.06, "residual": 3e-3},
     "lion": {"recurrent": 0.012, "residual": 1.2e-3},
 }
