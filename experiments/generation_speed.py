@@ -7,8 +7,8 @@ For each row, in one run: characters per second of `keras_seq.generation`, of th
 through it for every character, and of nanoGPT's `generate` on PyTorch at the same sizes (`pip install torch`; left out
 without it), medians of several. Besides: the seconds of the first call, tracing and compiling included; how long the
 last quarter of a text takes against the first; and how the memory of the process grows over 100 calls.
-About five minutes on 2 cores. To expect for one text: the Transformer 50 times as fast as by prefix and 30 times as fast as
-nanoGPT, the LSTM 400 times as fast as by prefix; for 32 texts 6, 5 and 100 times (JOURNAL.md).
+About five minutes on 2 cores. To expect for one text: the Transformer 50 times as fast as by prefix and 30 times as
+fast as nanoGPT, the LSTM 400 times as fast as by prefix; for 32 texts 6, 5 and 100 times (JOURNAL.md).
 """
 
 import dataclasses
