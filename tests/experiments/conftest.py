@@ -14,6 +14,20 @@ from keras_seq.models import LANGUAGE_MODELS
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+LONG = {  # experiments whose smoke runs take a quarter to half a minute each
+    *("test_optimizers", "test_gradient_descent", "test_dates"),
+    *("test_masked_lm", "test_respace", "test_words", "test_reverse"),
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks what looks into the long smoke runs as slow: `make smoke` has the runs themselves."""
+    for item in items:
+        if item.path.stem in LONG and {"run", "smoke"} & {*item.fixturenames}:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def python():
     """Runs `python ...` in the repository as a user does, without the settings of this test process."""

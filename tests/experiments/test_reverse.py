@@ -115,6 +115,7 @@ def test_the_report_has_tables_verdicts_samples_and_a_picture(smoke):
     assert f"--logdir {smoke.folder}" in smoke.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_to_resume_what_is_half_done_ends_at_the_same_figures(smoke, tmp_path, capsys):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     run = folder / "transformer-seed0"
@@ -127,6 +128,7 @@ def test_to_resume_what_is_half_done_ends_at_the_same_figures(smoke, tmp_path, c
     assert [*map(without_clocks, lines_of(run))] == [*map(without_clocks, lines_of(smoke.folder / "transformer-seed0"))]
 
 
+@pytest.mark.slow
 def test_without_its_mask_the_transformer_is_caught(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         reverse.main(["--smoke", "--broken-mask", "--log-dir", str(tmp_path)])

@@ -419,6 +419,7 @@ print("equal", len(sys.argv) - 2)
 """
 
 
+@pytest.mark.slow
 def test_a_trained_model_loads_in_a_new_process(tmp_path):
     """A model of `keras.layers` and one of ours trains, saves, loads after `import keras_seq`, exports and reloads."""
     # the other backends have nothing to export: there the layer that has the most parts speaks for all

@@ -41,7 +41,10 @@ def assert_same_run(folder, whole):
 
 @pytest.mark.parametrize(
     ("name", "log_every"),
-    [("lstm", 3), ("transformer", 2)],  # at step 4, an interval of three steps is open
+    [
+        ("lstm", 3),
+        pytest.param("transformer", 2, marks=pytest.mark.slow),
+    ],  # at step 4, an interval of three steps is open
 )
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path, monkeypatch, name, log_every):
     tiny_run(tmp_path / "whole", name, log_every=log_every)
