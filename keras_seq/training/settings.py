@@ -91,6 +91,7 @@ class Train:
             options["weight_decay"] = 0.0  # as Muon has it; Keras's default would decay biases and norms too
         if self.optimizer == "muon":
             options["adam_ratio"] = self.filled_in(model)["adam_ratio"]
+            options["iteration_dtype"] = "bfloat16" if self.precision == "bfloat16" else None
         if self.precision == "float16":
             # Its small gradients would vanish unscaled. The scale is fixed: Keras's dynamic one skips steps without
             # counting them, and the step is our clock.

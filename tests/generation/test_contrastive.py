@@ -23,19 +23,20 @@ def model(request):
 
 
 def by_whole_passes(model, ids, length, top_k, alpha):
-    """The formula, in loops and float64, a whole pass for every candidate."""
+    """The formula, in loops and float64, every candidate in a whole pass from the first id."""
     ids = list(ids)
 
-    def shown(ids):
-        x = model.represent(np.array([ids]))[0][0].numpy().astype("float64")
+    def shown(texts):
+        x = model.represent(np.array(texts))[0].numpy().astype("float64")
         return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
     for _ in range(length):
         p = tf.nn.softmax(model(np.array([ids]))[0, -1]).numpy()
-        known, scores = shown(ids), {}
-        for candidate in np.argsort(-p)[:top_k]:
-            alike = max(shown([*ids, int(candidate)])[-1] @ h for h in known)
-            scores[int(candidate)] = (1 - alpha) * p[candidate] - alpha * alike
+        candidates = [int(candidate) for candidate in np.argsort(-p)[:top_k]]
+        scores = {}
+        for candidate, x in zip(candidates, shown([[*ids, candidate] for candidate in candidates]), strict=True):
+            alike = max(x[-1] @ h for h in x[:-1])
+            scores[candidate] = (1 - alpha) * p[candidate] - alpha * alike
         ids.append(max(scores, key=scores.get))
     return ids[-length:]
 

@@ -44,9 +44,11 @@ def test_there_is_a_learning_rate_for_every_optimizer_and_family():
 
 def test_what_is_given_goes_before_the_default_of_the_family():
     for family, model in FAMILIES.items():
-        assert Train().optimizer_options(model) == {"clip_norm": 1.0, "adam_ratio": ADAM_RATIOS[family]}
+        expected = {"clip_norm": 1.0, "adam_ratio": ADAM_RATIOS[family], "iteration_dtype": None}
+        assert Train().optimizer_options(model) == expected
+        assert Train(precision="bfloat16").optimizer_options(model) == {**expected, "iteration_dtype": "bfloat16"}
         given = Train(adam_ratio=0.7, clip_norm=2.0, precision="float16")
-        expected = {"clip_norm": 2.0, "adam_ratio": 0.7, "loss_scale_factor": 1024.0}
+        expected = {"clip_norm": 2.0, "adam_ratio": 0.7, "iteration_dtype": None, "loss_scale_factor": 1024.0}
         assert given.optimizer_options(model) == expected
         assert Train(optimizer="adamw").optimizer_options(model) == {"clip_norm": 1.0, "weight_decay": 0.0}
 
