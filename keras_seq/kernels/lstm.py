@@ -11,21 +11,28 @@ LONGEST = 128  # positions; beyond it the graph takes longer to build than the l
 
 
 def can_run(z, recurrent_kernel, h, c, mask=None, kept=None):
-    """Whether the twin takes these arguments: no mask, no recurrent dropout, and a length that is known and short."""
-    return mask is None and kept is None and z.shape[1] is not None and 0 < z.shape[1] <= LONGEST
+    """Whether the twin takes these arguments: no mask, and a length that is known and short."""
+    return mask is None and z.shape[1] is not None and 0 < z.shape[1] <= LONGEST
 
 
 def run(z, recurrent_kernel, h, c, mask=None, kept=None):
     """The twin of `keras_seq.layers.lstm.lstm`; see there."""
-    return _lstm(z, tf.convert_to_tensor(recurrent_kernel), h, c)  # a variable read inside would need care of its own
+    recurrent_kernel = tf.convert_to_tensor(recurrent_kernel)  # a variable read inside would need care of its own
+
+    @tf.custom_gradient
+    def lstm(z, recurrent_kernel, h, c):
+        return _lstm(z, recurrent_kernel, h, c, kept)
+
+    return lstm(z, recurrent_kernel, h, c)
 
 
-@tf.custom_gradient
-def _lstm(z, recurrent_kernel, h, c):
+def _lstm(z, recurrent_kernel, h, c, kept):
+    """The values and their gradient by everything but `kept`, which is drawn and not learned."""
     wide = c.dtype  # of gates and memory
     outputs, memories, gates = [h], [c], []
     for z_t in tf.unstack(z, axis=1):
-        a = tf.cast(z_t + tf.matmul(h, recurrent_kernel), wide)
+        seen = h if kept is None else h * kept
+        a = tf.cast(z_t + tf.matmul(seen, recurrent_kernel), wide)
         i, f, g, o = tf.split(a, 4, axis=-1)
         i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
         c = f * c + i * g
@@ -52,9 +59,11 @@ def _lstm(z, recurrent_kernel, h, c):
             )
             da.append(tf.cast(da_t, z.dtype))
             dh = tf.matmul(da[-1], recurrent_kernel, transpose_b=True)
+            dh = dh if kept is None else dh * kept
             dc = dc * f
         da = tf.stack(da[::-1], axis=1)  # [B, T, 4 units]
         before = tf.stack(outputs[:-1], axis=1)  # [B, T, units]
+        before = before if kept is None else before * kept[:, None]
         d_kernel = tf.matmul(
             tf.reshape(before, [-1, before.shape[-1]]), tf.reshape(da, [-1, da.shape[-1]]), transpose_a=True
         )

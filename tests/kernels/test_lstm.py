@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -42,13 +44,16 @@ def assert_equal(got, expected, dtype):
         np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype], rtol=0, err_msg=name)
 
 
+@pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("batch", "length", "units"), [(1, 1, 1), (3, 1, 5), (1, 7, 3), (5, 11, 4)])
-def test_values_and_all_gradients_are_those_of_the_definition(batch, length, units, dtype):
+def test_values_and_all_gradients_are_those_of_the_definition(batch, length, units, dtype, dropped):
     args = arguments(batch, length, units, dtype)
+    random = np.random.default_rng(3)
+    kept = tf.constant((random.random((batch, units)) < 0.7) / 0.7, dtype) if dropped else None
     with kernels.disabled():
-        expected = values_and_gradients(definition.lstm, args, "yhc")
-    assert_equal(values_and_gradients(twin.run, args, "yhc"), expected, dtype)
+        expected = values_and_gradients(functools.partial(definition.lstm, kept=kept), args, "yhc")
+    assert_equal(values_and_gradients(functools.partial(twin.run, kept=kept), args, "yhc"), expected, dtype)
 
 
 @pytest.mark.parametrize("weights", ["y", "h", "c"])
@@ -81,6 +86,7 @@ def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
 def test_the_predicate_takes_known_short_lengths_without_a_mask():
     z, *rest = arguments(2, 3, 4)
     assert twin.can_run(z, *rest, None)
+    assert twin.can_run(z, *rest, None, tf.ones((2, 4)))
     assert not twin.can_run(z, *rest, tf.ones((2, 3), "bool"))
     taken = {length: twin.can_run(tf.zeros((1, length, 8)), *rest, None) for length in (0, 1, twin.LONGEST)}
     assert taken == {0: False, 1: True, twin.LONGEST: True}
