@@ -34,6 +34,11 @@ def orthogonal(x, steps=5, dtype=None):
     return ops.cast(x if wide else ops.swapaxes(x, -1, -2), given)
 
 
+def _dense(gradient):
+    """TensorFlow's gradient of an embedding has a row for every id of a batch; here the rows of one id are added."""
+    return ops.zeros(gradient.shape, gradient.dtype) + gradient if hasattr(gradient, "dense_shape") else gradient
+
+
 class _Watched:
     """Clips by the global norm to `clip_norm`; keeps that norm as `gradient_norm`, and as `first_bad_step` the first
     step at which it was not a number. Goes before an optimizer of Keras.
@@ -57,6 +62,7 @@ class _Watched:
         """Measures, clips and applies the gradients."""
         if not self.built:
             self.build(trainable_variables)
+        grads = [_dense(g) for g in grads]
         norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads if g is not None))
         norm = norm / (self.loss_scale_factor or 1.0)
         self.gradient_norm.assign(norm)

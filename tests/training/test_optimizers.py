@@ -370,3 +370,22 @@ def test_gradient_descent_on_all_examples_goes_straight_down_and_on_one_at_a_tim
     assert (np.diff(stochastic) > 0).mean() > 0.2  # many a step is uphill
     assert stochastic[-1] - best < 0.01 * (full[0] - best)
     assert full[-1] - best > 0.1 * (full[0] - best)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="only TensorFlow has sparse gradients")
+@pytest.mark.parametrize("kind", OPTIMIZERS.values())
+def test_an_id_that_is_there_twice_counts_with_the_sum_of_its_gradients(kind):
+    import tensorflow as tf
+
+    rows, ids = np.random.default_rng(0).normal(size=(4, 3)).astype("float32"), [2, 0, 2, 2]
+    whole = np.zeros((5, 3), "float32")
+    np.add.at(whole, ids, rows)
+    ends = []
+    for gradient in (tf.IndexedSlices(tf.constant(rows), tf.constant(ids), tf.constant([5, 3])), tf.constant(whole)):
+        layer = keras.layers.Embedding(5, 3, embeddings_initializer="ones")
+        layer.build()
+        optimizer = kind(RATE, clip_norm=1.0)
+        optimizer.apply([gradient], [layer.embeddings])
+        assert float(optimizer.gradient_norm) == pytest.approx(np.sqrt((whole**2).sum()), rel=1e-5)
+        ends.append(ops.convert_to_numpy(layer.embeddings))
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-6)
