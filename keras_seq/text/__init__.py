@@ -2,10 +2,14 @@
 
 from keras_seq.text import dates, respace
 from keras_seq.text.characters import UnknownCharacterError, VocabularyError
+from keras_seq.text.compressors import COMPRESSORS, compressed_bits
 from keras_seq.text.corpus import Corpus, CorpusError, load_corpus
 from keras_seq.text.examples import Examples
 from keras_seq.text.generator import GeneratorWindows
+from keras_seq.text.grammar import Grammar, brackets
 from keras_seq.text.interface import Tokenizer
+from keras_seq.text.markov import MarkovChain
+from keras_seq.text.ngrams import NGrams
 from keras_seq.text.pairs import SPECIALS
 from keras_seq.text.reversal import Reversal
 from keras_seq.text.shuffled import ShuffledBlocks
@@ -40,4 +44,10 @@ __all__ = [
     "dates",
     "respace",
     "GeneratorWindows",
+    "NGrams",
+    "MarkovChain",
+    "Grammar",
+    "brackets",
+    "COMPRESSORS",
+    "compressed_bits",
 ]

@@ -11,6 +11,7 @@ from keras_seq.training.masking import MaskedTokens
 from keras_seq.training.measured import Measured
 from keras_seq.training.metrics import BitsPerCharacter, Perplexity
 from keras_seq.training.optimizers import OPTIMIZERS, AdamW, Muon
+from keras_seq.training.references import Reference, references
 from keras_seq.training.schedules import InverseSquareRoot, WarmupDecay
 from keras_seq.training.score import Scored, score
 from keras_seq.training.settings import Train
@@ -29,6 +30,7 @@ __all__ = [
     "Measured",
     "Muon",
     "Perplexity",
+    "Reference",
     "Score",
     "Scored",
     "TokenCrossEntropy",
@@ -37,6 +39,7 @@ __all__ = [
     "WarmupDecay",
     "compile_for",
     "fit",
+    "references",
     "replacing",
     "run",
     "save_model",
