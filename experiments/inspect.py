@@ -21,6 +21,7 @@ from experiments.inspect_reading import Reading, read
 from experiments.report import to_look
 from experiments.score import load_language_model
 from experiments.startup import command_line, one_sentence
+from keras_seq.text.visible import visible
 from keras_seq.training import write_text
 
 LONGEST = 200  # tokens, where the model itself sets no limit
@@ -71,7 +72,7 @@ def main(arguments=None):
     write(folder, reading, pages.named(settings.run))
     if told:
         print(told)
-    expected = "   ".join(f"{pages.visible(piece)} {pages.percent(p)}" for piece, p in reading.likeliest()[-1])
+    expected = "   ".join(f"{visible(piece)} {pages.percent(p)}" for piece, p in reading.likeliest()[-1])
     print(f"Behind the last token it expects:  {expected}")
     print(f"Page:      {folder / 'inspect.html'}\nPictures:  {folder}/*.png\n{to_look(folder)}")
 

@@ -8,15 +8,13 @@ next                     the likeliest tokens behind each position, likeliest on
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import PowerNorm
-from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import Rectangle
 
-from experiments import pages
 from experiments.inspect_reading import SIGNALS, Reading, most_varied
+from keras_seq.callbacks.pictures import LETTERS, label
 
 UNITS = 16  # shown of a layer
 LINE, CELL, LETTER = 9.6, 0.24, 0.065  # inches: a line of the picture of what comes next, a cell, a letter
-SMALL = {"fontsize": 7, "family": "DejaVu Sans Mono", "parse_math": False}
 ONE_HUE = "Oranges"
 TWO_HUES = "RdBu_r"
 
@@ -30,16 +28,10 @@ def figures(reading: Reading):
         yield f"activations_{name}", activations_figure(name, signals, reading.pieces)
 
 
-def label(piece) -> str:
-    """A token as text of a picture: what the font lacks becomes a box."""
-    font = get_font(findfont(SMALL["family"]))
-    return "".join(c if font.get_char_index(ord(c)) else "□" for c in pages.visible(piece))
-
-
 def along(axis, pieces):
     """Writes the text along the x axis; upright where a token is longer than a character."""
     labels = [label(piece) for piece in pieces]
-    axis.set_ticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 1 else 0, **SMALL)
+    axis.set_ticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 1 else 0, **LETTERS)
 
 
 def attention_figure(name, maps, pieces):
@@ -58,7 +50,7 @@ def attention_figure(name, maps, pieces):
         image = pane.imshow(seen, cmap=ONE_HUE, norm=PowerNorm(0.5, 0, 1))
         pane.set_title(f"head {head + 1}", fontsize=9)
         along(pane.xaxis, pieces)
-        pane.set_yticks(range(len(pieces)), [label(piece) for piece in pieces], **SMALL)
+        pane.set_yticks(range(len(pieces)), [label(piece) for piece in pieces], **LETTERS)
         pane.tick_params(length=0, pad=1)
         pane.spines[:].set_color("0.8")
     figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, label="attention", ticks=[0, 0.05, 0.2, 0.5, 1])
@@ -111,7 +103,7 @@ def next_figure(reading: Reading, top=5):
         for x, ranks in enumerate(here):
             for y, (piece, p) in enumerate(ranks):
                 colour = "white" if p > 0.6 else "black"
-                pane.text(x, y, label(piece), ha="center", va="center", color=colour, **SMALL)
+                pane.text(x, y, label(piece), ha="center", va="center", color=colour, **LETTERS)
         for x, (rank, _) in enumerate(nexts[first : first + columns]):
             if rank < top:
                 pane.add_patch(Rectangle((x - 0.46, rank - 0.46), 0.92, 0.92, fill=False, linewidth=0.9))

@@ -13,7 +13,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq.layers import LSTM, TransformerBlock
+from keras_seq.callbacks.attention_maps import attention_weights
+from keras_seq.layers import LSTM
+from keras_seq.layers.gates import pre_activations
 
 SIGNALS = {
     "h": "output h",
@@ -62,24 +64,20 @@ class Reading:
 
 
 def lstm_signals(layer: LSTM, x) -> dict[str, np.ndarray]:
-    """The inside of an LSTM at every position, by its formula (docs/lstm_by_hand.md): `[T, units]` a letter.
+    """The inside of an LSTM at every position, by its formula (docs/rnn-lstm.md): `[T, units]` a letter.
 
     Args:
         layer: a built `LSTM`.
         x: its input `[1, T, D]`.
     """
-    z = layer.project(ops.cast(x, layer.compute_dtype))
-    recurrent_kernel = ops.cast(layer.recurrent_kernel, layer.compute_dtype)
-    h, c = layer.initial_state(1)
-    told = {letter: [] for letter in "ifgoch"}
-    for t in range(x.shape[1]):
-        i, f, g, o = ops.split(ops.cast(z[:, t] + ops.matmul(h, recurrent_kernel), c.dtype), 4, axis=-1)
-        i, f, g, o = ops.sigmoid(i), ops.sigmoid(f), ops.tanh(g), ops.sigmoid(o)
-        c = f * c + i * g
-        h = ops.cast(o * ops.tanh(c), h.dtype)
-        for letter, value in zip("ifgoch", (i, f, g, o, c, h), strict=True):
-            told[letter].append(value)
-    return {letter: _numpy(ops.concatenate(told[letter])) for letter in SIGNALS if letter in told}
+    z = _numpy(pre_activations(layer, x, layer(x))[0])
+    i, f, g, o = np.split(z, 4, axis=-1)
+    i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
+    c = np.zeros_like(i)
+    for t in range(len(c)):
+        c[t] = f[t] * c[t - 1] + i[t] * g[t] if t else i[t] * g[t]
+    told = {"i": i, "f": f, "g": g, "o": o, "c": c, "h": o * np.tanh(c)}
+    return {letter: told[letter] for letter in SIGNALS if letter in told}
 
 
 def read(model, tokenizer, ids) -> Reading:
@@ -91,13 +89,10 @@ def read(model, tokenizer, ids) -> Reading:
         ids: at most as many as the model's context.
     """
     ids = np.asarray(ids)
-    attention, activations, outputs = {}, {}, {}
+    attention = {name: weights[0] for name, weights in attention_weights(model, ids[None]).items()}
+    activations, outputs = {}, {}
     x = model.embedding(ids[None])
     for block in model.blocks:
-        if isinstance(block, TransformerBlock):
-            x, scores = block(x, training=False, return_attention_scores=True)
-            attention[block.name] = _numpy(scores["self_attention"][0])
-            continue
         if type(block) is LSTM:  # a layer that inherits from it has another formula
             activations[block.name] = lstm_signals(block, x)
         x = block(x, training=False)
@@ -114,6 +109,10 @@ def read(model, tokenizer, ids) -> Reading:
 def most_varied(signal, count) -> np.ndarray:
     """The units `[T, units]` -> `[count]` whose value changes most over the text, the most changing first."""
     return np.argsort(-signal.std(axis=0), kind="stable")[:count]
+
+
+def _sigmoid(x) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
 
 
 def _numpy(x) -> np.ndarray:

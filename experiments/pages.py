@@ -8,7 +8,8 @@ are there without JavaScript too; what hovering and tapping tell is JavaScript.
 
 import html
 import json
-import unicodedata
+
+from keras_seq.text.visible import shown
 
 STYLE = """
 :root { color-scheme: light dark; --page: #fff; --ink: #1b1b1f; --faint: #63636e; --line: #d5d5de;
@@ -73,25 +74,15 @@ def percent(p) -> str:
     return f"{100 * p:.0f} %" if p >= 0.01 else f"{100 * p:.1g} %" if p >= 1e-6 else "under 0.0001 %"
 
 
-def visible(text) -> str:
-    """The text with a sign for each space, line break and tab, and the code of what cannot be seen."""
-    return "".join({" ": "·", "\n": "⏎", "\t": "⇥"}.get(character) or _shown(character) for character in text)
-
-
 def escaped(text) -> str:
     """The text as HTML that shows every character of it: none is markup, and none changes the page around it."""
-    return html.escape("".join(c if c in "\n\t" else _shown(c) for c in text))
+    return html.escape("".join(c if c in "\n\t" else shown(c) for c in text))
 
 
 def token(text, **attributes) -> str:
     """A span with the text, its line breaks marked and kept."""
     named = "".join(f' {name}="{html.escape(str(value))}"' for name, value in attributes.items())
     return f"<span{named}>{escaped(text).replace(chr(10), '<s></s>' + chr(10))}</span>"
-
-
-def _shown(character) -> str:
-    """The character; its code if it is a control character, or one that turns the direction of reading."""
-    return f"⟨U+{ord(character):04X}⟩" if unicodedata.category(character) in ("Cc", "Cf") else character
 
 
 def scale(low, high, hue="--hot") -> str:

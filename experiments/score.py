@@ -23,6 +23,7 @@ from experiments.score_page import around, score_page, surprises
 from experiments.startup import command_line, one_sentence
 from keras_seq.models import LanguageModel
 from keras_seq.text import load_corpus
+from keras_seq.text.visible import visible
 from keras_seq.training import Scored, score, write_text
 
 LONGEST_PAGE = 100_000  # tokens; a browser is slow with more
@@ -84,7 +85,7 @@ def told(scored: Scored, top: int) -> str:
     lines += ["\nThe most surprising places:"] if places else []
     for place in places:
         nats, (line, column) = float(scored.nats[place]), line_and_column(scored, place)
-        before, piece, behind = map(pages.visible, around(scored, place))
+        before, piece, behind = map(visible, around(scored, place))
         where = f"line {line}, column {column}"
         lines.append(f"{nats:7.2f} nats  {pages.percent(math.exp(-nats)):>14}  {where:<21}  {before}[{piece}]{behind}")
     return "\n".join(lines)

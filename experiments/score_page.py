@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from experiments import pages
+from keras_seq.text.visible import visible
 from keras_seq.training import Scored
 
 AROUND = 20  # characters shown before and behind a surprising token
@@ -64,7 +65,7 @@ def _list(scored, places) -> str:
     """The most surprising places, with a link to each."""
     lines = []
     for place in places:
-        before, piece, behind = (pages.escaped(pages.visible(text)) for text in around(scored, place))
+        before, piece, behind = (pages.escaped(visible(text)) for text in around(scored, place))
         shown = f'<a href="#t{place}">{before}<b>[{piece}]</b>{behind}</a>'
         lines.append(f"<li>{scored.nats[place]:.2f} nats <code>{shown}</code></li>")
     return f"<h2>The most surprising places</h2>\n<ol>{''.join(lines)}</ol>"

@@ -15,7 +15,8 @@ import keras_seq
 
 ROOT = pathlib.Path(__file__).parents[1]
 MAY_IMPORT = {  # directly or not, downwards only
-    "experiments": {"training", "generation", "models", "text", "layers", "kernels"},
+    "experiments": {"callbacks", "training", "generation", "models", "text", "layers", "kernels"},
+    "callbacks": {"training", "generation", "models", "text", "layers", "kernels"},
     "training": {"generation", "models", "text", "layers", "kernels"},
     "generation": {"layers", "kernels"},
     "models": {"layers", "kernels"},

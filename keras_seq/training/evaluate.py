@@ -8,10 +8,13 @@ The two answer different questions and are never mixed in one column.
 """
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
 import tensorflow as tf
+
+LONGEST_WORD = 100  # nats on average: what has no shorter words, such as a text without spaces, has none to speak of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +23,11 @@ class Score:
 
     nats: float
     tokens: int
+
+    @classmethod
+    def of(cls, losses):
+        """The sum of an array of nats, in float64."""
+        return cls(float(losses.sum(dtype="float64")), losses.size)
 
     @property
     def nats_per_token(self) -> float:
@@ -31,6 +39,11 @@ class Score:
         """The same in bits."""
         return self.nats_per_token / math.log(2)
 
+    @property
+    def perplexity(self) -> float:
+        """exp(nats per token): among how many equally likely ids the model is undecided."""
+        return math.exp(self.nats_per_token)
+
     def __add__(self, other):
         return Score(self.nats + other.nats, self.tokens + other.tokens)
 
@@ -38,6 +51,13 @@ class Score:
 def nats(logits, targets):
     """-log softmax(logits)[targets] at every position, float32 `[B, T]`."""
     return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, tf.cast(logits, tf.float32))
+
+
+def perplexity_per_word(nats_per_character, text) -> float | None:
+    """exp(nats of the text / its words); None for a text without words. Words are what stands between white space."""
+    words = len(text.split())
+    nats = nats_per_character * len(text) / words if words else math.inf
+    return math.exp(nats) if nats < LONGEST_WORD else None
 
 
 class Evaluator:
@@ -62,17 +82,25 @@ class Evaluator:
 
     def cold(self, ids, length) -> Score:
         """cold@length of the ids `[N]`; what is left over after the last whole window is not scored."""
+        return Score.of(self.cold_nats(ids, length))
+
+    def cold_nats(self, ids, length):
+        """What `cold` adds up: float32 `[windows, length]`. Its mean over the windows is the loss by position."""
         ids = np.asarray(ids)
         windows = (len(ids) - 1) // length
         if windows < 1:
             raise ValueError(f"{len(ids)} ids; cold@{length} needs at least {length + 1}.")
         x = ids[: windows * length].reshape(windows, length)
         y = ids[1 : windows * length + 1].reshape(windows, length)
-        return _summed(self._windows(x, y, skip=0))
+        return self.apart(x, y)
+
+    def apart(self, x, y):
+        """The nats `[rows, T]` of the ids `y` after `x`, `[rows, T]` each: every row from the zero state."""
+        return self._windows(np.asarray(x), np.asarray(y), skip=0)
 
     def warm(self, ids, length=256) -> Score:
         """The ids `[N]` read from start to end, `length` at a time; every id but the first is predicted once."""
-        return _summed(self.warm_nats(ids, length))
+        return Score.of(self.warm_nats(ids, length))
 
     def warm_nats(self, ids, length=256):
         """What `warm` adds up: float32 `[N - 1]`."""
@@ -110,5 +138,7 @@ class Evaluator:
         return np.concatenate(parts)[:, skip:]
 
 
-def _summed(losses) -> Score:
-    return Score(float(losses.sum(dtype="float64")), losses.size)
+@functools.lru_cache(maxsize=2)
+def evaluator_of(model) -> Evaluator:
+    """The one `Evaluator` of a model, so that all who score it share what is compiled; the last two are remembered."""
+    return Evaluator(model)

@@ -6,16 +6,18 @@ Losses are per token of the tokenizer, and per character of the text that the to
 other tokenizers can be compared.
 """
 
+import functools
 import math
 import pathlib
 
 import keras
+import numpy as np
 
 from keras_seq.generation import Generator
 from keras_seq.layers import Carry
 from keras_seq.text import Lanes
-from keras_seq.training.evaluate import Evaluator
-from keras_seq.training.files import write_json
+from keras_seq.training.evaluate import Score, evaluator_of, perplexity_per_word
+from keras_seq.training.files import replacing, write_json
 from keras_seq.training.loop import compile_for, fit, save_model
 from keras_seq.training.measured import Measured
 from keras_seq.training.settings import Train
@@ -29,7 +31,18 @@ def carried(model, batch_size, length):
 
 
 def run(
-    folder, model, tokenizer, windows, validation: str, total_steps, train: Train, settings: dict, name="model"
+    folder,
+    model,
+    tokenizer,
+    windows,
+    validation: str,
+    total_steps,
+    train: Train,
+    settings: dict,
+    name="model",
+    score_length=None,
+    looks=(),
+    callbacks=(),
 ) -> dict:
     """Trains `model` to `total_steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -43,9 +56,12 @@ def run(
         train: everything else about training.
         settings: what config.json says of the run.
         name: what the progress bar calls the run.
+        score_length: of the windows of the cold score; by default that of the training windows.
+        looks: what else a validation measures: each has `measure(model)` that gives a `Measured`.
+        callbacks: further ones for Keras's `fit`.
 
     Returns:
-        The final figures, as result.json has them.
+        The final figures, as result.json has them; the cold nats `[windows, T]` behind them are in losses.npy.
 
     Raises:
         Diverged: a loss or gradient became NaN or infinite.
@@ -57,7 +73,7 @@ def run(
     carry = isinstance(windows, Lanes) and model.context is None
     trainee = carried(model, windows.batch_size, windows.length) if carry else model
     compile_for(trainee, train, total_steps)
-    look = Look(model, tokenizer, validation, windows.length, train.sample_length)
+    look = Look(model, tokenizer, validation, score_length or windows.length, train.sample_length)
     tokens_per_step = windows.batch_size * windows.length
     record, measured = fit(
         folder,
@@ -70,8 +86,12 @@ def run(
         settings,
         name,
         look.characters_per_token,
+        [functools.partial(further.measure, model) for further in looks],
+        callbacks,
     )
     save_model(folder / "model.keras", model)
+    with replacing(folder / "losses.npy") as temporary:
+        np.save(temporary, look.cold_nats)
     cold, warm = measured.figures["nats_per_token"], measured.figures["warm_nats_per_token"]
     nats_per_character = {
         "training": record.loss / look.characters_per_token,
@@ -85,11 +105,16 @@ def run(
         "tokens_per_second": total_steps * tokens_per_step / record.seconds,
         "characters_per_token": look.characters_per_token,
         "cold_nats_per_token": cold,
-        "cold_context": windows.length,
+        "cold_context": look.length,
         "warm_nats_per_token": warm,
         **{f"{kind}_nats_per_character": nats for kind, nats in nats_per_character.items()},
         "bits_per_character": nats_per_character["cold"] / math.log(2),
         "warm_bits_per_character": nats_per_character["warm"] / math.log(2),
+        "perplexity_per_token": math.exp(cold),
+        "warm_perplexity_per_token": math.exp(warm),
+        "perplexity_per_word": perplexity_per_word(nats_per_character["cold"], validation),
+        "warm_perplexity_per_word": perplexity_per_word(nats_per_character["warm"], validation),
+        "cold_nats_by_position": look.cold_nats.mean(axis=0, dtype="float64").tolist(),
         "sample": measured.texts["sample"],
     }
     write_json(folder / "result.json", result)
@@ -100,14 +125,15 @@ class Look:
     """Called, it scores the whole validation split, cold and warm, and draws a sample of text."""
 
     def __init__(self, model, tokenizer, text, length, sample_length):
-        self.evaluator, self.generator = Evaluator(model), Generator(model, tokenizer)
+        self.evaluator, self.generator = evaluator_of(model), Generator(model, tokenizer)
         self.ids, self.length, self.sample_length = tokenizer.encode(text).numpy(), length, sample_length
         self.characters_per_token = len(text) / len(self.ids)
         starts_line = "\n" in text and len(tokenizer.encode("\n"))
         self.prompt = "\n" if starts_line else tokenizer.decode(self.ids[:1])
 
     def __call__(self) -> Measured:
-        cold, warm = self.evaluator.cold(self.ids, self.length), self.evaluator.warm(self.ids)
+        self.cold_nats = self.evaluator.cold_nats(self.ids, self.length)
+        cold, warm = Score.of(self.cold_nats), self.evaluator.warm(self.ids)
         return Measured(
             {
                 "nats_per_token": cold.nats_per_token,

@@ -7,6 +7,8 @@
 """
 
 import contextlib
+import functools
+import operator
 import pathlib
 
 import keras
@@ -59,6 +61,8 @@ def fit(
     settings: dict,
     name="model",
     characters_per_token=None,
+    looks=(),
+    callbacks=(),
 ) -> tuple[Record, Measured]:
     """Trains a compiled model to `total_steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -73,6 +77,8 @@ def fit(
         settings: what config.json says of the run.
         name: what the progress bar calls the run.
         characters_per_token: for the bits per character of the training curve, where it makes sense.
+        looks: further functions like `measure`; what they give is added to it.
+        callbacks: further ones for Keras's `fit`.
 
     Returns:
         The record, with the `seconds` spent and the last training `loss`, and what was measured at the end.
@@ -93,7 +99,11 @@ def fit(
         folder / "metrics.jsonl", board, tokens_per_step, train.log_every, total_steps, characters_per_token
     )
     record.go_on_from(first)
-    validate = Validate(measure, record, train.validate_every, total_steps)
+
+    def measure_all():
+        return functools.reduce(operator.or_, (look() for look in looks), measure())
+
+    validate = Validate(measure_all, record, train.validate_every, total_steps)
     saver = Checkpoints(folder / "checkpoints", train.checkpoint_every, total_steps)
     progress = Progress(name, tokens_per_step, first, total_steps)
 
@@ -107,9 +117,9 @@ def fit(
                 batches(first, total_steps),
                 shuffle=False,
                 verbose=0,
-                callbacks=[NumbersGuard(), record, validate, saver, progress],
+                callbacks=[NumbersGuard(), record, validate, saver, progress, *callbacks],
             )
-        return record, validate.latest or measure()
+        return record, validate.latest or measure_all()
 
 
 def save_model(path, model):

@@ -7,19 +7,26 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """Figures, texts and pictures by name, as a validation gives them.
+    """Figures, texts, pictures and histograms by name, as a validation gives them. `a | b` is both, b where they clash.
 
     Args:
-        figures: numbers; `nats_per_token` stands in one chart with the training loss.
+        figures: numbers; `nats_per_token` stands in one chart with the training loss. What has a group before its
+            name (`gates_below_0.1/lstm_0/forget`) is detail: TensorBoard and metrics.jsonl have it, `line` does not.
         texts: what the model writes.
         pictures: `[height, width, 3]`, uint8.
+        histograms: the values to be counted, of any shape.
     """
 
     figures: dict[str, float]
     texts: dict[str, str] = dataclasses.field(default_factory=dict)
     pictures: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    histograms: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def __or__(self, other):
+        return Measured(*(getattr(self, f.name) | getattr(other, f.name) for f in dataclasses.fields(self)))
 
     @property
     def line(self) -> str:
         """The figures in words."""
-        return "   ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in self.figures.items())
+        shown = ((name.replace("_", " "), value) for name, value in self.figures.items() if "/" not in name)
+        return "   ".join(f"{name} {value:.4f}" for name, value in shown)

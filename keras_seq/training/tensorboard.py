@@ -2,67 +2,103 @@
 
 train/ and validation/   scalars by `keras.callbacks.TensorBoard`: epoch_loss and the rest, as any Keras run
                          writes them; an "epoch" is a logging interval here, and its number the tokens seen
-the run's own folder     samples of text, and the run's row in the HParams table
+the run's own folder     the losses once more, each under a name of its own, so that a chart can overlay the models;
+                         texts, pictures, histograms, and the run's row in the HParams table
+
+`write_table` and `write_layout` say for a folder of runs what the HParams and Custom Scalars pages show.
 """
 
 import pathlib
 
 import keras
 import tensorflow as tf
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.custom_scalar import summary as custom_scalars
 from tensorboard.plugins.hparams import api as hparams
 
 TAGS = {"nats_per_token": "loss", "warm_nats_per_token": "warm_loss"}  # in one chart with what Keras calls so
+# With a capital, so that TensorBoard, which sorts by code point, shows them first.
+OVERLAID = {"loss": "Loss/training", "val_loss": "Loss/validation", "val_warm_loss": "Loss/validation_warm"}
 
 
 class TokenTensorBoard(keras.callbacks.TensorBoard):
-    """`keras.callbacks.TensorBoard` with the tokens seen as its axis, plus texts and hyperparameters.
+    """`keras.callbacks.TensorBoard` with the tokens seen as its axis, plus texts, pictures and hyperparameters.
+
+    ```python
+    model.fit(x, y, batch_size=12, callbacks=[TokenTensorBoard("logs/mine", tokens_per_step=12 * 64)])
+    ```
 
     Args:
         log_dir: the run's folder.
+        tokens_per_step: tokens in a batch. Given, the logs of each epoch of `fit` are written at the optimizer's
+            step times this; not given, only what `record` and `show` are told is written.
+        **kwargs: as `keras.callbacks.TensorBoard` has them; what Keras writes by batch keeps Keras's axis.
 
     `record(tokens, logs)` writes a point: `val_...` goes to validation/, all else to train/, so that the losses
     of both stand in one chart.
+
+    Raises:
+        ValueError: tokens_per_step is below 1.
     """
 
-    def __init__(self, log_dir, **kwargs):
-        super().__init__(log_dir, write_graph=False, **kwargs)
-        self._texts = None
+    def __init__(self, log_dir, tokens_per_step=None, **kwargs):
+        super().__init__(log_dir, **{"write_graph": False, **kwargs})
+        if tokens_per_step is not None and tokens_per_step < 1:
+            raise ValueError(f"tokens_per_step={tokens_per_step}; expected at least 1.")
+        self.tokens_per_step = tokens_per_step
+        self._own = None
 
     @property
-    def texts(self):
+    def own(self):
         """The writer of what belongs to the run as a whole."""
-        if self._texts is None:
-            self._texts = tf.summary.create_file_writer(str(self.log_dir))
-        return self._texts
+        if self._own is None:
+            self._own = tf.summary.create_file_writer(str(self.log_dir))
+        return self._own
 
     def on_epoch_end(self, epoch, logs=None):
-        """Keras's own epochs say nothing here: `record` does."""
+        """A point of the curves, in somebody's own `fit`."""
+        if self.tokens_per_step is not None:
+            self.record(int(self.model.optimizer.iterations) * self.tokens_per_step, logs or {})
 
     def record(self, tokens, logs):
         """A point at `tokens`: a dict from names to numbers."""
         super().on_epoch_end(tokens, logs)
+        with self.own.as_default():
+            for name in logs.keys() & OVERLAID.keys():
+                tf.summary.scalar(OVERLAID[name], logs[name], step=tokens)
 
     def show(self, tokens, measured):
-        """A `Measured`: its figures to validation/; texts, every space and line break kept, and pictures."""
-        self.record(tokens, {f"val_{TAGS.get(name, name)}": value for name, value in measured.figures.items()})
-        with self.texts.as_default():
-            for name, text in measured.texts.items():
-                tf.summary.text(name, "\n".join("    " + line for line in text.splitlines()), step=tokens)
-            for name, picture in measured.pictures.items():
-                tf.summary.image(name, picture[None], step=tokens)
-            self.texts.flush()
+        """A `Measured`: its figures to validation/, those with a group and all else to the run's own folder."""
+        plain = {name: value for name, value in measured.figures.items() if "/" not in name}
+        self.record(tokens, {f"val_{TAGS.get(name, name)}": value for name, value in plain.items()})
+        write(self.own, tokens, measured, without=plain)
 
     def settings(self, values):
         """The run's row in the HParams table: a dict from names to numbers and words."""
-        with self.texts.as_default():
-            hparams.hparams(values, trial_id="/".join(pathlib.Path(self.log_dir).resolve().parts[-2:]))
+        with self.own.as_default():
+            # The run's name first: the table shows some fifteen letters.
+            hparams.hparams(values, trial_id=" in ".join(reversed(pathlib.Path(self.log_dir).resolve().parts[-2:])))
 
     def on_train_end(self, logs=None):
         """Closes all files."""
         super().on_train_end(logs)
-        if self._texts is not None:
-            self._texts.close()
-            self._texts = None
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
+
+def write(writer, step, measured, without=()):
+    """Writes a `Measured`, but for the figures named by `without`; a text keeps its spaces and line breaks."""
+    with writer.as_default():
+        for name in measured.figures.keys() - {*without}:
+            tf.summary.scalar(name, measured.figures[name], step=step)
+        for name, text in measured.texts.items():
+            tf.summary.text(name, "\n".join("    " + line for line in text.splitlines()), step=step)
+        for name, picture in measured.pictures.items():
+            tf.summary.image(name, picture[None], step=step)
+        for name, values in measured.histograms.items():
+            tf.summary.histogram(name, values, step=step)
+        writer.flush()
 
 
 def write_table(folder, names):
@@ -76,3 +112,26 @@ def write_table(folder, names):
                 hparams.Metric("epoch_loss", group="train", display_name="training (nats)"),
             ],
         )
+
+
+def write_layout(folder, categories):
+    """Says once, for a folder of runs, what the Custom Scalars page shows; each chart overlays all runs.
+
+    Args:
+        folder: the one around the runs.
+        categories: a dict from titles to dicts from titles of charts to tags.
+    """
+    layout = layout_pb2.Layout(
+        category=[
+            layout_pb2.Category(
+                title=title,
+                chart=[
+                    layout_pb2.Chart(title=name, multiline=layout_pb2.MultilineChartContent(tag=[f"^{tag}$"]))
+                    for name, tag in charts.items()
+                ],
+            )
+            for title, charts in categories.items()
+        ]
+    )
+    with tf.summary.create_file_writer(str(folder)).as_default():
+        tf.summary.experimental.write_raw_pb(custom_scalars.pb(layout).SerializeToString(), step=0)

@@ -117,7 +117,7 @@ def test_the_signals_of_an_lstm_make_its_own_output(dtype, atol):
 
 
 def test_the_gates_are_those_worked_out_by_hand():
-    """The numbers of docs/lstm_by_hand.md, from the zero state."""
+    """The numbers of docs/rnn-lstm.md, from the zero state."""
     layer = LSTM(2)
     layer.build((1, 1, 3))
     kernel = [[1, 0, -1, -2, 2, -1, 1, 0], [2, 1, -2, -1, 0, -2, 2, -1], [0, -1, 1, 2, 1, 0, 1, 2]]

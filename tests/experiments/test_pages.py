@@ -1,6 +1,5 @@
 import html.parser
 import json
-import string
 import sys
 import unicodedata
 
@@ -82,11 +81,6 @@ def test_a_page_needs_nothing_from_elsewhere():
         assert sign not in page
     assert "prefers-color-scheme: dark" in page
     assert 'name="viewport"' in page
-
-
-def test_what_cannot_be_seen_is_shown():
-    assert pages.visible("a b\n\tc\x00\u202e") == "a·b⏎⇥c⟨U+0000⟩⟨U+202E⟩"
-    assert pages.visible(string.ascii_letters + "é猫") == string.ascii_letters + "é猫"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_seq.models import LSTM, Transformer
 from keras_seq.training import Evaluator, Score
+from keras_seq.training.evaluate import perplexity_per_word
 
 VOCABULARY = 5
 
@@ -113,6 +114,25 @@ def test_a_transformer_is_scored_by_what_it_says_of_each_window(randomize):
     assert_score(evaluator.cold(ids, 6), losses(0, 0) + losses(6, 0) + losses(12, 0))
     warm = losses(0, 0) + losses(3, 3) + losses(6, 3) + losses(9, 3) + losses(12, 3) + losses(14, 4)
     assert_score(evaluator.warm(ids), warm)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_the_cold_nats_stand_by_window_and_position():
+    toy, ids = Toy(), some_ids(30)
+    found = Evaluator(toy, rows=3).cold_nats(ids, 7)
+    expected = [toy.losses(ids[start : start + 8]) for start in (0, 7, 14, 21)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_guess_among_n_has_perplexity_n():
+    assert Score(10 * np.log(5), 10).perplexity == pytest.approx(5)
+
+
+def test_perplexity_per_word_spreads_the_nats_of_the_text_over_its_words():
+    text = "to be,\n or  not"
+    assert perplexity_per_word(0.5, text) == pytest.approx(np.exp(0.5 * len(text) / 4))
+    assert perplexity_per_word(2.0, "word" * 1000) is None  # one word of 8,000 nats
+    assert perplexity_per_word(2.0, " \n") is None
 
 
 def test_scores_add_as_sums():

@@ -3,9 +3,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from keras_seq.training import Measured, TokenTensorBoard, WarmupDecay, write_table
+from keras_seq.training.tensorboard import write_layout
 
 
 def read(folder):
@@ -34,9 +36,10 @@ def run(tmp_path):
     board.settings({"model.name": "lstm", "seed": 3, "train.momentum": 0.5, "windows.fresh": True})
     for tokens, loss in ((3072, 2.5), (6144, 2.25)):
         board.record(tokens, {"loss": loss, "gradient_norm": loss / 2})
-    figures = {"nats_per_token": 2.375, "warm_nats_per_token": 2.0, "accuracy": 0.5}
+    figures = {"nats_per_token": 2.375, "warm_nats_per_token": 2.0, "accuracy": 0.5, "gates/open": 0.25}
     picture = np.full((3, 2, 3), 200, "uint8")
-    board.show(6144, Measured(figures, {"sample": "To be,\n  or *not* to be\n"}, {"attention": picture}))
+    texts, histograms = {"sample": "To be,\n  or *not* to be\n"}, {"gates/all": np.arange(30).reshape(5, 6)}
+    board.show(6144, Measured(figures, texts, {"attention": picture}, histograms))
     board.on_train_end()
     return folder
 
@@ -48,6 +51,41 @@ def test_training_and_validation_loss_stand_in_one_chart_over_tokens(run):
     assert points(run / "validation", "epoch_accuracy") == {6144: 0.5}
     assert points(run / "train", "epoch_gradient_norm") == {3072: 1.25, 6144: 1.125}
     assert points(run / "train", "epoch_learning_rate") == {3072: 0.5, 6144: 0.5}
+
+
+def test_each_loss_has_a_name_of_its_own_so_that_a_chart_can_overlay_the_models(run):
+    assert points(run, "Loss/training") == {3072: 2.5, 6144: 2.25}
+    assert points(run, "Loss/validation") == {6144: 2.375}
+    assert points(run, "Loss/validation_warm") == {6144: 2.0}
+
+
+def test_figures_with_a_group_belong_to_the_run_as_a_whole(run):
+    assert points(run, "gates/open") == {6144: 0.25}
+    assert not any("gates" in tag for tag in read(run / "validation").Tags()["tensors"])
+
+
+def test_a_histogram_counts_all_values(run):
+    (event,) = read(run).Tensors("gates/all")
+    buckets = tf.make_ndarray(event.tensor_proto)
+    assert event.step == 6144
+    assert buckets[:, 2].sum() == 30
+    assert (buckets[0, 0], buckets[-1, 1]) == (0, 29)
+
+
+def test_both_of_two_is_what_either_found():
+    one = Measured({"loss": 1.0, "a/b": 2.0}, {"sample": "x"}, {"p": 1}, {"h": 2})
+    other = Measured({"loss": 3.0}, {"more": "y"}, {}, {"i": 4})
+    both = one | other
+    assert both == Measured({"loss": 3.0, "a/b": 2.0}, {"sample": "x", "more": "y"}, {"p": 1}, {"h": 2, "i": 4})
+    assert both.line == "loss 3.0000"  # what has a group is detail
+
+
+def test_the_layout_of_a_folder_names_the_charts(tmp_path):
+    write_layout(tmp_path, {"Losses": {"training": "Loss/training", "cold": "Loss/validation"}})
+    (event,) = read(tmp_path).Tensors("custom_scalars__config__")
+    (category,) = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0]).category
+    charts = {chart.title: [*chart.multiline.tag] for chart in category.chart}
+    assert (category.title, charts) == ("Losses", {"training": ["^Loss/training$"], "cold": ["^Loss/validation$"]})
 
 
 def test_a_sample_keeps_its_spaces_and_line_breaks(run):

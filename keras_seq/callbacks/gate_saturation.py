@@ -1,0 +1,77 @@
+"""How open the gates of recurrent layers are.
+
+    below 0.1    the share of gate values that are as good as shut (Karpathy, Johnson & Fei-Fei, 2015, section 4.2)
+    above 0.9    the share that is as good as open
+
+A forget gate above 0.9 keeps the memory; one that is always so never forgets. A gate that is always half open has
+learned nothing yet.
+"""
+
+import numpy as np
+from keras import ops
+
+from keras_seq.callbacks.look import Look
+from keras_seq.callbacks.watching import named_layers, watched
+from keras_seq.layers.gates import GATES, gates
+from keras_seq.training.measured import Measured
+
+SHUT, OPEN = 0.1, 0.9
+
+
+class GateSaturation(Look):
+    """A histogram `gates/LAYER/GATE` of all values on x, and the two shares under Scalars, as `gates_below_0.1/...`.
+
+    ```python
+    GateSaturation(windows[:8], log_dir="logs/mine")
+    ```
+
+    Layers are `LSTM`, `GRU`, `MinGRU` and `MinLSTM` of keras_seq, wherever they stand in the model.
+
+    Args:
+        x: a small batch of what the model takes, such as ids `[B, T]`.
+        **kwargs: those of `Look`.
+    """
+
+    def __init__(self, x, **kwargs):
+        super().__init__(**kwargs)
+        self.x = x
+
+    def lacking(self, model):
+        return None if _gated_layers(model) else "LSTM, GRU, MinGRU or MinLSTM of keras_seq"
+
+    def measure(self, model):
+        figures, histograms = {}, {}
+        for layer, of_layer in gate_values(model, self.x).items():
+            for gate, values in of_layer.items():
+                name = f"{layer}/{gate}"
+                figures[f"gates_below_{SHUT}/{name}"] = float(np.mean(values < SHUT))
+                figures[f"gates_above_{OPEN}/{name}"] = float(np.mean(values > OPEN))
+                histograms[f"gates/{name}"] = values
+        return Measured(figures, histograms=histograms)
+
+
+def _gated_layers(model):
+    return {layer: name for name, layer in named_layers(model) if type(layer) in GATES}
+
+
+def gate_values(model, x) -> dict[str, dict[str, np.ndarray]]:
+    """The gates `[B, T, units]` of every gated layer, by its name in the model and the name of the gate.
+
+    Args:
+        model: any Keras model with such layers.
+        x: what it takes.
+    """
+    names = _gated_layers(model)
+    if not names:
+        return {}
+    with watched(names, "call") as calls:
+        model(x, training=False)
+    return {names[layer]: _gates_of(layer, given, told, result) for layer, given, told, result in calls}
+
+
+def _gates_of(layer, given, told, result):
+    state = told.get("state")
+    h = state[0] if isinstance(state, tuple) else state
+    y = result[0] if isinstance(result, tuple) else result
+    found = gates(layer, given[0] if given else told["x"], y, h)
+    return {name: ops.convert_to_numpy(ops.cast(values, "float32")) for name, values in found.items()}

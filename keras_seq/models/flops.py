@@ -1,0 +1,72 @@
+"""How many floating-point operations a model costs, counted from its layers as they are built.
+
+    forward    2 x numbers of every matrix that a position goes through       a multiplication and an addition each
+               + attention  2 T H (K + K')        scores and values over all T, what a mask hides too
+               + convolution  2 K D
+               + scans  2 for each number of a linear state; Mamba: 6 E N (decay, input, state, output)
+    training   3 x forward                         the gradients by weights and by inputs cost a forward pass each
+
+(Kaplan et al., 2020, section 2.1.) Looking up an embedding costs nothing; as an output matrix it costs what any matrix
+does. What grows with the width alone is left out: biases, norms, activations, softmax, rotations, residual sums.
+"""
+
+import math
+
+import keras
+
+from keras_seq.layers import CausalConvolution, LearnedPositions, MinGRU, MinLSTM, SelectiveStateSpace
+from keras_seq.layers.attention import MultiHead
+from keras_seq.layers.recurrent import Recurrent
+from keras_seq.models.language_model import LanguageModel
+
+TRAINING = 3  # times the forward pass
+LOOKED_UP = (keras.layers.Embedding, LearnedPositions)
+
+
+def flops_per_token(model, length: int, training: bool = False) -> int:
+    """The floating-point operations for one position of a window.
+
+    Args:
+        model: a built `LanguageModel`.
+        length: T, the positions of a window, among which attention goes.
+        training: whether to count the backward pass too.
+
+    Raises:
+        ValueError: a layer has a matrix that this module does not know how to count.
+    """
+    forward = sum(_own(layer, length) for layer in _inside(model, {}).values())
+    return forward * (TRAINING if training else 1)
+
+
+def _own(layer, length):
+    """The cost of a layer without that of the layers inside it."""
+    match layer:
+        case LanguageModel(head=None):
+            return 2 * math.prod(layer.embedding.embeddings.shape)
+        case keras.layers.Dense():
+            return 2 * math.prod(layer.kernel.shape)
+        case Recurrent():
+            return 2 * (math.prod(layer.kernel.shape) + math.prod(layer.recurrent_kernel.shape))
+        case MinGRU() | MinLSTM():
+            return 2 * math.prod(layer.kernel.shape) + 2 * layer.units
+        case SelectiveStateSpace():
+            return 6 * math.prod(layer.log_a.shape)
+        case CausalConvolution():
+            return 2 * math.prod(layer.kernel.shape)
+        case MultiHead():
+            heads = layer.query_dense.units + layer.output_dense.kernel.shape[0]  # H K + H K'
+            return 2 * length * heads
+    matrices = [v.path for v in vars(layer).values() if isinstance(v, keras.Variable) and len(v.shape) > 1]
+    if matrices and not isinstance(layer, LOOKED_UP):
+        raise ValueError(f"{layer.name}: what {', '.join(matrices)} costs is not known; expected layers of keras_seq.")
+    return 0
+
+
+def _inside(layer, found):
+    """The layer and all layers inside it, each once, by their ids."""
+    found[id(layer)] = layer
+    for value in vars(layer).values():
+        for child in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(child, keras.layers.Layer) and id(child) not in found:
+                _inside(child, found)
+    return found

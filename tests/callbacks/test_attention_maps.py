@@ -1,0 +1,97 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_seq.callbacks import AttentionMaps
+from keras_seq.callbacks.attention_maps import CELL, SHOWN, attention_weights, entropy, picture
+from keras_seq.layers import CrossAttention, MultiHeadSelfAttention, TransformerBlock
+from tests.callbacks.conftest import MODELS, VOCABULARY
+
+
+@pytest.fixture
+def transformer(randomize):
+    return randomize(MODELS["transformer"].build(VOCABULARY.size))
+
+
+def test_the_weights_are_those_that_the_block_gives_when_asked(transformer, rows):
+    weights = attention_weights(transformer, rows)
+    x = transformer.embedding(rows)
+    _, scores = transformer.blocks[0](x, training=False, return_attention_scores=True)
+    assert weights.keys() == {"block_0"}
+    np.testing.assert_allclose(weights["block_0"], scores["self_attention"], atol=1e-6)
+    assert weights["block_0"].std() > 0.05
+
+
+def test_a_model_that_was_looked_at_is_as_it_was(transformer, rows):
+    before = keras.ops.convert_to_numpy(transformer(rows))
+    attention_weights(transformer, rows)
+    assert "attend" not in transformer.blocks[0].self_attention_layer.__dict__
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(transformer(rows)), before)
+
+
+def test_all_kinds_of_attention_are_found_under_names_of_their_own():
+    x, context = keras.Input((5, 4)), keras.Input((3, 4))
+    y = MultiHeadSelfAttention(num_heads=2, name="first")(x)
+    y = TransformerBlock(num_heads=2, feed_forward_dim=4, cross_attention=True, name="block")(y, context=context)
+    y = CrossAttention(num_heads=1, name="last")(y, context=context)
+    model = keras.Model([x, context], y)
+    random = np.random.default_rng(0)
+    given = [random.normal(size=(2, length, 4)).astype("float32") for length in (5, 3)]
+    shapes = {name: weights.shape for name, weights in attention_weights(model, given).items()}
+    assert shapes == {
+        "first": (2, 2, 5, 5),
+        "block": (2, 2, 5, 5),
+        "block/cross_attention": (2, 2, 5, 3),
+        "last": (2, 1, 5, 3),
+    }
+
+
+def test_entropy_is_nought_for_one_and_log_n_for_n_alike():
+    weights = np.array([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25] * 4, [0, 0, 0, 0]])
+    np.testing.assert_allclose(entropy(weights), [0, np.log(2), np.log(4), 0])
+    random = np.random.default_rng(0).dirichlet(np.ones(6), size=(3, 2))
+    np.testing.assert_allclose(entropy(random), -(random * np.log(random)).sum(-1))
+
+
+def test_figures_and_histograms_are_of_all_rows(transformer, rows):
+    measured = AttentionMaps(rows).measure(transformer)
+    weights = attention_weights(transformer, rows)["block_0"].astype("float64")
+    batch, heads, length, _ = weights.shape
+    expected = [
+        -sum(w * np.log(w) for w in weights[b, h, t] if w > 0)
+        for b in range(batch)
+        for h in range(heads)
+        for t in range(length)
+    ]
+    np.testing.assert_allclose(measured.histograms["attention_entropy/block_0"].ravel(), expected, atol=1e-5)
+    assert measured.figures == {"mean_attention_entropy/block_0": pytest.approx(np.mean(expected), rel=1e-5)}
+
+
+def dark(image):
+    """How much darker than white each pixel is."""
+    return 255 - image.astype(int).min(axis=-1)
+
+
+def test_the_picture_shows_each_head_where_it_looks():
+    looks_back = np.eye(6)[[0, 0, 1, 2, 3, 4]]
+    looks_first = np.eye(6)[[0] * 6]
+    one, other = picture("x", np.stack([looks_back, looks_back])), picture("x", np.stack([looks_back, looks_first]))
+    assert one.dtype == np.uint8
+    assert one.shape == other.shape
+    differs = (one != other).any(axis=(0, 2)).nonzero()[0]
+    assert differs.min() > 100 * (0.1 + CELL * 7)  # the second head only: the first has six cells behind its margin
+    assert dark(other).max() > 200
+
+
+@pytest.mark.parametrize(("heads", "length"), [(1, 3), (3, 8), (4, SHOWN), (8, SHOWN), (12, 3 * SHOWN)])
+def test_a_picture_fits_the_page_whatever_is_in_it(heads, length):
+    maps = np.tril(np.ones((heads, length, length))) / np.arange(1, length + 1)[:, None]
+    height, width, _ = picture("block_0", maps, ["wordpiece"] * length).shape
+    assert max(height, width) < 1100
+
+
+def test_the_text_stands_along_the_picture(transformer, rows):
+    bare = AttentionMaps(rows).measure(transformer).pictures["attention/block_0"]
+    named = AttentionMaps(rows, list("abcdefgh")).measure(transformer).pictures["attention/block_0"]
+    assert named.shape > bare.shape  # room for the letters
+    assert (dark(named) > 200).sum() > (dark(bare) > 200).sum()

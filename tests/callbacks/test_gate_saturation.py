@@ -1,0 +1,69 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_seq.callbacks import GateSaturation
+from keras_seq.callbacks.gate_saturation import gate_values
+from keras_seq.layers import GRU, LSTM, Bidirectional, Carry, MinGRU, Residual
+from keras_seq.models import MinLSTM
+from tests.callbacks.conftest import MODELS, VOCABULARY
+
+
+def test_gates_that_are_driven_open_or_shut_are_said_to_be(rows):
+    model = MODELS["lstm"].build(VOCABULARY.size)
+    units = 4
+    bias = np.repeat([-9.0, 9.0, 0.0, 0.0], units)  # input shut, forget open, output half open
+    model.blocks[0].set_weights([np.zeros((3, 16)), np.zeros((4, 16)), bias])
+    measured = GateSaturation(rows).measure(model)
+    assert measured.figures == {
+        "gates_below_0.1/lstm_0/input": 1,
+        "gates_above_0.9/lstm_0/input": 0,
+        "gates_below_0.1/lstm_0/forget": 0,
+        "gates_above_0.9/lstm_0/forget": 1,
+        "gates_below_0.1/lstm_0/output": 0,
+        "gates_above_0.9/lstm_0/output": 0,
+    }
+    assert measured.histograms["gates/lstm_0/output"].shape == (*rows.shape, units)
+    np.testing.assert_allclose(measured.histograms["gates/lstm_0/output"], 0.5)
+
+
+def test_shares_are_of_all_values(rows, randomize):
+    model = randomize(MODELS["lstm"].build(VOCABULARY.size), scale=3.0)
+    measured = GateSaturation(rows).measure(model)
+    for gate in ("input", "forget", "output"):
+        values = measured.histograms[f"gates/lstm_0/{gate}"].ravel().tolist()
+        low, high = (measured.figures[f"gates_{side}/lstm_0/{gate}"] for side in ("below_0.1", "above_0.9"))
+        assert low == pytest.approx(sum(v < 0.1 for v in values) / len(values))
+        assert high == pytest.approx(sum(v > 0.9 for v in values) / len(values))
+        assert 0 < low < 1
+        assert 0 < high < 1
+
+
+def test_layers_inside_of_layers_are_found_under_names_of_their_own(rows):
+    ids = keras.Input((rows.shape[1],), batch_size=len(rows), dtype="int32")
+    x = keras.layers.Embedding(VOCABULARY.size, 4)(ids)
+    x = Carry(Residual([GRU(4, name="gru")], name="block"), batch_size=len(rows), name="carry")(x)
+    x = Residual([MinGRU(4, name="mingru")], name="block_2")(x)
+    x = Bidirectional(LSTM(2, name="lstm"), name="both")(x)
+    found = {name: [*of_layer] for name, of_layer in gate_values(keras.Model(ids, x), rows).items()}
+    assert found.pop("block/gru") == ["update", "reset"]
+    assert found.pop("block_2/mingru") == ["update"]
+    assert found == {name: ["input", "forget", "output"] for name in ("both/lstm", "both/backward_lstm")}
+
+
+def test_blocks_of_a_model_do_not_hide_each_other(rows):
+    model = MinLSTM(embedding_dim=4, units=4, num_layers=2, feed_forward_dim=4).build(VOCABULARY.size)
+    assert [*gate_values(model, rows)] == ["block_0/minlstm", "block_1/minlstm"]
+    assert "call" not in model.blocks[0].layers[1].__dict__
+
+
+def test_a_state_that_is_handed_in_counts(rows, randomize):
+    """A decoder starts from its encoder's state."""
+    x, h = keras.Input((3, 2)), keras.Input((4,))
+    model = randomize(keras.Model([x, h], GRU(4, name="gru")(x, state=h)), scale=1.0)
+    given = np.ones((1, 3, 2), "float32")
+    update, other = (gate_values(model, [given, np.full((1, 4), v, "float32")])["gru"]["update"] for v in (0, 2))
+    kernel, recurrent, bias = (weight.numpy()[..., :4] for weight in model.weights)
+    z = given[:, 0] @ kernel + bias[0] + np.full((1, 4), 2.0) @ recurrent + bias[1]
+    np.testing.assert_allclose(other[:, 0], 1 / (1 + np.exp(-z)), atol=1e-5)
+    assert np.abs(update - other)[:, 0].max() > 0.01

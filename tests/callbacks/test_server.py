@@ -1,0 +1,151 @@
+"""What a running TensorBoard server says of a comparison, asked over HTTP as its pages ask."""
+
+import itertools
+import json
+import urllib.parse
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_seq.callbacks import AttentionMaps, GateSaturation
+from tests.callbacks.conftest import LAYOUT, MODELS, STEPS, TOKENS, VOCABULARY
+
+RUNS = [f"{name}-seed0" for name in MODELS]
+
+
+def plugin(server, name, route, **query):
+    return server.json(f"plugin/{name}/{route}", **query)
+
+
+def scalars(server, run, tag):
+    points = plugin(server, "scalars", "scalars", run=run, tag=tag)
+    return [(step, pytest.approx(value, rel=1e-5)) for _, step, value in points]
+
+
+def test_all_runs_are_on_one_page(server):
+    expected = {".", *(f"{run}{part}" for run in RUNS for part in ("", "/train", "/validation"))}
+    assert {*server.json("runs")} == expected
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_curve_is_the_one_on_disk_over_tokens_also_of_the_run_that_was_killed(server, lines, run):
+    training = [(line["tokens"], line["nats_per_token"]) for line in lines(run, "train")]
+    assert [tokens for tokens, _ in training] == [step * TOKENS for step in range(2, STEPS + 1, 2)]
+    cold, warm = (
+        [(line["tokens"], line[key]) for line in lines(run, "validation")]
+        for key in ("nats_per_token", "warm_nats_per_token")
+    )
+    assert len(cold) == 2
+    assert scalars(server, f"{run}/train", "epoch_loss") == scalars(server, run, "Loss/training") == training
+    assert scalars(server, f"{run}/validation", "epoch_loss") == scalars(server, run, "Loss/validation") == cold
+    assert scalars(server, run, "Loss/validation_warm") == warm
+    for position in (0, 7):
+        tag = f"loss_by_position/{position}"
+        assert scalars(server, run, tag) == [(line["tokens"], line[tag]) for line in lines(run, "validation")]
+
+
+def test_the_mean_of_the_loss_by_position_lies_about_the_cold_loss(lines):
+    for run in RUNS:
+        (*_, last) = lines(run, "validation")
+        spread = [value for name, value in last.items() if name.startswith("loss_by_position/")]
+        assert min(spread) - 1 < last["nats_per_token"] < max(spread) + 1
+
+
+def test_custom_scalars_overlay_the_models(server, lines):
+    (category,) = plugin(server, "custom_scalars", "layout")["category"]
+    assert {chart["title"]: chart["multiline"]["tag"] for chart in category["chart"]} == {
+        title: [f"^{tag}$"] for charts in LAYOUT.values() for title, tag in charts.items()
+    }
+    for chart in category["chart"]:
+        for run in RUNS:
+            (tag,) = chart["multiline"]["tag"]
+            answer = plugin(server, "custom_scalars", "scalars", run=run, tag=tag)
+            assert answer["regex_valid"]
+            ((_, points),) = answer["tag_to_events"].items()
+            assert len(points) == (4 if chart["title"] == "training" else 2)
+
+
+def test_the_hparams_table_has_settings_and_final_figures(server, lines):
+    experiment = server.json("plugin/hparams/experiment", {"experimentName": ""})
+    metrics = [info["name"] for info in experiment["metricInfos"]]
+    assert [info["name"] for info in experiment["hparamInfos"]] == ["model.name", "windows"]
+    request = {
+        "experimentName": "",
+        "allowedStatuses": ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"],
+        "colParams": [{"metric": name} for name in metrics],
+        "startIndex": 0,
+        "sliceSize": 10,
+    }
+    groups = server.json("plugin/hparams/session_groups", request)["sessionGroups"]
+    assert {group["hparams"]["model.name"] for group in groups} == {*MODELS}
+    for group in groups:
+        run = f"{group['hparams']['model.name']}-seed0"
+        assert group["name"].startswith(run)
+        told = {
+            (value["name"].get("group", ""), value["name"]["tag"]): value["value"] for value in group["metricValues"]
+        }
+        (*_, train), (*_, validation) = lines(run, "train"), lines(run, "validation")
+        assert told == {
+            ("train", "epoch_loss"): pytest.approx(train["nats_per_token"], rel=1e-5),
+            ("validation", "epoch_loss"): pytest.approx(validation["nats_per_token"], rel=1e-5),
+            ("validation", "epoch_warm_loss"): pytest.approx(validation["warm_nats_per_token"], rel=1e-5),
+        }
+
+
+def test_there_is_a_sample_of_text_for_each_validation(server, comparison):
+    for run in RUNS:
+        samples = plugin(server, "text", "text", run=run, tag="sample")
+        assert [sample["step"] for sample in samples] == [4 * TOKENS, 8 * TOKENS]
+        final = json.loads((comparison.folder / run / "result.json").read_text(encoding="utf-8"))["sample"]
+        words = [word for word in final.replace("<", "&lt;").replace(">", "&gt;").split() if word.isalnum()]
+        assert all(word in samples[-1]["text"] for word in words)
+        assert "<pre>" in samples[-1]["text"]  # its spaces kept
+
+
+def test_pictures_are_those_that_the_look_drew(server, comparison, rows):
+    transformer = comparison.models["transformer"]
+    pieces = [VOCABULARY.decode([n]) for n in rows[0]]
+    ((tag, expected),) = AttentionMaps(rows, pieces).measure(transformer).pictures.items()
+    tags = {run: {*of_run} for run, of_run in plugin(server, "images", "tags").items()}
+    assert tags == {"lstm-seed0": {"loss_by_position"}, "transformer-seed0": {tag, "loss_by_position"}}
+    images = plugin(server, "images", "images", run="transformer-seed0", tag=tag, sample=0)
+    assert [image["step"] for image in images] == [4 * TOKENS, 8 * TOKENS]
+    query = dict(urllib.parse.parse_qsl(images[-1]["query"]))
+    picture = tf.io.decode_png(server.bytes("plugin/images/individualImage", **query)).numpy()
+    np.testing.assert_array_equal(picture, expected)
+
+
+def test_histograms_count_every_gate_and_every_row_of_attention(server, comparison, rows):
+    lstm, transformer = (comparison.models[name] for name in ("lstm", "transformer"))
+    expected = {
+        "lstm-seed0": GateSaturation(rows).measure(lstm).histograms,
+        "transformer-seed0": AttentionMaps(rows).measure(transformer).histograms,
+    }
+    tags = {run: {*of_run} for run, of_run in plugin(server, "histograms", "tags").items()}
+    assert tags == {run: {*of_run} for run, of_run in expected.items()}
+    for run, of_run in expected.items():
+        for tag, values in of_run.items():
+            points = plugin(server, "histograms", "histograms", run=run, tag=tag)
+            assert [step for _, step, _ in points] == [4 * TOKENS, 8 * TOKENS]
+            buckets = points[-1][2]
+            assert sum(count for _, _, count in buckets) == values.size
+            assert buckets[0][0] == pytest.approx(values.min(), abs=1e-6)
+            assert buckets[-1][1] == pytest.approx(values.max(), abs=1e-6)
+            assert all(low[1] == pytest.approx(high[0]) for low, high in itertools.pairwise(buckets))
+
+
+def test_the_projector_loads_every_embedding_with_its_labels(server, comparison):
+    assert {*plugin(server, "projector", "runs")} == {*RUNS}
+    for name, run in zip(MODELS, RUNS, strict=True):
+        (embedding,) = plugin(server, "projector", "info", run=run)["embeddings"]
+        weights = keras.ops.convert_to_numpy(comparison.models[name].embedding.embeddings)
+        assert embedding["tensorShape"] == [*weights.shape]
+        query = {"run": run, "name": embedding["tensorName"]}
+        vectors = np.frombuffer(server.bytes("plugin/projector/tensor", **query), "float32")
+        np.testing.assert_allclose(vectors.reshape(weights.shape), weights, rtol=1e-6)
+        header, *labels = server.bytes("plugin/projector/metadata", **query).decode().splitlines()
+        assert header == "token\tkind\tid"
+        assert len(labels) == VOCABULARY.size
+        assert "·\twhite space" in "\n".join(labels)

@@ -1,0 +1,21 @@
+import pytest
+
+from keras_seq import generate
+from keras_seq.callbacks import TextSamples
+from tests.callbacks.conftest import MODELS, VOCABULARY
+
+
+def test_samples_are_what_generate_writes(randomize):
+    model = randomize(MODELS["transformer"].build(VOCABULARY.size))
+    options = {"temperature": 0.5, "seed": 3}
+    texts = TextSamples(VOCABULARY, ["To be", "\n"], length=12, **options).measure(model).texts
+    assert texts.keys() == {"sample/To·be", "sample/⏎"}
+    expected = generate(model, VOCABULARY, ["To be", "\n"], 12, **options)
+    assert [*texts.values()] == expected
+    assert [len(text) for text in expected] == [17, 13]
+
+
+def test_a_prompt_that_the_tokenizer_does_not_know_is_an_error():
+    model = MODELS["lstm"].build(VOCABULARY.size)
+    with pytest.raises(ValueError, match="猫"):
+        TextSamples(VOCABULARY, ["猫"]).measure(model)

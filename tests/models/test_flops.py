@@ -1,0 +1,92 @@
+import contextlib
+
+import keras
+import pytest
+import tensorflow as tf
+
+from keras_seq import kernels
+from keras_seq.models import GPT, GRU, LANGUAGE_MODELS, LSTM, MODELS, RNN, Mamba, MinGRU, MinLSTM, Modern, Transformer
+from keras_seq.models.flops import flops_per_token
+
+V, T = 7, 8
+SMALL = {
+    "rnn": RNN(3, 4, num_layers=2),
+    "gru": GRU(3, 4, tie_embeddings=True),
+    "lstm": LSTM(3, 4, num_layers=2),
+    "mingru": MinGRU(4, 6, 2, 10),
+    "minlstm": MinLSTM(4, 6, 2, 10, tie_embeddings=True),
+    "mamba": Mamba(8, 2, 3),
+    "transformer": Transformer(8, 2, 2, 12, context=T),
+    "gpt": GPT(8, 2, 2, 12, context=T),
+    "modern": Modern(16, 2, 4, 2, 12, context=T),
+}
+ELEMENTWISE = {  # of the definitions: what is no matrix product
+    "mingru": 2 * (2 * 4 * 4 + 2 * 6),  # blocks x (convolution 2 K D + recurrence 2 units)
+    "minlstm": 2 * (2 * 4 * 4 + 2 * 6),
+    "mamba": 2 * (2 * 4 * 16 + 6 * 16 * 3),  # blocks x (convolution 2 K E + scan 6 E N)
+}
+
+
+def products(graph, times=1):
+    """2 x rows x columns x inner width of every matrix product of a graph, those in a loop over T once a position."""
+    for operation in graph.get_operations():
+        if operation.type in ("MatMul", "BatchMatMulV2"):
+            flipped = any(
+                operation.get_attr(name)
+                for name in ("transpose_a", "adj_x")
+                if name in operation.node_def.attr  # the inner axis of the left side is then not its last
+            )
+            inner = operation.inputs[0].shape[-2 if flipped else -1]
+            yield times * 2 * operation.outputs[0].shape.num_elements() * inner
+        if operation.type == "Einsum":  # Keras writes products as the two above; the twins of scans turn axes by it
+            assert len(operation.inputs) == 1
+        attributes = operation.node_def.attr
+        if operation.type in ("While", "StatelessWhile"):
+            body = graph._get_function(attributes["body"].func.name).graph
+            yield from products(body, times * T)
+        elif "f" in attributes:
+            yield from products(graph._get_function(attributes["f"].func.name).graph, times)
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_the_matrix_products_are_those_of_the_graph(name):
+    model = SMALL[name].build(V)
+    # Keras's associative scan loses its shape in a graph; its twins are free of matrix products too
+    with contextlib.nullcontext() if name in ELEMENTWISE else kernels.disabled():
+        call = tf.function(lambda ids: model(ids, training=False))
+        graph = call.get_concrete_function(tf.TensorSpec((1, T), "int32")).graph
+    assert sum(products(graph)) == T * (flops_per_token(model, T) - ELEMENTWISE.get(name, 0))
+
+
+def test_an_lstm_by_hand():
+    gates = 2 * 3 * 16 + 2 * 4 * 16  # kernel [3, 16], recurrent kernel [4, 16]
+    assert flops_per_token(LSTM(3, 4).build(V), T) == gates + 2 * 4 * V
+
+
+def test_a_transformer_by_hand():
+    block = 2 * 4 * 8 * 8  # queries, keys, values, output
+    block += 2 * 2 * 8 * 12  # feed-forward, there and back
+    block += 2 * T * 8 + 2 * T * 8  # scores and values over T positions
+    assert flops_per_token(SMALL["transformer"].build(V), T) == 2 * block + 2 * 8 * V
+
+
+def test_training_is_three_forward_passes_and_attention_grows_with_the_window():
+    model = SMALL["transformer"].build(V)
+    assert flops_per_token(model, T, training=True) == 3 * flops_per_token(model, T)
+    assert flops_per_token(model, 2 * T) - flops_per_token(model, T) == 2 * 4 * T * 8  # blocks x 2 T (H K + H K')
+    recurrent = SMALL["lstm"].build(V)
+    assert flops_per_token(recurrent, 2 * T) == flops_per_token(recurrent, T)
+
+
+def test_every_language_model_at_its_defaults_costs_about_two_operations_a_weight():
+    for name in LANGUAGE_MODELS:
+        context = {"context": 64} if name in {"transformer", "gpt", "modern"} else {}
+        model = MODELS[name](**context).build(65)
+        assert 1.9 < flops_per_token(model, 64) / model.count_params() < 2.2, name
+
+
+def test_a_matrix_that_it_does_not_know_is_an_error():
+    model = keras.Sequential([keras.layers.EinsumDense("bi,io->bo", 3)])
+    model.build((None, 2))
+    with pytest.raises(ValueError, match=r"what .*kernel.* costs is not known"):
+        flops_per_token(model, T)
