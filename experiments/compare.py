@@ -3,14 +3,17 @@
     python -m experiments.compare                                  # the text that comes with Python, offline
     python -m experiments.compare --corpus shakespeare --seeds 3
     python -m experiments.compare --corpus shakespeare --models rnn gru lstm mingru minlstm mamba transformer
+    python -m experiments.compare --match flops                    # or parameters, or seconds: the same for all
+    python -m experiments.compare --sweep learning-rate --sweep-factors 0.3 1 3
     python -m experiments.compare --smoke                          # seconds, tiny: does everything work?
     python -m experiments.compare --resume logs/compare/20260101-120000
 
-Every model gets the same text, split, tokens and scoring, and at the defaults within 5 % the same number of parameters
-(up to about 200 distinct characters; it is said when they are further apart). The vocabulary is that of the whole
-text. Recurrent models read the text in lanes with their state carried on; the Transformer reads random crops. Two to
-five minutes a model on 2 cores. To expect on tiny Shakespeare, in nats per character of the whole validation split
-(README.md has the table): LSTM 1.48 warm, 1.54 cold; Transformer 1.58 cold.
+Every model gets the same text, split and scoring, and one quantity in the same amount, by default the tokens; at the
+defaults the models have within 5 % the same number of parameters (up to about 200 distinct characters; it is said when
+they are further apart). The vocabulary is that of the whole text. Recurrent models read the text in lanes with their
+state carried on; the Transformer reads random crops. Beside the runs: a page (compare.html), a report, a picture, and
+how sure each difference is. Two to five minutes a model on 2 cores. To expect on tiny Shakespeare, in nats per
+character of the whole validation split (README.md has the table): LSTM 1.48 warm, 1.54 cold; Transformer 1.58 cold.
 """
 
 import dataclasses
@@ -19,11 +22,14 @@ import pathlib
 
 import keras
 
-from experiments import report
+from experiments import compare_budgets, compare_report, compare_sweep, report
+from experiments.compare_findings import Findings
+from experiments.compare_looks import LAYOUT, looks
 from experiments.compare_settings import Compare, tiny
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import text, training
+from keras_seq.callbacks import Profile, Projector, write_layout
 
 
 def windows(settings: Compare, kind, ids, seed):
@@ -32,43 +38,63 @@ def windows(settings: Compare, kind, ids, seed):
     return text.Lanes(ids, restart=settings.restart, **sizes) if kind == "lanes" else text.RandomCrops(ids, **sizes)
 
 
-def train_one(folder, settings: Compare, name, seed, corpus, vocabulary, train_ids, validation_text):
-    """One run: one model, one seed. Returns its row."""
+def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, train_text, validation_text):
+    """One run: one model, one seed. Returns its final figures, those that are there where it is finished.
+
+    Args:
+        run: its folder.
+        settings: of the comparison.
+        budget: of the model.
+        train: a `Train`.
+        seed: of weights, dropout and batches.
+        corpus: what config.json names.
+        vocabulary: of the whole corpus.
+        train_text, validation_text: parts of it.
+    """
+    result = finished(run)
+    if result is not None:
+        return result
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
-    definition = settings.model(name)
-    model = definition.build(vocabulary.size, dtype=settings.train.policy)
-    kind = settings.recurrent_windows if model.context is None else settings.attention_windows
-    train = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
-    of_corpus = {"name": corpus.name, "sha256": corpus.sha256, "clean": settings.clean}
-    run_config = config(settings, name, definition, train, windows=kind, seed=seed, corpus=of_corpus)
-    begun = folder / "config.json"
-    if begun.exists() and json.loads(begun.read_text(encoding="utf-8"))["train"] != train:
-        raise ValueError(
-            f"{folder} was begun with other training settings than this version has by default: begin anew."
-        )
-    print(f"\n{folder.name}, {'carried lanes' if kind == 'lanes' and model.context is None else kind}")
+    model = budget.definition.build(vocabulary.size, dtype=train.policy)
+    kind = settings.windows_for(model)
+    train_config = {**dataclasses.asdict(train), **train.filled_in(model)}
+    run_config = config(
+        settings,
+        budget.name,
+        budget.definition,
+        train_config,
+        windows=kind,
+        seed=seed,
+        corpus={"name": corpus.name, "sha256": corpus.sha256, "clean": settings.clean},
+        budget={"match": settings.match, "steps": budget.steps, "training_flops_per_token": budget.flops_per_token},
+    )
+    begun = run / "config.json"
+    if begun.exists() and json.loads(begun.read_text(encoding="utf-8"))["train"] != train_config:
+        raise ValueError(f"{run} was begun with other training settings than this version has by default: begin anew.")
+    print(f"\n{run.name}, {'carried lanes' if settings.carries(model) else kind}")
     try:
-        result = training.run(
-            folder,
+        return training.run(
+            run,
             model,
             vocabulary,
-            windows(settings, kind, train_ids, seed),
+            windows(settings, kind, vocabulary.encode(train_text).numpy(), seed),
             validation_text,
-            settings.steps,
-            settings.train,
+            budget.steps,
+            train,
             run_config,
-            folder.name,
+            run.name,
+            looks=looks(vocabulary, validation_text, settings.context),
+            callbacks=[Projector(vocabulary, run), *([Profile(run)] if settings.profile else [])],
         )
     except training.CheckpointError:
         raise
     except ValueError as fault:  # by now the user has made no mistake: let the traceback show ours
-        raise RuntimeError(f"{folder.name} failed while training.") from fault
-    return {"model": name, "seed": seed, **result}
+        raise RuntimeError(f"{run.name} failed while training.") from fault
 
 
-def compare(settings: Compare, folder: pathlib.Path):
-    """Trains all that is not yet trained in `folder`, then writes the comparison. Returns its rows."""
+def compare(settings: Compare, folder: pathlib.Path) -> Findings:
+    """Trains all that is not yet trained in `folder`, then writes the comparison."""
     corpus = text.load_corpus(settings.corpus, clean=settings.clean)
     same_corpus(folder, corpus)
     train_text, validation_text = corpus.split(window=settings.context + 1)
@@ -77,35 +103,51 @@ def compare(settings: Compare, folder: pathlib.Path):
     # What cannot be built is an error now, before anything is written.
     for kind in (settings.recurrent_windows, settings.attention_windows):
         windows(settings, kind, train_ids, seed=0)
-    sizes = {name: settings.model(name).build(vocabulary.size).count_params() for name in settings.models}
+    held_back = None
+    if settings.sweep is not None:
+        held_back = compare_sweep.held_back(corpus, train_text, settings.context)
+        windows(settings, settings.recurrent_windows, vocabulary.encode(held_back[0]).numpy(), seed=0)
+    kept = folder / "plan.json"
+    if kept.exists():
+        budgets = compare_budgets.read(kept, settings)
+    else:
+        budgets = compare_budgets.plan(settings, vocabulary.size, lambda kind: windows(settings, kind, train_ids, 0))
+        folder.mkdir(parents=True, exist_ok=True)
+        compare_budgets.write(kept, settings, budgets)
     print(
         f"{corpus.name}: {len(train_text):,} characters to train on, {len(validation_text):,} to validate on, "
-        f"{vocabulary.size} distinct; {settings.steps:,} steps of {settings.batch_size} x {settings.context}"
+        f"{vocabulary.size} distinct; batches of {settings.batch_size} x {settings.context}"
     )
-    print("Parameters: " + ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
-    print(report.sizes(sizes.values()))
+    print(f"{compare_budgets.table(settings, budgets)}\n{report.sizes([b.parameters for b in budgets.values()])}")
+
+    def run(name, budget, train, train_text, validation_text, seed=0):
+        return train_one(folder / name, settings, budget, train, seed, corpus, vocabulary, train_text, validation_text)
+
+    tried = []
+    if settings.sweep is not None:
+        tried = compare_sweep.sweep(settings, budgets, held_back, run)
+        budgets = {name: compare_sweep.chosen(budget, tried) for name, budget in budgets.items()}
+        print("\n".join(["", compare_sweep.table(tried), *compare_sweep.warnings(tried)]))
+    training.write_table(folder, ("model.name", "train.learning_rate", "windows"))
+    write_layout(folder, LAYOUT)
     rows = []
-    folder.mkdir(parents=True, exist_ok=True)
-    training.write_table(folder, ("model.name", "train.optimizer", "windows", "seed"))
     for seed in range(settings.seeds):
-        for name in settings.models:
-            run = folder / f"{name}-seed{seed}"
-            result = finished(run)
-            if result is not None:
-                row = {"model": name, "seed": seed, **result}
-            else:
-                row = train_one(run, settings, name, seed, corpus, vocabulary, train_ids, validation_text)
-            rows.append(row)
-    report.write(folder, corpus.name, rows)
-    return rows
+        for name, budget in budgets.items():
+            train = dataclasses.replace(settings.train, learning_rate=budget.learning_rate)
+            result = run(f"{name}-seed{seed}", budget, train, train_text, validation_text, seed)
+            flops = budget.flops_per_token * result["training_tokens"]
+            rows.append({"model": name, "seed": seed, **result, "training_flops": flops})
+    references = training.references(train_text, validation_text)
+    found = Findings(folder, settings, corpus, rows, budgets, references, tried)
+    compare_report.write(found)
+    return found
 
 
 @one_sentence("experiments.compare")
 def main(arguments=None):
     """The command line."""
     settings, folder = begin(Compare, "compare", __doc__, arguments, tiny)
-    rows = compare(settings, folder)
-    print(report.closing(folder, rows))
+    print(compare_report.closing(compare(settings, folder)))
 
 
 if __name__ == "__main__":

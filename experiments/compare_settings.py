@@ -1,6 +1,7 @@
 """What `experiments.compare` can be told: one frozen dataclass, whose fields are its options."""
 
 import dataclasses
+import math
 from typing import Annotated, Literal
 
 import tyro
@@ -32,8 +33,20 @@ class Compare:
     """What Transformers read: random crops or contiguous lanes; they carry nothing."""
     restart: float = 0.25
     """The fraction of rows that start from the zero state in a batch of lanes, so that the model learns that too."""
+    match: Literal["parameters", "tokens", "flops", "seconds"] = "tokens"
+    """What is the same for all: tokens; besides them the parameters (widths are changed to come closest to the first
+    model's); or the training FLOPs or seconds that the first model spends on --tokens, the others' tokens following."""
+    sweep: Literal["learning-rate"] | None = None
+    """learning-rate: each model is first trained at several rates on the training text without its last tenth, scored
+    on that tenth, and then compared at the best of its rates."""
+    sweep_factors: tuple[float, ...] = (0.3, 1.0, 3.0)
+    """The rates of the sweep, as factors of the one that each model would have without it."""
+    sweep_tokens: int | None = None
+    """Characters that each run of the sweep is trained on; by default as many as those that are compared."""
     clean: Literal["squeeze"] | None = None
     """squeeze: strip all spaces and newlines from the text, as the 2017-style scripts did."""
+    profile: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Trace some training steps of each run with TensorFlow's profiler, for TensorBoard's Profile tab."""
     log_dir: str = "logs"
     """The runs go to LOG_DIR/compare/UTC-TIME/."""
     resume: str | None = None
@@ -55,6 +68,13 @@ class Compare:
         for name in ("seeds", "tokens", "batch_size", "context"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1.")
+        if self.sweep_tokens is not None and self.sweep_tokens < 1:
+            raise ValueError(f"--sweep-tokens {self.sweep_tokens}: expected at least 1.")
+        if not all(0 < factor < math.inf for factor in self.sweep_factors) or not self.sweep_factors:
+            given = " ".join(map(str, self.sweep_factors))
+            raise ValueError(f"--sweep-factors {given}: expected numbers above zero, one at least.")
+        if len(set(self.models)) < len(self.models):
+            raise ValueError(f"--models {' '.join(self.models)}: expected each model once.")
         if not 0 <= self.restart <= 1:
             raise ValueError(f"--restart {self.restart}: expected a fraction from 0 to 1.")
         if not self.models:
@@ -67,6 +87,14 @@ class Compare:
     def steps(self) -> int:
         """Batches that hold the tokens."""
         return -(-self.tokens // (self.batch_size * self.context))
+
+    def windows_for(self, model):
+        """What kind of batches a model is trained on."""
+        return self.recurrent_windows if model.context is None else self.attention_windows
+
+    def carries(self, model):
+        """Whether the state of a model goes from batch to batch."""
+        return model.context is None and self.recurrent_windows == "lanes"
 
     def model(self, name):
         """The dataclass of a model, its context filled in."""

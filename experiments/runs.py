@@ -70,7 +70,7 @@ def revive(kind, values):
         raise ValueError(f"The settings to go on with have {', '.join(unknown)}, which this version does not know.")
     revived = {}
     for name, value in values.items():
-        part = fields[name].default_factory
+        part = fields[name].type
         if dataclasses.is_dataclass(part):
             value = revive(part, value)
         revived[name] = tuple(value) if isinstance(value, list) else value

@@ -50,7 +50,7 @@ def smoking(python, tmp_path_factory):
         done = python("-m", "experiments.compare", "--smoke", "--log-dir", logs, *options)
         assert done.returncode == 0, done.stderr
         (folder,) = (logs / "compare").iterdir()
-        rows = json.loads((folder / "compare.json").read_text(encoding="utf-8"))
+        rows = json.loads((folder / "compare.json").read_text(encoding="utf-8"))["rows"]
         return types.SimpleNamespace(folder=folder, rows=rows, stdout=done.stdout, stderr=done.stderr)
 
     return smoking

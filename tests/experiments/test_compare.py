@@ -10,7 +10,7 @@ import pytest
 from experiments import compare
 from experiments.runs import revive
 from keras_seq.models import LANGUAGE_MODELS
-from keras_seq.text import Vocabulary
+from keras_seq.text import Vocabulary, load_corpus
 
 NAMES = compare.Compare().models
 KEYS = {
@@ -27,7 +27,7 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
     assert {path.name for path in smoke.folder.iterdir() if path.is_dir()} == {f"{name}-seed0" for name in NAMES}
     for name in NAMES:
         run = smoke.folder / f"{name}-seed0"
-        for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json"):
+        for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json", "losses.npy"):
             assert (run / part).stat().st_size > 0
         for part in ("train", "validation", "."):
             assert list((run / part).glob("events.out.tfevents.*")), part
@@ -52,8 +52,25 @@ def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
         )
         assert (
             json.loads((run / "result.json").read_text(encoding="utf-8")).items()
-            >= {key: value for key, value in row.items() if key not in ("model", "seed")}.items()
+            >= {key: value for key, value in row.items() if key not in ("model", "seed", "training_flops")}.items()
         )
+
+
+def test_the_losses_by_window_and_position_add_up_to_the_score(smoke):
+    for row in smoke.rows:
+        losses = np.load(smoke.folder / f"{row['model']}-seed0/losses.npy")
+        assert losses.shape[1] == row["cold_context"] == len(row["cold_nats_by_position"]) == 32
+        assert losses.mean(dtype="float64") == pytest.approx(row["cold_nats_per_token"], rel=1e-9)
+        assert losses.mean(axis=0, dtype="float64") == pytest.approx(row["cold_nats_by_position"], rel=1e-6)
+
+
+def test_perplexities_are_of_the_same_nats(smoke):
+    text = load_corpus("pydoc")
+    _, validation = text.split(window=33)
+    for row in smoke.rows:
+        assert row["perplexity_per_token"] == pytest.approx(math.exp(row["cold_nats_per_token"]))
+        nats = row["warm_nats_per_character"] * len(validation)
+        assert row["warm_perplexity_per_word"] == pytest.approx(math.exp(nats / len(validation.split())))
 
 
 def test_the_smallest_training_learns(smoke):
@@ -91,6 +108,8 @@ def test_the_config_makes_the_same_comparison_again(smoke):
         assert json.loads(json.dumps(dataclasses.asdict(settings))) == config["experiment"]
         assert {"name": name, **dataclasses.asdict(settings.model(name))} == config["model"]
         assert config["corpus"]["name"] == "pydoc"
+        assert config["budget"]["match"] == "tokens"
+        assert config["budget"]["steps"] == settings.steps == 20
         assert len(config["corpus"]["sha256"]) == 64
         assert {"keras_seq", "keras", "tensorflow", "python", "commit"} <= config["versions"].keys()
 
@@ -105,10 +124,13 @@ def test_the_picture_is_one(smoke):
 def test_it_says_table_samples_and_how_to_open_tensorboard(smoke):
     report = (smoke.folder / "compare.md").read_text(encoding="utf-8")
     for name in NAMES:
-        (row,) = (line for line in smoke.stdout.splitlines() if line.startswith(f"| {name} "))
-        assert row in report
+        rows = [line for line in smoke.stdout.splitlines() if line.startswith(f"| {name} ")]
+        assert len(rows) >= 2  # what it is trained with, and its figures
+        assert all(row in report for row in rows)
         assert f"{name} (seed 0) writes:" in smoke.stdout
-    assert str(smoke.folder / "loss_curves.png") in smoke.stdout
+    for part in ("loss_curves.png", "compare.md", "compare.html"):
+        assert (smoke.folder / part).stat().st_size > 0
+        assert str(smoke.folder / part) in smoke.stdout
     *_, command = smoke.stdout.rstrip().splitlines()
     assert "tensorboard --logdir" in command
     assert str(smoke.folder) in command
@@ -122,7 +144,7 @@ def test_to_resume_what_is_finished_says_it_again_and_trains_nothing(smoke, caps
     before = {path: path.stat().st_mtime_ns for path in smoke.folder.rglob("*seed0/*")}
     compare.main(["--resume", str(smoke.folder)])
     assert {path: path.stat().st_mtime_ns for path in smoke.folder.rglob("*seed0/*")} == before
-    assert json.loads((smoke.folder / "compare.json").read_text(encoding="utf-8")) == smoke.rows
+    assert json.loads((smoke.folder / "compare.json").read_text(encoding="utf-8"))["rows"] == smoke.rows
     table = [line for line in smoke.stdout.splitlines() if line.startswith("|")]
     assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")] == table
 
@@ -136,7 +158,7 @@ def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures
         (folder / part).unlink()
     compare.main(["--resume", str(folder)])
     clocks = {"training_seconds", "tokens_per_second", "seconds"}
-    rows = json.loads((folder / "compare.json").read_text(encoding="utf-8"))
+    rows = json.loads((folder / "compare.json").read_text(encoding="utf-8"))["rows"]
     for row, expected in zip(rows, smoke.rows, strict=True):
         assert {k: v for k, v in row.items() if k not in clocks} == {
             k: v for k, v in expected.items() if k not in clocks
@@ -182,6 +204,12 @@ def inputs(tmp_path_factory):
         ("--batch-size -1", "--batch-size -1"),
         ("--context 0", "--context 0"),
         ("--restart 1.5", "--restart 1.5"),
+        ("--models lstm lstm", "each model once"),
+        ("--match nope", "--match"),
+        ("--sweep nope", "--sweep"),
+        ("--sweep-tokens 0", "--sweep-tokens 0"),
+        ("--sweep-factors 1 -3", "--sweep-factors 1.0 -3.0"),
+        ("--sweep-factors nan", "--sweep-factors nan"),
         ("--restart nan", "--restart nan"),
         ("--recurrent-windows nope", "--recurrent-windows"),
         ("--frobnicate 1", "--frobnicate"),

@@ -1,9 +1,6 @@
-import json
 import statistics
 
-import matplotlib.pyplot as plt
 import pytest
-from matplotlib.legend import Legend
 
 from experiments import report
 
@@ -14,6 +11,7 @@ def make_row(model, seed, parameters=100_000, cold=2.0, warm=1.5):
         "seed": seed,
         "parameters": parameters,
         "training_tokens": 1_536_000,
+        "training_flops": 7.25e12,
         "training_seconds": 61.4,
         "tokens_per_second": 25_016.0,
         "training_nats_per_character": 1.25,
@@ -22,6 +20,8 @@ def make_row(model, seed, parameters=100_000, cold=2.0, warm=1.5):
         "warm_nats_per_character": warm,
         "bits_per_character": 2.885,
         "warm_bits_per_character": 2.164,
+        "perplexity_per_token": 7.389,
+        "perplexity_per_word": 81_234.0,
         "sample": "To be,\n  or not",
     }
 
@@ -42,6 +42,7 @@ def test_the_table_shows_every_figure_under_its_name():
     assert (shown[0]["cold nats"], shown[0]["warm nats"]) == ("2.000", "1.500")
     assert (shown[0]["cold bits"], shown[0]["warm bits"]) == ("2.885", "2.164")
     assert (shown[0]["seconds"], shown[0]["tokens/s"], shown[0]["training tokens"]) == ("61", "25,016", "1,536,000")
+    assert (shown[0]["TFLOP"], shown[0]["perplexity"], shown[0]["per word"]) == ("7.25", "7.39", "81,234")
 
 
 def test_the_spread_is_mean_and_standard_deviation_over_seeds():
@@ -75,71 +76,15 @@ def test_large_numbers_on_the_axis_are_short(value, text):
     assert report.thousands(value) == text
 
 
-@pytest.fixture
-def comparison(tmp_path):
-    """A folder of two models with two seeds each, its rows, and their lines by run."""
-    rows, lines = [], {}
-    for model in ("lstm", "transformer"):
-        for seed in (0, 1):
-            row = make_row(model, seed)
-            run = f"{model}-seed{seed}"
-            losses = [4.0 - seed, 3.0, 2.5]
-            lines[run] = [
-                {"tokens": 100 * (n + 1), "split": "train", "nats_per_token": loss} for n, loss in enumerate(losses)
-            ]
-            lines[run] += [
-                {"tokens": tokens, "split": "validation", "nats_per_token": 3.5, "warm_nats_per_token": 3.25}
-                for tokens in (150, 300)
-            ]
-            (tmp_path / run).mkdir()
-            (tmp_path / run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines[run])) + "\n")
-            rows.append(row)
-    return tmp_path, rows, lines
+@pytest.mark.parametrize(
+    ("flops", "text"), [(5e8, "0.0005"), (1.234e10, "0.012"), (7.41e12, "7.41"), (2.5e15, "2,500.00")]
+)
+def test_operations_are_in_tera(flops, text):
+    assert report.tera(flops) == text
 
 
-def test_the_picture_shows_every_point_in_one_colour_a_model_training_fainter(comparison, monkeypatch):
-    folder, rows, lines = comparison
-    monkeypatch.setattr(plt, "close", lambda figure: None)
-    report.draw(folder, rows)
-    axes, ends = plt.gcf().axes
-    monkeypatch.undo()
-    plt.close("all")
-    assert "tokens seen" in axes.get_xlabel()
-    assert "nats per character" in axes.get_ylabel()
-    drawn = axes.get_lines()
-    assert len(drawn) == 3 * len(rows)
-    for row, curves in zip(rows, (drawn[n : n + 3] for n in range(0, len(drawn), 3)), strict=True):
-        points = lines[f"{row['model']}-seed{row['seed']}"]
-        train, cold, warm = (list(map(tuple, curve.get_xydata())) for curve in curves)
-        assert train == [(p["tokens"], p["nats_per_token"]) for p in points if p["split"] == "train"]
-        assert cold == [(p["tokens"], p["nats_per_token"]) for p in points if p["split"] == "validation"]
-        assert warm == [(p["tokens"], p["warm_nats_per_token"]) for p in points if p["split"] == "validation"]
-        assert len({curve.get_color() for curve in curves}) == 1
-        assert curves[0].get_alpha() < 1
-    assert len({curve.get_color() for curve in drawn}) == 2
-    legends = [[t.get_text() for t in part.get_texts()] for part in axes.get_children() if isinstance(part, Legend)]
-    assert sorted(legends) == [["lstm", "transformer"], ["training", "cold validation", "warm validation"]]
-
-    assert "at the end" in ends.get_xlabel()
-    shown = {}
-    for line in ends.get_lines():
-        model = [label.get_text() for label in ends.get_yticklabels()][int(line.get_ydata()[0])]
-        key = "warm_nats_per_character" if line.get_fillstyle() == "none" else "cold_nats_per_character"
-        shown[model, key] = list(line.get_xdata())
-    keys = ("cold_nats_per_character", "warm_nats_per_character")
-    expected = {(m, k): [r[k] for r in rows if r["model"] == m] for m in ("lstm", "transformer") for k in keys}
-    assert shown == expected
-
-
-def test_the_report_has_rows_spread_picture_and_samples(comparison):
-    folder, rows, _ = comparison
-    report.write(folder, "my text", rows)
-    stored = json.loads((folder / "compare.json").read_text(encoding="utf-8"))
-    assert stored == [{key: value for key, value in row.items() if key != "sample"} for row in rows]
-    page = (folder / "compare.md").read_text(encoding="utf-8")
-    assert page.startswith("# my text: lstm, transformer\n")
-    assert report.table(rows) in page
-    assert report.spread(rows) in page
-    assert "](loss_curves.png)" in page
-    assert page.count("    To be,\n      or not") == len(rows)  # its spaces kept
-    assert (folder / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (9.96, "10"), (1234.4, "1,234"), (999_999.0, "999,999"), (2.04e12, "2.0e+12")]
+)
+def test_a_perplexity_that_is_not_there_is_no_number(value, text):
+    assert report.perplexity(value) == text

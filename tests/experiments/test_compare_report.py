@@ -1,0 +1,242 @@
+import dataclasses
+import html.parser
+import json
+import shutil
+import subprocess
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.legend import Legend
+
+from experiments import compare_pictures, compare_report, report
+from experiments.compare_budgets import Budget
+from experiments.compare_findings import CURVES, Findings
+from experiments.compare_page import comparison_page
+from experiments.compare_settings import Compare
+from experiments.compare_sweep import Tried
+from experiments.statistics import paired_difference
+from keras_seq.models import LSTM, Transformer
+from keras_seq.text import Corpus
+from keras_seq.training import Reference
+
+LENGTH, WINDOWS, SEEDS = 4, 60, 2
+HOSTILE = '</script><script>alert("1")</script>\n  <b onclick=x>&amp; `${y}`'
+MODELS = {"lstm": LSTM(3, 4), "transformer": Transformer(4, 1, 2, 8, context=LENGTH)}
+
+
+def make_row(model, seed, losses):
+    cold = float(losses.mean())
+    return {
+        **{"model": model, "seed": seed, "parameters": 1000, "training_tokens": 300, "training_flops": 9e5},
+        **{"training_seconds": 3.0, "tokens_per_second": 100.0, "characters_per_token": 1.0, "cold_context": LENGTH},
+        **{"training_nats_per_character": 1.25, "cold_nats_per_character": cold, "warm_nats_per_character": cold - 0.1},
+        **{"bits_per_character": cold / np.log(2), "warm_bits_per_character": (cold - 0.1) / np.log(2)},
+        **{"perplexity_per_token": np.exp(cold), "perplexity_per_word": None},
+        **{"cold_nats_by_position": losses.mean(axis=0).tolist(), "sample": f"{model} {HOSTILE}"},
+    }
+
+
+@pytest.fixture
+def found(tmp_path):
+    """Two models with two seeds each, whose files are made up."""
+    random, rows, budgets = np.random.default_rng(0), [], {}
+    for n, (model, definition) in enumerate(MODELS.items()):
+        budgets[model] = Budget(model, definition, 10, 1000, 3000, 0.03)
+        for seed in range(SEEDS):
+            run = tmp_path / f"{model}-seed{seed}"
+            run.mkdir()
+            losses = random.normal(2.0 + 0.2 * n, 0.1, size=(WINDOWS, LENGTH))
+            np.save(run / "losses.npy", losses.astype("float32"))
+            lines = [
+                {"tokens": 100 * k, "split": "train", "seconds": float(k), "nats_per_token": 4.0 - k / 2 - seed}
+                for k in (1, 2, 3)
+            ]
+            lines += [
+                {"tokens": t, "split": "validation", "nats_per_token": 3.5 + n + seed, "warm_nats_per_token": 3.25 + n}
+                for t in (150, 300)
+            ]
+            (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            (run / "config.json").write_text('{"versions": {"keras": "<3>"}}', encoding="utf-8")
+            rows.append(make_row(model, seed, losses))
+    references = (Reference("unigram", 9.0), Reference("2-gram", 3.4), Reference("xz", 3.0))
+    corpus = Corpus(f"my {HOSTILE}.txt", f"text {HOSTILE}", "ab" * 32)
+    return Findings(tmp_path, Compare(context=LENGTH, batch_size=2), corpus, rows, budgets, references)
+
+
+def test_a_curve_is_the_mean_over_the_seeds_with_its_extremes_and_its_time(found):
+    assert found.curve("lstm", "training") == {
+        **{"tokens": [100, 200, 300], "seconds": [1.0, 2.0, 3.0]},
+        **{"mean": [3.0, 2.5, 2.0], "low": [2.5, 2.0, 1.5], "high": [3.5, 3.0, 2.5]},
+    }
+    cold = found.curve("transformer", "cold validation")
+    assert cold["seconds"] == [1.5, 3.0]  # between two points of the training curve
+    assert (cold["mean"], cold["low"], cold["high"]) == ([5.0, 5.0], [4.5, 4.5], [5.5, 5.5])
+    assert found.curve("transformer", "warm validation")["mean"] == [4.25, 4.25]
+
+
+def test_differences_are_those_of_the_windows_and_positions_those_of_the_rows(found):
+    first, second = (
+        np.stack([np.load(found.folder / f"{m}-seed{s}/losses.npy").mean(axis=1, dtype="float64") for s in (0, 1)])
+        for m in MODELS
+    )
+    assert found.differences() == {"transformer": paired_difference(first, second)}
+    assert found.differences()["transformer"].mean == pytest.approx(0.2, abs=0.03)
+    expected = np.mean([row["cold_nats_by_position"] for row in found.of("lstm")], axis=0)
+    assert found.by_position("lstm") == pytest.approx(expected.tolist())
+
+
+def drawn(found, monkeypatch):
+    monkeypatch.setattr(plt, "close", lambda figure: None)
+    compare_pictures.draw(found)
+    axes = plt.gcf().axes
+    monkeypatch.undo()
+    plt.close("all")
+    return axes
+
+
+def test_the_picture_shows_every_point_with_bands_in_one_colour_a_model(found, monkeypatch):
+    axes, ends = drawn(found, monkeypatch)
+    curves = axes.get_lines()[: 3 * len(MODELS)]
+    for n, model in enumerate(MODELS):
+        mine = curves[3 * n : 3 * n + 3]
+        for line, name in zip(mine, CURVES, strict=True):
+            curve = found.curve(model, name)
+            assert list(map(tuple, line.get_xydata())) == list(zip(curve["tokens"], curve["mean"], strict=True))
+        assert len({line.get_color() for line in mine}) == 1
+        assert mine[0].get_alpha() < 1
+    assert len({line.get_color() for line in curves}) == len(MODELS)
+    assert len(axes.collections) == 3 * len(MODELS)  # the bands
+    heights = {vertex[1] for vertex in axes.collections[0].get_paths()[0].vertices}
+    assert heights == {1.5, 2.0, 2.5, 3.0, 3.5}  # from the lower seed to the higher one
+    legends = [[t.get_text() for t in part.get_texts()] for part in axes.get_children() if isinstance(part, Legend)]
+    assert sorted(legends) == [["lstm", "transformer"], ["training", "cold validation", "warm validation"]]
+    shown = {}
+    for line in ends.get_lines():
+        model = [label.get_text() for label in ends.get_yticklabels()][int(line.get_ydata()[0])]
+        key = "warm_nats_per_character" if line.get_fillstyle() == "none" else "cold_nats_per_character"
+        shown[model, key] = list(line.get_xdata())
+    keys = ("cold_nats_per_character", "warm_nats_per_character")
+    assert shown == {(m, k): [r[k] for r in found.of(m)] for m in MODELS for k in keys}
+
+
+def test_what_needs_no_training_is_a_line_or_said_to_be_off_the_scale(found, monkeypatch):
+    axes, ends = drawn(found, monkeypatch)
+    assert {line.get_ydata()[0] for line in axes.get_lines()[3 * len(MODELS) :]} == {3.4, 3.0}
+    assert {"2-gram", "xz"} <= {text.get_text() for text in axes.texts}
+    assert axes.get_title(loc="right").endswith("off the scale: unigram 9.00")
+    assert "xz 3.000" in ends.get_title(loc="right")
+
+
+def test_one_seed_has_no_bands_and_an_interval_of_the_text_alone(found, monkeypatch):
+    one = dataclasses.replace(found, rows=[row for row in found.rows if row["seed"] == 0])
+    assert not drawn(one, monkeypatch)[0].collections
+    assert any("over the text alone" in part for part in compare_report.tables(one))
+    assert report.spread(found.rows) in compare_report.tables(found)
+    assert report.spread(one.rows) not in compare_report.tables(one)
+
+
+def test_the_report_has_rows_differences_references_picture_and_samples(found):
+    compare_report.write(found)
+    stored = json.loads((found.folder / "compare.json").read_text(encoding="utf-8"))
+    assert stored["rows"] == [{key: value for key, value in row.items() if key != "sample"} for row in found.rows]
+    assert stored["references"] == {"unigram": 9.0, "2-gram": 3.4, "xz": 3.0}
+    assert stored["differences"]["transformer"] == dataclasses.asdict(found.differences()["transformer"])
+    page = (found.folder / "compare.md").read_text(encoding="utf-8")
+    assert report.table(found.rows) in page
+    assert "](loss_curves.png)" in page
+    assert "| 2-gram | 3.400 | 4.905 |" in " ".join(page.split())
+    assert (found.folder / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (found.folder / "compare.html").stat().st_size > 10_000
+    assert "compare.html" in compare_report.closing(found)
+
+
+class Reader(html.parser.HTMLParser):
+    """The tags of a page, the text outside of scripts and styles, and the JSON inside."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.text, self.data, self.within = [], "", "", None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.within = dict(attributes).get("id", tag)
+
+    def handle_endtag(self, tag):
+        self.within = None
+
+    def handle_data(self, data):
+        if self.within == "data":
+            self.data += data
+        elif self.within not in ("script", "style"):
+            self.text += data
+
+
+def test_no_character_of_corpus_or_sample_is_markup(found):
+    tame = dataclasses.replace(
+        found,
+        corpus=Corpus("tame", "text", "ab" * 32),
+        rows=[{**row, "sample": "tame"} for row in found.rows],
+    )
+    page, plain = Reader(comparison_page(found)), Reader(comparison_page(tame))
+    assert page.tags == plain.tags
+    assert page.text.count(HOSTILE) >= len(MODELS) + 1  # every sample, and the name of the corpus
+    assert "keras <3>" in page.text
+    assert "ab" * 32 in page.text
+
+
+def test_the_page_needs_no_network_and_its_data_are_the_curves(found):
+    page = comparison_page(found)
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in page
+    assert "src=" not in page
+    data = json.loads(Reader(page).data)
+    assert [model["name"] for model in data["models"]] == list(MODELS)
+    assert data["models"][0]["curves"]["training"] == found.curve("lstm", "training")
+    assert data["models"][1]["positions"] == pytest.approx(found.by_position("transformer"), abs=1e-4)
+    assert data["references"][1] == {"name": "2-gram", "nats": 3.4}
+
+
+def test_the_sweep_is_in_the_report_with_its_warnings(found):
+    tried = [Tried(m, rate, nats) for m in MODELS for rate, nats in ((0.01, 2.0), (0.03, 1.9), (0.1, None))]
+    tried[-3] = Tried("transformer", 0.01, 1.5)
+    swept = dataclasses.replace(found, tried=tried)
+    text = "\n".join(compare_report.tables(swept))
+    assert "transformer is best at 0.01, the smallest rate tried" in text
+    assert "lstm is best" not in text
+    assert text.count("diverged") == 2
+    assert "the smallest rate tried" in Reader(comparison_page(swept)).text
+
+
+CLICKS = """
+<script>
+const click = node => node.dispatchEvent(new Event("click", {bubbles: true}));
+const count = () => document.querySelectorAll("#curves .curve").length;
+const said = [count()];
+click(document.querySelector(".legend button"));
+said.push(count());
+click(document.querySelectorAll(".sortable th")[8]);
+said.push([...document.querySelector(".sortable").tBodies[0].rows].map(row => row.cells[8].textContent).join(" "));
+const svg = document.querySelector("#positions svg"), at = svg.getBoundingClientRect();
+svg.dispatchEvent(new PointerEvent("pointermove", {clientX: at.right - 9, clientY: at.top + 50, bubbles: true}));
+said.push(document.getElementById("positions-told").textContent);
+said.push(document.documentElement.scrollWidth <= innerWidth);
+document.title = JSON.stringify(said);
+</script>
+"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+def test_in_a_browser_curves_toggle_the_table_sorts_and_points_tell_their_values(found, tmp_path):
+    page = tmp_path / "clicked.html"
+    page.write_text(comparison_page(found).replace("</body>", CLICKS + "</body>"), encoding="utf-8")
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=500,900", "--dump-dom"]
+    done = subprocess.run(["chromium", *options, page.as_uri()], capture_output=True, text=True, check=True)
+    title = done.stdout[done.stdout.index("<title>") + 7 : done.stdout.index("</title>")]
+    curves, fewer, column, told, fits = json.loads(title.replace("&quot;", '"'))
+    assert (curves, fewer) == (3 * len(MODELS), 3)
+    cold = sorted(f"{row['cold_nats_per_character']:.3f}" for row in found.rows)
+    assert column.split() == cold
+    assert told.endswith(f"transformer {found.by_position('transformer')[-1]:.3f}")
+    assert fits
