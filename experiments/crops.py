@@ -1,0 +1,76 @@
+"""A language model trained on random crops of a text and scored cold: what `positions` and `scaling` run many times."""
+
+import dataclasses
+
+import keras
+
+from experiments.runs import config
+from keras_seq import text, training
+
+
+class Parts:
+    """A text in two, as ids `[N]`: to train on, and to validate on.
+
+    Args:
+        name: of the corpus.
+        window: the fewest characters that a part must have.
+    """
+
+    def __init__(self, name, window):
+        self.corpus = text.load_corpus(name)
+        self.vocabulary = text.Vocabulary.from_text(self.corpus.text)
+        parts = self.corpus.split(window=window)
+        self.train, self.validation = (self.vocabulary.encode(part).numpy() for part in parts)
+
+
+def train_one(folder, settings, name, definition, parts: Parts, batch_size, length, steps, train: training.Train):
+    """One run, from its newest checkpoint if there is one.
+
+    Args:
+        folder: the run's.
+        settings: those of the experiment, with a `seed`.
+        name, definition: what the model is called, and the dataclass that it is built from.
+        parts: the text.
+        batch_size, length: B and T of the crops.
+        steps: the step to end at.
+        train: everything else about training.
+
+    Returns:
+        The model's `Evaluator`, and the figures for result.json.
+    """
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(settings.seed)
+    model = definition.build(parts.vocabulary.size, dtype=train.policy)
+    windows = text.RandomCrops(parts.train, batch_size, length, seed=settings.seed)
+    evaluator = training.Evaluator(model)
+    used = {**dataclasses.asdict(train), **train.filled_in(model)}
+    of_corpus = {"name": parts.corpus.name, "sha256": parts.corpus.sha256}
+    print(f"\n{folder.name}")
+    training.compile_for(model, train, steps)
+    record, measured = training.fit(
+        folder,
+        model,
+        windows.dataset,
+        batch_size * length,
+        steps,
+        train,
+        lambda: training.Measured({"nats_per_token": evaluator.cold(parts.validation, length).nats_per_token}),
+        config(
+            settings, name, definition, used, batch_size=batch_size, steps=steps, seed=settings.seed, corpus=of_corpus
+        ),
+        folder.name,
+        characters_per_token=1.0,
+    )
+    parts.vocabulary.save(folder / "vocabulary.json")
+    training.save_model(folder / "model.keras", model)
+    return evaluator, {
+        "model": name,
+        "parameters": model.count_params(),
+        "batch_size": batch_size,
+        "learning_rate": used["learning_rate"],
+        "training_tokens": steps * batch_size * length,
+        "training_seconds": record.seconds,
+        "training_nats_per_character": record.loss,
+        "cold_context": length,
+        "cold_nats_per_character": measured.figures["nats_per_token"],
+    }

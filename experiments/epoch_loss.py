@@ -1,0 +1,156 @@
+"""Why did the old char-RNN end at a loss that disappointed its author? Each cause, and what it was worth.
+
+    python -m experiments.epoch_loss                                          # the text that comes with Python
+    python -m experiments.epoch_loss --corpus shakespeare                     # the text of the old curve
+    python -m experiments.epoch_loss --corpus shakespeare --full optimizer lanes      # two causes at full size too
+    python -m experiments.epoch_loss --causes updates optimizer spaces        # another order, fewer causes
+    python -m experiments.epoch_loss --pipeline per_character                 # the old pipeline as slow as it was
+    python -m experiments.epoch_loss --smoke                                  # seconds, tiny: does everything work?
+
+The old script: 200 "epochs" of one batch each, 50 random windows of 200 characters without spaces and newlines, the
+state carried from each window into the next, which is another place of the text; LSTM of 1,024 units, Adam at 1e-3.
+It is trained once as it was; then one thing is changed after the other, at 128 units, on as many characters. Every
+run is scored on the same validation text in one way. The steps add up to the whole difference exactly.
+
+Measured on tiny Shakespeare, seed 0, at 128 units, in nats per character (printed, cold@200, warm): the old recipe
+2.762, 2.817, 2.773; with other draws of the same windows 2.770, 2.806, 2.772; then with lanes 2.749, 2.794, 2.773;
+with a quarter of the rows starting from the zero state 2.746, 2.776, 2.765.
+"""
+
+import dataclasses
+import pathlib
+import time
+
+import keras
+
+from experiments import epoch_loss_report, report
+from experiments.epoch_loss_conclusion import conclusion
+from experiments.epoch_loss_data import Data, batches, windows
+from experiments.epoch_loss_settings import EpochLoss, Recipe, tiny
+from experiments.generate import load_run
+from experiments.runs import begin, config, finished, same_corpus
+from experiments.startup import one_sentence
+from keras_seq import training
+from keras_seq.generation import Generator
+from keras_seq.models import LSTM
+from keras_seq.training.language import carried
+
+
+class Look:
+    """Called, it scores the whole validation split cold, and at the last step warm too.
+
+    Args:
+        model: a `LanguageModel`.
+        form: the text.
+        settings: those of the experiment.
+        at_the_end: a function that tells whether the training is over.
+    """
+
+    def __init__(self, model, form, settings: EpochLoss, at_the_end):
+        self.form, self.settings, self.at_the_end = form, settings, at_the_end
+        self.evaluator = training.Evaluator(model)
+
+    def __call__(self) -> training.Measured:
+        cold = self.evaluator.cold(self.form.validation, self.settings.length).nats_per_token
+        figures = {"nats_per_token": cold, "nats_per_original_character": cold * self.form.share}
+        if self.at_the_end():
+            warm = self.evaluator.warm(self.form.validation).nats_per_token
+            figures |= {"warm_nats_per_token": warm, "warm_nats_per_original_character": warm * self.form.share}
+        return training.Measured(figures)
+
+
+def train_one(folder: pathlib.Path, settings: EpochLoss, recipe: Recipe, data: Data) -> dict:
+    """One run. Returns what its result.json says."""
+    begun = time.perf_counter()
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(settings.seed)
+    form, train = data.form(recipe), settings.train_for(recipe)
+    definition = LSTM(
+        embedding_dim=settings.embedding_dim,
+        units=recipe.units,
+        recurrent_initializer=recipe.recurrent_initializer,
+    )
+    model = definition.build(form.vocabulary.size, dtype=train.policy)
+    trainee = carried(model, recipe.batch_size, settings.length)
+    training.compile_for(trainee, train, recipe.updates)
+    look = Look(model, form, settings, lambda: int(trainee.optimizer.iterations) >= recipe.updates)
+    used = {**dataclasses.asdict(train), **train.filled_in(trainee)}
+    run_config = config(
+        *(settings, "lstm", definition, used),
+        recipe=dataclasses.asdict(recipe),
+        run=folder.name,
+        seed=settings.seed,
+        corpus={"name": data.corpus.name, "sha256": data.corpus.sha256},
+    )
+    print(f"\n{folder.name}")
+    record, measured = training.fit(
+        folder,
+        trainee,
+        batches(settings, recipe, form),
+        recipe.batch_size * settings.length,
+        recipe.updates,
+        train,
+        look,
+        run_config,
+        folder.name,
+    )
+    training.save_model(folder / "model.keras", model)
+    form.vocabulary.save(folder / "vocabulary.json")
+    result = {
+        "parameters": model.count_params(),
+        "updates": recipe.updates,
+        "training_characters": recipe.updates * recipe.batch_size * settings.length,
+        "training_seconds": record.seconds,
+        "seconds": time.perf_counter() - begun,
+        "printed_nats_per_character": record.loss,
+        "original_share": form.share,
+        **{f"cold_{name}": measured.figures[name] for name in ("nats_per_token", "nats_per_original_character")},
+        **{name: nats for name, nats in measured.figures.items() if name.startswith("warm_")},
+    }
+    training.write_json(folder / "result.json", result)
+    return result
+
+
+def sample(run: pathlib.Path, length: int) -> str:
+    """What the model of a finished run writes."""
+    model, vocabulary = load_run(run)
+    prompt = vocabulary.characters[0]
+    return Generator(model, vocabulary)(prompt, length, temperature=0.8)[len(prompt) :]
+
+
+def explain(settings: EpochLoss, folder: pathlib.Path) -> list[dict]:
+    """Trains all that is not yet trained in `folder`, then writes what it comes to. Returns the rows."""
+    data = Data(settings)
+    same_corpus(folder, data.corpus)
+    recipes = settings.recipes
+    for recipe in recipes.values():  # what cannot be built is an error now, before anything is written
+        windows(settings, recipe, data.form(recipe))
+    print(
+        f"{data.corpus.name}: {len(data.original.validation):,} characters to validate on, "
+        f"{len(data.squeezed.validation):,} without spaces and newlines; {len(recipes)} trainings of "
+        f"{settings.updates * settings.batch_size * settings.length:,} characters"
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    training.write_table(folder, ("run", *(f"recipe.{field.name}" for field in dataclasses.fields(Recipe))))
+    rows = []
+    for name, recipe in recipes.items():
+        run = folder / name
+        result = finished(run) or train_one(run, settings, recipe, data)
+        rows.append({"run": name, "recipe": dataclasses.asdict(recipe), **result})
+    for row in (rows[0], rows[len(settings.ladder)]):
+        row["sample"] = sample(folder / row["run"], settings.train.sample_length)
+    epoch_loss_report.write(folder, settings, data.corpus.name, rows, conclusion(settings, data.corpus.name, rows))
+    return rows
+
+
+@one_sentence("experiments.epoch_loss")
+def main(arguments=None):
+    """The command line."""
+    settings, folder = begin(EpochLoss, "epoch_loss", __doc__, arguments, tiny)
+    rows = explain(settings, folder)
+    said = conclusion(settings, settings.corpus, rows)
+    print(epoch_loss_report.closing(folder, settings, rows, said) + report.to_look(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""How close do models come to what is possible? Texts from sources whose entropy rate is known, in nats per id.
+
+    markov     each id depends on the 2 before it, by a random table
+    grammar    sentences such as (ab[hc]d{}a): which bracket opens decides, far later, which one closes
+
+    python -m experiments.floors
+    python -m experiments.floors --corpora grammar --models lstm mingru mamba transformer --tokens 4000000
+    python -m experiments.floors --smoke                           # seconds, tiny: does everything work?
+
+No loss can be below the floor but by chance: a model that is, by more than 4 standard errors, sees what it should not,
+and the status is 1. Every id of the training text is seen once, so that nothing can be learned by heart.
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Annotated, Literal
+
+import keras
+import tyro
+
+from experiments import floors_report
+from experiments.floors_scores import LETTERS, Corpus, Gap
+from experiments.runs import begin, config, finished
+from experiments.startup import one_sentence
+from keras_seq import text, training
+from keras_seq.generation import Generator
+from keras_seq.models import LANGUAGE_MODELS, MODELS
+from keras_seq.training.language import carried
+
+CORPORA = ("markov", "grammar")
+ONE_LAYER = ("rnn", "gru", "lstm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Train(training.Train):
+    """As everywhere, with the pace of a short run."""
+
+    validate_every: int = 200
+    """Steps between two passes over the validation text, each with a sample of text."""
+    sample_length: int = 120
+    """Ids in a sample of text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Floors:
+    """Train models on texts whose entropy rate is known."""
+
+    models: tuple[Literal[LANGUAGE_MODELS], ...] = ("lstm", "transformer")
+    """Which models, in this order."""
+    corpora: tuple[Literal[CORPORA], ...] = CORPORA
+    """Which texts, in this order."""
+    symbols: int = 8
+    """V of the Markov chain; as many letters stand between the brackets of the grammar."""
+    order: int = 2
+    """How many ids before it the next id of the Markov chain depends on."""
+    concentration: float = 0.5
+    """Of the Markov chain's table; the smaller, the more certain is the next id."""
+    tokens: int = 819_200
+    """Ids that each model is trained on, every one of them once."""
+    validation: int = 50_000
+    """Ids to validate on."""
+    width: int = 64
+    """D of the Transformer and others with a residual stream, of 2 blocks; a multiple of 8. LSTM, GRU and RNN have one
+    layer of 2 D units."""
+    batch_size: int = 16
+    """Rows in a batch."""
+    context: int = 64
+    """Ids in a row: the length of backpropagation through time, and the Transformer's context."""
+    seed: int = 0
+    """Of the sources, the weights and the batches."""
+    log_dir: str = "logs"
+    """The runs go to LOG_DIR/floors/UTC-TIME/."""
+    resume: str | None = None
+    """A folder LOG_DIR/floors/UTC-TIME to go on with; all other options are taken from there."""
+    smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Seconds, tiny sizes: shows that everything works, and nothing else."""
+    train: Train = dataclasses.field(default_factory=Train)
+
+    def __post_init__(self):
+        least = {"symbols": 2, "order": 1, "tokens": 100, "batch_size": 1, "context": 1, "seed": 0}
+        for name, smallest in {**least, "validation": self.context + 1}.items():
+            if getattr(self, name) < smallest:
+                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least {smallest}.")
+        if self.symbols > 26:
+            raise ValueError(f"--symbols {self.symbols}: expected at most 26.")
+        if self.width < 8 or self.width % 8:
+            raise ValueError(f"--width {self.width}: expected a multiple of 8.")
+        for name in ("models", "corpora"):
+            given = getattr(self, name)
+            if not given or len(set(given)) < len(given):
+                raise ValueError(f"--{name} {' '.join(given)}: expected one or more, each once.")
+
+    @property
+    def steps(self) -> int:
+        """Batches that hold the tokens."""
+        return -(-self.tokens // (self.batch_size * self.context))
+
+    def definition(self, name):
+        """What a model is built from."""
+        kind = MODELS[name]
+        if name in ONE_LAYER:
+            return kind(embedding_dim=self.width // 2, units=2 * self.width)
+        sizes = {
+            "embedding_dim": self.width,
+            "num_layers": 2,
+            "units": 2 * self.width,
+            "num_heads": 4,
+            "feed_forward_dim": 4 * self.width,
+            "context": self.context,
+        }
+        known = {field.name for field in dataclasses.fields(kind)}
+        return kind(**{field: size for field, size in sizes.items() if field in known})
+
+    def corpus(self, name) -> Corpus:
+        """A text and its source."""
+        sizes = (self.steps * self.batch_size * self.context + 1, self.validation)
+        if name == "markov":
+            chain = text.MarkovChain(self.symbols, self.order, self.seed, self.concentration)
+            return Corpus(name, chain, LETTERS[: self.symbols], *sizes, order=self.order + 1)
+        grammar = text.brackets(letters=self.symbols, seed=self.seed)
+        return Corpus(name, grammar, grammar.terminals, *sizes)
+
+
+def tiny(settings: Floors) -> Floors:
+    """The same at sizes that take seconds."""
+    return dataclasses.replace(
+        settings,
+        symbols=3,
+        order=1,
+        tokens=12 * 8 * 16,
+        validation=400,
+        width=8,
+        batch_size=8,
+        context=16,
+        train=dataclasses.replace(
+            settings.train, warmup_steps=2, log_every=3, validate_every=6, checkpoint_every=6, sample_length=20
+        ),
+    )
+
+
+class Look:
+    """Called, it scores a model on the validation text, and has it write some."""
+
+    def __init__(self, model, corpus: Corpus, settings: Floors):
+        self.corpus, self.settings = corpus, settings
+        self.evaluator, self.generator = training.Evaluator(model), Generator(model, corpus.vocabulary)
+
+    def __call__(self) -> training.Measured:
+        ids = self.corpus.ids
+        warm = self.evaluator.warm_nats(ids)
+        gap = Gap.of(warm, self.corpus.true_nats)
+        return training.Measured(
+            {
+                "nats_per_token": self.evaluator.cold(ids, self.settings.context).nats_per_token,
+                "warm_nats_per_token": float(warm.mean(dtype="float64")),
+                "above_the_floor": gap.above,
+                "standard_error": gap.standard_error,
+            },
+            {"sample": self.generator(self.corpus.vocabulary.decode(ids[:1]), self.settings.train.sample_length)},
+        )
+
+
+def train_one(folder, settings: Floors, name, corpus: Corpus) -> dict:
+    """One run: one model on one text. Returns what result.json says."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(settings.seed)
+    definition = settings.definition(name)
+    model = definition.build(corpus.source.vocabulary_size, dtype=settings.train.policy)
+    sizes = {"batch_size": settings.batch_size, "length": settings.context}
+    if model.context is None:
+        windows = text.Lanes(corpus.train_ids, restart=0.25, seed=settings.seed, **sizes)
+        trainee, batches = carried(model, **sizes), windows.carried
+    else:
+        trainee, batches = model, text.Blocks(corpus.train_ids, **sizes).dataset
+    train = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
+    print(f"\n{folder.name}, {model.count_params():,} parameters")
+    training.compile_for(trainee, settings.train, settings.steps)
+    record, measured = training.fit(
+        folder,
+        trainee,
+        batches,
+        settings.batch_size * settings.context,
+        settings.steps,
+        settings.train,
+        Look(model, corpus, settings),
+        config(settings, name, definition, train, seed=settings.seed, corpus={"name": corpus.name}),
+        folder.name,
+        characters_per_token=1.0,
+    )
+    corpus.vocabulary.save(folder / "vocabulary.json")
+    training.save_model(folder / "model.keras", model)
+    tokens = settings.steps * settings.batch_size * settings.context
+    result = {
+        "parameters": model.count_params(),
+        "training_tokens": tokens,
+        "training_seconds": record.seconds,
+        "tokens_per_second": tokens / record.seconds,
+        "cold_nats": measured.figures["nats_per_token"],
+        "warm_nats": measured.figures["warm_nats_per_token"],
+        "above": measured.figures["above_the_floor"],
+        "standard_error": measured.figures["standard_error"],
+        "sample": measured.texts["sample"],
+    }
+    training.write_json(folder / "result.json", result)
+    return result
+
+
+def compare(settings: Floors, folder: pathlib.Path) -> list[dict]:
+    """Trains all that is not yet trained in `folder`, then writes the report. Returns its rows."""
+    corpora = [settings.corpus(name) for name in settings.corpora]  # what cannot be drawn is an error now
+    rows = []
+    for corpus in corpora:
+        print(
+            f"\n{corpus.name}: {len(corpus.train_ids):,} ids to train on, {len(corpus.ids):,} to validate on, "
+            f"{corpus.source.vocabulary_size} distinct; entropy rate {corpus.source.entropy_rate:.4f} nats, of the "
+            f"validation text {corpus.floor:.4f}"
+        )
+        floor = {"corpus": corpus.name, "entropy_rate": corpus.source.entropy_rate, "true_nats": corpus.floor}
+        ngrams = dataclasses.asdict(corpus.ngrams())
+        rows.append({**floor, "model": f"{corpus.order}-gram", "run": None, **ngrams})
+        rows[-1]["warm_nats"] = corpus.floor + ngrams["above"]
+        for name in settings.models:
+            run = folder / f"{corpus.name}-{name}-seed{settings.seed}"
+            result = finished(run) or train_one(run, settings, name, corpus)
+            rows.append({**floor, "model": name, "run": run.name, **result})
+    floors_report.write(folder, rows)
+    return rows
+
+
+@one_sentence("experiments.floors")
+def main(arguments=None):
+    """The command line."""
+    settings, folder = begin(Floors, "floors", __doc__, arguments, tiny)
+    rows = compare(settings, folder)
+    print(floors_report.closing(folder, rows))
+    leaks = floors_report.leaks(rows)
+    if leaks:
+        print("\n".join(leaks), file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+import dataclasses
+import json
+import types
+
+import keras
+import matplotlib.image
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from keras import ops
+
+from experiments import floors, floors_report
+from experiments.floors_scores import Corpus, Gap
+from experiments.runs import revive
+from keras_seq.models import LANGUAGE_MODELS, BiLSTM, LanguageModel
+from keras_seq.text import Blocks, Lanes, MarkovChain, brackets
+
+CHAIN = MarkovChain(vocabulary_size=4, order=2, seed=1)
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    logs = tmp_path_factory.mktemp("logs")
+    floors.main(["--smoke", "--log-dir", str(logs), "--models", "lstm"])
+    (folder,) = (logs / "floors").iterdir()
+    rows = json.loads((folder / "floors.json").read_text(encoding="utf-8"))
+    return types.SimpleNamespace(folder=folder, rows={(row["corpus"], row["model"]): row for row in rows})
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return Corpus("markov", CHAIN, "abcd", train=20_000, validation=4_000, order=3)
+
+
+def other_rows(seed):
+    """What a model knows that takes the chain for another one."""
+    return 0.9 * CHAIN.rows + 0.1 * dataclasses.replace(CHAIN, seed=seed).rows
+
+
+def test_a_gap_is_a_mean_and_its_standard_error():
+    gap = Gap.of(np.array([1.0, 2.0, 4.0, 1.0], "float32"), [1.0, 1.0, 1.0, 1.0])
+    assert gap.above == 1.0
+    assert gap.standard_error == pytest.approx(np.std([0, 1, 3, 0]) / 2)
+
+
+def test_models_that_know_less_than_the_source_are_above_it_by_the_relative_entropy(corpus):
+    contexts = corpus.ids[:-2] * 4 + corpus.ids[1:-1]
+    for seed in range(2, 8):
+        rows = other_rows(seed)
+        gap = Gap.of(-np.log(rows[contexts, corpus.ids[2:]]), corpus.true_nats[1:])
+        divergence = CHAIN.stationary @ (CHAIN.rows * np.log(CHAIN.rows / rows)).sum(axis=1)
+        assert gap.above == pytest.approx(divergence, abs=4 * gap.standard_error)
+        assert not gap.leaks
+
+
+def test_chance_alone_is_no_leak():
+    """Twenty texts under the source itself, slightly mistaken: about half are below, none is called a leak."""
+    rows = 0.98 * CHAIN.rows + 0.02 / 4
+    gaps = []
+    for seed in range(20):
+        ids = CHAIN.ids(300, seed)
+        gaps.append(Gap.of(-np.log(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]]), CHAIN.nats(ids)[2:]))
+    assert any(gap.above < 0 for gap in gaps)
+    assert not any(gap.leaks for gap in gaps)
+
+
+def test_a_chain_that_peeks_is_caught(corpus):
+    """p(id | the two before, the one behind), exactly: what the best model with a leak of one position knows."""
+    ids = corpus.ids
+    joint = CHAIN.rows.reshape(4, 4, 4, 1) * CHAIN.rows.reshape(1, 4, 4, 4)  # a, b, c, d: p(c | a b) p(d | b c)
+    peeking = joint / joint.sum(axis=2, keepdims=True)
+    gap = Gap.of(-np.log(peeking[ids[:-3], ids[1:-2], ids[2:-1], ids[3:]]), corpus.true_nats[1:-1])
+    assert gap.leaks
+    assert "peek on markov is 0." in gap.sentence("peek", "markov")
+    assert "nats below what the source itself allows" in gap.sentence("peek", "markov")
+
+
+def test_a_tagger_that_reads_both_sides_is_caught(corpus):
+    """An LSTM over both directions, trained to predict the next id, sees it."""
+    keras.utils.set_random_seed(0)
+    x = corpus.train_ids[:8_000].reshape(-1, 10) + 1  # 0 would be padding
+    y = corpus.train_ids[1:8_001].reshape(-1, 10)
+    tagger = BiLSTM(num_tags=4, embedding_dim=8, units=16).build(5)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    tagger.compile(optimizer=keras.optimizers.Adam(0.03), loss=loss)
+    tagger.fit(x, y, batch_size=32, epochs=2, verbose=0)
+    logits = tagger(corpus.ids[:3_990].reshape(-1, 10) + 1)
+    shown = corpus.ids[1:3_991].reshape(-1, 10)
+    losses = ops.convert_to_numpy(keras.losses.sparse_categorical_crossentropy(shown, logits, from_logits=True))
+    assert Gap.of(losses.ravel(), corpus.true_nats[: losses.size]).leaks
+
+
+def test_n_grams_of_the_chain_s_order_are_close_and_never_below(corpus):
+    gap = corpus.ngrams()
+    assert not gap.leaks
+    assert gap.above < 0.03 * corpus.floor
+    short = Corpus("markov", CHAIN, "abcd", train=20_000, validation=4_000, order=1)
+    assert short.ngrams().above > 5 * gap.above
+
+
+def test_the_order_of_n_grams_is_chosen_on_the_training_text():
+    assert Corpus("markov", CHAIN, "abcd", train=30_000, validation=10).order == 3
+
+
+def test_what_is_written_and_read_are_the_same_ids():
+    grammar = brackets(letters=3)
+    corpus = Corpus("grammar", grammar, grammar.terminals, train=200, validation=100)
+    text = corpus.vocabulary.decode(corpus.ids)
+    assert text[0] in "([{<"
+    np.testing.assert_array_equal(corpus.vocabulary.encode(text), corpus.ids)
+    assert len(corpus.true_nats) == 99
+    assert (corpus.train_ids[:100] != corpus.ids).any()
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_every_model_can_be_had_at_the_width(name):
+    settings = floors.Floors(width=16, context=8)
+    small, large = (
+        dataclasses.replace(settings, width=width).definition(name).build(8).count_params() for width in (16, 64)
+    )
+    assert small < large < 400_000
+
+
+def test_every_id_is_trained_on_once():
+    settings = floors.Floors(tokens=5_000, batch_size=4, context=8, validation=50)
+    ids = settings.corpus("grammar").train_ids
+    for windows in (Blocks(ids, 4, 8), Lanes(ids, 4, 8)):
+        assert windows.steps_per_pass == settings.steps
+    assert len(ids) == settings.steps * 4 * 8 + 1
+
+
+@pytest.mark.slow
+def test_figures_are_those_of_the_model_that_was_saved(smoke):
+    for corpus in floors.CORPORA:
+        row = smoke.rows[corpus, "lstm"]
+        settings = revive(
+            floors.Floors, json.loads((smoke.folder / row["run"] / "config.json").read_text())["experiment"]
+        )
+        text = settings.corpus(corpus)
+        model = keras.models.load_model(smoke.folder / row["run"] / "model.keras")
+        logits = ops.log_softmax(model(text.ids[None, :-1]))[0]  # in one go, from the zero state
+        losses = -np.take_along_axis(ops.convert_to_numpy(logits), text.ids[1:, None], axis=1)[:, 0]
+        assert row["warm_nats"] == pytest.approx(losses.mean(), abs=1e-4)
+        assert row["above"] == pytest.approx(losses.mean() - text.source.nats(text.ids)[1:].mean(), abs=1e-4)
+        assert row["true_nats"] + row["above"] == pytest.approx(row["warm_nats"], abs=1e-5)
+        assert row["entropy_rate"] == text.source.entropy_rate
+
+
+@pytest.mark.slow
+def test_the_report_has_every_row_and_the_picture(smoke):
+    report = (smoke.folder / "floors.md").read_text(encoding="utf-8")
+    for corpus, model in smoke.rows:
+        assert any(line.split()[1:4:2] == [corpus, model] for line in report.splitlines() if line.startswith("| "))
+    assert "No model is below the floor" in report
+    height, width, _ = matplotlib.image.imread(smoke.folder / "floors.png").shape
+    assert width > height > 400
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_not_trained_again(smoke, capsys):
+    before = {path: path.stat().st_mtime_ns for path in smoke.folder.rglob("*-seed0/*")}
+    assert before
+    floors.main(["--resume", str(smoke.folder)])
+    assert {path: path.stat().st_mtime_ns for path in smoke.folder.rglob("*-seed0/*")} == before
+    assert "Best on markov: lstm" in capsys.readouterr().out
+
+
+def a_row(folder, corpus, model, above, run=True):
+    """A row of the report, with the curve of its run."""
+    if run:
+        (folder / f"{corpus}-{model}").mkdir()
+        lines = [
+            {"tokens": 50 * n, "split": "train", "nats_per_token": 4.0 / n, "warm_nats_per_token": None}
+            for n in range(1, 9)
+        ]
+        for tokens in (200, 400):
+            seen = {"tokens": tokens, "split": "validation", "warm_nats_per_token": 2.0 + above}
+            lines.append({**seen, "above_the_floor": above})
+        (folder / f"{corpus}-{model}" / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return {
+        **{"corpus": corpus, "model": model, "run": f"{corpus}-{model}" if run else None, "sample": "abc"},
+        **{"entropy_rate": 1.9, "true_nats": 2.0, "warm_nats": 2.0 + above, "above": above, "standard_error": 0.01},
+        **{"cold_nats": 2.5, "parameters": 1234, "training_seconds": 5.0},
+    }
+
+
+def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, monkeypatch):
+    rows = [a_row(tmp_path, "markov", "4-gram", 0.1, run=False), a_row(tmp_path, "markov", "lstm", 0.3)]
+    monkeypatch.setattr(floors_report.pictures, "save", lambda figure, path: None)
+    floors_report.draw(tmp_path, rows)
+    losses, above = plt.gcf().axes
+    plt.close("all")
+    levels = {float(line.get_ydata()[0]) for line in losses.get_lines() if len(set(line.get_ydata())) == 1}
+    assert levels == {1.9, 2.0, 2.1, 2.3}  # entropy rate, floor, n-grams, a flat validation curve
+    (curve,) = (line for line in above.get_lines() if line.get_color() == "C0")
+    np.testing.assert_allclose(curve.get_xydata(), [(200, 0.15), (400, 0.15)])
+
+
+def test_the_table_has_the_share_above_the_floor_and_the_verdict_names_leaks_and_the_best(tmp_path):
+    rows = [a_row(tmp_path, "markov", "lstm", 0.3), a_row(tmp_path, "markov", "gpt", 0.02)]
+    lines = floors_report.table(rows).splitlines()
+    assert [line.split()[-4] for line in lines[2:]] == ["15.00%", "1.00%"]
+    assert floors_report.verdicts(rows).splitlines() == [
+        "No model is below the floor by more than 4 standard errors.",
+        "Best on markov: gpt, 1.00% above the floor.",
+    ]
+    leaking = [*rows, a_row(tmp_path, "markov", "mamba", -0.05)]
+    (sentence,) = floors_report.leaks(leaking)
+    assert sentence.startswith("mamba on markov is 0.0500 nats below what the source itself allows, 5 standard errors")
+    assert floors_report.verdicts(leaking).startswith(sentence)
+
+
+class Peek(keras.layers.Layer):
+    """x with the next position's beside it: a leak that no test of the layer's kind can see."""
+
+    def call(self, x):
+        return ops.concatenate([x, ops.pad(x[:, 1:], ((0, 0), (0, 1), (0, 0)))], axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaking:
+    """A language model of one such layer."""
+
+    context: int = 16
+
+    def build(self, vocabulary_size, dtype=None):
+        embedding, head = keras.layers.Embedding(vocabulary_size, 8), keras.layers.Dense(vocabulary_size)
+        model = LanguageModel(embedding, [Peek()], head, context=self.context)
+        model.build((None, None))
+        return model
+
+
+def test_a_model_that_sees_the_next_id_ends_with_status_1_and_a_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(floors.Floors, "definition", lambda self, name: Leaking())
+    monkeypatch.setattr(floors.training, "save_model", lambda path, model: None)
+    options = "--smoke --models gpt --corpora markov --train.learning-rate 0.2 --train.optimizer adam"
+    with pytest.raises(SystemExit) as stop:
+        floors.main([*options.split(), "--log-dir", str(tmp_path)])
+    output = capsys.readouterr()
+    assert stop.value.code == 1
+    assert output.err.strip().startswith("gpt on markov is 0.")
+    assert "sees what it is to predict" in output.err
+    assert "No model is below" not in output.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ("--symbols 1", "--symbols 1"),
+        ("--symbols 27", "--symbols 27"),
+        ("--order 0", "--order 0"),
+        ("--symbols 26 --order 6", "26 ids and order 6"),
+        ("--concentration 0", "concentration"),
+        ("--tokens 1", "--tokens 1"),
+        ("--validation 64", "--validation 64"),
+        ("--width 12", "--width 12"),
+        ("--models", "--models"),
+        ("--models lstm lstm", "--models lstm lstm"),
+        ("--models bilstm", "bilstm"),
+        ("--corpora pydoc", "pydoc"),
+        ("--seed -1", "--seed -1"),
+        ("--resume nowhere", "nowhere"),
+    ],
+)
+def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, tmp_path, arguments, names):
+    sentence = fails(floors.main, *arguments.split(), "--log-dir", tmp_path / "logs")
+    assert sentence.startswith("experiments.floors: ")
+    assert names in sentence
+    assert not (tmp_path / "logs").exists()
