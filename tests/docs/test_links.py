@@ -1,0 +1,54 @@
+"""What the pages and the README link to is there: the file, its heading, the name in the code.
+
+[`lstm_cell`](../keras_seq/layers/lstm.py): where the text of a link to a Python file is a name, the file defines it.
+Links to the web are looked at for their form only.
+"""
+
+import pathlib
+import re
+import urllib.parse
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s]+(?:\([^()\s]*\)[^()\s]*)*)\)")
+
+
+def prose(page):
+    """A page without its code."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"(?:^(?: {4}|\t).*\n)+", "", text, flags=re.MULTILINE)
+
+
+def anchors(page):
+    """What GitHub makes of the headings."""
+    headings = re.findall(r"^#+ +(.*?) *#*$", prose(page), flags=re.MULTILINE)
+    plain = [re.sub(r"\]\([^)]*\)", "", heading).lower() for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
+
+
+LINKS = [(page, text, target) for page in PAGES for text, target in dict.fromkeys(LINK.findall(prose(page)))]
+
+
+@pytest.mark.parametrize(("page", "text", "target"), LINKS, ids=[f"{p.stem}-{target}" for p, _, target in LINKS])
+def test_what_is_linked_to_is_there(page, text, target):
+    parts = urllib.parse.urlsplit(target)
+    if parts.scheme:
+        assert parts.scheme == "https", target
+        assert re.fullmatch(r"(\w[\w-]*\.)+\w{2,}", parts.netloc), target
+        return
+    path = (page.parent / urllib.parse.unquote(parts.path)).resolve() if parts.path else page
+    assert path.is_relative_to(ROOT), target
+    assert path.exists(), target
+    if parts.fragment:
+        assert path.suffix == ".md", f"{target}: an anchor only into a page; lines of code move"
+        assert parts.fragment in anchors(path), target
+    if path.suffix == ".py" and (name := re.fullmatch(r"`(?:\w+\.)?(\w+)`", text)):
+        code = path.read_text(encoding="utf-8")
+        assert re.search(rf"^ *(?:(?:def|class) {name[1]}\b|{name[1]} = )", code, flags=re.MULTILINE), text
+
+
+def test_links_are_found():
+    assert LINK.findall("a [b](c.md#d) ![e [f]](g_(h).png)") == [("b", "c.md#d"), ("e [f]", "g_(h).png")]
+    assert len({page for page, _, _ in LINKS}) > 1

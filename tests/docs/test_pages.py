@@ -1,0 +1,33 @@
+"""The Python blocks of every page of docs/ run one after the other, and print what the page says.
+
+The blocks of a page share their names. A block that begins with >>> is a doctest: its numbers are compared to the
+digits that stand there, give or take one of the last. docs/layers.md has blocks that run each on its own, and a test of
+its own.
+"""
+
+import pathlib
+import re
+
+import pytest
+from sybil import Sybil
+from sybil.evaluators.doctest import NUMBER
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.stem != "layers")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for example in Sybil([PythonCodeBlockParser(doctest_optionflags=NUMBER)]).parse(page):
+        example.evaluate()
+
+
+@pytest.mark.parametrize("name", ["rnn-lstm", "attention", "positions"])
+def test_a_number_in_the_text_is_one_that_a_block_has(name):
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```.*?^```", page, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    for number in re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", text):
+        assert any(re.search(rf"(?<![\d.]){re.escape(number)}", block) for block in blocks), number
