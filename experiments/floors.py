@@ -9,6 +9,10 @@
 
 No loss can be below the floor but by chance: a model that is, by more than 4 standard errors, sees what it should not,
 and the status is 1. Every id of the training text is seen once, so that nothing can be learned by heart.
+
+Two minutes of processor time (5 min 28 s on 2 cores with other work). To expect, in warm nats per id: on the Markov
+text, whose floor is 1.5546, the Transformer 1.5579 (0.21 % above), the LSTM 1.5610 (0.41 %), a 3-gram 1.5550; on the
+grammar, 2.0729: LSTM 2.1152 (2.0 %), Transformer 2.1326 (2.9 %), a 4-gram 2.3483.
 """
 
 import dataclasses

@@ -112,8 +112,9 @@ def draw_corpus(losses, above, folder, rows, colours):
         losses.plot(tokens, warm, color=colour, linewidth=1.8, marker="o", markersize=3)
         shares = [line["above_the_floor"] / floor for line in seen]
         above.plot(tokens, shares, color=colour, linewidth=1.8, marker="o", markersize=3)
-        place = {"textcoords": "offset points", "va": "bottom", "ha": "right", "fontsize": 9, "color": colour}
-        above.annotate(f"{shares[-1]:.2%}", (tokens[-1], shares[-1]), (0, 4), **place)
+        place = {"textcoords": "offset points", "va": "center", "ha": "left", "fontsize": 9, "color": colour}
+        above.annotate(f"{shares[-1]:.2%}", (tokens[-1], shares[-1]), (6, 0), **place)
+        above.set_xlim(0, tokens[-1] * 1.13)  # both axes: they share it
     rate = rows[0]["entropy_rate"]
     losses.axhline(floor, **GREY)
     losses.axhline(rate, linestyle="--", **GREY)
@@ -131,9 +132,9 @@ def draw_corpus(losses, above, folder, rows, colours):
 
 
 def named(axes, level, name, va="bottom"):
-    """The name of a horizontal line, at its right end, above or below it."""
-    place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right", "va": va}
-    axes.annotate(name, (0.99, level), (0, 2 if va == "bottom" else -2), fontsize=9, color="0.3", **place)
+    """The name of a horizontal line, at its left end, above or below it."""
+    place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "left", "va": va}
+    axes.annotate(name, (0.01, level), (0, 2 if va == "bottom" else -2), fontsize=9, color="0.3", **place)
 
 
 def closing(folder: pathlib.Path, rows) -> str:

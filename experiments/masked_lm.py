@@ -24,7 +24,7 @@ from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import models, training
 from keras_seq.text import Examples, WordPiece, load_corpus
-from keras_seq.text.windows import pipeline
+from keras_seq.text.steps import pipeline
 
 OVERLAP = 4  # each token stands in so many rows, in different places
 SENTENCES = {

@@ -24,8 +24,6 @@ class _Recurrent:
     """Width of each recurrent layer's output."""
     num_layers: int = 1
     """Recurrent layers on top of each other."""
-    token_dropout: float = 0.0
-    """Fraction of the ids whose whole vector is hidden in training (Xie et al., 2017: blank noising)."""
     dropout: float = 0.0
     """Fraction of each recurrent layer's output that is dropped in training."""
     recurrent_dropout: float = 0.0
@@ -38,7 +36,7 @@ class _Recurrent:
     def __post_init__(self):
         for name in ("embedding_dim", "units", "num_layers"):
             arguments.positive_integer(name, getattr(self, name))
-        for name in ("token_dropout", "dropout", "recurrent_dropout"):
+        for name in ("dropout", "recurrent_dropout"):
             arguments.fraction(name, getattr(self, name))
         try:
             keras.initializers.get(self.recurrent_initializer)
@@ -49,10 +47,6 @@ class _Recurrent:
     def build(self, vocabulary_size: int, dtype=None) -> LanguageModel:
         """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""
         blocks = []
-        if self.token_dropout:
-            blocks.append(
-                keras.layers.Dropout(self.token_dropout, noise_shape=(None, None, 1), dtype=dtype, name="token_dropout")
-            )
         for n in range(self.num_layers):
             layer = self.layer(
                 self.units,

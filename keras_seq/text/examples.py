@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from keras_seq.text.windows import check_whole, pipeline
+from keras_seq.text.steps import check_whole, pipeline
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.text.windows import RandomCrops, check_steps
+from keras_seq.text.steps import check_steps
+from keras_seq.text.windows import RandomCrops
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from keras_seq.text.interface import check_ids
-from keras_seq.text.windows import check_whole
+from keras_seq.text.steps import check_whole
 
 Rules = dict[str, dict[str, tuple[float, tuple[str, ...]]]]
 

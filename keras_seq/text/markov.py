@@ -17,7 +17,7 @@ from numbers import Real
 import numpy as np
 
 from keras_seq.text.interface import check_ids
-from keras_seq.text.windows import check_whole
+from keras_seq.text.steps import check_whole
 
 LARGEST = 2**22  # numbers in `rows`
 SWEEPS = 10_000  # of the power iteration, at most

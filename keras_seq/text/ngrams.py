@@ -10,7 +10,7 @@ highest order and, below it, the different ids that stood before h w; n1 and n2 
 import numpy as np
 
 from keras_seq.text.interface import check_ids
-from keras_seq.text.windows import check_whole
+from keras_seq.text.steps import check_whole
 
 
 class NGrams:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
-from keras_seq.text.windows import check_whole, pipeline
+from keras_seq.text.steps import check_whole, pipeline
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from keras_seq.text.windows import Windows, check_whole
+from keras_seq.text.steps import check_whole
+from keras_seq.text.windows import Windows
 
 
 @dataclass(frozen=True, eq=False)

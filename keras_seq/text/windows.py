@@ -10,12 +10,13 @@ P is `steps_per_pass`. Since `dataset(first, last)` maps `at` over a range of st
 means another `first`, and nothing else has to be saved. `generator.py` keeps the old way, for comparison.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Real
 
 import numpy as np
 import tensorflow as tf
+
+from keras_seq.text.steps import check_whole, pipeline
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,19 +216,6 @@ class Blocks(Windows):
         return tf.range(first, tf.minimum(first + self.batch_size, self.num_windows)) * self.length
 
 
-def check_whole(name: str, value: int, least: int) -> None:
-    """Raise a ValueError unless the value is a whole number of at least `least` that an int64 holds."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
-        raise ValueError(f"{name} must be a whole number from {least} to 2**63 - 1, not {value!r}.")
-
-
-def check_steps(first: int, last: int | None) -> None:
-    """Raise a ValueError unless 0 <= first <= last in whole numbers, or `last` is None."""
-    check_whole("first", first, least=0)
-    if last is not None:
-        check_whole("last", last, least=first)
-
-
 def _as_ids(ids: tf.Tensor | np.ndarray | list[int]) -> tf.Tensor:
     if isinstance(ids, tf.Tensor) and ids.dtype == tf.int32 and ids.shape.rank == 1:
         return ids
@@ -242,10 +230,3 @@ def _as_ids(ids: tf.Tensor | np.ndarray | list[int]) -> tf.Tensor:
 
 def _stateless_seed(seed: int, step: int | tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.constant(seed, tf.int64), tf.cast(step, tf.int64)])
-
-
-def pipeline(at: Callable, first: int, last: int | None) -> tf.data.Dataset:
-    """The batches `at(first)`, ..., `at(last - 1)`."""
-    check_steps(first, last)
-    steps = tf.data.Dataset.counter(first) if last is None else tf.data.Dataset.range(first, last)
-    return steps.map(at, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)

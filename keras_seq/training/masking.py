@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.text.windows import check_whole
+from keras_seq.text.steps import check_whole
 
 MASKED, REPLACED = 0.8, 0.1  # of the chosen; the rest stays
 

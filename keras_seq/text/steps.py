@@ -1,0 +1,25 @@
+"""Batches as a function of the step: `dataset(first, last)` maps `at` over a range of whole numbers, nothing else."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+
+def check_whole(name: str, value: int, least: int) -> None:
+    """Raise a ValueError unless the value is a whole number of at least `least` that an int64 holds."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
+        raise ValueError(f"{name} must be a whole number from {least} to 2**63 - 1, not {value!r}.")
+
+
+def check_steps(first: int, last: int | None) -> None:
+    """Raise a ValueError unless 0 <= first <= last in whole numbers, or `last` is None."""
+    check_whole("first", first, least=0)
+    if last is not None:
+        check_whole("last", last, least=first)
+
+
+def pipeline(at: Callable, first: int, last: int | None) -> tf.data.Dataset:
+    """The batches `at(first)`, ..., `at(last - 1)`."""
+    check_steps(first, last)
+    steps = tf.data.Dataset.counter(first) if last is None else tf.data.Dataset.range(first, last)
+    return steps.map(at, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
