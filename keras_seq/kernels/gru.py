@@ -6,7 +6,7 @@ and one sum over all positions after the loop.
 
 import tensorflow as tf
 
-LONGEST = 128  # positions; beyond it the graph takes longer to build than the loop costs
+LONGEST = 256  # positions; beyond it the graph takes longer to build than the loop costs
 
 
 def can_run(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None):

@@ -7,7 +7,7 @@ positions after the loop,  dU = [h_0 .. h_{T-1}]^T [da_1 .. da_T],  where autodi
 
 import tensorflow as tf
 
-LONGEST = 128  # positions; beyond it the graph takes longer to build than the loop costs
+LONGEST = 256  # positions; beyond it the graph takes longer to build than the loop costs
 
 
 def can_run(z, recurrent_kernel, h, c, mask=None, kept=None):

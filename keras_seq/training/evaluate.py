@@ -72,7 +72,8 @@ class Evaluator:
         self.model = model
         self.rows = rows
         self._independent = tf.function(lambda x, y: nats(model(x, training=False), y), reduce_retracing=True)
-        # One row at a time, a loop is all overhead: XLA halves it. It compiles for one length; the rest goes without.
+        # One row at a time, a loop is all overhead: XLA halves it, if the length is past those that kernels unroll. It
+        # compiles for one length; the rest goes without.
         self._carried = tf.function(self._go_on, jit_compile=True)
         self._rest = tf.function(self._go_on)
 
@@ -98,11 +99,11 @@ class Evaluator:
         """The nats `[rows, T]` of the ids `y` after `x`, `[rows, T]` each: every row from the zero state."""
         return self._windows(np.asarray(x), np.asarray(y), skip=0)
 
-    def warm(self, ids, length=256) -> Score:
+    def warm(self, ids, length=512) -> Score:
         """The ids `[N]` read from start to end, `length` at a time; every id but the first is predicted once."""
         return Score.of(self.warm_nats(ids, length))
 
-    def warm_nats(self, ids, length=256):
+    def warm_nats(self, ids, length=512):
         """What `warm` adds up: float32 `[N - 1]`."""
         ids = np.asarray(ids)
         if len(ids) < 2:
