@@ -26,6 +26,7 @@ from keras_seq import text, training
 from keras_seq.models import LSTM, Modern
 
 MODELS = ("lstm", "transformer")
+RATES = {"lstm": 0.05, "transformer": 0.02}  # Muon's, the best tried with --tune
 CROPS, CROP_BATCHES = 64, 200  # nanoGPT's batch_size and eval_iters
 
 
@@ -39,9 +40,9 @@ class Shakespeare:
     """Which families, in this order."""
     seeds: int = 1
     """How many times each is trained, with seeds 0, 1, ..."""
-    tokens: int = 8_000_000
+    tokens: int = 3_400_000
     """Characters that each is trained on, passes counted again."""
-    batch_size: int = 32
+    batch_size: int = 16
     """Rows in a batch."""
     length: int = 128
     """Characters in a row of the LSTM's batches; the Transformer's rows have its context."""
@@ -77,6 +78,13 @@ class Shakespeare:
     def model(self, name):
         """The dataclass of a model, its context filled in."""
         return self.lstm if name == "lstm" else dataclasses.replace(self.transformer, context=self.context)
+
+    def training(self, name) -> training.Train:
+        """How a model is trained, its learning rate filled in."""
+        rate = self.train.learning_rate
+        if rate is None and self.train.optimizer == "muon":
+            rate = RATES[name]
+        return dataclasses.replace(self.train, learning_rate=rate)
 
     def windows(self, name, ids, seed):
         """The training batches of one run; a batch has about as many characters in both families."""
@@ -124,7 +132,8 @@ def train_one(folder, settings: Shakespeare, name, seed, corpus, vocabulary, tra
     definition = settings.model(name)
     model = definition.build(vocabulary.size, dtype=settings.train.policy)
     windows = settings.windows(name, train_ids, seed)
-    used = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
+    train = settings.training(name)
+    used = {**dataclasses.asdict(train), **train.filled_in(model)}
     of_corpus = {"name": corpus.name, "sha256": corpus.sha256}
     print(f"\n{folder.name}: {model.count_params():,} parameters, {windows.batch_size} x {windows.length} a step")
     result = training.run(
@@ -134,7 +143,7 @@ def train_one(folder, settings: Shakespeare, name, seed, corpus, vocabulary, tra
         windows,
         scored_text,
         -(-settings.tokens // (windows.batch_size * windows.length)),
-        settings.train,
+        train,
         config(settings, name, definition, used, seed=seed, corpus=of_corpus),
         folder.name,
         score_length=settings.context,

@@ -8,7 +8,7 @@ from experiments import shakespeare
 from experiments.runs import revive
 from experiments.shakespeare import Shakespeare, crops_score, tiny
 from keras_seq.models import LSTM
-from keras_seq.training import Evaluator
+from keras_seq.training import Evaluator, Train
 
 SMALL = LSTM(embedding_dim=3, units=5)
 
@@ -37,6 +37,13 @@ def test_it_has_at_most_two_million_parameters_at_its_defaults():
 def test_settings_come_back_from_their_json():
     settings = tiny(Shakespeare(models=("lstm", "transformer"), tune=True))
     assert revive(Shakespeare, json.loads(json.dumps(dataclasses.asdict(settings)))) == settings
+
+
+def test_each_family_has_its_rate_unless_one_is_given():
+    for name, rate in shakespeare.RATES.items():
+        assert Shakespeare().training(name).learning_rate == rate
+        assert Shakespeare(train=Train(learning_rate=0.5)).training(name).learning_rate == 0.5
+        assert Shakespeare(train=Train(optimizer="adam")).training(name).learning_rate is None
 
 
 def test_to_tune_nothing_of_the_validation_split_is_touched(monkeypatch, tmp_path):
