@@ -51,7 +51,10 @@ def test_by_seconds_all_take_as_long_as_the_first_one(monkeypatch):
     assert "| 30.0 |" in compare_budgets.table(given, budgets).replace("  ", "")
 
 
-@pytest.mark.parametrize("name", ["lstm", "minlstm", "mamba", "modern"])  # a way to grow each
+SLOW = {name: pytest.param(name, marks=pytest.mark.slow) for name in ("minlstm", "mamba", "modern")}
+
+
+@pytest.mark.parametrize("name", ["lstm", *SLOW.values()])  # a way to grow each
 def test_by_parameters_no_neighbouring_width_comes_closer(name):
     target = 9_000
     changes = {**TINY[name], "num_layers": 1, **({"context": 32} if name == "modern" else {})}

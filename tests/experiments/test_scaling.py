@@ -41,6 +41,7 @@ def cells(table):
     return [dict(zip(header, line, strict=True)) for line in lines]
 
 
+@pytest.mark.slow
 def test_the_sizes_of_both_families_agree_and_lie_about_three_times_apart():
     counts = {}
     for family in ("lstm", "transformer"):
@@ -60,6 +61,7 @@ def test_a_weight_between_the_ends_counts_and_no_other():
     assert scaling_sizes.non_embedding(scaling_sizes.definitions("lstm", 64)[0].build(500)) == 4 * 48 * (16 + 48 + 1)
 
 
+@pytest.mark.slow
 def test_each_run_gets_its_budget():
     settings = scaling.Scaling()
     planned = scaling.plan(settings, 65)
@@ -88,6 +90,7 @@ def test_narrow_lstms_learn_at_higher_rates_and_transformers_at_one():
     assert {*rates["transformer"]} == {0.02}
 
 
+@pytest.mark.slow
 def test_a_learning_rate_that_is_given_is_used_for_all():
     train = dataclasses.replace(scaling.Scaling().train, learning_rate=0.007)
     assert {run.train.learning_rate for run in scaling.plan(scaling.Scaling(train=train), 65)} == {0.007}
