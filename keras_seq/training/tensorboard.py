@@ -64,8 +64,9 @@ class TokenTensorBoard(keras.callbacks.TensorBoard):
         """A point at `tokens`: a dict from names to numbers."""
         super().on_epoch_end(tokens, logs)
         with self.own.as_default():
-            for name in logs.keys() & OVERLAID.keys():
-                tf.summary.scalar(OVERLAID[name], logs[name], step=tokens)
+            for name, tag in OVERLAID.items():
+                if name in logs:
+                    tf.summary.scalar(tag, logs[name], step=tokens)
 
     def show(self, tokens, measured):
         """A `Measured`: its figures to validation/, those with a group and all else to the run's own folder."""
@@ -90,8 +91,9 @@ class TokenTensorBoard(keras.callbacks.TensorBoard):
 def write(writer, step, measured, without=()):
     """Writes a `Measured`, but for the figures named by `without`; a text keeps its spaces and line breaks."""
     with writer.as_default():
-        for name in measured.figures.keys() - {*without}:
-            tf.summary.scalar(name, measured.figures[name], step=step)
+        for name, value in measured.figures.items():
+            if name not in without:
+                tf.summary.scalar(name, value, step=step)
         for name, text in measured.texts.items():
             tf.summary.text(name, "\n".join("    " + line for line in text.splitlines()), step=step)
         for name, picture in measured.pictures.items():

@@ -64,7 +64,17 @@ def greedy(model, prompt, length, penalty=1.0):
     return VOCABULARY.decode(ids)
 
 
-@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+QUICK = (
+    "rnn",
+    "lstm",
+    "mingru",
+    "transformer",
+)  # the others compile for some seconds each
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in LANGUAGE_MODELS]
+)
 def test_greedy_texts_are_the_argmax_of_the_whole_pass(name):
     assert SMALL.keys() == {*LANGUAGE_MODELS} <= MODELS.keys()
     model = made(name)
