@@ -77,6 +77,12 @@ def test_the_shape_of_a_dataset(kind):
     assert endless.cardinality() in (tf.data.INFINITE_CARDINALITY, tf.data.UNKNOWN_CARDINALITY)
 
 
+def test_blocks_without_a_shorter_last_batch_have_one_shape():
+    blocks = Blocks(np.arange(12 * 5 + 1), batch_size=4, length=5)
+    assert blocks.dataset(0, 3).element_spec[0] == tf.TensorSpec([4, 5], tf.int32)
+    assert [len(x) for x, _ in values(blocks.dataset(0, 7))] == [4] * 7
+
+
 @pytest.mark.parametrize("kind", [RandomCrops, GeneratorWindows])
 def test_draws_depend_on_seed_and_step_alone(kind):
     ids = np.arange(10_000)
