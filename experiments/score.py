@@ -19,9 +19,10 @@ import tyro
 
 from experiments import pages
 from experiments.generate import load_run
+from experiments.options import check_options
 from experiments.score_page import around, score_page, surprises
 from experiments.startup import command_line, one_sentence
-from keras_seq.models import LanguageModel
+from keras_seq.models import Average, LanguageModel
 from keras_seq.text import load_corpus
 from keras_seq.text.visible import visible
 from keras_seq.training import Scored, score, write_text
@@ -48,8 +49,7 @@ class Score:
         if (self.text is None) == (self.file is None):
             given = "neither was given" if self.text is None else "both were given"
             raise ValueError(f"--text or --file: {given}; expected one of them.")
-        if self.top < 0:
-            raise ValueError(f"--top {self.top}: expected 0 or more.")
+        check_options(self, top=0)
         if self.html is not None and not self.html.parent.is_dir():
             raise ValueError(f"--html {self.html}: there is no folder {self.html.parent}.")
 
@@ -57,7 +57,7 @@ class Score:
 def load_language_model(run: pathlib.Path):
     """The model and the tokenizer of a finished run whose model predicts the next token."""
     model, tokenizer = load_run(run)
-    if not isinstance(model, LanguageModel):
+    if not isinstance(model, (LanguageModel, Average)):
         raise ValueError(f"{run}: its model is no language model; expected one that predicts the next token.")
     return model, tokenizer
 

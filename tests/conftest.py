@@ -27,7 +27,7 @@ def _seeded():
     keras.utils.set_random_seed(0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def randomize():
     """Gives every weight distinct random values, so that swapping two of them fails a test."""
 

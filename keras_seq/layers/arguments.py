@@ -1,5 +1,6 @@
 """Checks of arguments. Each error names the argument, the value it got and what was expected."""
 
+import math
 import numbers
 
 import keras
@@ -7,16 +8,20 @@ import numpy as np
 from keras import ops
 
 
+LARGEST = 2**31 - 1  # of a size: TensorFlow has whole numbers of 32 bits for shapes in many places
+
+
 def positive_integer(name, value):
     """`value` as an int of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{name}={value!r}; expected a whole number of at least 1.")
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 1 <= value <= LARGEST:
+        limit = f" and at most {LARGEST}" if isinstance(value, numbers.Integral) and value > LARGEST else ""
+        raise ValueError(f"{name}={value!r}; expected a whole number of at least 1{limit}.")
     return int(value)
 
 
 def positive_number(name, value):
-    """`value` as a float greater than 0."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not value > 0:
+    """`value` as a finite float greater than 0."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
         raise ValueError(f"{name}={value!r}; expected a number greater than 0.")
     return float(value)
 
@@ -26,6 +31,22 @@ def fraction(name, value):
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
         raise ValueError(f"{name}={value!r}; expected a number of at least 0 and less than 1.")
     return float(value)
+
+
+def number(name, value, least, most=math.inf):
+    """`value` as a finite float from `least` to `most`."""
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (real and least <= value <= most and math.isfinite(value)):
+        limit = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise ValueError(f"{name}={value!r}; expected a number {limit}.")
+    return float(value)
+
+
+def boolean(name, value):
+    """`value`, if it is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}={value!r}; expected True or False.")
+    return value
 
 
 def one_of(name, value, options):

@@ -2,8 +2,10 @@
 
 Those in `LANGUAGE_MODELS` build a `LanguageModel`, which predicts the next id. The others see all of a sequence:
 `bilstm` tags it, `encoder` represents it, and `seq2seq` turns it into another one.
+`Average` makes one language model of several.
 """
 
+from keras_seq.models.average import Average
 from keras_seq.models.bilstm import BiLSTM
 from keras_seq.models.causality import assert_causal
 from keras_seq.models.encoder import Encoder
@@ -41,6 +43,7 @@ __all__ = [
     "MODELS",
     "PRESETS",
     "RNN",
+    "Average",
     "BiLSTM",
     "Encoder",
     "EncoderDecoder",

@@ -1,12 +1,14 @@
 import dataclasses
 import json
 
+import keras
 import numpy as np
 import pytest
 
 from experiments import shakespeare
 from experiments.runs import revive
-from experiments.shakespeare import Shakespeare, crops_score, tiny
+from experiments.shakespeare import crops_score
+from experiments.shakespeare_settings import MODELS, RATES, Shakespeare, tiny
 from keras_seq.models import LSTM
 from keras_seq.training import Evaluator, Train
 
@@ -30,8 +32,9 @@ def test_crops_are_scored_as_every_crop_would_be_on_average(ids):
 
 
 def test_it_has_at_most_two_million_parameters_at_its_defaults():
-    for name in shakespeare.MODELS:
-        assert Shakespeare().model(name).build(65).count_params() <= 2_000_000
+    settings = Shakespeare()
+    for name in MODELS:
+        assert settings.members * settings.model(name).build(65).count_params() <= 2_000_000
 
 
 def test_settings_come_back_from_their_json():
@@ -40,7 +43,7 @@ def test_settings_come_back_from_their_json():
 
 
 def test_each_family_has_its_rate_unless_one_is_given():
-    for name, rate in shakespeare.RATES.items():
+    for name, rate in RATES.items():
         assert Shakespeare().training(name).learning_rate == rate
         assert Shakespeare(train=Train(learning_rate=0.5)).training(name).learning_rate == 0.5
         assert Shakespeare(train=Train(optimizer="adam")).training(name).learning_rate is None
@@ -49,11 +52,11 @@ def test_each_family_has_its_rate_unless_one_is_given():
 def test_to_tune_nothing_of_the_validation_split_is_touched(monkeypatch, tmp_path):
     seen = {}
 
-    def train_one(folder, settings, name, seed, corpus, vocabulary, train_ids, scored_text):
-        seen[settings.tune] = vocabulary.decode(train_ids), scored_text, corpus.text
+    def train_members(folder, settings, name, seed, data):
+        seen[settings.tune] = data.vocabulary.decode(data.train_ids), data.scored_text, data.corpus.text
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shakespeare, "train_one", train_one)
+    monkeypatch.setattr(shakespeare, "train_members", train_members)
     for tune in (False, True):
         with pytest.raises(KeyboardInterrupt):
             shakespeare.shakespeare(tiny(Shakespeare(corpus="pydoc", tune=tune)), tmp_path)
@@ -65,7 +68,12 @@ def test_to_tune_nothing_of_the_validation_split_is_touched(monkeypatch, tmp_pat
 
 @pytest.mark.parametrize(
     ("option", "value", "named"),
-    [("--tokens", 0, "--tokens 0"), ("--batch-size", -1, "--batch-size -1"), ("--restart", 2, "--restart 2")],
+    [
+        ("--tokens", 0, "--tokens 0"),
+        ("--members", 0, "--members 0"),
+        ("--batch-size", -1, "--batch-size -1"),
+        ("--restart", 2, "--restart 2"),
+    ],
 )
 def test_a_mistake_is_one_sentence(fails, tmp_path, option, value, named):
     assert named in fails(shakespeare.main, option, value, "--log-dir", tmp_path)
@@ -80,7 +88,14 @@ def test_a_tiny_run_leaves_its_report_and_is_not_trained_again(python, tmp_path)
     (folder,) = (tmp_path / "shakespeare").iterdir()
     (row,) = json.loads((folder / "shakespeare.json").read_text(encoding="utf-8"))
     assert f"{row['cold_nats_per_character']:.4f}" in done.stdout
-    assert {"shakespeare.md", "shakespeare.png", "lstm-seed0"} <= {path.name for path in folder.iterdir()}
+    assert {"shakespeare.md", "shakespeare.png", "lstm-seed0", "lstm-seed0-member1"} <= {
+        path.name for path in folder.iterdir()
+    }
+    mean = keras.models.load_model(folder / "lstm-seed0" / "model.keras")
+    assert [len(member.weights) for member in mean.members] == [len(mean.members[0].weights)] * 2
+    members = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*-member?/result.json")]
+    assert row["parameters"] == sum(member["parameters"] for member in members) == mean.count_params()
+    assert row["cold_nats_per_character"] < np.mean([member["cold_nats_per_character"] for member in members])
     again = python(*run[:2], "--resume", folder)
     assert again.returncode == 0, again.stderr
     assert json.loads((folder / "shakespeare.json").read_text(encoding="utf-8")) == [row]
