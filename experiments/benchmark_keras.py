@@ -1,0 +1,141 @@
+"""Ours and Keras's side of `experiments.benchmark`: layers of keras_seq, and keras.layers as they come.
+
+Started by `experiments.benchmark_turns`. Ours is compiled as `keras_seq.training` does it; the other side is what
+Keras does when it is told nothing but optimizer, loss and precision.
+"""
+
+import json
+import resource
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from experiments.benchmark_rows import Row
+from keras_seq import models, training
+from keras_seq.layers.attention import attention
+from keras_seq.layers.masks import may_attend
+from keras_seq.models.flops import flops_per_token
+from keras_seq.training.settings import POLICIES
+
+
+def ours(row: Row, steps):
+    """A compiled model of keras_seq."""
+    if row.kind == "lstm":
+        definition = models.LSTM(embedding_dim=row.embedding_dim, units=row.units, num_layers=row.num_layers)
+    else:
+        definition = models.GPT(
+            embedding_dim=row.embedding_dim,
+            num_layers=row.num_layers,
+            num_heads=row.num_heads,
+            feed_forward_dim=4 * row.embedding_dim,
+            context=row.length,
+        )
+    model = definition.build(row.vocabulary_size, dtype=POLICIES[row.precision])
+    train = training.Train(optimizer="adamw", learning_rate=1e-3, precision=row.precision)
+    training.compile_for(model, train, steps)
+    return model
+
+
+def keras_as_it_comes(row: Row, steps):
+    """The same of keras.layers."""
+    keras.config.set_dtype_policy(POLICIES[row.precision])
+    ids = keras.Input((row.length,), batch_size=row.batch_size, dtype="int32")
+    lstm = row.kind == "lstm"
+    embedding = (keras.layers.Embedding if lstm else keras.layers.ReversibleEmbedding)(
+        row.vocabulary_size, row.embedding_dim
+    )
+    x = embedding(ids)
+    if lstm:
+        for _ in range(row.num_layers):
+            x = keras.layers.LSTM(row.units, return_sequences=True)(x)
+    else:
+        positions = keras.layers.Embedding(row.length, row.embedding_dim)
+        x = x + positions(0 * keras.ops.take(ids, [0], axis=0) + keras.ops.arange(row.length))  # [1, T, D]
+        for _ in range(row.num_layers):
+            x = _block(x, row)
+        x = keras.layers.LayerNormalization()(x)
+    logits = keras.layers.Dense(row.vocabulary_size)(x) if lstm else embedding(x, reverse=True)
+    model = keras.Model(ids, keras.ops.cast(logits, "float32"))
+    model.compile(
+        keras.optimizers.AdamW(1e-3, weight_decay=0.0, global_clipnorm=1.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        auto_scale_loss=False,
+    )
+    return model
+
+
+def _block(x, row):
+    """nanoGPT's block."""
+    width = row.embedding_dim
+    normal = keras.layers.LayerNormalization()(x)
+    x = x + keras.layers.MultiHeadAttention(row.num_heads, width // row.num_heads)(normal, normal, use_causal_mask=True)
+    hidden = keras.layers.Dense(4 * width)(keras.layers.LayerNormalization()(x))
+    return x + keras.layers.Dense(width)(keras.activations.gelu(hidden, approximate=True))
+
+
+def training_step(row: Row, by):
+    """A function from a number of steps that does them, and what there is to say about it."""
+    model = {"ours": ours, "keras": keras_as_it_comes}[by](row, 1_000_000)
+    x, y = np.random.default_rng(0).integers(row.vocabulary_size, size=(2, row.batch_size, row.length)).astype("int32")
+    batch = tf.data.Dataset.from_tensors((x, y)).repeat()
+    about = {"parameters": model.count_params()}
+    if by == "ours":
+        about["flops_per_token"] = flops_per_token(model, row.length, training=True)
+
+    def steps(number):
+        model.fit(batch, steps_per_epoch=number, epochs=1, shuffle=False, verbose=0)
+
+    return steps, about
+
+
+def attention_step(row: Row, by):
+    """The same for causal attention alone."""
+    shape = (row.batch_size, row.length, row.num_heads, row.embedding_dim // row.num_heads)
+    q, k, v = (tf.cast(tf.random.normal(shape), row.precision) for _ in range(3))
+    positions = keras.ops.arange(row.length)
+    ways = {
+        "ours": lambda q, k, v: attention(q, k, v, mask=may_attend(positions, positions, causal=True))[0],
+        "keras": lambda q, k, v: keras.ops.dot_product_attention(q, k, v, is_causal=True),
+    }
+
+    @tf.function
+    def step(q, k, v):
+        with tf.GradientTape() as tape:
+            tape.watch((q, k, v))
+            total = tf.reduce_sum(tf.square(tf.cast(ways[by](q, k, v), "float32")))
+        return tape.gradient(total, (q, k, v))
+
+    def steps(number):
+        for _ in range(number):
+            gradients = step(q, k, v)
+        return gradients[0].numpy()
+
+    # Scores and values, forward once and backward twice; of the T x T pairs a causal one needs half.
+    return steps, {"flops_per_token": 3 * 4 * row.length * row.embedding_dim // 2}
+
+
+def main():
+    """Warms up, then counts when told to."""
+    given = json.loads(sys.argv[1])
+    by, seconds = given.pop("by"), given.pop("seconds")
+    row = Row(**given)
+    steps, about = (attention_step if row.kind == "attention" else training_step)(row, by)
+    steps(1)
+    begun = time.perf_counter()
+    steps(1)
+    number = max(1, round(seconds / (time.perf_counter() - begun)))
+    steps(number)
+    print(json.dumps({**about, "tensorflow": tf.__version__, "keras": keras.__version__}), flush=True)
+    for _ in sys.stdin:
+        begun = time.perf_counter()
+        steps(number)
+        speed = number * row.batch_size * row.length / (time.perf_counter() - begun)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"tokens_per_second": speed, "peak_megabytes": peak}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
