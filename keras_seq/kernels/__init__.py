@@ -9,7 +9,10 @@ import importlib
 
 import keras
 
-_TWINS = ("recurrence", "gru", "lstm", "linear_recurrence", "log_linear_recurrence", "selective_scan")
+_TWINS = (
+    *("recurrence", "gru", "lstm", "linear_recurrence", "log_linear_recurrence", "selective_scan"),
+    "causal_attention",
+)
 _enabled = True
 
 

@@ -13,7 +13,9 @@ import functools
 import keras
 from keras import ops
 
+from keras_seq import kernels
 from keras_seq.layers import arguments
+from keras_seq.layers.masks import may_attend
 from keras_seq.layers.precision import at_least_float32
 
 
@@ -32,8 +34,17 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
 
     Returns:
         `(y [B, T, H, K'], weights [B, H, T, S])`, weights before dropout, both in the dtype of v.
+
+    Raises:
+        ValueError: shapes that do not belong together.
     """
     q, k, v = (ops.convert_to_tensor(x) for x in (q, k, v))
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if len(x.shape) != 4:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; expected [B, T, H, K].")
+    if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2] or q.shape[2] % k.shape[2]:
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
+        raise ValueError(f"{shapes}; expected q and k of one width, k and v of one number of heads, a divisor of q's.")
     heads, key_dim = q.shape[2:]
     groups = k.shape[2]
     length, size = ops.shape(q)[1], ops.shape(k)[1]
@@ -59,6 +70,25 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
     dropped = ops.reshape(dropped, (-1, groups, heads // groups, length, size))
     y = ops.einsum("bngts,bsnk->btngk", dropped, v)
     return ops.reshape(y, (-1, length, heads, v.shape[-1])), weights
+
+
+def causal_attention(q, k, v):
+    """`attention` where every position attends to itself and to all before it; the weights are not told.
+
+    Args:
+        q: queries `[B, T, H, K]`.
+        k: keys `[B, T, H, K]`; or fewer heads, a divisor of H.
+        v: values `[B, T, heads of k, K']`.
+
+    Returns:
+        y `[B, T, H, K']`.
+    """
+    return kernels.twin("causal_attention", _causal_attention, q, k, v)(q, k, v)
+
+
+def _causal_attention(q, k, v):
+    positions = ops.arange(ops.shape(q)[1])
+    return attention(q, k, v, may_attend(positions, positions, causal=True))[0]
 
 
 class MultiHead(keras.layers.Layer):
@@ -143,8 +173,11 @@ class MultiHead(keras.layers.Layer):
         """Attention, the heads joined and mixed: `(y [B, T, D], weights [B, H, T, S])`."""
         dropout = (lambda weights: self.dropout_layer(weights, training=training)) if self.dropout else None
         y, weights = attention(q, k, v, mask, bias, dropout=dropout)
-        y = ops.reshape(y, (-1, ops.shape(y)[1], self.num_heads * self._value_dim))
-        return self.output_dense(y), weights
+        return self.mix(y), weights
+
+    def mix(self, y):
+        """The heads `[B, T, H, K']` joined and mixed: `[B, T, D]`."""
+        return self.output_dense(ops.reshape(y, (-1, ops.shape(y)[1], self.num_heads * self._value_dim)))
 
     def compute_output_spec(self, *args, **kwargs):
         """The shapes and dtypes of `call` itself, whatever it is asked to return."""

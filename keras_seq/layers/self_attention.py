@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq.layers import arguments
-from keras_seq.layers.attention import MultiHead
+from keras_seq.layers.attention import MultiHead, causal_attention
 from keras_seq.layers.cache import append, empty_cache, full_cache, next_position
 from keras_seq.layers.masks import count_positions, may_attend
 from keras_seq.layers.relative_positions import revive
@@ -135,7 +135,8 @@ class MultiHeadSelfAttention(MultiHead):
             raise ValueError("state was given with causal=False; expected causal=True.")
         mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
         attention_mask = arguments.boolean_mask("attention_mask", attention_mask, ranks=(2, 3, 4))
-        start = 0 if state is None else next_position(state)
+        whole = state is None  # nothing came before
+        start = 0 if whole else next_position(state)
         query_positions = key_positions = count_positions(ops.shape(x)[1], mask, start)  # [T] or [B, T]
 
         q = self.project_query(x)
@@ -148,14 +149,20 @@ class MultiHeadSelfAttention(MultiHead):
         elif return_state:
             state = full_cache(k, v, key_positions)
 
+        bias = None
+        if self.positions is not None:
+            bias = self.positions.bias(query_positions, key_positions, self.num_heads)
+        more = return_attention_scores or (self.dropout and training)
+        narrowed = [x for x in (mask, attention_mask, self.window, bias) if x is not None]
+        if self.causal and whole and not (more or narrowed):
+            y = self.mix(causal_attention(q, k, v))
+            return (y, state) if return_state else y
+
         allowed = may_attend(query_positions, key_positions, self.causal, self.window)
         if attention_mask is not None:
             if allowed is not None and len(attention_mask.shape) == 4 and len(allowed.shape) == 3:
                 allowed = ops.expand_dims(allowed, 1)
             allowed = attention_mask if allowed is None else ops.logical_and(allowed, attention_mask)
-        bias = None
-        if self.positions is not None:
-            bias = self.positions.bias(query_positions, key_positions, self.num_heads)
         y, scores = self.attend(q, k, v, allowed, bias, training)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y

@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_seq import kernels, layers
+from keras_seq.kernels import causal_attention as twin
+from keras_seq.layers.attention import _causal_attention as definition
+
+TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    monkeypatch.setattr(twin, "ROWS", 4)
+    monkeypatch.setattr(twin, "SHORTEST", 1)
+
+
+def arguments(batch=2, length=10, heads=4, groups=4, key_dim=3, value_dim=3, dtype="float32"):
+    random = np.random.default_rng(length)
+    shapes = [(batch, length, heads, key_dim), (batch, length, groups, key_dim), (batch, length, groups, value_dim)]
+    return [tf.cast(random.normal(size=shape), dtype) for shape in shapes]
+
+
+def values_and_gradients(function, args):
+    with tf.GradientTape() as tape:
+        tape.watch(args)
+        y = function(*args)
+        loss = tf.reduce_sum(tf.sin(3 * tf.cast(y, tf.float32)))
+    return [y, *tape.gradient(loss, args)]
+
+
+def oracle(q, k, v):
+    """In float64, one position after the other."""
+    q, k, v = (np.asarray(tf.cast(x, tf.float64)) for x in (q, k, v))
+    y = np.zeros((*q.shape[:3], v.shape[-1]))
+    for b, t, h in np.ndindex(q.shape[:3]):
+        g = h * k.shape[2] // q.shape[2]
+        scores = k[b, : t + 1, g] @ q[b, t, h] / np.sqrt(q.shape[-1])
+        e = np.exp(scores - scores.max())
+        y[b, t, h] = e @ v[b, : t + 1, g] / e.sum()
+    return y
+
+
+def assert_equal(got, expected, dtype):
+    # One scale for all gradients: where there is one position, those of q and k are zero, and rounding is of dv's size.
+    scale = max(float(tf.reduce_max(tf.abs(x))) for x in expected)
+    for name, ours, theirs in zip(["y", "dq", "dk", "dv"], got, expected, strict=True):
+        assert ours.dtype == theirs.dtype, name
+        ours, theirs = (np.asarray(tf.cast(x, tf.float32)) for x in (ours, theirs))
+        np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype], rtol=0, err_msg=name)
+
+
+SIZES = [
+    {"length": 1},
+    {"length": 4},
+    {"length": 10},
+    {"batch": 1, "length": 9, "heads": 1, "groups": 1},
+    {"length": 7, "heads": 6, "groups": 2},
+    {"length": 6, "heads": 3, "groups": 1, "value_dim": 5},
+]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_values_and_all_gradients_are_those_of_the_definition(sizes, dtype):
+    args = arguments(**sizes, dtype=dtype)
+    got, expected = (values_and_gradients(f, args) for f in (twin.run, definition))
+    assert_equal(got, expected, dtype)
+    scale = np.abs(oracle(*args)).max()
+    np.testing.assert_allclose(tf.cast(got[0], tf.float32), oracle(*args), atol=TOLERANCE[dtype] * scale)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch(jit_compile):
+    shapes = [tf.TensorSpec([None, 10, 4, 3]) for _ in range(3)]
+    compiled = tf.function(
+        lambda *args: values_and_gradients(twin.run, args), input_signature=shapes, jit_compile=jit_compile
+    )
+    for batch in (1, 3):
+        args = arguments(batch)
+        assert_equal(compiled(*args), values_and_gradients(definition, args), "float32")
+
+
+def test_large_scores_stay_finite():
+    q, k, v = arguments()
+    y = twin.run(1e3 * q, 1e3 * k, v)
+    assert np.isfinite(y).all()
+    np.testing.assert_allclose(y, oracle(1e3 * q, 1e3 * k, v), atol=1e-3)
+
+
+def test_it_takes_long_float32_and_bfloat16_of_a_length_that_is_known(monkeypatch):
+    monkeypatch.setattr(twin, "SHORTEST", 8)
+    assert twin.can_run(*arguments(length=8))
+    assert twin.can_run(*arguments(length=8, dtype="bfloat16"))
+    assert not twin.can_run(*arguments(length=7))
+    assert not twin.can_run(*arguments(length=8, dtype="float16"))
+    assert not twin.can_run(*arguments(length=8, dtype="float64"))
+    unknown = [tf.keras.Input((None, 4, 3)) for _ in range(3)]
+    assert not twin.can_run(*unknown)
+    monkeypatch.setattr(twin, "on_cpu", lambda: False)
+    assert not twin.can_run(*arguments(length=8))
+
+
+@pytest.mark.parametrize("heads", [{"num_heads": 2}, {"num_heads": 4, "num_key_value_heads": 2, "value_dim": 3}])
+def test_a_layer_takes_it_where_there_is_nothing_but_causality(monkeypatch, heads):
+    attends = layers.MultiHeadSelfAttention(**heads, causal=True, positions=layers.RotaryPositions(), dropout=0.5)
+    x = tf.random.stateless_normal((2, 9, 8), (0, 1))
+    with kernels.disabled():
+        expected, weights = attends(x, return_attention_scores=True)
+    taken = []
+    run = twin.run
+    monkeypatch.setattr(twin, "run", lambda *args: taken.append(1) or run(*args))
+    np.testing.assert_allclose(attends(x), expected, atol=1e-5)
+    y, state = attends(x, return_state=True)
+    np.testing.assert_allclose(y, expected, atol=1e-5)
+    assert len(taken) == 2
+    mask = np.ones((2, 9), bool)
+    for y in (
+        attends(x, mask=mask),
+        attends(x, attention_mask=np.ones((2, 9, 9), bool)),
+        attends(x, return_attention_scores=True)[0],
+    ):
+        np.testing.assert_allclose(y, expected, atol=1e-5)
+    attends(x, training=True)  # dropout is of the weights
+    attends(x[:, :1], state=attends.initial_state(2, capacity=4))
+    assert len(taken) == 2
+    assert weights.shape == (2, heads["num_heads"], 9, 9)
+    assert state["key"].shape[1] == 9
