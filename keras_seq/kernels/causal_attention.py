@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from keras_seq.kernels.devices import on_cpu
 
-ROWS = 256  # of a block
-SHORTEST = 512  # positions; below, the blocks cost more than the skipped half gives
+ROWS = 512  # of a block
+SHORTEST = 1024  # positions; below, the blocks cost more than the skipped half gives
 
 
 def can_run(q, k, v):
