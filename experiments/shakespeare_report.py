@@ -93,11 +93,10 @@ def draw(folder, settings, rows):
         axes.axhline(NANOGPT, color="0.4", linestyle="--", linewidth=1)
         axes.annotate(
             f"nanoGPT, 10.65 M parameters, A100: {NANOGPT}",
-            (1, NANOGPT),
-            (-4, 4),
+            (0, NANOGPT),
+            (4, 4),
             xycoords=("axes fraction", "data"),
             textcoords="offset points",
-            ha="right",
             fontsize=9,
             color="0.3",
         )
