@@ -10,7 +10,7 @@ ARGS ?=
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 SMOKE := compare reverse words masked_lm dates respace optimizers gradient_descent floors epoch_loss positions scaling \
-	shakespeare pipeline_speed generation_speed
+	shakespeare pipeline_speed generation_speed benchmark
 SMOKE_ARGS_shakespeare := --corpus pydoc
 
 .PHONY: compare test backends check smoke docs clean
