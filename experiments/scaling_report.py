@@ -189,7 +189,7 @@ def draw(folder, rows):
     axes[0, 0].set_ylabel("nats per character, cold")
     axes[1, 0].set_ylabel("loss less curve")
     for part in axes[0]:
-        part.legend(frameon=False, loc="upper right", fontsize=9)
+        part.legend(frameon=False, loc="upper center", fontsize=9)
     pictures.save(figure, folder / "scaling.png")
 
 
