@@ -17,7 +17,6 @@ character of the whole validation split (README.md has the table): LSTM 1.48 war
 """
 
 import dataclasses
-import json
 import pathlib
 
 import keras
@@ -69,9 +68,6 @@ def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, t
         corpus={"name": corpus.name, "sha256": corpus.sha256, "clean": settings.clean},
         budget={"match": settings.match, "steps": budget.steps, "training_flops_per_token": budget.flops_per_token},
     )
-    begun = run / "config.json"
-    if begun.exists() and json.loads(begun.read_text(encoding="utf-8"))["train"] != train_config:
-        raise ValueError(f"{run} was begun with other training settings than this version has by default: begin anew.")
     print(f"\n{run.name}, {'carried lanes' if settings.carries(model) else kind}")
     try:
         return training.run(

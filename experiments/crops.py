@@ -68,7 +68,7 @@ def train_one(folder, settings, name, definition, parts: Parts, batch_size, leng
         "parameters": model.count_params(),
         "batch_size": batch_size,
         "learning_rate": used["learning_rate"],
-        "training_tokens": steps * batch_size * length,
+        "training_tokens": record.step * batch_size * length,
         "training_seconds": record.seconds,
         "training_nats_per_character": record.loss,
         "cold_context": length,

@@ -26,6 +26,7 @@ import tyro
 from experiments import dates_report, pictures
 from experiments.dates_scores import SHOWN, Look, Translator, by_format, cross_attention, inputs_of
 from experiments.generate import load_run
+from experiments.options import check_options
 from experiments.runs import begin, config, finished
 from experiments.startup import one_sentence
 from keras_seq import training
@@ -84,9 +85,7 @@ class Dates:
 
     def __post_init__(self):
         whole = ("steps", "batch_size", "training_dates", "pairs", "validation_pairs", "test_pairs")
-        for name, least in (*((name, 1) for name in whole), ("beam_width", 2), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least {least}.")
+        check_options(self, **dict.fromkeys(whole, 1), beam_width=2)
         most = (dates.LAST - dates.FIRST).days + 1 - TEST_DATES - VALIDATION_DATES
         if self.training_dates > most:
             raise ValueError(
@@ -171,9 +170,9 @@ def train(run: pathlib.Path, settings: Dates) -> dict:
     result = {
         "parameters": model.count_params(),
         "vocabulary_size": dates.VOCABULARY_SIZE,
-        "training_tokens": settings.steps * tokens_per_step,
+        "training_tokens": record.step * tokens_per_step,
         "training_seconds": record.seconds,
-        "tokens_per_second": settings.steps * tokens_per_step / record.seconds,
+        "tokens_per_second": record.step * tokens_per_step / record.seconds,
         "smoothed_training_nats_per_token": record.loss,
         "nats_per_token": measured.figures["nats_per_token"],
         "validation_exact_match": measured.figures["exact_match"],

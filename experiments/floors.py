@@ -25,6 +25,7 @@ import tyro
 
 from experiments import floors_report
 from experiments.floors_scores import LETTERS, Corpus, Gap
+from experiments.options import check_options
 from experiments.runs import begin, config, finished
 from experiments.startup import one_sentence
 from keras_seq import text, training
@@ -82,10 +83,10 @@ class Floors:
     train: Train = dataclasses.field(default_factory=Train)
 
     def __post_init__(self):
-        least = {"symbols": 2, "order": 1, "tokens": 100, "batch_size": 1, "context": 1, "seed": 0}
-        for name, smallest in {**least, "validation": self.context + 1}.items():
-            if getattr(self, name) < smallest:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least {smallest}.")
+        check_options(self, symbols=2, order=1, tokens=100, batch_size=1, context=1)
+        check_options(self, validation=self.context + 1)
+        if self.concentration <= 0:
+            raise ValueError(f"--concentration {self.concentration}: expected a number above zero.")
         if self.symbols > 26:
             raise ValueError(f"--symbols {self.symbols}: expected at most 26.")
         if self.width < 8 or self.width % 8:
@@ -194,7 +195,7 @@ def train_one(folder, settings: Floors, name, corpus: Corpus) -> dict:
     )
     corpus.vocabulary.save(folder / "vocabulary.json")
     training.save_model(folder / "model.keras", model)
-    tokens = settings.steps * settings.batch_size * settings.context
+    tokens = record.step * settings.batch_size * settings.context
     result = {
         "parameters": model.count_params(),
         "training_tokens": tokens,

@@ -20,6 +20,7 @@ import tyro
 from experiments import masked_lm_report
 from experiments.generate import load_run
 from experiments.masked_lm_scores import HIDDEN, Look, Reader, by_frequency, check_text, masking, pairs
+from experiments.options import check_options
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import models, training
@@ -85,9 +86,7 @@ class MaskedLM:
     encoder: Encoder = dataclasses.field(default_factory=Encoder)
 
     def __post_init__(self):
-        for name, least in (("pieces", 1), ("tokens", 1), ("batch_size", 1), ("top", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least {least}.")
+        check_options(self, pieces=1, tokens=1, batch_size=1, top=1)
         if not 0 < self.fraction <= 1:
             raise ValueError(f"--fraction {self.fraction}: expected a probability above 0 and at most 1.")
         for name, least in (("context", 8), ("num_segments", 2)):
@@ -169,7 +168,7 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, texts
     training.save_model(folder / "model.keras", model)
     result = {
         "parameters": model.count_params(),
-        "training_tokens": settings.steps * settings.batch_size * length,
+        "training_tokens": record.step * settings.batch_size * length,
         "training_seconds": record.seconds,
         "training_nats_per_token": record.loss,
         "hidden_tokens": int(look.hidden.sum()),

@@ -23,6 +23,7 @@ import tyro
 
 from experiments import report, respace_models, respace_report
 from experiments.generate import load_run
+from experiments.options import check_options
 from experiments.respace_scores import Look, Reader, scores
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
@@ -75,9 +76,7 @@ class Respace:
     bert: respace_models.Bert = dataclasses.field(default_factory=respace_models.Bert)
 
     def __post_init__(self):
-        for name, least in (("characters", 1), ("batch_size", 1), ("length", OVERLAP), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least {least}.")
+        check_options(self, characters=1, batch_size=1, length=OVERLAP)
         if not self.models:
             raise ValueError(f"--models: expected at least one of {', '.join(MODELS)}.")
         if self.bert.context < self.length:
@@ -153,7 +152,7 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
     training.save_model(folder / "model.keras", model)
     result = {
         "parameters": model.count_params(),
-        "training_characters": settings.steps * settings.batch_size * settings.length,
+        "training_characters": record.step * settings.batch_size * settings.length,
         "training_seconds": record.seconds,
         "training_nats_per_character": record.loss,
         "nats_per_character": measured.figures["nats_per_token"],

@@ -107,7 +107,7 @@ def train_one(folder, settings: Reverse, name) -> dict:
         folder.name,
     )
     training.save_model(folder / "model.keras", model)
-    tokens = settings.steps * task.tokens_per_step
+    tokens = record.step * task.tokens_per_step
     result = {
         "parameters": model.count_params(),
         "training_tokens": tokens,

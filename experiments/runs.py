@@ -2,7 +2,9 @@
 
     LOG_DIR/EXPERIMENT/UTC-TIME/RUN/config.json        {"experiment": the settings of the command line, ...}
 
-`--resume LOG_DIR/EXPERIMENT/UTC-TIME` takes the settings from there and goes on with what is not finished.
+`--resume LOG_DIR/EXPERIMENT/UTC-TIME`, or one of the runs in it, takes the settings from there and goes on with what
+is not finished. Options given beside it may make the runs longer or change how often they log, validate and write
+checkpoints; where they are longer, the finished ones go on too.
 """
 
 import dataclasses
@@ -12,8 +14,11 @@ import json
 import pathlib
 import platform
 import subprocess
+import sys
 
 from experiments.startup import command_line
+from keras_seq import training
+from keras_seq.training.begun import LENGTHS, MAY_CHANGE, differences, last_name, leaves, told
 
 
 def begin(settings, experiment, description, arguments, tiny):
@@ -27,17 +32,57 @@ def begin(settings, experiment, description, arguments, tiny):
         tiny: a function from settings to the same at sizes that take seconds, for `--smoke`.
 
     Raises:
-        ValueError: an option that is unknown or has no such value; a folder to go on with that holds no such run.
+        ValueError: an option that is unknown or has no such value; a folder to go on with that holds no such run, or
+            whose runs were begun with another value of an option that has to stay.
     """
-    given = command_line(settings, f"experiments.{experiment}", description, arguments)
-    if given.resume is not None:
-        folder = pathlib.Path(given.resume)
-        return settings_in(folder, settings), folder
+    arguments = sys.argv[1:] if arguments is None else arguments
+    script = f"experiments.{experiment}"
+    if (resumed := _resumed(arguments)) is not None:
+        folder = pathlib.Path(resumed)
+        folder = folder.parent if (folder / "config.json").exists() else folder
+        begun = settings_in(folder, settings)
+        return changed(folder, begun, command_line(settings, script, description, arguments, begun)), folder
+    given = command_line(settings, script, description, arguments)
     time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     folder = pathlib.Path(given.log_dir) / experiment / time
     if folder.exists():
         raise ValueError(f"{folder} is there already: another run began in this second. Start again.")
     return tiny(given) if given.smoke else given, folder
+
+
+def _resumed(arguments) -> str | None:
+    """What a command line says after --resume."""
+    words = iter(arguments)
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "--resume":
+            return value or next(words, None)
+    return None
+
+
+def changed(folder: pathlib.Path, begun, given):
+    """The settings to go on with, written to the runs of a folder where they differ from those begun with.
+
+    Raises:
+        ValueError: an option differs that has to stay, or one that may only grow is smaller.
+    """
+    given = dataclasses.replace(given, resume=begun.resume, log_dir=begun.log_dir)
+    different = differences(dataclasses.asdict(begun), dataclasses.asdict(given))
+    longer = {name: pair for name, pair in different.items() if last_name(name) in LENGTHS}
+    refused = {name: pair for name, pair in different.items() if last_name(name) not in MAY_CHANGE}
+    refused |= {name: (before, now) for name, (before, now) in longer.items() if now < before}
+    if refused:
+        may = ", ".join(sorted(name for name in leaves(dataclasses.asdict(begun)) if last_name(name) in MAY_CHANGE))
+        raise ValueError(f"--resume {folder}: {told(refused)}. What may change: {may}; lengths only upwards.")
+    if longer:
+        for path in [folder / "plan.json", *folder.glob("*/result.json")]:
+            path.unlink(missing_ok=True)
+    if different:
+        for path in folder.glob("*/config.json"):
+            begun_with = json.loads(path.read_text(encoding="utf-8"))
+            training.write_json(path, {**begun_with, "experiment": dataclasses.asdict(given)})
+        print(f"Going on otherwise than begun: {told(different)}.")
+    return given
 
 
 def settings_in(folder: pathlib.Path, settings):

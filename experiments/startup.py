@@ -47,8 +47,8 @@ def start_tensorflow():
         tf.config.list_logical_devices()
 
 
-def command_line(settings, script, description, arguments=None):
-    """The dataclass `settings` from the command line.
+def command_line(settings, script, description, arguments=None, begun=None):
+    """The dataclass `settings` from the command line; what it does not say is as in `begun`, or by default.
 
     Raises:
         ValueError: an option that is unknown or has no such value: what tyro says of it, without the frame.
@@ -58,7 +58,8 @@ def command_line(settings, script, description, arguments=None):
     framed = io.StringIO()
     try:
         with contextlib.redirect_stderr(framed):
-            return tyro.cli(settings, args=arguments, prog=f"python -m {script}", description=description)
+            options = {} if begun is None else {"default": begun}
+            return tyro.cli(settings, args=arguments, prog=f"python -m {script}", description=description, **options)
     except SystemExit as stop:
         if not stop.code:  # --help
             raise
@@ -69,7 +70,9 @@ def command_line(settings, script, description, arguments=None):
 
 @contextlib.contextmanager
 def one_sentence(script):
-    """Inside it, a mistake of the user ends the script with one sentence and status 2; a stop on request with 130."""
+    """Inside it, a mistake of the user ends the script with one sentence and status 2, a stop on request with 130 or
+    143 (128 and the number of the signal).
+    """
     from keras_seq.training import Diverged, Interrupted
 
     try:
@@ -82,10 +85,10 @@ def one_sentence(script):
         print(f"{script}: {error}", file=sys.stderr)
         sys.exit(1)
     except Interrupted as stop:
-        print(f"\nStopped. A checkpoint is in {stop.args[0]}", file=sys.stderr)
-        folder = shlex.quote(str(stop.args[0].parents[2]))
+        print(f"\nStopped. A checkpoint is in {stop.path}", file=sys.stderr)
+        folder = shlex.quote(str(stop.path.parents[2]))
         print(f"To go on: {os.path.relpath(sys.executable)} -m {script} --resume {folder}", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + stop.number)
     except KeyboardInterrupt:  # between two trainings, or pressed twice
         print("\nStopped.", file=sys.stderr)
         sys.exit(130)

@@ -1,6 +1,6 @@
 """Training, scoring and recording, the same way for every model."""
 
-from keras_seq.training.callbacks import Diverged, Interrupted
+from keras_seq.training.callbacks import Diverged
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.evaluate import Evaluator, Score
 from keras_seq.training.files import replacing, write_json, write_text
@@ -15,6 +15,7 @@ from keras_seq.training.references import Reference, references
 from keras_seq.training.schedules import InverseSquareRoot, WarmupDecay
 from keras_seq.training.score import Scored, score
 from keras_seq.training.settings import Train
+from keras_seq.training.stops import Interrupted
 from keras_seq.training.tensorboard import TokenTensorBoard, write_table
 
 __all__ = [

@@ -14,6 +14,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from keras_seq.layers import arguments
+
 LONGEST_WORD = 100  # nats on average: what has no shorter words, such as a text without spaces, has none to speak of
 
 
@@ -69,8 +71,10 @@ class Evaluator:
     """
 
     def __init__(self, model, rows=64):
+        if not callable(model):
+            raise ValueError(f"model={model!r}; expected a LanguageModel.")
         self.model = model
-        self.rows = rows
+        self.rows = arguments.positive_integer("rows", rows)
         self._independent = tf.function(lambda x, y: nats(model(x, training=False), y), reduce_retracing=True)
         # One row at a time, a loop is all overhead: XLA halves it, if the length is past those that kernels unroll. It
         # compiles for one length; the rest goes without.
@@ -87,7 +91,7 @@ class Evaluator:
 
     def cold_nats(self, ids, length):
         """What `cold` adds up: float32 `[windows, length]`. Its mean over the windows is the loss by position."""
-        ids = np.asarray(ids)
+        ids, length = self._checked(ids), arguments.positive_integer("length", length)
         windows = (len(ids) - 1) // length
         if windows < 1:
             raise ValueError(f"{len(ids)} ids; cold@{length} needs at least {length + 1}.")
@@ -105,7 +109,7 @@ class Evaluator:
 
     def warm_nats(self, ids, length=512):
         """What `warm` adds up: float32 `[N - 1]`."""
-        ids = np.asarray(ids)
+        ids, length = self._checked(ids), arguments.positive_integer("length", length)
         if len(ids) < 2:
             raise ValueError(f"{len(ids)} ids; a score needs at least 2.")
         if self.model.context is not None:
@@ -117,6 +121,16 @@ class Evaluator:
             losses, state = score(chunk[:, :-1], chunk[:, 1:], state)
             parts.append(losses.numpy()[0])
         return np.concatenate(parts)
+
+    def _checked(self, ids):
+        """The ids as an array `[N]`, below V where that is known."""
+        ids = np.asarray(ids)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise ValueError(f"ids of type {ids.dtype} and shape {ids.shape}; expected integers [N].")
+        size = getattr(getattr(self.model, "embedding", None), "input_dim", None)
+        if size is not None:
+            arguments.below("ids", ids, size)
+        return ids
 
     def _sliding(self, ids, context):
         """The nats of each id after the first, in pieces."""

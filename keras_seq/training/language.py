@@ -7,6 +7,8 @@ other tokenizers can be compared.
 """
 
 import functools
+import hashlib
+import json
 import math
 import pathlib
 
@@ -64,12 +66,10 @@ def run(
         The final figures, as result.json has them; the cold nats `[windows, T]` behind them are in losses.npy.
 
     Raises:
-        Diverged: a loss or gradient became NaN or infinite.
-        Interrupted: Ctrl-C or SIGTERM; a checkpoint was written.
+        Diverged, Interrupted, CheckpointError, OSError: as `fit` does.
     """
     folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(folder / "vocabulary.json")
+    settings = {**settings, "vocabulary": {"size": tokenizer.size, "sha256": _sha256(tokenizer)}}
     carry = isinstance(windows, Lanes) and model.context is None
     trainee = carried(model, windows.batch_size, windows.length) if carry else model
     compile_for(trainee, train, total_steps)
@@ -89,6 +89,7 @@ def run(
         [functools.partial(further.measure, model) for further in looks],
         callbacks,
     )
+    tokenizer.save(folder / "vocabulary.json")
     save_model(folder / "model.keras", model)
     with replacing(folder / "losses.npy") as temporary:
         np.save(temporary, look.cold_nats)
@@ -100,9 +101,9 @@ def run(
     }
     result = {
         "parameters": model.count_params(),
-        "training_tokens": total_steps * tokens_per_step,
+        "training_tokens": record.step * tokens_per_step,
         "training_seconds": record.seconds,
-        "tokens_per_second": total_steps * tokens_per_step / record.seconds,
+        "tokens_per_second": record.step * tokens_per_step / record.seconds,
         "characters_per_token": look.characters_per_token,
         "cold_nats_per_token": cold,
         "cold_context": look.length,
@@ -119,6 +120,10 @@ def run(
     }
     write_json(folder / "result.json", result)
     return result
+
+
+def _sha256(tokenizer):
+    return hashlib.sha256(json.dumps(tokenizer.get_config(), sort_keys=True).encode()).hexdigest()
 
 
 class Look:

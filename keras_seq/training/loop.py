@@ -3,25 +3,38 @@
     compile_for(trainee, train, total_steps)
     record, measured = fit(folder, trainee, windows.dataset, ...)        batches(first, last)
 
-`first` is 0, or the step of the newest checkpoint: going on is another `first` and nothing else.
+`first` is 0, or the step of the newest checkpoint: going on is another `first` and nothing else. On a CPU the same
+seed gives the same bits, in any process and with any number of pipeline threads. What breaks that on a GPU:
+docs/training.md.
 """
 
 import contextlib
+import dataclasses
 import functools
 import operator
 import pathlib
+from collections.abc import Callable
 
 import keras
+from tqdm import tqdm
 
 from keras_seq.layers.structure import loops
 from keras_seq.training import checkpoints
-from keras_seq.training.callbacks import Checkpoints, NumbersGuard, Progress, Record, Validate
-from keras_seq.training.files import replacing, write_json
+from keras_seq.training.alone import alone
+from keras_seq.training.begun import check
+from keras_seq.training.callbacks import Diverged, NumbersGuard, Progress, Validate
+from keras_seq.training.checkpoints import CheckpointError
+from keras_seq.training.events import take_back
+from keras_seq.training.files import remove_partials, replacing, write_json
 from keras_seq.training.measured import Measured
 from keras_seq.training.optimizers import OPTIMIZERS
+from keras_seq.training.record import Record
 from keras_seq.training.schedules import WarmupDecay
 from keras_seq.training.settings import Train
+from keras_seq.training.stops import Checkpoints
 from keras_seq.training.tensorboard import TokenTensorBoard
+
+MOST_ROLLBACKS = 3
 
 
 def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None):
@@ -81,45 +94,98 @@ def fit(
         callbacks: further ones for Keras's `fit`.
 
     Returns:
-        The record, with the `seconds` spent and the last training `loss`, and what was measured at the end.
+        The record, with the `seconds` spent, the last training `loss` and the last `step`, and what was measured at
+        the end.
 
     Raises:
-        Diverged: a loss or gradient became NaN or infinite.
+        Diverged: a loss or gradient became NaN or infinite, and once more after the last way back.
         Interrupted: Ctrl-C or SIGTERM; a checkpoint was written.
+        CheckpointError: the run in the folder was begun otherwise, or its files are damaged.
+        OSError: a file cannot be written, or another process trains in the folder.
     """
     folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", settings)
-    first = 0
-    for path in checkpoints.found(folder / "checkpoints")[-1:]:
-        first = checkpoints.load(path, trainee)
+    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        check(folder, settings)
+        for place in (folder, folder / "checkpoints"):
+            remove_partials(place)
+        write_json(folder / "config.json", settings)
+        run = _Run(folder, trainee, batches, tokens_per_step, total_steps, train, measure, name, looks, callbacks)
+        fault = None
+        while True:
+            with contextlib.ExitStack() as afterwards:
+                try:
+                    return run.go_on(settings, characters_per_token, fault, afterwards)
+                except Diverged as error:
+                    if train.on_nan == "stop" or run.rollbacks == MOST_ROLLBACKS:
+                        raise
+                    fault = error
 
-    board = TokenTensorBoard(folder)
-    record = Record(
-        folder / "metrics.jsonl", board, tokens_per_step, train.log_every, total_steps, characters_per_token
-    )
-    record.go_on_from(first)
 
-    def measure_all():
-        return functools.reduce(operator.or_, (look() for look in looks), measure())
+@dataclasses.dataclass
+class _Run:
+    """What `fit` is given, and how often it has gone back."""
 
-    validate = Validate(measure_all, record, train.validate_every, total_steps)
-    saver = Checkpoints(folder / "checkpoints", train.checkpoint_every, total_steps)
-    progress = Progress(name, tokens_per_step, first, total_steps)
+    folder: pathlib.Path
+    trainee: keras.Model
+    batches: Callable
+    tokens_per_step: int
+    total_steps: int
+    train: Train
+    measure: Callable
+    name: str
+    looks: tuple
+    callbacks: tuple
+    rollbacks: int = 0
 
-    board.set_model(trainee)
-    board.settings(_words_and_numbers(settings))
-    with contextlib.ExitStack() as afterwards:
+    def measure_all(self):
+        return functools.reduce(operator.or_, (look() for look in self.looks), self.measure())
+
+    def go_on(self, settings, characters_per_token, fault, afterwards):
+        """From the newest checkpoint to the end; `fault` is what made it go back, if anything did."""
+        train, last, tokens = self.train, self.total_steps, self.tokens_per_step
+        first = checkpoints.load_newest(self.folder / "checkpoints", self.trainee)
+        if first > last:
+            raise CheckpointError(
+                f"{self.folder} has {first:,} steps behind it: expected at least as many, not {last:,}."
+            )
+        checkpoints.prune(self.folder / "checkpoints", train.keep_checkpoints)  # a kill may have come before it
+        take_back(self.folder, first * tokens if first else -1)
+        board = TokenTensorBoard(self.folder)
+        record = Record(self.folder / "metrics.jsonl", board, tokens, train.log_every, last, characters_per_token)
+        lines = record.go_on_from(first)
+        self._halve(record, lines, first, fault)
+        validate = Validate(self.measure_all, record, train.validate_every, last, train.patience)
+        validate.go_on_from(lines)
+        saver = Checkpoints(self.folder / "checkpoints", train, last, record, validate)
+        progress = Progress(self.name, tokens, first, last)
+        board.set_model(self.trainee)
         for close in (board.on_train_end, saver.restore_handlers, progress.on_train_end):
             afterwards.callback(close)
-        if first < total_steps:
-            trainee.fit(
-                batches(first, total_steps),
+        board.settings(_words_and_numbers(settings))
+        if first and validate.best_step == first:  # a kill may have come before the copy
+            checkpoints.keep_best(checkpoints.found(self.folder / "checkpoints")[-1])
+        if first < last and not validate.exhausted:
+            self.trainee.steps_per_execution = train.steps_at_once(first)
+            self.trainee.fit(
+                self.batches(first, last),
                 shuffle=False,
                 verbose=0,
-                callbacks=[NumbersGuard(), record, validate, saver, progress, *callbacks],
+                callbacks=[NumbersGuard(), record, validate, saver, progress, *self.callbacks],
             )
-        return record, validate.latest or measure_all()
+            saver.stop_if_asked()
+        return record, validate.latest or self.measure_all()
+
+    def _halve(self, record, lines, first, fault):
+        """Notes that the training went back, and halves the learning rate for every time that it did."""
+        self.rollbacks = sum(line["split"] == "rollback" for line in lines)
+        if fault is not None:
+            self.rollbacks += 1
+            factor = 0.5**self.rollbacks
+            record.write(first, "rollback", {"diverged_at": fault.step, "rate_factor": factor, "told": str(fault)})
+            record.flush()
+            tqdm.write(f"{fault}\nGoing back to step {first:,}, with {factor:g} of the learning rate.")
+        self.trainee.optimizer.rate_factor.assign(0.5**self.rollbacks)
 
 
 def save_model(path, model):

@@ -11,6 +11,8 @@ Szegedy et al. (2016, https://arxiv.org/abs/1512.00567), Vaswani et al. (2017, h
 A token is real unless its target is below zero or is `ignore`, or a mask says that it is padding.
 """
 
+from numbers import Real
+
 import keras
 from keras import ops
 
@@ -153,7 +155,7 @@ class TokenCrossEntropy(keras.losses.Loss):
 
 
 def _check_smoothing(smoothing):
-    if not 0 <= smoothing < 1:
+    if isinstance(smoothing, bool) or not isinstance(smoothing, Real) or not 0 <= smoothing < 1:
         raise ValueError(f"smoothing={smoothing!r}; expected a number from 0 to below 1, such as 0.1.")
 
 

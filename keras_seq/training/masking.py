@@ -10,6 +10,7 @@ Devlin et al. (2019, https://arxiv.org/abs/1810.04805, section 3.1 and appendix 
 
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 
 import numpy as np
 import tensorflow as tf
@@ -46,6 +47,8 @@ class MaskedTokens:
     seed: int = 0
 
     def __post_init__(self):
+        if not isinstance(self.special_ids, list | tuple):
+            raise ValueError(f"special_ids={self.special_ids!r}; expected a list of ids.")
         object.__setattr__(self, "special_ids", tuple(self.special_ids))
         check_whole("vocabulary_size", self.vocabulary_size, least=1)
         check_whole("seed", self.seed, least=0)
@@ -54,7 +57,7 @@ class MaskedTokens:
                 check_whole(name, number, least=0)
                 if number >= self.vocabulary_size:
                     raise ValueError(f"{name} has {number}; expected ids below vocabulary_size={self.vocabulary_size}.")
-        if not 0 < self.fraction <= 1:
+        if isinstance(self.fraction, bool) or not isinstance(self.fraction, Real) or not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction!r}; expected a probability above 0 and at most 1, such as 0.15.")
         if not len(self.ordinary_ids):
             raise ValueError(

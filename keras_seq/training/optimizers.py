@@ -1,7 +1,4 @@
-"""Optimizers by name, each of which clips by the global norm of the gradients and says what that norm was.
-
-    norm = sqrt(sum over all gradients of g^2)         in float32
-    g <- g min(1, clip / norm)
+"""Optimizers by name, each of which clips and watches its gradients (`watched.py`).
 
 Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/) moves a hidden matrix along the nearest
 semi-orthogonal matrix to its momentum, so that every direction of the matrix learns at the same rate:
@@ -13,6 +10,8 @@ All else (embeddings, the output matrix, biases, norms) is moved by AdamW.
 
 import keras
 from keras import ops
+
+from keras_seq.training.watched import Watched
 
 # The quintic whose slope at zero is steepest: small singular values rise fast.
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -34,53 +33,8 @@ def orthogonal(x, steps=5, dtype=None):
     return ops.cast(x if wide else ops.swapaxes(x, -1, -2), given)
 
 
-def _dense(gradient):
-    """TensorFlow's gradient of an embedding has a row for every id of a batch; here the rows of one id are added."""
-    return ops.zeros(gradient.shape, gradient.dtype) + gradient if hasattr(gradient, "dense_shape") else gradient
-
-
-class _Watched:
-    """Clips by the global norm to `clip_norm`; keeps that norm as `gradient_norm`, and as `first_bad_step` the first
-    step at which it was not a number. Goes before an optimizer of Keras.
-    """
-
-    def __init__(self, learning_rate, clip_norm=1.0, **kwargs):
-        super().__init__(learning_rate, **kwargs)
-        if clip_norm is not None and not clip_norm > 0:
-            raise ValueError(f"clip_norm={clip_norm!r}; expected a number above zero, or None for no clipping.")
-        self.clip_norm = clip_norm
-
-    def build(self, variables):
-        super().build(variables)
-        if not hasattr(self, "gradient_norm"):
-            self.gradient_norm = self.add_variable((), initializer="zeros", name="gradient_norm")
-            self.first_bad_step = self.add_variable(
-                (), initializer=keras.initializers.Constant(-1), dtype="int32", name="first_bad_step"
-            )
-
-    def apply(self, grads, trainable_variables=None):
-        """Measures, clips and applies the gradients."""
-        if not self.built:
-            self.build(trainable_variables)
-        grads = [_dense(g) for g in grads]
-        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads if g is not None))
-        norm = norm / (self.loss_scale_factor or 1.0)
-        self.gradient_norm.assign(norm)
-        step = ops.cast(self.iterations, "int32")
-        self.first_bad_step.assign(
-            ops.where(ops.logical_or(self.first_bad_step >= 0, ops.isfinite(norm)), self.first_bad_step, step)
-        )
-        if self.clip_norm is not None:
-            scale = ops.minimum(1.0, self.clip_norm / (norm + 1e-6))
-            grads = [None if g is None else g * ops.cast(scale, g.dtype) for g in grads]
-        super().apply(grads, trainable_variables)
-
-    def get_config(self):
-        return {**super().get_config(), "clip_norm": self.clip_norm}
-
-
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SGD(_Watched, keras.optimizers.SGD):
+class SGD(Watched, keras.optimizers.SGD):
     """`keras.optimizers.SGD`, watched, with Nesterov's momentum unless told otherwise (Sutskever et al., 2013).
 
     `m <- 0.9 m - lr g; W <- W + 0.9 m - lr g`; with `momentum=0.0` it is `W <- W - lr g`.
@@ -91,27 +45,27 @@ class SGD(_Watched, keras.optimizers.SGD):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Adagrad(_Watched, keras.optimizers.Adagrad):
+class Adagrad(Watched, keras.optimizers.Adagrad):
     """`keras.optimizers.Adagrad`, watched (Duchi et al., 2011): `v <- v + g^2; W <- W - lr g / sqrt(v)`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class RMSprop(_Watched, keras.optimizers.RMSprop):
+class RMSprop(Watched, keras.optimizers.RMSprop):
     """`keras.optimizers.RMSprop`, watched (Tieleman & Hinton, 2012): as Adagrad, `v <- 0.9 v + 0.1 g^2`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Adam(_Watched, keras.optimizers.Adam):
+class Adam(Watched, keras.optimizers.Adam):
     """`keras.optimizers.Adam`, watched (Kingma & Ba, 2015): as RMSprop, with a mean of g for g, both without bias."""
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class AdamW(_Watched, keras.optimizers.AdamW):
+class AdamW(Watched, keras.optimizers.AdamW):
     """`keras.optimizers.AdamW`, watched (Loshchilov & Hutter, 2019): Adam, after `W <- W - lr weight_decay W`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Lion(_Watched, keras.optimizers.Lion):
+class Lion(Watched, keras.optimizers.Lion):
     """`keras.optimizers.Lion`, watched (Chen et al., 2023): `W <- W - lr sign(0.9 m + 0.1 g); m <- 0.99 m + 0.01 g`.
 
     Every weight moves by the whole learning rate, so it wants a third to a tenth of Adam's.
@@ -119,7 +73,7 @@ class Lion(_Watched, keras.optimizers.Lion):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Muon(_Watched, keras.optimizers.Optimizer):
+class Muon(Watched, keras.optimizers.Optimizer):
     """Muon for the hidden matrices, AdamW for the rest.
 
     A hidden matrix is a weight of two axes that is no `embeddings` and in no layer named `head`. A weight

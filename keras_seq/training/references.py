@@ -13,6 +13,8 @@ import math
 
 import numpy as np
 
+from keras_seq.layers import arguments
+from keras_seq.text.characters import check_text
 from keras_seq.text.compressors import COMPRESSORS, compressed_bits
 from keras_seq.text.ngrams import NGrams
 
@@ -45,10 +47,10 @@ def references(train_text: str, validation_text: str, order: int = 6) -> tuple[R
         ValueError: a text without a character, or an order below 1.
     """
     for name, given in (("training", train_text), ("validation", validation_text)):
+        check_text(given)
         if not given:
             raise ValueError(f"The {name} text is empty; references need at least one character of it.")
-    if order < 1:
-        raise ValueError(f"order={order}; expected n-grams of at least 1 character.")
+    arguments.positive_integer("order", order)
     characters = np.frombuffer((train_text + validation_text).encode("utf-32-le"), "<u4")
     alphabet, ids = np.unique(characters, return_inverse=True)
     train, validation = ids[: len(train_text)], ids[len(train_text) :]

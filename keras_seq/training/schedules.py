@@ -19,13 +19,16 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         total_steps: steps of the whole training.
         warmup_steps: steps of the rise; 0 starts at the peak.
         final_fraction: what is left at the end, from 0 to 1.
+
+    Raises:
+        ValueError: a number out of its range.
     """
 
     def __init__(self, peak, total_steps, warmup_steps=0, final_fraction=0.0):
-        self.peak = peak
-        self.total_steps = total_steps
-        self.warmup_steps = warmup_steps
-        self.final_fraction = final_fraction
+        self.peak = arguments.positive_number("peak", peak)
+        self.total_steps = arguments.whole("total_steps", total_steps)
+        self.warmup_steps = arguments.whole("warmup_steps", warmup_steps)
+        self.final_fraction = arguments.number("final_fraction", final_fraction, least=0, most=1)
 
     def __call__(self, step):
         step = ops.cast(step, "float32")

@@ -51,21 +51,36 @@ class Train:
     validate_every: int = 250
     """Steps between two passes over the validation split, each with a sample of text."""
     checkpoint_every: int = 500
-    """Steps between two checkpoints; the last two are kept."""
+    """Steps between two checkpoints."""
+    checkpoint_seconds: float | None = None
+    """A checkpoint also whenever so many seconds have passed since the last one."""
+    keep_checkpoints: int = 2
+    """How many of the last checkpoints are kept; the best by validation loss is kept besides, as best.safetensors."""
+    patience: int | None = None
+    """Training ends early after so many validations without a new best loss; by default it never does. The validation
+    split then has a part in the choice of the model."""
+    on_nan: Literal["stop", "rollback"] = "stop"
+    """What follows a loss or gradient that is not a number: stop, or rollback: go back to the last checkpoint and on
+    from there with half the learning rate, up to three times."""
     sample_length: int = 300
     """Characters in a sample of text."""
 
     def __post_init__(self):
-        for name, known in (("optimizer", LEARNING_RATES), ("precision", POLICIES)):
+        for name, known in (("optimizer", LEARNING_RATES), ("precision", POLICIES), ("on_nan", ("stop", "rollback"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r}; expected {' or '.join(known)}.")
         for name in ("log_every", "validate_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}; expected at least 1 step.")
+        for name in ("keep_checkpoints", "patience"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}; expected at least 1.")
+        if self.on_nan == "rollback" and self.checkpoint_seconds is not None:
+            raise ValueError("checkpoint_seconds with on_nan='rollback': a clock would choose the step to go back to.")
         for name in ("warmup_steps", "sample_length"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)}; expected 0 or more.")
-        for name in ("learning_rate", "adam_ratio", "clip_norm"):
+        for name in ("learning_rate", "adam_ratio", "clip_norm", "checkpoint_seconds"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name}={value}; expected a number above zero.")
@@ -93,8 +108,7 @@ class Train:
             options["adam_ratio"] = self.filled_in(model)["adam_ratio"]
             options["iteration_dtype"] = "bfloat16" if self.precision == "bfloat16" else None
         if self.precision == "float16":
-            # Its small gradients would vanish unscaled. The scale is fixed: Keras's dynamic one skips steps without
-            # counting them, and the step is our clock.
+            # Its small gradients would vanish unscaled; the scale is halved where they overflow (watched.py).
             options["loss_scale_factor"] = 1024.0
         return options
 
@@ -106,5 +120,9 @@ class Train:
     @property
     def steps_per_execution(self) -> int:
         """Steps that run without coming back to Python: as many, up to 25, as leave nothing due in between."""
-        due = math.gcd(self.log_every, self.validate_every, self.checkpoint_every)
+        return self.steps_at_once(0)
+
+    def steps_at_once(self, first) -> int:
+        """The same from a step on, which may be none at which anything was due."""
+        due = math.gcd(self.log_every, self.validate_every, self.checkpoint_every, first)
         return max(n for n in range(1, 26) if due % n == 0)

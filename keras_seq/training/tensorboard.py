@@ -8,13 +8,19 @@ the run's own folder     the losses once more, each under a name of its own, so 
 `write_table` and `write_layout` say for a folder of runs what the HParams and Custom Scalars pages show.
 """
 
+import contextlib
+import errno
 import pathlib
 
 import keras
 import tensorflow as tf
 from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.custom_scalar import metadata as custom_scalars_metadata
 from tensorboard.plugins.custom_scalar import summary as custom_scalars
 from tensorboard.plugins.hparams import api as hparams
+from tensorboard.plugins.hparams import metadata
+
+from keras_seq.training.events import tags
 
 TAGS = {"nats_per_token": "loss", "warm_nats_per_token": "warm_loss"}  # in one chart with what Keras calls so
 # With a capital, so that TensorBoard, which sorts by code point, shows them first.
@@ -62,8 +68,8 @@ class TokenTensorBoard(keras.callbacks.TensorBoard):
 
     def record(self, tokens, logs):
         """A point at `tokens`: a dict from names to numbers."""
-        super().on_epoch_end(tokens, logs)
-        with self.own.as_default():
+        with self._told(), self.own.as_default():
+            super().on_epoch_end(tokens, logs)
             for name, tag in OVERLAID.items():
                 if name in logs:
                     tf.summary.scalar(tag, logs[name], step=tokens)
@@ -72,20 +78,37 @@ class TokenTensorBoard(keras.callbacks.TensorBoard):
         """A `Measured`: its figures to validation/, those with a group and all else to the run's own folder."""
         plain = {name: value for name, value in measured.figures.items() if "/" not in name}
         self.record(tokens, {f"val_{TAGS.get(name, name)}": value for name, value in plain.items()})
-        write(self.own, tokens, measured, without=plain)
+        with self._told():
+            write(self.own, tokens, measured, without=plain)
+
+    def flush(self):
+        """Hands everything over to the system, where it outlives this process."""
+        with self._told():
+            for writer in (*self._writers.values(), self.own):
+                writer.flush()
+
+    @contextlib.contextmanager
+    def _told(self):
+        """A fault of TensorFlow's writers as that of a file."""
+        try:
+            yield
+        except tf.errors.OpError as error:
+            told = f"TensorBoard's files cannot be written ({error.message})"
+            raise OSError(errno.EIO, told, str(self.log_dir)) from error
 
     def settings(self, values):
         """The run's row in the HParams table: a dict from names to numbers and words."""
-        with self.own.as_default():
+        with self._told(), self.own.as_default():
             # The run's name first: the table shows some fifteen letters.
             hparams.hparams(values, trial_id=" in ".join(reversed(pathlib.Path(self.log_dir).resolve().parts[-2:])))
 
     def on_train_end(self, logs=None):
         """Closes all files."""
-        super().on_train_end(logs)
-        if self._own is not None:
-            self._own.close()
-            self._own = None
+        with self._told():
+            super().on_train_end(logs)
+            if self._own is not None:
+                self._own.close()
+                self._own = None
 
 
 def write(writer, step, measured, without=()):
@@ -105,6 +128,8 @@ def write(writer, step, measured, without=()):
 
 def write_table(folder, names):
     """Says once, for a folder of runs, which hyperparameters and final figures the HParams table shows."""
+    if metadata.EXPERIMENT_TAG in tags(folder):
+        return
     with tf.summary.create_file_writer(str(folder)).as_default():
         hparams.hparams_config(
             hparams=[hparams.HParam(name) for name in names],
@@ -123,6 +148,8 @@ def write_layout(folder, categories):
         folder: the one around the runs.
         categories: a dict from titles to dicts from titles of charts to tags.
     """
+    if custom_scalars_metadata.CONFIG_SUMMARY_TAG in tags(folder):
+        return
     layout = layout_pb2.Layout(
         category=[
             layout_pb2.Category(

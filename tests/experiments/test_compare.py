@@ -31,7 +31,7 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
             assert (run / part).stat().st_size > 0
         for part in ("train", "validation", "."):
             assert list((run / part).glob("events.out.tfevents.*")), part
-        checkpoints = sorted(path.name for path in (run / "checkpoints").iterdir())
+        checkpoints = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
         assert checkpoints == ["step-00000010.safetensors", "step-00000020.safetensors"]
     assert not list(smoke.folder.rglob("*partial*"))
 
@@ -152,7 +152,7 @@ def test_to_resume_what_is_finished_says_it_again_and_trains_nothing(smoke, caps
 def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures(smoke, tmp_path):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     run = folder / "lstm-seed0"
-    for part in ("result.json", "model.keras", "checkpoints/step-00000020.safetensors"):
+    for part in ("result.json", "model.keras", "checkpoints/newest", "checkpoints/step-00000020.safetensors"):
         (run / part).unlink()
     for part in ("compare.json", "compare.md", "loss_curves.png"):
         (folder / part).unlink()

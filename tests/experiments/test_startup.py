@@ -1,6 +1,7 @@
 import dataclasses
 import os
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -50,6 +51,13 @@ def test_after_an_error_stderr_is_back_and_what_was_held_is_told(capfd):
             "\nStopped. A checkpoint is in logs/compare/now/lstm-seed0/checkpoints/step-00000005.safetensors\n"
             f"To go on: {os.path.relpath(sys.executable)} -m script --resume logs/compare/now\n",
         ),
+        (
+            Interrupted(pathlib.Path("a/now/x/checkpoints/step-00000005.safetensors"), signal.SIGTERM),
+            143,
+            "\nStopped. A checkpoint is in a/now/x/checkpoints/step-00000005.safetensors\n"
+            f"To go on: {os.path.relpath(sys.executable)} -m script --resume a/now\n",
+        ),
+        (BlockingIOError(11, "another process trains there", "x"), 2, "script: x: another process trains there.\n"),
     ],
 )
 def test_each_end_has_its_status_and_its_sentence(capsys, error, code, sentence):

@@ -103,7 +103,7 @@ def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_th
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     half, whole = folder / "apart-seed0", folder / "overlapping-seed0"
     newest = sorted((half / "checkpoints").iterdir())[-1]
-    for path in (half / "result.json", half / "model.keras", newest):
+    for path in (half / "result.json", half / "model.keras", half / "checkpoints/newest", newest):
         path.unlink()
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     words.main(["--resume", str(folder)])

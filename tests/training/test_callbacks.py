@@ -1,12 +1,14 @@
 import json
 import math
+import types
 
 import keras
 import numpy as np
 import pytest
 
 from keras_seq.training import AdamW, Diverged, Measured
-from keras_seq.training.callbacks import Checkpoints, NumbersGuard, Record, Validate
+from keras_seq.training.callbacks import NumbersGuard, Validate
+from keras_seq.training.record import Record
 
 STEPS, TOKENS = 8, 10
 
@@ -74,14 +76,64 @@ def test_speed_is_the_tokens_of_the_interval_by_its_own_seconds(fit):
     assert second["tokens_per_second"] == pytest.approx(4 * TOKENS / (second["seconds"] - first["seconds"]))
 
 
-@pytest.mark.parametrize("at_once", [1, 4])
-def test_a_gradient_that_is_no_number_stops_the_run_and_its_step_is_named(fit, tmp_path, at_once):
-    saver = Checkpoints(tmp_path / "checkpoints", 1, STEPS)
-    with pytest.raises(Diverged, match=r"The gradient of step 5 is not a number.*--train.learning-rate"):
-        fit(every=4, at_once=at_once, poison=5, callbacks=[saver])
-    saver.restore_handlers()
-    steps = [path.name for path in (tmp_path / "checkpoints").iterdir()]
-    assert all(int(name[5:13]) <= 5 for name in steps), steps  # none of a model that is no longer numbers
+class Keeps(keras.callbacks.Callback):
+    """The weights after some step, and the model."""
+
+    def __init__(self, step=None):
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == self.step:
+            self.kept = self.model.get_weights()
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_no_step_is_made_from_it_on(fit):
+    keeps = Keeps(step=5)
+    for at_once in (1, 8):
+        with pytest.raises(Diverged, match=r"The loss of step 5 is not a number: .*--train.learning-rate") as fault:
+            fit(every=4, at_once=at_once, poison=5, callbacks=[keeps])
+        assert fault.value.step == 5
+        for now, before in zip(keeps.model.get_weights(), keeps.kept, strict=True):
+            np.testing.assert_array_equal(now, before)
+
+
+def validate(figures, patience=None):
+    """What `Validate` does with the figures of validations, without a model; returns it and the steps it told."""
+    looks, told = iter(figures), []
+    record = types.SimpleNamespace(
+        write=lambda step, *_: told.append(step), tokens_per_step=1, board=Board(), at=lambda *_: None
+    )
+    record.board.show = lambda *_: None
+    validate = Validate(lambda: Measured({"nats_per_token": next(looks)}), record, 1, 100, patience)
+    validate.set_model(types.SimpleNamespace(stop_training=False))
+    for step in range(1, len(figures) + 1):
+        if not validate.model.stop_training:
+            validate.at(step, {"loss": 1.0})
+    return validate, told
+
+
+def test_the_best_validation_is_the_first_of_the_lowest():
+    done, told = validate([3.0, math.nan, 2.0, 2.0, 2.5])
+    assert (done.best, done.best_step, done.without, told) == (2.0, 3, 2, [1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize(("patience", "last"), [(1, 2), (2, 6), (3, 7), (None, 8)])
+def test_training_ends_when_the_patience_does(patience, last):
+    figures = [3.0, 3.5, 2.0, 1.0, 1.0, 1.5, 1.2, 1.1]
+    done, told = validate(figures, patience)
+    assert told[-1] == last
+    assert done.exhausted == (patience is not None)
+    assert done.model.stop_training == (patience is not None)
+
+
+def test_patience_goes_on_from_the_lines_that_were_written():
+    figures = [3.0, 3.5, 2.0, 2.5]
+    whole, _ = validate(figures, patience=4)
+    lines = [{"step": n, "split": "validation", "nats_per_token": nats} for n, nats in enumerate(figures, 1)]
+    other = Validate(None, None, 1, 100, patience=4)
+    other.go_on_from([{"step": 9, "split": "train", "nats_per_token": 0.0}, *lines])
+    assert (other.best, other.best_step, other.without) == (whole.best, whole.best_step, whole.without)
 
 
 def test_a_validation_is_of_the_step_it_stands_at(fit, tmp_path):
@@ -93,12 +145,12 @@ def test_a_validation_is_of_the_step_it_stands_at(fit, tmp_path):
 
     board, path = Shows(), tmp_path / "validation.jsonl"
     record = Record(path, board, TOKENS, 4, STEPS)
-    validate = Validate(lambda: next(looks), record, every=5, last=STEPS)
-    fit(every=4, callbacks=[validate])
+    measured = Validate(lambda: next(looks), record, every=5, last=STEPS)
+    fit(every=4, callbacks=[measured])
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert lines == [
         {"step": 5, "tokens": 50, "split": "validation", "nats_per_token": 2.0},
         {"step": 8, "tokens": 80, "split": "validation", "nats_per_token": 1.0},
     ]
     assert [(tokens, measured.texts) for tokens, measured in board.points] == [(50, {"sample": "ab"}), (80, {})]
-    assert validate.latest.figures == {"nats_per_token": 1.0}
+    assert measured.latest.figures == {"nats_per_token": 1.0}

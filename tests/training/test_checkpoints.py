@@ -1,3 +1,4 @@
+import errno
 import os
 
 import keras
@@ -6,7 +7,7 @@ import pytest
 from keras import ops
 
 from keras_seq.models import LSTM
-from keras_seq.training import CheckpointError, Train, checkpoints
+from keras_seq.training import CheckpointError, Train, checkpoints, sealed
 from keras_seq.training.language import carried
 from keras_seq.training.loop import compile_for
 
@@ -86,34 +87,138 @@ def test_another_models_checkpoint_is_refused_and_nothing_is_assigned(make, tmp_
         assert_same(numpy(trainee), before)
 
 
-def test_only_the_last_two_are_kept_in_the_order_of_their_steps(make, tmp_path):
-    trainee = make(seed=1)
+@pytest.fixture
+def small():
+    """A compiled model of one weight; at a step its weight is the step."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, name="line")])
+    model.compile("sgd", "mse")
+    model.optimizer.build(model.trainable_variables)
+
+    def at(step):
+        model.optimizer.iterations.assign(step)
+        model.layers[0].kernel.assign([[step]])
+        return model
+
+    return at
+
+
+def names(folder):
+    return [path.name for path in checkpoints.found(folder)]
+
+
+def test_only_the_last_ones_are_kept_in_the_order_of_their_steps(small, tmp_path):
     (tmp_path / "step-notes.safetensors").write_text("mine")
-    for step in (5, 99_999_999, 100_000_000):
-        trainee.optimizer.iterations.assign(step)
-        checkpoints.save(tmp_path, trainee)
-    names = [path.name for path in checkpoints.found(tmp_path)]
-    assert names == ["step-99999999.safetensors", "step-100000000.safetensors"]
-    assert sorted(os.listdir(tmp_path)) == sorted([*names, "step-notes.safetensors"])
+    steps = (5, 6, 99_999_999, 100_000_000)
+    for step in steps:
+        checkpoints.save(tmp_path, small(step), keep=2)
+    last = ["step-99999999.safetensors", "step-100000000.safetensors"]
+    assert names(tmp_path) == last
+    assert sorted(os.listdir(tmp_path)) == sorted([*last, "newest", "step-notes.safetensors"])
+    for step in steps:
+        checkpoints.save(tmp_path, small(step), keep=3)
+    assert names(tmp_path) == ["step-00000006.safetensors", *last]
 
 
-def test_a_write_that_fails_leaves_the_old_ones_and_nothing_half_written(make, tmp_path, monkeypatch):
-    trainee = make(seed=1)
+def test_the_best_outlives_its_step(small, tmp_path):
+    checkpoints.keep_best(checkpoints.save(tmp_path, small(1)))
+    for step in (2, 3, 4):
+        checkpoints.save(tmp_path, small(step))
+    assert names(tmp_path) == ["step-00000003.safetensors", "step-00000004.safetensors"]
+    assert checkpoints.load(tmp_path / "best.safetensors", small(9)) == 1
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES = {
+    "flipped": flip,
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-10]),
+    "empty": lambda path: path.write_bytes(b""),
+    "link": lambda path: path.rename(path.with_name("x")) and path.symlink_to(path.with_name("x")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_instead_of_a_damaged_one_the_one_before_is_used_with_a_warning(small, tmp_path, damage):
     for step in (1, 2):
-        trainee.optimizer.iterations.assign(step)
-        checkpoints.save(tmp_path, trainee)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        path = checkpoints.save(tmp_path, small(step))
+    damage(path)
+    trainee = small(9)
+    with pytest.warns(UserWarning, match=r"step-00000002.safetensors: not a whole .* goes on from step 1\."):
+        assert checkpoints.load_newest(tmp_path, trainee) == 1
+    assert float(trainee.layers[0].kernel[0, 0]) == 1
+    assert names(tmp_path) == ["step-00000001.safetensors"]  # or the damaged one would count as one of the last
+    assert checkpoints.load_newest(tmp_path, trainee) == 1  # told once
 
-    def fail(values, path):
-        path.write_bytes(b"half")
-        raise OSError("no space left on device")
 
-    monkeypatch.setattr(checkpoints, "save_file", fail)
-    trainee.optimizer.iterations.assign(3)
-    with pytest.raises(OSError, match="no space left"):
-        checkpoints.save(tmp_path, trainee)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+def test_that_the_newest_is_gone_is_noticed(small, tmp_path):
+    for step in (1, 2):
+        path = checkpoints.save(tmp_path, small(step))
+    path.unlink()
+    with pytest.warns(UserWarning, match=r"'step-00000002.safetensors' is not there. .* from step 1\."):
+        assert checkpoints.load_newest(tmp_path, small(9)) == 1
+    (tmp_path / "newest").write_text("../" * 1000)
+    with pytest.warns(UserWarning, match="is not there") as told:
+        assert checkpoints.load_newest(tmp_path, small(9)) == 1
+    assert len(str(told[0].message)) < 500
+
+
+def test_where_there_is_none_training_begins(small, tmp_path):
+    assert checkpoints.load_newest(tmp_path, small(0)) == 0
+    assert checkpoints.load_newest(tmp_path / "nowhere", small(0)) == 0
+
+
+@pytest.mark.parametrize("change", ["name", "type", "shape"])
+def test_one_of_another_model_is_refused_and_stays(small, tmp_path, change):
+    path = checkpoints.save(tmp_path, small(2))
+    _, arrays = sealed.read(path, 10**6)
+    (name,) = (name for name in arrays if "kernel" in name)
+    value = arrays.pop(name)
+    others = {
+        "name": {"../../\x1bevil" * 1000: value},
+        "type": {name: value.astype("float64")},
+        "shape": {name: value[0]},
+    }
+    sealed.write(path, {**arrays, **others[change]}, {})
+    trainee = small(9)
+    with pytest.raises(CheckpointError, match="belongs to another model") as refused:
+        checkpoints.load_newest(tmp_path, trainee)
+    assert len(str(refused.value)) < 1000
+    assert str(refused.value).isprintable()
+    assert float(trainee.layers[0].kernel[0, 0]) == 9
+    assert path.exists()
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def refuse(*arguments, **more):
+    raise FULL
+
+
+@pytest.mark.parametrize("operation", ["os.fsync", "os.replace", "pathlib.Path.write_bytes", "pathlib.Path.write_text"])
+def test_a_write_that_fails_names_the_file_and_leaves_the_old_ones(small, tmp_path, monkeypatch, operation):
+    for step in (1, 2):
+        checkpoints.save(tmp_path, small(step))
+    before = {path.name: path.read_bytes() for path in checkpoints.found(tmp_path)}
+    trainee = small(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(operation, refuse)
+        with pytest.raises(OSError, match="No space left") as fault:
+            checkpoints.save(tmp_path, trainee)
+    assert fault.value.filename in (str(tmp_path / "step-00000003.safetensors"), str(tmp_path / "newest"))
+    after = {path.name: path.read_bytes() for path in checkpoints.found(tmp_path)}
+    assert after.items() >= before.items()
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_folder_that_is_not_there_holds_none(tmp_path):
     assert checkpoints.found(tmp_path / "nowhere") == []
+
+
+def test_a_folder_that_vanished_is_an_error(small, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        checkpoints.save(tmp_path / "vanished", small(1))

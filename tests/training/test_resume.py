@@ -49,8 +49,10 @@ def assert_same_run(folder, whole):
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path, monkeypatch, name, log_every):
     tiny_run(tmp_path / "whole", name, log_every=log_every)
 
-    def save_and_die(folder, trainee, save=checkpoints.save):
-        save(folder, trainee)
+    save = checkpoints.save
+
+    def save_and_die(*arguments):
+        save(*arguments)
         raise Killed
 
     with monkeypatch.context() as patch:
@@ -77,8 +79,8 @@ def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on
         patch.setattr("keras_seq.training.loop.Progress", Impatient)
         with pytest.raises(Interrupted) as stop:
             tiny_run(tmp_path / "parts", log_every=3)
-    assert stop.value.args[0] == tmp_path / "parts/checkpoints/step-00000005.safetensors"
-    assert stop.value.args[0].exists()
+    assert stop.value.path == tmp_path / "parts/checkpoints/step-00000005.safetensors"
+    assert stop.value.path.exists()
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert not (tmp_path / "parts/result.json").exists()
     tiny_run(tmp_path / "parts", log_every=3)

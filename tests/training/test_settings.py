@@ -17,11 +17,13 @@ FAMILIES = {
     ("field", "value"),
     [
         *((name, value) for name in ("log_every", "validate_every", "checkpoint_every") for value in (0, -5)),
+        *((name, value) for name in ("keep_checkpoints", "patience") for value in (0, -1)),
+        ("on_nan", "carry on"),
         ("warmup_steps", -1),
         ("sample_length", -1),
         *(
             (name, value)
-            for name in ("learning_rate", "adam_ratio", "clip_norm")
+            for name in ("learning_rate", "adam_ratio", "clip_norm", "checkpoint_seconds")
             for value in (0.0, -1.0, float("nan"), float("inf"))
         ),
         *(("final_fraction", value) for value in (-0.1, 1.1, float("nan"))),
@@ -83,3 +85,17 @@ def test_as_many_steps_run_at_once_as_leave_nothing_due_between(due):
     steps = Train(log_every=due[0], validate_every=due[1], checkpoint_every=due[2]).steps_per_execution
     fits = [n for n in range(1, 26) if all(every % n == 0 for every in due)]
     assert steps == max(fits)
+
+
+@pytest.mark.parametrize("first", [0, 1, 7, 30, 50, 64, 999, 1000])
+def test_from_any_step_on_no_step_at_which_something_is_due_is_passed(first):
+    train = Train(log_every=10, validate_every=40, checkpoint_every=100)
+    at_once = train.steps_at_once(first)
+    seen = set(range(first, first + 1000, at_once))
+    assert 1 <= at_once <= 25
+    assert {step for step in range(first, first + 1000) if step % 10 == 0} <= seen
+
+
+def test_a_clock_may_not_choose_where_to_go_back_to():
+    with pytest.raises(ValueError, match="checkpoint_seconds"):
+        Train(checkpoint_seconds=5.0, on_nan="rollback")

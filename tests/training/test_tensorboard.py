@@ -122,3 +122,26 @@ def test_a_picture_is_there_as_it_was(run):
     width, height, png = tf.make_ndarray(event.tensor_proto)
     assert (event.step, int(width), int(height)) == (6144, 2, 3)
     np.testing.assert_array_equal(tf.io.decode_png(png), np.full((3, 2, 3), 200))
+
+
+def test_what_is_said_once_for_a_folder_is_said_once_however_often_a_comparison_goes_on(tmp_path):
+    for _ in range(2):
+        write_table(tmp_path, ("seed",))
+        write_layout(tmp_path, {"Losses": {"training": "Loss/training"}})
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_writer_that_fails_is_an_error_of_the_folder(tmp_path, monkeypatch):
+    board = TokenTensorBoard(tmp_path / "run")
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    board.set_model(model)
+
+    def full(*arguments, **more):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.summary, "scalar", full)
+    with pytest.raises(OSError, match="No space left on device") as fault:
+        board.record(10, {"loss": 1.0})
+    assert fault.value.filename == str(tmp_path / "run")
+    board.on_train_end()

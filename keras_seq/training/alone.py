@@ -1,0 +1,37 @@
+"""One process at a time trains in a folder.
+
+The lock (`.lock`, by the filelock library) ends with its process, however that ends: a file that a killed run left
+locks nothing. `.process` says who holds it.
+"""
+
+import contextlib
+import errno
+import os
+import pathlib
+import platform
+
+import filelock
+
+
+@contextlib.contextmanager
+def alone(folder):
+    """Holds the folder of a run.
+
+    Raises:
+        BlockingIOError: another process holds it, or this one already does.
+    """
+    folder = pathlib.Path(folder)
+    who = folder / ".process"
+    lock = filelock.FileLock(folder / ".lock", blocking=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        other = who.read_text(encoding="utf-8", errors="replace").strip() if who.exists() else "unknown"
+        told = f"another process trains there (process {other:.100}): wait until it has ended, or end it"
+        raise BlockingIOError(errno.EWOULDBLOCK, told, str(folder)) from None
+    try:
+        who.write_text(f"{os.getpid()} on {platform.node()}\n", encoding="utf-8")
+        yield
+    finally:
+        who.unlink(missing_ok=True)
+        lock.release()

@@ -1,0 +1,117 @@
+"""The curves of a run: a line of metrics.jsonl and a point in TensorBoard for everything that is measured."""
+
+import json
+import math
+import os
+import pathlib
+import time
+
+import keras
+
+from keras_seq.training.callbacks import AtSteps
+from keras_seq.training.checkpoints import CheckpointError
+from keras_seq.training.files import sync, write_text
+
+
+def lines_of(path) -> list[dict]:
+    """The lines of a metrics.jsonl; a last one that a kill tore is left out.
+
+    Raises:
+        CheckpointError: another line is damaged.
+    """
+    path = pathlib.Path(path)
+    texts = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    found = []
+    for number, text in enumerate(texts, 1):
+        if text.endswith("\n"):
+            try:
+                found.append(json.loads(text))
+            except json.JSONDecodeError as error:
+                raise CheckpointError(f"{path}: line {number} is damaged; remove it to go on without it.") from error
+    return found
+
+
+class Record(AtSteps):
+    """The training curve: a line and a point at the end of every interval.
+
+    The loss of an interval is the mean over its tokens; Keras's running sums start anew after it. `seconds` is the
+    time spent in steps, the compilation among them, without validation and checkpoints; `step` is the last one.
+    """
+
+    def __init__(self, path, board, tokens_per_step, every, last, characters_per_token=None):
+        super().__init__(every, last)
+        self.path, self.board, self.tokens_per_step = pathlib.Path(path), board, tokens_per_step
+        self.characters_per_token = characters_per_token
+        self.seconds, self.loss, self.step = 0.0, None, 0
+        self._since = (0.0, 0)  # seconds and step of the last point
+
+    def go_on_from(self, step) -> list[dict]:
+        """Takes up the curve at `step`: the lines after it are dropped, for they will be written again.
+
+        Returns:
+            The lines that are kept.
+        """
+        kept = [line for line in lines_of(self.path) if line["step"] <= step]
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        for line in kept:
+            if line["split"] == "train":
+                self.seconds, self.loss = line["seconds"], line["nats_per_token"]
+        self.step, self._since = step, (self.seconds, step)
+        return kept
+
+    def on_train_begin(self, logs=None):
+        self._open_sums = [keras.ops.convert_to_numpy(v) for v in self.model.metrics_variables]
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Gives back the sums of an interval that a checkpoint left open; Keras has just set them to zero."""
+        for variable, value in zip(self.model.metrics_variables, self._open_sums, strict=True):
+            variable.assign(value)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._begun = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seconds += time.perf_counter() - self._begun
+        self.step = int(self.model.optimizer.iterations)
+        super().on_train_batch_end(batch, logs)
+
+    def at(self, step, logs):
+        """Writes the point of the interval, unless it has just been written."""
+        optimizer = self.model.optimizer
+        seconds, before = self._since
+        if step == before:
+            return
+        self._since, self.loss = (self.seconds, step), float(logs["loss"])
+        line = {
+            "nats_per_token": self.loss,
+            **self._bits(),
+            "learning_rate": float(optimizer.learning_rate),
+            "gradient_norm": float(optimizer.gradient_norm),
+            "tokens_per_second": (step - before) * self.tokens_per_step / (self.seconds - seconds),
+            "seconds": self.seconds,
+        }
+        self.write(step, "train", line)
+        self.board.record(
+            step * self.tokens_per_step,
+            {"loss": self.loss, **{name: line[name] for name in ("gradient_norm", "tokens_per_second")}},
+        )
+        self.model.reset_metrics()
+
+    def _bits(self):
+        if self.characters_per_token is None:
+            return {}
+        return {"bits_per_character": self.loss / self.characters_per_token / math.log(2)}
+
+    def write(self, step, split, figures):
+        """Appends one line to metrics.jsonl."""
+        line = {"step": step, "tokens": step * self.tokens_per_step, "split": split, **figures}
+        try:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:  # a full disk names no file
+            raise type(error)(error.errno, error.strerror or os.strerror(error.errno), str(self.path)) from error
+
+    def flush(self):
+        """Makes everything durable that was written so far."""
+        sync(self.path)
+        self.board.flush()

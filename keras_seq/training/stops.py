@@ -1,0 +1,96 @@
+"""Checkpoints while a model trains: every so many steps or seconds, at the best validation, and before a stop.
+
+A stop that is asked for (Ctrl-C, SIGTERM) lets the running steps end, writes a checkpoint and raises `Interrupted`.
+What a checkpoint vouches for, the curves up to its step, is made durable before it is.
+"""
+
+import os
+import pathlib
+import signal
+import threading
+import time
+
+import keras
+
+from keras_seq.training import checkpoints
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training stopped on request; a checkpoint is written.
+
+    Args:
+        path: of the checkpoint.
+        number: of the signal.
+    """
+
+    def __init__(self, path, number=signal.SIGINT):
+        super().__init__(path, number)
+        self.path, self.number = path, number
+
+
+class Checkpoints(keras.callbacks.Callback):
+    """Writes them.
+
+    Args:
+        folder: of the checkpoints; it is there.
+        train: how often, and how many are kept.
+        last: the last step.
+        record: what has to be durable first.
+        validate: the `Validate` that comes before this callback.
+    """
+
+    def __init__(self, folder, train, last, record, validate):
+        super().__init__()
+        self.folder, self.train, self.last = pathlib.Path(folder), train, last
+        self.record, self.validate = record, validate
+        self.asked = None
+        self._handlers = {}
+        self._written = (None, time.monotonic())  # the last path, and when
+
+    def on_train_begin(self, logs=None):
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._handlers[number] = signal.signal(number, self._ask)
+        if self._step == 0 and self.train.on_nan == "rollback":
+            self.save(0)  # somewhere to go back to
+
+    def _ask(self, number, frame):
+        if self.asked is not None:  # asked twice: at once, without a checkpoint
+            raise KeyboardInterrupt
+        self.asked = number
+        os.write(2, b"\nStopping after the steps that are running ...\n")  # print may be what was interrupted
+
+    @property
+    def _step(self):
+        return int(self.model.optimizer.iterations)
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = self._step
+        best = self.validate.best_step == step
+        ends = step == self.last or self.model.stop_training or self.asked is not None
+        if step % self.train.checkpoint_every == 0 or best or ends or self._late():
+            self.save(step)
+            if best:
+                checkpoints.keep_best(self._written[0])
+        self.stop_if_asked()
+
+    def _late(self):
+        seconds = self.train.checkpoint_seconds
+        return seconds is not None and time.monotonic() - self._written[1] >= seconds
+
+    def save(self, step):
+        """Writes one."""
+        self.record.flush()
+        path = checkpoints.save(self.folder, self.model, self.train.keep_checkpoints)
+        self._written = (path, time.monotonic())
+
+    def stop_if_asked(self):
+        """Raises `Interrupted` where a stop was asked for; the last step has its checkpoint."""
+        if self.asked is not None:
+            raise Interrupted(self._written[0], self.asked)
+
+    def restore_handlers(self):
+        """Gives the signals back to whoever had them before."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}

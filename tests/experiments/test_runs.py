@@ -1,0 +1,113 @@
+import dataclasses
+import json
+from typing import Annotated
+
+import pytest
+import tyro
+
+from experiments.runs import begin, finished
+from keras_seq import training
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part."""
+
+    units: int = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings."""
+
+    tokens: int = 100
+    models: tuple[str, ...] = ("lstm",)
+    corpus: str = "pydoc"
+    log_dir: str = "logs"
+    resume: str | None = None
+    smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    part: Part = dataclasses.field(default_factory=Part)
+    train: training.Train = dataclasses.field(default_factory=training.Train)
+
+
+BEGUN = Settings(tokens=50, models=("gru", "rnn"), part=Part(units=7))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two runs, one of them finished, and a plan."""
+    folder = tmp_path / "test/20260101-000000"
+    for name in ("gru-seed0", "rnn-seed0"):
+        (folder / name).mkdir(parents=True)
+        training.write_json(folder / name / "config.json", {"experiment": dataclasses.asdict(BEGUN), "seed": 0})
+    training.write_json(folder / "gru-seed0/result.json", {"loss": 1.0})
+    training.write_json(folder / "plan.json", {})
+    return folder
+
+
+def resume(folder, *options):
+    return begin(Settings, "test", "A test.", ["--resume", str(folder), *options], tiny=None)
+
+
+def stands(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("place", ["", "gru-seed0", "rnn-seed0"])
+def test_the_settings_are_those_of_the_folder_also_when_a_run_in_it_is_named(folder, place):
+    before = stands(folder)
+    assert resume(folder / place) == (BEGUN, folder)
+    assert stands(folder) == before
+
+
+def test_the_word_may_stand_anywhere_and_with_an_equals_sign(folder):
+    given, _ = begin(Settings, "test", "A test.", ["--train.log-every", "7", f"--resume={folder}"], tiny=None)
+    assert given == dataclasses.replace(BEGUN, train=training.Train(log_every=7))
+
+
+def test_intervals_may_change_and_what_is_finished_stays(folder):
+    options = ("--train.log-every", "7", "--train.patience", "3", "--tokens", "50", "--part.units", "7")
+    given, _ = resume(folder, *options)
+    assert given == dataclasses.replace(BEGUN, train=training.Train(log_every=7, patience=3))
+    assert finished(folder / "gru-seed0") == {"loss": 1.0}
+    assert resume(folder)[0] == given  # and it is what the runs go on with from then on
+    config = json.loads((folder / "rnn-seed0/config.json").read_text(encoding="utf-8"))
+    assert config["seed"] == 0
+
+
+def test_more_tokens_make_what_is_finished_go_on(folder, capsys):
+    given, _ = resume(folder, "--tokens", "80")
+    assert given.tokens == 80
+    assert finished(folder / "gru-seed0") is None
+    assert not (folder / "plan.json").exists()
+    assert resume(folder)[0].tokens == 80
+    assert "tokens was 50 and is 80" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--corpus", "shakespeare"), "corpus was 'pydoc' and is 'shakespeare'"),
+        (("--part.units", "8"), "part.units was 7 and is 8"),
+        (("--models", "gru"), r"models was \['gru', 'rnn'\] and is \['gru'\]"),
+        (("--train.learning-rate", "0.5"), "train.learning_rate was None and is 0.5"),
+        (("--tokens", "40"), "tokens was 50 and is 40"),
+        (("--smoke",), "smoke was False and is True"),
+        (
+            ("--tokens", "80", "--corpus", "x", "--part.units", "8"),
+            r"corpus .*; part.units .*What may change: .*tokens",
+        ),
+    ],
+)
+def test_what_has_to_stay_is_refused_by_name_and_nothing_changes(folder, options, told):
+    before = stands(folder)
+    with pytest.raises(ValueError, match=told):
+        resume(folder, *options)
+    assert stands(folder) == before
+
+
+def test_where_no_run_is_none_goes_on(tmp_path):
+    with pytest.raises(ValueError, match="no run with a config"):
+        resume(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="--resume"):
+        begin(Settings, "test", "A test.", ["--resume"], tiny=None)

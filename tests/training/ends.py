@@ -1,0 +1,43 @@
+"""What two runs have to have in common at their end to be the same run, read without TensorFlow."""
+
+import json
+import struct
+
+from safetensors.numpy import load_file
+from tensorboard.compat.proto.event_pb2 import Event
+
+from keras_seq.training.begun import leaves
+
+CLOCKS = {"tokens_per_second", "seconds", "training_seconds"}
+
+
+def points(folder):
+    """All that TensorBoard would show, in its order, but for clocks; read without TensorFlow."""
+    found = []
+    for place in (folder, folder / "train", folder / "validation"):
+        for path in sorted(place.glob("events.*")):
+            data, at = path.read_bytes(), 0
+            while at < len(data):
+                (length,) = struct.unpack_from("<Q", data, at)
+                event = Event.FromString(data[at + 12 : at + 12 + length])
+                at += 16 + length
+                for value in event.summary.value:
+                    if value.tag != "epoch_tokens_per_second" and not value.tag.startswith("_hparams_"):
+                        found.append((place.name * (place != folder), value.tag, event.step, str(value.tensor)))
+    return found
+
+
+def end(folder):
+    """What has to be equal."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    numbers = {}
+    for path in sorted((folder / "checkpoints").glob("*.safetensors")):
+        numbers |= {f"{path.name}/{name}": value.tobytes() for name, value in load_file(path).items()}
+    return {
+        "metrics": [{name: value for name, value in line.items() if name not in CLOCKS} for line in lines],
+        "result": {name: value for name, value in leaves(result).items() if name not in CLOCKS},
+        "checkpoints": numbers,
+        "TensorBoard": points(folder),
+        "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if "events" not in path.name),
+    }

@@ -1,0 +1,223 @@
+"""Kills a training process with SIGKILL again and again, lets it go on each time, and compares the end.
+
+    python tests/training/kills.py lstm transformer --kills 20      a table: moments tried, survived, lost
+
+Each model is trained once without a stop and then in chains: a process is killed at a random moment, the next one goes
+on in its folder, until one comes to the end. The moments: after a random time, and before, within or after a
+random one of the operations that make a file durable. Each process is a fork of this one, which only imports
+TensorFlow and never runs it, so that the import is paid once. XLA is off, for to compile would be most of the time.
+"""
+
+import argparse
+import collections
+import os
+import pathlib
+import random
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+from ends import end
+
+from keras_seq import training
+from keras_seq.models import LANGUAGE_MODELS, MODELS, masked_language_model
+from keras_seq.text import Examples, Lanes, RandomCrops, Vocabulary
+from keras_seq.training import loop
+
+CHARACTERS = "\n abcdefg"
+BATCH, LENGTH, STEPS = 3, 5, 96
+TRAIN = training.Train(
+    warmup_steps=2, log_every=6, validate_every=32, checkpoint_every=4, sample_length=3, patience=100
+)
+MOMENTS = ("time", "fsync", "half a file", "rename", "after rename", "remove")
+
+
+def definition(name):
+    """A tiny model of each kind, with dropout where it has any."""
+    kind = MODELS[name]
+    fields = {"embedding_dim": 4, "units": 4, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 6, "dropout": 0.2}
+    fields |= {"state_dim": 2, "context": LENGTH, "num_encoder_layers": 1, "num_decoder_layers": 1, "num_tags": 2}
+    return kind(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
+
+
+def train(name, folder):
+    """Trains to the end, from the last checkpoint if there is one."""
+    loop.loops = lambda model: True  # no XLA
+    keras.utils.set_random_seed(3)
+    ids = np.random.default_rng(0).integers(len(CHARACTERS), size=200).astype("int32")
+    settings = {"model": {"name": name}, "seed": 1}
+    if name in LANGUAGE_MODELS:
+        model = definition(name).build(len(CHARACTERS))
+        sizes = {"batch_size": BATCH, "length": LENGTH, "seed": 1}
+        carry = model.context is None
+        windows = Lanes(ids[:120], restart=0.3, **sizes) if carry else RandomCrops(ids[:120], **sizes)
+        vocabulary = Vocabulary(CHARACTERS)
+        training.run(folder, model, vocabulary, windows, vocabulary.decode(ids[120:]), STEPS, TRAIN, settings)
+        return
+    model = definition(name).build(len(CHARACTERS) + 1)
+    rows = ids.reshape(20, 10) + 1  # 0 is padding
+    firsts, seconds = rows[:, :LENGTH], rows[:, LENGTH:]
+    if name == "encoder":
+        model = masked_language_model(model)
+    x = {"encoder": {"ids": firsts, "segments": firsts % 2}, "seq2seq": {"source": firsts, "target": seconds}}
+    y = firsts % 2 if name == "bilstm" else seconds
+    batches = Examples((x.get(name, firsts), y), BATCH, seed=1).dataset
+    training.compile_for(model, TRAIN, STEPS)
+
+    def measure():
+        logits = model(x.get(name, firsts), training=False)
+        return training.Measured({"nats_per_token": float(keras.ops.mean(model.loss(y, logits)))})
+
+    training.fit(folder, model, batches, BATCH * LENGTH, STEPS, TRAIN, measure, settings)
+    training.write_json(folder / "result.json", {})
+
+
+def lay_trap(moment, count):
+    """Makes this process kill itself at the `count`-th operation of a kind."""
+    left = count
+
+    def now():
+        nonlocal left
+        left -= 1
+        return left == 0
+
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    fsync, replace, write_bytes, unlink = os.fsync, os.replace, pathlib.Path.write_bytes, pathlib.Path.unlink
+
+    def dying_fsync(number):
+        if now():
+            die()
+        fsync(number)
+
+    def dying_replace(old, new):
+        if moment == "rename" and now():
+            die()
+        replace(old, new)
+        if moment == "after rename" and now():
+            die()
+
+    def dying_write(path, data):
+        if now():
+            write_bytes(path, data[: len(data) // 2])
+            die()
+        return write_bytes(path, data)
+
+    def dying_unlink(path, missing_ok=False):
+        if path.name.startswith("step-") and now():
+            die()
+        unlink(path, missing_ok)
+
+    if moment == "fsync":
+        os.fsync = dying_fsync
+    elif moment in ("rename", "after rename"):
+        os.replace = dying_replace
+    elif moment == "half a file":
+        pathlib.Path.write_bytes = dying_write
+    elif moment == "remove":
+        pathlib.Path.unlink = dying_unlink
+
+
+def attempt(name, folder, moment=None, chance=None):
+    """Trains in a process of its own; returns the signal that ended it, 0 for none."""
+    begun, begins = os.pipe()
+    process = os.fork()
+    if process == 0:
+        os.close(begun)
+        with open(folder.with_suffix(".log"), "a") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        try:
+            if moment not in (None, "time"):
+                lay_trap(moment, chance.randint(1, 3) if moment == "remove" else chance.randint(1, 20))
+
+            class Tells(loop.NumbersGuard):
+                def on_train_begin(self, logs=None):
+                    os.write(begins, b"x")
+
+            loop.NumbersGuard = Tells
+            train(name, folder)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(begins)
+    if moment == "time":
+        select.select([begun], [], [])  # it trains, or has ended
+        # what becomes ready again is the end of the pipe, which comes with the end of the process
+        os.read(begun, 1)
+        select.select([begun], [], [], chance.uniform(0, 1))
+        os.kill(process, signal.SIGKILL)
+    _, status = os.waitpid(process, 0)
+    os.close(begun)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise RuntimeError(f"{folder}: failed\n{folder.with_suffix('.log').read_text()[-3000:]}")
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def chains(name, kills, seed, place):
+    """How often each kind of moment was tried, and survived."""
+    chance, tried, survived = random.Random(f"{name} {seed}"), collections.Counter(), collections.Counter()
+    whole = place / f"{name}-whole"
+    attempt(name, whole)
+    expected, chain = end(whole), 0
+    plan = [moment for n in range(kills) for moment in [MOMENTS[n % len(MOMENTS)]]]
+    chance.shuffle(plan)
+    while plan:
+        folder, mine, ended = place / f"{name}-{chain}", collections.Counter(), False
+        while plan and not ended:
+            ended = attempt(name, folder, plan[-1], chance) != signal.SIGKILL
+            if not ended:
+                mine[plan.pop()] += 1
+        if not ended:
+            attempt(name, folder)
+        got = end(folder)
+        wrong = [part for part in expected if got[part] != expected[part]]
+        print(
+            f"{name}, chain {chain}: {mine.total()} kills, {'differs in ' + ', '.join(wrong) if wrong else 'equal'}",
+            flush=True,
+        )
+        tried += mine
+        survived += collections.Counter() if wrong else mine
+        chain += 1
+    return tried, survived
+
+
+def main():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", choices=MODELS)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=pathlib.Path, help="a folder to keep the runs in")
+    given = parser.parse_args()
+    place = given.keep or pathlib.Path(tempfile.mkdtemp())
+    place.mkdir(parents=True, exist_ok=True)
+    rows, lost = [], 0
+    try:
+        for name in given.models:
+            tried, survived = chains(name, given.kills, given.seed, place)
+            rows += [(name, moment, tried[moment], survived[moment]) for moment in MOMENTS if tried[moment]]
+    finally:
+        print(f"{'model':12} {'moment':14} tried survived lost")
+        for name, moment, count, fine in rows:
+            print(f"{name:12} {moment:14} {count:5} {fine:8} {count - fine:4}")
+            lost += count - fine
+        print(f"{'all':12} {'':14} {sum(r[2] for r in rows):5} {sum(r[3] for r in rows):8} {lost:4}", flush=True)
+        if given.keep is None:
+            shutil.rmtree(place)
+    sys.exit(lost > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""The loop over a model of one layer, eagerly: what it goes back to, goes on from, refuses and keeps."""
+
+import errno
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+from keras_seq.training import AdamW, CheckpointError, Diverged, Measured, Train, checkpoints, fit
+from keras_seq.training.alone import alone
+from keras_seq.training.begun import leaves
+
+STEPS = 8
+CLOCKS = {"tokens_per_second", "seconds"}
+
+
+class Killed(Exception):
+    """What ends a process without a word."""
+
+
+class DiesAt(keras.callbacks.Callback):
+    """Ends the process at a step, from a call of `fit` on."""
+
+    def __init__(self, step, fits=1):
+        super().__init__()
+        self.step, self.fits = step, fits
+
+    def on_train_begin(self, logs=None):
+        self.fits -= 1
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.fits <= 0 and int(self.model.optimizer.iterations) == self.step:
+            raise Killed
+
+
+class Batches:
+    """`(x [3, 2], y [3, 1])` of every step; those of poisoned steps are no numbers, the first so many times."""
+
+    def __init__(self, poison=None, times=1):
+        random = np.random.default_rng(1)
+        self.x, self.y = (random.normal(size=(3 * STEPS, 3, n)).astype("float32") for n in (2, 1))
+        self.poison, self.times = poison, times
+
+    def __call__(self, first, last):
+        x = self.x.copy()
+        if self.times > 0 and self.poison is not None:
+            x[self.poison] = np.nan
+        self.times -= 1
+        return tf.data.Dataset.from_tensor_slices((x[first:last], self.y[first:last]))
+
+
+@pytest.fixture
+def line(tmp_path):
+    """Trains a line in a folder; returns its weights and the lines of metrics.jsonl, without clocks."""
+
+    def line(name="run", batches=None, steps=STEPS, callbacks=(), nats=(), seed=0, **train):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])  # named otherwise every time
+        model.compile(AdamW(0.1), "mse", run_eagerly=True)
+        model.optimizer.build(model.trainable_variables)
+        train = Train(**{"log_every": 2, "validate_every": 2, "checkpoint_every": 2, **train})
+        looks = iter(nats)
+
+        def measure():
+            return Measured({"nats_per_token": next(looks, 1.0)})
+
+        folder, batches = tmp_path / name, batches or Batches()
+        fit(folder, model, batches, 6, steps, train, measure, {"seed": seed}, name, callbacks=callbacks)
+        return model.get_weights(), lines(folder)
+
+    return line
+
+
+def lines(folder):
+    texts = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{name: value for name, value in leaves(json.loads(text)).items() if name not in CLOCKS} for text in texts]
+
+
+def assert_same(one, other):
+    for a, b in zip(one[0], other[0], strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert one[1] == other[1]
+
+
+class HalvesAt(keras.callbacks.Callback):
+    """Half the learning rate from a step on."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == 4:
+            self.model.optimizer.rate_factor.assign(0.5)
+
+
+def test_a_rollback_goes_on_from_the_checkpoint_with_half_the_learning_rate_and_a_kill_changes_nothing(line):
+    often = {"log_every": 1, "validate_every": 4}
+    weights, rolled = line(batches=Batches(poison=5), on_nan="rollback", **often)
+    expected, plain = line("plain", callbacks=[HalvesAt()], **often)
+    (note,) = (entry for entry in rolled if entry["split"] == "rollback")
+    assert (note["step"], note["diverged_at"], note["rate_factor"]) == (4, 5, 0.5)
+    assert_same((weights, [entry for entry in rolled if entry != note]), (expected, plain))
+    assert [e["learning_rate"] for e in rolled if e["split"] == "train"] == pytest.approx([0.1] * 4 + [0.05] * 4)
+    with pytest.raises(Killed):
+        line("killed", Batches(poison=5), on_nan="rollback", callbacks=[DiesAt(5, fits=2)], **often)
+    assert_same(line("killed", on_nan="rollback", **often), (weights, rolled))
+
+
+def test_three_times_it_goes_back_and_the_fourth_time_it_gives_up(line, tmp_path):
+    for _ in range(2):  # going on is giving up again
+        with pytest.raises(Diverged, match="The loss of step 1 is not a number"):
+            line(batches=Batches(poison=1, times=100), on_nan="rollback")
+        factors = [entry["rate_factor"] for entry in lines(tmp_path / "run") if entry["split"] == "rollback"]
+        assert factors == [0.5, 0.25, 0.125]
+        assert [path.name for path in checkpoints.found(tmp_path / "run/checkpoints")] == ["step-00000000.safetensors"]
+
+
+def test_without_a_way_back_it_stops_and_the_last_checkpoint_is_there(line, tmp_path):
+    with pytest.raises(Diverged, match=r"The loss of step 5 .*--train.on-nan rollback"):
+        line(batches=Batches(poison=5))
+    assert checkpoints.found(tmp_path / "run/checkpoints")[-1].name == "step-00000004.safetensors"
+
+
+@pytest.mark.parametrize("dies", [1, 3, 6, 7])
+def test_a_kill_at_any_step_changes_nothing_and_neither_do_other_checkpoints(line, dies):
+    whole = line("whole", log_every=3, validate_every=5)
+    with pytest.raises(Killed):
+        line(callbacks=[DiesAt(dies)], log_every=3, validate_every=5, checkpoint_every=3)
+    assert_same(line(log_every=3, validate_every=5), whole)
+
+
+def test_intervals_may_change_at_a_step_that_is_none_of_theirs(line):
+    with pytest.raises(Killed):
+        line(callbacks=[DiesAt(5)], checkpoint_every=3)
+    _, after = line(log_every=2, validate_every=8)
+    assert [entry["step"] for entry in after if entry["split"] == "train"] == [2, 4, 6, 8]
+
+
+def test_a_longer_run_goes_on_where_the_shorter_ended_and_a_shorter_is_refused(line):
+    line()
+    longer = line(steps=12)
+    assert_same(longer, line("at once", steps=12))  # this learning rate has no end to move
+    with pytest.raises(CheckpointError, match=r"12 steps behind it.* not 10"):
+        line(steps=10)
+
+
+def test_patience_ends_the_training_once_and_for_all(line, tmp_path):
+    nats = [3.0, 2.0, 2.5, 2.6]
+    _, told = line(nats=nats, patience=2, steps=24, log_every=3)
+    assert [entry["step"] for entry in told if entry["split"] == "validation"] == [2, 4, 6, 8]
+    assert told[-1]["step"] == 8
+    assert told[-1]["split"] == "train"  # the open interval is closed
+
+    def none(first, last):
+        raise AssertionError("trained on")
+
+    _, again = line(batches=none, patience=2, steps=24, log_every=3)
+    assert again == told
+    (best,) = (v for name, v in load_file(tmp_path / "run/checkpoints/best.safetensors").items() if "iteration" in name)
+    assert best == 4
+
+
+def test_what_was_begun_otherwise_is_refused_and_stays(line, tmp_path):
+    line()
+    before = (tmp_path / "run/config.json").read_bytes()
+    with pytest.raises(CheckpointError, match="seed was 0 and is 1"):
+        line(seed=1)
+    assert (tmp_path / "run/config.json").read_bytes() == before
+
+
+def test_a_folder_that_is_in_use_is_refused_and_nothing_is_written(line, tmp_path):
+    (tmp_path / "run").mkdir()
+    with alone(tmp_path / "run"), pytest.raises(BlockingIOError, match="another process trains there"):
+        line()
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {".lock", "checkpoints"}
+
+
+@pytest.mark.parametrize("fails_at", [9, 15, 21])
+def test_a_full_disk_is_told_and_what_was_there_goes_on(line, tmp_path, monkeypatch, fails_at):
+    whole = line("whole")
+    left, fsync = fails_at, os.fsync
+
+    def full(number):
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            line()
+    assert not list((tmp_path / "run").rglob("*.partial*"))
+    assert_same(line(), whole)
+
+
+def test_a_folder_that_vanishes_is_told(line, tmp_path):
+    class Vanishes(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if int(self.model.optimizer.iterations) == 2:
+                (tmp_path / "run").rename(tmp_path / "elsewhere")
+
+    with pytest.raises(FileNotFoundError, match=r"metrics\.jsonl"):
+        line(callbacks=[Vanishes()])
+    assert checkpoints.found(tmp_path / "elsewhere/checkpoints")[-1].name == "step-00000002.safetensors"
+    assert not (tmp_path / "run").exists()
