@@ -77,7 +77,7 @@ class Dates:
     log_dir: str = "logs"
     """The run goes to LOG_DIR/dates/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/dates/UTC-TIME to go on with; all other options are taken from there."""
+    """A folder LOG_DIR/dates/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
     train: Recipe = dataclasses.field(default_factory=Recipe)

@@ -79,7 +79,7 @@ class MaskedLM:
     log_dir: str = "logs"
     """The runs go to LOG_DIR/masked_lm/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/masked_lm/UTC-TIME to go on with; all other options are taken from there."""
+    """A folder LOG_DIR/masked_lm/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
     train: Train = dataclasses.field(default_factory=Train)

@@ -105,7 +105,7 @@ def train_member(folder, settings: Shakespeare, name, seed, data: Data):
     training.save_model(folder / "model.keras", model)
     result = {
         "parameters": model.count_params(),
-        "training_tokens": steps * characters,
+        "training_tokens": record.step * characters,
         "training_seconds": record.seconds,
         "training_nats_per_character": record.loss,
         "cold_nats_per_character": measured.figures["nats_per_token"],
