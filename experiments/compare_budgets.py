@@ -19,6 +19,7 @@ from experiments.compare_settings import Compare
 from experiments.compare_widths import matched
 from experiments.report import aligned, tera
 from keras_seq import training
+from keras_seq.layers import arguments
 from keras_seq.models.flops import flops_per_token
 from keras_seq.training.language import carried
 
@@ -141,7 +142,19 @@ def write(path, settings: Compare, budgets: dict[str, Budget]):
 
 
 def read(path, settings: Compare) -> dict[str, Budget]:
-    """The plan that was kept."""
-    runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-    kinds = {run["name"]: type(settings.model(run["name"])) for run in runs}
-    return {run["name"]: Budget(**{**run, "definition": kinds[run["name"]](**run["definition"])}) for run in runs}
+    """The plan that was kept.
+
+    Raises:
+        ValueError: it is none of this comparison.
+    """
+    try:
+        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        kinds = {run["name"]: type(settings.model(run["name"])) for run in runs if run["name"] in settings.models}
+        found = {run["name"]: Budget(**{**run, "definition": kinds[run["name"]](**run["definition"])}) for run in runs}
+        steps = [arguments.positive_integer("steps", budget.steps) for budget in found.values()]
+        fits = [*found] == [*settings.models] and len(steps) == len(runs)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        fits = False
+    if not fits:
+        raise ValueError(f"{path} holds no plan of this comparison: begin anew.")
+    return found

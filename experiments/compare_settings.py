@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from experiments.options import check_options
 from keras_seq import training
 from keras_seq.models import GPT, GRU, LANGUAGE_MODELS, LSTM, MODELS, RNN, Mamba, MinGRU, MinLSTM, Modern, Transformer
 from keras_seq.models.language_model import SEES_THE_FUTURE
@@ -50,7 +51,7 @@ class Compare:
     log_dir: str = "logs"
     """The runs go to LOG_DIR/compare/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/compare/UTC-TIME to go on with; all other options are taken from there."""
+    """A folder LOG_DIR/compare/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
     train: training.Train = dataclasses.field(default_factory=training.Train)
@@ -65,11 +66,7 @@ class Compare:
     modern: Modern = dataclasses.field(default_factory=Modern)
 
     def __post_init__(self):
-        for name in ("seeds", "tokens", "batch_size", "context"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1.")
-        if self.sweep_tokens is not None and self.sweep_tokens < 1:
-            raise ValueError(f"--sweep-tokens {self.sweep_tokens}: expected at least 1.")
+        check_options(self, seeds=1, tokens=1, batch_size=1, context=1, sweep_tokens=1)
         if not all(0 < factor < math.inf for factor in self.sweep_factors) or not self.sweep_factors:
             given = " ".join(map(str, self.sweep_factors))
             raise ValueError(f"--sweep-factors {given}: expected numbers above zero, one at least.")

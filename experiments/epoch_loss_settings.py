@@ -6,11 +6,11 @@ full     the old recipe at its own size with one change           whether the sm
 """
 
 import dataclasses
-import math
 from typing import Annotated, Literal
 
 import tyro
 
+from experiments.options import check_options
 from keras_seq import training
 from keras_seq.training.settings import LEARNING_RATES
 
@@ -95,21 +95,19 @@ class EpochLoss:
     log_dir: str = "logs"
     """The runs go to LOG_DIR/epoch_loss/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/epoch_loss/UTC-TIME to go on with; all other options are taken from there."""
+    """A folder LOG_DIR/epoch_loss/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
     train: Train = dataclasses.field(default_factory=Train)
 
     def __post_init__(self):
-        least = {"seed": 0, "batch_size": 1, "length": 1, "updates": 1, "parts": 1}
-        for name, smallest in (least | {"old_units": 1, "units": 1, "embedding_dim": 1}).items():
-            if getattr(self, name) < smallest:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least {smallest}.")
+        sizes = {"batch_size": 1, "length": 1, "updates": 1, "parts": 1}
+        check_options(self, **sizes, old_units=1, units=1, embedding_dim=1)
         if self.batch_size % self.parts:
             raise ValueError(f"--parts {self.parts}: expected a divisor of --batch-size {self.batch_size}.")
         if not 0 <= self.restart <= 1:
             raise ValueError(f"--restart {self.restart}: expected a fraction from 0 to 1.")
-        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+        if self.learning_rate <= 0:
             raise ValueError(f"--learning-rate {self.learning_rate}: expected a number above zero.")
         for name in ("causes", "alone", "full"):
             given = getattr(self, name)

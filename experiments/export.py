@@ -18,6 +18,7 @@ from typing import Annotated, Literal
 import tyro
 
 from experiments.generate import load_run
+from experiments.options import check_options
 from experiments.startup import command_line, one_sentence
 from keras_seq.generation.export import export_saved_model
 from keras_seq.generation.onnx import export_onnx
@@ -38,6 +39,9 @@ class Export:
     """What to write."""
     out: pathlib.Path | None = None
     """Where; by default beside model.keras."""
+
+    def __post_init__(self):
+        check_options(self)
 
 
 @one_sentence("experiments.export")

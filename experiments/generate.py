@@ -11,11 +11,12 @@ import pathlib
 import sys
 from typing import Annotated, Literal
 
-import keras
 import tyro
 
+from experiments.options import check_options
 from experiments.startup import command_line, one_sentence
 from keras_seq.generation import Generator, Sampling
+from keras_seq.models.archive import load_model
 from keras_seq.text import load_tokenizer
 from keras_seq.training import write_text
 
@@ -49,8 +50,9 @@ class Generate:
     )
 
     def __post_init__(self):
-        if self.num_samples < 1:
-            raise ValueError(f"--num-samples {self.num_samples}: expected at least 1.")
+        check_options(self, length=0, num_samples=1, width=1, alpha=0)
+        if self.alpha > 1:
+            raise ValueError(f"--alpha {self.alpha}: expected a number from 0 to 1.")
         if self.search != "sample" and (self.num_samples > 1 or self.stop):
             raise ValueError(f"--search {self.search}: expected one text and no --stop, for it does not draw.")
         if self.out is not None and not self.out.parent.is_dir():
@@ -58,11 +60,19 @@ class Generate:
 
 
 def load_run(run: pathlib.Path):
-    """The model and the tokenizer of a finished run."""
+    """The model and the tokenizer of a finished run, which somebody else may have made; see SECURITY.md."""
     for name in ("model.keras", "vocabulary.json"):
         if not (run / name).is_file():
             raise ValueError(f"{run}: {name} is not there; expected the folder of a finished run.")
-    return keras.models.load_model(run / "model.keras", compile=False), load_tokenizer(run / "vocabulary.json")
+        within(run, run / name)
+    return load_model(run / "model.keras"), load_tokenizer(run / "vocabulary.json")
+
+
+def within(run: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
+    """A path in the folder of a run; a ValueError where a symbolic link leads out of it."""
+    if not path.resolve().is_relative_to(run.resolve()):
+        raise ValueError(f"{path} is a link that leads out of {run}: copy what it stands for, or name another path.")
+    return path
 
 
 def first_prompt(tokenizer) -> str:

@@ -26,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 import tyro
 
+from experiments.options import check_options
 from experiments.report import aligned
 from experiments.startup import command_line, one_sentence
 from keras_seq.generation import Decoder
@@ -50,9 +51,7 @@ class Speed:
     """Seconds: shows that everything works, and nothing else."""
 
     def __post_init__(self):
-        for name in ("length", "context", "repeats", "calls"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} {getattr(self, name)}: expected at least 1.")
+        check_options(self, length=1, context=1, repeats=1, calls=1)
 
 
 def measured(model, batch_size, length, repeats) -> dict:

@@ -22,6 +22,7 @@ import numpy as np
 import tyro
 
 from experiments import pictures, report
+from experiments.options import check_options
 from experiments.runs import begin, config, finished
 from experiments.startup import one_sentence
 from keras_seq import training
@@ -70,15 +71,13 @@ class GradientDescent:
     log_dir: str = "logs"
     """The runs go to LOG_DIR/gradient_descent/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/gradient_descent/UTC-TIME to go on with; all other options are taken from there."""
+    """A folder LOG_DIR/gradient_descent/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
 
     def __post_init__(self):
-        least = {"features": 1, "examples": 20 * self.features, "batch_size": 1, "passes": 2, "seed": 0}
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least {smallest}.")
+        check_options(self, features=1, batch_size=1, passes=2)
+        check_options(self, examples=20 * self.features)
         if self.passes % 2:
             raise ValueError(f"--passes {self.passes}: expected an even number, for every second one is looked at.")
         if self.examples % self.batch_size:

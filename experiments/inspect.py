@@ -15,9 +15,11 @@ import tensorflow as tf
 import tyro
 
 from experiments import pages, pictures
+from experiments.generate import within
 from experiments.inspect_page import inspect_page
 from experiments.inspect_pictures import figures
 from experiments.inspect_reading import Reading, read
+from experiments.options import check_options
 from experiments.report import to_look
 from experiments.score import load_language_model
 from experiments.startup import command_line, one_sentence
@@ -37,6 +39,9 @@ class Inspect:
     """What the model reads: as much as its context holds, or 200 tokens."""
     out: pathlib.Path | None = None
     """The folder for what is written; by default inspect/ in that of the run."""
+
+    def __post_init__(self):
+        check_options(self)
 
 
 def shortened(model, ids):
@@ -68,7 +73,7 @@ def main(arguments=None):
     model, tokenizer = load_language_model(settings.run)
     ids, told = shortened(model, tokenizer.encode(settings.text).numpy())
     reading = read(model, tokenizer, ids)
-    folder = settings.run / "inspect" if settings.out is None else settings.out
+    folder = within(settings.run, settings.run / "inspect") if settings.out is None else settings.out
     write(folder, reading, pages.named(settings.run))
     if told:
         print(told)

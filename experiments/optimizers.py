@@ -20,6 +20,7 @@ import numpy as np
 import tyro
 
 from experiments import optimizers_report
+from experiments.options import check_options
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import text, training
@@ -61,15 +62,13 @@ class Optimizers:
     log_dir: str = "logs"
     """The runs go to LOG_DIR/optimizers/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/optimizers/UTC-TIME to go on with; all other options are taken from there."""
+    """A folder LOG_DIR/optimizers/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
     train: Train = dataclasses.field(default_factory=Train)
 
     def __post_init__(self):
-        for name, least in (("tokens", 1), ("batch_size", 1), ("context", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least {least}.")
+        check_options(self, tokens=1, batch_size=1, context=1)
         if self.width < 4 or self.width % 4:
             raise ValueError(f"--width {self.width}: expected a multiple of 4.")
         for name in ("optimizers", "factors"):
@@ -77,7 +76,7 @@ class Optimizers:
                 raise ValueError(
                     f"--{name} {' '.join(map(str, getattr(self, name)))}: expected one or more, each once."
                 )
-        if not all(factor > 0 and np.isfinite(factor) for factor in self.factors):
+        if not all(factor > 0 for factor in self.factors):
             raise ValueError(f"--factors {' '.join(map(str, self.factors))}: expected numbers above zero.")
         for option, how in (("optimizer", "--optimizers"), ("learning_rate", "--factors")):
             if getattr(self.train, option) != getattr(Train(), option):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
+from experiments.options import check_options
 from experiments.startup import command_line, one_sentence
 from keras_seq.text import Blocks, GeneratorWindows, Lanes, RandomCrops, Vocabulary, load_corpus
 
@@ -34,8 +35,7 @@ class Benchmark:
     """One short measurement of each: shows that everything works, and nothing else."""
 
     def __post_init__(self):
-        if self.repeats < 1:
-            raise ValueError(f"--repeats {self.repeats}: expected at least 1.")
+        check_options(self, batch_size=1, length=1, seconds=0, repeats=1)
 
 
 def measure(benchmark: Benchmark) -> dict[str, float]:

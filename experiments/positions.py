@@ -22,6 +22,7 @@ import tyro
 
 from experiments import positions_report, positions_scores, report
 from experiments.crops import Parts, train_one
+from experiments.options import check_options
 from experiments.runs import begin, finished, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
@@ -55,7 +56,7 @@ class Positions:
     log_dir: str = "logs"
     """The runs go to LOG_DIR/positions/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/positions/UTC-TIME to go on with; all other options are taken from there."""
+    """A folder LOG_DIR/positions/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
     train: Train = dataclasses.field(default_factory=Train)
@@ -65,9 +66,7 @@ class Positions:
     )
 
     def __post_init__(self):
-        for name, least in (("tokens", 1), ("batch_tokens", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least {least}.")
+        check_options(self, tokens=1, batch_tokens=1)
         smallest = min(self.contexts, default=0)
         given = f"--contexts {' '.join(map(str, self.contexts))}"
         if len(set(self.contexts)) < 2 or len(set(self.contexts)) < len(self.contexts):

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from experiments.options import check_options
 from experiments.reverse_scores import LETTERS
 from keras_seq import training
 from keras_seq.models import LSTM, Transformer
@@ -68,7 +69,7 @@ class Reverse:
     log_dir: str = "logs"
     """The runs go to LOG_DIR/reverse/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/reverse/UTC-TIME to go on with; all other options are taken from there."""
+    """A folder LOG_DIR/reverse/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
     train: Train = dataclasses.field(default_factory=Train)
@@ -76,13 +77,9 @@ class Reverse:
     lstm: SmallLSTM = dataclasses.field(default_factory=SmallLSTM)
 
     def __post_init__(self):
-        for name in ("max_length", "steps", "batch_size", "validation_sequences", "test_sequences"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1.")
+        check_options(self, max_length=1, steps=1, batch_size=1, validation_sequences=1, test_sequences=1)
         if not 2 <= self.alphabet_size <= len(LETTERS):
             raise ValueError(f"--alphabet-size {self.alphabet_size}: expected from 2 to {len(LETTERS)} letters.")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"--seed {self.seed}: expected a whole number from 0 to {2**32 - 1}.")
         if not self.models:
             raise ValueError("--models: expected transformer or lstm or both.")
         context = self.transformer.context

@@ -23,6 +23,7 @@ import keras
 import tyro
 
 from experiments import words_report
+from experiments.options import check_options
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import models, training
@@ -78,18 +79,14 @@ class WordModels:
     log_dir: str = "logs"
     """The runs go to LOG_DIR/words/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/words/UTC-TIME to go on with; all other options are taken from there."""
+    """A folder LOG_DIR/words/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
     train: Train = dataclasses.field(default_factory=Train)
     lstm: LSTM = dataclasses.field(default_factory=LSTM)
 
     def __post_init__(self):
-        for name in ("min_count", "passes", "batch_size", "length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected at least 1.")
-        if self.seed < 0:
-            raise ValueError(f"--seed {self.seed}: expected 0 or more.")
+        check_options(self, min_count=1, passes=1, batch_size=1, length=1)
         if self.overlap < 2 or self.length % self.overlap:
             raise ValueError(f"--overlap {self.overlap}: expected a divisor of --length {self.length}, 2 or more.")
 

@@ -7,6 +7,7 @@ callbacks=[AttentionMaps(..., log_dir="logs/mine")]          in anybody's `model
 import keras
 import tensorflow as tf
 
+from keras_seq.layers import arguments
 from keras_seq.training.measured import Measured
 from keras_seq.training.tensorboard import write
 
@@ -27,8 +28,8 @@ class Look(keras.callbacks.Callback):
     def __init__(self, log_dir=None, every=None, tokens_per_step=1, model=None):
         super().__init__()
         for name, value in (("every", every), ("tokens_per_step", tokens_per_step)):
-            if value is not None and value < 1:
-                raise ValueError(f"{type(self).__name__}: {name}={value}; expected at least 1.")
+            if value is not None:
+                arguments.number(f"{type(self).__name__}: {name}", value, least=1)
         self.log_dir, self.every, self.tokens_per_step, self.inner = log_dir, every, tokens_per_step, model
 
     def measure(self, model) -> Measured:

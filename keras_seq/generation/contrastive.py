@@ -5,6 +5,8 @@
 h_j is what the model makes its logits of at position j, h_v that at v as if v had been chosen. With a = 0 it is greedy.
 """
 
+import numbers
+
 import tensorflow as tf
 
 from keras_seq.layers import arguments
@@ -27,10 +29,14 @@ def contrastive_search(model, ids, length, top_k=4, alpha=0.6):
         ValueError: an empty prompt, more ids than the context, a number out of its range.
     """
     top_k = arguments.positive_integer("top_k", top_k)
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha={alpha!r}; expected a number from 0 to 1.")
+    arguments.number("alpha", alpha, least=0, most=1)
+    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+        raise ValueError(f"length={length!r}; expected a whole number, 0 or more.")
+    if not isinstance(ids, list) or not all(isinstance(id, numbers.Integral) for id in ids):
+        raise ValueError(f"ids={ids!r}; expected a list of ids.")
     if not ids:
         raise ValueError("The prompt is empty; expected at least one id.")
+    arguments.below("ids", ids, model.embedding.input_dim)
     if model.context is not None and len(ids) + length > model.context:
         raise ValueError(f"{len(ids)} + {length} ids; contrastive search goes no further than context={model.context}.")
 

@@ -7,6 +7,7 @@ for piece in stream(model, vocabulary, "ROMEO:"):
 ```
 """
 
+import dataclasses
 import functools
 import itertools
 
@@ -17,6 +18,7 @@ from keras_seq.generation.contrastive import contrastive_search
 from keras_seq.generation.decode import Decoder
 from keras_seq.generation.samplers import Sampling
 from keras_seq.generation.search import beam_search
+from keras_seq.layers import arguments
 
 
 class Generator:
@@ -28,6 +30,8 @@ class Generator:
     """
 
     def __init__(self, model, tokenizer):
+        _check("model", model, ("step", "initial_state", "context"), "a LanguageModel")
+        _check("tokenizer", tokenizer, ("encode", "decode"), "a Vocabulary or another tokenizer")
         self.model, self.tokenizer = model, tokenizer
         self.decoder = Decoder(model)
         self._step = tf.function(model.step, reduce_retracing=True)
@@ -51,6 +55,8 @@ class Generator:
         """
         if isinstance(prompt, str):
             return prompt + "".join(self.stream(prompt, length, temperature, seed, stop, **steps))
+        if not isinstance(prompt, list | tuple):
+            raise ValueError(f"prompt={prompt!r}; expected a text, or a list of texts.")
         return self._texts(list(prompt), length, temperature, seed, stop, steps)
 
     def stream(self, prompt, length=500, temperature=1.0, seed=0, stop=(), **steps):
@@ -123,18 +129,26 @@ class Generator:
         """The ids of the prompts, the `Sampling`, and the stops as a tuple."""
         if not prompts:
             raise ValueError("There is no prompt; expected at least one.")
-        if isinstance(length, bool) or not isinstance(length, int) or length < 0:
-            raise ValueError(f"length={length!r}; expected a whole number, 0 or more.")
+        if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= arguments.LARGEST:
+            raise ValueError(f"length={length!r}; expected a whole number from 0 to {arguments.LARGEST}.")
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise ValueError(f"seed={seed!r}; expected a whole number from 0 to 2**63 - 1.")
         ids = [self.tokenizer.encode(prompt).numpy().tolist() for prompt in prompts]
         for prompt, own in zip(prompts, ids, strict=True):
             if not own:
                 raise ValueError(f"The prompt {prompt!r} is empty to the tokenizer; expected at least one token.")
-        stop = (stop,) if isinstance(stop, str) else tuple(stop)
-        if "" in stop:
-            raise ValueError("stop has an empty text; expected texts of at least one character.")
-        return ids, Sampling(temperature, **steps), stop
+        stop = (stop,) if isinstance(stop, str) else stop
+        if not isinstance(stop, list | tuple) or not all(isinstance(end, str) and end for end in stop):
+            raise ValueError(f"stop={stop!r}; expected a text of at least one character, or a list of such texts.")
+        unknown = steps.keys() - {field.name for field in dataclasses.fields(Sampling)}
+        if unknown:
+            raise ValueError(f"There is no option {min(unknown)!r}; expected those of Sampling, such as top_k.")
+        return ids, Sampling(temperature, **steps), tuple(stop)
+
+
+def _check(name, value, parts, expected):
+    if not all(hasattr(value, part) for part in parts):
+        raise ValueError(f"{name}={value!r}; expected {expected}.")
 
 
 @functools.lru_cache(maxsize=2)

@@ -112,13 +112,12 @@ class Sampling:
     """Above 1, what is in the text already becomes less likely."""
 
     def __post_init__(self):
-        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
-            raise ValueError(f"temperature={self.temperature}; expected 0 or more.")
+        arguments.number("temperature", self.temperature, least=0)
         if self.top_k is not None:
             arguments.positive_integer("top_k", self.top_k)
         for name in ("top_p", "min_p", "typical_p"):
             value = getattr(self, name)
-            if value is not None and not 0 < value <= 1:
+            if value is not None and not arguments.number(name, value, least=0, most=1) > 0:
                 raise ValueError(f"{name}={value}; expected a number above 0 and at most 1.")
         if self.repetition_penalty is not None:
             arguments.positive_number("repetition_penalty", self.repetition_penalty)

@@ -74,8 +74,7 @@ def beam_search(step, state, first, length, end=None, width=4, length_penalty=0.
     """
     first, length, end = _checked(first, length, end)
     width = arguments.positive_integer("width", width)
-    if not (length_penalty >= 0 and math.isfinite(length_penalty)):
-        raise ValueError(f"length_penalty={length_penalty!r}; expected a number of at least 0, such as 0.6.")
+    arguments.number("length_penalty", length_penalty, least=0)
 
     batch_size = first.shape[0]
     rows = tf.range(batch_size)[:, None]
@@ -139,9 +138,11 @@ def _filled(ids, length):
 
 
 def _checked(first, length, end):
+    first = tf.convert_to_tensor(first)
+    if first.shape.rank != 1 or not first.dtype.is_integer:
+        given = f"the type {first.dtype.name} and the shape {tuple(first.shape)}"
+        raise ValueError(f"first has {given}; expected [B]: one id a row.")
     first = tf.cast(first, tf.int32)
-    if first.shape.rank != 1:
-        raise ValueError(f"first has the shape {tuple(first.shape)}; expected [B]: one id a row.")
-    if end is not None and end < 0:
+    if end is not None and (isinstance(end, bool) or not isinstance(end, int) or not 0 <= end <= arguments.LARGEST):
         raise ValueError(f"end={end!r}; expected an id, or None where no id ends a sequence.")
     return first, arguments.positive_integer("length", length), NO_END if end is None else end

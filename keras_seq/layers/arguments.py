@@ -7,7 +7,6 @@ import keras
 import numpy as np
 from keras import ops
 
-
 LARGEST = 2**31 - 1  # of a size: TensorFlow has whole numbers of 32 bits for shapes in many places
 
 
@@ -16,6 +15,13 @@ def positive_integer(name, value):
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 1 <= value <= LARGEST:
         limit = f" and at most {LARGEST}" if isinstance(value, numbers.Integral) and value > LARGEST else ""
         raise ValueError(f"{name}={value!r}; expected a whole number of at least 1{limit}.")
+    return int(value)
+
+
+def whole(name, value):
+    """`value` as an int of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 0 <= value < 2**63:
+        raise ValueError(f"{name}={value!r}; expected a whole number of at least 0 and below 2**63.")
     return int(value)
 
 
@@ -37,8 +43,8 @@ def number(name, value, least, most=math.inf):
     """`value` as a finite float from `least` to `most`."""
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not (real and least <= value <= most and math.isfinite(value)):
-        limit = f"at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise ValueError(f"{name}={value!r}; expected a number {limit}.")
+        limit = f"at least {least}" if most == math.inf else f"a number from {least} to {most}"
+        raise ValueError(f"{name}={value!r}; expected {limit}.")
     return float(value)
 
 

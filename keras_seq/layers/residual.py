@@ -64,6 +64,8 @@ class Residual(Stateful):
 
     def __init__(self, layers, normalization="rms", dropout=0.0, **kwargs):
         super().__init__(**kwargs)
+        if not isinstance(layers, list | tuple) or not all(isinstance(layer, keras.layers.Layer) for layer in layers):
+            raise ValueError(f"layers={layers!r}; expected a list of layers.")
         self.layers = list(layers)
         if len({id(layer) for layer in self.layers}) < len(self.layers):
             raise ValueError(

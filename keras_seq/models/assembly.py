@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_seq.layers import arguments
 from keras_seq.models.language_model import LanguageModel
 
 
@@ -19,7 +20,11 @@ def language_model(
         context: as `LanguageModel` has it.
         use_bias: whether an output matrix of its own adds a bias.
         dtype: a dtype policy or its name.
+
+    Raises:
+        ValueError: V is no whole number of at least 1.
     """
+    arguments.positive_integer("vocabulary_size", vocabulary_size)
     embedding = keras.layers.ReversibleEmbedding if tie_embeddings else keras.layers.Embedding
     head = None
     if not tie_embeddings:

@@ -43,6 +43,7 @@ class BiLSTM:
 
         Train it with `SparseCategoricalCrossentropy(from_logits=True)`: Keras leaves the padding out of the loss.
         """
+        arguments.positive_integer("vocabulary_size", vocabulary_size)
         ids = keras.Input((None,), dtype="int32", name="ids")
         x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(ids)
         for n in range(self.num_layers):

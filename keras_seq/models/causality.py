@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_seq.layers import arguments
 from keras_seq.layers.precision import at_least_float32
 
 
@@ -32,6 +33,9 @@ def assert_causal(model, vocabulary_size=None, length=16, seed=0):
         AssertionError: names the first position that sees the future, and the id that it sees.
         ValueError: the logits are not `[B, T, V]`, not finite, or depend on no id at all.
     """
+    if not callable(model):
+        raise ValueError(f"model={model!r}; expected a Keras model from ids [B, T] to logits [B, T, V].")
+    arguments.positive_integer("length", length)
     if length < 2:
         raise ValueError(f"length={length}; expected at least 2: one position has no future.")
     random = np.random.default_rng(seed)

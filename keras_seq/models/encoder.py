@@ -56,6 +56,7 @@ class Encoder:
 
     def build(self, vocabulary_size: int, dtype=None) -> keras.Model:
         """The Keras model from `{"ids", "segments"}` to `{"sequence", "pooled"}`, in the precision `dtype`."""
+        arguments.positive_integer("vocabulary_size", vocabulary_size)
         ids = keras.Input((None,), dtype="int32", name="ids")
         segments = keras.Input((None,), dtype="int32", name="segments")
         normal = keras.initializers.RandomNormal(stddev=0.02)

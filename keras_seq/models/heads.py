@@ -46,6 +46,7 @@ def masked_language_model(encoder) -> keras.Model:
 
     Dense, gelu, normalisation, then the encoder's embedding matrix, transposed, and a bias.
     """
+    _check(encoder)
     embedding, dtype = encoder.get_layer("embedding"), _dtype(encoder)
     x = encoder.output["sequence"]
     x = keras.layers.Dense(x.shape[-1], activation="gelu", dtype=dtype, name="head")(x)
@@ -57,14 +58,22 @@ def masked_language_model(encoder) -> keras.Model:
 
 def classifier(encoder, num_classes, dropout=0.1) -> keras.Model:
     """From an encoder's inputs to logits `[B, num_classes]`, by its pooled output."""
+    _check(encoder)
     arguments.positive_integer("num_classes", num_classes)
     return keras.Model(encoder.input, _logits(encoder, "pooled", num_classes, dropout), name="classifier")
 
 
 def tagger(encoder, num_tags, dropout=0.1) -> keras.Model:
     """From an encoder's inputs to logits `[B, T, num_tags]` at every position."""
+    _check(encoder)
     arguments.positive_integer("num_tags", num_tags)
     return keras.Model(encoder.input, _logits(encoder, "sequence", num_tags, dropout), name="tagger")
+
+
+def _check(encoder):
+    output = getattr(encoder, "output", None)
+    if not isinstance(output, dict) or not {"sequence", "pooled"} <= output.keys():
+        raise ValueError(f"encoder={encoder!r}; expected what Encoder(...).build(...) gives.")
 
 
 def _logits(encoder, output, units, dropout):

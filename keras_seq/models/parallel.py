@@ -45,6 +45,7 @@ class _Minimal:
         for name in ("embedding_dim", "units", "num_layers", "feed_forward_dim"):
             arguments.positive_integer(name, getattr(self, name))
         arguments.fraction("dropout", self.dropout)
+        arguments.boolean("tie_embeddings", self.tie_embeddings)
         layers.CausalConvolution(self.kernel_size)  # knows which sizes it takes
 
     def build(self, vocabulary_size: int, dtype=None) -> LanguageModel:
@@ -117,6 +118,7 @@ class Mamba:
         arguments.positive_integer("embedding_dim", self.embedding_dim)
         arguments.positive_integer("num_layers", self.num_layers)
         arguments.fraction("dropout", self.dropout)
+        arguments.boolean("tie_embeddings", self.tie_embeddings)
         self._layer(dtype=None)  # knows which sizes it takes
 
     def _layer(self, dtype):

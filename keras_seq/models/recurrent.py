@@ -38,8 +38,9 @@ class _Recurrent:
             arguments.positive_integer(name, getattr(self, name))
         for name in ("dropout", "recurrent_dropout"):
             arguments.fraction(name, getattr(self, name))
+        arguments.boolean("tie_embeddings", self.tie_embeddings)
         try:
-            keras.initializers.get(self.recurrent_initializer)
+            keras.initializers.get(self.recurrent_initializer or "")
         except ValueError:
             given = f"recurrent_initializer={self.recurrent_initializer!r}"
             raise ValueError(f"{given}; expected the name of a Keras initializer, e.g. orthogonal.") from None

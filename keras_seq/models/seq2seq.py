@@ -190,6 +190,7 @@ class Seq2Seq:
 
     def build(self, vocabulary_size: int, dtype=None) -> EncoderDecoder:
         """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""
+        arguments.positive_integer("vocabulary_size", vocabulary_size)
 
         def blocks(name, count, **options):
             return [

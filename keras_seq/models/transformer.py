@@ -39,6 +39,7 @@ class Transformer:
         if self.context is not None:
             arguments.positive_integer("context", self.context)
         arguments.fraction("dropout", self.dropout)
+        arguments.boolean("tie_embeddings", self.tie_embeddings)
 
     def build(self, vocabulary_size: int, dtype=None) -> LanguageModel:
         """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""

@@ -10,6 +10,8 @@ figure is 2.40 bits; with the last 700 kB alone as training text, which share th
 import bz2
 import lzma
 
+from keras_seq.text.characters import check_text
+
 MIN_DICTIONARY = 4096  # the smallest that LZMA takes
 
 
@@ -37,13 +39,15 @@ def compressed_bits(compressor, train: str, validation: str) -> float:
         validation: the text that is measured.
 
     Raises:
-        ValueError: an empty validation text, or no such compressor.
+        ValueError: an empty validation text, none at all, or no such compressor.
 
     >>> compressed_bits("xz", "to be or not to be, " * 50, "to be or not to be, " * 50) < 0.1
     True
     """
-    if compressor not in COMPRESSORS:
+    if not isinstance(compressor, str) or compressor not in COMPRESSORS:
         raise ValueError(f"There is no compressor {compressor!r}; expected {' or '.join(COMPRESSORS)}.")
+    check_text(train)
+    check_text(validation)
     if not validation:
         raise ValueError("The validation text is empty; expected at least one character to compress.")
     compress = COMPRESSORS[compressor]

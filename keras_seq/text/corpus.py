@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 
-import keras
+from keras_seq.text.download import DownloadError, download
 
 SHAKESPEARE_URL = "https://storage.googleapis.com/download.tensorflow.org/data/shakespeare.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+SHAKESPEARE_BYTES = 1_115_394
 
 
 class CorpusError(ValueError):
@@ -49,13 +50,15 @@ class Corpus:
             `(train, validation)`, which put together are the text.
 
         Raises:
-            CorpusError: A side would be shorter than `window`, or `train_fraction` is no fraction.
+            CorpusError: A side would be shorter than `window`, or an argument is out of its range.
 
         >>> Corpus("digits", "0123456789", sha256="").split(0.8)
         ('01234567', '89')
         """
         if not (isinstance(train_fraction, Real) and 0 < train_fraction < 1):
             raise CorpusError(f"train_fraction must lie between 0 and 1, unlike {train_fraction!r}; 0.9 is usual.")
+        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+            raise CorpusError(f"window must be a whole number of at least 1, the characters of one, not {window!r}.")
         middle = int(len(self.text) * train_fraction)
         for side, length in (("training", middle), ("validation", len(self.text) - middle)):
             if length < window:
@@ -154,25 +157,17 @@ def _shakespeare() -> bytes:
         return _checked(path, "put the right file there")
     cache = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
     path = os.path.join(cache, "datasets", "shakespeare.txt")
-    return _checked(path, "delete it to have it downloaded") if os.path.isfile(path) else _downloaded(cache)
+    return _checked(path, "delete it to have it downloaded") if os.path.isfile(path) else _downloaded(path)
 
 
-def _downloaded(cache: str) -> bytes:
-    # The name is this process's own until the file is whole and checked: the cache never holds half of it.
-    name = f"shakespeare.txt.{os.getpid()}.part"
+def _downloaded(path: str) -> bytes:
     try:
-        part = Path(keras.utils.get_file(name, origin=SHAKESPEARE_URL, cache_dir=cache, force_download=True))
-        try:
-            data = _checked(str(part), "try again")
-            part.replace(part.with_name("shakespeare.txt"))
-        finally:
-            part.unlink(missing_ok=True)
-    except Exception as error:  # get_file raises bare ones
+        return download(SHAKESPEARE_URL, path, SHAKESPEARE_SHA256, SHAKESPEARE_BYTES)
+    except (DownloadError, OSError) as error:
         raise CorpusError(
             f"Downloading {SHAKESPEARE_URL} failed ({error}); without a network, take pydoc, the path of a text file, "
             "or set KERAS_SEQ_DATA to a folder that has shakespeare.txt."
         ) from error
-    return data
 
 
 def _checked(path: str, remedy: str) -> bytes:

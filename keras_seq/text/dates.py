@@ -9,10 +9,14 @@ ids:  0 padding, 1 start, 2 end, then the characters.   source = text,   target 
 """
 
 import datetime
+import re
 import string
 from typing import NamedTuple
 
 import numpy as np
+
+from keras_seq.text.characters import brief
+from keras_seq.text.steps import check_whole
 
 FIRST, LAST = datetime.date(1950, 1, 1), datetime.date(2049, 12, 31)
 MONTHS = (
@@ -96,8 +100,10 @@ def split_dates(*counts: int, seed: int = 0) -> list[list[datetime.date]]:
     """Disjoint lists of so many dates each, drawn from all between FIRST and LAST.
 
     Raises:
-        ValueError: more dates than there are.
+        ValueError: more dates than there are, or a count that is no whole number of at least 0.
     """
+    for count in counts:
+        check_whole("count", count, least=0)
     days = (LAST - FIRST).days + 1
     if sum(counts) > days:
         raise ValueError(f"{sum(counts)} dates; expected at most {days}, from {FIRST} to {LAST}.")
@@ -129,6 +135,7 @@ def source_ids(texts: list[str]) -> np.ndarray:
     Raises:
         ValueError: a text that is empty, too long, or has a character that no date is written with.
     """
+    _check_texts(texts)
     ids = np.full((len(texts), SOURCE_LENGTH), PADDING, "int32")
     for row, text in zip(ids, texts, strict=True):
         if not 0 < len(text) <= SOURCE_LENGTH:
@@ -141,11 +148,24 @@ def source_ids(texts: list[str]) -> np.ndarray:
 
 
 def target_ids(dates: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """ISO dates to what a decoder reads, from the start, and what it is to write, to the end: `[B, T]` each, int32."""
+    """ISO dates to what a decoder reads, from the start, and what it is to write, to the end: `[B, T]` each, int32.
+
+    Raises:
+        ValueError: a text that is no date such as 1994-09-03.
+    """
+    _check_texts(dates)
+    for iso in dates:
+        if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", iso):
+            raise ValueError(f"{brief(iso)} is no ISO date; expected one such as 1994-09-03.")
     digits = np.array([[END + 1 + ALPHABET.index(character) for character in iso] for iso in dates], "int32")
     read = np.insert(digits, 0, START, axis=1)
     wanted = np.insert(digits, digits.shape[1], END, axis=1)
     return read, wanted
+
+
+def _check_texts(texts):
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"expected a list of texts, not {brief(texts)}.")
 
 
 def text_of(ids: np.ndarray) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from keras_seq.text.steps import check_whole, pipeline
+from keras_seq.text.steps import check_step, check_whole, pipeline
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +60,7 @@ class Examples:
 
     def at(self, step: int | tf.Tensor):
         """The batch of one step, nested as the arrays are: `[B, ...]` each."""
+        check_step(step)
         step = tf.cast(step, tf.int64)
         seed = tf.stack([tf.constant(self.seed, tf.int64), step // self.steps_per_pass])
         order = tf.random.experimental.stateless_shuffle(tf.range(self.num_examples), seed)

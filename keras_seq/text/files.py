@@ -1,11 +1,15 @@
 """A tokenizer's file: JSON in ASCII, there as a whole or not at all."""
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from keras_seq.text.characters import VocabularyError
+
+LARGEST = 1 << 26  # bytes of a file that is read; a million tokens fit in
 
 
 def write_json(path: str | os.PathLike[str], config: dict) -> None:
@@ -33,11 +37,24 @@ def read_json(path: str | os.PathLike[str], make: Callable, what: str) -> object
     Raises:
         VocabularyError: The file cannot be read, is not JSON, or `make` refuses what is in it.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise VocabularyError(f"The {what} is in a file; expected its path, not {path!r}.")
     try:
-        return make(json.loads(Path(path).read_bytes()))
+        return make(json.loads(_read(Path(path))))
     except OSError as error:
         raise VocabularyError(f"The {what} {str(path)!r} cannot be read: {error.strerror}.") from None
     except VocabularyError as error:
         raise VocabularyError(f"The file {str(path)!r} holds no {what}. {error}") from None
     except (ValueError, RecursionError) as error:
         raise VocabularyError(f"The file {str(path)!r} holds no {what}, for it is not JSON: {error}.") from None
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a file, not of a pipe or a device, which may never end, nor of what no tokenizer needs."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "expected a regular file")
+    if found.st_size > LARGEST:
+        raise OSError(errno.EFBIG, f"it has {found.st_size} bytes; expected at most {LARGEST}")
+    with path.open("rb") as file:
+        return file.read(LARGEST + 1)

@@ -12,9 +12,11 @@ sentences, drawn independently, side by side.
 import bisect
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 
 import numpy as np
 
+from keras_seq.text.characters import brief
 from keras_seq.text.interface import check_ids
 from keras_seq.text.steps import check_whole
 
@@ -41,10 +43,15 @@ class Grammar:
     start: str
 
     def __post_init__(self):
-        known = self.rules.keys()
+        try:
+            known = self.rules.keys()
+            all_probabilities = {name: [p for p, _ in rules.values()] for name, rules in self.rules.items()}
+        except (AttributeError, TypeError, ValueError):
+            expected = "{nonterminal: {terminal: (probability, nonterminals)}}"
+            raise ValueError(f"rules={brief(self.rules)}; expected {expected}.") from None
         for name, rules in self.rules.items():
-            probabilities = [p for p, _ in rules.values()]
-            if not all(p > 0 for p in probabilities) or abs(sum(probabilities) - 1) > 1e-9:
+            probabilities = all_probabilities[name]
+            if not all(isinstance(p, Real) and p > 0 for p in probabilities) or abs(sum(probabilities) - 1) > 1e-9:
                 raise ValueError(f"The rules of {name!r} have the probabilities {probabilities}; expected a sum of 1.")
             if any(len(terminal) != 1 for terminal in rules):
                 raise ValueError(f"The rules of {name!r} begin with {sorted(rules)}; expected a character each.")
@@ -147,10 +154,11 @@ def brackets(letters=8, close=0.24, nest=0.16, seed=0) -> Grammar:
     stand `1 / (close - nest)` signs on average, the closing one counted.
     """
     pairs = ("()", "[]", "{}", "<>")
-    if not 1 <= letters <= 26:
-        raise ValueError(f"letters={letters}; expected 1 to 26.")
-    if not 0 < nest < close < 1 - nest:
-        raise ValueError(f"close={close} and nest={nest}; expected 0 < nest < close, and less than 1 together.")
+    if isinstance(letters, bool) or not isinstance(letters, int) or not 1 <= letters <= 26:
+        raise ValueError(f"letters={letters!r}; expected a whole number from 1 to 26.")
+    check_whole("seed", seed, least=0)
+    if not (isinstance(close, Real) and isinstance(nest, Real) and 0 < nest < close < 1 - nest):
+        raise ValueError(f"close={close!r} and nest={nest!r}; expected 0 < nest < close, and less than 1 together.")
     random = np.random.default_rng(seed)
     opening = {pair[0]: (1 / len(pairs), (pair,)) for pair in pairs}
     rules = {"sentence": opening}

@@ -9,7 +9,9 @@ What is too long loses ids from its end, one at a time, always from the text tha
 
 import numpy as np
 
+from keras_seq.text.characters import VocabularyError
 from keras_seq.text.interface import check_number
+from keras_seq.text.steps import LARGEST_BATCH
 
 SPECIALS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 
@@ -36,7 +38,7 @@ def pack(firsts: list[list[int]], seconds: list[list[int]] | None, length: int |
         `ids` and `segments`, int32 `[B, T]`, and `mask`, bool `[B, T]`: True for what is not padding.
 
     Raises:
-        VocabularyError: `length` does not hold the special tokens.
+        VocabularyError: `length` does not hold the special tokens, or makes a batch of 2**31 ids.
 
     >>> pack([[7, 8], [9]], [[5], [6]], length=7)["ids"].tolist()
     [[2, 7, 8, 3, 5, 3, 0], [2, 9, 3, 6, 3, 0, 0]]
@@ -44,6 +46,8 @@ def pack(firsts: list[list[int]], seconds: list[list[int]] | None, length: int |
     specials = 2 if seconds is None else 3
     if length is not None:
         check_number("length", length, specials, f"for the {specials} special tokens of a row")
+        if length * len(firsts) >= LARGEST_BATCH:
+            raise VocabularyError(f"length={length} for {len(firsts)} rows; expected fewer than 2**31 ids in a batch.")
     rows, starts = [], []
     for number, first in enumerate(firsts):
         second = [] if seconds is None else seconds[number]

@@ -10,7 +10,8 @@ broken. A capital is a character that has a lower case of one character which le
 
 import numpy as np
 
-from keras_seq.text.characters import VocabularyError
+from keras_seq.text.characters import VocabularyError, brief
+from keras_seq.text.interface import check_ids
 
 SPACE, CAPITAL = 1, 2
 NUM_TAGS = 4
@@ -39,6 +40,7 @@ def squeeze(text: str) -> tuple[str, np.ndarray]:
     >>> characters, tags.tolist()
     ('goon', [2, 0, 1, 0])
     """
+    _check_text(text)
     lower = {character: _lower(character) for character in set(text)}
     characters, tags, space = [], [], 0
     for character in text:
@@ -62,11 +64,13 @@ def restore(characters: str, tags: np.ndarray | list[int]) -> str:
         tags: N numbers from 0 to 3.
 
     Raises:
-        VocabularyError: Not as many tags as characters.
+        VocabularyError: Not as many tags as characters, or other numbers than 0 to 3.
 
     >>> restore("goon", [2, 0, 1, 0])
     'Go on'
     """
+    _check_text(characters)
+    tags = check_ids(tags, NUM_TAGS, "meaning")
     if len(characters) != len(tags):
         raise VocabularyError(f"{len(tags)} tags for {len(characters)} characters; expected one for each.")
     pieces = []
@@ -75,6 +79,11 @@ def restore(characters: str, tags: np.ndarray | list[int]) -> str:
         capital = tag & CAPITAL and len(upper) == 1 and _lower(upper) == character
         pieces.append(" " * bool(tag & SPACE) + (upper if capital else character))
     return "".join(pieces)
+
+
+def _check_text(text):
+    if not isinstance(text, str):
+        raise VocabularyError(f"text must be a str, not {brief(text)}.")
 
 
 def _lower(character: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
-from keras_seq.text.steps import check_whole, pipeline
+from keras_seq.text.steps import check_step, check_whole, pipeline
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ class Reversal:
         Returns:
             `(x, y)`, int32 `[B, T]` each: the ids, and the ids that come next, -1 where there is none.
         """
+        check_step(step)
         seeds = tf.random.split(tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)]), 2)
         bounds = {"minval": self.min_length, "maxval": self.max_length + 1, "dtype": tf.int32}
         lengths = tf.random.stateless_uniform([self.batch_size, 1], seeds[0], **bounds)

@@ -124,8 +124,8 @@ class WordPiece(Subwords):
         # The library numbers what goes on within a word in the order of a hash map, so each run would differ from the
         # last (tokenizers#1794). Named beforehand as special tokens, these pieces have fixed places.
         trainer = trainers.WordPieceTrainer(
-            vocab_size=size,
-            min_frequency=min_count,
+            vocab_size=min(size, least + len(text)),  # no more can be learned, and the library makes room for all
+            min_frequency=min(min_count, len(text) + 1),
             special_tokens=[*SPECIALS, *within],
             continuing_subword_prefix=PREFIX,
             show_progress=False,
@@ -195,8 +195,8 @@ class BytePairs(Subwords):
         check_number("size", size, least, f"for {len(SPECIALS)} special tokens and {len(ALPHABET)} bytes")
         learner = cls([])._pipeline
         trainer = trainers.BpeTrainer(
-            vocab_size=size,
-            min_frequency=min_count,
+            vocab_size=min(size, least + len(text.encode())),  # no more can be learned; the library makes room for all
+            min_frequency=min(min_count, len(text.encode()) + 1),
             special_tokens=list(SPECIALS),
             initial_alphabet=ALPHABET,
             show_progress=False,

@@ -15,8 +15,7 @@ import tensorflow as tf
 from keras_seq.text.characters import VocabularyError, brief, check_characters, explain
 from keras_seq.text.files import read_json, write_json
 from keras_seq.text.interface import UNKNOWN, check_ids
-
-PIECE = 1 << 20  # characters looked up at a time, which bounds the memory beside the text and its ids
+from keras_seq.text.steps import PIECE
 
 
 class Vocabulary(tf.Module):
@@ -129,6 +128,8 @@ class Vocabulary(tf.Module):
             text = tf.convert_to_tensor(text, tf.string)
         except (TypeError, ValueError):
             raise VocabularyError(f"text must be a str or a tf.string tensor of UTF-8, not {brief(text)}.") from None
+        if text.shape.rank is not None and text.shape.rank > 1:
+            raise VocabularyError(f"text must be one string or [B] of them, not of shape {tuple(text.shape)}.")
         try:
             return self._look_up(text)
         except tf.errors.InvalidArgumentError:  # eager; a graph raises when it runs, with the message of the assertion
@@ -138,15 +139,16 @@ class Vocabulary(tf.Module):
 
     def _encode_whole(self, text: str) -> tf.Tensor:
         # In pieces, for TensorFlow's code points of a whole text would take more room than all else.
-        ids = np.empty(len(text), np.int32)
-        for start in range(0, len(text), PIECE):
+        ids = []
+        for start in range(0, max(1, len(text)), PIECE):
             piece = text[start : start + PIECE]
             try:
-                ids[start : start + PIECE] = self._look_up(tf.constant(piece)).numpy()
+                ids.append(self._look_up(tf.constant(piece)))
             except (ValueError, tf.errors.InvalidArgumentError):  # half a surrogate pair, or unknown
                 self._explain(piece, start)
                 raise
-        return tf.constant(ids)
+        with tf.device("CPU"):  # where tf.data works
+            return tf.concat(ids, axis=0)
 
     def _look_up(self, text: tf.Tensor) -> tf.Tensor:
         code_points = tf.strings.unicode_decode(text, "UTF-8", errors="strict")

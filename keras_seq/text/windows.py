@@ -16,7 +16,7 @@ from numbers import Real
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.text.steps import check_whole, pipeline
+from keras_seq.text.steps import LARGEST_BATCH, PIECE, check_step, check_whole, pipeline
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +29,8 @@ class Windows:
         length: T, positions in a row. N is at least T + 1.
 
     Raises:
-        ValueError: The ids are not integers along one axis, B or T is not a whole number of at least 1, or the text is
-            shorter than one window.
+        ValueError: The ids are not integers along one axis, B or T is not a whole number of at least 1, the text is
+            shorter than one window, or a batch has 2**31 ids; in `at`, the step is no whole number of at least 0.
     """
 
     ids: tf.Tensor = field(repr=False)
@@ -41,6 +41,10 @@ class Windows:
         object.__setattr__(self, "ids", _as_ids(self.ids))
         check_whole("batch_size", self.batch_size, least=1)
         check_whole("length", self.length, least=1)
+        if self.batch_size * (self.length + 1) >= LARGEST_BATCH:
+            raise ValueError(
+                f"batch_size={self.batch_size} rows of length={self.length}; expected fewer than 2**31 ids in a batch."
+            )
         if self.num_ids <= self.length:
             shortage = f"{self.num_ids} ids, fewer than the {self.length + 1} of one window"
             raise ValueError(
@@ -70,6 +74,7 @@ class Windows:
         Returns:
             `(x, y)`, int32 `[B, T]` each: the ids, and the ids that come next.
         """
+        check_step(step)
         starts = self.starts(step)
         window = tf.gather(self.ids, starts[:, None] + tf.range(self.length + 1, dtype=tf.int64))  # [B, T+1]
         return window[:, :-1], window[:, 1:]
@@ -226,8 +231,9 @@ def _as_ids(ids: tf.Tensor | np.ndarray | list[int]) -> tf.Tensor:
         raise ValueError(f"ids must be integers along one axis, not {array.dtype} of shape {array.shape}.")
     if array.size and not (array.min() >= -(2**31) and array.max() < 2**31):
         raise ValueError(f"ids must fit in int32, but they run from {array.min()} to {array.max()}.")
-    with tf.device("CPU"):  # where tf.data works
-        return tf.constant(array, tf.int32)
+    with tf.device("CPU"):  # where tf.data works. In pieces, for of a whole array TensorFlow would keep a second copy
+        pieces = [tf.constant(array[start : start + PIECE], tf.int32) for start in range(0, max(1, len(array)), PIECE)]
+        return tf.concat(pieces, axis=0)
 
 
 def _stateless_seed(seed: int, step: int | tf.Tensor) -> tf.Tensor:

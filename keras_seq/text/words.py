@@ -12,16 +12,20 @@ from collections import Counter
 
 import tensorflow as tf
 
-from keras_seq.text.characters import VocabularyError
+from keras_seq.text.characters import VocabularyError, check_text
 from keras_seq.text.interface import UNKNOWN, Tokenizer, check_number, check_training_text
 
 
 def split_words(text: str) -> list[str]:
     r"""The pieces of a text between its word borders; put together, they are the text.
 
+    Raises:
+        VocabularyError: It is no text.
+
     >>> split_words("Go on, go!")
     ['Go', ' ', 'on', ', ', 'go', '!']
     """
+    check_text(text)
     return re.findall(r"\w+|\W+", text)
 
 

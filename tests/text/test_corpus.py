@@ -1,16 +1,20 @@
+import functools
 import hashlib
+import io
 import os
 import subprocess
 import sys
 import tracemalloc
+import types
+import urllib.error
 from pathlib import Path
 
-import keras
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_seq.text import Corpus, CorpusError, corpus, load_corpus
+from keras_seq.text.download import download
 
 SHAKESPEARE = b"First Citizen:\nBefore we proceed any further, hear me speak.\n"
 
@@ -28,6 +32,24 @@ def cache(tmp_path, monkeypatch):
 def short_shakespeare(monkeypatch):
     """Two lines pass for tiny Shakespeare."""
     monkeypatch.setattr(corpus, "SHAKESPEARE_SHA256", hashlib.sha256(SHAKESPEARE).hexdigest())
+    monkeypatch.setattr(corpus, "SHAKESPEARE_BYTES", len(SHAKESPEARE))
+
+
+@pytest.fixture
+def network(monkeypatch):
+    """What there is to download, instead of the network: bytes, or an error; None stands for a failing test."""
+
+    def network(content):
+        def answer(url, timeout):
+            assert content is not None, "downloaded"
+            if isinstance(content, Exception):
+                raise content
+            return io.BytesIO(content)
+
+        opener = types.SimpleNamespace(open=answer)
+        monkeypatch.setattr(corpus, "download", functools.partial(download, opener=opener))
+
+    return network
 
 
 def written(path: Path, data: bytes) -> Path:
@@ -217,36 +239,32 @@ def test_shakespeare_from_the_data_folder(tmp_path, monkeypatch, short_shakespea
     assert (loaded.name, loaded.text) == ("shakespeare", SHAKESPEARE.decode())
 
 
-def test_shakespeare_from_the_cache_without_a_download(cache, monkeypatch, short_shakespeare):
+def test_shakespeare_from_the_cache_without_a_download(cache, network, short_shakespeare):
     written(cache / "shakespeare.txt", SHAKESPEARE)
-    monkeypatch.setattr(keras.utils, "get_file", lambda *args, **kwargs: pytest.fail("downloaded"))
+    network(None)
     assert load_corpus("shakespeare").text == SHAKESPEARE.decode()
 
 
-def test_shakespeare_downloaded_once_and_whole(cache, tmp_path, monkeypatch, short_shakespeare):
-    source = written(tmp_path / "source.txt", SHAKESPEARE)
-    monkeypatch.setattr(corpus, "SHAKESPEARE_URL", source.as_uri())  # Keras's own get_file, without a network
+def test_shakespeare_downloaded_once_and_whole(cache, network, short_shakespeare):
+    network(SHAKESPEARE)
     assert load_corpus("shakespeare").text == SHAKESPEARE.decode()
-    source.unlink()
+    network(None)
     assert load_corpus("shakespeare").text == SHAKESPEARE.decode()
     assert [path.name for path in cache.iterdir()] == ["shakespeare.txt"]
 
 
-def test_a_download_that_went_wrong_leaves_nothing(cache, tmp_path, monkeypatch, short_shakespeare):
-    source = written(tmp_path / "source.txt", SHAKESPEARE[:-1])
-    monkeypatch.setattr(corpus, "SHAKESPEARE_URL", source.as_uri())
+def test_a_download_that_went_wrong_leaves_nothing(cache, network, short_shakespeare):
+    wrong = SHAKESPEARE[:-1] + b"!"
+    network(wrong)
     with pytest.raises(CorpusError) as error:
         load_corpus("shakespeare")
-    assert hashlib.sha256(SHAKESPEARE[:-1]).hexdigest() in sentence(error)
+    assert hashlib.sha256(wrong).hexdigest() in sentence(error)
     assert hashlib.sha256(SHAKESPEARE).hexdigest() in sentence(error)
     assert list(cache.iterdir()) == []
 
 
-def test_a_download_that_fails_says_what_works_offline(cache, monkeypatch):
-    def no_network(*args, **kwargs):
-        raise Exception("URL fetch failure: Name or service not known")
-
-    monkeypatch.setattr(keras.utils, "get_file", no_network)
+def test_a_download_that_fails_says_what_works_offline(cache, network):
+    network(urllib.error.URLError("Name or service not known"))
     with pytest.raises(CorpusError) as error:
         load_corpus("shakespeare")
     assert all(word in sentence(error) for word in ("Name or service", "https://", "pydoc", "path", "KERAS_SEQ_DATA"))

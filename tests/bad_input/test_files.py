@@ -1,0 +1,150 @@
+"""Files and folders that experiments are told to read: missing, of another kind, empty, torn, not what they say."""
+
+import os
+
+import pytest
+
+from experiments.generate import within
+from keras_seq.text import Vocabulary, load_tokenizer
+from tests.bad_input.options import EXPERIMENTS, REQUIRED, options
+
+WITH_CORPUS = [name for name, (_, kind) in EXPERIMENTS.items() if "corpus" in dict(options(kind))]
+WITH_RESUME = [name for name, (_, kind) in EXPERIMENTS.items() if "resume" in dict(options(kind))]
+CORPORA = {
+    "empty": (b"", "empty"),
+    "latin-1": ("Gr\u00fc\u00dfe".encode("latin-1"), "UTF-8"),
+    "utf-16": ("text".encode("utf-16"), "UTF-8"),
+    "half a character": ("\u20ac".encode()[:2], "UTF-8"),
+    "one character": (b"a", "characters|ids|words|text"),
+    "short": (b"to be or not", "characters|ids|words|text"),
+    "newlines": (b"\n" * 40, "characters|ids|words|text"),
+}
+
+
+@pytest.mark.parametrize("name", WITH_CORPUS)
+@pytest.mark.parametrize("what", CORPORA)
+def test_a_corpus_that_cannot_be_used(ends, tmp_path, name, what):
+    content, word = CORPORA[what]
+    (tmp_path / "text.txt").write_bytes(content)
+    said = ends(EXPERIMENTS[name][0], "--corpus", "text.txt")
+    assert "text.txt" in said or any(w in said for w in word.split("|")), said
+
+
+@pytest.mark.parametrize("name", WITH_CORPUS)
+def test_a_corpus_that_is_not_there(ends, tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for value in ("missing.txt", "folder", "pipe", "/dev/zero", ""):
+        assert (value or "corpus") in ends(EXPERIMENTS[name][0], "--corpus", value)
+
+
+SETTINGS = {  # what a config.json may say instead of the settings of an experiment
+    "no JSON": b"{",
+    "not UTF-8": b"\xff\xfe\xfd",
+    "a list": b"[]",
+    "a number": b"7",
+    "no settings": b"{}",
+    "settings of another kind": b'{"experiment": 7}',
+    "an unknown option": b'{"experiment": {"colour": "blue"}}',
+    "another type": b'{"experiment": {"seed": "0", "log_dir": 7}}',
+    "a bad group": b'{"experiment": {"train": 7}}',
+    "a bad value in a group": b'{"experiment": {"train": {"log_every": 0}}}',
+}
+
+
+@pytest.mark.parametrize("name", WITH_RESUME)
+def test_a_folder_to_go_on_with_that_holds_no_run_of_the_kind(ends, tmp_path, name):
+    main = EXPERIMENTS[name][0]
+    assert "missing" in ends(main, "--resume", "missing")
+    run = tmp_path / "folder" / "run"
+    run.mkdir(parents=True)
+    assert "folder" in ends(main, "--resume", "folder")
+    for content in SETTINGS.values():
+        (run / "config.json").write_bytes(content)
+        ends(main, "--resume", "folder")
+
+
+def run_folder(tmp_path, **files):
+    """A folder that looks like that of a run: text files by name, None for a folder."""
+    run = tmp_path / "RUN"
+    run.mkdir()
+    for name, content in files.items():
+        (run / name.replace("_", ".")).write_bytes(content)
+    return run
+
+
+RUNS = {
+    "empty": {},
+    "no vocabulary": {"model_keras": b"PK"},
+    "no zip": {"model_keras": b"no zip", "vocabulary_json": b"{}"},
+}
+READERS = {"export": [], "generate": [], "inspect": [], "score": ["--text", "ab"]}
+READERS |= {"dates": ["--text", "1 May 1994"], "respace": ["--text", "ab"], "masked_lm": ["--text", "[MASK]"]}
+
+
+def read(ends, name):
+    """Has an experiment read RUN."""
+    run = ["RUN"] if name in REQUIRED else ["--run", "RUN"]
+    return ends(EXPERIMENTS[name][0], *run, *READERS[name])
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_folder_that_is_no_finished_run(ends, tmp_path, name):
+    assert "RUN" in read(ends, name)
+    for number, files in enumerate(RUNS.values()):
+        run = run_folder(tmp_path, **files)
+        assert "RUN" in read(ends, name)
+        run.rename(tmp_path / str(number))
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("linked", ["model.keras", "vocabulary.json"])
+def test_a_run_whose_files_lie_elsewhere(ends, tmp_path, name, linked):
+    run = run_folder(tmp_path, model_keras=b"PK", vocabulary_json=b"{}")
+    (tmp_path / "secret").write_text("a secret")
+    (run / linked).unlink()
+    (run / linked).symlink_to("../secret")
+    said = read(ends, name)
+    assert "leads out" in said
+    assert "a secret" not in said
+
+
+def test_pictures_are_not_written_through_a_link(tmp_path):
+    run = run_folder(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (run / "inspect").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="leads out"):
+        within(run, run / "inspect")
+    assert within(run, run / "other") == run / "other"
+
+
+VOCABULARIES = {
+    "no JSON": b"{",
+    "a list": b"[]",
+    "deep": b"[" * 100_000,
+    "a number": b"1" * 5000,
+    "no kind": b'{"kind": "other"}',
+    "a kind of another kind": b'{"kind": ["bpe"]}',
+    "no characters": b'{"characters": "", "unknown": "error"}',
+    "half a character": b'{"characters": "\\ud800", "unknown": "error"}',
+    "too much": b'{"characters": "ab", "unknown": "error", "more": 1}',
+    "NaN": b"NaN",
+    "merges of nothing": b'{"kind": "bpe", "merges": [["x", "yy"]]}',
+    "tokens twice": b'{"kind": "words", "tokens": ["[UNK]", "a", "a"]}',
+}
+
+
+@pytest.mark.parametrize("content", VOCABULARIES.values(), ids=VOCABULARIES)
+def test_a_tokenizer_that_is_none(refused, tmp_path, content):
+    (tmp_path / "vocabulary.json").write_bytes(content)
+    for load in (load_tokenizer, Vocabulary.load):
+        assert len(refused(lambda load=load: load(tmp_path / "vocabulary.json"), "vocabulary.json")) < 600
+
+
+def test_a_tokenizer_is_read_from_a_small_regular_file_alone(refused, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    refused(lambda: Vocabulary.load(tmp_path / "pipe"), "regular")
+    refused(lambda: Vocabulary.load("/dev/zero"), "regular")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(1 << 40)  # bytes that are not there
+    refused(lambda: Vocabulary.load(tmp_path / "large"), "bytes")

@@ -1,0 +1,145 @@
+"""Layers and models refuse their arguments where they are made, not where a tensor meets them."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_seq import layers, models
+from keras_seq.layers import arguments
+
+WHOLE = (0, -1, 1.5, "x", None, True, float("nan"), 2**63)
+FRACTION = (-0.1, 1.0, "x", None, True, float("nan"), float("inf"))
+ABOVE_ZERO = (0, -1, "x", None, float("nan"), float("inf"))
+X = np.zeros((2, 3, 4), "float32")
+
+LAYERS = {  # what is made, the argument, its bad values
+    **{
+        f"{layer.__name__}({name})": (layer, {"units": 3}, name, values)
+        for layer in (layers.SimpleRNN, layers.GRU, layers.LSTM, layers.LayerNormLSTM)
+        for name, values in (("units", WHOLE), ("dropout", FRACTION), ("recurrent_dropout", FRACTION))
+    },
+    "LayerNormLSTM(epsilon)": (layers.LayerNormLSTM, {"units": 3}, "epsilon", ABOVE_ZERO),
+    "MinGRU": (layers.MinGRU, {}, "units", WHOLE),
+    "MinLSTM": (layers.MinLSTM, {}, "units", WHOLE),
+    "CausalConvolution": (layers.CausalConvolution, {}, "kernel_size", WHOLE),
+    "SelectiveStateSpace(state)": (layers.SelectiveStateSpace, {}, "state_dim", WHOLE),
+    "SelectiveStateSpace(expansion)": (layers.SelectiveStateSpace, {}, "expansion", WHOLE),
+    "SelectiveStateSpace(kernel)": (layers.SelectiveStateSpace, {}, "kernel_size", WHOLE),
+    "Bidirectional(layer)": (layers.Bidirectional, {}, "layer", (None, 7, "lstm")),
+    "Bidirectional(mode)": (layers.Bidirectional, {"layer": layers.LSTM(3)}, "merge_mode", ("x", None, 7)),
+    "Carry(model)": (layers.Carry, {"batch_size": 2}, "layer", (None, 7, keras.layers.Dense(3))),
+    "Residual(layers)": (layers.Residual, {}, "layers", (None, 7, ["x"], layers.LSTM(3))),
+    "Residual(dropout)": (layers.Residual, {"layers": [layers.LSTM(4)]}, "dropout", FRACTION),
+    "Residual(norm)": (layers.Residual, {"layers": [layers.LSTM(4)]}, "normalization", ("x", None, 7)),
+    "MultiHeadSelfAttention(heads)": (layers.MultiHeadSelfAttention, {}, "num_heads", WHOLE),
+    "MultiHeadSelfAttention(dropout)": (layers.MultiHeadSelfAttention, {"num_heads": 2}, "dropout", FRACTION),
+    "MultiHeadSelfAttention(shared)": (
+        layers.MultiHeadSelfAttention,
+        {"num_heads": 2},
+        "num_key_value_heads",
+        (0, -1, 3, "x", 1.5),
+    ),
+    "MultiHeadSelfAttention(positions)": (layers.MultiHeadSelfAttention, {"num_heads": 2}, "positions", ("x", 7)),
+    "CrossAttention(heads)": (layers.CrossAttention, {}, "num_heads", WHOLE),
+    "CrossAttention(dropout)": (layers.CrossAttention, {"num_heads": 2}, "dropout", FRACTION),
+    "PositionalEncoding": (layers.PositionalEncoding, {}, "base", ABOVE_ZERO),
+    "LearnedPositions": (layers.LearnedPositions, {}, "length", WHOLE),
+    "RotaryPositions": (layers.RotaryPositions, {}, "base", (*ABOVE_ZERO, 1)),
+    "SegmentEmbedding": (layers.SegmentEmbedding, {}, "num_segments", WHOLE),
+    "FeedForward": (layers.FeedForward, {}, "feed_forward_dim", WHOLE),
+    "FeedForward(dropout)": (layers.FeedForward, {"feed_forward_dim": 3}, "dropout", FRACTION),
+    "GatedFeedForward": (layers.GatedFeedForward, {}, "feed_forward_dim", WHOLE),
+    "TransformerBlock(heads)": (layers.TransformerBlock, {"feed_forward_dim": 4}, "num_heads", WHOLE),
+    "TransformerBlock(width)": (layers.TransformerBlock, {"num_heads": 2}, "feed_forward_dim", WHOLE),
+    "TransformerBlock(dropout)": (
+        layers.TransformerBlock,
+        {"num_heads": 2, "feed_forward_dim": 4},
+        "dropout",
+        FRACTION,
+    ),
+    "TransformerBlock(norm)": (
+        layers.TransformerBlock,
+        {"num_heads": 2, "feed_forward_dim": 4},
+        "normalization",
+        ("x", None, 7),
+    ),
+}
+
+
+@pytest.mark.parametrize(("layer", "others", "name", "values"), LAYERS.values(), ids=LAYERS)
+def test_a_layer_that_cannot_be(refused, layer, others, name, values):
+    for value in values:
+        refused(lambda value=value: layer(**{**others, name: value}), name)
+
+
+MODELS = [
+    (kind, field.name, field.type)
+    for kind in models.MODELS.values()
+    for field in kind.__dataclass_fields__.values()
+    if "ClassVar" not in str(field.type)
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "of_type"), MODELS, ids=[f"{k.__name__}-{n}" for k, n, _ in MODELS])
+def test_a_model_that_cannot_be(refused, kind, name, of_type):
+    whole = tuple(value for value in WHOLE if value is not None or "None" not in str(of_type))
+    known = {float: FRACTION, bool: ("x", 7, None), str: ("nothing", 7, None)}
+    for value in known.get(of_type, whole):
+        refused(lambda value=value: kind(**{name: value}), name, "expected")
+
+
+@pytest.mark.parametrize("kind", models.MODELS.values())
+def test_no_model_is_built_for_a_number_of_ids_that_is_none(refused, kind):
+    definition = kind(**({"context": 8} if "context" in kind.__dataclass_fields__ else {}))
+    for value in WHOLE:
+        refused(lambda value=value: definition.build(value), "vocabulary_size")
+
+
+SHAPES = {
+    "LSTM": layers.LSTM(3),
+    "MultiHeadSelfAttention": layers.MultiHeadSelfAttention(2),
+    "TransformerBlock": layers.TransformerBlock(2, 4),
+    "MinGRU": layers.MinGRU(3),
+    "SelectiveStateSpace": layers.SelectiveStateSpace(),
+    "CausalConvolution": layers.CausalConvolution(2),
+    "PositionalEncoding": layers.PositionalEncoding(),
+    "LearnedPositions": layers.LearnedPositions(3),
+}
+
+
+@pytest.mark.parametrize("layer", SHAPES.values(), ids=SHAPES)
+def test_a_layer_says_which_shape_it_wants(refused, layer):
+    refused(lambda: layer(X[0]), r"\[B, T, D\]")
+
+
+def test_attention_says_which_shapes_belong_together(refused):
+    q = X[:, :, None]
+    refused(lambda: layers.attention(X, q, q), "q has shape", "expected")
+    refused(lambda: layers.attention(1.0, q, q), "q has shape")
+    refused(lambda: layers.attention(q, q[..., :2], q), "one width")
+    refused(lambda: layers.attention(q, np.repeat(q, 2, axis=2), q), "heads")
+
+
+def test_what_stands_behind_an_encoder_wants_one(refused):
+    for value in (None, 7, keras.Sequential()):
+        for head in (models.classifier, models.tagger):
+            refused(lambda value=value, head=head: head(value, 2), "encoder", "expected")
+        refused(lambda value=value: models.masked_language_model(value), "encoder")
+    for value in (None, 7, "x"):
+        refused(lambda value=value: models.assert_causal(value), "model")
+
+
+@pytest.mark.parametrize(
+    ("check", "bad"),
+    [
+        (arguments.positive_integer, WHOLE),
+        (arguments.whole, (-1, 1.5, "x", None, True, 2**63)),
+        (arguments.positive_number, ABOVE_ZERO),
+        (arguments.fraction, FRACTION),
+        (lambda name, value: arguments.number(name, value, least=0, most=1), (-1, 1.1, "x", float("nan"), True)),
+        (arguments.boolean, (0, 1, "x", None)),
+    ],
+)
+def test_the_checks_name_the_argument_and_the_value(refused, check, bad):
+    for value in bad:
+        assert refused(lambda value=value: check("some_name", value), "some_name=", "expected").count(repr(value))

@@ -1,0 +1,145 @@
+"""Texts, tokenizers, batches and generated tasks refuse what they cannot use, in one sentence."""
+
+import datetime
+
+import pytest
+
+from keras_seq import text
+from keras_seq.text import dates, respace
+
+NAN, HUGE = float("nan"), 2**63
+WHOLE = (0, -1, 1.5, "x", True, NAN, HUGE)
+IDS = list(range(60))
+CORPUS = text.Corpus("digits", "0123456789", "")
+VOCABULARY, CHAIN = text.Vocabulary("abc"), text.MarkovChain(3, 1)
+NGRAMS, PAIRS = text.NGrams([0, 1, 2], 2, 3), text.BytePairs([])
+SMALL = {"alphabet_size": 3, "min_length": 1, "max_length": 2, "batch_size": 2}
+
+TABLE = {  # what is called with each of the values, the values, a word of the sentence
+    "load_corpus": (text.load_corpus, ("", "no file", "/", None, 7, b"x", "a\0b", ["x"]), "corpus|path"),
+    "load_corpus clean": (lambda v: text.load_corpus("pydoc", clean=v), ("x", 7, ""), "clean"),
+    "split": (CORPUS.split, (0, 1, -1, NAN, "x", None, True, 0.05), "train_fraction|short"),
+    "split window": (lambda v: CORPUS.split(0.5, v), (0, -1, "x", None, 1.5, 100), "window"),
+    "Vocabulary": (text.Vocabulary, ("", None, 7, b"ab", "ba", "aa", "\ud800", ["a"]), "characters|surrogate"),
+    "Vocabulary unknown": (lambda v: text.Vocabulary("ab", v), ("x", None, 7), "unknown"),
+    "from_text": (text.Vocabulary.from_text, ("", None, 7, b"x", "\ud800a"), "text|surrogate"),
+    "encode": (VOCABULARY.encode, (None, 7, "abd", "\ud800", [1], ["a", "d"], b"\xff", [["a"]]), "text|character"),
+    "decode": (VOCABULARY.decode, (None, "a", [3], [-1], [0.5], [[0]], [2**40], 2**70, [True], {}), "id"),
+    "decode_tensor": (VOCABULARY.decode_tensor, ([0.5], "a"), "ids"),
+    "from_config": (text.Vocabulary.from_config, (None, {}, {"characters": "ab"}, [1]), "characters"),
+    "load": (text.Vocabulary.load, ("no file", "/", None, 7, "a\0b"), "vocabulary"),
+    "load_tokenizer": (text.load_tokenizer, ("no file", "/", None, 7), "tokenizer"),
+    "Words": (
+        text.Words,
+        (None, [], ["a"], ["[UNK]", "a b"], ["[UNK]", ""], ["[UNK]", "a", "a"], ["[UNK]", 7], "x"),
+        "tokens",
+    ),
+    "BytePairs": (
+        text.BytePairs,
+        (None, "x", [["a"]], [["a", 7]], [["zz", "a"]], [("a", "b")], [["[PAD]", "a"]]),
+        "merge",
+    ),
+    "WordPiece lowercase": (lambda v: text.WordPiece.from_text("ab", lowercase=v), ("x", 7, None), "lowercase"),
+    **{
+        f"{kind.__name__} text": (kind.from_text, ("", None, 7, b"x", "\ud800"), "text")
+        for kind in (text.Words, text.WordPiece, text.BytePairs)
+    },
+    **{
+        f"{kind.__name__} {name}": (lambda v, k=kind, n=name: k.from_text("low lower", **{n: v}), values, name)
+        for kind in (text.Words, text.WordPiece, text.BytePairs)
+        for name, values in (("size", (0, -1, 1, 1.5, "x", True)), ("min_count", (0, -1, 1.5, "x", None, True)))
+    },
+    "batch": (PAIRS.batch, (None, [], "x", [7], [None]), "text"),
+    "batch pairs": (lambda v: PAIRS.batch(["a"], v), ([], ["a", "b"], "x"), "pairs"),
+    "batch length": (lambda v: PAIRS.batch(["a"], length=v), (0, 1, -1, 1.5, "x", True, HUGE), "length"),
+    "split_words": (text.split_words, (None, 7, b"x"), "text"),
+    "Examples": (lambda v: text.Examples(v, 2), ((), {}, 7, ([1, 2], [1])), "arrays"),
+    "Examples batch": (lambda v: text.Examples(([1, 2, 3],), v), (*WHOLE, 9), "batch_size"),
+    **{
+        f"Reversal {name}": (lambda v, n=name: text.Reversal(**{**SMALL, n: v}), WHOLE, name)
+        for name in ("alphabet_size", "min_length", "max_length", "batch_size")
+    },
+    "MarkovChain size": (lambda v: text.MarkovChain(v, 1), (*WHOLE, 2**30), "vocabulary_size|ids"),
+    "MarkovChain order": (lambda v: text.MarkovChain(3, v), (*WHOLE, 2**30), "order"),
+    "MarkovChain sharp": (
+        lambda v: text.MarkovChain(3, 1, concentration=v),
+        (0, -1, NAN, float("inf"), "x"),
+        "concentration",
+    ),
+    "MarkovChain ids": (lambda v: CHAIN.ids(v, 0), (-1, 1.5, "x", None), "length"),
+    "MarkovChain nats": (CHAIN.nats, (None, "x", [5], [-1], [0.5]), "id"),
+    "NGrams": (lambda v: text.NGrams(v, 2, 3), (None, [], "x", [5], [0.5]), "id"),
+    "NGrams order": (lambda v: text.NGrams([0, 1], v, 3), WHOLE, "order"),
+    "NGrams size": (lambda v: text.NGrams([0, 0], 2, v), WHOLE, "vocabulary_size"),
+    "NGrams nats": (NGRAMS.nats, (None, "x", [5]), "id"),
+    "NGrams distribution": (NGRAMS.distribution, (None, "x", [5]), "id"),
+    "Grammar": (
+        lambda v: text.Grammar(v, "S"),
+        (
+            *(None, {}, 7, {"S": {}}, {"S": {"a": 1.0}}, {"S": {"a": (NAN, ())}}, {"S": {"a": ("1", ())}}),
+            *({"S": {"a": (1.0, ("T",))}}, {"S": {"ab": (1.0, ())}}, {"S": {"a": (1.0, ("S",))}}),
+        ),
+        "rules",
+    ),
+    "brackets": (text.brackets, (0, 27, "x", 1.5, None, NAN, True), "letters"),
+    "brackets close": (lambda v: text.brackets(close=v), (0, 1, NAN, "x", None), "close"),
+    "brackets seed": (lambda v: text.brackets(seed=v), (-1, 1.5, "x"), "seed"),
+    "compressed_bits": (lambda v: text.compressed_bits(v, "a", "b"), ("zip", None, 7, []), "compressor"),
+    "compressed_bits of": (lambda v: text.compressed_bits("xz", "a", v), ("", None, 7, b"x", "\ud800"), "text"),
+    "compressed_bits after": (lambda v: text.compressed_bits("xz", v, "a"), (None, 7, "\ud800"), "text"),
+    "split_dates": (dates.split_dates, (10**6, -1, 1.5, "x", None), "dates|count"),
+    "source_ids": (dates.source_ids, (None, 7, [7], [""], ["x" * 99], ["\u00fc"]), "text|character"),
+    "target_ids": (dates.target_ids, (None, [7], ["x"], ["1994"], ["1994-09-0\u0663"]), "text|ISO"),
+    "squeeze": (respace.squeeze, (None, 7, b"x"), "text"),
+    "restore": (lambda v: respace.restore("ab", v), ([1], "x", [9, 9], [0.5, 0.5], None), "tag|id"),
+}
+
+
+@pytest.mark.parametrize(("call", "values", "word"), TABLE.values(), ids=TABLE)
+def test_what_cannot_be_used_is_refused(refused, call, values, word):
+    for value in values:
+        refused(lambda value=value: call(value), word)
+
+
+WINDOWS = (text.Windows, text.Lanes, text.RandomCrops, text.Blocks, text.ShuffledBlocks, text.GeneratorWindows)
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_batches_that_cannot_be(refused, kind):
+    for ids in (None, [], "x", [0.5] * 9, [[1, 2, 3]], [2**40] * 9, 7, [1]):
+        refused(lambda ids=ids: kind(ids, 2, 3), "ids")
+    for size in (*WHOLE, None, 2**30):
+        refused(lambda size=size: kind(IDS, size, 3), "batch_size|lanes")
+        refused(lambda size=size: kind(IDS, 2, size), "length")
+    if "seed" in kind.__dataclass_fields__:
+        for seed in (-1, 1.5, "x", None, True, NAN, HUGE):
+            refused(lambda seed=seed: kind(IDS, 2, 3, seed=seed), "seed")
+
+
+@pytest.mark.parametrize("kind", WINDOWS[1:])
+def test_steps_that_cannot_be(refused, kind):
+    batches = kind(IDS, 2, 3)
+    for step in (-1, 1.5, "x", None, True, HUGE):
+        refused(lambda step=step: batches.dataset(step, 9), "first|last")
+        refused(lambda step=step: batches.at(step), "step")
+    for last in (-1, 1.5, "x", True, HUGE):
+        refused(lambda last=last: batches.dataset(0, last), "last")
+
+
+def test_other_numbers_of_batches(refused):
+    for restart in (-0.1, 1.1, NAN, "x", None):
+        refused(lambda restart=restart: text.Lanes(IDS, 2, 3, restart=restart), "restart")
+    for stride in (0, -1, 1.5, "x", HUGE):
+        refused(lambda stride=stride: text.ShuffledBlocks(IDS, 2, 3, stride=stride), "stride")
+
+
+def test_what_is_larger_than_anything_learned_is_no_room_to_be_made():
+    """The library would make a table for so many, and stop the process where there is no room."""
+    for kind in (text.WordPiece, text.BytePairs):
+        assert kind.from_text("low lower", size=2**62) == kind.from_text("low lower", size=1000)
+        assert kind.from_text("low lower", min_count=2**70).size < kind.from_text("low lower", min_count=1).size
+
+
+def test_dates_take_dates():
+    assert dates.draw_pairs([datetime.date(1994, 9, 3)], dates.FORMATS, 1, seed=0)[0].iso == "1994-09-03"
+    assert dates.target_ids(("1994-09-03",))[0].shape == (1, dates.TARGET_LENGTH)

@@ -1,0 +1,128 @@
+"""What reads files, each as a function of the bytes of a file, and files that it reads well, to be changed.
+
+A reader may give back what it read, or refuse it by a ValueError of one line. Anything else is a fault.
+"""
+
+import atexit
+import dataclasses
+import io
+import json
+import pathlib
+import shutil
+import tempfile
+import zipfile
+
+import numpy as np
+
+from experiments import compare_budgets
+from experiments.compare_settings import Compare
+from experiments.runs import settings_in
+from keras_seq.models import LSTM
+from keras_seq.models.archive import load_model
+from keras_seq.text import BytePairs, Vocabulary, WordPiece, Words, load_corpus, load_tokenizer
+from keras_seq.training import save_model, sealed
+
+FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+COMPARE = Compare(models=("lstm",))
+TEXT = "to be or not to be, that is the question\n" * 3
+
+
+def _written(name, data):
+    path = FOLDER / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def _saved(save):
+    save(FOLDER / "saved")
+    return (FOLDER / "saved").read_bytes()
+
+
+def tokenizer(data):
+    """Reads a tokenizer; what it reads, it writes the same, and it keeps a text."""
+    path = _written("vocabulary.json", data)
+    found = load_tokenizer(path)
+    found.save(path)
+    assert load_tokenizer(path) == found
+    if isinstance(found, BytePairs):
+        assert found.decode(found.encode(TEXT)) == TEXT
+
+
+def checkpoint(data):
+    """Reads a checkpoint of at most a mebibyte."""
+    sealed.read(_written("step-00000001.safetensors", data), 1 << 20)
+
+
+def settings(data):
+    """Reads the settings of a run."""
+    run = _written("runs/lstm-seed0/config.json", data).parent
+    assert isinstance(settings_in(run.parent, Compare), Compare)
+
+
+def plan(data):
+    """Reads the plan of a comparison."""
+    assert [*compare_budgets.read(_written("plan.json", data), COMPARE)] == ["lstm"]
+
+
+def corpus(data):
+    """Reads a text, and takes it through its characters and back."""
+    text = load_corpus(_written("text.txt", data)).text
+    assert text.encode() == data.replace(b"\r\n", b"\n")
+    vocabulary = Vocabulary.from_text(text)
+    assert vocabulary.decode(vocabulary.encode(text)) == text
+
+
+def archive(data):
+    """Reads a model."""
+    load_model(_written("model.keras", data))
+
+
+def archive_config(data):
+    """Reads a model with honest weights and another config."""
+    members = {**ARCHIVE, "config.json": data}
+    archive(_zipped(members))
+
+
+def _zipped(members):
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w") as written:
+        for name, content in members.items():
+            written.writestr(name, content)
+    return memory.getvalue()
+
+
+def _archive():
+    save_model(FOLDER / "honest.keras", LSTM(3, 4).build(5))
+    with zipfile.ZipFile(FOLDER / "honest.keras") as written:
+        return {name: written.read(name) for name in written.namelist()}
+
+
+def _plan():
+    budget = compare_budgets.Budget("lstm", LSTM(), 5, 100, 600, 0.1)
+    compare_budgets.write(FOLDER / "saved", COMPARE, {"lstm": budget})
+    return (FOLDER / "saved").read_bytes()
+
+
+ARCHIVE = _archive()
+TOKENIZERS = [Vocabulary("abc"), Words.from_text(TEXT), WordPiece.from_text(TEXT), BytePairs.from_text(TEXT, 270)]
+ARRAYS = {"model/0000/kernel": np.ones((2, 3), "f4"), "optimizer/0000/step": np.array(7)}
+TARGETS = {
+    "tokenizer": (tokenizer, [_saved(found.save) for found in TOKENIZERS]),
+    "checkpoint": (checkpoint, [_saved(lambda path: sealed.write(path, ARRAYS, {"step": "7"}))]),
+    "settings": (settings, [json.dumps({"experiment": dataclasses.asdict(COMPARE)}).encode()]),
+    "plan": (plan, [_plan()]),
+    "corpus": (corpus, [TEXT.encode(), "\ufeff\u05d0\r\n\U0001f468\u200d\0".encode()]),
+    "archive": (archive, [_zipped(ARCHIVE)]),
+    "archive_config": (archive_config, [ARCHIVE["config.json"]]),
+}
+
+
+def survives(name, data):
+    """Gives the bytes to the reader, and says what it said where it refused them; a fault is an error."""
+    reader, _ = TARGETS[name]
+    try:
+        return reader(data)
+    except ValueError as refused:
+        return str(refused)

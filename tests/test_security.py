@@ -1,0 +1,152 @@
+"""What SECURITY.md promises of the sources: no code from files, no Lambda, https and loopback only."""
+
+import ast
+import html.parser
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+from experiments.inspect_page import inspect_page
+from experiments.inspect_reading import Reading
+from experiments.report import to_look
+from experiments.score_page import score_page
+from keras_seq.training import Scored
+
+ROOT = pathlib.Path(__file__).parents[1]
+SOURCES = sorted(path for folder in ("keras_seq", "experiments") for path in (ROOT / folder).rglob("*.py"))
+SHOWN = [*SOURCES, *(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "logs/README.md", ROOT / "Makefile"]
+MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "code", "codeop", "runpy"}
+CALLS = {"eval", "exec", "compile", "__import__", "Lambda", "TFSMLayer", "enable_unsafe_deserialization", "system"}
+PICKLED = {"pickle", "allow_pickle", "fix_imports"}
+HOSTILE = '</script><script>alert("1")</script>\u2028\'<img src=x onerror=y>&amp;`${z}`\u202e\0'
+
+
+def calls(tree):
+    """The name of what is called, and the call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield getattr(node.func, "attr", None) or getattr(node.func, "id", ""), node
+
+
+def keywords(call):
+    return {keyword.arg: getattr(keyword.value, "value", None) for keyword in call.keywords}
+
+
+def faults(source):
+    """What in a source could run what a file says."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+            yield from (name for name in names if name.split(".")[0] in MODULES)
+    for name, call in calls(tree):
+        function = isinstance(call.func, ast.Name)
+        attribute = isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "")
+        if name in CALLS and (function or name in CALLS - {"compile", "eval"}):
+            yield f"{name}()"
+        if name == "compile" and attribute == "builtins":
+            yield "compile()"
+        given = keywords(call)
+        yield from (f"{name}({key}=)" for key in PICKLED & given.keys() if given[key] is not False)
+        if name in ("load_model", "deserialize_keras_object") and given.get("safe_mode", True) is not True:
+            yield f"{name}(safe_mode=)"
+        if given.get("shell"):
+            yield f"{name}(shell=)"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_source_runs_what_a_file_says(path):
+    assert [*faults(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("import pickle", "from pickle import loads", "import joblib.x", "eval('1')", "exec(x)", "compile(x, '', '')"),
+        *("keras.layers.Lambda(f)", "np.load(p, allow_pickle=True)", "keras.models.load_model(p, safe_mode=False)"),
+        *("subprocess.run(x, shell=True)", "os.system(x)", "keras.config.enable_unsafe_deserialization()"),
+        *("deserialize_keras_object(x, safe_mode=unsafe)", "__import__(x)"),
+    ],
+)
+def test_what_is_looked_for_is_found(source):
+    assert [*faults(source)]
+
+
+def test_models_of_others_are_read_by_the_careful_reader_alone():
+    """`experiments` read the folder of a run, which may be anybody's; what they made themselves they do not read."""
+    readers = [
+        path.relative_to(ROOT).as_posix()
+        for path in SOURCES
+        for name, call in calls(ast.parse(path.read_text(encoding="utf-8")))
+        if name == "load_model" and getattr(call.func, "attr", "")
+    ]
+    assert readers == ["keras_seq/models/archive.py"]
+
+
+def test_the_network_is_asked_over_https_in_one_place_alone():
+    words = re.compile(r"\b(urllib\.request|http\.client|requests|get_file|urlopen|urlretrieve|socket)\b")
+    users = [path.name for path in SOURCES if words.search(path.read_text(encoding="utf-8"))]
+    assert users == ["download.py"]
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tensorboard_is_started_on_loopback_alone(path):
+    """Without --host or --bind_all it listens on localhost."""
+    text = path.read_text(encoding="utf-8")
+    assert "bind_all" not in text
+    assert not re.search(r"tensorboard[^\n]*--host[= ](?!127\.0\.0\.1|localhost)", text)
+
+
+def test_the_command_that_is_printed_says_nothing_of_hosts(tmp_path):
+    said = to_look(tmp_path)
+    assert "--logdir" in said
+    assert "host" not in said.replace(str(tmp_path), "")
+    assert "bind" not in said.replace(str(tmp_path), "")
+
+
+class Tags(html.parser.HTMLParser):
+    """The tags of a page with the names of their attributes, each kind once, and the texts of its scripts."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.scripts, self.inside = set(), [], False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add((tag, *sorted(name for name, _ in attributes)))
+        self.inside = tag == "script" and not attributes
+
+    def handle_data(self, data):
+        if self.inside:
+            self.scripts.append(data)
+            self.inside = False
+
+
+def a_score(pieces, run):
+    nats = np.r_[np.nan, np.ones(len(pieces) - 1)].astype("float32")
+    return score_page(Scored(pieces, nats, len(pieces) - 1), run, 3, 5)
+
+
+def an_inspection(pieces, run):
+    probabilities = np.full((len(pieces), 3), 1 / 3)
+    signals = {"lstm": {"h": np.ones((len(pieces), 2))}}
+    reading = Reading(pieces, np.zeros(len(pieces), int), probabilities, {}, signals, lambda ids: pieces[ids[0]])
+    return inspect_page(reading, run)
+
+
+@pytest.mark.parametrize("written", [a_score, an_inspection])
+def test_no_character_of_a_text_leaves_its_place_in_a_page(written):
+    """Of text and prompt; tests/experiments/test_compare_report.py has the comparison's page."""
+    plain, page = written(("a\n", "b", "c"), "run"), written((HOSTILE, HOSTILE + "\n", HOSTILE), HOSTILE)
+    assert Tags(page).tags == Tags(plain).tags
+    assert Tags(page).scripts == Tags(plain).scripts
+    assert not {"\u202e", "\0"} & {*page}
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *(ROOT / "experiments").glob("*.js")], ids=lambda path: path.name)
+def test_no_script_of_a_page_makes_markup_of_text(path):
+    text = path.read_text(encoding="utf-8")
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "new Function"):
+        assert word not in text
