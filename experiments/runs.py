@@ -79,7 +79,7 @@ def changed(folder: pathlib.Path, begun, given):
             path.unlink(missing_ok=True)
     if different:
         for path in folder.glob("*/config.json"):
-            begun_with = json.loads(path.read_text(encoding="utf-8"))
+            begun_with = read(path)
             training.write_json(path, {**begun_with, "experiment": dataclasses.asdict(given)})
         print(f"Going on otherwise than begun: {told(different)}.")
     return given
@@ -91,15 +91,27 @@ def settings_in(folder: pathlib.Path, settings):
     if not configs:
         raise ValueError(f"--resume {folder}: no run with a config.json is there; expected LOG_DIR/EXPERIMENT/TIME.")
     try:
-        return revive(settings, json.loads(configs[0].read_text(encoding="utf-8"))["experiment"])
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        return revive(settings, read(configs[0])["experiment"])
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"--resume {folder}: {configs[0]} does not hold the settings of this experiment.") from error
+
+
+def read(path: pathlib.Path) -> dict:
+    """The JSON in a file of a run.
+
+    Raises:
+        ValueError: it is none; the error names the file.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged, it holds no JSON: remove it to have it written again.") from error
 
 
 def same_corpus(folder: pathlib.Path, corpus):
     """Raises a ValueError where the runs in a folder were begun with another text."""
     for path in folder.glob("*/config.json"):
-        begun_with = json.loads(path.read_text(encoding="utf-8"))["corpus"]["sha256"]
+        begun_with = read(path)["corpus"]["sha256"]
         if begun_with != corpus.sha256:
             raise ValueError(
                 f"{folder} was begun with a corpus of sha256 {begun_with}, but {corpus.name} now has {corpus.sha256}: "
@@ -125,7 +137,7 @@ def revive(kind, values):
 def finished(run: pathlib.Path) -> dict | None:
     """What result.json of a run says, or None where the run is still to be trained."""
     path = run / "result.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return read(path) if path.exists() else None
 
 
 def config(settings, name, model, train, **further):

@@ -47,6 +47,10 @@ def start_tensorflow():
         tf.config.list_logical_devices()
 
 
+def _is_rule(line):
+    return line.startswith(("─", "╰", "---"))
+
+
 def command_line(settings, script, description, arguments=None, begun=None):
     """The dataclass `settings` from the command line; what it does not say is as in `begun`, or by default.
 
@@ -64,7 +68,9 @@ def command_line(settings, script, description, arguments=None, begun=None):
         if not stop.code:  # --help
             raise
         lines = [line.strip("│ ") for line in framed.getvalue().splitlines()[1:]]
-        sentence = " ".join(itertools.takewhile(lambda line: not line.startswith(("─", "╰")), lines))
+        # Where the terminal has no such lines, there is one of - behind the title, too.
+        lines = itertools.dropwhile(_is_rule, lines)
+        sentence = " ".join(itertools.takewhile(lambda line: not _is_rule(line), lines))
         raise ValueError(f"{sentence.rstrip('.')} (--help lists the options).") from None
 
 
@@ -73,6 +79,8 @@ def one_sentence(script):
     """Inside it, a mistake of the user ends the script with one sentence and status 2, a stop on request with 130 or
     143 (128 and the number of the signal).
     """
+    import tensorflow as tf
+
     from keras_seq.training import Diverged, Interrupted
 
     try:
@@ -80,6 +88,10 @@ def one_sentence(script):
     except (ValueError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
         print(f"{script}: {' '.join(told.split()).rstrip('.')}.", file=sys.stderr)
+        sys.exit(2)
+    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+        told = str(error).splitlines()[0] if str(error) else "no more of it"
+        print(f"{script}: the memory does not suffice ({told:.200}): choose smaller sizes.", file=sys.stderr)
         sys.exit(2)
     except Diverged as error:
         print(f"{script}: {error}", file=sys.stderr)

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Literal
 
+from keras_seq.layers import arguments
 from keras_seq.layers.structure import loops
 
 # Muon's are what measured best for each family on text held out from the training split, at 0.8 million parameters and
@@ -69,23 +70,17 @@ class Train:
         for name, known in (("optimizer", LEARNING_RATES), ("precision", POLICIES), ("on_nan", ("stop", "rollback"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r}; expected {' or '.join(known)}.")
-        for name in ("log_every", "validate_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}; expected at least 1 step.")
-        for name in ("keep_checkpoints", "patience"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}; expected at least 1.")
+        for name in ("log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "patience"):
+            if name != "patience" or self.patience is not None:
+                arguments.positive_integer(name, getattr(self, name))
+        for name in ("warmup_steps", "sample_length"):
+            arguments.whole(name, getattr(self, name))
         if self.on_nan == "rollback" and self.checkpoint_seconds is not None:
             raise ValueError("checkpoint_seconds with on_nan='rollback': a clock would choose the step to go back to.")
-        for name in ("warmup_steps", "sample_length"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)}; expected 0 or more.")
         for name in ("learning_rate", "adam_ratio", "clip_norm", "checkpoint_seconds"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name}={value}; expected a number above zero.")
-        if not 0 <= self.final_fraction <= 1:
-            raise ValueError(f"final_fraction={self.final_fraction}; expected a number from 0 to 1.")
+            if getattr(self, name) is not None or name == "clip_norm":
+                arguments.positive_number(name, getattr(self, name))
+        arguments.number("final_fraction", self.final_fraction, 0, 1)
 
     def peak_learning_rate(self, model) -> float:
         """The highest learning rate, with the default for the optimizer and the model's family filled in."""

@@ -14,6 +14,8 @@ import functools
 import keras
 from keras import ops
 
+from keras_seq.layers import arguments
+
 GROWTH_STEPS = 2000
 MOST_SCALE = 2.0**24
 LOSS = -1  # `first_bad_tensor`, where it was the loss
@@ -42,9 +44,11 @@ class Watched:
     """
 
     def __init__(self, learning_rate, clip_norm=1.0, loss_scale_factor=None, **kwargs):
+        if not callable(learning_rate):
+            arguments.number("learning_rate", learning_rate, 0)
+        if clip_norm is not None:
+            arguments.positive_number("clip_norm", clip_norm)
         super().__init__(learning_rate, loss_scale_factor=loss_scale_factor, **kwargs)
-        if clip_norm is not None and not clip_norm > 0:
-            raise ValueError(f"clip_norm={clip_norm!r}; expected a number above zero, or None for no clipping.")
         self.clip_norm = clip_norm
         self.first_scale = loss_scale_factor
 
