@@ -149,6 +149,7 @@ def test_to_resume_what_is_finished_says_it_again_and_trains_nothing(smoke, caps
     assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")] == table
 
 
+@pytest.mark.slow
 def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures(smoke, tmp_path):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     run = folder / "lstm-seed0"

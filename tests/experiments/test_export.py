@@ -16,6 +16,7 @@ def run(smoke, tmp_path):
     return shutil.copytree(smoke.folder / "lstm-seed0", tmp_path / "lstm-seed0")
 
 
+@pytest.mark.slow
 def test_a_saved_model_stands_beside_the_model(run, capsys):
     export.main([str(run)])
     assert capsys.readouterr().out == f"Written: {run / 'saved_model'}\n"

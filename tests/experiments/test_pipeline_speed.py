@@ -12,4 +12,4 @@ def test_the_table_has_a_positive_speed_for_each_pipeline(capsys):
 
 def test_sizes_that_are_none_are_refused(fails):
     assert "--repeats 0" in fails(pipeline_speed.main, "--repeats", "0")
-    assert "batch_size must be" in fails(pipeline_speed.main, "--batch-size", "0")
+    assert "--batch-size 0" in fails(pipeline_speed.main, "--batch-size", "0")

@@ -326,7 +326,7 @@ def test_the_global_policy_counts_where_none_is_given(case):
 
 
 @each
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_training_step_moves_every_weight(case, jit_compile):
     if jit_compile and BACKEND != "tensorflow":
         pytest.skip("JAX compiles in both cases; torch.compile needs a C++ compiler and a minute")

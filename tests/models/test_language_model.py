@@ -203,6 +203,7 @@ def test_no_bias_is_a_matrix_to_muon(make, name):
     assert not [path for path in taken if path.endswith("bias") or "convolution" in path or path.endswith("log_a")]
 
 
+@pytest.mark.slow
 def test_the_models_have_one_size_at_their_defaults():
     sizes = {}
     for name in LANGUAGE_MODELS:
