@@ -231,7 +231,7 @@ def inputs(tmp_path_factory):
         ("--transformer.num-heads 3", "num_heads=3"),
         ("--transformer.context 8", "--transformer.context 8"),
         ("--resume nowhere", "nowhere"),
-        ("--resume {inputs}/torn", "does not hold the settings"),
+        ("--resume {inputs}/torn", "config.json is damaged, it holds no JSON"),
         ("--resume {inputs}/other", "does not hold the settings"),
         ("--resume {inputs}/newer", "frobnicate"),
         ("--log-dir {inputs}/empty", "{inputs}/empty"),
