@@ -33,28 +33,14 @@ def model(sizes: Sizes):
     import torch
     from torch import nn
 
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            width = sizes.embedding_dim
-            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.attention, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.feed_forward = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-        def forward(self, x):
-            batch, length, width = x.shape
-            heads = (batch, length, sizes.num_heads, width // sizes.num_heads)
-            q, k, v = (part.view(heads).transpose(1, 2) for part in self.attention(self.first(x)).split(width, dim=2))
-            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.projection(y.transpose(1, 2).reshape(batch, length, width))
-            return x + self.feed_forward(self.second(x))
+    from experiments.benchmark_torch import Block
 
     class GPT(nn.Module):
         def __init__(self):
             super().__init__()
             self.tokens = nn.Embedding(sizes.vocabulary_size, sizes.embedding_dim)
             self.positions = nn.Embedding(sizes.context, sizes.embedding_dim)
-            self.blocks = nn.Sequential(*(Block() for _ in range(sizes.num_layers)))
+            self.blocks = nn.Sequential(*(Block(sizes.embedding_dim, sizes.num_heads) for _ in range(sizes.num_layers)))
             self.normalization = nn.LayerNorm(sizes.embedding_dim)
 
         def forward(self, ids):
