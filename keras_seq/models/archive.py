@@ -43,8 +43,8 @@ def load_model(path) -> keras.Model:
         path: the file.
 
     Raises:
-        ArchiveError: the file is none, is torn, or holds something else than such a model and its weights. Then no
-            weight was made.
+        ArchiveError: the file is none, is torn, or holds something else than such a model and its weights. No weight
+            was made then, unless only the weights themselves or the model's context show what is wrong.
     """
     path = pathlib.Path(path)
     try:
@@ -59,7 +59,7 @@ def load_model(path) -> keras.Model:
         context = getattr(model, "context", None) or 0
         if context > LONGEST_CONTEXT:
             raise ArchiveError(f"its context is {context}; expected at most {LONGEST_CONTEXT}")
-    except Exception as error:  # what others made may fail in any way
+    except Exception as error:  # what others made may fail in any way; the cause is kept
         why = str(error) if isinstance(error, ArchiveError) else f"{type(error).__name__}: {error}"
         why = getattr(error, "strerror", None) or why
         raise ArchiveError(f"{path}: no model that can be loaded ({_brief(why)}).") from error
