@@ -170,7 +170,7 @@ def train_one(folder, settings: GradientDescent, name, problem: Problem) -> dict
     result = {
         "learning_rate": rate,
         "batch_size": batch_size,
-        "steps": settings.passes * per_pass,
+        "steps": record.step,
         "training_seconds": record.seconds,
         "nats": measured.figures["nats_per_token"],
         "above_the_optimum": measured.figures["above_the_optimum"],

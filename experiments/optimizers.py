@@ -141,8 +141,8 @@ def train_one(folder, settings: Optimizers, train: training.Train, data: Data) -
         "optimizer": train.optimizer,
         "learning_rate": train.learning_rate,
         "parameters": model.count_params(),
-        "training_tokens": settings.steps * settings.batch_size * settings.context,
     }
+    tokens_per_step = settings.batch_size * settings.context
     print(f"\n{folder.name}")
     training.compile_for(model, train, settings.steps)
     try:
@@ -150,7 +150,7 @@ def train_one(folder, settings: Optimizers, train: training.Train, data: Data) -
             folder,
             model,
             windows.dataset,
-            settings.batch_size * settings.context,
+            tokens_per_step,
             settings.steps,
             train,
             lambda: training.Measured({"nats_per_token": score(held_out)}),
@@ -160,11 +160,17 @@ def train_one(folder, settings: Optimizers, train: training.Train, data: Data) -
         )
     except training.Diverged as fault:
         print(fault)
-        result |= {"diverged": str(fault), "held_out_nats_per_character": None, "validation_nats_per_character": None}
+        result |= {
+            "diverged": str(fault),
+            "training_tokens": fault.step * tokens_per_step,
+            "held_out_nats_per_character": None,
+            "validation_nats_per_character": None,
+        }
     else:
         training.save_model(folder / "model.keras", model)
         result |= {
             "diverged": None,
+            "training_tokens": record.step * tokens_per_step,
             "training_seconds": record.seconds,
             "training_nats_per_character": record.loss,
             "held_out_nats_per_character": measured.figures["nats_per_token"],

@@ -7,10 +7,12 @@ is not finished. Options given beside it may make the runs longer or change how 
 checkpoints; where they are longer, the finished ones go on too.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
 import json
+import os
 import pathlib
 import platform
 import subprocess
@@ -18,6 +20,7 @@ import sys
 
 from experiments.startup import command_line
 from keras_seq import training
+from keras_seq.training.alone import alone
 from keras_seq.training.begun import LENGTHS, MAY_CHANGE, differences, last_name, leaves, told
 
 
@@ -33,7 +36,8 @@ def begin(settings, experiment, description, arguments, tiny):
 
     Raises:
         ValueError: an option that is unknown or has no such value; a folder to go on with that holds no such run, or
-            whose runs were begun with another value of an option that has to stay.
+            whose runs were begun with another value of an option that has to stay; a file where a folder has to be.
+        BlockingIOError: an option differs, and another process trains in the folder to go on with.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     script = f"experiments.{experiment}"
@@ -47,6 +51,9 @@ def begin(settings, experiment, description, arguments, tiny):
     folder = pathlib.Path(given.log_dir) / experiment / time
     if folder.exists():
         raise ValueError(f"{folder} is there already: another run began in this second. Start again.")
+    there = next(place for place in folder.parents if os.path.lexists(place))
+    if not there.is_dir():
+        raise ValueError(f"--log-dir {given.log_dir}: {there} is no folder; expected one, or a name that is free.")
     return tiny(given) if given.smoke else given, folder
 
 
@@ -65,6 +72,7 @@ def changed(folder: pathlib.Path, begun, given):
 
     Raises:
         ValueError: an option differs that has to stay, or one that may only grow is smaller.
+        BlockingIOError: an option differs, and another process trains one of the runs.
     """
     given = dataclasses.replace(given, resume=begun.resume, log_dir=begun.log_dir)
     different = differences(dataclasses.asdict(begun), dataclasses.asdict(given))
@@ -74,15 +82,22 @@ def changed(folder: pathlib.Path, begun, given):
     if refused:
         may = ", ".join(sorted(name for name in leaves(dataclasses.asdict(begun)) if last_name(name) in MAY_CHANGE))
         raise ValueError(f"--resume {folder}: {told(refused)}. What may change: {may}; lengths only upwards.")
-    if longer:
-        for path in [folder / "plan.json", *folder.glob("*/result.json")]:
-            path.unlink(missing_ok=True)
     if different:
-        for path in folder.glob("*/config.json"):
-            begun_with = read(path)
-            training.write_json(path, {**begun_with, "experiment": dataclasses.asdict(given)})
+        _write_changes(folder, given, runs_are_longer=any(last_name(name) != "seeds" for name in longer))
         print(f"Going on otherwise than begun: {told(different)}.")
     return given
+
+
+def _write_changes(folder, given, runs_are_longer):
+    configs = {path: read(path) for path in folder.glob("*/config.json")}
+    with contextlib.ExitStack() as held:
+        for path in configs:
+            held.enter_context(alone(path.parent))
+        if runs_are_longer:
+            for path in [folder / "plan.json", *folder.glob("*/result.json")]:
+                path.unlink(missing_ok=True)
+        for path, begun_with in configs.items():
+            training.write_json(path, {**begun_with, "experiment": dataclasses.asdict(given)})
 
 
 def settings_in(folder: pathlib.Path, settings):
@@ -111,7 +126,10 @@ def read(path: pathlib.Path) -> dict:
 def same_corpus(folder: pathlib.Path, corpus):
     """Raises a ValueError where the runs in a folder were begun with another text."""
     for path in folder.glob("*/config.json"):
-        begun_with = read(path)["corpus"]["sha256"]
+        try:
+            begun_with = read(path)["corpus"]["sha256"]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path} does not say which text its run was begun with: begin anew.") from error
         if begun_with != corpus.sha256:
             raise ValueError(
                 f"{folder} was begun with a corpus of sha256 {begun_with}, but {corpus.name} now has {corpus.sha256}: "

@@ -10,6 +10,7 @@ import itertools
 import os
 import re
 import shlex
+import signal
 import sys
 import tempfile
 
@@ -101,6 +102,6 @@ def one_sentence(script):
         folder = shlex.quote(str(stop.path.parents[2]))
         print(f"To go on: {os.path.relpath(sys.executable)} -m {script} --resume {folder}", file=sys.stderr)
         sys.exit(128 + stop.number)
-    except KeyboardInterrupt:  # between two trainings, or pressed twice
+    except KeyboardInterrupt as stop:  # between two trainings, or pressed twice: then it says which signal
         print("\nStopped.", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + next(iter(stop.args), signal.SIGINT))

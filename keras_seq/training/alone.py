@@ -22,9 +22,9 @@ def alone(folder):
     """
     folder = pathlib.Path(folder)
     who = folder / ".process"
-    lock = filelock.FileLock(folder / ".lock", blocking=False)
+    lock = filelock.FileLock(folder / ".lock")
     try:
-        lock.acquire()
+        lock.acquire(blocking=False)
     except filelock.Timeout:
         other = who.read_text(encoding="utf-8", errors="replace").strip() if who.exists() else "unknown"
         told = f"another process trains there (process {other:.100}): wait until it has ended, or end it"

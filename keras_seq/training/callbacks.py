@@ -119,6 +119,7 @@ class Validate(AtSteps):
         tqdm.write(f"{tokens:>12,} tokens   training {loss:.4f}   {self.latest.line}")
         self._count(step, self.latest.figures.get("nats_per_token", math.inf))
         if self.exhausted and step < self.last:
-            tqdm.write(f"No better validation for {self.without} times: the best is that of step {self.best_step:,}.")
+            best = "none was a number" if self.best_step is None else f"the best is that of step {self.best_step:,}"
+            tqdm.write(f"No better validation for {self.without} times: {best}.")
             self.record.at(step, logs)
             self.model.stop_training = True

@@ -137,4 +137,6 @@ def load_newest(folder, trainee) -> int:
     if before:
         warnings.warn(f"{before} The training goes on from step {step:,}.", stacklevel=2)
         newest.unlink(missing_ok=True)
+    elif name is not None and name != path.name:  # a kill came before it was written
+        write_text(newest, path.name)
     return step

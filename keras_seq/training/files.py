@@ -26,6 +26,7 @@ def replacing(path):
     path = pathlib.Path(path)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:
+        temporary.unlink(missing_ok=True)  # in a folder of somebody else it might be a link that leads elsewhere
         yield temporary
         sync(temporary)
         os.replace(temporary, path)
@@ -57,9 +58,10 @@ def sync_folder(path):
 
 
 def remove_partials(folder):
-    """Removes what a kill left half written in a folder."""
-    for path in pathlib.Path(folder).glob(".*.partial*"):
-        path.unlink(missing_ok=True)
+    """Removes what a kill left half written in a folder, also of a tokenizer (`keras_seq.text`)."""
+    for pattern in (".*.partial*", "vocabulary.json.*.part"):
+        for path in pathlib.Path(folder).glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def write_json(path, value):

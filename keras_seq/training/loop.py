@@ -166,15 +166,22 @@ class _Run:
         if first and validate.best_step == first:  # a kill may have come before the copy
             checkpoints.keep_best(checkpoints.found(self.folder / "checkpoints")[-1])
         if first < last and not validate.exhausted:
-            self.trainee.steps_per_execution = train.steps_at_once(first)
+            self._take_at_once(train.steps_at_once(first))
             self.trainee.fit(
                 self.batches(first, last),
                 shuffle=False,
                 verbose=0,
                 callbacks=[NumbersGuard(), record, validate, saver, progress, *self.callbacks],
             )
+            saver.restore_handlers()  # first: from here on nobody looks whether a stop was asked for
             saver.stop_if_asked()
         return record, validate.latest or self.measure_all()
+
+    def _take_at_once(self, steps):
+        """Lets so many steps run without coming back to Python; Keras would go on with the function it has made."""
+        if self.trainee.steps_per_execution != steps:
+            self.trainee.steps_per_execution = steps
+            self.trainee.make_train_function(force=True)
 
     def _halve(self, record, lines, first, fault):
         """Notes that the training went back, and halves the learning rate for every time that it did."""

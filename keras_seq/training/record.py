@@ -20,13 +20,13 @@ def lines_of(path) -> list[dict]:
         CheckpointError: another line is damaged.
     """
     path = pathlib.Path(path)
-    texts = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    texts = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     found = []
     for number, text in enumerate(texts, 1):
-        if text.endswith("\n"):
+        if text.endswith(b"\n"):
             try:
                 found.append(json.loads(text))
-            except json.JSONDecodeError as error:
+            except ValueError as error:  # no JSON, or no UTF-8
                 raise CheckpointError(f"{path}: line {number} is damaged; remove it to go on without it.") from error
     return found
 
@@ -50,7 +50,12 @@ class Record(AtSteps):
 
         Returns:
             The lines that are kept.
+
+        Raises:
+            CheckpointError: the lines up to the step are damaged or gone.
         """
+        if step and not self.path.exists():
+            raise CheckpointError(f"{self.path} is gone, the curves up to step {step:,}: put it back, or begin anew.")
         kept = [line for line in lines_of(self.path) if line["step"] <= step]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         for line in kept:

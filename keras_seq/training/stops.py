@@ -4,6 +4,7 @@ A stop that is asked for (Ctrl-C, SIGTERM) lets the running steps end, writes a 
 What a checkpoint vouches for, the curves up to its step, is made durable before it is.
 """
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -56,23 +57,25 @@ class Checkpoints(keras.callbacks.Callback):
 
     def _ask(self, number, frame):
         if self.asked is not None:  # asked twice: at once, without a checkpoint
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
         self.asked = number
-        os.write(2, b"\nStopping after the steps that are running ...\n")  # print may be what was interrupted
+        with contextlib.suppress(OSError):  # `2>&1 | tee log` is gone by now
+            os.write(2, b"\nStopping after the steps that are running ...\n")  # print may be what was interrupted
 
     @property
     def _step(self):
         return int(self.model.optimizer.iterations)
 
     def on_train_batch_end(self, batch, logs=None):
-        step = self._step
+        step, asked = self._step, self.asked is not None  # who asks from here on waits for the next step
         best = self.validate.best_step == step
-        ends = step == self.last or self.model.stop_training or self.asked is not None
+        ends = step == self.last or self.model.stop_training or asked
         if step % self.train.checkpoint_every == 0 or best or ends or self._late():
             self.save(step)
             if best:
                 checkpoints.keep_best(self._written[0])
-        self.stop_if_asked()
+        if asked:
+            self.stop_if_asked()
 
     def _late(self):
         seconds = self.train.checkpoint_seconds

@@ -87,6 +87,12 @@ def test_a_run_that_diverges_is_a_result(run):
         assert (row["diverged"] is None) == (row["factor"] == 1)
         assert (row["held_out_nats_per_character"] is None) == (row["factor"] > 1)
         assert (run.folder / row["run"] / "model.keras").exists() == (row["factor"] == 1)
+        lines = (run.folder / row["run"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        recorded = [0, *(json.loads(line)["tokens"] for line in lines)][-1]
+        if row["diverged"]:
+            assert recorded <= row["training_tokens"] < 8 * 4 * 16
+        else:
+            assert row["training_tokens"] == recorded
     for name in ("sgd", "adam"):
         assert cells(optimizers_report.table(run.rows))[name].count("diverged") == 1
 

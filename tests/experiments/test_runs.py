@@ -1,12 +1,14 @@
 import dataclasses
 import json
+import types
 from typing import Annotated
 
 import pytest
 import tyro
 
-from experiments.runs import begin, finished
+from experiments.runs import begin, finished, same_corpus
 from keras_seq import training
+from keras_seq.training.alone import alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Settings:
     """Settings."""
 
     tokens: int = 100
+    seeds: int = 1
     models: tuple[str, ...] = ("lstm",)
     corpus: str = "pydoc"
     log_dir: str = "logs"
@@ -84,6 +87,32 @@ def test_more_tokens_make_what_is_finished_go_on(folder, capsys):
     assert "tokens was 50 and is 80" in capsys.readouterr().out
 
 
+def test_more_seeds_leave_the_runs_that_are_there_as_they_are(folder):
+    assert resume(folder, "--seeds", "3")[0] == dataclasses.replace(BEGUN, seeds=3)
+    assert finished(folder / "gru-seed0") == {"loss": 1.0}
+    assert (folder / "plan.json").exists()
+
+
+def test_while_another_process_trains_nothing_changes(folder):
+    before = stands(folder)
+    with alone(folder / "rnn-seed0"), pytest.raises(BlockingIOError, match="another process trains there"):
+        resume(folder, "--tokens", "80")
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_config_that_is_damaged_is_named_and_nothing_changes(folder):
+    (folder / "rnn-seed0/config.json").write_text("{")
+    before = stands(folder)
+    with pytest.raises(ValueError, match=r"rnn-seed0/config\.json is damaged"):
+        resume(folder, "--tokens", "80")
+    assert stands(folder) == before
+
+
+def test_runs_that_name_no_text_do_not_go_on_with_one(folder):
+    with pytest.raises(ValueError, match=r"config\.json does not say which text"):
+        same_corpus(folder, types.SimpleNamespace(name="pydoc", sha256="ab"))
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -111,3 +140,15 @@ def test_where_no_run_is_none_goes_on(tmp_path):
         resume(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="--resume"):
         begin(Settings, "test", "A test.", ["--resume"], tiny=None)
+
+
+@pytest.mark.parametrize(
+    ("log_dir", "there"), [("file", "file"), ("file/deep/er", "file"), ("link", "link"), ("logs", "logs/test")]
+)
+def test_where_a_file_is_no_runs_can_go(tmp_path, log_dir, there):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/test").touch()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(ValueError, match=f"--log-dir .*{log_dir}: .*/{there} is no folder"):
+        begin(Settings, "test", "A test.", ["--log-dir", str(tmp_path / log_dir)], tiny=None)

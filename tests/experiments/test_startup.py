@@ -45,6 +45,7 @@ def test_after_an_error_stderr_is_back_and_what_was_held_is_told(capfd):
         (FileNotFoundError(2, "No such file", "x"), 2, "script: x: No such file.\n"),
         (Diverged("The loss is nan."), 1, "script: The loss is nan.\n"),
         (KeyboardInterrupt(), 130, "\nStopped.\n"),
+        (KeyboardInterrupt(signal.SIGTERM), 143, "\nStopped.\n"),
         (
             Interrupted(pathlib.Path("logs/compare/now/lstm-seed0/checkpoints/step-00000005.safetensors")),
             130,

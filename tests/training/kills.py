@@ -171,7 +171,7 @@ def chains(name, kills, seed, place):
     whole = place / f"{name}-whole"
     attempt(name, whole)
     expected, chain = end(whole), 0
-    plan = [moment for n in range(kills) for moment in [MOMENTS[n % len(MOMENTS)]]]
+    plan = [MOMENTS[n % len(MOMENTS)] for n in range(kills)]
     chance.shuffle(plan)
     while plan:
         folder, mine, ended = place / f"{name}-{chain}", collections.Counter(), False

@@ -127,6 +127,12 @@ def test_training_ends_when_the_patience_does(patience, last):
     assert done.model.stop_training == (patience is not None)
 
 
+def test_patience_ends_where_no_validation_gave_a_number(capsys):
+    done, told = validate([math.nan, math.inf, math.nan], patience=2)
+    assert (done.best_step, told) == (None, [1, 2])
+    assert "none was a number" in capsys.readouterr().out
+
+
 def test_patience_goes_on_from_the_lines_that_were_written():
     figures = [3.0, 3.5, 2.0, 2.5]
     whole, _ = validate(figures, patience=4)

@@ -166,6 +166,15 @@ def test_that_the_newest_is_gone_is_noticed(small, tmp_path):
     assert len(str(told[0].message)) < 500
 
 
+def test_a_kill_before_the_name_of_the_newest_was_written_is_no_loss_later(small, tmp_path):
+    for step in (1, 2):
+        checkpoints.save(tmp_path, small(step))
+    (tmp_path / "newest").write_text("step-00000001.safetensors")
+    for _ in range(2):  # a warning would be an error
+        assert checkpoints.load_newest(tmp_path, small(9)) == 2
+        checkpoints.prune(tmp_path, 1)
+
+
 def test_where_there_is_none_training_begins(small, tmp_path):
     assert checkpoints.load_newest(tmp_path, small(0)) == 0
     assert checkpoints.load_newest(tmp_path / "nowhere", small(0)) == 0

@@ -1,9 +1,12 @@
 import json
 import os
+import pathlib
 
 import pytest
 
+from keras_seq.text import Vocabulary
 from keras_seq.training import replacing, write_json, write_text
+from keras_seq.training.files import remove_partials
 
 
 def test_the_file_appears_whole_and_alone(tmp_path):
@@ -32,6 +35,15 @@ def test_after_an_error_the_old_file_is_as_it_was_and_nothing_else_is_there(tmp_
     assert os.listdir(tmp_path) == ["result.txt"]
 
 
+def test_what_lies_under_the_temporary_name_is_not_written_through(tmp_path):
+    (tmp_path / "elsewhere").write_text("theirs")
+    (tmp_path / f".result.{os.getpid()}.partial.txt").symlink_to("elsewhere")
+    write_text(tmp_path / "result.txt", "ours")
+    assert (tmp_path / "elsewhere").read_text() == "theirs"
+    assert (tmp_path / "result.txt").read_text() == "ours"
+    assert not (tmp_path / "result.txt").is_symlink()
+
+
 def test_json_keeps_every_character_and_no_nan(tmp_path):
     path = tmp_path / "value.json"
     value = {"text": "Œ, 猫\n", "numbers": [1, 2.5, None, True]}
@@ -46,3 +58,17 @@ def test_json_keeps_every_character_and_no_nan(tmp_path):
 def test_a_text_is_written_as_utf_8_with_its_line_ends(tmp_path):
     write_text(tmp_path / "text", "a\n\nü\n")
     assert (tmp_path / "text").read_bytes() == "a\n\nü\n".encode()
+
+
+def test_what_a_kill_before_the_rename_leaves_is_removed_and_nothing_else(tmp_path, monkeypatch):
+    left = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda old, new: left.append(pathlib.Path(old)))
+        write_text(tmp_path / "newest", "x")
+        write_json(tmp_path / "result.json", {})
+        Vocabulary("ab").save(tmp_path / "vocabulary.json")
+    assert len(left) == 3
+    for path in [*left, tmp_path / "result.json", tmp_path / "vocabulary.json", tmp_path / "mine.part"]:
+        path.touch()
+    remove_partials(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["mine.part", "result.json", "vocabulary.json"]

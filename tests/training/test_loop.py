@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from safetensors.numpy import load_file
 from keras_seq.training import AdamW, CheckpointError, Diverged, Measured, Train, checkpoints, fit
 from keras_seq.training.alone import alone
 from keras_seq.training.begun import leaves
+from keras_seq.training.stops import Checkpoints
 
 STEPS = 8
 CLOCKS = {"tokens_per_second", "seconds"}
@@ -57,10 +59,10 @@ class Batches:
 def line(tmp_path):
     """Trains a line in a folder; returns its weights and the lines of metrics.jsonl, without clocks."""
 
-    def line(name="run", batches=None, steps=STEPS, callbacks=(), nats=(), seed=0, **train):
+    def line(name="run", batches=None, steps=STEPS, callbacks=(), nats=(), seed=0, eager=True, **train):
         keras.utils.set_random_seed(0)
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])  # named otherwise every time
-        model.compile(AdamW(0.1), "mse", run_eagerly=True)
+        model.compile(AdamW(0.1), "mse", run_eagerly=eager, jit_compile=False)
         model.optimizer.build(model.trainable_variables)
         train = Train(**{"log_every": 2, "validate_every": 2, "checkpoint_every": 2, **train})
         looks = iter(nats)
@@ -116,6 +118,12 @@ def test_three_times_it_goes_back_and_the_fourth_time_it_gives_up(line, tmp_path
         assert [path.name for path in checkpoints.found(tmp_path / "run/checkpoints")] == ["step-00000000.safetensors"]
 
 
+def test_after_a_way_back_as_many_steps_run_at_once_as_are_counted(line):
+    line(steps=3, eager=False)  # from the third step on one at a time, from the fourth two
+    _, told = line(batches=Batches(poison=5), on_nan="rollback", eager=False)
+    assert [entry["step"] for entry in told if entry["split"] == "train"] == [2, 3, 4, 6, 8]
+
+
 def test_without_a_way_back_it_stops_and_the_last_checkpoint_is_there(line, tmp_path):
     with pytest.raises(Diverged, match=r"The loss of step 5 .*--train.on-nan rollback"):
         line(batches=Batches(poison=5))
@@ -143,6 +151,30 @@ def test_a_longer_run_goes_on_where_the_shorter_ended_and_a_shorter_is_refused(l
     assert_same(longer, line("at once", steps=12))  # this learning rate has no end to move
     with pytest.raises(CheckpointError, match=r"12 steps behind it.* not 10"):
         line(steps=10)
+
+
+def test_curves_that_are_damaged_or_gone_are_told(line, tmp_path):
+    line()
+    path = tmp_path / "run/metrics.jsonl"
+    written = path.read_bytes()
+    for damage in (b"\xff", b"{\n"):
+        path.write_bytes(damage + written)
+        with pytest.raises(CheckpointError, match="line 1 is damaged"):
+            line(steps=12)
+    path.unlink()
+    with pytest.raises(CheckpointError, match="is gone, the curves up to step 8"):
+        line(steps=12)
+
+
+def test_a_signal_after_the_last_step_is_not_swallowed(line, monkeypatch):
+    class PressedLate(Checkpoints):
+        def stop_if_asked(self):
+            super().stop_if_asked()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("keras_seq.training.loop.Checkpoints", PressedLate)
+    with pytest.raises(KeyboardInterrupt):
+        line()
 
 
 def test_patience_ends_the_training_once_and_for_all(line, tmp_path):

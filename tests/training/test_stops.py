@@ -95,6 +95,33 @@ def test_a_signal_lets_the_step_end_writes_a_checkpoint_and_is_told(steps, tmp_p
     assert "Stopping after the steps that are running" in capfd.readouterr().err
 
 
+def test_a_signal_that_comes_while_a_step_is_looked_at_waits_for_the_next(steps, tmp_path, monkeypatch):
+    running = []
+
+    def clock():  # asked after it was seen that nobody wants to stop
+        if running == [2]:
+            running.clear()
+            os.kill(os.getpid(), signal.SIGINT)
+        return 0.0
+
+    monkeypatch.setattr(stops.time, "monotonic", clock)
+    with pytest.raises(Interrupted) as stop:
+        steps(5, at=lambda step: running.append(step) if step == 2 else None, checkpoint_every=9, checkpoint_seconds=9)
+    assert stop.value.path == tmp_path / "step-00000003.safetensors"
+
+
+def test_a_signal_is_heard_though_nobody_reads_what_is_said(steps, monkeypatch):
+    def press(step):
+        monkeypatch.setattr(os, "write", broken)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def broken(*_):
+        raise BrokenPipeError
+
+    with pytest.raises(Interrupted):
+        steps(5, at=press)
+
+
 def test_a_second_signal_stops_at_once(steps):
     def press(step):
         os.kill(os.getpid(), signal.SIGINT)
@@ -103,6 +130,7 @@ def test_a_second_signal_stops_at_once(steps):
     with pytest.raises(KeyboardInterrupt) as stop:
         steps(5, at=press)
     assert not isinstance(stop.value, Interrupted)
+    assert stop.value.args == (signal.SIGTERM,)
 
 
 def test_no_handler_of_all_errors_swallows_a_stop():
