@@ -1,6 +1,7 @@
 """PyTorch's side of `experiments.benchmark`: its own modules, written as one would, and no TensorFlow in the process.
 
-Started by `experiments.benchmark_turns` from this file. bfloat16 is `torch.autocast`, with float32 weights as ours has.
+Started by `experiments.benchmark_turns` from this file, and by `experiments.gpu_turns`, which says "device": "cuda".
+bfloat16 is `torch.autocast`, with float32 weights as ours has. Python does not wait for a GPU; a counted run does.
 """
 
 import json
@@ -58,16 +59,16 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, ids):
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         return nn.functional.linear(self.norm(self.blocks(x)), self.tokens.weight)
 
 
-def training_step(row):
+def training_step(row, device):
     """A function that does one."""
-    model = {"lstm": LSTM, "transformer": GPT}[row["kind"]](row)
+    model = {"lstm": LSTM, "transformer": GPT}[row["kind"]](row).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
-    x, y = torch.randint(row["vocabulary_size"], (2, row["batch_size"], row["length"]))
-    half = torch.autocast("cpu", torch.bfloat16, enabled=row["precision"] == "bfloat16")
+    x, y = torch.randint(row["vocabulary_size"], (2, row["batch_size"], row["length"]), device=device)
+    half = torch.autocast(device, torch.bfloat16, enabled=row["precision"] == "bfloat16")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -77,17 +78,16 @@ def training_step(row):
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        return loss.item()
 
     return step
 
 
-def attention_step(row):
+def attention_step(row, device):
     """A function that does causal attention forward and backward."""
     heads, length = row["num_heads"], row["length"]
     shape = (row["batch_size"], heads, length, row["embedding_dim"] // heads)
     dtype = getattr(torch, row["precision"])
-    q, k, v = (torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3))
+    q, k, v = (torch.randn(shape, dtype=dtype, device=device, requires_grad=True) for _ in range(3))
 
     def step():
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -96,23 +96,41 @@ def attention_step(row):
     return step
 
 
+def wait(device):
+    """Waits until the device has done all."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def peak_megabytes(device) -> float:
+    """The most memory that was in use: of the GPU, else of the process."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def main():
     """Warms up, then counts when told to."""
     row = json.loads(sys.argv[1])
-    step = (attention_step if row["kind"] == "attention" else training_step)(row)
+    device = row.get("device", "cpu")
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32, which is what JAX takes for float32
+    step = (attention_step if row["kind"] == "attention" else training_step)(row, device)
     tokens = row["batch_size"] * row["length"]
     step()
+    wait(device)
     begun = time.perf_counter()
     step()
+    wait(device)
     steps = max(1, round(row["seconds"] / (time.perf_counter() - begun)))
     print(json.dumps({"version": torch.__version__, "threads": torch.get_num_threads()}), flush=True)
     for _ in sys.stdin:
         begun = time.perf_counter()
         for _ in range(steps):
             step()
+        wait(device)
         speed = steps * tokens / (time.perf_counter() - begun)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps({"tokens_per_second": speed, "peak_megabytes": peak}), flush=True)
+        print(json.dumps({"tokens_per_second": speed, "peak_megabytes": peak_megabytes(device)}), flush=True)
 
 
 if __name__ == "__main__":
