@@ -20,8 +20,8 @@ from keras_seq.models.flops import flops_per_token
 from keras_seq.training.settings import POLICIES
 
 
-def ours(row: Row, steps):
-    """A compiled model of keras_seq."""
+def ours(row: Row, at_once):
+    """A compiled model of keras_seq that does `at_once` steps without coming back to Python."""
     if row.kind == "lstm":
         definition = models.LSTM(embedding_dim=row.embedding_dim, units=row.units, num_layers=row.num_layers)
     else:
@@ -33,13 +33,13 @@ def ours(row: Row, steps):
             context=row.length,
         )
     model = definition.build(row.vocabulary_size, dtype=POLICIES[row.precision])
-    train = training.Train(optimizer="adamw", learning_rate=1e-3, precision=row.precision)
-    training.compile_for(model, train, steps)
+    train = training.Train(optimizer="adamw", learning_rate=1e-3, precision=row.precision, log_every=at_once)
+    training.compile_for(model, train, total_steps=1_000_000)
     return model
 
 
-def keras_as_it_comes(row: Row, steps):
-    """The same of keras.layers."""
+def keras_as_it_comes(row: Row):
+    """The same of keras.layers, one step at a time."""
     keras.config.set_dtype_policy(POLICIES[row.precision])
     ids = keras.Input((row.length,), batch_size=row.batch_size, dtype="int32")
     lstm = row.kind == "lstm"
@@ -76,10 +76,14 @@ def _block(x, row):
 
 
 def training_step(row: Row, by):
-    """A function from a number of steps that does them, and what there is to say about it."""
-    model = {"ours": ours, "keras": keras_as_it_comes}[by](row, 1_000_000)
+    """A function from a number of steps that does them, how many it does at least, and what there is to say of it."""
+    # as an experiment would: a curve has a point every so many steps
+    at_once = (25 if row.batch_size * row.length < 5000 else 1) if by == "ours" else 1
+    model = ours(row, at_once) if by == "ours" else keras_as_it_comes(row)
     x, y = np.random.default_rng(0).integers(row.vocabulary_size, size=(2, row.batch_size, row.length)).astype("int32")
-    batch = tf.data.Dataset.from_tensors((x, y)).repeat()
+    options = tf.data.Options()
+    options.autotune.enabled = False  # its thread lets the end of `fit` wait for up to as long as the training took
+    batch = tf.data.Dataset.from_tensors((x, y)).repeat().with_options(options)
     about = {"parameters": model.count_params()}
     if by == "ours":
         about["flops_per_token"] = flops_per_token(model, row.length, training=True)
@@ -87,7 +91,7 @@ def training_step(row: Row, by):
     def steps(number):
         model.fit(batch, steps_per_epoch=number, epochs=1, shuffle=False, verbose=0)
 
-    return steps, about
+    return steps, at_once, about
 
 
 def _keras_attention(q, k, v):
@@ -113,7 +117,7 @@ def attention_step(row: Row, by):
         return gradients[0].numpy()
 
     # Scores and values, forward once and backward twice; of the T x T pairs a causal one needs half.
-    return steps, {"flops_per_token": 3 * 4 * row.length * row.embedding_dim // 2}
+    return steps, 1, {"flops_per_token": 3 * 4 * row.length * row.embedding_dim // 2}
 
 
 def main():
@@ -121,11 +125,11 @@ def main():
     given = json.loads(sys.argv[1])
     by, seconds = given.pop("by"), given.pop("seconds")
     row = Row(**given)
-    steps, about = (attention_step if row.kind == "attention" else training_step)(row, by)
-    steps(1)
+    steps, at_once, about = (attention_step if row.kind == "attention" else training_step)(row, by)
+    steps(at_once)
     begun = time.perf_counter()
-    steps(1)
-    number = max(1, round(seconds / (time.perf_counter() - begun)))
+    steps(at_once)
+    number = at_once * max(1, round(seconds / (time.perf_counter() - begun)))
     steps(number)
     print(json.dumps({**about, "tensorflow": tf.__version__, "keras": keras.__version__}), flush=True)
     for _ in sys.stdin:

@@ -11,7 +11,7 @@ import keras
 
 _TWINS = (
     *("recurrence", "gru", "lstm", "linear_recurrence", "log_linear_recurrence", "selective_scan"),
-    "causal_attention",
+    *("causal_attention", "compiled"),
 )
 _enabled = True
 
@@ -41,3 +41,10 @@ def twin(name, definition, *args):
         return definition
     module = importlib.import_module(f"keras_seq.kernels.{name}")
     return module.run if module.can_run(*args) else definition
+
+
+def fused(function):
+    """The same function; where TensorFlow traces it for a CPU, compiled by XLA (`kernels/compiled.py`)."""
+    if not _enabled or keras.backend.backend() != "tensorflow":
+        return function
+    return importlib.import_module("keras_seq.kernels.compiled").fused(function)

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from keras_seq.kernels.devices import on_cpu
 
-ROWS = 512  # of a block
-SHORTEST = 1024  # positions; below, the blocks cost more than the skipped half gives
+FEWEST_ROWS, MOST_ROWS = 128, 512  # of a block: an eighth of the positions between the two
+SHORTEST = 256  # positions; below, the blocks cost more than the skipped half gives
 
 
 def can_run(q, k, v):
@@ -41,7 +41,8 @@ def _heads_first(x):
 
 
 def _blocks(length):
-    return [(start, min(start + ROWS, length)) for start in range(0, length, ROWS)]
+    rows = min(max(length // 8, FEWEST_ROWS), MOST_ROWS)
+    return [(start, min(start + rows, length)) for start in range(0, length, rows)]
 
 
 @tf.custom_gradient

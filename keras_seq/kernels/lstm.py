@@ -1,23 +1,29 @@
-"""`layers.lstm.lstm` for short sequences on TensorFlow.
+"""`layers.lstm.lstm` on TensorFlow: two loops of XLA's (`lstm_loops.py`) where they pay, else unrolled, as here.
 
-The loop is unrolled, so that the executor starts the next small operation without the bookkeeping of a
-`while_loop`, and the gradient is written by hand: the recurrent matrix gets its gradient as one matmul over all
-positions after the loop,  dU = [h_0 .. h_{T-1}]^T [da_1 .. da_T],  where autodiff would add up T small ones.
+Unrolled, the executor starts the next small operation without the bookkeeping of a `while_loop`, and the gradient is
+written by hand: the recurrent matrix gets its gradient as one matmul over all positions after the loop,
+dU = [h_0 .. h_{T-1}]^T [da_1 .. da_T],  where autodiff would add up T small ones.
 """
 
 import tensorflow as tf
 
-LONGEST = 256  # positions; beyond it the graph takes longer to build than the loop costs
+from keras_seq.kernels import lstm_loops
+
+LONGEST = 256  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
 
 
 def can_run(z, recurrent_kernel, h, c, mask=None, kept=None):
-    """Whether the twin takes these arguments: no mask, and a length that is known and short."""
-    return mask is None and z.shape[1] is not None and 0 < z.shape[1] <= LONGEST
+    """Whether the twin takes these arguments: no mask, and a length that is known, and short or worth compiling."""
+    if mask is not None or not z.shape[1]:
+        return False
+    return z.shape[1] <= LONGEST or lstm_loops.pay(z, c)
 
 
 def run(z, recurrent_kernel, h, c, mask=None, kept=None):
     """The twin of `keras_seq.layers.lstm.lstm`; see there."""
     recurrent_kernel = tf.convert_to_tensor(recurrent_kernel)  # a variable read inside would need care of its own
+    if lstm_loops.pay(z, c):
+        return lstm_loops.run(z, recurrent_kernel, h, c, kept)
 
     @tf.custom_gradient
     def lstm(z, recurrent_kernel, h, c):

@@ -176,15 +176,17 @@ class TransformerBlock(keras.layers.Layer):
         mask = x_mask if mask is None else mask
         before, after, scores = state or {}, {}, {}
 
-        h, scores["self_attention"], after["self_attention"] = self.self_attention_layer(
+        h, *told, after["self_attention"] = self.self_attention_layer(
             self._enter(x, 0),
             state=before.get("self_attention"),
             mask=mask,
             attention_mask=attention_mask,
             training=training,
             return_state=True,
-            return_attention_scores=True,
+            return_attention_scores=return_attention_scores,
         )
+        if return_attention_scores:
+            (scores["self_attention"],) = told
         x = self._leave(x, h, 0, training)
         if self.cross_attention:
             h, scores["cross_attention"], after["cross_attention"] = self.cross_attention_layer(

@@ -6,7 +6,12 @@ gated(x) = (activation(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2           SwiGLU:
 
 import keras
 
+from keras_seq import kernels
 from keras_seq.layers import arguments
+
+
+def _of(function, x):
+    return function(x)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -75,7 +80,10 @@ class FeedForward(keras.layers.Layer):
 
     def hidden(self, x):
         """The hidden layer, `[..., feed_forward_dim]`."""
-        return self.activation(self.hidden_dense(x))
+        return self._activate(self.hidden_dense(x))
+
+    def _activate(self, h):
+        return kernels.twin("compiled", _of, self.activation, h)(self.activation, h)
 
     def call(self, x, training=None):
         """See the class."""
@@ -122,4 +130,4 @@ class GatedFeedForward(FeedForward):
 
     def hidden(self, x):
         """The gated hidden layer, `[..., feed_forward_dim]`."""
-        return self.activation(self.gate_dense(x)) * self.hidden_dense(x)
+        return self._activate(self.gate_dense(x)) * self.hidden_dense(x)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import keras
 from tqdm import tqdm
 
+from keras_seq.kernels.devices import on_cpu
 from keras_seq.layers.structure import loops
 from keras_seq.training import checkpoints
 from keras_seq.training.alone import alone
@@ -35,6 +36,7 @@ from keras_seq.training.stops import Checkpoints
 from keras_seq.training.tensorboard import TokenTensorBoard
 
 MOST_ROLLBACKS = 3
+LARGE = 2_000_000  # weights
 
 
 def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None):
@@ -56,11 +58,17 @@ def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None):
         auto_scale_loss=False,
         loss=loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         steps_per_execution=train.steps_per_execution,
-        # XLA fuses the many small operations of layers that work on all positions at once; around a loop over the
-        # positions it costs more than it gives.
-        jit_compile=not loops(trainee),
+        jit_compile=_one_program(trainee, train.precision),
     )
     trainee.optimizer.build(trainee.trainable_variables)
+
+
+def _one_program(trainee, precision):
+    """Whether XLA compiles a whole step, which fuses many small operations; else the kernels have it compile parts."""
+    # Around a loop over the positions that costs more than it gives; and in bfloat16 XLA's matmuls on a CPU take twice
+    # TensorFlow's time, which large ones feel (JOURNAL.md).
+    large = trainee.count_params() > LARGE
+    return not (loops(trainee) or (large and precision == "bfloat16" and on_cpu()))
 
 
 def fit(

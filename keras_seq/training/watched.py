@@ -14,6 +14,7 @@ import functools
 import keras
 from keras import ops
 
+from keras_seq import kernels
 from keras_seq.layers import arguments
 
 GROWTH_STEPS = 2000
@@ -78,7 +79,9 @@ class Watched:
         """Measures, clips and applies the gradients."""
         if not self.built:
             self.build(trainable_variables)
-        grads = [_dense(g) for g in grads]
+        kernels.fused(functools.partial(self._apply, trainable_variables))([_dense(g) for g in grads])
+
+    def _apply(self, trainable_variables, grads):
         squares = [ops.zeros(()) if g is None else _square(g) for g in grads]
         norm = ops.sqrt(sum(squares)) / (1.0 if self.loss_scale_factor is None else self.loss_scale_factor)
         self.gradient_norm.assign(norm)

@@ -11,7 +11,7 @@ TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(twin, "ROWS", 4)
+    monkeypatch.setattr(twin, "FEWEST_ROWS", 4)
     monkeypatch.setattr(twin, "SHORTEST", 1)
 
 
@@ -86,6 +86,12 @@ def test_large_scores_stay_finite():
     y = twin.run(1e3 * q, 1e3 * k, v)
     assert np.isfinite(y).all()
     np.testing.assert_allclose(y, oracle(1e3 * q, 1e3 * k, v), atol=1e-3)
+
+
+def test_no_block_has_more_rows_than_fit_into_memory():
+    assert twin._blocks(10) == [(0, 4), (4, 8), (8, 10)]
+    assert {end - start for start, end in twin._blocks(64)} == {8}
+    assert {end - start for start, end in twin._blocks(100_000)} == {512, 100_000 % 512}
 
 
 def test_it_takes_long_float32_and_bfloat16_of_a_length_that_is_known(monkeypatch):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_seq import kernels, layers
 from keras_seq.kernels import lstm as twin
+from keras_seq.kernels import lstm_loops
 from keras_seq.layers import lstm as definition
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
@@ -36,12 +37,73 @@ def values_and_gradients(function, args, weights):
     return [*outputs, *tape.gradient(loss, args, unconnected_gradients="zero")]
 
 
+def values_and_gradients_of_squares(function, args):
+    with tf.GradientTape() as tape:
+        tape.watch(args)
+        y, h, c = function(*args)
+        loss = tf.reduce_sum(y * y) + tf.reduce_sum(h) + tf.reduce_sum(c * c)
+    return [y, h, c, *tape.gradient(loss, args)]
+
+
 def assert_equal(got, expected, dtype):
     for name, ours, theirs in zip(["y", "h", "c", "dz", "dU", "dh", "dc"], got, expected, strict=True):
         assert ours.dtype == theirs.dtype, name
         ours, theirs = (np.asarray(tf.cast(x, "float64")) for x in (ours, theirs))
         scale = max(np.abs(theirs).max(), 1e-6)
         np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype], rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("batch", "length", "units"), [(1, 1, 1), (5, 11, 4)])
+def test_the_loops_have_the_values_and_gradients_of_the_definition(batch, length, units, dtype, dropped):
+    args = arguments(batch, length, units, dtype)
+    random = np.random.default_rng(3)
+    kept = tf.constant((random.random((batch, units)) < 0.7) / 0.7, dtype) if dropped else None
+    with kernels.disabled():
+        expected = values_and_gradients(functools.partial(definition.lstm, kept=kept), args, "yhc")
+    loops = functools.partial(lstm_loops.run, kept=kept)
+    got = tf.function(lambda *args: values_and_gradients(loops, args, "yhc"))(*args)
+    assert_equal(got, expected, dtype)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_loops_are_the_same_where_the_batch_is_not_known(jit_compile):
+    args = arguments(3, 5, 4)
+    shapes = [tf.TensorSpec([None, *a.shape[1:]] if n != 1 else a.shape, a.dtype) for n, a in enumerate(args)]
+    compiled = tf.function(
+        lambda *args: values_and_gradients_of_squares(lstm_loops.run, args),
+        input_signature=shapes,
+        jit_compile=jit_compile,
+    )
+    with kernels.disabled():
+        expected = values_and_gradients_of_squares(definition.lstm, args)
+    assert_equal(compiled(*args), expected, "float32")
+
+
+def test_the_loops_pay_on_a_cpu_where_there_is_much_to_do(monkeypatch):
+    def pay(rows, length, units, dtype="float32", wide="float32"):
+        with tf.Graph().as_default():
+            return lstm_loops.pay(tf.zeros((rows, length, 4 * units), dtype), tf.zeros((rows, units), wide))
+
+    assert pay(2, 64, 64)
+    assert not pay(2, 63, 64)
+    assert pay(512, 64, 64, "bfloat16")
+    assert not pay(513, 64, 64, "bfloat16")
+    assert not pay(2, 64, 64, "float16")
+    assert not pay(2, 64, 64, "float64", "float64")
+    assert not lstm_loops.pay(tf.zeros((2, 64, 256)), tf.zeros((2, 64)))  # eager: it would be compiled at every call
+    monkeypatch.setattr(lstm_loops, "on_cpu", lambda: False)
+    assert not pay(2, 64, 64)
+
+
+def test_a_layer_takes_the_loops_also_where_it_would_not_be_unrolled(monkeypatch):
+    taken = []
+    monkeypatch.setattr(lstm_loops, "run", lambda z, *args: taken.append(z.shape[1]) or definition.lstm(z, *args))
+    layer = layers.LSTM(16)
+    for length in (255, 256, 257):
+        tf.function(layer)(np.zeros((1, length, 1), "float32"))
+    assert taken == [256, 257]
 
 
 @pytest.mark.parametrize("dropped", [False, True])
@@ -70,17 +132,11 @@ def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
 
     @tf.function(input_signature=shapes)
     def compiled(*args):
-        with tf.GradientTape() as tape:
-            tape.watch(args)
-            y, h, c = twin.run(*args)
-            loss = tf.reduce_sum(y * y) + tf.reduce_sum(h) + tf.reduce_sum(c * c)
-        return [y, h, c, *tape.gradient(loss, args)]
+        return values_and_gradients_of_squares(twin.run, args)
 
-    with tf.GradientTape() as tape, kernels.disabled():
-        tape.watch(args)
-        y, h, c = definition.lstm(*args)
-        loss = tf.reduce_sum(y * y) + tf.reduce_sum(h) + tf.reduce_sum(c * c)
-    assert_equal(compiled(*args), [y, h, c, *tape.gradient(loss, args)], "float32")
+    with kernels.disabled():
+        expected = values_and_gradients_of_squares(definition.lstm, args)
+    assert_equal(compiled(*args), expected, "float32")
 
 
 def test_the_predicate_takes_known_short_lengths_without_a_mask():
