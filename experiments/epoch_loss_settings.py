@@ -107,6 +107,10 @@ class EpochLoss:
             raise ValueError(f"--parts {self.parts}: expected a divisor of --batch-size {self.batch_size}.")
         if not 0 <= self.restart <= 1:
             raise ValueError(f"--restart {self.restart}: expected a fraction from 0 to 1.")
+        if self.train.patience is not None:
+            raise ValueError(
+                f"--train.patience {self.train.patience}: every recipe is to be trained to its end; leave it out."
+            )
         if self.learning_rate <= 0:
             raise ValueError(f"--learning-rate {self.learning_rate}: expected a number above zero.")
         for name in ("causes", "alone", "full"):

@@ -116,6 +116,8 @@ def export_saved_model(model, vocabulary, path):
         raise ValueError(f"{path} is there already; expected the name of a new folder.")
     module = TextModel(model, vocabulary)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    if temporary.is_symlink():
+        temporary.unlink()  # in a folder of somebody else it may lead elsewhere
     try:
         signatures = {"generate": module.generate, "logits": module.logits}
         tf.saved_model.save(module, str(temporary), signatures=signatures)

@@ -46,6 +46,7 @@ def export_onnx(model, path):
     ]
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
+        temporary.unlink(missing_ok=True)  # in a folder of somebody else it might be a link that leads elsewhere
         tf2onnx.convert.from_function(
             tf.function(step, input_signature=signature), input_signature=signature, opset=OPSET, output_path=temporary
         )

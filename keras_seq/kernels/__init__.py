@@ -1,4 +1,4 @@
-"""TensorFlow twins of a few layer functions: the same signature, values and gradients, less time.
+"""Twins of a few layer functions, nearly all for TensorFlow: the same signature, values and gradients, less time.
 
 Nothing here is needed for correctness. A layer calls `twin("lstm", definition, *args)(*args)`: a predicate on backend
 and shape picks either its definition or the twin. `with kernels.disabled():` makes every layer run its definition.
@@ -13,6 +13,7 @@ _TWINS = (
     *("recurrence", "gru", "lstm", "linear_recurrence", "log_linear_recurrence", "selective_scan"),
     *("causal_attention", "compiled"),
 )
+_OF_BACKEND = {("tensorflow", name): name for name in _TWINS} | {("jax", "causal_attention"): "flash_attention"}
 _enabled = True
 
 
@@ -37,7 +38,8 @@ def twin(name, definition, *args):
     """
     if name not in _TWINS:
         raise ValueError(f"There is no kernel named {name!r}; those there are: {', '.join(_TWINS)}.")
-    if not _enabled or keras.backend.backend() != "tensorflow":
+    name = _OF_BACKEND.get((keras.backend.backend(), name))
+    if not _enabled or name is None:
         return definition
     module = importlib.import_module(f"keras_seq.kernels.{name}")
     return module.run if module.can_run(*args) else definition
@@ -48,3 +50,10 @@ def fused(function):
     if not _enabled or keras.backend.backend() != "tensorflow":
         return function
     return importlib.import_module("keras_seq.kernels.compiled").fused(function)
+
+
+def fused_if_large(function, x):
+    """`function(x)`; where TensorFlow traces it for a CPU and x is large, compiled by XLA (`kernels/compiled.py`)."""
+    if not _enabled or keras.backend.backend() != "tensorflow":
+        return function(x)
+    return importlib.import_module("keras_seq.kernels.compiled").fused_if_large(function, x)

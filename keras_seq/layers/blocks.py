@@ -10,6 +10,7 @@ import functools
 
 import keras
 
+from keras_seq import kernels
 from keras_seq.layers import arguments
 from keras_seq.layers.cross_attention import CrossAttention
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward
@@ -205,11 +206,11 @@ class TransformerBlock(keras.layers.Layer):
         return outputs if len(outputs) > 1 else x
 
     def _enter(self, x, part):
-        return self.normalizations[part](x) if self.norm_first else x
+        return kernels.fused_if_large(self.normalizations[part], x) if self.norm_first else x
 
     def _leave(self, x, h, part, training):
         x = x + self.dropout_layer(h, training=training)
-        return x if self.norm_first else self.normalizations[part](x)
+        return x if self.norm_first else kernels.fused_if_large(self.normalizations[part], x)
 
     def compute_output_shape(self, x_shape, context_shape=None):
         """`[B, T, D]`, as x came."""

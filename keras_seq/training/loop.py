@@ -58,17 +58,16 @@ def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None):
         auto_scale_loss=False,
         loss=loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         steps_per_execution=train.steps_per_execution,
-        jit_compile=_one_program(trainee, train.precision),
+        jit_compile=_one_program(trainee),
     )
     trainee.optimizer.build(trainee.trainable_variables)
 
 
-def _one_program(trainee, precision):
+def _one_program(trainee):
     """Whether XLA compiles a whole step, which fuses many small operations; else the kernels have it compile parts."""
-    # Around a loop over the positions that costs more than it gives; and in bfloat16 XLA's matmuls on a CPU take twice
-    # TensorFlow's time, which large ones feel (JOURNAL.md).
-    large = trainee.count_params() > LARGE
-    return not (loops(trainee) or (large and precision == "bfloat16" and on_cpu()))
+    # Around a loop over the positions that costs more than it gives, and on a CPU XLA's large matmuls are slower than
+    # TensorFlow's, in bfloat16 twice as slow (JOURNAL.md).
+    return not (loops(trainee) or (on_cpu() and trainee.count_params() > LARGE))
 
 
 def fit(

@@ -406,6 +406,7 @@ def test_to_resume_what_is_finished_trains_nothing(run, capsys):
         ("--batch-size 0", "--batch-size 0"),
         ("--batch-size 4000", "too short"),
         ("--parts 3", "--parts 3"),
+        ("--train.patience 2", "--train.patience 2"),
         ("--restart 1.5", "--restart 1.5"),
         ("--learning-rate 0", "--learning-rate 0"),
         ("--learning-rate nan", "--learning-rate nan"),

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_seq import kernels
+from keras_seq import kernels, layers
 from keras_seq.kernels import compiled as twin
 from keras_seq.training import optimizers
 
@@ -73,3 +73,24 @@ def test_an_optimizer_takes_the_same_steps_in_one_program(name):
     assert norm == pytest.approx(expected_norm, rel=1e-6)
     for got, expected in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_block_trains_alike_with_its_parts_compiled(monkeypatch, norm_first):
+    monkeypatch.setattr(twin, "FEWEST", 1)
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    block = layers.TransformerBlock(num_heads=2, feed_forward_dim=12, norm_first=norm_first)
+    block.build(x.shape)
+
+    @tf.function
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.sin(3 * block(x)))
+        return tape.gradient(loss, [x, *(w.value for w in block.trainable_weights)])
+
+    got = gradients(tf.constant(x))
+    with kernels.disabled():
+        expected = tf.function(gradients.python_function)(tf.constant(x))
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
