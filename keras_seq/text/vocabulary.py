@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras_seq.text.characters import VocabularyError, brief, check_characters, explain
 from keras_seq.text.files import read_json, write_json
 from keras_seq.text.interface import UNKNOWN, check_ids
+from keras_seq.text.shared import shared
 from keras_seq.text.steps import PIECE
 
 
@@ -139,16 +140,15 @@ class Vocabulary(tf.Module):
 
     def _encode_whole(self, text: str) -> tf.Tensor:
         # In pieces, for TensorFlow's code points of a whole text would take more room than all else.
-        ids = []
-        for start in range(0, max(1, len(text)), PIECE):
+        ids, tensor = shared(len(text))
+        for start in range(0, len(text), PIECE):
             piece = text[start : start + PIECE]
             try:
-                ids.append(self._look_up(tf.constant(piece)))
+                ids[start : start + PIECE] = self._look_up(tf.constant(piece)).numpy()
             except (ValueError, tf.errors.InvalidArgumentError):  # half a surrogate pair, or unknown
                 self._explain(piece, start)
                 raise
-        with tf.device("CPU"):  # where tf.data works
-            return tf.concat(ids, axis=0)
+        return tensor
 
     def _look_up(self, text: tf.Tensor) -> tf.Tensor:
         code_points = tf.strings.unicode_decode(text, "UTF-8", errors="strict")

@@ -16,7 +16,8 @@ from numbers import Real
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.text.steps import LARGEST_BATCH, PIECE, check_step, check_whole, pipeline
+from keras_seq.text.shared import shared
+from keras_seq.text.steps import LARGEST_BATCH, check_step, check_whole, pipeline
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,9 +232,9 @@ def _as_ids(ids: tf.Tensor | np.ndarray | list[int]) -> tf.Tensor:
         raise ValueError(f"ids must be integers along one axis, not {array.dtype} of shape {array.shape}.")
     if array.size and not (array.min() >= -(2**31) and array.max() < 2**31):
         raise ValueError(f"ids must fit in int32, but they run from {array.min()} to {array.max()}.")
-    with tf.device("CPU"):  # where tf.data works. In pieces, for of a whole array TensorFlow would keep a second copy
-        pieces = [tf.constant(array[start : start + PIECE], tf.int32) for start in range(0, max(1, len(array)), PIECE)]
-        return tf.concat(pieces, axis=0)
+    copy, tensor = shared(len(array))
+    copy[:] = array
+    return tensor
 
 
 def _stateless_seed(seed: int, step: int | tf.Tensor) -> tf.Tensor:

@@ -149,11 +149,16 @@ print((most() - before) / len(corpus.text))
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "line", ["To be, or not to be, that is the question.\n", "Sein oder Nichtsein \u2014 \u00e4hm.\n"]
+    "line",
+    [
+        "To be, or not to be, that is the question.\n",
+        "Sein oder Nichtsein \u2014 \u00e4hm.\n",
+        "\U0001f44d\U0001f3fd\ufe0f",
+    ],
 )
 def test_a_large_text_takes_less_than_12_bytes_a_character(tmp_path, line):
     """From the file to ids and windows, at the moment when it takes most. 200 MB; a process of its own."""
-    (tmp_path / "small").write_text(line * 50, encoding="utf-8")
+    (tmp_path / "small").write_text(line * 500, encoding="utf-8")
     with (tmp_path / "large").open("w", encoding="utf-8") as file:
         for _ in range(200):
             file.write(line * (1_000_000 // len(line.encode())))
