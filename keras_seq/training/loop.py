@@ -39,6 +39,13 @@ MOST_ROLLBACKS = 3
 LARGE = 2_000_000  # weights
 
 
+class _CrossEntropy(keras.losses.SparseCategoricalCrossentropy):
+    """Keras's, also where a text has only one character: Keras's own would take logits `[B, T, 1]` for `[B, T]`."""
+
+    def call(self, y_true, y_pred):
+        return keras.ops.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+
+
 def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None):
     """Compiles a model with the optimizer of `train`.
 
@@ -56,7 +63,7 @@ def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None):
             **train.optimizer_options(trainee),
         ),
         auto_scale_loss=False,
-        loss=loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        loss=loss or _CrossEntropy(from_logits=True),
         steps_per_execution=train.steps_per_execution,
         jit_compile=_one_program(trainee),
     )

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from keras_seq.training import AdamW, CheckpointError, Diverged, Measured, Train, checkpoints, fit
+from keras_seq.training import AdamW, CheckpointError, Diverged, Measured, Train, checkpoints, compile_for, fit
 from keras_seq.training.alone import alone
 from keras_seq.training.begun import leaves
 from keras_seq.training.stops import Checkpoints
@@ -238,3 +238,10 @@ def test_a_folder_that_vanishes_is_told(line, tmp_path):
         line(callbacks=[Vanishes()])
     assert checkpoints.found(tmp_path / "elsewhere/checkpoints")[-1].name == "step-00000002.safetensors"
     assert not (tmp_path / "run").exists()
+
+
+def test_a_text_of_one_character_can_be_learned():
+    model = keras.Sequential([keras.Input((3,), dtype="int32"), keras.layers.Embedding(1, 2), keras.layers.Dense(1)])
+    compile_for(model, Train(optimizer="adamw"), 4)
+    model.run_eagerly, model.jit_compile = True, False
+    assert model.train_on_batch(np.zeros((2, 3), "int32"), np.zeros((2, 3), "int32")) == 0
