@@ -11,6 +11,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from keras_seq import kernels
 from keras_seq.callbacks.look import Look
 from keras_seq.callbacks.pictures import LETTERS, label, pixels
 from keras_seq.callbacks.watching import named_layers, watched
@@ -71,7 +72,7 @@ def attention_weights(model, x) -> dict[str, np.ndarray]:
     names = _attention_layers(model)
     if not names:
         return {}
-    with watched(names, "attend") as calls:
+    with watched(names, "attend") as calls, kernels.disabled():  # a twin has no weights to tell
         model(x, training=False)
     return {names[layer]: ops.convert_to_numpy(ops.cast(weights, "float32")) for layer, _, _, (_, weights) in calls}
 

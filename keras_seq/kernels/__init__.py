@@ -33,7 +33,7 @@ def twin(name, definition, *args):
 
     Args:
         name: the module in this folder, which holds `run`, with the signature of `definition`, and `can_run`.
-        definition: the function of the layer.
+        definition: the function of the layer, or None for whoever wants to know whether there is a twin.
         args: what the function is about to be called with.
     """
     if name not in _TWINS:

@@ -9,8 +9,9 @@ without any of them a permutation of x permutes y. The state is the key/value ca
 import keras
 from keras import ops
 
+from keras_seq import kernels
 from keras_seq.layers import arguments
-from keras_seq.layers.attention import MultiHead, causal_attention
+from keras_seq.layers.attention import MultiHead
 from keras_seq.layers.cache import append, empty_cache, full_cache, next_position
 from keras_seq.layers.masks import count_positions, may_attend
 from keras_seq.layers.relative_positions import revive
@@ -154,8 +155,10 @@ class MultiHeadSelfAttention(MultiHead):
             bias = self.positions.bias(query_positions, key_positions, self.num_heads)
         more = return_attention_scores or (self.dropout and training)
         narrowed = [x for x in (mask, attention_mask, self.window, bias) if x is not None]
-        if self.causal and whole and not (more or narrowed):
-            y = self.mix(causal_attention(q, k, v))
+        plain = self.causal and whole and not (more or narrowed)
+        twin = kernels.twin("causal_attention", None, q, k, v) if plain else None
+        if twin is not None:
+            y = self.mix(twin(q, k, v))
             return (y, state) if return_state else y
 
         allowed = may_attend(query_positions, key_positions, self.causal, self.window)

@@ -39,6 +39,7 @@ MOST_ROLLBACKS = 3
 LARGE = 2_000_000  # weights
 
 
+@keras.saving.register_keras_serializable(package="keras_seq")
 class _CrossEntropy(keras.losses.SparseCategoricalCrossentropy):
     """Keras's, also where a text has only one character: Keras's own would take logits `[B, T, 1]` for `[B, T]`."""
 

@@ -173,8 +173,12 @@ def test_a_signal_after_the_last_step_is_not_swallowed(line, monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr("keras_seq.training.loop.Checkpoints", PressedLate)
-    with pytest.raises(KeyboardInterrupt):
-        line()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            line()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_patience_ends_the_training_once_and_for_all(line, tmp_path):
