@@ -10,6 +10,7 @@ scale is doubled. (Keras's `LossScaleOptimizer` does the same but does not count
 """
 
 import functools
+import math
 
 import keras
 from keras import ops
@@ -19,6 +20,7 @@ from keras_seq.layers import arguments
 
 GROWTH_STEPS = 2000
 MOST_SCALE = 2.0**24
+MANY = 2**17  # weights; fewer are moved faster than one program for all of them is started
 LOSS = -1  # `first_bad_tensor`, where it was the loss
 
 
@@ -79,7 +81,9 @@ class Watched:
         """Measures, clips and applies the gradients."""
         if not self.built:
             self.build(trainable_variables)
-        kernels.fused(functools.partial(self._apply, trainable_variables))([_dense(g) for g in grads])
+        update = functools.partial(self._apply, trainable_variables)
+        many = sum(math.prod(g.shape) for g in grads if g is not None) >= MANY
+        (kernels.fused(update) if many else update)([_dense(g) for g in grads])
 
     def _apply(self, trainable_variables, grads):
         squares = [ops.zeros(()) if g is None else _square(g) for g in grads]

@@ -42,7 +42,7 @@ def assert_same_run(folder, whole):
 @pytest.mark.parametrize(
     ("name", "log_every"),
     [
-        ("lstm", 3),
+        pytest.param("lstm", 3, marks=pytest.mark.slow),
         pytest.param("transformer", 2, marks=pytest.mark.slow),
     ],  # at step 4, an interval of three steps is open
 )
