@@ -6,6 +6,7 @@ memory does.
 
 import functools
 
+import keras
 import tensorflow as tf
 
 from keras_seq.kernels.devices import on_cpu
@@ -26,14 +27,19 @@ def fused(function):
 
 
 def can_run(function, x):
-    """Whether `run` takes these arguments: many values, how many is known, inside a function that is being traced."""
+    """Whether `run` takes these arguments: many values, and no layer, which may have weights."""
+    return not isinstance(function, keras.layers.Layer) and large(x)
+
+
+def large(x) -> bool:
+    """Whether x has many values, how many is known, inside a function that is being traced for a CPU."""
     known = x.shape.num_elements()
     return known is not None and known >= FEWEST and not tf.executing_eagerly() and on_cpu()
 
 
 def fused_if_large(function, x):
     """`function(x)`, where function may have weights; compiled by XLA where x is large enough for it to pay."""
-    return (fused(function) if can_run(function, x) else function)(x)
+    return (fused(function) if large(x) else function)(x)
 
 
 def run(function, x):

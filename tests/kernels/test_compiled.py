@@ -43,6 +43,8 @@ def test_large_tensors_of_known_size_are_compiled_inside_a_function(monkeypatch)
         inside(tf.zeros(shape))
     inside.get_concrete_function(tf.TensorSpec([None, 3]))
     assert taken == {(2, 3): True, (2, 2): False, (None, 3): False}
+    with tf.Graph().as_default():
+        assert not twin.can_run(keras.layers.PReLU(), tf.zeros((2, 3)))  # its weights would get no gradient
     assert not twin.can_run(gelu, tf.zeros((2, 3)))  # eager: it would be compiled at every call
 
 
