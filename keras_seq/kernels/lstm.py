@@ -1,13 +1,14 @@
-"""`layers.lstm.lstm` on TensorFlow: two loops of XLA's (`lstm_loops.py`) where they pay, else unrolled, as here.
+"""`layers.lstm.lstm` on TensorFlow: its loop over the positions by two ways, and what is the same in both.
 
-Unrolled, the executor starts the next small operation without the bookkeeping of a `while_loop`, and the gradient is
-written by hand: the recurrent matrix gets its gradient as one matmul over all positions after the loop,
-dU = [h_0 .. h_{T-1}]^T [da_1 .. da_T],  where autodiff would add up T small ones.
+    da_t = what comes back to z_t + h_{t-1} U              `lstm_loops.py`, where it pays, else `lstm_unrolled.py`
+    dU = [h_0 .. h_{T-1}]^T [da_1 .. da_T]                 one matmul, where autodiff would add up T small ones
+
+Rows do not depend on each other: the two halves of a large batch are worked on side by side, each on its own core.
 """
 
 import tensorflow as tf
 
-from keras_seq.kernels import lstm_loops
+from keras_seq.kernels import lstm_loops, lstm_unrolled
 
 LONGEST = 256  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
 
@@ -21,58 +22,33 @@ def can_run(z, recurrent_kernel, h, c, mask=None, kept=None):
 
 def run(z, recurrent_kernel, h, c, mask=None, kept=None):
     """The twin of `keras_seq.layers.lstm.lstm`; see there."""
-    recurrent_kernel = tf.convert_to_tensor(recurrent_kernel)  # a variable read inside would need care of its own
-    if lstm_loops.pay(z, c):
-        return lstm_loops.run(z, recurrent_kernel, h, c, kept)
+    way = lstm_loops if lstm_loops.pay(z, c) else lstm_unrolled
+    halves = _halves(z.shape[0]) if way.halves_pay(z, c) else [slice(None)]
 
     @tf.custom_gradient
-    def lstm(z, recurrent_kernel, h, c):
-        return _lstm(z, recurrent_kernel, h, c, kept)
+    def lstm(z, recurrent_kernel, h, c):  # `kept` is drawn and not learned
+        parts = [
+            way.positions(z[rows], recurrent_kernel, h[rows], c[rows], None if kept is None else kept[rows])
+            for rows in halves
+        ]
+        y, last, memory = _joined([outputs for outputs, _ in parts])
 
-    return lstm(z, recurrent_kernel, h, c)
+        def gradient(dy, dh, dc):
+            backs = zip(halves, (back for _, back in parts), strict=True)
+            da, dh, dc = _joined([back(dy[rows], dh[rows], dc[rows]) for rows, back in backs])
+            before = tf.concat([h[:, None], y[:, :-1]], axis=1)
+            before = before if kept is None else before * kept[:, None]
+            return da, tf.tensordot(before, da, [[0, 1], [0, 1]]), dh, dc
+
+        return (y, last, memory), gradient
+
+    return lstm(z, tf.convert_to_tensor(recurrent_kernel), h, c)  # a variable read inside would need care of its own
 
 
-def _lstm(z, recurrent_kernel, h, c, kept):
-    """The values and their gradient by everything but `kept`, which is drawn and not learned."""
-    wide = c.dtype  # of gates and memory
-    outputs, memories, gates = [h], [c], []
-    for z_t in tf.unstack(z, axis=1):
-        seen = h if kept is None else h * kept
-        a = tf.cast(z_t + tf.matmul(seen, recurrent_kernel), wide)
-        i, f, g, o = tf.split(a, 4, axis=-1)
-        i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
-        c = f * c + i * g
-        shown = tf.tanh(c)
-        h = tf.cast(o * shown, h.dtype)
-        outputs.append(h)
-        memories.append(c)
-        gates.append((i, f, g, o, shown))
+def _halves(rows):
+    return [slice(0, rows // 2), slice(rows // 2, rows)]
 
-    def gradient(dy, dh, dc):
-        da = []
-        for t in reversed(range(len(gates))):
-            i, f, g, o, shown = gates[t]
-            dh_t = tf.cast(dh + dy[:, t], wide)
-            dc = dc + dh_t * o * (1 - shown * shown)
-            da_t = tf.concat(
-                [
-                    dc * g * i * (1 - i),
-                    dc * memories[t] * f * (1 - f),
-                    dc * i * (1 - g * g),
-                    dh_t * shown * o * (1 - o),
-                ],
-                axis=-1,
-            )
-            da.append(tf.cast(da_t, z.dtype))
-            dh = tf.matmul(da[-1], recurrent_kernel, transpose_b=True)
-            dh = dh if kept is None else dh * kept
-            dc = dc * f
-        da = tf.stack(da[::-1], axis=1)  # [B, T, 4 units]
-        before = tf.stack(outputs[:-1], axis=1)  # [B, T, units]
-        before = before if kept is None else before * kept[:, None]
-        d_kernel = tf.matmul(
-            tf.reshape(before, [-1, before.shape[-1]]), tf.reshape(da, [-1, da.shape[-1]]), transpose_a=True
-        )
-        return da, d_kernel, dh, dc
 
-    return (tf.stack(outputs[1:], axis=1), h, c), gradient
+def _joined(parts):
+    """What the halves gave, the rows of each of its tensors together again."""
+    return parts[0] if len(parts) == 1 else [tf.concat(tensors, axis=0) for tensors in zip(*parts, strict=True)]

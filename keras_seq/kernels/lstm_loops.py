@@ -1,10 +1,10 @@
-"""The LSTM's positions as two loops that XLA compiles, one forward and one back, for float32 on a CPU.
+"""The LSTM's positions as two loops that XLA compiles, one forward and one back, on a CPU.
 
     g_t = tanh(s (z_t + h U)),   s = [1/2 | 1/2 | 1 | 1/2]           for sigmoid(a) = tanh(a / 2) / 2 + 1/2
     da_t = F_t [dc | dc | dc | dh],   dh <- da_t U^T,   dc <- dc f_t         F: what does not depend on the recursion
 
 The four gates are one tanh over one row, which XLA vectorises; what can be had for all positions at once is had before
-the loop back; and the recurrent matrix gets its gradient as one matmul after it.
+the loop back.
 """
 
 import tensorflow as tf
@@ -12,7 +12,8 @@ import tensorflow as tf
 from keras_seq.kernels.devices import on_cpu
 
 FEWEST = 4096  # positions times units; below, compiling costs more than it gives
-WIDEST_HALF = 32768  # rows times units in bfloat16; above, TensorFlow's matmuls in bfloat16 are faster than XLA's
+FEWEST_ROWS = 8  # of a batch that is halved
+MOST_UNITS, MOST_VALUES = 768, 2**14 - 1  # in bfloat16, of h; above, TensorFlow's own matmuls are faster than XLA's
 
 
 def pay(z, c) -> bool:
@@ -20,33 +21,29 @@ def pay(z, c) -> bool:
     if tf.executing_eagerly() or not on_cpu() or c.dtype != tf.float32 or z.dtype == tf.float16:
         return False
     rows, units = c.shape
-    fits = z.dtype == tf.float32 or (rows is not None and rows * units <= WIDEST_HALF)
+    fits = z.dtype == tf.float32 or (rows is not None and units <= MOST_UNITS and rows * units <= MOST_VALUES)
     return fits and z.shape[1] * units >= FEWEST
 
 
-def run(z, recurrent_kernel, h, c, kept=None):
-    """All positions from state (h, c); arguments and results as of `keras_seq.layers.lstm.lstm`."""
-
-    @tf.custom_gradient
-    def loops(z, recurrent_kernel, h, c):
-        return _loops(z, recurrent_kernel, h, c, kept)
-
-    return loops(z, recurrent_kernel, h, c)
+def halves_pay(z, c) -> bool:
+    """Whether the halves of the rows are faster side by side."""
+    return c.shape[0] is not None and c.shape[0] >= FEWEST_ROWS
 
 
-def _loops(z, recurrent_kernel, h, c, kept):
-    """The values and their gradient by everything but `kept`, which is drawn and not learned."""
+def positions(z, recurrent_kernel, h, c, kept):
+    """All positions from state (h, c); arguments as of `keras_seq.layers.lstm.lstm`.
+
+    Returns:
+        `(y, h, c)`, and a function from the gradients of these three to those of `(z, h, c)`.
+    """
     # The matrix is widened and transposed out here: XLA would do either once more at every position.
     wide = tf.cast(recurrent_kernel, c.dtype)
     y, memories, gates = _forward(z, wide, h, c, kept)
 
-    def gradient(dy, dh, dc):
-        da, dh, dc = _back(gates, memories, c, tf.transpose(wide), kept, dy, dh, dc)
-        before = tf.concat([h[:, None], y[:, :-1]], axis=1)
-        before = before if kept is None else before * kept[:, None]
-        return da, tf.tensordot(before, da, [[0, 1], [0, 1]]), dh, dc
+    def back(dy, dh, dc):
+        return _back(gates, memories, c, tf.transpose(wide), kept, dy, dh, dc)
 
-    return (y, y[:, -1], memories[-1]), gradient
+    return (y, y[:, -1], memories[-1]), back
 
 
 @tf.function(jit_compile=True, autograph=False)

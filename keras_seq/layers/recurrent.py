@@ -93,19 +93,20 @@ class Recurrent(Stateful):
         self.kernel.matrix_blocks = self.recurrent_kernel.matrix_blocks = self.gates
         self.bias.matrix_blocks = 0  # no matrix, also where it has two rows
 
-    def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False):
+    def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False, projected=None):
+        """The layer over all positions; `projected` is what `project(x)` would give, of who has it for less."""
         x, state, mask = self.enter(x, state, x_mask if mask is None else mask)
         batch_size, kept = ops.shape(x)[0], None
         if training and self.dropout:
             x = x * self._kept((batch_size, 1, x.shape[-1]), self.dropout)
         if training and self.recurrent_dropout:
             kept = self._kept((batch_size, self.units), self.recurrent_dropout)
-        y, state = self.run(self.project(x), state, mask, kept)
+        y, state = self.run(self.project(x) if projected is None else projected, state, mask, kept)
         y = ops.cast(y, self.compute_dtype)
         return (y, state) if return_state else y
 
     def project(self, x):
-        """The inputs' share of all positions' pre-activations."""
+        """The inputs' share of all positions' pre-activations; each position's comes from itself alone."""
         return ops.matmul(x, self._cast(self.kernel)) + self._cast(self.bias)
 
     def _cast(self, weight):

@@ -15,7 +15,7 @@ def states_of(layers, batch_size, **capacity):
     return tuple(layer.initial_state(batch_size, **capacity) for layer in layers if hasattr(layer, "initial_state"))
 
 
-def in_turn(layers, x, state=None, mask=None, training=None):
+def in_turn(layers, x, state=None, mask=None, training=None, first=None):
     """Each layer applied to what the one before gave.
 
     Args:
@@ -24,18 +24,21 @@ def in_turn(layers, x, state=None, mask=None, training=None):
         state: from `states_of` or the call before; None runs every layer from its own initial state.
         mask: `[B, T]`, for those layers that take one.
         training: for all.
+        first: further arguments, by name, of the first layer.
 
     Returns:
         `(y, state)`, a state of None staying None.
     """
-    before, after = list(state or ()), []
+    before, after, more = list(state or ()), [], first or {}
     for layer in layers:
-        masked = {"mask": mask} if mask is not None and "mask" in inspect.signature(layer.call).parameters else {}
+        if mask is not None and "mask" in inspect.signature(layer.call).parameters:
+            more = more | {"mask": mask}
         if state is not None and hasattr(layer, "initial_state"):
-            x, part = layer(x, state=before.pop(0), training=training, return_state=True, **masked)
+            x, part = layer(x, state=before.pop(0), training=training, return_state=True, **more)
             after.append(part)
         else:
-            x = layer(x, training=training, **masked)
+            x = layer(x, training=training, **more)
+        more = {}
     return x, None if state is None else tuple(after)
 
 

@@ -10,11 +10,14 @@ the whole pass gives.
 import keras
 from keras import ops
 
+from keras_seq import kernels
 from keras_seq.layers.precision import at_least_float32
+from keras_seq.layers.recurrent import Recurrent
 from keras_seq.layers.residual import in_turn, states_of
 from keras_seq.layers.structure import hides_its_state, inside, sees_the_future
 from keras_seq.models.ids import check_ids
 
+EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, whatever its place
 SEES_THE_FUTURE = (
     "it reads what stands behind a position too, so it sees the id that it is to predict, and its loss would mean "
     "nothing. Use it for tagging, or a layer that reads forwards only."
@@ -81,7 +84,23 @@ class LanguageModel(keras.Model):
         check_ids("ids", ids, getattr(self.embedding, "input_dim", None))
         if state is None and return_state:
             state = self.initial_state(ops.shape(ids)[0])
-        return in_turn(self.blocks, self.embedding(ids), state, training=training)
+        x, projected = self.embedding(ids), self._projected(ids, training)
+        first = {} if projected is None else {"projected": projected}  # and x is not computed: nobody asks for it
+        return in_turn(self.blocks, x, state, training=training, first=first)
+
+    def _projected(self, ids, training):
+        """What a recurrent first layer makes of each vector alone, had once for each id there is; None if not for less.
+
+        (E[ids]) W + b = (E W + b)[ids], and a text has many more positions than its vocabulary has characters.
+        """
+        first, embedding = (*self.blocks, None)[0], self.embedding
+        if not isinstance(first, Recurrent) or type(embedding) not in EMBEDDINGS or (training and first.dropout):
+            return None
+        look_up = kernels.twin("lookup", None, ids, embedding.input_dim, embedding.output_dim)
+        if look_up is None:
+            return None
+        table = embedding(ops.arange(embedding.input_dim))
+        return look_up(ids, first.project(ops.cast(table, first.compute_dtype)))
 
     def logits(self, x):
         """`[B, T, D']` -> logits `[B, T, V]`, float32 at least."""

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_seq import kernels, layers
 from keras_seq.kernels import lstm as twin
-from keras_seq.kernels import lstm_loops
+from keras_seq.kernels import lstm_loops, lstm_unrolled
 from keras_seq.layers import lstm as definition
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
@@ -53,26 +53,41 @@ def assert_equal(got, expected, dtype):
         np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype], rtol=0, err_msg=name)
 
 
+@pytest.fixture
+def take(monkeypatch):
+    """Makes the twin take a way, its rows in halves or not."""
+
+    def choose(way, halved):
+        monkeypatch.setattr(lstm_loops, "pay", lambda *args: way is lstm_loops)
+        monkeypatch.setattr(way, "halves_pay", lambda *args: halved)
+
+    return choose
+
+
 @pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("batch", "length", "units"), [(1, 1, 1), (5, 11, 4)])
-def test_the_loops_have_the_values_and_gradients_of_the_definition(batch, length, units, dtype, dropped):
+@pytest.mark.parametrize(
+    ("batch", "length", "units", "halved"), [(1, 1, 1, False), (5, 11, 4, False), (5, 11, 4, True)]
+)
+def test_the_loops_have_the_values_and_gradients_of_the_definition(take, batch, length, units, halved, dtype, dropped):
     args = arguments(batch, length, units, dtype)
     random = np.random.default_rng(3)
     kept = tf.constant((random.random((batch, units)) < 0.7) / 0.7, dtype) if dropped else None
     with kernels.disabled():
         expected = values_and_gradients(functools.partial(definition.lstm, kept=kept), args, "yhc")
-    loops = functools.partial(lstm_loops.run, kept=kept)
-    got = tf.function(lambda *args: values_and_gradients(loops, args, "yhc"))(*args)
+    take(lstm_loops, halved)
+    run = functools.partial(twin.run, kept=kept)
+    got = tf.function(lambda *args: values_and_gradients(run, args, "yhc"))(*args)
     assert_equal(got, expected, dtype)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_the_loops_are_the_same_where_the_batch_is_not_known(jit_compile):
+def test_the_loops_are_the_same_where_the_batch_is_not_known(take, jit_compile):
+    take(lstm_loops, halved=False)
     args = arguments(3, 5, 4)
     shapes = [tf.TensorSpec([None, *a.shape[1:]] if n != 1 else a.shape, a.dtype) for n, a in enumerate(args)]
     compiled = tf.function(
-        lambda *args: values_and_gradients_of_squares(lstm_loops.run, args),
+        lambda *args: values_and_gradients_of_squares(twin.run, args),
         input_signature=shapes,
         jit_compile=jit_compile,
     )
@@ -81,15 +96,38 @@ def test_the_loops_are_the_same_where_the_batch_is_not_known(jit_compile):
     assert_equal(compiled(*args), expected, "float32")
 
 
+@pytest.mark.parametrize("dropped", [False, True])
+def test_unrolled_halves_are_the_same(take, dropped):
+    take(lstm_unrolled, halved=True)
+    args = arguments(5, 7, 3)
+    kept = tf.constant([[2.0], [0.0], [1.0], [3.0], [0.5]]) * tf.ones((5, 3)) if dropped else None
+    with kernels.disabled():
+        expected = values_and_gradients(functools.partial(definition.lstm, kept=kept), args, "yhc")
+    assert_equal(values_and_gradients(functools.partial(twin.run, kept=kept), args, "yhc"), expected, "float32")
+
+
+def test_large_batches_are_halved():
+    def halved(way, rows, units):
+        return way.halves_pay(None, tf.TensorSpec((rows, units)))
+
+    assert halved(lstm_loops, 8, 4) and not halved(lstm_loops, 7, 4) and not halved(lstm_loops, None, 4)
+    assert halved(lstm_unrolled, 16, 1024) and not halved(lstm_unrolled, 15, 1024)
+    assert not halved(lstm_unrolled, None, 4)
+
+
 def test_the_loops_pay_on_a_cpu_where_there_is_much_to_do(monkeypatch):
     def pay(rows, length, units, dtype="float32", wide="float32"):
         with tf.Graph().as_default():
-            return lstm_loops.pay(tf.zeros((rows, length, 4 * units), dtype), tf.zeros((rows, units), wide))
+            z, c = tf.TensorSpec((rows, length, 4 * units), dtype), tf.TensorSpec((rows, units), wide)
+            return lstm_loops.pay(z, c)
 
     assert pay(2, 64, 64)
     assert not pay(2, 63, 64)
-    assert pay(512, 64, 64, "bfloat16")
-    assert not pay(513, 64, 64, "bfloat16")
+    assert pay(255, 64, 64, "bfloat16")
+    assert not pay(256, 64, 64, "bfloat16")
+    assert pay(2, 64, 768, "bfloat16")
+    assert not pay(2, 64, 769, "bfloat16")
+    assert not pay(None, 64, 64, "bfloat16")
     assert not pay(2, 64, 64, "float16")
     assert not pay(2, 64, 64, "float64", "float64")
     assert not lstm_loops.pay(tf.zeros((2, 64, 256)), tf.zeros((2, 64)))  # eager: it would be compiled at every call
@@ -98,8 +136,8 @@ def test_the_loops_pay_on_a_cpu_where_there_is_much_to_do(monkeypatch):
 
 
 def test_a_layer_takes_the_loops_also_where_it_would_not_be_unrolled(monkeypatch):
-    taken = []
-    monkeypatch.setattr(lstm_loops, "run", lambda z, *args: taken.append(z.shape[1]) or definition.lstm(z, *args))
+    taken, positions = [], lstm_loops.positions
+    monkeypatch.setattr(lstm_loops, "positions", lambda z, *args: taken.append(z.shape[1]) or positions(z, *args))
     layer = layers.LSTM(16)
     for length in (255, 256, 257):
         tf.function(layer)(np.zeros((1, length, 1), "float32"))

@@ -1,0 +1,32 @@
+"""The rows of a small table for many ids on TensorFlow; each row's gradient is a sum over all ids, had as one matmul.
+
+z = table[ids],    d table = onehot(ids)^T dz          where autodiff would add up one row after the other
+"""
+
+import tensorflow as tf
+
+from keras_seq.kernels.devices import on_cpu
+
+FEWEST_IDS = 4  # for each row of the table; fewer, and to prepare the table costs as much as it saves
+MOST_ROWS = 2  # of the table for each column before the projection; more, and the matmul of the gradient costs as much
+
+
+def can_run(ids, rows, width):
+    """Whether it pays to project a table `[rows, width]` and to look the result up, instead of the reverse."""
+    number = ids.shape.num_elements()
+    enough = number is not None and number >= FEWEST_IDS * rows and rows <= MOST_ROWS * width
+    return enough and not tf.executing_eagerly() and on_cpu()
+
+
+def run(ids, table):
+    """`table[ids]`: ids of any shape, table `[V, W]`."""
+
+    @tf.custom_gradient
+    def lookup(table):
+        def gradient(dz):
+            hot = tf.one_hot(tf.reshape(ids, [-1]), table.shape[0], dtype=dz.dtype)
+            return tf.matmul(hot, tf.reshape(dz, [-1, table.shape[1]]), transpose_a=True)
+
+        return tf.gather(table, ids), gradient
+
+    return lookup(table)

@@ -1,0 +1,58 @@
+"""The LSTM's positions one after the other in the graph, with the gradient written by hand.
+
+The executor starts the next small operation without the bookkeeping of a `while_loop`.
+"""
+
+import tensorflow as tf
+
+FEWEST = 2**14  # values of h; halves of fewer take longer to build than they save
+
+
+def halves_pay(z, c) -> bool:
+    """Whether the halves of the rows are faster side by side."""
+    rows, units = c.shape
+    return rows is not None and rows * units >= FEWEST
+
+
+def positions(z, recurrent_kernel, h, c, kept):
+    """All positions from state (h, c); arguments as of `keras_seq.layers.lstm.lstm`.
+
+    Returns:
+        `(y, h, c)`, and a function from the gradients of these three to those of `(z, h, c)`.
+    """
+    wide = c.dtype  # of gates and memory
+    outputs, memories, gates = [], [c], []
+    for z_t in tf.unstack(z, axis=1):
+        seen = h if kept is None else h * kept
+        a = tf.cast(z_t + tf.matmul(seen, recurrent_kernel), wide)
+        i, f, g, o = tf.split(a, 4, axis=-1)
+        i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
+        c = f * c + i * g
+        shown = tf.tanh(c)
+        h = tf.cast(o * shown, h.dtype)
+        outputs.append(h)
+        memories.append(c)
+        gates.append((i, f, g, o, shown))
+
+    def back(dy, dh, dc):
+        da = []
+        for t in reversed(range(len(gates))):
+            i, f, g, o, shown = gates[t]
+            dh_t = tf.cast(dh + dy[:, t], wide)
+            dc = dc + dh_t * o * (1 - shown * shown)
+            da_t = tf.concat(
+                [
+                    dc * g * i * (1 - i),
+                    dc * memories[t] * f * (1 - f),
+                    dc * i * (1 - g * g),
+                    dh_t * shown * o * (1 - o),
+                ],
+                axis=-1,
+            )
+            da.append(tf.cast(da_t, z.dtype))
+            dh = tf.matmul(da[-1], recurrent_kernel, transpose_b=True)
+            dh = dh if kept is None else dh * kept
+            dc = dc * f
+        return tf.stack(da[::-1], axis=1), dh, dc
+
+    return (tf.stack(outputs, axis=1), h, c), back
