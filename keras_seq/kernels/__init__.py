@@ -11,7 +11,7 @@ import keras
 
 _TWINS = (
     *("recurrence", "gru", "lstm", "linear_recurrence", "log_linear_recurrence", "selective_scan"),
-    *("causal_attention", "compiled", "lookup"),
+    *("causal_attention", "compiled", "lookup", "normalization"),
 )
 _OF_BACKEND = {("tensorflow", name): name for name in _TWINS} | {("jax", "causal_attention"): "flash_attention"}
 _enabled = True
@@ -50,10 +50,3 @@ def fused(function):
     if not _enabled or keras.backend.backend() != "tensorflow":
         return function
     return importlib.import_module("keras_seq.kernels.compiled").fused(function)
-
-
-def fused_if_large(function, x):
-    """`function(x)`; where TensorFlow traces it for a CPU and x is large, compiled by XLA (`kernels/compiled.py`)."""
-    if not _enabled or keras.backend.backend() != "tensorflow":
-        return function(x)
-    return importlib.import_module("keras_seq.kernels.compiled").fused_if_large(function, x)

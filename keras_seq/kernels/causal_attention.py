@@ -7,8 +7,9 @@ The gradient takes the scores once more instead of keeping them (Dao et al., 202
 
     p = exp(scores - z);    dv += p^T dy;    ds = p (dy v^T - sum(dy y));    dq = ds k;    dk += ds^T q
 
-One block waits for the other, so no more than one is in memory. The products of matrices are TensorFlow's; what lies
-between them is one loop over memory each, compiled by XLA.
+The products of matrices are TensorFlow's; what lies between them is one loop over memory each, compiled by XLA. Heads
+are taken a few at a time, so that the scores of a block stay in the processor's cache. A block waits for the one before
+the last: while one multiplies, the other is in its loop, and no more than two are in memory.
 """
 
 import tensorflow as tf
@@ -17,6 +18,8 @@ from keras_seq.kernels.devices import on_cpu
 
 FEWEST_ROWS, MOST_ROWS = 128, 512  # of a block: an eighth of the positions between the two
 SHORTEST = 256  # positions; below, the blocks cost more than the skipped half gives
+SCORES = 2**19  # of a block: what a cache holds
+MOST_PARTS = 16  # of the heads of all rows, lest the graph grow with the batch
 
 
 def can_run(q, k, v):
@@ -26,18 +29,25 @@ def can_run(q, k, v):
 
 def run(q, k, v):
     """The twin of `keras_seq.layers.attention.causal_attention`; see there."""
-    groups = k.shape[2]
-    q = q * tf.cast(q.shape[-1] ** -0.5, q.dtype)
-    # Heads before positions, and the query heads that share keys beside each other: [B, G, H / G, T, K]
-    q = tf.stack([_heads_first(part) for part in tf.split(q, groups, axis=2)], axis=1)
-    k, v = (_heads_first(x)[:, :, None] for x in (k, v))  # [B, G, 1, T, K]
-    y = _attention(q, k, v)
-    y = tf.concat([_heads_first(part) for part in tf.unstack(y, axis=1)], axis=2)
-    return y  # [B, T, H, K']
+    (length, heads), groups = q.shape[1:3], k.shape[2]
+    # Heads before positions, and the query heads that share keys beside each other: [B G, H / G, T, K]
+    q = tf.reshape(_heads_first(q), (-1, heads // groups, length, q.shape[3]))
+    k, v = (tf.reshape(_heads_first(x), (-1, 1, length, x.shape[3])) for x in (k, v))
+    return _heads_first(tf.reshape(_attention(q, k, v), (-1, heads, length, v.shape[3])))
 
 
 def _heads_first(x):
     return tf.transpose(x, (0, 2, 1, 3))  # and back
+
+
+def _parts(q):
+    """Slices of the first axis of q: what is worked on before the rest."""
+    number, shared, length, _ = q.shape
+    if number is None:
+        return [slice(None)]
+    start, end = _blocks(length)[0]
+    size = max(SCORES // (shared * (end - start) * length), -(-number // MOST_PARTS), 1)
+    return [slice(first, min(first + size, number)) for first in range(0, number, size)]
 
 
 def _blocks(length):
@@ -47,49 +57,62 @@ def _blocks(length):
 
 @tf.custom_gradient
 def _attention(q, k, v):
-    rows, normalizers = [], []
-    for start, end in _blocks(q.shape[3]):
-        with tf.control_dependencies(rows[-1:]):
-            scores = tf.matmul(q[..., start:end, :], k[..., :end, :], transpose_b=True)
-        weights, normalizer = _softmax(scores)
-        rows.append(tf.matmul(weights, v[..., :end, :]))
-        normalizers.append(normalizer)
-    y = tf.concat(rows, axis=3)
+    scale = q.shape[3] ** -0.5
+    parts, done = [], []
+    for part in _parts(q):
+        rows, normalizers = [], []
+        for start, end in _blocks(q.shape[2]):
+            with tf.control_dependencies(done[-2:-1]):
+                scores = tf.matmul(q[part, :, start:end], k[part, :, :end], transpose_b=True)
+            weights, normalizer = _softmax(scores, scale)
+            rows.append(tf.matmul(weights, v[part, :, :end]))
+            normalizers.append(normalizer)
+            done.append(rows[-1])
+        parts.append((tf.concat(rows, axis=2), normalizers))
+    y = tf.concat([rows for rows, _ in parts], axis=0)
 
     def gradient(dy):
-        dk, dv = (tf.zeros(tf.shape(x), tf.float32) for x in (k, v))
-        dq = []
-        for (start, end), normalizer in zip(_blocks(q.shape[3]), normalizers, strict=True):
-            q_i, dy_i, y_i = (x[..., start:end, :] for x in (q, dy, y))
-            with tf.control_dependencies([*dq[-1:], dk, dv]):
-                scores = tf.matmul(q_i, k[..., :end, :], transpose_b=True)
-                d_weights = tf.matmul(dy_i, v[..., :end, :], transpose_b=True)
-            weights, d_scores = _softmax_gradient(scores, normalizer, d_weights, dy_i, y_i)
-            dq.append(tf.matmul(d_scores, k[..., :end, :]))
-            dk += _until(tf.matmul(d_scores, q_i, transpose_a=True), k)
-            dv += _until(tf.matmul(weights, dy_i, transpose_a=True), v)
-        return tf.concat(dq, axis=3), tf.cast(dk, k.dtype), tf.cast(dv, v.dtype)
+        slopes, done = [], []
+        for part, (y_part, normalizers) in zip(_parts(q), parts, strict=True):
+            dq, dk, dv = [], None, None
+            for (start, end), normalizer in reversed([*zip(_blocks(q.shape[2]), normalizers, strict=True)]):
+                q_i, dy_i, y_i = q[part, :, start:end], dy[part, :, start:end], y_part[:, :, start:end]
+                k_i, v_i = k[part, :, :end], v[part, :, :end]
+                with tf.control_dependencies(done[-2:-1]):
+                    scores = tf.matmul(q_i, k_i, transpose_b=True)
+                    d_weights = tf.matmul(dy_i, v_i, transpose_b=True)
+                weights, d_scores = _softmax_gradient(scores, scale, normalizer, d_weights, dy_i, y_i)
+                dq.append(tf.matmul(d_scores, k_i))
+                dk = _plus(dk, tf.matmul(d_scores, q_i, transpose_a=True))
+                dv = _plus(dv, tf.matmul(weights, dy_i, transpose_a=True))
+                with tf.control_dependencies([dq[-1], dk, dv]):
+                    done.append(tf.no_op())
+            slopes.append((tf.concat(dq[::-1], axis=2), tf.cast(dk, k.dtype), tf.cast(dv, v.dtype)))
+        return [tf.concat(tensors, axis=0) for tensors in zip(*slopes, strict=True)]
 
     return y, gradient
 
 
-def _until(part, whole):
-    """What all query heads of a group give to the first positions `[B, G, H / G, end, K]`, as `[B, G, 1, T, K]`."""
-    part = tf.reduce_sum(tf.cast(part, tf.float32), axis=2, keepdims=True)
-    missing = whole.shape[3] - part.shape[3]
-    return tf.pad(part, [[0, 0], [0, 0], [0, 0], [0, missing], [0, 0]])
+def _plus(whole, part):
+    """What all query heads of a group give to the first positions `[N, H / G, end, K]`, added to `[N, 1, T, K]`."""
+    part = tf.cast(part, tf.float32)
+    part = tf.reduce_sum(part, axis=1, keepdims=True) if part.shape[1] > 1 else part
+    if whole is None:  # the last block, which sees every position
+        return part
+    end = part.shape[2]
+    return tf.concat([whole[:, :, :end] + part, whole[:, :, end:]], axis=2)
 
 
-def _masked(scores):
+def _masked(scores, scale):
     """Scores `[..., rows, end]` of the last rows before `end`, in float32; what lies after a row's position is -inf."""
     rows, end = scores.shape[-2:]
     after = tf.range(end)[None] > tf.range(end - rows, end)[:, None]
-    return tf.where(after, float("-inf"), tf.cast(scores, tf.float32))
+    return tf.where(after, float("-inf"), scale * tf.cast(scores, tf.float32))
 
 
 @tf.function(jit_compile=True)
-def _softmax(scores):
-    masked = _masked(scores)
+def _softmax(scores, scale):
+    masked = _masked(scores, scale)
     highest = tf.reduce_max(masked, axis=-1, keepdims=True)
     e = tf.exp(masked - highest)
     total = tf.reduce_sum(e, axis=-1, keepdims=True)
@@ -97,8 +120,8 @@ def _softmax(scores):
 
 
 @tf.function(jit_compile=True)
-def _softmax_gradient(scores, normalizer, d_weights, dy, y):
-    weights = tf.exp(_masked(scores) - normalizer)
+def _softmax_gradient(scores, scale, normalizer, d_weights, dy, y):
+    weights = tf.exp(_masked(scores, scale) - normalizer)
     mean = tf.reduce_sum(tf.cast(dy, tf.float32) * tf.cast(y, tf.float32), axis=-1, keepdims=True)
-    d_scores = weights * (tf.cast(d_weights, tf.float32) - mean)
+    d_scores = scale * weights * (tf.cast(d_weights, tf.float32) - mean)
     return tf.cast(weights, scores.dtype), tf.cast(d_scores, scores.dtype)

@@ -37,11 +37,6 @@ def large(x) -> bool:
     return known is not None and known >= FEWEST and not tf.executing_eagerly() and on_cpu()
 
 
-def fused_if_large(function, x):
-    """`function(x)`, where function may have weights; compiled by XLA where x is large enough for it to pay."""
-    return (fused(function) if large(x) else function)(x)
-
-
 def run(function, x):
     """`function(x)`, where function works on each value, or each row, of x by itself and has no weights."""
 

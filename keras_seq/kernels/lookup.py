@@ -13,7 +13,7 @@ MOST_ROWS = 2  # of the table for each column before the projection; more, and t
 
 def can_run(ids, rows, width):
     """Whether it pays to project a table `[rows, width]` and to look the result up, instead of the reverse."""
-    number = ids.shape.num_elements()
+    number = tf.TensorShape(ids.shape).num_elements()
     enough = number is not None and number >= FEWEST_IDS * rows and rows <= MOST_ROWS * width
     return enough and not tf.executing_eagerly() and on_cpu()
 

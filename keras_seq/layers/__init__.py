@@ -12,6 +12,7 @@ from keras_seq.layers.gru import GRU
 from keras_seq.layers.layer_norm_lstm import LayerNormLSTM
 from keras_seq.layers.lstm import LSTM
 from keras_seq.layers.minimal import MinGRU, MinLSTM
+from keras_seq.layers.normalization import LayerNormalization, RMSNormalization
 from keras_seq.layers.positions import LearnedPositions, PositionalEncoding
 from keras_seq.layers.residual import Residual
 from keras_seq.layers.rotary import RotaryPositions
@@ -42,5 +43,7 @@ __all__ = [
     "AlibiPositions",
     "FeedForward",
     "GatedFeedForward",
+    "LayerNormalization",
+    "RMSNormalization",
     "TransformerBlock",
 ]

@@ -16,6 +16,7 @@ from keras import ops
 from keras_seq import kernels
 from keras_seq.layers import arguments
 from keras_seq.layers.masks import may_attend
+from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.layers.precision import at_least_float32
 
 
@@ -151,7 +152,7 @@ class MultiHead(keras.layers.Layer):
         self.value_dense = dense("value", self._groups * self._value_dim, context_width, kernel)
         self.output_dense = dense("output", query_width, self.num_heads * self._value_dim, self.output_initializer)
         if self.query_key_normalization:
-            rms = functools.partial(keras.layers.RMSNormalization, dtype=self.dtype_policy)
+            rms = functools.partial(RMSNormalization, dtype=self.dtype_policy)
             self.query_normalization = rms(name="query_normalization")
             self.key_normalization = rms(name="key_normalization")
             self.query_normalization.build((None, None, None, self._key_dim))

@@ -6,21 +6,15 @@ f is self-attention, then cross-attention where asked for, then the feed-forward
 encoder-decoder blocks are this one layer with different arguments.
 """
 
-import functools
-
 import keras
 
-from keras_seq import kernels
 from keras_seq.layers import arguments
 from keras_seq.layers.cross_attention import CrossAttention
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward
+from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.relative_positions import revive
 from keras_seq.layers.self_attention import MultiHeadSelfAttention
 
-NORMALIZATIONS = {
-    "layer": functools.partial(keras.layers.LayerNormalization, epsilon=1e-5),
-    "rms": functools.partial(keras.layers.RMSNormalization, epsilon=1e-6),
-}
 GATES = {"swiglu": "silu", "geglu": "gelu"}
 
 
@@ -137,9 +131,7 @@ class TransformerBlock(keras.layers.Layer):
 
     def _normalization(self, part):
         options = {"center": self.use_bias} if self.normalization == "layer" else {}
-        layer = NORMALIZATIONS[self.normalization](name=f"{part}_normalization", dtype=self.dtype_policy, **options)
-        layer.supports_masking = True  # RMSNormalization does, and does not say so
-        return layer
+        return NORMALIZATIONS[self.normalization](name=f"{part}_normalization", dtype=self.dtype_policy, **options)
 
     def build(self, x_shape, context_shape=None):
         """Makes the weights for `x [B, T, D]` and, with cross-attention, `context [B, S, D']`."""
@@ -206,11 +198,11 @@ class TransformerBlock(keras.layers.Layer):
         return outputs if len(outputs) > 1 else x
 
     def _enter(self, x, part):
-        return kernels.fused_if_large(self.normalizations[part], x) if self.norm_first else x
+        return self.normalizations[part](x) if self.norm_first else x
 
     def _leave(self, x, h, part, training):
         x = x + self.dropout_layer(h, training=training)
-        return x if self.norm_first else kernels.fused_if_large(self.normalizations[part], x)
+        return x if self.norm_first else self.normalizations[part](x)
 
     def compute_output_shape(self, x_shape, context_shape=None):
         """`[B, T, D]`, as x came."""

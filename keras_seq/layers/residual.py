@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_seq.layers import arguments
-from keras_seq.layers.blocks import NORMALIZATIONS
+from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.stateful import Stateful
 
 
@@ -77,7 +77,6 @@ class Residual(Stateful):
         self.normalization = arguments.one_of("normalization", normalization, NORMALIZATIONS)
         self.dropout = arguments.fraction("dropout", dropout)
         self.normalization_layer = NORMALIZATIONS[normalization](name="normalization", dtype=self.dtype_policy)
-        self.normalization_layer.supports_masking = True  # RMSNormalization does, and does not say so
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape):

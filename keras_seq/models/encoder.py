@@ -72,7 +72,7 @@ class Encoder:
         x = layers.SegmentEmbedding(self.num_segments, normal.clone(), dtype=dtype, name="segment_embedding")(
             x, segments
         )
-        x = keras.layers.LayerNormalization(epsilon=EPSILON, dtype=dtype, name="embedding_normalization")(x)
+        x = layers.LayerNormalization(epsilon=EPSILON, dtype=dtype, name="embedding_normalization")(x)
         x = keras.layers.Dropout(self.dropout, dtype=dtype, name="embedding_dropout")(x)
         for n in range(self.num_layers):
             x = layers.TransformerBlock(

@@ -74,7 +74,7 @@ class GPT:
                 name=f"block_{n}",
             )
             blocks.append(block)
-        blocks.append(keras.layers.LayerNormalization(epsilon=1e-5, dtype=dtype, name="normalization"))
+        blocks.append(layers.LayerNormalization(dtype=dtype, name="normalization"))
         return language_model(
             "gpt",
             vocabulary_size,

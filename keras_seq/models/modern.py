@@ -7,8 +7,6 @@ of the blocks start at zero, so that each block starts as the identity.
 
 import dataclasses
 
-import keras
-
 from keras_seq import layers
 from keras_seq.layers import arguments
 from keras_seq.models.assembly import language_model
@@ -74,7 +72,7 @@ class Modern:
             "modern",
             vocabulary_size,
             self.embedding_dim,
-            [*blocks, keras.layers.RMSNormalization(dtype=dtype, name="normalization")],
+            [*blocks, layers.RMSNormalization(dtype=dtype, name="normalization")],
             tie_embeddings=True,
             context=self.context,
             dtype=dtype,

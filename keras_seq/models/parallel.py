@@ -64,7 +64,7 @@ class _Minimal:
             )
             blocks.append(layers.Residual(mixer, dropout=self.dropout, dtype=dtype, name=f"block_{n}"))
             blocks.append(layers.Residual([feed_forward], dropout=self.dropout, dtype=dtype, name=f"feed_forward_{n}"))
-        blocks.append(keras.layers.RMSNormalization(dtype=dtype, name="normalization"))
+        blocks.append(layers.RMSNormalization(dtype=dtype, name="normalization"))
         return language_model(
             self.name,
             vocabulary_size,
@@ -137,7 +137,7 @@ class Mamba:
             layers.Residual([self._layer(dtype)], dropout=self.dropout, dtype=dtype, name=f"block_{n}")
             for n in range(self.num_layers)
         ]
-        blocks.append(keras.layers.RMSNormalization(dtype=dtype, name="normalization"))
+        blocks.append(layers.RMSNormalization(dtype=dtype, name="normalization"))
         return language_model(
             "mamba",
             vocabulary_size,

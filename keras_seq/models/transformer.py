@@ -6,8 +6,6 @@ matrices of the blocks that start at zero, so that each block starts as the iden
 
 import dataclasses
 
-import keras
-
 from keras_seq import layers
 from keras_seq.layers import arguments
 from keras_seq.models.assembly import language_model
@@ -65,7 +63,7 @@ class Transformer:
             "transformer",
             vocabulary_size,
             self.embedding_dim,
-            [*blocks, keras.layers.RMSNormalization(dtype=dtype, name="normalization")],
+            [*blocks, layers.RMSNormalization(dtype=dtype, name="normalization")],
             tie_embeddings=self.tie_embeddings,
             context=self.context,
             use_bias=False,

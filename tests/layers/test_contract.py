@@ -60,6 +60,8 @@ CASES = {
         lambda **k: layers.GatedFeedForward(7, activation="gelu", dropout=0.3, use_bias=False, seed=3, **k),
         dropout=0.3, seed=True,
     ),
+    "LayerNormalization": Case(lambda **k: layers.LayerNormalization(epsilon=1e-3, center=False, **k)),
+    "RMSNormalization": Case(lambda **k: layers.RMSNormalization(epsilon=1e-3, **k)),
     "TransformerBlock": Case(
         lambda **k: layers.TransformerBlock(
             num_heads=2, feed_forward_dim=7, causal=True, norm_first=False, cross_attention=True, normalization="rms",

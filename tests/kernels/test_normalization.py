@@ -1,0 +1,101 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_seq import kernels, layers
+from keras_seq.kernels import compiled, normalization
+
+TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-2}
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Few values are enough; and a list that says how many rows the twin was asked for."""
+    asked, run = [], normalization.run
+    monkeypatch.setattr(compiled, "FEWEST", 1)
+    monkeypatch.setattr(normalization, "run", lambda x, *args: asked.append(x.shape) or run(x, *args))
+    return asked
+
+
+def random_weights(layer, shape):
+    layer.build(shape)
+    for n, weight in enumerate(layer.weights):
+        weight.assign(np.random.default_rng(n).normal(loc=1.0, size=weight.shape))
+    return layer
+
+
+def value_and_gradients(layer, x, dy):
+    @tf.function
+    def compute(x, dy):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x)
+        return [y, *tape.gradient(y, [x, *layer.trainable_weights], output_gradients=tf.cast(dy, y.dtype))]
+
+    return compute(x, dy)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (3, 5), (2, 7, 6), (2, 3, 2, 17)])
+@pytest.mark.parametrize(
+    "kind",
+    [layers.LayerNormalization, lambda **k: layers.LayerNormalization(center=False, **k), layers.RMSNormalization],
+)
+def test_values_and_gradients_are_those_of_the_definition(always, kind, shape, dtype):
+    layer = random_weights(kind(epsilon=1e-2, dtype=dtype), shape)
+    random = np.random.default_rng(7)
+    x, dy = (tf.constant(random.normal(loc=0.5, size=shape), layer.compute_dtype) for _ in range(2))
+    got = value_and_gradients(layer, x, dy)
+    assert always == [shape]
+    with kernels.disabled():
+        expected = value_and_gradients(layer, x, dy)
+    assert len(always) == 1
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert ours.shape == theirs.shape
+        ours, theirs = (np.asarray(tf.cast(v, "float64")) for v in (ours, theirs))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE[dtype] * max(np.abs(theirs).max(), 1.0))
+
+
+@pytest.mark.parametrize("centered", [True, False])
+def test_it_is_the_formula(always, centered):
+    random = np.random.default_rng(0)
+    x, gamma, beta = random.normal(size=(6, 5)), random.normal(size=5), random.normal(size=5)
+    off = x - x.mean(-1, keepdims=True) * centered
+    expected = gamma * off / np.sqrt((off * off).mean(-1, keepdims=True) + 1e-3) + beta
+    args = [tf.constant(v, "float32") for v in (x, gamma, beta)]
+    got = tf.function(lambda *args: normalization.run(*args, 1e-3, centered))(*args)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_a_row_of_equal_large_numbers_is_beta(always):
+    layer = random_weights(layers.LayerNormalization(), (None, 384))
+    x = tf.fill((4, 384), 1000.0)
+    np.testing.assert_allclose(value_and_gradients(layer, x, x)[0], np.tile(layer.beta, (4, 1)), atol=0.05)
+
+
+def test_few_values_float64_and_eager_calls_go_by_the_definition():
+    def can_run(shape, dtype="float32"):
+        with tf.Graph().as_default():
+            return normalization.can_run(tf.zeros(shape, dtype), None, None, 1e-5, True)
+
+    assert can_run((1024, 512))
+    assert not can_run((1024, 511))
+    assert not can_run((1024, 512), "float64")
+    assert not normalization.can_run(tf.zeros((1024, 512)), None, None, 1e-5, True)
+
+
+def test_the_axis_is_the_last():
+    for kind in (layers.LayerNormalization, layers.RMSNormalization):
+        with pytest.raises(TypeError, match="axis"):
+            kind(axis=1)
+
+
+def test_what_keras_saved_loads_into_ours():
+    theirs, ours = (
+        random_weights(module.LayerNormalization(epsilon=1e-3), (None, 4)) for module in (keras.layers, layers)
+    )
+    ours.set_weights(theirs.get_weights())
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
+    np.testing.assert_array_equal(ours(x), theirs(x))
