@@ -94,7 +94,8 @@ class LanguageModel(keras.Model):
         (E[ids]) W + b = (E W + b)[ids], and a text has many more positions than its vocabulary has characters.
         """
         first, embedding = (*self.blocks, None)[0], self.embedding
-        if not isinstance(first, Recurrent) or type(embedding) not in EMBEDDINGS or (training and first.dropout):
+        takes_it = getattr(type(first), "call", None) is Recurrent.call  # and not a `call` of somebody's own
+        if not takes_it or type(embedding) not in EMBEDDINGS or (training and first.dropout):
             return None
         look_up = kernels.twin("lookup", None, ids, embedding.input_dim, embedding.output_dim)
         if look_up is None:

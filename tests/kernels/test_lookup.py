@@ -111,6 +111,15 @@ def test_an_embedding_that_may_know_the_place_is_asked_for_every_position(taken)
     assert not taken
 
 
+def test_a_layer_with_a_call_of_its_own_is_called_as_ever(taken):
+    class Doubled(layers.LSTM):
+        def call(self, x, state=None, training=None, return_state=False):
+            return super().call(2 * x, state=state, training=training, return_state=return_state)
+
+    losses_and_gradients(model_of(Doubled(4)))
+    assert not taken
+
+
 def test_it_pays_for_many_ids_of_a_small_vocabulary(monkeypatch):
     def pays(shape, rows, width):
         with tf.Graph().as_default():
