@@ -19,14 +19,16 @@ def can_run(ids, rows, width):
 
 
 def run(ids, table):
-    """`table[ids]`: ids of any shape, table `[V, W]`."""
+    """`table[ids]`: ids `[B, T]`, table `[V, W]`."""
 
     @tf.custom_gradient
     def lookup(table):
         def gradient(dz):
-            hot = tf.one_hot(tf.reshape(ids, [-1]), table.shape[0], dtype=dz.dtype)
-            return tf.matmul(hot, tf.reshape(dz, [-1, table.shape[1]]), transpose_a=True)
+            hot = tf.one_hot(tf.reshape(positions_first, [-1]), table.shape[0], dtype=dz.dtype)
+            return tf.matmul(hot, tf.reshape(tf.transpose(dz, (1, 0, 2)), [-1, table.shape[1]]), transpose_a=True)
 
-        return tf.gather(table, ids), gradient
+        # A recurrent layer turns z round at once: TensorFlow leaves out two transpositions that cancel each other.
+        positions_first = tf.transpose(ids)
+        return tf.transpose(tf.gather(table, positions_first), (1, 0, 2)), gradient
 
     return lookup(table)

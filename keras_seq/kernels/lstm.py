@@ -4,6 +4,7 @@
     dU = [h_0 .. h_{T-1}]^T [da_1 .. da_T]                 one matmul, where autodiff would add up T small ones
 
 Rows do not depend on each other: the two halves of a large batch are worked on side by side, each on its own core.
+Inside, the positions are the first axis: all of one position lies together.
 """
 
 import tensorflow as tf
@@ -27,20 +28,22 @@ def run(z, recurrent_kernel, h, c, mask=None, kept=None):
 
     @tf.custom_gradient
     def lstm(z, recurrent_kernel, h, c):  # `kept` is drawn and not learned
+        z = _turned(z)
         parts = [
-            way.positions(z[rows], recurrent_kernel, h[rows], c[rows], None if kept is None else kept[rows])
+            way.positions(z[:, rows], recurrent_kernel, h[rows], c[rows], None if kept is None else kept[rows])
             for rows in halves
         ]
         y, last, memory = _joined([outputs for outputs, _ in parts])
 
         def gradient(dy, dh, dc):
+            dy = _turned(dy)
             backs = zip(halves, (back for _, back in parts), strict=True)
-            da, dh, dc = _joined([back(dy[rows], dh[rows], dc[rows]) for rows, back in backs])
-            before = tf.concat([h[:, None], y[:, :-1]], axis=1)
-            before = before if kept is None else before * kept[:, None]
-            return da, tf.tensordot(before, da, [[0, 1], [0, 1]]), dh, dc
+            da, dh, dc = _joined([back(dy[:, rows], dh[rows], dc[rows]) for rows, back in backs])
+            before = tf.concat([h[None], y[:-1]], axis=0)
+            before = before if kept is None else before * kept
+            return _turned(da), tf.tensordot(before, da, [[0, 1], [0, 1]]), dh, dc
 
-        return (y, last, memory), gradient
+        return (_turned(y), last, memory), gradient
 
     return lstm(z, tf.convert_to_tensor(recurrent_kernel), h, c)  # a variable read inside would need care of its own
 
@@ -51,4 +54,9 @@ def _halves(rows):
 
 def _joined(parts):
     """What the halves gave, the rows of each of its tensors together again."""
-    return parts[0] if len(parts) == 1 else [tf.concat(tensors, axis=0) for tensors in zip(*parts, strict=True)]
+    return parts[0] if len(parts) == 1 else [tf.concat(tensors, axis=-2) for tensors in zip(*parts, strict=True)]
+
+
+def _turned(x):
+    """`[B, T, W]` <-> `[T, B, W]`."""
+    return tf.transpose(x, (1, 0, 2))

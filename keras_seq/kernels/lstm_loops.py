@@ -1,10 +1,10 @@
 """The LSTM's positions as two loops that XLA compiles, one forward and one back, on a CPU.
 
     g_t = tanh(s (z_t + h U)),   s = [1/2 | 1/2 | 1 | 1/2]           for sigmoid(a) = tanh(a / 2) / 2 + 1/2
-    da_t = F_t [dc | dc | dc | dh],   dh <- da_t U^T,   dc <- dc f_t         F: what does not depend on the recursion
+    da_t = s^2 (1 - g_t^2) [dc g | dc c | dc i | dh tanh(c')],   dh <- da_t U^T,   dc <- dc f
 
-The four gates are one tanh over one row, which XLA vectorises; what can be had for all positions at once is had before
-the loop back.
+The four gates are one tanh over one row, which XLA vectorises. A row is written over where its reading has ended: z_t by
+g_t, g_t by da_t.
 """
 
 import tensorflow as tf
@@ -31,10 +31,13 @@ def halves_pay(z, c) -> bool:
 
 
 def positions(z, recurrent_kernel, h, c, kept):
-    """All positions from state (h, c); arguments as of `keras_seq.layers.lstm.lstm`.
+    """All positions from state (h, c).
+
+    Args:
+        z: `[T, B, 4 units]`, positions first; the others as of `keras_seq.layers.lstm.lstm`.
 
     Returns:
-        `(y, h, c)`, and a function from the gradients of these three to those of `(z, h, c)`.
+        `(y [T, B, units], h, c)`, and a function from the gradients of these three to those of `(z, h, c)`.
     """
     # The matrix is widened and transposed out here: XLA would do either once more at every position.
     wide = tf.cast(recurrent_kernel, c.dtype)
@@ -43,51 +46,56 @@ def positions(z, recurrent_kernel, h, c, kept):
     def back(dy, dh, dc):
         return _back(gates, memories, c, tf.transpose(wide), kept, dy, dh, dc)
 
-    return (y, y[:, -1], memories[-1]), back
+    return (y, y[-1], memories[-1]), back
 
 
 @tf.function(jit_compile=True, autograph=False)
 def _forward(z, recurrent_kernel, h, c, kept):
-    """`(y [B, T, units], memories [T, B, units], gates [T, B, 4 units])`."""
-    length, columns = z.shape[1:]
+    """`(y [T, B, units], memories [T, B, units], gates [T, B, 4 units])`."""
+    length, _, columns = z.shape
     scale = tf.repeat(tf.constant([0.5, 0.5, 1.0, 0.5], c.dtype), columns // 4)
 
-    def position(t, h, c, *arrays):
-        a = tf.cast(z[:, t], c.dtype) + tf.matmul(_kept(h, kept), recurrent_kernel)
-        g = tf.tanh(scale * a)
+    def position(t, h, c, outputs, memories, rows):
+        g = tf.tanh(scale * (rows.read(t) + tf.matmul(_kept(h, kept), recurrent_kernel)))
         input_gate, forget_gate, candidate, output_gate = _gates(g)
         c = forget_gate * c + input_gate * candidate
         h = output_gate * tf.tanh(c)
-        return t + 1, h, c, *(array.write(t, x) for array, x in zip(arrays, (h, c, g), strict=True))
+        return t + 1, h, c, outputs.write(t, h), memories.write(t, c), rows.write(t, g)
 
-    shapes = (h.shape, c.shape, (c.shape[0], columns))
-    arrays = (tf.TensorArray(c.dtype, length, element_shape=shape) for shape in shapes)
-    first = (0, tf.cast(h, c.dtype), c, *arrays)
+    outputs, memories = (tf.TensorArray(c.dtype, length, element_shape=c.shape) for _ in range(2))
+    first = (0, tf.cast(h, c.dtype), c, outputs, memories, _written_over(tf.cast(z, c.dtype)))
     *_, y, memories, gates = tf.while_loop(lambda t, *_: t < length, position, first, maximum_iterations=length)
-    return tf.cast(tf.transpose(y.stack(), (1, 0, 2)), z.dtype), memories.stack(), gates.stack()
+    return tf.cast(y.stack(), z.dtype), memories.stack(), gates.stack()
 
 
 @tf.function(jit_compile=True, autograph=False)
 def _back(gates, memories, c, backward, kept, dy, dh, dc):
-    """`(da [B, T, 4 units], dh [B, units], dc [B, units])`."""
-    length, narrow = gates.shape[0], dy.dtype
-    dy, dh = tf.cast(tf.transpose(dy, (1, 0, 2)), c.dtype), tf.cast(dh, c.dtype)
+    """`(da [T, B, 4 units], dh [B, units], dc [B, units])`."""
+    length, _, columns = gates.shape
+    narrow = dy.dtype
+    dy, dh = tf.cast(dy, c.dtype), tf.cast(dh, c.dtype)
     before = tf.concat([c[None], memories[:-1]], axis=0)
-    i, f, g, o = _gates(gates)
-    shown = tf.tanh(memories)
-    factors = tf.concat([g * i * (1 - i), before * f * (1 - f), i * (1 - g * g), shown * o * (1 - o)], axis=-1)
-    to_memory = o * (1 - shown * shown)
+    slope = tf.repeat(tf.constant([0.25, 0.25, 1.0, 0.25], c.dtype), columns // 4)
 
-    def position(k, dh, dc, array):
+    def position(k, dh, dc, row, rows):
         t = length - 1 - k
+        i, f, g, o = _gates(row)
+        shown = tf.tanh(memories[t])
         dh = dh + dy[t]
-        dc = dc + dh * to_memory[t]
-        da = factors[t] * tf.concat([dc, dc, dc, dh], axis=-1)
-        return k + 1, _kept(tf.matmul(da, backward), kept), dc * f[t], array.write(t, da)
+        dc = dc + dh * o * (1 - shown * shown)
+        da = slope * (1 - row * row) * tf.concat([dc * g, dc * before[t], dc * i, dh * shown], axis=-1)
+        rows = rows.write(t, da)
+        # The next row is read here, once: XLA would read it for each use and copy all rows before they are written to.
+        return k + 1, _kept(tf.matmul(da, backward), kept), dc * f, rows.read(tf.maximum(t - 1, 0)), rows
 
-    array = tf.TensorArray(gates.dtype, length, element_shape=gates.shape[1:])
-    _, dh, dc, da = tf.while_loop(lambda k, *_: k < length, position, (0, dh, dc, array), maximum_iterations=length)
-    return tf.cast(tf.transpose(da.stack(), (1, 0, 2)), narrow), tf.cast(dh, narrow), dc
+    first = (0, dh, dc, gates[-1], _written_over(gates))
+    _, dh, dc, _, da = tf.while_loop(lambda k, *_: k < length, position, first, maximum_iterations=length)
+    return tf.cast(da.stack(), narrow), tf.cast(dh, narrow), dc
+
+
+def _written_over(rows):
+    """An array that starts as `rows [T, B, W]`."""
+    return tf.TensorArray(rows.dtype, rows.shape[0], clear_after_read=False).unstack(rows)
 
 
 def _kept(h, kept):

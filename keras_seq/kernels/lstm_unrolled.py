@@ -15,14 +15,17 @@ def halves_pay(z, c) -> bool:
 
 
 def positions(z, recurrent_kernel, h, c, kept):
-    """All positions from state (h, c); arguments as of `keras_seq.layers.lstm.lstm`.
+    """All positions from state (h, c).
+
+    Args:
+        z: `[T, B, 4 units]`, positions first; the others as of `keras_seq.layers.lstm.lstm`.
 
     Returns:
-        `(y, h, c)`, and a function from the gradients of these three to those of `(z, h, c)`.
+        `(y [T, B, units], h, c)`, and a function from the gradients of these three to those of `(z, h, c)`.
     """
     wide = c.dtype  # of gates and memory
     outputs, memories, gates = [], [c], []
-    for z_t in tf.unstack(z, axis=1):
+    for z_t in tf.unstack(z):
         seen = h if kept is None else h * kept
         a = tf.cast(z_t + tf.matmul(seen, recurrent_kernel), wide)
         i, f, g, o = tf.split(a, 4, axis=-1)
@@ -38,7 +41,7 @@ def positions(z, recurrent_kernel, h, c, kept):
         da = []
         for t in reversed(range(len(gates))):
             i, f, g, o, shown = gates[t]
-            dh_t = tf.cast(dh + dy[:, t], wide)
+            dh_t = tf.cast(dh + dy[t], wide)
             dc = dc + dh_t * o * (1 - shown * shown)
             da_t = tf.concat(
                 [
@@ -53,6 +56,6 @@ def positions(z, recurrent_kernel, h, c, kept):
             dh = tf.matmul(da[-1], recurrent_kernel, transpose_b=True)
             dh = dh if kept is None else dh * kept
             dc = dc * f
-        return tf.stack(da[::-1], axis=1), dh, dc
+        return tf.stack(da[::-1]), dh, dc
 
-    return (tf.stack(outputs, axis=1), h, c), back
+    return (tf.stack(outputs), h, c), back
