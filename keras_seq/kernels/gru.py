@@ -1,53 +1,43 @@
-"""`layers.gru.gru` for short sequences on TensorFlow, with the reset after the matmul.
+"""`layers.gru.gru` on TensorFlow, with the reset after the matmul: its positions by two done, and what both share.
 
-Unrolled, and the gradient by hand, as for the LSTM: the recurrent matrix and its bias get their gradients as one matmul
-and one sum over all positions after the loop.
+    ds_t = what comes back to h_{t-1} U + c                `gru_loops.py`, where it pays, else `gru_unrolled.py`
+    dU = [h_0 .. h_{T-1}]^T [ds_1 .. ds_T],  dc = sum ds   one matmul, where autodiff would add up T small ones
+
+The rows of a large batch go in two halves, and the positions are the first axis inside, as for the LSTM.
 """
 
 import tensorflow as tf
 
-LONGEST = 256  # positions; beyond it the graph takes longer to build than the loop costs
+from keras_seq.kernels import gru_loops, gru_unrolled, loops
+from keras_seq.kernels.rows import joined, parts, turned
+
+LONGEST = 256  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
 
 
 def can_run(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None):
-    """Whether the twin takes these arguments: reset after the matmul, no mask, no recurrent dropout, a short length."""
+    """Whether the twin takes these: reset after the matmul, no mask, no recurrent dropout, a length that it can do."""
     plain = mask is None and kept is None and recurrent_bias is not None
-    return plain and x.shape[1] is not None and 0 < x.shape[1] <= LONGEST
+    return plain and bool(x.shape[1]) and (x.shape[1] <= LONGEST or loops.pay(x, h))
 
 
 def run(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None):
     """The twin of `keras_seq.layers.gru.gru`; see there."""
-    return _gru(x, h, tf.convert_to_tensor(recurrent_kernel), tf.convert_to_tensor(recurrent_bias))
+    looped = loops.pay(x, h)
+    way, slices = gru_loops if looped else gru_unrolled, parts(h, looped)
 
+    @tf.custom_gradient
+    def gru(x, h, recurrent_kernel, recurrent_bias):
+        x = turned(x)
+        done = [way.positions(x[:, rows], h[rows], recurrent_kernel, recurrent_bias) for rows in slices]
+        [y] = joined([[y] for y, _ in done])
 
-@tf.custom_gradient
-def _gru(x, h, recurrent_kernel, recurrent_bias):
-    wide = h.dtype  # of gates and h
-    memories, seen, gates = [h], [], []
-    for x_t in tf.unstack(x, axis=1):
-        seen.append(tf.cast(h, x.dtype))
-        inner = tf.cast(tf.matmul(seen[-1], recurrent_kernel) + recurrent_bias, wide)
-        z_x, r_x, g_x = tf.split(tf.cast(x_t, wide), 3, axis=-1)
-        z_h, r_h, g_h = tf.split(inner, 3, axis=-1)
-        z, r = tf.sigmoid(z_x + z_h), tf.sigmoid(r_x + r_h)
-        g = tf.tanh(g_x + r * g_h)
-        h = z * h + (1 - z) * g
-        memories.append(h)
-        gates.append((z, r, g, g_h))
+        def gradient(dy, dh):
+            dy = turned(dy)
+            backs = zip(slices, (back for _, back in done), strict=True)
+            dx, ds, dh = joined([back(dy[:, rows], dh[rows]) for rows, back in backs])
+            before = tf.cast(tf.concat([h[None], y[:-1]], axis=0), ds.dtype)
+            return turned(dx), dh, tf.tensordot(before, ds, [[0, 1], [0, 1]]), tf.reduce_sum(ds, axis=[0, 1])
 
-    def gradient(dy, dh):
-        dx, d_inner = [], []
-        for t in reversed(range(len(gates))):
-            z, r, g, g_h = gates[t]
-            dh = dh + dy[:, t]
-            dg = dh * (1 - z) * (1 - g * g)
-            dr = dg * g_h * r * (1 - r)
-            dz = dh * (memories[t] - g) * z * (1 - z)
-            dx.append(tf.cast(tf.concat([dz, dr, dg], axis=-1), x.dtype))
-            d_inner.append(tf.cast(tf.concat([dz, dr, dg * r], axis=-1), x.dtype))
-            dh = dh * z + tf.cast(tf.matmul(d_inner[-1], recurrent_kernel, transpose_b=True), wide)
-        rows = tf.reshape(tf.stack(d_inner[::-1], axis=1), [-1, recurrent_kernel.shape[1]])
-        before = tf.reshape(tf.stack(seen, axis=1), [-1, recurrent_kernel.shape[0]])
-        return tf.stack(dx[::-1], axis=1), dh, tf.matmul(before, rows, transpose_a=True), tf.reduce_sum(rows, axis=0)
+        return (turned(y), y[-1]), gradient
 
-    return (tf.stack(memories[1:], axis=1), h), gradient
+    return gru(x, h, tf.convert_to_tensor(recurrent_kernel), tf.convert_to_tensor(recurrent_bias))

@@ -3,31 +3,13 @@
     g_t = tanh(s (z_t + h U)),   s = [1/2 | 1/2 | 1 | 1/2]           for sigmoid(a) = tanh(a / 2) / 2 + 1/2
     da_t = s^2 (1 - g_t^2) [dc g | dc c | dc i | dh tanh(c')],   dh <- da_t U^T,   dc <- dc f
 
-The four gates are one tanh over one row, which XLA vectorises. A row is written over where its reading has ended: z_t by
-g_t, g_t by da_t.
+The four gates are one tanh over one row, which XLA vectorises. A row is written over when it has been read: z_t by g_t,
+g_t by da_t.
 """
 
 import tensorflow as tf
 
-from keras_seq.kernels.devices import on_cpu
-
-FEWEST = 4096  # positions times units; below, compiling costs more than it gives
-FEWEST_ROWS = 8  # of a batch that is halved
-MOST_UNITS, MOST_VALUES = 768, 2**14 - 1  # in bfloat16, of h; above, TensorFlow's own matmuls are faster than XLA's
-
-
-def pay(z, c) -> bool:
-    """Whether the loops are the faster way for `z [B, T, 4 units]` and memory c, in a function that is being traced."""
-    if tf.executing_eagerly() or not on_cpu() or c.dtype != tf.float32 or z.dtype == tf.float16:
-        return False
-    rows, units = c.shape
-    fits = z.dtype == tf.float32 or (rows is not None and units <= MOST_UNITS and rows * units <= MOST_VALUES)
-    return fits and z.shape[1] * units >= FEWEST
-
-
-def halves_pay(z, c) -> bool:
-    """Whether the halves of the rows are faster side by side."""
-    return c.shape[0] is not None and c.shape[0] >= FEWEST_ROWS
+from keras_seq.kernels.loops import written_over
 
 
 def positions(z, recurrent_kernel, h, c, kept):
@@ -63,7 +45,7 @@ def _forward(z, recurrent_kernel, h, c, kept):
         return t + 1, h, c, outputs.write(t, h), memories.write(t, c), rows.write(t, g)
 
     outputs, memories = (tf.TensorArray(c.dtype, length, element_shape=c.shape) for _ in range(2))
-    first = (0, tf.cast(h, c.dtype), c, outputs, memories, _written_over(tf.cast(z, c.dtype)))
+    first = (0, tf.cast(h, c.dtype), c, outputs, memories, written_over(tf.cast(z, c.dtype)))
     *_, y, memories, gates = tf.while_loop(lambda t, *_: t < length, position, first, maximum_iterations=length)
     return tf.cast(y.stack(), z.dtype), memories.stack(), gates.stack()
 
@@ -88,14 +70,9 @@ def _back(gates, memories, c, backward, kept, dy, dh, dc):
         # The next row is read here, once: XLA would read it for each use and copy all rows before they are written to.
         return k + 1, _kept(tf.matmul(da, backward), kept), dc * f, rows.read(tf.maximum(t - 1, 0)), rows
 
-    first = (0, dh, dc, gates[-1], _written_over(gates))
+    first = (0, dh, dc, gates[-1], written_over(gates))
     _, dh, dc, _, da = tf.while_loop(lambda k, *_: k < length, position, first, maximum_iterations=length)
     return tf.cast(da.stack(), narrow), tf.cast(dh, narrow), dc
-
-
-def _written_over(rows):
-    """An array that starts as `rows [T, B, W]`."""
-    return tf.TensorArray(rows.dtype, rows.shape[0], clear_after_read=False).unstack(rows)
 
 
 def _kept(h, kept):

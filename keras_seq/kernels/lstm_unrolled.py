@@ -5,14 +5,6 @@ The executor starts the next small operation without the bookkeeping of a `while
 
 import tensorflow as tf
 
-FEWEST = 2**14  # values of h; halves of fewer take longer to build than they save
-
-
-def halves_pay(z, c) -> bool:
-    """Whether the halves of the rows are faster side by side."""
-    rows, units = c.shape
-    return rows is not None and rows * units >= FEWEST
-
 
 def positions(z, recurrent_kernel, h, c, kept):
     """All positions from state (h, c).

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from keras_seq import kernels, layers
 from keras_seq.kernels import gru as twin
+from keras_seq.kernels import gru_loops, loops, rows
 from keras_seq.layers import gru as definition
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
@@ -49,6 +50,48 @@ def test_values_and_all_gradients_are_those_of_the_definition(batch, length, uni
     with kernels.disabled():
         expected = values_and_gradients(definition.gru, args)
     assert_equal(values_and_gradients(twin.run, args), expected, dtype)
+
+
+@pytest.fixture
+def take(monkeypatch):
+    """Makes the twin take the loops, or unroll, with the rows in halves or not."""
+
+    def choose(looped, halved):
+        monkeypatch.setattr(loops, "pay", lambda *args: looped)
+        monkeypatch.setattr(rows, "FEWEST_ROWS", 2 if halved else 100)
+        monkeypatch.setattr(rows, "FEWEST_VALUES", 2 if halved else 10**6)
+
+    return choose
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("batch", "length", "units", "halved"), [(1, 1, 1, False), (5, 11, 4, False), (5, 11, 4, True)]
+)
+def test_the_loops_have_the_values_and_gradients_of_the_definition(take, batch, length, units, halved, dtype):
+    args = arguments(batch, length, units, dtype)
+    with kernels.disabled():
+        expected = values_and_gradients(definition.gru, args)
+    take(looped=True, halved=halved)
+    got = tf.function(lambda *args: values_and_gradients(twin.run, args))(*args)
+    assert_equal(got, expected, dtype)
+
+
+def test_unrolled_halves_are_the_same(take):
+    args = arguments(5, 7, 3)
+    with kernels.disabled():
+        expected = values_and_gradients(definition.gru, args)
+    take(looped=False, halved=True)
+    assert_equal(values_and_gradients(twin.run, args), expected, "float32")
+
+
+def test_a_layer_takes_the_loops_also_where_it_would_not_be_unrolled(monkeypatch):
+    taken, positions = [], gru_loops.positions
+    monkeypatch.setattr(gru_loops, "positions", lambda x, *args: taken.append(x.shape[0]) or positions(x, *args))
+    layer = layers.GRU(16)
+    for length in (255, 256, 257):
+        tf.function(layer)(np.zeros((1, length, 1), "float32"))
+    assert taken == [256, 257]
 
 
 @pytest.mark.parametrize("weights", ["y", "h"])

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
+from keras_seq.kernels import loops, lstm_loops, lstm_unrolled, rows
 from keras_seq.kernels import lstm as twin
-from keras_seq.kernels import lstm_loops, lstm_unrolled
 from keras_seq.layers import lstm as definition
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
@@ -58,8 +58,9 @@ def take(monkeypatch):
     """Makes the twin take a way, its rows in halves or not."""
 
     def choose(way, halved):
-        monkeypatch.setattr(lstm_loops, "pay", lambda *args: way is lstm_loops)
-        monkeypatch.setattr(way, "halves_pay", lambda *args: halved)
+        monkeypatch.setattr(loops, "pay", lambda *args: way is lstm_loops)
+        monkeypatch.setattr(rows, "FEWEST_ROWS", 2 if halved else 100)
+        monkeypatch.setattr(rows, "FEWEST_VALUES", 2 if halved else 10**6)
 
     return choose
 
@@ -107,44 +108,16 @@ def test_unrolled_halves_are_the_same(take, dropped):
 
 
 def test_large_batches_are_halved():
-    def halved(way, rows, units):
-        return way.halves_pay(None, tf.TensorSpec((rows, units)))
+    def halved(number, units, looped):
+        return len(rows.parts(tf.TensorSpec((number, units)), looped)) == 2
 
-    assert halved(lstm_loops, 8, 4)
-    assert not halved(lstm_loops, 7, 4)
-    assert not halved(lstm_loops, None, 4)
-    assert halved(lstm_unrolled, 16, 1024)
-    assert not halved(lstm_unrolled, 15, 1024)
-    assert not halved(lstm_unrolled, None, 4)
-
-
-def test_the_loops_pay_on_a_cpu_where_there_is_much_to_do(monkeypatch):
-    def pay(rows, length, units, dtype="float32", wide="float32"):
-        with tf.Graph().as_default():
-            z, c = tf.TensorSpec((rows, length, 4 * units), dtype), tf.TensorSpec((rows, units), wide)
-            return lstm_loops.pay(z, c)
-
-    assert pay(2, 64, 64)
-    assert not pay(2, 63, 64)
-    assert pay(255, 64, 64, "bfloat16")
-    assert not pay(256, 64, 64, "bfloat16")
-    assert pay(2, 64, 768, "bfloat16")
-    assert not pay(2, 64, 769, "bfloat16")
-    assert not pay(None, 64, 64, "bfloat16")
-    assert not pay(2, 64, 64, "float16")
-    assert not pay(2, 64, 64, "float64", "float64")
-    assert not lstm_loops.pay(tf.zeros((2, 64, 256)), tf.zeros((2, 64)))  # eager: it would be compiled at every call
-    monkeypatch.setattr(lstm_loops, "on_cpu", lambda: False)
-    assert not pay(2, 64, 64)
-
-
-def test_a_layer_takes_the_loops_also_where_it_would_not_be_unrolled(monkeypatch):
-    taken, positions = [], lstm_loops.positions
-    monkeypatch.setattr(lstm_loops, "positions", lambda z, *args: taken.append(z.shape[0]) or positions(z, *args))
-    layer = layers.LSTM(16)
-    for length in (255, 256, 257):
-        tf.function(layer)(np.zeros((1, length, 1), "float32"))
-    assert taken == [256, 257]
+    assert halved(8, 4, looped=True)
+    assert not halved(7, 4, looped=True)
+    assert not halved(None, 4, looped=True)
+    assert halved(16, 1024, looped=False)
+    assert not halved(15, 1024, looped=False)
+    assert not halved(None, 4, looped=False)
+    assert rows.parts(tf.TensorSpec((9, 4)), True) == [slice(0, 4), slice(4, 9)]
 
 
 @pytest.mark.parametrize("dropped", [False, True])
