@@ -3,6 +3,7 @@
 z = table[ids],    d table = onehot(ids)^T dz          where autodiff would add up one row after the other
 """
 
+import numpy as np
 import tensorflow as tf
 
 from keras_seq.kernels.devices import on_cpu
@@ -28,7 +29,9 @@ def run(ids, table):
             return tf.matmul(hot, tf.reshape(tf.transpose(dz, (1, 0, 2)), [-1, table.shape[1]]), transpose_a=True)
 
         # A recurrent layer turns z round at once: TensorFlow leaves out two transpositions that cancel each other.
-        positions_first = tf.transpose(ids)
+        # The ids are put in order by an index, for oneDNN prints an error where whole numbers are to be transposed.
+        rows, length = ids.shape
+        positions_first = tf.gather(tf.reshape(ids, [-1]), np.arange(rows * length).reshape(rows, length).T)
         return tf.transpose(tf.gather(table, positions_first), (1, 0, 2)), gradient
 
     return lookup(table)
