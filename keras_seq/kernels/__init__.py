@@ -11,7 +11,7 @@ import keras
 
 _TWINS = (
     *("recurrence", "gru", "lstm", "linear_recurrence", "log_linear_recurrence", "selective_scan"),
-    *("causal_attention", "compiled", "lookup", "normalization"),
+    *("bias", "causal_attention", "compiled", "lookup", "normalization"),
 )
 _OF_BACKEND = {("tensorflow", name): name for name in _TWINS} | {("jax", "causal_attention"): "flash_attention"}
 _enabled = True

@@ -7,6 +7,7 @@ from keras_seq.layers.blocks import TransformerBlock
 from keras_seq.layers.carry import Carry
 from keras_seq.layers.causal_convolution import CausalConvolution
 from keras_seq.layers.cross_attention import CrossAttention
+from keras_seq.layers.dense import Dense
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward
 from keras_seq.layers.gru import GRU
 from keras_seq.layers.layer_norm_lstm import LayerNormLSTM
@@ -41,6 +42,7 @@ __all__ = [
     "SegmentEmbedding",
     "RotaryPositions",
     "AlibiPositions",
+    "Dense",
     "FeedForward",
     "GatedFeedForward",
     "LayerNormalization",

@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_seq import kernels
 from keras_seq.layers import arguments
+from keras_seq.layers.dense import Dense
 from keras_seq.layers.masks import may_attend
 from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.layers.precision import at_least_float32
@@ -140,7 +141,7 @@ class MultiHead(keras.layers.Layer):
             # a clone each: an initializer gives the same values at every call
             if isinstance(initializer, keras.initializers.Initializer):
                 initializer = initializer.clone()
-            layer = keras.layers.Dense(
+            layer = Dense(
                 units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
             )
             layer.build((None, None, width))

@@ -8,6 +8,7 @@ import keras
 
 from keras_seq import kernels
 from keras_seq.layers import arguments
+from keras_seq.layers.dense import Dense
 
 
 def _of(function, x):
@@ -72,9 +73,7 @@ class FeedForward(keras.layers.Layer):
         # a clone each: an initializer gives the same values at every call
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = initializer.clone()
-        layer = keras.layers.Dense(
-            units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
-        )
+        layer = Dense(units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
         layer.build((None, width))
         return layer
 

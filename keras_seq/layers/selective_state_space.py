@@ -14,6 +14,7 @@ from keras import ops
 
 from keras_seq.layers import arguments
 from keras_seq.layers.causal_convolution import CausalConvolution
+from keras_seq.layers.dense import Dense
 from keras_seq.layers.selective_scan import selective_scan
 from keras_seq.layers.stateful import Stateful
 
@@ -108,7 +109,7 @@ class SelectiveStateSpace(Stateful):
         initializer = initializer or self.kernel_initializer
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = initializer.clone()  # an initializer gives the same values at every call
-        layer = keras.layers.Dense(
+        layer = Dense(
             units, use_bias=use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name, **options
         )
         layer.build((None, width))

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_seq import layers
 from keras_seq.layers import arguments
 from keras_seq.models.language_model import LanguageModel
 
@@ -28,7 +29,7 @@ def language_model(
     embedding = keras.layers.ReversibleEmbedding if tie_embeddings else keras.layers.Embedding
     head = None
     if not tie_embeddings:
-        head = keras.layers.Dense(vocabulary_size, use_bias=use_bias, dtype=dtype, name="head")
+        head = layers.Dense(vocabulary_size, use_bias=use_bias, dtype=dtype, name="head")
     model = LanguageModel(
         embedding(vocabulary_size, embedding_dim, dtype=dtype, name="embedding"),
         blocks,

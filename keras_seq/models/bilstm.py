@@ -51,7 +51,7 @@ class BiLSTM:
             x = layers.Bidirectional(layer, merge_mode=self.merge_mode, dtype=dtype, name=f"bidirectional_{n}")(x)
             if self.dropout:
                 x = keras.layers.Dropout(self.dropout, dtype=dtype, name=f"dropout_{n}")(x)
-        logits = keras.layers.Dense(self.num_tags, dtype=dtype, name="head")(x)
+        logits = layers.Dense(self.num_tags, dtype=dtype, name="head")(x)
         wide = at_least_float32(logits.dtype)
         logits = keras.layers.Activation("linear", dtype=wide, name="logits")(logits)
         return keras.Model(ids, logits, name="bilstm")

@@ -83,5 +83,5 @@ class Encoder:
                 dtype=dtype,
                 name=f"block_{n}",
             )(x)
-        pooled = keras.layers.Dense(self.embedding_dim, activation="tanh", dtype=dtype, name="pooler")(x[:, 0])
+        pooled = layers.Dense(self.embedding_dim, activation="tanh", dtype=dtype, name="pooler")(x[:, 0])
         return keras.Model({"ids": ids, "segments": segments}, {"sequence": x, "pooled": pooled}, name="encoder")

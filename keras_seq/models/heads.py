@@ -8,6 +8,7 @@ the padding of `tagger` is left out of it; `masked_language_model` wants sample 
 import keras
 from keras import ops
 
+from keras_seq import layers
 from keras_seq.layers import arguments
 from keras_seq.layers.precision import at_least_float32
 
@@ -49,7 +50,7 @@ def masked_language_model(encoder) -> keras.Model:
     _check(encoder)
     embedding, dtype = encoder.get_layer("embedding"), _dtype(encoder)
     x = encoder.output["sequence"]
-    x = keras.layers.Dense(x.shape[-1], activation="gelu", dtype=dtype, name="head")(x)
+    x = layers.Dense(x.shape[-1], activation="gelu", dtype=dtype, name="head")(x)
     x = keras.layers.LayerNormalization(epsilon=EPSILON, dtype=dtype, name="head_normalization")(x)
     # a second call of the same layer, not a layer that holds it: so clones share the matrix too
     logits = LogitsBias(dtype=dtype, name="logits")(embedding(x, reverse=True))
@@ -80,7 +81,7 @@ def _logits(encoder, output, units, dropout):
     dtype = _dtype(encoder)
     rate = arguments.fraction("dropout", dropout)
     x = keras.layers.Dropout(rate, dtype=dtype, name="head_dropout")(encoder.output[output])
-    return keras.layers.Dense(units, dtype=at_least_float32(dtype.compute_dtype), name="head")(x)
+    return layers.Dense(units, dtype=at_least_float32(dtype.compute_dtype), name="head")(x)
 
 
 def _dtype(encoder):

@@ -11,8 +11,6 @@ as the identity.
 import dataclasses
 from typing import ClassVar
 
-import keras
-
 from keras_seq import layers
 from keras_seq.layers import arguments
 from keras_seq.models.assembly import language_model
@@ -55,7 +53,7 @@ class _Minimal:
             mixer = [
                 layers.CausalConvolution(self.kernel_size, dtype=dtype, name="convolution"),
                 self.layer(self.units, dtype=dtype, name=self.name),
-                keras.layers.Dense(
+                layers.Dense(
                     self.embedding_dim, use_bias=False, kernel_initializer="zeros", dtype=dtype, name="output"
                 ),
             ]

@@ -60,7 +60,7 @@ class _Recurrent:
             if self.dropout:
                 blocks.append(keras.layers.Dropout(self.dropout, dtype=dtype, name=f"dropout_{n}"))
         if self.tie_embeddings and self.units != self.embedding_dim:
-            blocks.append(keras.layers.Dense(self.embedding_dim, use_bias=False, dtype=dtype, name="projection"))
+            blocks.append(layers.Dense(self.embedding_dim, use_bias=False, dtype=dtype, name="projection"))
         return language_model(
             self.name, vocabulary_size, self.embedding_dim, blocks, tie_embeddings=self.tie_embeddings, dtype=dtype
         )

@@ -49,6 +49,7 @@ CASES = {
     ),
     "PositionalEncoding": Case(lambda **k: layers.PositionalEncoding(base=100.0, **k)),
     "LearnedPositions": Case(lambda **k: layers.LearnedPositions(T + 3, embeddings_initializer="he_normal", **k)),
+    "Dense": Case(lambda **k: layers.Dense(7, activation="tanh", bias_initializer="ones", **k)),
     "FeedForward": Case(
         lambda **k: layers.FeedForward(
             7, activation="tanh", dropout=0.3, kernel_initializer="he_normal", output_initializer="orthogonal",
