@@ -11,9 +11,12 @@ import keras
 
 _TWINS = (
     *("recurrence", "gru", "lstm", "linear_recurrence", "log_linear_recurrence", "selective_scan"),
-    *("bias", "causal_attention", "compiled", "lookup", "normalization"),
+    *("bias", "causal_attention", "compiled", "cudnn", "lookup", "normalization"),
 )
-_OF_BACKEND = {("tensorflow", name): name for name in _TWINS} | {("jax", "causal_attention"): "flash_attention"}
+_OF_BACKEND = {("tensorflow", name): name for name in _TWINS} | {
+    ("jax", "causal_attention"): "flash_attention",
+    ("jax", "cudnn"): "cudnn",
+}
 _enabled = True
 
 

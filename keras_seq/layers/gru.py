@@ -112,6 +112,11 @@ class GRU(Recurrent):
         """The inputs' share of all positions' pre-activations."""
         return ops.matmul(x, self._cast(self.kernel)) + self._cast(self.bias[0] if self.reset_after else self.bias)
 
+    @property
+    def in_keras(self):
+        """Keras's, with the reset after the matmul."""
+        return keras.layers.GRU if self.reset_after else None
+
     def run(self, z, h, mask, kept):
         recurrent_bias = self._cast(self.bias[1]) if self.reset_after else None
         args = z, h, self._cast(self.recurrent_kernel), recurrent_bias, mask, kept

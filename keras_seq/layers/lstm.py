@@ -90,6 +90,7 @@ class LSTM(Recurrent):
     """
 
     gates = 4
+    in_keras = keras.layers.LSTM
 
     def __init__(self, units, bias_initializer="unit_forget", **kwargs):
         bias_initializer = UnitForgetBias() if bias_initializer == "unit_forget" else bias_initializer

@@ -48,7 +48,8 @@ class Recurrent(Stateful):
     """The base of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
 
     A subclass names its number of `gates` and says in `run(z, state, mask, kept)` what happens at the positions:
-    `z [B, T, gates units]`; `kept [B, units]` multiplies h on its way into the recurrent kernel, or is None.
+    `z [B, T, gates units]`; `kept [B, units]` multiplies h on its way into the recurrent kernel, or is None. It may name
+    `in_keras`, Keras's layer of the same weights for which cuDNN has a routine.
     """
 
     gates = 1
@@ -92,6 +93,8 @@ class Recurrent(Stateful):
         # The gates' matrices stand side by side: an optimizer of matrices (Muon) is to treat each on its own.
         self.kernel.matrix_blocks = self.recurrent_kernel.matrix_blocks = self.gates
         self.bias.matrix_blocks = 0  # no matrix, also where it has two rows
+        if on_cudnn := kernels.twin("cudnn", None, self):
+            self._on_cudnn = on_cudnn(self)
 
     def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False, projected=None):
         """The layer over all positions; `projected` is what `project(x)` would give, of who has it for less."""
@@ -101,7 +104,10 @@ class Recurrent(Stateful):
             x = x * self._kept((batch_size, 1, x.shape[-1]), self.dropout)
         if training and self.recurrent_dropout:
             kept = self._kept((batch_size, self.units), self.recurrent_dropout)
-        y, state = self.run(self.project(x) if projected is None else projected, state, mask, kept)
+        if training and mask is None and kernels.twin("cudnn", None, self):
+            y, state = self._on_cudnn(x, state)
+        else:
+            y, state = self.run(self.project(x) if projected is None else projected, state, mask, kept)
         y = ops.cast(y, self.compute_dtype)
         return (y, state) if return_state else y
 
