@@ -48,8 +48,8 @@ class Recurrent(Stateful):
     """The base of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
 
     A subclass names its number of `gates` and says in `run(z, state, mask, kept)` what happens at the positions:
-    `z [B, T, gates units]`; `kept [B, units]` multiplies h on its way into the recurrent kernel, or is None. It may name
-    `in_keras`, Keras's layer of the same weights for which cuDNN has a routine.
+    `z [B, T, gates units]`; `kept [B, units]` multiplies h on its way into the recurrent kernel, or is None. It may
+    name `in_keras`, Keras's layer of the same weights for which cuDNN has a routine.
     """
 
     gates = 1
