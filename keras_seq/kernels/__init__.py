@@ -20,6 +20,16 @@ _OF_BACKEND = {("tensorflow", name): name for name in _TWINS} | {
 _enabled = True
 
 
+def _modules(backend):
+    """The modules of a Keras backend by the name of what they are twins of."""
+    of_backend = {name: module for (its, name), module in _OF_BACKEND.items() if its == backend}
+    return {name: importlib.import_module(f"{__name__}.{module}") for name, module in of_backend.items()}
+
+
+# Imported here and not when needed: inside somebody's tf.function AutoGraph would warn that it cannot read an import.
+_MODULES = _modules(keras.backend.backend())
+
+
 @contextlib.contextmanager
 def disabled():
     """Inside this context every layer runs its definition (at tracing time, for compiled functions)."""
@@ -41,15 +51,11 @@ def twin(name, definition, *args):
     """
     if name not in _TWINS:
         raise ValueError(f"There is no kernel named {name!r}; those there are: {', '.join(_TWINS)}.")
-    name = _OF_BACKEND.get((keras.backend.backend(), name))
-    if not _enabled or name is None:
-        return definition
-    module = importlib.import_module(f"keras_seq.kernels.{name}")
-    return module.run if module.can_run(*args) else definition
+    module = _MODULES.get(name)
+    return module.run if _enabled and module and module.can_run(*args) else definition
 
 
 def fused(function):
     """The same function; where TensorFlow traces it for a CPU, compiled by XLA (`kernels/compiled.py`)."""
-    if not _enabled or keras.backend.backend() != "tensorflow":
-        return function
-    return importlib.import_module("keras_seq.kernels.compiled").fused(function)
+    module = _MODULES.get("compiled")
+    return module.fused(function) if _enabled and module else function

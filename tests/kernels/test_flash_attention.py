@@ -22,12 +22,12 @@ def test_it_is_taken_on_a_gpu_with_jax_in_half_precision(monkeypatch):
     def taken(dtype):
         return kernels.twin("causal_attention", definition, *3 * [q[dtype]]) is twin.run
 
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(kernels, "_MODULES", kernels._modules("jax"))
     assert not taken("bfloat16")
     monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["gpu:0"])
     assert taken("bfloat16")
     assert not taken("float32")
     with kernels.disabled():
         assert not taken("bfloat16")
-    monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
+    monkeypatch.setattr(kernels, "_MODULES", kernels._modules("tensorflow"))
     assert not taken("bfloat16")
