@@ -82,7 +82,7 @@ class Watched:
         if not self.built:
             self.build(trainable_variables)
         update = functools.partial(self._apply, trainable_variables)
-        many = sum(math.prod(g.shape) for g in grads if g is not None) >= MANY
+        many = sum(math.prod(v.shape) for v in trainable_variables or self._trainable_variables) >= MANY
         (kernels.fused(update) if many else update)([_dense(g) for g in grads])
 
     def _apply(self, trainable_variables, grads):

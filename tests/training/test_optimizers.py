@@ -389,3 +389,16 @@ def test_an_id_that_is_there_twice_counts_with_the_sum_of_its_gradients(kind):
         assert float(optimizer.gradient_norm) == pytest.approx(np.sqrt((whole**2).sum()), rel=1e-5)
         ends.append(ops.convert_to_numpy(layer.embeddings))
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-6)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="only TensorFlow forgets the shapes of gradients")
+def test_a_model_learns_where_the_shape_of_its_batches_is_not_known():
+    import tensorflow as tf
+
+    model = keras.Sequential([keras.layers.Embedding(5, 4), keras.layers.Dense(5)])
+    model.compile(OPTIMIZERS["adam"](RATE), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    ids = np.array([[1, 3]])
+    unknown = tf.TensorSpec((None, None), "int32")
+    batches = tf.data.Dataset.from_generator(lambda: itertools.repeat((ids, ids)), output_signature=(unknown, unknown))
+    losses = model.fit(batches, steps_per_epoch=2, epochs=5, shuffle=False, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
