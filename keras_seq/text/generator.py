@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.text.steps import check_steps
+from keras_seq.text.steps import ahead, check_steps
 from keras_seq.text.windows import RandomCrops
 
 
@@ -50,4 +50,4 @@ class GeneratorWindows(RandomCrops):
 
         row = tf.TensorSpec([self.length], tf.int32)
         examples = tf.data.Dataset.from_generator(examples, output_signature=(row, row))
-        return examples.batch(self.batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+        return ahead(examples.batch(self.batch_size, drop_remainder=True))

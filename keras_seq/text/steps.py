@@ -34,4 +34,12 @@ def pipeline(at: Callable, first: int, last: int | None) -> tf.data.Dataset:
     """The batches `at(first)`, ..., `at(last - 1)`."""
     check_steps(first, last)
     steps = tf.data.Dataset.counter(first) if last is None else tf.data.Dataset.range(first, last)
-    return steps.map(at, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+    return ahead(steps.map(at, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True))
+
+
+def ahead(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """The same batches, made while the ones before are in use."""
+    options = tf.data.Options()
+    # Whoever has read the last batch would wait for the thread that tunes, which sleeps up to a minute (JOURNAL.md).
+    options.autotune.enabled = False
+    return batches.prefetch(tf.data.AUTOTUNE).with_options(options)

@@ -77,6 +77,12 @@ def test_the_shape_of_a_dataset(kind):
     assert endless.cardinality() in (tf.data.INFINITE_CARDINALITY, tf.data.UNKNOWN_CARDINALITY)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_tunes_a_pipeline_whose_end_would_be_waited_for(kind):
+    windows = kind(np.arange(100), batch_size=4, length=5)
+    assert windows.dataset(0, 3).options().autotune.enabled is False
+
+
 def test_blocks_without_a_shorter_last_batch_have_one_shape():
     blocks = Blocks(np.arange(12 * 5 + 1), batch_size=4, length=5)
     assert blocks.dataset(0, 3).element_spec[0] == tf.TensorSpec([4, 5], tf.int32)
