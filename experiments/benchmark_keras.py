@@ -34,7 +34,7 @@ def ours(row: Row, at_once):
         )
     model = definition.build(row.vocabulary_size, dtype=POLICIES[row.precision])
     train = training.Train(optimizer="adamw", learning_rate=1e-3, precision=row.precision, log_every=at_once)
-    training.compile_for(model, train, total_steps=1_000_000)
+    training.compile_for(model, train, total_steps=1_000_000, tokens_per_step=row.batch_size * row.length)
     return model
 
 

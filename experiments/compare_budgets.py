@@ -104,7 +104,8 @@ def _seconds_per_step(settings, definition, vocabulary_size, windows):
     batches = windows(settings.windows_for(model))
     carry = settings.carries(model)
     trainee = carried(model, batches.batch_size, batches.length) if carry else model
-    training.compile_for(trainee, settings.train, settings.steps)
+    at_once = batches.batch_size * batches.length
+    training.compile_for(trainee, settings.train, settings.steps, tokens_per_step=at_once)
     together, clock = settings.train.steps_per_execution, _Clock()
     data = (batches.carried if carry else batches.dataset)(0, together * (1 + EXECUTIONS))
     trainee.fit(data, shuffle=False, verbose=0, callbacks=[clock])

@@ -46,7 +46,7 @@ def train_one(folder, settings, name, definition, parts: Parts, batch_size, leng
     used = {**dataclasses.asdict(train), **train.filled_in(model)}
     of_corpus = {"name": parts.corpus.name, "sha256": parts.corpus.sha256}
     print(f"\n{folder.name}")
-    training.compile_for(model, train, steps)
+    training.compile_for(model, train, steps, tokens_per_step=batch_size * length)
     record, measured = training.fit(
         folder,
         model,

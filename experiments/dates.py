@@ -147,10 +147,10 @@ def train(run: pathlib.Path, settings: Dates) -> dict:
     if schedule is not None:
         used["learning_rate"] = float(schedule(settings.train.warmup_steps - 1))
     loss = training.TokenCrossEntropy(smoothing=settings.smoothing, ignore=dates.PADDING)
-    training.compile_for(model, settings.train, settings.steps, loss, schedule)
+    tokens_per_step = settings.batch_size * dates.TARGET_LENGTH
+    training.compile_for(model, settings.train, settings.steps, loss, schedule, tokens_per_step)
     run.mkdir(parents=True, exist_ok=True)
     Vocabulary(dates.ALPHABET).save(run / "vocabulary.json")
-    tokens_per_step = settings.batch_size * dates.TARGET_LENGTH
     print(f"{len(to_train):,} pairs in {len(dates.FORMATS)} formats, {model.count_params():,} parameters\n{run.name}")
     record, measured = training.fit(
         run,

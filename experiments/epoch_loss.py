@@ -72,7 +72,7 @@ def train_one(folder: pathlib.Path, settings: EpochLoss, recipe: Recipe, data: D
     )
     model = definition.build(form.vocabulary.size, dtype=train.policy)
     trainee = carried(model, recipe.batch_size, settings.length)
-    training.compile_for(trainee, train, recipe.updates)
+    training.compile_for(trainee, train, recipe.updates, tokens_per_step=recipe.batch_size * settings.length)
     look = Look(model, form, settings, lambda: int(trainee.optimizer.iterations) >= recipe.updates)
     used = {**dataclasses.asdict(train), **train.filled_in(trainee)}
     run_config = config(

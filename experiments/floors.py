@@ -180,12 +180,13 @@ def train_one(folder, settings: Floors, name, corpus: Corpus) -> dict:
         trainee, batches = model, text.Blocks(corpus.train_ids, **sizes).dataset
     train = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
     print(f"\n{folder.name}, {model.count_params():,} parameters")
-    training.compile_for(trainee, settings.train, settings.steps)
+    tokens_per_step = settings.batch_size * settings.context
+    training.compile_for(trainee, settings.train, settings.steps, tokens_per_step=tokens_per_step)
     record, measured = training.fit(
         folder,
         trainee,
         batches,
-        settings.batch_size * settings.context,
+        tokens_per_step,
         settings.steps,
         settings.train,
         Look(model, corpus, settings),

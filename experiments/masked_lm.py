@@ -152,12 +152,14 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, texts
     look = Look(reader, rows, masking(pieces, settings.fraction, settings.seed + 1), texts)
     used = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
     of_corpus = {"name": corpus.name, "sha256": corpus.sha256}
-    training.compile_for(model, settings.train, settings.steps, loss=training.TokenCrossEntropy())
+    tokens_per_step = settings.batch_size * length
+    loss = training.TokenCrossEntropy()
+    training.compile_for(model, settings.train, settings.steps, loss, tokens_per_step=tokens_per_step)
     record, measured = training.fit(
         folder,
         model,
         lambda first, last: pipeline(at, first, last),
-        settings.batch_size * length,
+        tokens_per_step,
         settings.steps,
         settings.train,
         look,

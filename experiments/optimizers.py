@@ -144,7 +144,7 @@ def train_one(folder, settings: Optimizers, train: training.Train, data: Data) -
     }
     tokens_per_step = settings.batch_size * settings.context
     print(f"\n{folder.name}")
-    training.compile_for(model, train, settings.steps)
+    training.compile_for(model, train, settings.steps, tokens_per_step=tokens_per_step)
     try:
         record, measured = training.fit(
             folder,

@@ -137,12 +137,13 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
     of_corpus = {"name": corpus.name, "sha256": corpus.sha256}
     print(f"\n{folder.name}, {model.count_params():,} parameters")
     look = Look(reader, validation_text)
-    training.compile_for(model, settings.train, settings.steps)
+    tokens_per_step = settings.batch_size * settings.length
+    training.compile_for(model, settings.train, settings.steps, tokens_per_step=tokens_per_step)
     record, measured = training.fit(
         folder,
         model,
         examples.dataset,
-        settings.batch_size * settings.length,
+        tokens_per_step,
         settings.steps,
         settings.train,
         look,

@@ -94,12 +94,13 @@ def train_one(folder, settings: Reverse, name) -> dict:
     scorer = Scorer(model, task)
     train = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
     print(f"\n{folder.name}, {model.count_params():,} parameters")
-    training.compile_for(model, settings.train, settings.steps, loss=training.TokenCrossEntropy())
+    loss, tokens_per_step = training.TokenCrossEntropy(), task.tokens_per_step
+    training.compile_for(model, settings.train, settings.steps, loss, tokens_per_step=tokens_per_step)
     record, measured = training.fit(
         folder,
         model,
         task.dataset,
-        task.tokens_per_step,
+        tokens_per_step,
         settings.steps,
         settings.train,
         Look(model, scorer, settings),
@@ -107,7 +108,7 @@ def train_one(folder, settings: Reverse, name) -> dict:
         folder.name,
     )
     training.save_model(folder / "model.keras", model)
-    tokens = record.step * task.tokens_per_step
+    tokens = record.step * tokens_per_step
     result = {
         "parameters": model.count_params(),
         "training_tokens": tokens,

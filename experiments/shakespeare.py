@@ -86,7 +86,7 @@ def train_member(folder, settings: Shakespeare, name, seed, data: Data):
     trainee = carried(model, windows.batch_size, windows.length) if carry else model
     characters = windows.batch_size * windows.length
     steps = -(-settings.tokens // characters)
-    training.compile_for(trainee, train, steps)
+    training.compile_for(trainee, train, steps, tokens_per_step=characters)
     evaluator, ids = training.Evaluator(model), data.scored_ids
     print(f"\n{folder.name}: {model.count_params():,} parameters, {windows.batch_size} x {windows.length} a step")
     record, measured = training.fit(

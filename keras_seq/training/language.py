@@ -72,9 +72,9 @@ def run(
     settings = {**settings, "vocabulary": {"size": tokenizer.size, "sha256": _sha256(tokenizer)}}
     carry = isinstance(windows, Lanes) and model.context is None
     trainee = carried(model, windows.batch_size, windows.length) if carry else model
-    compile_for(trainee, train, total_steps)
-    look = Look(model, tokenizer, validation, score_length or windows.length, train.sample_length)
     tokens_per_step = windows.batch_size * windows.length
+    compile_for(trainee, train, total_steps, tokens_per_step=tokens_per_step)
+    look = Look(model, tokenizer, validation, score_length or windows.length, train.sample_length)
     record, measured = fit(
         folder,
         trainee,

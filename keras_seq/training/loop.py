@@ -1,6 +1,6 @@
 """One loop for every model: `fit` over batches that are a function of the step, with our callbacks.
 
-    compile_for(trainee, train, total_steps)
+    compile_for(trainee, train, total_steps, tokens_per_step=tokens_per_step)
     record, measured = fit(folder, trainee, windows.dataset, ...)        batches(first, last)
 
 `first` is 0, or the step of the newest checkpoint: going on is another `first` and nothing else. On a CPU the same
@@ -36,7 +36,9 @@ from keras_seq.training.stops import Checkpoints
 from keras_seq.training.tensorboard import TokenTensorBoard
 
 MOST_ROLLBACKS = 3
-LARGE = 2_000_000  # weights
+# Weights times tokens of a step up to which a CPU is faster with the whole step compiled. Beyond, XLA's matmuls, slower
+# than TensorFlow's, in bfloat16 by far, cost more than fusing small operations gives (JOURNAL.md).
+MOST_AT_ONCE = {"float32": 10**10, "bfloat16": 10**9, "float16": 10**9}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -47,7 +49,7 @@ class _CrossEntropy(keras.losses.SparseCategoricalCrossentropy):
         return keras.ops.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
 
 
-def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None):
+def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None, tokens_per_step=1000):
     """Compiles a model with the optimizer of `train`.
 
     Args:
@@ -56,6 +58,7 @@ def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None):
         total_steps: where the schedule ends.
         loss: a Keras loss; by default the cross-entropy of logits.
         schedule: from a step to a learning rate; by default the warm-up and decay of `train`.
+        tokens_per_step: positions of a batch, roughly: which way to compile is the fastest depends on it.
     """
     peak = train.peak_learning_rate(trainee)
     trainee.compile(
@@ -66,16 +69,16 @@ def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None):
         auto_scale_loss=False,
         loss=loss or _CrossEntropy(from_logits=True),
         steps_per_execution=train.steps_per_execution,
-        jit_compile=_one_program(trainee),
+        jit_compile=_one_program(trainee, train.precision, tokens_per_step),
     )
     trainee.optimizer.build(trainee.trainable_variables)
 
 
-def _one_program(trainee):
+def _one_program(trainee, precision, tokens_per_step):
     """Whether XLA compiles a whole step, which fuses many small operations; else the kernels have it compile parts."""
-    # Around a loop over the positions that costs more than it gives, and on a CPU XLA's large matmuls are slower than
-    # TensorFlow's, in bfloat16 twice as slow (JOURNAL.md).
-    return not (loops(trainee) or (on_cpu() and trainee.count_params() > LARGE))
+    if loops(trainee):  # over positions, around which it costs more than it gives
+        return False
+    return not on_cpu() or trainee.count_params() * tokens_per_step <= MOST_AT_ONCE[precision]
 
 
 def fit(

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
+from keras_seq import layers
 from keras_seq.training import AdamW, CheckpointError, Diverged, Measured, Train, checkpoints, compile_for, fit
 from keras_seq.training.alone import alone
 from keras_seq.training.begun import leaves
@@ -249,3 +250,29 @@ def test_a_text_of_one_character_can_be_learned():
     compile_for(model, Train(optimizer="adamw"), 4)
     model.run_eagerly, model.jit_compile = True, False
     assert model.train_on_batch(np.zeros((2, 3), "int32"), np.zeros((2, 3), "int32")) == 0
+
+
+@pytest.mark.parametrize(
+    ("precision", "tokens_per_step", "whole"),
+    [
+        ("float32", 12 * 64, True),
+        ("float32", 64 * 256, False),
+        ("bfloat16", 64, True),
+        ("bfloat16", 12 * 64, False),
+        ("float16", 12 * 64, False),
+    ],
+)
+def test_a_step_is_compiled_whole_where_that_is_faster(monkeypatch, precision, tokens_per_step, whole):
+    """1.8 million weights, and the CPU of the tests."""
+    model = keras.Sequential([keras.Input((4,), dtype="int32"), keras.layers.Embedding(1800, 1000)])
+    compile_for(model, Train(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
+    assert model.jit_compile is whole
+    monkeypatch.setattr("keras_seq.training.loop.on_cpu", lambda: False)
+    compile_for(model, Train(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
+    assert model.jit_compile
+
+
+def test_a_step_with_a_loop_over_positions_is_compiled_in_parts():
+    model = keras.Sequential([keras.Input((4, 2)), layers.LSTM(3)])
+    compile_for(model, Train(optimizer="adamw"), 4, tokens_per_step=8)
+    assert not model.jit_compile
