@@ -2,7 +2,8 @@
 
     names     config.json, metadata.json, model.weights.h5 and assets, stored as they are: no more than the file's bytes
     config    layers of keras_seq, those of LAYERS, and initializers; nothing else is made
-    weights   as many bytes as the config asks for: the model is built once without memory, and counted
+    weights   as many bytes as the config asks for: the model is built once without memory, and counted;
+              and as many as its datasets claim to have (`hdf5.py`)
 
 No code of the file is run (`safe_mode`), and nothing is written but what Keras keeps in a temporary folder while it
 reads assets. SECURITY.md says what is promised.
@@ -18,6 +19,8 @@ import warnings
 import zipfile
 
 import keras
+
+from keras_seq.models.hdf5 import WeightsError, check_weights
 
 CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 ASSET = re.compile(r"assets(/(?!\.)[\w.-]+)*/?", re.ASCII)
@@ -60,7 +63,7 @@ def load_model(path) -> keras.Model:
         if context > LONGEST_CONTEXT:
             raise ArchiveError(f"its context is {context}; expected at most {LONGEST_CONTEXT}")
     except Exception as error:  # what others made may fail in any way; the cause is kept
-        why = str(error) if isinstance(error, ArchiveError) else f"{type(error).__name__}: {error}"
+        why = str(error) if isinstance(error, ArchiveError | WeightsError) else f"{type(error).__name__}: {error}"
         why = getattr(error, "strerror", None) or why
         raise ArchiveError(f"{path}: no model that can be loaded ({_brief(why)}).") from error
     return model
@@ -84,6 +87,7 @@ def _opened(path):
         if not {CONFIG, WEIGHTS} <= members.keys() or members[CONFIG].file_size > LONGEST_CONFIG:
             raise ArchiveError(f"expected {WEIGHTS}, and a {CONFIG} of at most {LONGEST_CONFIG} bytes")
         config = json.loads(archive.read(CONFIG))
+        check_weights(archive.read(WEIGHTS))
     if not isinstance(config, dict):
         raise ArchiveError(f"its {CONFIG} is no object")
     return {**config, "compile_config": None}, members[WEIGHTS].file_size

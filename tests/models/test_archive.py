@@ -6,6 +6,7 @@ import os
 import resource
 import zipfile
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -222,7 +223,6 @@ def test_a_config_of_another_shape(changed, refuses):
 
 
 def test_weights_that_are_none_or_linked(packed, refuses, tmp_path):
-    h5py = pytest.importorskip("h5py")
     (tmp_path / "secret").write_bytes(b"secret" * 100)
     memory = io.BytesIO()
     with h5py.File(memory, "w") as file:
@@ -231,6 +231,17 @@ def test_weights_that_are_none_or_linked(packed, refuses, tmp_path):
     size = len(zipfile.ZipFile(packed()).read(WEIGHTS))
     for content in (b"", b"not HDF5" * 1000, memory.getvalue() + b"\0" * size):
         refuses(packed(**{"model.weights.h5": content}))
+
+
+@pytest.mark.parametrize("stored", [{"chunks": (2**20,)}, {"chunks": (2**20,), "compression": "gzip"}])
+def test_weights_that_claim_more_than_they_hold(honest, packed, refuses, stored):
+    memory = io.BytesIO(honest[WEIGHTS])
+    with h5py.File(memory, "r+") as file:
+        del file["embedding/vars/0"]
+        file.create_dataset("embedding/vars/0", shape=(2**29,), dtype="f4", **stored)[:5] = 1  # 2 GiB
+    path = packed(**{"model.weights.h5": memory.getvalue()})
+    assert path.stat().st_size < 5_000_000
+    refuses(path, "'/embedding/vars/0' is compressed, sparse or elsewhere")
 
 
 def test_no_file_at_all(refuses, tmp_path):
