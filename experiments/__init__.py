@@ -8,7 +8,9 @@ import os
 import sys
 
 from experiments.startup import start_tensorflow
+from experiments.streams import ready_streams
 
+ready_streams()
 if not any(word.startswith("experiments.gpu") for word in sys.orig_argv):
     os.environ["KERAS_BACKEND"] = "tensorflow"  # tf.data, lookup tables and TensorBoard go with it
     start_tensorflow()

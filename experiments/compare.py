@@ -25,6 +25,7 @@ from experiments import compare_budgets, compare_report, compare_sweep, report
 from experiments.compare_findings import Findings
 from experiments.compare_looks import LAYOUT, looks
 from experiments.compare_settings import Compare, tiny
+from experiments.corpora import copied
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import text, training
@@ -114,6 +115,8 @@ def compare(settings: Compare, folder: pathlib.Path) -> Findings:
         f"{corpus.name}: {len(train_text):,} characters to train on, {len(validation_text):,} to validate on, "
         f"{vocabulary.size} distinct; batches of {settings.batch_size} x {settings.context}"
     )
+    if (note := copied(train_text, validation_text)) is not None:
+        print(note)
     print(f"{compare_budgets.table(settings, budgets)}\n{report.sizes([b.parameters for b in budgets.values()])}")
 
     def run(name, budget, train, train_text, validation_text, seed=0):
@@ -134,7 +137,7 @@ def compare(settings: Compare, folder: pathlib.Path) -> Findings:
             flops = budget.flops_per_token * result["training_tokens"]
             rows.append({"model": name, "seed": seed, **result, "training_flops": flops})
     references = training.references(train_text, validation_text)
-    found = Findings(folder, settings, corpus, rows, budgets, references, tried)
+    found = Findings(folder, settings, corpus, rows, budgets, references, tried, note)
     compare_report.write(found)
     return found
 

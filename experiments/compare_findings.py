@@ -36,6 +36,7 @@ class Findings:
         budgets: what each model was trained with, by its name.
         references: losses that need no training.
         tried: the runs of the sweep.
+        note: what is to be said of the text, if anything.
     """
 
     folder: pathlib.Path
@@ -45,6 +46,7 @@ class Findings:
     budgets: dict[str, Budget]
     references: tuple[Reference, ...]
     tried: list[Tried] = dataclasses.field(default_factory=list)
+    note: str | None = None
 
     @property
     def models(self) -> list[str]:

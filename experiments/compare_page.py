@@ -66,6 +66,8 @@ def comparison_page(found: Findings) -> str:
         body += ["<p>Cold nats per character, and how sure that is: a bootstrap over the text and the seeds.</p>"]
     body += [f"<p>{pages.escaped(report.notes(found.rows))}</p>", _chart("positions", "Loss by position, cold", [])]
     body += ["<h2>Without training</h2>", _table(_references(found))]
+    if found.note:
+        body.append(f"<p>{pages.escaped(found.note)}</p>")
     if found.tried:
         body += ["<h2>Learning rates, on text cut from the training split</h2>"]
         body += [_table(_cells(compare_sweep.table(found.tried)))]

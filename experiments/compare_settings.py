@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from experiments.corpora import for_smoke
 from experiments.options import check_options
 from keras_seq import training
 from keras_seq.models import GPT, GRU, LANGUAGE_MODELS, LSTM, MODELS, RNN, Mamba, MinGRU, MinLSTM, Modern, Transformer
@@ -16,8 +17,9 @@ from keras_seq.models.language_model import SEES_THE_FUTURE
 class Compare:
     """Train models on the same text and compare their losses."""
 
-    corpus: str = "pydoc"
-    """pydoc (comes with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a UTF-8 file."""
+    corpus: str = "docstrings"
+    """docstrings or pydoc (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
+    UTF-8 file."""
     models: tuple[Literal[tuple(MODELS)], ...] = ("lstm", "transformer")
     """Which models, in this order."""
     seeds: int = 1
@@ -53,7 +55,7 @@ class Compare:
     resume: str | None = None
     """A folder LOG_DIR/compare/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Seconds, tiny sizes: shows that everything works, and nothing else."""
+    """Seconds, tiny sizes, pydoc for docstrings: shows that everything works, and nothing else."""
     train: training.Train = dataclasses.field(default_factory=training.Train)
     rnn: RNN = dataclasses.field(default_factory=RNN)
     gru: GRU = dataclasses.field(default_factory=GRU)
@@ -121,6 +123,7 @@ def tiny(settings: Compare) -> Compare:
     """The same comparison at sizes that take seconds."""
     return dataclasses.replace(
         settings,
+        corpus=for_smoke(settings.corpus),
         tokens=20 * 4 * 32,
         batch_size=4,
         context=32,

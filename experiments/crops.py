@@ -19,8 +19,8 @@ class Parts:
     def __init__(self, name, window):
         self.corpus = text.load_corpus(name)
         self.vocabulary = text.Vocabulary.from_text(self.corpus.text)
-        parts = self.corpus.split(window=window)
-        self.train, self.validation = (self.vocabulary.encode(part).numpy() for part in parts)
+        self.texts = self.corpus.split(window=window)
+        self.train, self.validation = (self.vocabulary.encode(part).numpy() for part in self.texts)
 
 
 def train_one(folder, settings, name, definition, parts: Parts, batch_size, length, steps, train: training.Train):

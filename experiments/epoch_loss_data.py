@@ -10,6 +10,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from experiments.corpora import note_copied
 from experiments.epoch_loss_settings import EpochLoss, Recipe
 from keras_seq import text
 
@@ -47,6 +48,7 @@ class Data:
         if settings.smoke:
             self.corpus = dataclasses.replace(self.corpus, text=self.corpus.text[:SMOKE])
         train, validation = self.corpus.split(window=settings.length + 1)
+        note_copied(train, validation)
         self.original = Form(train, validation, len(validation))
         for part in (squeezed(train), squeezed(validation)):
             if len(part) <= settings.length:

@@ -61,8 +61,9 @@ class Recipe:
 class EpochLoss:
     """Explain the loss of the old char-RNN: change one thing after the other."""
 
-    corpus: str = "pydoc"
-    """pydoc (comes with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a UTF-8 file."""
+    corpus: str = "docstrings"
+    """docstrings or pydoc (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
+    UTF-8 file."""
     old_units: int = 1024
     """Width of the old LSTM."""
     units: int = 128

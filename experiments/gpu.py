@@ -26,6 +26,7 @@ import tyro
 from experiments import benchmark_turns, gpu_report, gpu_text, gpu_turns
 from experiments.benchmark_rows import ROWS, TINY, Row
 from experiments.options import check_options
+from experiments.shell import python
 from experiments.startup import command_line
 
 SMOKE_CHARACTERS = 20_000
@@ -159,7 +160,7 @@ def prepared(settings: GPU, folder: pathlib.Path):
 def trained(folder: pathlib.Path, cpu: bool) -> dict:
     """Trains in a process of its own, and returns what came of it."""
     command = [sys.executable, "-m", "experiments.gpu_train", str(folder.resolve())]
-    again = f"python -m experiments.gpu --train --resume {folder}"
+    again = python("-m", "experiments.gpu", "--train", "--resume", folder)
     try:
         code = subprocess.run(command, cwd=benchmark_turns.HERE.parent, env=gpu_turns.environment(cpu)).returncode
     except KeyboardInterrupt:

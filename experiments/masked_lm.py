@@ -18,6 +18,7 @@ import keras
 import tyro
 
 from experiments import masked_lm_report
+from experiments.corpora import note_copied
 from experiments.generate import load_run
 from experiments.masked_lm_scores import HIDDEN, Look, Reader, by_frequency, check_text, masking, pairs
 from experiments.options import check_options
@@ -59,7 +60,8 @@ class MaskedLM:
     """Pre-train an encoder by hiding tokens, or fill in what a text hides."""
 
     corpus: str = "pydoc"
-    """pydoc (comes with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a UTF-8 file."""
+    """pydoc or docstrings (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
+    UTF-8 file."""
     pieces: int = 2000
     """The most ids of the WordPiece tokenizer, which is learned from the training split."""
     tokens: int = 1_024_000
@@ -204,6 +206,7 @@ def pretrain(settings: MaskedLM, folder: pathlib.Path) -> dict:
         f"{corpus.name}: {len(train_ids):,} tokens to train on, {len(held_out):,} to validate on, {pieces.size:,} "
         f"pieces; {settings.steps:,} steps of {settings.batch_size} x {length}"
     )
+    note_copied(train_text, validation_text)
     folder.mkdir(parents=True, exist_ok=True)
     run = folder / f"encoder-seed{settings.seed}"
     rows = pairs(held_out, length, length - 3, settings.seed)

@@ -20,6 +20,7 @@ import numpy as np
 import tyro
 
 from experiments import optimizers_report
+from experiments.corpora import note_copied
 from experiments.options import check_options
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
@@ -50,7 +51,8 @@ class Optimizers:
     factors: tuple[float, ...] = (0.3, 1.0, 3.0)
     """The learning rates, as factors of each optimizer's default."""
     corpus: str = "pydoc"
-    """pydoc (comes with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a UTF-8 file."""
+    """pydoc or docstrings (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
+    UTF-8 file."""
     tokens: int = 460_800
     """Characters that every run is trained on, passes counted again."""
     batch_size: int = 12
@@ -192,6 +194,7 @@ def sweep(settings: Optimizers, folder: pathlib.Path):
         f"{len(data.validation):,} to validate on; {settings.model} of {model.count_params():,} parameters, "
         f"{settings.steps:,} steps of {settings.batch_size} x {settings.context}"
     )
+    note_copied(data.train, data.validation)
     folder.mkdir(parents=True, exist_ok=True)
     training.write_table(folder, ("train.optimizer", "train.learning_rate", "seed"))
     rows = []

@@ -69,8 +69,19 @@ def _expected(kind, value, name):
         return None if fits else f"a number of at most {end:.2g}"
     if kind in (str, pathlib.Path):
         fits = isinstance(value, kind) and "\0" not in str(value) and (value != "" or name not in NAMES)
+        if fits and not _is_utf8(str(value)):
+            return "UTF-8; if it is, set PYTHONUTF8=1, for this locale has another encoding"
         return None if fits else "a name" if name in NAMES else "a text without the character U+0000"
     return None if isinstance(value, kind) else f"options of {kind.__name__}"
+
+
+def _is_utf8(text):
+    """Whether all bytes of the command line were decoded: those that were not are lone surrogates."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _not_whole(value, name):

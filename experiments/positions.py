@@ -21,6 +21,7 @@ from typing import Annotated
 import tyro
 
 from experiments import positions_report, positions_scores, report
+from experiments.corpora import for_smoke, note_copied
 from experiments.crops import Parts, train_one
 from experiments.options import check_options
 from experiments.runs import begin, finished, same_corpus
@@ -43,8 +44,9 @@ class Train(training.Train):
 class Positions:
     """Train two families at growing context, and look at their losses by position."""
 
-    corpus: str = "pydoc"
-    """pydoc (comes with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a UTF-8 file."""
+    corpus: str = "docstrings"
+    """docstrings or pydoc (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
+    UTF-8 file."""
     contexts: tuple[int, ...] = (64, 128, 256, 512)
     """Characters in a row; each is the smallest one times a power of 2."""
     tokens: int = 1_228_800
@@ -58,7 +60,7 @@ class Positions:
     resume: str | None = None
     """A folder LOG_DIR/positions/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Seconds, tiny sizes: shows that everything works, and nothing else."""
+    """Seconds, tiny sizes, pydoc for docstrings: shows that everything works, and nothing else."""
     train: Train = dataclasses.field(default_factory=Train)
     lstm: LSTM = dataclasses.field(default_factory=lambda: LSTM(embedding_dim=64, units=256))
     transformer: Transformer = dataclasses.field(
@@ -113,6 +115,7 @@ def tiny(settings: Positions) -> Positions:
     """The same at sizes that take seconds."""
     return dataclasses.replace(
         settings,
+        corpus=for_smoke(settings.corpus),
         contexts=(8, 16),
         tokens=8 * 64,
         batch_tokens=64,
@@ -158,6 +161,7 @@ def compare(settings: Positions, folder: pathlib.Path) -> list[dict]:
         f"{parts.corpus.name}: {len(parts.train):,} characters to train on, {len(parts.validation):,} to validate on, "
         f"{parts.vocabulary.size} distinct; {settings.steps:,} steps of {settings.batch_tokens:,} characters"
     )
+    note_copied(*parts.texts)
     print("Parameters: " + ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
     print(report.sizes(sizes.values()))
     folder.mkdir(parents=True, exist_ok=True)

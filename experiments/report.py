@@ -1,10 +1,11 @@
 """Tables of final figures as Markdown that reads as plain text too, and what they say in words."""
 
 import math
-import os
 import pathlib
 import statistics
 import sys
+
+from experiments.shell import command
 
 COLUMNS = {
     "model": lambda row: row["model"],
@@ -106,5 +107,5 @@ def indented(text) -> str:
 def to_look(folder) -> str:
     """How to open the runs in TensorBoard."""
     beside = pathlib.Path(sys.executable).with_name("tensorboard")
-    command = os.path.relpath(beside) if beside.exists() else "tensorboard"
-    return f"To look at the runs in TensorBoard:\n    {command} --logdir {folder}"
+    line = command(str(beside) if beside.exists() else "tensorboard", "--logdir", pathlib.Path(folder))
+    return f"To look at the runs in TensorBoard:\n    {line}"

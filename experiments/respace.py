@@ -22,6 +22,7 @@ import numpy as np
 import tyro
 
 from experiments import report, respace_models, respace_report
+from experiments.corpora import note_copied
 from experiments.generate import load_run
 from experiments.options import check_options
 from experiments.respace_scores import Look, Reader, scores
@@ -48,7 +49,8 @@ class Respace:
     """Train taggers that put spaces and capitals back, and compare them."""
 
     corpus: str = "pydoc"
-    """pydoc (comes with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a UTF-8 file."""
+    """pydoc or docstrings (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
+    UTF-8 file."""
     models: tuple[Literal[MODELS], ...] = ("lstm", "bilstm", "encoder")
     """Which taggers, in this order: lstm reads forwards only, the others see both sides."""
     characters: int = 1_200_000
@@ -190,6 +192,7 @@ def compare(settings: Respace, folder: pathlib.Path):
         f"{corpus.name}: {len(characters):,} characters to train on, {len(held_out):,} to validate on, "
         f"{len(vocabulary.characters)} distinct; {settings.steps:,} steps of {settings.batch_size} x {settings.length}"
     )
+    note_copied(train_text, validation_text)
     print(report.sizes(sizes))
     rows = [untagged(train_tags, tags)]
     for name in settings.models:

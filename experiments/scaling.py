@@ -22,6 +22,7 @@ from typing import Annotated, Literal
 import tyro
 
 from experiments import scaling_report, scaling_sizes
+from experiments.corpora import for_smoke, note_copied
 from experiments.crops import Parts, train_one
 from experiments.options import check_options
 from experiments.runs import begin, finished, same_corpus
@@ -48,8 +49,9 @@ class Train(training.Train):
 class Scaling:
     """Train five sizes of two families, and fit power laws to their losses."""
 
-    corpus: str = "pydoc"
-    """pydoc (comes with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a UTF-8 file."""
+    corpus: str = "docstrings"
+    """docstrings or pydoc (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
+    UTF-8 file."""
     families: tuple[Literal["lstm", "transformer"], ...] = ("lstm", "transformer")
     """Which of them."""
     tokens: int = 460_800
@@ -67,7 +69,7 @@ class Scaling:
     resume: str | None = None
     """A folder LOG_DIR/scaling/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Seconds, tiny sizes: shows that everything works, and nothing else."""
+    """Seconds, tiny sizes, pydoc for docstrings: shows that everything works, and nothing else."""
     train: Train = dataclasses.field(default_factory=Train)
 
     def __post_init__(self):
@@ -96,6 +98,7 @@ def tiny(settings: Scaling) -> Scaling:
     """The same at sizes that take seconds."""
     return dataclasses.replace(
         settings,
+        corpus=for_smoke(settings.corpus),
         families=settings.families[:1],
         tokens=8 * 4 * 8,
         compute=6e6,
@@ -171,6 +174,7 @@ def scale(settings: Scaling, folder: pathlib.Path) -> list[dict]:
         f"{parts.vocabulary.size} distinct; {len(planned)} runs of {settings.tokens:,} characters or "
         f"{settings.compute:.2g} operations"
     )
+    note_copied(*parts.texts)
     folder.mkdir(parents=True, exist_ok=True)
     training.write_table(folder, ("model.name", "train.learning_rate", "steps", "seed"))
     rows = []

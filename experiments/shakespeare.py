@@ -25,6 +25,7 @@ import keras
 import numpy as np
 
 from experiments import shakespeare_report
+from experiments.corpora import note_copied
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.shakespeare_settings import Shakespeare, tiny
 from experiments.startup import one_sentence
@@ -52,6 +53,7 @@ class Data:
         train_text, scored_text = corpus.split(window=settings.context + 1)
         if settings.tune:
             train_text, scored_text = dataclasses.replace(corpus, text=train_text).split(window=settings.context + 1)
+        note_copied(train_text, scored_text)
         vocabulary = text.Vocabulary.from_text(corpus.text)
         return cls(corpus, vocabulary, vocabulary.encode(train_text).numpy(), scored_text)
 

@@ -18,7 +18,7 @@ class Shakespeare:
     """Train a small model on tiny Shakespeare as well as ten minutes allow."""
 
     corpus: str = "shakespeare"
-    """shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), pydoc, or a UTF-8 file."""
+    """shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), docstrings, pydoc, or a UTF-8 file."""
     models: tuple[Literal[MODELS], ...] = ("lstm",)
     """Which families, in this order."""
     seeds: int = 1

@@ -9,10 +9,11 @@ import io
 import itertools
 import os
 import re
-import shlex
 import signal
 import sys
 import tempfile
+
+from experiments.shell import python
 
 NOTES = re.compile(
     rb"^I\d{4} |^WARNING: All log messages before absl|oneDNN custom operations|cpu_feature_guard"
@@ -24,8 +25,14 @@ NOTES = re.compile(
 @contextlib.contextmanager
 def _held_stderr():
     sys.stderr.flush()
-    before = os.dup(2)
-    with tempfile.TemporaryFile() as held:
+    with contextlib.ExitStack() as stack:
+        held = None
+        with contextlib.suppress(OSError):
+            held = stack.enter_context(tempfile.TemporaryFile())
+        if held is None:  # there is no folder for temporary files: let the notes be seen
+            yield
+            return
+        before = os.dup(2)
         os.dup2(held.fileno(), 2)
         try:
             yield
@@ -99,8 +106,7 @@ def one_sentence(script):
         sys.exit(1)
     except Interrupted as stop:
         print(f"\nStopped. A checkpoint is in {stop.path}", file=sys.stderr)
-        folder = shlex.quote(str(stop.path.parents[2]))
-        print(f"To go on: {os.path.relpath(sys.executable)} -m {script} --resume {folder}", file=sys.stderr)
+        print(f"To go on: {python('-m', script, '--resume', stop.path.parents[2])}", file=sys.stderr)
         sys.exit(128 + stop.number)
     except KeyboardInterrupt as stop:  # between two trainings, or pressed twice: then it says which signal
         print("\nStopped.", file=sys.stderr)

@@ -23,6 +23,7 @@ import keras
 import tyro
 
 from experiments import words_report
+from experiments.corpora import note_copied
 from experiments.options import check_options
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
@@ -63,7 +64,8 @@ class WordModels:
     """Train a language model of words on blocks that lie side by side, and on blocks that overlap."""
 
     corpus: str = "pydoc"
-    """pydoc (comes with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a UTF-8 file."""
+    """pydoc or docstrings (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
+    UTF-8 file."""
     min_count: int = 3
     """How often a piece has to occur in the training split to be known. With 1, [UNK] is never seen in training."""
     passes: int = 8
@@ -159,6 +161,7 @@ def compare(settings: WordModels, folder: pathlib.Path):
         "pieces_per_word": len(held_out) / num_words,
     }
     print(words_report.about(about))
+    note_copied(train_text, validation_text)
     steps = settings.passes * per_pass["apart"]
     rows = []
     for kind in KINDS:

@@ -7,6 +7,7 @@ The two lookup tables and the weights are inside. Everything runs as a TensorFlo
 with a context starts new caches where `decode.py` does.
 """
 
+import errno
 import os
 import pathlib
 import shutil
@@ -110,17 +111,23 @@ def export_saved_model(model, vocabulary, path):
 
     Raises:
         ValueError: as for `TextModel`; something is at `path` already.
+        OSError: it cannot be written; the error names `path`.
     """
     path = pathlib.Path(path)
     if path.exists():
         raise ValueError(f"{path} is there already; expected the name of a new folder.")
     module = TextModel(model, vocabulary)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    if temporary.is_symlink():
-        temporary.unlink()  # in a folder of somebody else it may lead elsewhere
     try:
+        if temporary.is_symlink():
+            temporary.unlink()  # in a folder of somebody else it may lead elsewhere
+        temporary.mkdir(exist_ok=True)
         signatures = {"generate": module.generate, "logits": module.logits}
         tf.saved_model.save(module, str(temporary), signatures=signatures)
         os.replace(temporary, path)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(path)) from error
+    except tf.errors.OpError as error:  # TensorFlow's own, of a full disk for example
+        raise OSError(errno.EIO, error.message.splitlines()[0], str(path)) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

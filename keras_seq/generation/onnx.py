@@ -29,7 +29,7 @@ def export_onnx(model, path):
     if not loops(model):
         raise ValueError(f"{model.name} cannot be an ONNX file; expected a model of SimpleRNN, GRU or LSTM layers.")
     if importlib.util.find_spec("tf2onnx") is None:
-        raise ValueError('ONNX files need tf2onnx, which is not installed: pip install "keras_seq[onnx]".')
+        raise ValueError('ONNX files need tf2onnx, which is not installed: pip install -e ".[onnx]" in its clone.')
     import tf2onnx
 
     initial = model.initial_state(1)

@@ -1,9 +1,9 @@
 """The weights file inside a `.keras` file: it has to hold what it claims to hold.
 
-An HDF5 dataset names a shape and a type; its bytes may be missing (sparse), compressed, shared with another dataset or in
-another file, and whoever reads it gets as much memory as the shape asks for. Keras writes none of these:
+An HDF5 dataset names a shape and a type; its bytes may be missing (sparse), compressed, shared with another dataset or
+in another file, and whoever reads it takes as much memory as the shape asks for. Keras writes none of these:
 
-    every dataset one contiguous stretch of plain numbers     every object named once     sum of sizes <= bytes of the file
+    every dataset one stretch of plain numbers     every object named once     sum of their sizes <= size of the file
 """
 
 import io

@@ -10,6 +10,7 @@ from keras_seq.text.grammar import Grammar, brackets
 from keras_seq.text.interface import Tokenizer
 from keras_seq.text.markov import MarkovChain
 from keras_seq.text.ngrams import NGrams
+from keras_seq.text.overlap import verbatim_overlap
 from keras_seq.text.pairs import SPECIALS
 from keras_seq.text.reversal import Reversal
 from keras_seq.text.shuffled import ShuffledBlocks
@@ -50,4 +51,5 @@ __all__ = [
     "brackets",
     "COMPRESSORS",
     "compressed_bits",
+    "verbatim_overlap",
 ]

@@ -1,10 +1,11 @@
 """A name or a path to a text, its checksum and its split.
 
-    corpus = load_corpus("pydoc" | "shakespeare" | path)
+    corpus = load_corpus("docstrings" | "pydoc" | "shakespeare" | path)
     train, validation = corpus.split(0.9)            the first 90 % of the characters, and the rest
 
-`pydoc` is real English that every CPython carries with it, so that everything runs without a network. `shakespeare` is
-the million characters of char-rnn (Karpathy, 2015). The split comes before anything is learned from the text.
+`docstrings` and `pydoc` are English that every CPython carries with it, so that everything runs without a network.
+`shakespeare` is the million characters of char-rnn (Karpathy, 2015). The split comes before anything is learned from
+the text.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 
+from keras_seq.text.docstrings import standard_library_docstrings
 from keras_seq.text.download import DownloadError, download
 
 SHAKESPEARE_URL = "https://storage.googleapis.com/download.tensorflow.org/data/shakespeare.txt"
@@ -69,14 +71,15 @@ class Corpus:
         return self.text[:middle], self.text[middle:]
 
 
-def load_corpus(name_or_path: str | os.PathLike[str] = "pydoc", clean: str | None = None) -> Corpus:
+def load_corpus(name_or_path: str | os.PathLike[str] = "docstrings", clean: str | None = None) -> Corpus:
     r"""Read a text whole.
 
     Args:
-        name_or_path: `"pydoc"`, the help topics of the running Python (half a million characters; the text differs from
-            one Python version to the next); `"shakespeare"`, from the folder named by the environment variable
-            `KERAS_SEQ_DATA`, else from Keras's cache, else downloaded into that cache; or the path of a UTF-8 file.
-            A file that bears one of the two names is reached as `./pydoc` or as a `Path`.
+        name_or_path: `"docstrings"`, those of the running Python's standard library, each paragraph once (1.3 million
+            characters, kept in Keras's cache); `"pydoc"`, its help topics (half a million, which repeat themselves;
+            both texts differ from one Python version to the next); `"shakespeare"`, from the folder named by the
+            environment variable `KERAS_SEQ_DATA`, else from Keras's cache, else downloaded into that cache; or the
+            path of a UTF-8 file. A file that bears one of these names is reached as `./pydoc` or as a `Path`.
         clean: `None`, or `"squeeze"` to strip all spaces and newlines, the clean-up of 2017.
 
     Returns:
@@ -86,7 +89,7 @@ def load_corpus(name_or_path: str | os.PathLike[str] = "pydoc", clean: str | Non
     Raises:
         CorpusError: The text cannot be had, is empty, is not UTF-8, or is not the one that its checksum promises.
 
-    >>> load_corpus("pydoc").text.count("yield") > 10
+    >>> load_corpus("docstrings").text.count("yield") > 10
     True
     """
     if clean not in (None, "squeeze"):
@@ -134,6 +137,15 @@ def _read(path: str) -> bytes:
     return data
 
 
+def _docstrings() -> bytes:
+    if text := standard_library_docstrings(_cache()):
+        return text
+    raise CorpusError(
+        "This Python came without the sources of its standard library, the text of the corpus docstrings: install "
+        "them, or name a text file."
+    )
+
+
 def _pydoc() -> bytes:
     try:
         from pydoc_data.topics import topics
@@ -155,9 +167,13 @@ def _shakespeare() -> bytes:
                 "variable to have it downloaded."
             )
         return _checked(path, "put the right file there")
-    cache = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
-    path = os.path.join(cache, "datasets", "shakespeare.txt")
+    path = str(_cache() / "shakespeare.txt")
     return _checked(path, "delete it to have it downloaded") if os.path.isfile(path) else _downloaded(path)
+
+
+def _cache() -> Path:
+    """Keras's folder of downloaded texts."""
+    return Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")) / "datasets"
 
 
 def _downloaded(path: str) -> bytes:
@@ -165,8 +181,8 @@ def _downloaded(path: str) -> bytes:
         return download(SHAKESPEARE_URL, path, SHAKESPEARE_SHA256, SHAKESPEARE_BYTES)
     except (DownloadError, OSError) as error:
         raise CorpusError(
-            f"Downloading {SHAKESPEARE_URL} failed ({error}); without a network, take pydoc, the path of a text file, "
-            "or set KERAS_SEQ_DATA to a folder that has shakespeare.txt."
+            f"Downloading {SHAKESPEARE_URL} failed ({error}); without a network, take docstrings, the path of a text "
+            "file, or set KERAS_SEQ_DATA to a folder that has shakespeare.txt."
         ) from error
 
 
@@ -178,5 +194,5 @@ def _checked(path: str, remedy: str) -> bytes:
     return data
 
 
-_NAMED = {"pydoc": _pydoc, "shakespeare": _shakespeare}
+_NAMED = {"docstrings": _docstrings, "pydoc": _pydoc, "shakespeare": _shakespeare}
 _CHOICES = f"{', '.join(_NAMED)} or the path of a UTF-8 text file"

@@ -12,6 +12,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from keras_seq.text.files import write_bytes
+
 SECONDS, DEADLINE = 30, 600
 CHUNK = 1 << 16
 
@@ -65,23 +67,12 @@ def download(url: str, path: str | os.PathLike[str], sha256: str, size: int, ope
     found = hashlib.sha256(data).hexdigest()
     if found != sha256:
         raise DownloadError(f"{url} has the sha256 {found}; expected {sha256}")
-    _keep(Path(path), data)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, data)
     return bytes(data)
 
 
 def _check(url):
     if not url.lower().startswith("https://"):
         raise DownloadError(f"{url} is not https")
-
-
-def _keep(path, data):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A tokenizer's file: JSON in ASCII, there as a whole or not at all."""
+"""Files of this package, there as a whole or not at all: a tokenizer as JSON in ASCII, a text that is kept."""
 
 import errno
 import json
@@ -14,11 +14,17 @@ LARGEST = 1 << 26  # bytes of a file that is read; a million tokens fit in
 
 def write_json(path: str | os.PathLike[str], config: dict) -> None:
     """Write a config under a temporary name, then rename; an OSError leaves what was there before."""
+    write_bytes(path, json.dumps(config).encode("ascii"))
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write bytes under a temporary name, then rename; an OSError leaves what was there before."""
     path = Path(path)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with part.open("w", encoding="ascii") as file:
-            json.dump(config, file)
+        part.unlink(missing_ok=True)  # in a folder of somebody else it might be a link that leads elsewhere
+        with part.open("xb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)

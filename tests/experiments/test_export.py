@@ -1,3 +1,6 @@
+import errno
+import os
+import pathlib
 import shutil
 
 import keras
@@ -44,6 +47,22 @@ def test_a_mistake_is_named_in_one_sentence(run, fails, options, names):
     before = sorted(path.name for path in run.iterdir())
     assert names in fails(export.main, run, *(option.format(run=run) for option in options))
     assert sorted(path.name for path in run.iterdir()) == before
+
+
+def test_a_folder_that_cannot_be_written(run, fails, monkeypatch, tmp_path):
+    """Read-only, full: TensorFlow has exceptions of its own for these, which are no OSError."""
+
+    def full(*arguments, **options):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device\n\t[[node]]")
+
+    def read_only(path, *arguments, **options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    assert fails(export.main, run) == f"experiments.export: {run / 'saved_model'}: No space left on device.\n"
+    monkeypatch.setattr(pathlib.Path, "mkdir", read_only)
+    assert fails(export.main, run) == f"experiments.export: {run / 'saved_model'}: Read-only file system.\n"
+    assert not [*run.glob("*saved_model*")]
 
 
 def test_words_cannot_be_exported(run, fails):

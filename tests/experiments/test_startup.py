@@ -3,6 +3,7 @@ import os
 import pathlib
 import signal
 import sys
+import tempfile
 
 import pytest
 
@@ -36,6 +37,16 @@ def test_after_an_error_stderr_is_back_and_what_was_held_is_told(capfd):
         fail()
     os.write(2, b"after\n")
     assert capfd.readouterr().err == "E0000 the cause\nafter\n"
+
+
+def test_without_a_folder_for_temporary_files_nothing_is_held(capfd, monkeypatch):
+    def none():
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", none)
+    with _held_stderr():
+        os.write(2, NOTES)
+    assert capfd.readouterr().err.encode() == NOTES
 
 
 @pytest.mark.parametrize(

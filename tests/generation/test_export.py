@@ -119,6 +119,16 @@ def test_one_step_as_onnx_equals_the_step(tmp_path):
         fed = {"state_0": found["new_state_0"]}
 
 
+def test_without_tf2onnx_no_package_is_named_that_others_may_own(tmp_path, monkeypatch):
+    from keras_seq.generation import onnx
+
+    monkeypatch.setattr(onnx.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="tf2onnx") as error:
+        onnx.export_onnx(LSTM(3, 4).build(5), tmp_path / "step.onnx")
+    assert 'pip install -e ".[onnx]"' in str(error.value)
+    assert "keras_seq[" not in str(error.value)
+
+
 def test_what_onnx_cannot_hold_is_refused(tmp_path):
     from keras_seq.generation.onnx import export_onnx
 

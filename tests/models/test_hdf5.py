@@ -56,7 +56,10 @@ CLAIMS = {
     "gzip": (compressed, "stretch"),
     "in pieces": (lambda file: file.create_dataset("x", data=np.ones(8), chunks=(4,)), "stretch"),
     "checksums": (lambda file: file.create_dataset("x", data=np.ones(8), fletcher32=True), "stretch"),
-    "in another file": (lambda file: file.create_dataset("x", (8,), "f4", external=[("/etc/passwd", 0, 32)]), "stretch"),
+    "in another file": (
+        lambda file: file.create_dataset("x", (8,), "f4", external=[("/etc/passwd", 0, 32)]),
+        "stretch",
+    ),
     "put together": (virtual, "stretch"),
     "soft link": (lambda file: file.__setitem__("x", h5py.SoftLink("/layers/vars/0")), "SoftLink"),
     "external link": (lambda file: file.__setitem__("x", h5py.ExternalLink("other.h5", "/x")), "ExternalLink"),
