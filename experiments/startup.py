@@ -25,14 +25,8 @@ NOTES = re.compile(
 @contextlib.contextmanager
 def _held_stderr():
     sys.stderr.flush()
-    with contextlib.ExitStack() as stack:
-        held = None
-        with contextlib.suppress(OSError):
-            held = stack.enter_context(tempfile.TemporaryFile())
-        if held is None:  # there is no folder for temporary files: let the notes be seen
-            yield
-            return
-        before = os.dup(2)
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as held:
         os.dup2(held.fileno(), 2)
         try:
             yield
@@ -47,7 +41,15 @@ def _held_stderr():
 
 
 def start_tensorflow():
-    """Imports TensorFlow and makes it find its devices, without the notes it prints then."""
+    """Imports TensorFlow and makes it find its devices, without the notes it prints then.
+
+    Where no folder for temporary files can be written, which TensorFlow and Keras need, the process ends with status 2.
+    """
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        print(f"experiments: {error.strerror}: set TMPDIR to a folder that can be written.", file=sys.stderr)
+        sys.exit(2)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # 1: no notes, all warnings
     with _held_stderr():
         import tensorflow as tf

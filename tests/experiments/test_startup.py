@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from experiments.startup import _held_stderr, command_line, one_sentence
+from experiments.startup import _held_stderr, command_line, one_sentence, start_tensorflow
 from keras_seq.training import Diverged, Interrupted
 
 NOTES = b"""\
@@ -39,14 +39,15 @@ def test_after_an_error_stderr_is_back_and_what_was_held_is_told(capfd):
     assert capfd.readouterr().err == "E0000 the cause\nafter\n"
 
 
-def test_without_a_folder_for_temporary_files_nothing_is_held(capfd, monkeypatch):
-    def none():
-        raise FileNotFoundError(2, "No usable temporary directory found")
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", none)
-    with _held_stderr():
-        os.write(2, NOTES)
-    assert capfd.readouterr().err.encode() == NOTES
+def test_without_a_folder_for_temporary_files_nothing_begins(capsys, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
+    with pytest.raises(SystemExit) as stop:
+        start_tensorflow()
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("experiments: No usable temporary directory found in ['/nowhere']: set TMPDIR")
+    assert said.endswith(".\n")
 
 
 @pytest.mark.parametrize(
