@@ -1,4 +1,4 @@
-# make compare   sets up .venv, trains both models on the text that comes with Python, compares them
+# make compare   sets up .venv, trains both models on a text that comes with Python, compares them
 # make test      sets up .venv, passes the tests
 # make backends  passes the tests of the layers under JAX and torch too
 # make check     style

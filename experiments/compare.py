@@ -1,6 +1,6 @@
 """Train sequence models on the same text, and compare their losses: by default a stateful LSTM and a Transformer.
 
-    python -m experiments.compare                                  # the text that comes with Python, offline
+    python -m experiments.compare                                  # Python's docstrings, offline
     python -m experiments.compare --corpus shakespeare --seeds 3
     python -m experiments.compare --corpus shakespeare --models rnn gru lstm mingru minlstm mamba transformer
     python -m experiments.compare --match flops                    # or parameters, or seconds: the same for all

@@ -1,6 +1,6 @@
 """Why did the old char-RNN end at a loss that disappointed its author? Each cause, and what it was worth.
 
-    python -m experiments.epoch_loss                                          # the text that comes with Python
+    python -m experiments.epoch_loss                                          # Python's docstrings, offline
     python -m experiments.epoch_loss --corpus shakespeare                     # the text of the old curve
     python -m experiments.epoch_loss --corpus shakespeare --full optimizer lanes      # two causes at full size too
     python -m experiments.epoch_loss --causes updates optimizer spaces        # another order, fewer causes

@@ -1,6 +1,6 @@
 """Hide tokens of a text and train an encoder to say what they were, as BERT was pre-trained (Devlin et al., 2019).
 
-    python -m experiments.masked_lm                                # the text that comes with Python, offline
+    python -m experiments.masked_lm                                # Python's help topics, offline
     python -m experiments.masked_lm --corpus shakespeare --text "To be or not to [MASK]." --text "Good [MASK], my lord."
     python -m experiments.masked_lm --run logs/masked_lm/20260101-120000/encoder-seed0 --text "Return the [MASK] of x."
     python -m experiments.masked_lm --smoke                        # seconds, tiny: does everything work?

@@ -1,6 +1,6 @@
 """The same small model under every optimizer, at learning rates below and above its default.
 
-    python -m experiments.optimizers                               # a Transformer, on the text that comes with Python
+    python -m experiments.optimizers                               # a Transformer, on Python's help topics
     python -m experiments.optimizers --model lstm --corpus shakespeare
     python -m experiments.optimizers --optimizers adam lion --factors 0.1 0.3 1 3 10
     python -m experiments.optimizers --smoke                       # seconds, tiny: does everything work?

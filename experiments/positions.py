@@ -1,6 +1,6 @@
 """What is a longer past worth? Loss by position of an LSTM and a Transformer, trained with contexts of 64 to 512.
 
-    python -m experiments.positions                                # the text that comes with Python, offline
+    python -m experiments.positions                                # Python's docstrings, offline
     python -m experiments.positions --corpus shakespeare
     python -m experiments.positions --contexts 64 1024
     python -m experiments.positions --smoke                        # seconds, tiny: does everything work?

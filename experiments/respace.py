@@ -1,6 +1,6 @@
 """Put back the spaces and capitals that a clean-up removed, and see what it is worth to read both sides.
 
-    python -m experiments.respace                                     # the text that comes with Python, offline
+    python -m experiments.respace                                     # Python's help topics, offline
     python -m experiments.respace --corpus shakespeare
     python -m experiments.respace --smoke                             # seconds, tiny: does everything work?
     python -m experiments.respace --run logs/respace/20260101-120000/bilstm-seed0 --text "tobeornottobe"

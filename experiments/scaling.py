@@ -1,6 +1,6 @@
 """How loss falls with size: five sizes of an LSTM and of a Transformer, with the same tokens and with the same compute.
 
-    python -m experiments.scaling                                  # the text that comes with Python, offline
+    python -m experiments.scaling                                  # Python's docstrings, offline
     python -m experiments.scaling --corpus shakespeare
     python -m experiments.scaling --tokens 2000000 --compute 1e12
     python -m experiments.scaling --smoke                          # seconds, tiny: does everything work?

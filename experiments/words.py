@@ -1,6 +1,6 @@
 """A language model of words, and what it does for over-fitting to cut the text into blocks that overlap.
 
-    python -m experiments.words                                     # the text that comes with Python, offline
+    python -m experiments.words                                     # Python's help topics, offline
     python -m experiments.words --corpus shakespeare --passes 4 --overlap 2 --train.validate-every 250
     python -m experiments.words --smoke                             # seconds, tiny: does everything work?
     python -m experiments.generate logs/words/20260101-120000/apart-seed0 --prompt "The " --length 60

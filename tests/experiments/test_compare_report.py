@@ -64,6 +64,13 @@ def found(tmp_path):
     return Findings(tmp_path, Compare(context=LENGTH, batch_size=2), corpus, rows, budgets, references)
 
 
+def test_what_is_to_be_said_of_the_text_is_in_the_report_and_on_the_page(found):
+    for note, times in (("13% of it <is> copied.", 1), (None, 0)):
+        told = dataclasses.replace(found, note=note)
+        assert "\n\n".join(compare_report.tables(told)).count("13% of it <is> copied.") == times
+        assert comparison_page(told).count("<p>13% of it &lt;is&gt; copied.</p>") == times
+
+
 def test_a_curve_is_the_mean_over_the_seeds_with_its_extremes_and_its_time(found):
     assert found.curve("lstm", "training") == {
         **{"tokens": [100, 200, 300], "seconds": [1.0, 2.0, 3.0]},
