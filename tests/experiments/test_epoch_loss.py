@@ -367,7 +367,7 @@ def test_it_leaves_a_report_a_picture_and_a_page_in_tensorboard(run):
         epoch_loss_report.ladder_table(run.settings, run.rows),
         epoch_loss_report.alone_table(run.settings, run.rows),
     ]
-    for part in (*tables, conclusion(run.settings, "pydoc", run.rows)):
+    for part in (*tables, conclusion(run.settings, "docstrings", run.rows)):
         assert part in page
         assert part in run.said.stdout
     assert run.told["worth_in_thousandths"] == epoch_loss_report.worths(run.settings, run.rows)
@@ -397,14 +397,14 @@ def test_to_resume_what_is_finished_trains_nothing(run, capsys):
     ("arguments", "names"),
     [
         ("--corpus /nonexistent", "/nonexistent"),
-        ("--length 100000", "too short"),
-        ("--length 38000", "without its spaces"),
+        ("--corpus pydoc --length 100000", "too short"),
+        ("--corpus pydoc --length 38000", "without its spaces"),
         ("--length 0", "--length 0"),
         ("--updates 0", "--updates 0"),
         ("--old-units 0", "--old-units 0"),
         ("--units -1", "--units -1"),
         ("--batch-size 0", "--batch-size 0"),
-        ("--batch-size 4000", "too short"),
+        ("--corpus pydoc --batch-size 4000", "too short"),
         ("--parts 3", "--parts 3"),
         ("--train.patience 2", "--train.patience 2"),
         ("--restart 1.5", "--restart 1.5"),

@@ -163,7 +163,7 @@ def test_the_picture_has_every_point_its_curve_and_its_residual(tmp_path, monkey
     ("arguments", "names"),
     [
         ("--corpus /nonexistent", "/nonexistent"),
-        ("--context 1000000", "too short"),
+        ("--corpus pydoc --context 100000", "too short"),
         ("--context 0", "--context 0"),
         ("--tokens 0", "--tokens 0"),
         ("--tokens 10", "less than a batch"),
