@@ -37,8 +37,8 @@ def verbatim_overlap(train: str, validation: str, length: int = 64) -> float:
         ValueError: `length` is no power of 2.
         VocabularyError: One of the texts is no text.
 
-    >>> verbatim_overlap("to be, or not to be", "that is not to", length=8)
-    0.5714285714285714
+    >>> verbatim_overlap("to be, or not to be", "that is not to", length=4)
+    0.5
     """
     check_text(train)
     check_text(validation)
