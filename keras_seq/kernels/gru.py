@@ -15,7 +15,7 @@ LONGEST = 256  # positions that are unrolled; beyond it the graph takes longer t
 
 
 def can_run(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None, activations=None):
-    """Whether the twin takes these: reset after the matmul, no mask, no recurrent dropout, tanh and sigmoid, a length it can do."""
+    """Whether the twin takes these: reset after the matmul, tanh and sigmoid, no mask, no dropout of h, a T it can."""
     plain = mask is None and kept is None and activations is None and recurrent_bias is not None
     return plain and bool(x.shape[1]) and (x.shape[1] <= LONGEST or loops.pay(x, h))
 

@@ -90,13 +90,17 @@ class Bidirectional(keras.layers.Layer):
                 layer.build(x_shape)
         shape = self.layer.compute_output_shape(x_shape)
         if len(shape[0] if self.return_state else shape) != (3 if self.return_sequences else 2):
-            raise ValueError(f"{self.layer.name} makes {shape} of {tuple(x_shape)}; expected [B, T, units] or [B, units].")
+            raise ValueError(
+                f"{self.layer.name} makes {shape} of {tuple(x_shape)}; expected [B, T, units] or [B, units]."
+            )
 
     def call(self, x, initial_state=None, mask=None, x_mask=None, training=None):
         mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
         initial_state = [] if initial_state is None else list(initial_state)
         if len(initial_state) % 2:
-            raise ValueError(f"initial_state has {len(initial_state)} parts; expected the forward and the backward ones.")
+            raise ValueError(
+                f"initial_state has {len(initial_state)} parts; expected the forward and the backward ones."
+            )
         half = len(initial_state) // 2
         forward, states = self._run(self.layer, x, initial_state[:half], mask, training)
         turned = (x, mask) if self._turns_by_itself else _flipped(x, mask)

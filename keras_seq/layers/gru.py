@@ -13,7 +13,6 @@ from keras import ops
 from keras_seq import kernels
 from keras_seq.layers.recurrent import Gated, recurrence
 
-
 TANH_AND_SIGMOID = ops.tanh, ops.sigmoid
 
 

@@ -1,7 +1,7 @@
 """Where Keras keeps the weights of a recurrent layer in a file: not under the layer but one step below, in its cell.
 
-    keras.layers.LSTM      .../lstm/cell/vars/0, 1, 2
-    ours                   .../lstm/vars/0, 1, 2
+keras.layers.LSTM      .../lstm/cell/vars/0, 1, 2
+ours                   .../lstm/vars/0, 1, 2
 """
 
 import keras

@@ -12,7 +12,6 @@ from keras_seq import kernels
 from keras_seq.layers import arguments
 from keras_seq.layers.recurrent import Gated, recurrence
 
-
 TANH_AND_SIGMOID = ops.tanh, ops.sigmoid
 
 
@@ -125,7 +124,7 @@ class LSTM(Gated):
 
     gates = 4
     state_parts = ("h", "c")
-    before_keras = {"return_sequences": True, "unit_forget_bias": False}
+    before_keras = Gated.before_keras | {"unit_forget_bias": False}
 
     def __init__(
         self,

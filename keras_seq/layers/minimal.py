@@ -38,21 +38,22 @@ def min_lstm_weights(f, i):
 NO_DROPOUT = "put keras.layers.SpatialDropout1D before it, which drops the same features at every position"
 NO_MATRIX = "its gates do not look at the state, so it has no recurrent matrix"
 FIXED = "its gates are logistic and its candidate is positive, so that they have logarithms"
+REFUSED = {
+    **dict.fromkeys(("activation", "recurrent_activation"), FIXED),
+    **{f"recurrent_{rule}": NO_MATRIX for rule in ("initializer", "regularizer", "constraint", "dropout")},
+    "dropout": NO_DROPOUT,
+    "seed": NO_DROPOUT,
+    "unit_forget_bias": "give bias_initializer=",
+    "reset_after": NO_MATRIX,
+    "use_cudnn": "cuDNN has no routine for it; leave it out",
+}
 
 
 class Minimal(ReturnSequences):
     """The base of both: a kernel `[D, gates units]` and a bias `[gates units]`, the candidate's block last."""
 
     gates = 2
-    refused = {
-        **dict.fromkeys(("activation", "recurrent_activation"), FIXED),
-        **{f"recurrent_{rule}": NO_MATRIX for rule in ("initializer", "regularizer", "constraint", "dropout")},
-        "dropout": NO_DROPOUT,
-        "seed": NO_DROPOUT,
-        "unit_forget_bias": "give bias_initializer=",
-        "reset_after": NO_MATRIX,
-        "use_cudnn": "cuDNN has no routine for it; leave it out",
-    }
+    refused = REFUSED
 
     def __init__(
         self,

@@ -1,13 +1,14 @@
 """What recurrent layers take and give, as in Keras: the last output, or with `return_sequences=True` every one.
 
     y [B, units] = layer(x)                                 the output at the last real position
-    y, h, c      = layer(x)                                 with return_state=True in the constructor: Keras's flat tuple
+    y, h, c      = layer(x)                                 with return_state=True in the constructor, as in Keras
     y, state     = layer(x, return_state=True)              in the call: the state as one thing, whatever it is made of
 
 `initial_state=` is Keras's word for `state=`; either takes the state as a structure or as a flat list.
 """
 
-import keras
+import types
+
 from keras import ops, tree
 
 from keras_seq.layers import arguments
@@ -25,8 +26,10 @@ class ReturnSequences(Stateful):
 
     stateful, states = False, None  # Keras's wrappers ask
     state_parts = ("h",)
-    refused = {}
-    before_keras = {"return_sequences": True}  # what a config of 0.1.0 means, which does not say it
+    refused = types.MappingProxyType({})
+    before_keras = types.MappingProxyType(
+        {"return_sequences": True}
+    )  # what a config of 0.1.0 means, which does not say it
 
     def __init__(
         self,
@@ -82,7 +85,9 @@ class ReturnSequences(Stateful):
         """The state of either argument as `initial_state(batch_size)` gives it."""
         if initial_state is not None:
             if state is not None:
-                raise ValueError(f"{self.name} got state= and initial_state=, which are the same; expected one of them.")
+                raise ValueError(
+                    f"{self.name} got state= and initial_state=, which are the same; expected one of them."
+                )
             state = initial_state
         if state is None:
             return None
@@ -103,7 +108,7 @@ class ReturnSequences(Stateful):
         return ops.flip(mask, axis=1) if self.go_backwards else mask
 
     def compute_output_shape(self, x_shape, initial_state_shape=None):
-        """`[B, units]` or `[B, T, units]`; with `return_state=True` a tuple, `[B, units]` for each part of the state."""
+        """`[B, units]` or `[B, T, units]`; with `return_state=True` before `[B, units]` for each part of the state."""
         last = (x_shape[0], self.units)
         y = (*x_shape[:-1], self.units) if self.return_sequences else last
         return (y, *(last for _ in self.state_parts)) if self.return_state else y

@@ -74,29 +74,29 @@ CASES = {
     ),
     "SimpleRNN": Case(
         lambda **k: layers.SimpleRNN(
-            7, activation="relu", dropout=0.3, recurrent_dropout=0.2, bias_initializer="ones", seed=3, **k
+            7, activation="relu", dropout=0.3, recurrent_dropout=0.2, bias_initializer="ones", seed=3, **ALL, **k
         ),
         dropout=0.3, seed=True,
     ),
     "GRU": Case(
         lambda **k: layers.GRU(
-            7, reset_after=False, dropout=0.3, recurrent_dropout=0.2, kernel_initializer="he_normal", seed=3, **k
+            7, reset_after=False, dropout=0.3, recurrent_dropout=0.2, kernel_initializer="he_normal", seed=3, **ALL, **k
         ),
         dropout=0.3, seed=True,
     ),
     "LSTM": Case(
         lambda **k: layers.LSTM(
             7, dropout=0.3, recurrent_dropout=0.2, recurrent_initializer="glorot_normal", bias_initializer="ones",
-            seed=3, **k,
+            seed=3, **ALL, **k,
         ),
         dropout=0.3, seed=True,
     ),
     "LayerNormLSTM": Case(
-        lambda **k: layers.LayerNormLSTM(7, epsilon=1e-3, dropout=0.3, recurrent_dropout=0.2, seed=3, **k),
+        lambda **k: layers.LayerNormLSTM(7, epsilon=1e-3, dropout=0.3, recurrent_dropout=0.2, seed=3, **ALL, **k),
         dropout=0.3, seed=True,
     ),
-    "MinGRU": Case(lambda **k: layers.MinGRU(7, kernel_initializer="he_normal", bias_initializer="ones", **k)),
-    "MinLSTM": Case(lambda **k: layers.MinLSTM(7, kernel_initializer="he_normal", bias_initializer="ones", **k)),
+    "MinGRU": Case(lambda **k: layers.MinGRU(7, kernel_initializer="he_normal", bias_initializer="ones", **ALL, **k)),
+    "MinLSTM": Case(lambda **k: layers.MinLSTM(7, kernel_initializer="he_normal", bias_initializer="ones", **ALL, **k)),
     "CausalConvolution": Case(
         lambda **k: layers.CausalConvolution(3, kernel_initializer="he_normal", bias_initializer="ones", **k)
     ),
@@ -106,10 +106,10 @@ CASES = {
             output_initializer="orthogonal", **k,
         )
     ),
-    "Bidirectional": Case(lambda **k: layers.Bidirectional(layers.LSTM(7, **k), merge_mode="sum", **k)),
+    "Bidirectional": Case(lambda **k: layers.Bidirectional(layers.LSTM(7, **ALL, **k), merge_mode="sum", **k)),
     "Residual": Case(
         lambda **k: layers.Residual(
-            [layers.CausalConvolution(2, **k), layers.MinGRU(7, **k), keras.layers.Dense(D, **k)],
+            [layers.CausalConvolution(2, **k), layers.MinGRU(7, **ALL, **k), keras.layers.Dense(D, **k)],
             normalization="layer", dropout=0.3, **k,
         ),
         dropout=0.3,
