@@ -27,9 +27,7 @@ class ReturnSequences(Stateful):
     stateful, states = False, None  # Keras's wrappers ask
     state_parts = ("h",)
     refused = types.MappingProxyType({})
-    before_keras = types.MappingProxyType(
-        {"return_sequences": True}
-    )  # what a config of 0.1.0 means, which does not say it
+    before_keras = types.MappingProxyType({"return_sequences": True})  # what a config of 0.1.0 leaves unsaid
 
     def __init__(
         self,

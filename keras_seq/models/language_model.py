@@ -39,8 +39,8 @@ class LanguageModel(keras.Model):
     The state is a tuple with an entry for each block that keeps one.
 
     Raises:
-        ValueError: a block sees later positions, hides its state, gives no sequence or stands there twice; more ids in a
-            row than `context`; an id outside of the embedding's vocabulary, in calls outside of compiled code.
+        ValueError: a block sees later positions, hides its state, gives no sequence or stands there twice; more ids
+            in a row than `context`; an id outside of the embedding's vocabulary, in calls outside of compiled code.
     """
 
     def __init__(self, embedding, blocks, head, context=None, **kwargs):

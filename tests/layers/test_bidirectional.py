@@ -127,8 +127,16 @@ def test_it_takes_and_gives_no_state():
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="merge_mode='ave'; expected one of 'concat', 'sum'"):
-        Bidirectional(LSTM(2, return_sequences=True), "ave")
+    with pytest.raises(ValueError, match="merge_mode='mean'; expected one of 'concat', 'sum', 'mul', 'ave', None"):
+        Bidirectional(LSTM(2), "mean")
+    with pytest.raises(ValueError, match="backward_layer has go_backwards=False; expected True"):
+        Bidirectional(LSTM(2), backward_layer=LSTM(2))
+    with pytest.raises(ValueError, match="backward_layer has return_sequences=True; expected False"):
+        Bidirectional(LSTM(2), backward_layer=GRU(2, return_sequences=True, go_backwards=True))
+    with pytest.raises(ValueError, match="backward_layer='GRU'; expected a layer with go_backwards=True"):
+        Bidirectional(LSTM(2), backward_layer="GRU")
+    with pytest.raises(ValueError, match="initial_state has 3 parts"):
+        Bidirectional(LSTM(2))(draw(), initial_state=[np.zeros((B, 2), "float32")] * 3)
     for inner in (Bidirectional(LSTM(2, return_sequences=True)), "LSTM", LSTM):
         with pytest.raises(ValueError, match="expected a layer that reads in one direction"):
             Bidirectional(inner)
@@ -138,9 +146,9 @@ def test_wrong_arguments_are_refused():
         Bidirectional(LSTM(2, return_sequences=True))(draw(), mask=np.ones((B, T, 1), bool))
 
 
-def test_a_layer_that_gives_one_vector_a_sequence_is_refused():
-    with pytest.raises(ValueError, match=r"expected one a position, \[B, T, units\]"):
-        Bidirectional(keras.layers.LSTM(4)).build((2, 3, 5))
+def test_a_layer_that_gives_neither_a_sequence_nor_says_so_is_refused():
+    with pytest.raises(ValueError, match=r"expected \[B, T, units\] or \[B, units\]"):
+        Bidirectional(keras.layers.GlobalMaxPooling1D()).build((2, 3, 5))
 
 
 def test_with_a_seed_the_directions_drop_differently():
