@@ -129,13 +129,22 @@ class GRU(Gated):
         return kernels.twin("gru", gru, *args)(*args)
 
     def set_weights(self, weights):
-        """Refuses by name the bias of a layer with the other `reset_after`."""
-        if self.built and self.use_bias and len(weights) == 3 and tuple(weights[2].shape) != self.bias_shape:
-            raise ValueError(
-                f"{self.name}: a bias of shape {tuple(weights[2].shape)}; expected {self.bias_shape}, that of a GRU of "
-                f"{self.units} units with reset_after={self.reset_after}. Make both with the same reset_after."
-            )
+        if len(weights) == 3:
+            self._check_bias(weights[2])
         super().set_weights(weights)
+
+    def load_weights_of(self, store):
+        if len(store.keys()) == 3:
+            self._check_bias(store["2"])
+        super().load_weights_of(store)
+
+    def _check_bias(self, bias):
+        """Refuses by name the bias of a layer with the other `reset_after`."""
+        if self.use_bias and tuple(bias.shape) != self.bias_shape:
+            raise ValueError(
+                f"{self.name}: a bias of shape {tuple(bias.shape)}; expected {self.bias_shape}, that of a GRU of "
+                f"{self.units} units with reset_after={self.reset_after}; make both the same."
+            )
 
     def get_config(self):
         return {**super().get_config(), "reset_after": self.reset_after}

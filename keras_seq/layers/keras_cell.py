@@ -7,6 +7,7 @@ ours                   .../lstm/vars/0, 1, 2
 import keras
 
 
+@keras.saving.register_keras_serializable(package="keras_seq")
 class KerasCell(keras.layers.Layer):
     """Hands what a file holds under `cell` to the recurrent layer that found nothing in its own place.
 

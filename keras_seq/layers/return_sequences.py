@@ -129,7 +129,7 @@ class ReturnSequences(Stateful):
         """Reads the weights from a file, of ours or of Keras's layer of the same name."""
         self._found = bool(store.keys()) or not self.weights
         if self._found:
-            super().load_own_variables(store)
+            self.load_weights_of(store)
 
     def load_cell_variables(self, store):
         """Reads them from where Keras puts them, if they were not where ours stand."""
@@ -137,6 +137,10 @@ class ReturnSequences(Stateful):
             return
         if not store.keys():
             raise ValueError(f"The file has no weights of {self.name}, neither in its own place nor in that of a cell.")
+        self.load_weights_of(store)
+
+    def load_weights_of(self, store):
+        """Reads the weights, from wherever they stand in the file."""
         super().load_own_variables(store)
 
     def get_config(self):

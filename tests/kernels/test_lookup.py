@@ -60,7 +60,7 @@ def test_values_and_gradients_are_those_of_indexing():
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("kind", [layers.SimpleRNN, layers.GRU, layers.LSTM, layers.LayerNormLSTM])
 def test_a_model_gives_what_it_gives_without(taken, kind, dtype):
-    model = model_of(kind(4, dtype=dtype), dtype)
+    model = model_of(kind(4, return_sequences=True, dtype=dtype), dtype)
     logits, gradients = losses_and_gradients(model)
     assert taken == [(5, kind.gates * 4)]
     with kernels.disabled():
@@ -116,7 +116,7 @@ def test_a_layer_with_a_call_of_its_own_is_called_as_ever(taken):
         def call(self, x, state=None, training=None, return_state=False):
             return super().call(2 * x, state=state, training=training, return_state=return_state)
 
-    losses_and_gradients(model_of(Doubled(4)))
+    losses_and_gradients(model_of(Doubled(4, return_sequences=True)))
     assert not taken
 
 

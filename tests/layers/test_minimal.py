@@ -305,3 +305,16 @@ def test_an_empty_batch(kind, route):
         y, h = kind(4, return_sequences=True)(inputs(batch=0), return_state=True)
     assert tuple(y.shape) == (0, 7, 4)
     assert tuple(h.shape) == (0, 4)
+
+
+@each
+@both
+def test_a_negative_state_and_one_that_is_no_number_count_as_they_are(made, kind, route):
+    """Nothing here makes one, but a caller may."""
+    layer, x, h = made(kind), inputs(), -2.0 * a_state()
+    with on(route):
+        y = numpy(layer(x, state=ops.convert_to_tensor(h)))
+        spoilt = numpy(layer(x, state=ops.convert_to_tensor(np.where([[True], [False]], np.nan, h))))
+    np.testing.assert_allclose(y, oracle(layer, x, h), atol=2e-5)
+    assert np.isnan(spoilt[0]).all()
+    np.testing.assert_allclose(spoilt[1], y[1], atol=1e-6)
