@@ -11,6 +11,8 @@ import keras_seq.layers as ours
 from keras_seq.layers import Carry
 from keras_seq.models import LanguageModel
 
+pytestmark = pytest.mark.filterwarnings("ignore:Layer 'global_max_pooling1d")  # which destroys a mask, as it says
+
 theirs = keras.layers
 BACKEND = keras.backend.backend()
 numpy = ops.convert_to_numpy
