@@ -11,7 +11,7 @@ import keras
 class KerasCell(keras.layers.Layer):
     """Hands what a file holds under `cell` to the recurrent layer that found nothing in its own place.
 
-    It has no weights and writes none. `layer.cell` makes one whenever Keras looks through what a layer holds.
+    It has no weights and writes none.
     """
 
     def __init__(self, layer):

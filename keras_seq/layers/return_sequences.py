@@ -114,7 +114,9 @@ class ReturnSequences(Stateful):
     @property
     def cell(self):
         """Where Keras's files hold the weights of such a layer."""
-        return KerasCell(self)
+        if "_cell" not in self.__dict__:
+            self.__dict__["_cell"] = KerasCell(self)  # past Keras, which tracks what is set on a layer
+        return self.__dict__["_cell"]
 
     @property
     def state_size(self):

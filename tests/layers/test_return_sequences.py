@@ -294,6 +294,15 @@ def test_a_file_of_0_1_0_gives_every_position(kind):
     assert ours.Bidirectional.from_config(outer).backward_layer.return_sequences
 
 
+def test_a_file_of_0_1_0_says_layer_where_keras_says_forward_layer(tmp_path, monkeypatch):
+    model, x = both_ways(ours)
+    with monkeypatch.context() as patch:
+        patch.delattr(ours.Bidirectional, "forward_layer")
+        model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
+
+
 def test_a_bias_of_the_other_reset_after_is_refused_by_name(tmp_path):
     model = keras.Sequential([keras.Input((5, 3)), theirs.GRU(4, reset_after=False)])
     model.save_weights(tmp_path / "k.weights.h5")
