@@ -114,9 +114,9 @@ class ReturnSequences(Stateful):
     @property
     def cell(self):
         """Where Keras's files hold the weights of such a layer."""
-        if "_cell" not in self.__dict__:
-            self.__dict__["_cell"] = KerasCell(self)  # past Keras, which tracks what is set on a layer
-        return self.__dict__["_cell"]
+        if not hasattr(self, "_for_files"):  # in a namespace, where Keras does not find it a second time
+            self._for_files = types.SimpleNamespace(cell=KerasCell(self))
+        return self._for_files.cell
 
     @property
     def state_size(self):
