@@ -38,7 +38,7 @@ class LSTM:
         """The Keras model."""
         ids = keras.Input((None,), dtype="int32", name="ids")
         x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(ids)
-        x = layers.LSTM(self.units, dtype=dtype, name="lstm")(x)
+        x = layers.LSTM(self.units, return_sequences=True, dtype=dtype, name="lstm")(x)
         x = keras.layers.Dropout(self.dropout, dtype=dtype, name="dropout")(x)
         return keras.Model(ids, tags(x, dtype), name="lstm")
 

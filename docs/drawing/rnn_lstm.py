@@ -14,9 +14,9 @@ def unrolled(word="hello", units=4):
     """A simple recurrent network over a word, a copy of the cell for each letter, with the h that the layer gives."""
     letters = sorted(set(word))
     x = np.eye(len(letters), dtype="float32")[[letters.index(letter) for letter in word]]
-    h = ops.convert_to_numpy(SimpleRNN(units, kernel_initializer=keras.initializers.Orthogonal(1.5, seed=1))(x[None]))[
-        0
-    ]
+    h = ops.convert_to_numpy(
+        SimpleRNN(units, kernel_initializer=keras.initializers.Orthogonal(1.5, seed=1), return_sequences=True)(x[None])
+    )[0]
     figure, axes = panes(height=2.9)
     axes.set(xlim=(-0.9, len(word) * 1.6 + 0.1), ylim=(-1.35, 2.35), aspect="equal")
     axes.axis("off")
@@ -65,11 +65,13 @@ def forget_bias(value):
 
 def gradient_powers(positions=61):
     """The powers of ten of those lengths, by distance, for layers as they start."""
-    layers = {"SimpleRNN": SimpleRNN(32)}
+    layers = {"SimpleRNN": SimpleRNN(32, return_sequences=True)}
     for bias in (0.0, 1.0, 4.0):
-        layers[f"LSTM, forget bias {bias:g}"] = LSTM(32, bias_initializer=forget_bias(bias))
+        start = {"bias_initializer": forget_bias(bias), "unit_forget_bias": False, "return_sequences": True}
+        layers[f"LSTM, forget bias {bias:g}"] = LSTM(32, **start)
     for bias in (0.0, 1.0, 4.0):
-        without = LSTM(32, bias_initializer=forget_bias(bias), recurrent_initializer="zeros")
+        start = {"bias_initializer": forget_bias(bias), "unit_forget_bias": False, "return_sequences": True}
+        without = LSTM(32, recurrent_initializer="zeros", **start)
         layers[f"LSTM, forget bias {bias:g}, without U"] = without
     powers = {name: np.log10(gradient_lengths(layer, positions)) for name, layer in layers.items()}
     return {name: [round(float(v), 3) for v in values] for name, values in powers.items()}
@@ -104,7 +106,7 @@ def carry(batch_size=32, batches=300, scored=4000):
     measured = {}
     for trained, fresh in (("the zero state", True), ("a foreign state", False)):
         keras.utils.set_random_seed(0)
-        embedding, lstm, dense = keras.layers.Embedding(8, 8), LSTM(16), keras.layers.Dense(8)
+        embedding, lstm, dense = keras.layers.Embedding(8, 8), LSTM(16, return_sequences=True), keras.layers.Dense(8)
         ids = keras.Input((8,), batch_size, dtype="int32")
         starts = keras.Input((), batch_size, dtype="bool")
         model = keras.Model([ids, starts], dense(Carry(lstm, batch_size)(embedding(ids), starts)))
@@ -140,7 +142,10 @@ def sees(length=16):
     x = np.random.default_rng(0).normal(size=(1, length, 3)).astype("float32")
     changed = np.repeat(x, length, axis=0)
     changed[range(length), range(length)] += 0.1
-    layers = {"LSTM": LSTM(8), "Bidirectional(LSTM)": Bidirectional(LSTM(8))}
+    layers = {
+        "LSTM": LSTM(8, return_sequences=True),
+        "Bidirectional(LSTM)": Bidirectional(LSTM(8, return_sequences=True)),
+    }
     figure, axes = panes(columns=2, height=3)
     for pane, (name, layer) in zip(axes, layers.items(), strict=True):
         moved = np.linalg.norm(ops.convert_to_numpy(layer(changed) - layer(x)), axis=-1).T  # [output, input]

@@ -64,14 +64,12 @@ def gate_values(model, x) -> dict[str, dict[str, np.ndarray]]:
     names = _gated_layers(model)
     if not names:
         return {}
-    with watched(names, "call") as calls:
+    with watched(names, "sequence") as calls:  # all positions, whatever the call is to return of them
         model(x, training=False)
-    return {names[layer]: _gates_of(layer, given, told, result) for layer, given, told, result in calls}
+    return {names[layer]: _gates_of(layer, given, result) for layer, given, _, result in calls}
 
 
-def _gates_of(layer, given, told, result):
-    state = told.get("state")
-    h = state[0] if isinstance(state, tuple) else state
-    y = result[0] if isinstance(result, tuple) else result
-    found = gates(layer, given[0] if given else told["x"], y, h)
+def _gates_of(layer, given, result):
+    x, state, *_ = given
+    found = gates(layer, x, result[0], state[0] if isinstance(state, tuple) else state)
     return {name: ops.convert_to_numpy(ops.cast(values, "float32")) for name, values in found.items()}

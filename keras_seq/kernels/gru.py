@@ -14,13 +14,13 @@ from keras_seq.kernels.rows import joined, parts, turned
 LONGEST = 256  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
 
 
-def can_run(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None):
-    """Whether the twin takes these: reset after the matmul, no mask, no recurrent dropout, a length that it can do."""
-    plain = mask is None and kept is None and recurrent_bias is not None
+def can_run(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None, activations=None):
+    """Whether the twin takes these: reset after the matmul, tanh and sigmoid, no mask, no dropout of h, a T it can."""
+    plain = mask is None and kept is None and activations is None and recurrent_bias is not None
     return plain and bool(x.shape[1]) and (x.shape[1] <= LONGEST or loops.pay(x, h))
 
 
-def run(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None):
+def run(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None, activations=None):
     """The twin of `keras_seq.layers.gru.gru`; see there."""
     looped = loops.pay(x, h)
     way, slices = gru_loops if looped else gru_unrolled, parts(h, looped)

@@ -24,7 +24,8 @@ def positions(x, h, recurrent_kernel, recurrent_bias):
     """
     # The matrix is widened and transposed out here: XLA would do either once more at every position.
     wide = tf.cast(recurrent_kernel, h.dtype)
-    y, gates, inner = _forward(x, h, wide, tf.cast(recurrent_bias, h.dtype))
+    # An eager tape, or a persistent one in a tf.function, is not to look inside: the gradient is `back`.
+    y, gates, inner = _forward(*map(tf.stop_gradient, (x, h, wide, tf.cast(recurrent_bias, h.dtype))))
 
     def back(dy, dh):
         dx, d_inner, dh = _back(gates, inner, y, h, tf.transpose(wide), dy, dh)

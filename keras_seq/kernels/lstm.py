@@ -15,14 +15,14 @@ from keras_seq.kernels.rows import joined, parts, turned
 LONGEST = 256  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
 
 
-def can_run(z, recurrent_kernel, h, c, mask=None, kept=None):
-    """Whether the twin takes these arguments: no mask, and a length that is known, and short or worth compiling."""
-    if mask is not None or not z.shape[1]:
+def can_run(z, recurrent_kernel, h, c, mask=None, kept=None, activations=None):
+    """Whether the twin takes these arguments: no mask, tanh and sigmoid, a known length, short or worth compiling."""
+    if mask is not None or activations is not None or not z.shape[1]:
         return False
     return z.shape[1] <= LONGEST or loops.pay(z, c)
 
 
-def run(z, recurrent_kernel, h, c, mask=None, kept=None):
+def run(z, recurrent_kernel, h, c, mask=None, kept=None, activations=None):
     """The twin of `keras_seq.layers.lstm.lstm`; see there."""
     looped = loops.pay(z, c)
     way, slices = lstm_loops if looped else lstm_unrolled, parts(c, looped)

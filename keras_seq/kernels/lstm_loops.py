@@ -23,7 +23,8 @@ def positions(z, recurrent_kernel, h, c, kept):
     """
     # The matrix is widened and transposed out here: XLA would do either once more at every position.
     wide = tf.cast(recurrent_kernel, c.dtype)
-    y, memories, gates = _forward(z, wide, h, c, kept)
+    # An eager tape, or a persistent one in a tf.function, is not to look inside: the gradient is `back`.
+    y, memories, gates = _forward(*map(tf.stop_gradient, (z, wide, h, c)), kept)
 
     def back(dy, dh, dc):
         return _back(gates, memories, c, tf.transpose(wide), kept, dy, dh, dc)

@@ -65,7 +65,8 @@ def one_of(name, value, options):
 def sequence_shape(name, shape):
     """The width D of a shape `[B, T, D]`."""
     if len(shape) != 3 or shape[-1] is None:
-        raise ValueError(f"{name} has shape {tuple(shape)}; expected [B, T, D] with D known.")
+        remedy = " A recurrent layer gives that with return_sequences=True." if len(shape) == 2 else ""
+        raise ValueError(f"{name} has shape {tuple(shape)}; expected [B, T, D] with D known.{remedy}")
     return shape[-1]
 
 

@@ -46,6 +46,8 @@ class Carry(keras.layers.Layer):
         super().__init__(**kwargs)
         if not hasattr(layer, "initial_state"):
             raise ValueError(f"Carry: {layer!r} has no initial_state(batch_size); expected a layer that keeps a state.")
+        if getattr(layer, "return_state", False):
+            raise ValueError(f"Carry: {layer.name} has return_state=True; leave it out, for Carry owns the state.")
         self.supports_masking = True
         self.autocast = False  # the layer casts what it takes; the state keeps its own dtypes
         self.layer = layer
@@ -113,6 +115,10 @@ class Carry(keras.layers.Layer):
         for variable, value in zip(self.state, tree.flatten(state), strict=True):
             variable.assign(ops.stop_gradient(value))
         return y
+
+    def compute_mask(self, x, mask=None):
+        """The layer's own: none where it gives one output a row."""
+        return self.layer.compute_mask(x, mask)
 
     def compute_output_spec(self, x, fresh=None, mask=None, x_mask=None, training=None):
         """The layer's own: carrying changes no shape."""

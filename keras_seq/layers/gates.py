@@ -27,7 +27,7 @@ def gates(layer, x, y, h=None):
     Args:
         layer: an `LSTM`, `GRU`, `MinGRU` or `MinLSTM`.
         x: `[B, T, D]`, what it took.
-        y: `[B, T, units]`, what it gave.
+        y: `[B, T, units]`, its output at every position, as `layer.sequence` gives it.
         h: `[B, units]`, the output before the first position; zeros by default.
 
     Returns:
@@ -38,7 +38,8 @@ def gates(layer, x, y, h=None):
     """
     names = GATES[type(layer)]
     blocks = ops.split(pre_activations(layer, x, y, h), len(names), axis=-1)
-    return {name: ops.sigmoid(z) for name, z in zip(names, blocks, strict=True) if name is not None}
+    open_by = getattr(layer, "recurrent_activation", ops.sigmoid)
+    return {name: open_by(z) for name, z in zip(names, blocks, strict=True) if name is not None}
 
 
 def pre_activations(layer, x, y, h=None):
@@ -46,10 +47,9 @@ def pre_activations(layer, x, y, h=None):
     dtype = layer.compute_dtype
     x, y = ops.cast(x, dtype), ops.cast(y, dtype)
     if isinstance(layer, (MinGRU, MinLSTM)):
-        z = ops.matmul(x, ops.cast(layer.kernel, dtype)) + ops.cast(layer.bias, dtype)
-        return ops.cast(z, at_least_float32(dtype))
+        return ops.cast(layer.project(x), at_least_float32(dtype))
     first = ops.zeros_like(y[:, :1]) if h is None else ops.expand_dims(ops.cast(h, dtype), 1)
     seen = ops.matmul(ops.concatenate([first, y[:, :-1]], axis=1), ops.cast(layer.recurrent_kernel, dtype))
-    if isinstance(layer, GRU) and layer.reset_after:
+    if isinstance(layer, GRU) and layer.reset_after and layer.use_bias:
         seen = seen + ops.cast(layer.bias[1], dtype)
     return ops.cast(layer.project(x) + seen, at_least_float32(dtype))

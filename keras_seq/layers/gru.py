@@ -11,10 +11,12 @@ import keras
 from keras import ops
 
 from keras_seq import kernels
-from keras_seq.layers.recurrent import Recurrent, recurrence
+from keras_seq.layers.recurrent import Gated, recurrence
+
+TANH_AND_SIGMOID = ops.tanh, ops.sigmoid
 
 
-def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, kept=None):
+def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, kept=None, activations=None):
     """One position.
 
     Args:
@@ -23,50 +25,53 @@ def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, kept=None):
         recurrent_kernel: `[units, 3 units]`.
         recurrent_bias: `[3 units]`; None where the candidate resets h before the matmul.
         kept: `[B, units]`, what recurrent dropout multiplies h by on its way into the matmul, or None.
+        activations: instead of (tanh, sigmoid), or None.
 
     Returns:
         The next h.
     """
+    tanh, sigmoid = activations or TANH_AND_SIGMOID
     units = h.shape[-1]
     seen = ops.cast(h, x.dtype)
     seen = seen if kept is None else seen * kept
     x = ops.cast(x, h.dtype)
     if recurrent_bias is not None:
         inner = ops.cast(ops.matmul(seen, recurrent_kernel) + recurrent_bias, h.dtype)
-        gates = ops.sigmoid(x[:, : 2 * units] + inner[:, : 2 * units])
+        gates = sigmoid(x[:, : 2 * units] + inner[:, : 2 * units])
         update, reset = gates[:, :units], gates[:, units:]
-        candidate = ops.tanh(x[:, 2 * units :] + reset * inner[:, 2 * units :])
+        candidate = tanh(x[:, 2 * units :] + reset * inner[:, 2 * units :])
     else:
         inner = ops.cast(ops.matmul(seen, recurrent_kernel[:, : 2 * units]), h.dtype)
-        gates = ops.sigmoid(x[:, : 2 * units] + inner)
+        gates = sigmoid(x[:, : 2 * units] + inner)
         update, reset = gates[:, :units], gates[:, units:]
         inner = ops.matmul(ops.cast(reset, seen.dtype) * seen, recurrent_kernel[:, 2 * units :])
-        candidate = ops.tanh(x[:, 2 * units :] + ops.cast(inner, h.dtype))
+        candidate = tanh(x[:, 2 * units :] + ops.cast(inner, h.dtype))
     return update * h + (1 - update) * candidate
 
 
-def gru(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None):
+def gru(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None, activations=None):
     """All positions, one after the other.
 
     Args:
         x: `[B, T, 3 units]`, the inputs' share.
         h: `[B, units]`, the memory before the first position, float32 or wider.
-        recurrent_kernel, recurrent_bias, kept: as `gru_cell` takes them.
+        recurrent_kernel, recurrent_bias, kept, activations: as `gru_cell` takes them.
         mask: `[B, T]` boolean. Where it is false h is copied.
 
     Returns:
         `(y [B, T, units], h)`: h at every position and the last one.
     """
-    return recurrence(lambda x, h: gru_cell(x, h, recurrent_kernel, recurrent_bias, kept), x, h, mask)
+    return recurrence(lambda x, h: gru_cell(x, h, recurrent_kernel, recurrent_bias, kept, activations), x, h, mask)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class GRU(Recurrent):
-    """A gated recurrent unit that gives its output at every position and never hides its state.
+class GRU(Gated):
+    """A gated recurrent unit, in place of `keras.layers.GRU`, with the state in and out.
 
     ```python
     layer = GRU(8)
-    y = layer(x)  # x [B, T, D] -> y [B, T, 8], from the zero state
+    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
+    y = GRU(8, return_sequences=True)(x)  # y [B, T, 8], every output
     y, h = layer(x, return_state=True)
     y, h = layer(more, state=h, return_state=True)  # goes on where it ended
     y, h = layer.step(x[:, 0], layer.initial_state(B))  # one position: y [B, 8]
@@ -74,17 +79,12 @@ class GRU(Recurrent):
 
     Weights are those of `keras.layers.GRU`, in its order (kernel `[D, 3 units]`, recurrent kernel `[units, 3 units]`,
     bias `[2, 3 units]` or, with `reset_after=False`, `[3 units]`; gates update, reset, candidate), so that
-    `get_weights` of one is `set_weights` of the other.
+    `get_weights` of one is `set_weights` of the other, and a file of one loads into the other.
 
     Args:
         units: width of the output, which is the state h `[B, units]`.
         reset_after: whether the reset gate acts after the matmul or before it; see the formula.
-        kernel_initializer: of the input matrix.
-        recurrent_initializer: of the recurrent matrix. `"orthogonal"` keeps the length of h.
-        bias_initializer: of the bias.
-        dropout: fraction of the inputs dropped in training, the same at every position of a row.
-        recurrent_dropout: the same for h on its way into the recurrent matrix.
-        seed: of both.
+        **kwargs: those of `LSTM` but for `unit_forget_bias`.
 
     Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the one before it.
     Precision: matrices in the layer's compute dtype, gates and h in float32 at least.
@@ -95,8 +95,10 @@ class GRU(Recurrent):
 
     gates = 3
 
-    def __init__(self, units, reset_after=True, **kwargs):
-        super().__init__(units, **kwargs)
+    def __init__(
+        self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True, reset_after=True, **kwargs
+    ):
+        super().__init__(units, activation, recurrent_activation, use_bias, **kwargs)
         self.reset_after = bool(reset_after)
 
     @property
@@ -110,17 +112,39 @@ class GRU(Recurrent):
 
     def project(self, x):
         """The inputs' share of all positions' pre-activations."""
-        return ops.matmul(x, self._cast(self.kernel)) + self._cast(self.bias[0] if self.reset_after else self.bias)
+        bias = self.bias[0] if self.use_bias and self.reset_after else self.bias
+        return self._biased(ops.matmul(x, self._cast(self.kernel)), bias)
 
     @property
     def in_keras(self):
-        """Keras's, with the reset after the matmul."""
-        return keras.layers.GRU if self.reset_after else None
+        """Keras's, where it is the same formula: with the reset after the matmul."""
+        return keras.layers.GRU if self.reset_after and self.cudnn_can else None
 
     def run(self, z, h, mask, kept):
-        recurrent_bias = self._cast(self.bias[1]) if self.reset_after else None
-        args = z, h, self._cast(self.recurrent_kernel), recurrent_bias, mask, kept
+        recurrent_bias = None
+        if self.reset_after:
+            zeros = ops.zeros(3 * self.units, self.compute_dtype)
+            recurrent_bias = self._cast(self.bias[1]) if self.use_bias else zeros
+        args = z, h, self._cast(self.recurrent_kernel), recurrent_bias, mask, kept, self.activations
         return kernels.twin("gru", gru, *args)(*args)
+
+    def set_weights(self, weights):
+        if len(weights) == 3:
+            self._check_bias(weights[2])
+        super().set_weights(weights)
+
+    def load_weights_of(self, store):
+        if len(store.keys()) == 3:
+            self._check_bias(store["2"])
+        super().load_weights_of(store)
+
+    def _check_bias(self, bias):
+        """Refuses by name the bias of a layer with the other `reset_after`."""
+        if self.use_bias and tuple(bias.shape) != self.bias_shape:
+            raise ValueError(
+                f"{self.name}: a bias of shape {tuple(bias.shape)}; expected {self.bias_shape}, that of a GRU of "
+                f"{self.units} units with reset_after={self.reset_after}; make both the same."
+            )
 
     def get_config(self):
         return {**super().get_config(), "reset_after": self.reset_after}

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq.layers import arguments
-from keras_seq.layers.lstm import LSTM
+from keras_seq.layers.lstm import LSTM, TANH_AND_SIGMOID
 from keras_seq.layers.recurrent import recurrence
 
 
@@ -26,7 +26,8 @@ class LayerNormLSTM(LSTM):
 
     ```python
     layer = LayerNormLSTM(8)
-    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, T, 8]
+    y, state = layer(x, return_state=True)  # x [B, T, D] -> y [B, 8]
+    y = LayerNormLSTM(8, return_sequences=True)(x)  # y [B, T, 8]
     ```
 
     Arguments, state, masking and errors as for `LSTM`, and `epsilon`, which is added to the variances. Besides the
@@ -34,8 +35,10 @@ class LayerNormLSTM(LSTM):
     Precision: matrices in the layer's compute dtype; statistics, gates and memory in float32 at least.
     """
 
-    def __init__(self, units, epsilon=1e-5, **kwargs):
-        super().__init__(units, **kwargs)
+    in_keras = None
+
+    def __init__(self, units, activation="tanh", recurrent_activation="sigmoid", epsilon=1e-5, **kwargs):
+        super().__init__(units, activation, recurrent_activation, **kwargs)
         self.epsilon = arguments.positive_number("epsilon", epsilon)
 
     def build(self, input_shape):
@@ -51,13 +54,15 @@ class LayerNormLSTM(LSTM):
     def project(self, x):
         """The inputs' share of all positions' pre-activations, normalised."""
         z = normalize(self._wide(ops.matmul(x, self._cast(self.kernel))), self.epsilon)
-        return self._wide(self.kernel_gamma) * z + self._wide(self.bias)
+        z = self._wide(self.kernel_gamma) * z
+        return z if self.bias is None else z + self._wide(self.bias)
 
     def _wide(self, v):
         return ops.cast(v, self.memory_dtype)
 
     def run(self, z, state, mask, kept):
         recurrent_kernel = self._cast(self.recurrent_kernel)
+        tanh, sigmoid = self.activations or TANH_AND_SIGMOID
         recurrent_gamma, memory_gamma, memory_beta = map(
             self._wide, (self.recurrent_gamma, self.memory_gamma, self.memory_beta)
         )
@@ -67,9 +72,9 @@ class LayerNormLSTM(LSTM):
             seen = h if kept is None else h * kept
             z = z + recurrent_gamma * normalize(self._wide(ops.matmul(seen, recurrent_kernel)), self.epsilon)
             input_gate, forget_gate, candidate, output_gate = ops.split(z, 4, axis=-1)
-            c = ops.sigmoid(forget_gate) * c + ops.sigmoid(input_gate) * ops.tanh(candidate)
-            shown = ops.tanh(memory_gamma * normalize(c, self.epsilon) + memory_beta)
-            return ops.cast(ops.sigmoid(output_gate) * shown, h.dtype), c
+            c = sigmoid(forget_gate) * c + sigmoid(input_gate) * tanh(candidate)
+            shown = tanh(memory_gamma * normalize(c, self.epsilon) + memory_beta)
+            return ops.cast(sigmoid(output_gate) * shown, h.dtype), c
 
         return recurrence(cell, z, state, mask)
 

@@ -28,7 +28,7 @@ def linear_recurrence(a, b, h):
 
 
 def log_linear_recurrence(log_a, log_b, h):
-    """The same for a, b and h that are not negative, with a and b given by their logarithms.
+    """The same for a and b that are not negative, given by their logarithms; h may be any number.
 
     Products of many small a neither underflow nor lose digits: Feng et al., 2024, appendix B.
     """
@@ -52,15 +52,15 @@ def _log_linear_recurrence(log_a, log_b, h):
     def then(first, second):
         return first[0] + second[0], log_add(second[0] + first[1], second[1])
 
-    log_h = ops.where(h > 0, ops.log(ops.where(h > 0, h, 1.0)), NEVER)  # so an h of zero gets no gradient
-    start = log_add(log_b[:, :1], log_a[:, :1] + ops.expand_dims(log_h, 1))
-    return ops.exp(_scan(then, log_a, ops.concatenate([start, log_b[:, 1:]], axis=1), NEVER))
+    from_zero = ops.exp(_scan(then, log_a, log_b, NEVER))
+    return from_zero + ops.exp(ops.cumsum(log_a, axis=1)) * ops.expand_dims(h, 1)  # h may be negative, so no logarithm
 
 
 def _scan(then, a, b, nothing):
     """b composed up to every position; `nothing` is the b that adds nothing."""
     if isinstance(a.shape[1], int):
-        return ops.associative_scan(then, (a, b), axis=1)[1]
+        h = ops.associative_scan(then, (a, b), axis=1)[1]
+        return ops.reshape(h, ops.shape(b))  # TensorFlow's graphs forget the shape on the way
     # Keras's associative scan wants to know T. One tensor is scanned, for the same reason as in `recurrence`.
     pairs = ops.swapaxes(ops.stack([a, b], axis=-1), 0, 1)
 

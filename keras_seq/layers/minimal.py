@@ -16,7 +16,7 @@ from keras import ops
 
 from keras_seq.layers import arguments
 from keras_seq.layers.linear_recurrence import NEVER, log_linear_recurrence
-from keras_seq.layers.stateful import Stateful
+from keras_seq.layers.return_sequences import ReturnSequences
 
 
 def log_candidate(v):
@@ -35,52 +35,91 @@ def min_lstm_weights(f, i):
     return -ops.softplus(ratio), -ops.softplus(-ratio)
 
 
-class Minimal(Stateful):
+NO_DROPOUT = "put keras.layers.SpatialDropout1D before it, which drops the same features at every position"
+NO_MATRIX = "its gates do not look at the state, so it has no recurrent matrix"
+FIXED = "its gates are logistic and its candidate is positive, so that they have logarithms"
+REFUSED = {
+    **dict.fromkeys(("activation", "recurrent_activation"), FIXED),
+    **{f"recurrent_{rule}": NO_MATRIX for rule in ("initializer", "regularizer", "constraint", "dropout")},
+    "dropout": NO_DROPOUT,
+    "seed": NO_DROPOUT,
+    "unit_forget_bias": "give bias_initializer=",
+    "reset_after": NO_MATRIX,
+    "use_cudnn": "cuDNN has no routine for it; leave it out",
+}
+
+
+class Minimal(ReturnSequences):
     """The base of both: a kernel `[D, gates units]` and a bias `[gates units]`, the candidate's block last."""
 
     gates = 2
+    refused = REFUSED
 
-    def __init__(self, units, kernel_initializer="glorot_uniform", bias_initializer="zeros", **kwargs):
+    def __init__(
+        self,
+        units,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.units = arguments.positive_integer("units", units)
+        self.use_bias = arguments.boolean("use_bias", use_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
 
     def build(self, input_shape):
         width = arguments.sequence_shape("x", input_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         columns = self.gates * self.units
-        self.kernel = self.add_weight(shape=(width, columns), initializer=self.kernel_initializer, name="kernel")
-        self.bias = self.add_weight(shape=(columns,), initializer=self.bias_initializer, name="bias")
+        self.kernel = self._weight("kernel", (width, columns))
+        self.bias = self._weight("bias", (columns,)) if self.use_bias else None
         self.kernel.matrix_blocks = self.gates
+
+    def _weight(self, name, shape):
+        rules = {rule: getattr(self, f"{name}_{rule}") for rule in ("initializer", "regularizer", "constraint")}
+        return self.add_weight(shape=shape, name=name, **rules)
 
     def initial_state(self, batch_size):
         """The zero state h `[B, units]`."""
         return ops.zeros((batch_size, self.units), self.memory_dtype)
 
-    def call(self, x, state=None, mask=None, x_mask=None, return_state=False):
-        x, h, mask = self.enter(x, state, x_mask if mask is None else mask)
-        kernel, bias = (ops.cast(v, self.compute_dtype) for v in (self.kernel, self.bias))
-        *gates, candidate = ops.split(ops.cast(ops.matmul(x, kernel) + bias, self.memory_dtype), self.gates, axis=-1)
+    def sequence(self, x, h, mask, training=None, projected=None):
+        """All positions: `(y [B, T, units], h)`."""
+        z = self.project(x) if projected is None else projected
+        *gates, candidate = ops.split(ops.cast(z, self.memory_dtype), self.gates, axis=-1)
         log_a, log_new = self.weights_of(*gates)
         log_b = log_new + log_candidate(candidate)
         if mask is not None:
             real = ops.expand_dims(mask, -1)
             log_a, log_b = ops.where(real, log_a, 0.0), ops.where(real, log_b, NEVER)
         memory = log_linear_recurrence(log_a, log_b, h)
-        y = ops.cast(memory, self.compute_dtype)
-        return (y, memory[:, -1]) if return_state else y
+        return memory, memory[:, -1]
 
-    def compute_output_shape(self, x_shape):
-        """`[B, T, units]`."""
-        return (*x_shape[:-1], self.units)
+    def project(self, x):
+        """The pre-activations of all positions, `[B, T, gates units]`."""
+        z = ops.matmul(x, ops.cast(self.kernel, self.compute_dtype))
+        return z if self.bias is None else z + ops.cast(self.bias, self.compute_dtype)
 
     def get_config(self):
         return {
             **super().get_config(),
             "units": self.units,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "use_bias": self.use_bias,
+            **{
+                f"{of}_{kind}": getattr(keras, f"{kind}s").serialize(getattr(self, f"{of}_{kind}"))
+                for of in ("kernel", "bias")
+                for kind in ("initializer", "regularizer", "constraint")
+            },
         }
 
 
@@ -90,15 +129,18 @@ class MinGRU(Minimal):
 
     ```python
     layer = MinGRU(8)
-    y = layer(x)  # x [B, T, D] -> y [B, T, 8], from the zero state
+    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
+    y = MinGRU(8, return_sequences=True)(x)  # y [B, T, 8], every output
     y, h = layer(more, state=layer.initial_state(B), return_state=True)
     y, h = layer.step(x[:, 0], h)  # one position: y [B, 8]
     ```
 
     Args:
-        units: width of the output, which is the state h `[B, units]`; both are never negative.
-        kernel_initializer: of the matrix `[D, 2 units]`: update gate, candidate.
-        bias_initializer: of the bias.
+        units: width of the output, which is the state h `[B, units]`; from the zero state both are never negative.
+        use_bias: whether to add a bias.
+        kernel_initializer, kernel_regularizer, kernel_constraint: of the matrix `[D, 2 units]`: update gate, candidate.
+        bias_initializer, bias_regularizer, bias_constraint: of the bias.
+        return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: as for `LSTM`.
 
     Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the one before it.
     Precision: the matmul in the layer's compute dtype, gates and h in float32 at least.
@@ -118,7 +160,7 @@ class MinLSTM(Minimal):
 
     ```python
     layer = MinLSTM(8)
-    y = layer(x)  # x [B, T, D] -> y [B, T, 8], from the zero state
+    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
     y, h = layer(more, state=layer.initial_state(B), return_state=True)
     y, h = layer.step(x[:, 0], h)  # one position: y [B, 8]
     ```

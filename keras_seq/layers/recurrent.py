@@ -11,7 +11,7 @@ from keras import ops, tree
 
 from keras_seq import kernels
 from keras_seq.layers import arguments
-from keras_seq.layers.stateful import Stateful
+from keras_seq.layers.return_sequences import ReturnSequences
 
 
 def recurrence(cell, z, state, mask=None):
@@ -44,7 +44,7 @@ def _recurrence(cell, z, state, mask=None):
     return ops.swapaxes(tree.flatten(states)[0], 0, 1), state
 
 
-class Recurrent(Stateful):
+class Recurrent(ReturnSequences):
     """The base of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
 
     A subclass names its number of `gates` and says in `run(z, state, mask, kept)` what happens at the positions:
@@ -53,26 +53,45 @@ class Recurrent(Stateful):
     """
 
     gates = 1
+    in_keras = None
 
     def __init__(
         self,
         units,
+        activation="tanh",
+        use_bias=True,
         kernel_initializer="glorot_uniform",
         recurrent_initializer="orthogonal",
         bias_initializer="zeros",
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
         dropout=0.0,
         recurrent_dropout=0.0,
         seed=None,
+        use_cudnn="auto",
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.units = arguments.positive_integer("units", units)
+        self.activation = keras.activations.get(activation)
+        self.use_bias = arguments.boolean("use_bias", use_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recurrent_initializer = keras.initializers.get(recurrent_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.recurrent_regularizer = keras.regularizers.get(recurrent_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.recurrent_constraint = keras.constraints.get(recurrent_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
         self.dropout = arguments.fraction("dropout", dropout)
         self.recurrent_dropout = arguments.fraction("recurrent_dropout", recurrent_dropout)
         self.seed = seed
+        self.use_cudnn = arguments.one_of("use_cudnn", use_cudnn, ("auto", True, False))
         if self.dropout or self.recurrent_dropout:
             self.seed_generator = keras.random.SeedGenerator(seed)
 
@@ -85,35 +104,38 @@ class Recurrent(Stateful):
         width = arguments.sequence_shape("x", input_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         columns = self.gates * self.units
-        self.kernel = self.add_weight(shape=(width, columns), initializer=self.kernel_initializer, name="kernel")
-        self.recurrent_kernel = self.add_weight(
-            shape=(self.units, columns), initializer=self.recurrent_initializer, name="recurrent_kernel"
-        )
-        self.bias = self.add_weight(shape=self.bias_shape, initializer=self.bias_initializer, name="bias")
+        self.kernel = self._weight("kernel", (width, columns), self.kernel_initializer)
+        self.recurrent_kernel = self._weight("recurrent_kernel", (self.units, columns), self.recurrent_initializer)
+        self.bias = self._weight("bias", self.bias_shape, self.bias_initializer) if self.use_bias else None
         # The gates' matrices stand side by side: an optimizer of matrices (Muon) is to treat each on its own.
         self.kernel.matrix_blocks = self.recurrent_kernel.matrix_blocks = self.gates
-        self.bias.matrix_blocks = 0  # no matrix, also where it has two rows
+        if self.use_bias:
+            self.bias.matrix_blocks = 0  # no matrix, also where it has two rows
         if on_cudnn := kernels.twin("cudnn", None, self):
             self._on_cudnn = on_cudnn(self)
 
-    def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False, projected=None):
-        """The layer over all positions; `projected` is what `project(x)` would give, of who has it for less."""
-        x, state, mask = self.enter(x, state, x_mask if mask is None else mask)
+    def _weight(self, name, shape, initializer):
+        of = name.removesuffix("_kernel")  # Keras's arguments say recurrent_ for recurrent_kernel
+        rules = {rule: getattr(self, f"{of}_{rule}") for rule in ("regularizer", "constraint")}
+        return self.add_weight(shape=shape, initializer=initializer, name=name, **rules)
+
+    def sequence(self, x, state, mask, training=None, projected=None):
+        """All positions: `(y [B, T, units], state)`."""
         batch_size, kept = ops.shape(x)[0], None
         if training and self.dropout:
             x = x * self._kept((batch_size, 1, x.shape[-1]), self.dropout)
         if training and self.recurrent_dropout:
             kept = self._kept((batch_size, self.units), self.recurrent_dropout)
         if training and mask is None and kernels.twin("cudnn", None, self):
-            y, state = self._on_cudnn(x, state)
-        else:
-            y, state = self.run(self.project(x) if projected is None else projected, state, mask, kept)
-        y = ops.cast(y, self.compute_dtype)
-        return (y, state) if return_state else y
+            return self._on_cudnn(x, state)
+        return self.run(self.project(x) if projected is None else projected, state, mask, kept)
 
     def project(self, x):
         """The inputs' share of all positions' pre-activations; each position's comes from itself alone."""
-        return ops.matmul(x, self._cast(self.kernel)) + self._cast(self.bias)
+        return self._biased(ops.matmul(x, self._cast(self.kernel)), self.bias)
+
+    def _biased(self, z, bias):
+        return z if bias is None else z + self._cast(bias)
 
     def _cast(self, weight):
         return ops.cast(weight, self.compute_dtype)
@@ -121,18 +143,44 @@ class Recurrent(Stateful):
     def _kept(self, shape, rate):
         return keras.random.dropout(ops.ones(shape, self.compute_dtype), rate, seed=self.seed_generator)
 
-    def compute_output_shape(self, x_shape):
-        """`[B, T, units]`."""
-        return (*x_shape[:-1], self.units)
-
     def get_config(self):
         return {
             **super().get_config(),
             "units": self.units,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "recurrent_initializer": keras.initializers.serialize(self.recurrent_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "activation": keras.activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            **{
+                f"{of}_{kind}": getattr(keras, f"{kind}s").serialize(getattr(self, f"{of}_{kind}"))
+                for of in ("kernel", "recurrent", "bias")
+                for kind in ("initializer", "regularizer", "constraint")
+            },
             "dropout": self.dropout,
             "recurrent_dropout": self.recurrent_dropout,
             "seed": self.seed,
+            "use_cudnn": self.use_cudnn,
+        }
+
+
+class Gated(Recurrent):
+    """The base of LSTM and GRU: a second activation, that of the gates."""
+
+    def __init__(self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True, **kwargs):
+        super().__init__(units, activation, use_bias, **kwargs)
+        self.recurrent_activation = keras.activations.get(recurrent_activation)
+
+    @property
+    def activations(self):
+        """`(activation, recurrent_activation)`, or None where they are the default ones, which have kernels."""
+        both = self.activation, self.recurrent_activation
+        return None if both == (keras.activations.tanh, keras.activations.sigmoid) else both
+
+    @property
+    def cudnn_can(self):
+        """Whether cuDNN's routine has this formula, and may be used."""
+        return self.activations is None and self.use_bias and self.use_cudnn is not False
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "recurrent_activation": keras.activations.serialize(self.recurrent_activation),
         }

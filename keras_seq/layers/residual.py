@@ -47,7 +47,7 @@ class Residual(Stateful):
     """Normalises, applies layers one after the other, and adds the result to what came in.
 
     ```python
-    block = Residual([CausalConvolution(4), MinGRU(64), keras.layers.Dense(32)])
+    block = Residual([CausalConvolution(4), MinGRU(64, return_sequences=True), keras.layers.Dense(32)])
     y = block(x)  # x [B, T, 32] -> y [B, T, 32]
     y, state = block(x, state=block.initial_state(B), return_state=True)
     ```

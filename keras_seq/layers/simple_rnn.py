@@ -20,24 +20,20 @@ class SimpleRNN(Recurrent):
 
     ```python
     layer = SimpleRNN(8)
-    y = layer(x)  # x [B, T, D] -> y [B, T, 8], from the zero state
+    y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
+    y = SimpleRNN(8, return_sequences=True)(x)  # y [B, T, 8], every output
     y, h = layer(x, return_state=True)
     y, h = layer(more, state=h, return_state=True)  # goes on where it ended
     y, h = layer.step(x[:, 0], layer.initial_state(B))  # one position: y [B, 8]
     ```
 
     Weights are those of `keras.layers.SimpleRNN`, in its order (kernel `[D, units]`, recurrent kernel `[units, units]`,
-    bias `[units]`), so that `get_weights` of one is `set_weights` of the other.
+    bias `[units]`), so that `get_weights` of one is `set_weights` of the other, and a file of one loads into the other.
 
     Args:
         units: width of the output, which is the state h `[B, units]`.
         activation: `"tanh"`; with `"relu"` and `recurrent_initializer="identity"` it is the IRNN (Le et al., 2015).
-        kernel_initializer: of the input matrix.
-        recurrent_initializer: of the recurrent matrix. `"orthogonal"` keeps the length of h.
-        bias_initializer: of the bias.
-        dropout: fraction of the inputs dropped in training, the same at every position of a row.
-        recurrent_dropout: the same for h on its way to the next position.
-        seed: of both.
+        **kwargs: those of `LSTM` but for the activation of gates and `unit_forget_bias`.
 
     Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the one before it.
     Precision: the layer's compute dtype.
@@ -45,10 +41,6 @@ class SimpleRNN(Recurrent):
     Raises:
         ValueError: for an argument out of its range, or an input that is not `[B, T, D]`.
     """
-
-    def __init__(self, units, activation="tanh", **kwargs):
-        super().__init__(units, **kwargs)
-        self.activation = keras.activations.get(activation)
 
     def initial_state(self, batch_size):
         """The zero state h `[B, units]`."""
@@ -62,6 +54,3 @@ class SimpleRNN(Recurrent):
             return ops.cast(simple_rnn_cell(z, seen, recurrent_kernel, self.activation), h.dtype)
 
         return recurrence(cell, z, h, mask)
-
-    def get_config(self):
-        return {**super().get_config(), "activation": keras.activations.serialize(self.activation)}

@@ -28,3 +28,8 @@ def sees_the_future(layer) -> bool:
 def hides_its_state(layer) -> bool:
     """Whether a layer keeps a state that it neither takes nor gives, so that it cannot be stepped."""
     return isinstance(layer, (Carry, keras.layers.RNN))
+
+
+def gives_no_sequence(layer) -> bool:
+    """Whether a recurrent layer was told to give its last output alone, or the parts of its state beside it."""
+    return getattr(layer, "return_sequences", True) is False or getattr(layer, "return_state", False) is True

@@ -36,7 +36,7 @@ class BiLSTM:
         for name in ("num_tags", "embedding_dim", "units", "num_layers"):
             arguments.positive_integer(name, getattr(self, name))
         arguments.fraction("dropout", self.dropout)
-        arguments.one_of("merge_mode", self.merge_mode, layers.bidirectional.MERGE_MODES)
+        arguments.one_of("merge_mode", self.merge_mode, ("concat", "sum"))
 
     def build(self, vocabulary_size: int, dtype=None) -> keras.Model:
         """The Keras model from ids `[B, T]`, of which 0 is padding, to logits `[B, T, num_tags]`.
@@ -47,7 +47,7 @@ class BiLSTM:
         ids = keras.Input((None,), dtype="int32", name="ids")
         x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(ids)
         for n in range(self.num_layers):
-            layer = layers.LSTM(self.units, dtype=dtype, name=f"lstm_{n}")
+            layer = layers.LSTM(self.units, return_sequences=True, dtype=dtype, name=f"lstm_{n}")
             x = layers.Bidirectional(layer, merge_mode=self.merge_mode, dtype=dtype, name=f"bidirectional_{n}")(x)
             if self.dropout:
                 x = keras.layers.Dropout(self.dropout, dtype=dtype, name=f"dropout_{n}")(x)

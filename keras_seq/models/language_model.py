@@ -14,7 +14,7 @@ from keras_seq import kernels
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.recurrent import Recurrent
 from keras_seq.layers.residual import in_turn, states_of
-from keras_seq.layers.structure import hides_its_state, inside, sees_the_future
+from keras_seq.layers.structure import gives_no_sequence, hides_its_state, inside, sees_the_future
 from keras_seq.models.ids import check_ids
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, whatever its place
@@ -39,8 +39,8 @@ class LanguageModel(keras.Model):
     The state is a tuple with an entry for each block that keeps one.
 
     Raises:
-        ValueError: a block sees later positions, hides its state or stands there twice; more ids in a row than
-            `context`; an id outside of the embedding's vocabulary, in calls outside of compiled code.
+        ValueError: a block sees later positions, hides its state, gives no sequence or stands there twice; more ids
+            in a row than `context`; an id outside of the embedding's vocabulary, in calls outside of compiled code.
     """
 
     def __init__(self, embedding, blocks, head, context=None, **kwargs):
@@ -52,6 +52,11 @@ class LanguageModel(keras.Model):
                 raise ValueError(
                     f"{block.name} is no block of a language model: its state cannot be handed from step to step. "
                     "Use a layer of keras_seq.layers, which takes and gives it, and put Carry around the model."
+                )
+            if any(map(gives_no_sequence, inside(block))):
+                raise ValueError(
+                    f"{block.name} is no block of a language model: it does not give one output a position. "
+                    "Make the recurrent layer with return_sequences=True, and without return_state=True."
                 )
         if len({id(block) for block in blocks}) < len(blocks):
             raise ValueError("blocks has the same layer twice; expected each once: each keeps a state of its own.")
@@ -94,7 +99,8 @@ class LanguageModel(keras.Model):
         (E[ids]) W + b = (E W + b)[ids], and a text has many more positions than its vocabulary has characters.
         """
         first, embedding = (*self.blocks, None)[0], self.embedding
-        takes_it = getattr(type(first), "call", None) is Recurrent.call  # and not a `call` of somebody's own
+        # and has no `call` of somebody's own
+        takes_it = isinstance(first, Recurrent) and type(first).call is Recurrent.call
         if not takes_it or type(embedding) not in EMBEDDINGS or (training and first.dropout):
             return None
         look_up = kernels.twin("lookup", None, ids, embedding.input_dim, embedding.output_dim)

@@ -52,7 +52,7 @@ class _Minimal:
         for n in range(self.num_layers):
             mixer = [
                 layers.CausalConvolution(self.kernel_size, dtype=dtype, name="convolution"),
-                self.layer(self.units, dtype=dtype, name=self.name),
+                self.layer(self.units, return_sequences=True, dtype=dtype, name=self.name),
                 layers.Dense(
                     self.embedding_dim, use_bias=False, kernel_initializer="zeros", dtype=dtype, name="output"
                 ),

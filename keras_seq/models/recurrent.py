@@ -51,6 +51,7 @@ class _Recurrent:
         for n in range(self.num_layers):
             layer = self.layer(
                 self.units,
+                return_sequences=True,
                 recurrent_initializer=self.recurrent_initializer,
                 recurrent_dropout=self.recurrent_dropout,
                 dtype=dtype,

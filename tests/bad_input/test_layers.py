@@ -26,7 +26,7 @@ LAYERS = {  # what is made, the argument, its bad values
     "SelectiveStateSpace(expansion)": (layers.SelectiveStateSpace, {}, "expansion", WHOLE),
     "SelectiveStateSpace(kernel)": (layers.SelectiveStateSpace, {}, "kernel_size", WHOLE),
     "Bidirectional(layer)": (layers.Bidirectional, {}, "layer", (None, 7, "lstm")),
-    "Bidirectional(mode)": (layers.Bidirectional, {"layer": layers.LSTM(3)}, "merge_mode", ("x", None, 7)),
+    "Bidirectional(mode)": (layers.Bidirectional, {"layer": layers.LSTM(3)}, "merge_mode", ("x", "mean", 7)),
     "Carry(model)": (layers.Carry, {"batch_size": 2}, "layer", (None, 7, keras.layers.Dense(3))),
     "Residual(layers)": (layers.Residual, {}, "layers", (None, 7, ["x"], layers.LSTM(3))),
     "Residual(dropout)": (layers.Residual, {"layers": [layers.LSTM(4)]}, "dropout", FRACTION),

@@ -42,9 +42,11 @@ def test_shares_are_of_all_values(rows, randomize):
 def test_layers_inside_of_layers_are_found_under_names_of_their_own(rows):
     ids = keras.Input((rows.shape[1],), batch_size=len(rows), dtype="int32")
     x = keras.layers.Embedding(VOCABULARY.size, 4)(ids)
-    x = Carry(Residual([GRU(4, name="gru")], name="block"), batch_size=len(rows), name="carry")(x)
-    x = Residual([MinGRU(4, name="mingru")], name="block_2")(x)
-    x = Bidirectional(LSTM(2, name="lstm"), name="both")(x)
+    x = Carry(Residual([GRU(4, name="gru", return_sequences=True)], name="block"), batch_size=len(rows), name="carry")(
+        x
+    )
+    x = Residual([MinGRU(4, name="mingru", return_sequences=True)], name="block_2")(x)
+    x = Bidirectional(LSTM(2, name="lstm", return_sequences=True), name="both")(x)
     found = {name: [*of_layer] for name, of_layer in gate_values(keras.Model(ids, x), rows).items()}
     assert found.pop("block/gru") == ["update", "reset"]
     assert found.pop("block_2/mingru") == ["update"]
@@ -60,7 +62,7 @@ def test_blocks_of_a_model_do_not_hide_each_other(rows):
 def test_a_state_that_is_handed_in_counts(rows, randomize):
     """A decoder starts from its encoder's state."""
     x, h = keras.Input((3, 2)), keras.Input((4,))
-    model = randomize(keras.Model([x, h], GRU(4, name="gru")(x, state=h)), scale=1.0)
+    model = randomize(keras.Model([x, h], GRU(4, name="gru", return_sequences=True)(x, state=h)), scale=1.0)
     given = np.ones((1, 3, 2), "float32")
     update, other = (gate_values(model, [given, np.full((1, 4), v, "float32")])["gru"]["update"] for v in (0, 2))
     kernel, recurrent, bias = (weight.numpy()[..., :4] for weight in model.weights)

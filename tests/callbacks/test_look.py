@@ -15,7 +15,7 @@ def mixed():
     """Somebody's own functional model with layers of ours."""
     ids = keras.Input((LENGTH,), dtype="int32")
     x = keras.layers.Embedding(VOCABULARY.size, 4)(ids)
-    x = LSTM(4, name="memory")(x)
+    x = LSTM(4, name="memory", return_sequences=True)(x)
     x = TransformerBlock(num_heads=2, feed_forward_dim=8, causal=True, name="block")(x)
     return keras.Model(ids, keras.layers.Dense(VOCABULARY.size)(x), name="mixed")
 

@@ -118,7 +118,7 @@ def test_the_signals_of_an_lstm_make_its_own_output(dtype, atol):
 
 def test_the_gates_are_those_worked_out_by_hand():
     """The numbers of docs/rnn-lstm.md, from the zero state."""
-    layer = LSTM(2)
+    layer = LSTM(2, return_sequences=True)
     layer.build((1, 1, 3))
     kernel = [[1, 0, -1, -2, 2, -1, 1, 0], [2, 1, -2, -1, 0, -2, 2, -1], [0, -1, 1, 2, 1, 0, 1, 2]]
     layer.set_weights([np.array(kernel), np.zeros((2, 8)), np.array([0, -1, 1, 1, 0, 0, 0, 0])])
@@ -152,7 +152,7 @@ def test_a_layer_that_inherits_from_lstm_is_not_told_by_its_formula():
     from keras_seq.layers import LayerNormLSTM
 
     embedding, head = keras.layers.Embedding(VOCABULARY.size, 3), keras.layers.Dense(VOCABULARY.size)
-    model = LanguageModel(embedding, [LayerNormLSTM(4, name="normed")], head)
+    model = LanguageModel(embedding, [LayerNormLSTM(4, name="normed", return_sequences=True)], head)
     assert list(read(model, VOCABULARY, IDS).activations["normed"]) == ["y"]
 
 

@@ -60,7 +60,7 @@ def test_keras_layer_on_the_same_weights_gives_the_same(taken, kind, compiled):
 
 
 def test_a_layer_has_no_weights_more_for_it(taken):
-    layer = random_weights(layers.LSTM(6))
+    layer = random_weights(layers.LSTM(6, return_sequences=True))
     before = [w.path for w in layer.weights]
     layer(X, training=True)
     assert taken
@@ -68,20 +68,20 @@ def test_a_layer_has_no_weights_more_for_it(taken):
 
 
 def test_what_cudnn_cannot_do_is_done_as_ever(taken):
-    layers.LSTM(6)(X)  # not in training
-    layers.LSTM(6)(X, training=True, mask=np.ones((3, 5), bool))
-    layers.LSTM(6, recurrent_dropout=0.5)(X, training=True)
-    layers.LSTM(6, dtype="mixed_bfloat16")(X, training=True)
-    layers.GRU(6, reset_after=False)(X, training=True)
-    layers.SimpleRNN(6)(X, training=True)
-    layers.LayerNormLSTM(6)(X, training=True)
+    layers.LSTM(6, return_sequences=True)(X)  # not in training
+    layers.LSTM(6, return_sequences=True)(X, training=True, mask=np.ones((3, 5), bool))
+    layers.LSTM(6, recurrent_dropout=0.5, return_sequences=True)(X, training=True)
+    layers.LSTM(6, dtype="mixed_bfloat16", return_sequences=True)(X, training=True)
+    layers.GRU(6, reset_after=False, return_sequences=True)(X, training=True)
+    layers.SimpleRNN(6, return_sequences=True)(X, training=True)
+    layers.LayerNormLSTM(6, return_sequences=True)(X, training=True)
     assert not taken
-    layers.LSTM(6, dropout=0.5)(X, training=True)
+    layers.LSTM(6, dropout=0.5, return_sequences=True)(X, training=True)
     assert taken == [layers.LSTM]
 
 
 def test_a_model_trains_through_it(taken):
-    model = keras.Sequential([layers.LSTM(6), layers.GRU(3)])
+    model = keras.Sequential([layers.LSTM(6, return_sequences=True), layers.GRU(3, return_sequences=True)])
     model.compile("sgd", "mse")
     loss = model.fit(X, np.ones((3, 5, 3)), epochs=2, verbose=0).history["loss"]
     assert loss[1] < loss[0]

@@ -88,7 +88,7 @@ def test_unrolled_halves_are_the_same(take):
 def test_a_layer_takes_the_loops_also_where_it_would_not_be_unrolled(monkeypatch):
     taken, positions = [], gru_loops.positions
     monkeypatch.setattr(gru_loops, "positions", lambda x, *args: taken.append(x.shape[0]) or positions(x, *args))
-    layer = layers.GRU(16)
+    layer = layers.GRU(16, return_sequences=True)
     for length in (255, 256, 257):
         tf.function(layer)(np.zeros((1, length, 1), "float32"))
     assert taken == [256, 257]
@@ -140,10 +140,10 @@ def test_the_layer_runs_it_unless_it_is_disabled(monkeypatch):
         raise AssertionError("the twin ran")
 
     monkeypatch.setattr(twin, "run", run)
-    layer, x = layers.GRU(3), np.ones((2, 4, 5), "float32")
+    layer, x = layers.GRU(3, return_sequences=True), np.ones((2, 4, 5), "float32")
     layer.build(x.shape)
     with kernels.disabled():
         layer(x)
     with pytest.raises(AssertionError, match="the twin ran"):
         layer(x)
-    assert layers.GRU(3, reset_after=False)(x).shape == (2, 4, 3)
+    assert layers.GRU(3, reset_after=False, return_sequences=True)(x).shape == (2, 4, 3)

@@ -87,7 +87,7 @@ def test_layers_run_the_definition_where_it_is_asked_for(monkeypatch, kind):
     def run(*args):
         raise AssertionError("the twin ran")
 
-    model, x = kind(3), np.ones((2, 4, 5), "float32")
+    model, x = kind(3, return_sequences=True), np.ones((2, 4, 5), "float32")
     expected = model(x)
     monkeypatch.setattr(twin, "run", run)
     with pytest.raises(AssertionError, match="the twin ran"):

@@ -60,7 +60,7 @@ def test_values_and_gradients_are_those_of_indexing():
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("kind", [layers.SimpleRNN, layers.GRU, layers.LSTM, layers.LayerNormLSTM])
 def test_a_model_gives_what_it_gives_without(taken, kind, dtype):
-    model = model_of(kind(4, dtype=dtype), dtype)
+    model = model_of(kind(4, return_sequences=True, dtype=dtype), dtype)
     logits, gradients = losses_and_gradients(model)
     assert taken == [(5, kind.gates * 4)]
     with kernels.disabled():
@@ -72,7 +72,7 @@ def test_a_model_gives_what_it_gives_without(taken, kind, dtype):
 
 
 def test_a_mask_of_the_ids_still_counts(taken):
-    model = model_of(layers.LSTM(4), mask_zero=True)
+    model = model_of(layers.LSTM(4, return_sequences=True), mask_zero=True)
     logits, _ = losses_and_gradients(model)
     with kernels.disabled():
         expected, _ = losses_and_gradients(model)
@@ -82,7 +82,7 @@ def test_a_mask_of_the_ids_still_counts(taken):
 
 
 def test_the_state_goes_in_and_comes_out(taken):
-    model = model_of(layers.LSTM(4))
+    model = model_of(layers.LSTM(4, return_sequences=True))
     state = (tuple(tf.random.normal((3, 4)) for _ in range(2)),)
     call = tf.function(lambda ids, state: model(ids, state=state, return_state=True))
     logits, ((h, c),) = call(tf.constant(IDS), state)
@@ -94,7 +94,7 @@ def test_the_state_goes_in_and_comes_out(taken):
 
 
 def test_dropped_inputs_are_not_looked_up(taken):
-    model = model_of(layers.LSTM(4, dropout=0.5))
+    model = model_of(layers.LSTM(4, dropout=0.5, return_sequences=True))
     losses_and_gradients(model)
     assert not taken
     losses_and_gradients(model, training=False)
@@ -105,7 +105,7 @@ def test_an_embedding_that_may_know_the_place_is_asked_for_every_position(taken)
     class WithPlace(keras.layers.Embedding):
         pass
 
-    model = LanguageModel(WithPlace(5, 6), [layers.LSTM(4)], keras.layers.Dense(5))
+    model = LanguageModel(WithPlace(5, 6), [layers.LSTM(4, return_sequences=True)], keras.layers.Dense(5))
     model.build((None, None))
     losses_and_gradients(model)
     assert not taken
@@ -116,7 +116,7 @@ def test_a_layer_with_a_call_of_its_own_is_called_as_ever(taken):
         def call(self, x, state=None, training=None, return_state=False):
             return super().call(2 * x, state=state, training=training, return_state=return_state)
 
-    losses_and_gradients(model_of(Doubled(4)))
+    losses_and_gradients(model_of(Doubled(4, return_sequences=True)))
     assert not taken
 
 

@@ -177,7 +177,7 @@ def broken_twin(monkeypatch):
 
 @pytest.mark.usefixtures("broken_twin")
 def test_disabled_runs_the_definition_and_ends_with_its_block():
-    layer, x = layers.LSTM(3), np.ones((2, 4, 5), "float32")
+    layer, x = layers.LSTM(3, return_sequences=True), np.ones((2, 4, 5), "float32")
     layer.build(x.shape)
     with kernels.disabled(), kernels.disabled():
         layer(x)
@@ -191,7 +191,7 @@ def test_disabled_runs_the_definition_and_ends_with_its_block():
 
 @pytest.mark.usefixtures("broken_twin")
 def test_masked_and_long_inputs_run_the_definition():
-    layer = layers.LSTM(3)
+    layer = layers.LSTM(3, return_sequences=True)
     assert layer(np.ones((2, 4, 5), "float32"), mask=np.ones((2, 4), bool)).shape == (2, 4, 3)
     assert layer(np.ones((1, twin.LONGEST + 1, 5), "float32")).shape == (1, twin.LONGEST + 1, 3)
 

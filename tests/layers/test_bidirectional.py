@@ -8,10 +8,10 @@ from keras_seq.layers import GRU, LSTM, Bidirectional, Carry, MinGRU, SelectiveS
 B, T, D = 3, 6, 3
 numpy = ops.convert_to_numpy
 LAYERS = {
-    "SimpleRNN": lambda: SimpleRNN(2),
-    "GRU": lambda: GRU(2),
-    "LSTM": lambda: LSTM(2),
-    "MinGRU": lambda: MinGRU(2),
+    "SimpleRNN": lambda: SimpleRNN(2, return_sequences=True),
+    "GRU": lambda: GRU(2, return_sequences=True),
+    "LSTM": lambda: LSTM(2, return_sequences=True),
+    "MinGRU": lambda: MinGRU(2, return_sequences=True),
     "SelectiveStateSpace": lambda: SelectiveStateSpace(state_dim=2, kernel_size=2),
 }
 if keras.backend.backend() == "jax":  # which compiles every eager call anew
@@ -55,7 +55,7 @@ def test_a_padded_batch_is_each_sequence_alone(randomize, make):
 @pytest.mark.parametrize("merge_mode", ["concat", "sum"])
 @pytest.mark.parametrize("mask", [None, [[1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [1] * 6]], ids=["whole", "padded"])
 def test_weights_and_outputs_are_those_of_keras(randomize, merge_mode, mask):
-    ours = weighted(Bidirectional(LSTM(2), merge_mode), randomize)
+    ours = weighted(Bidirectional(LSTM(2, return_sequences=True), merge_mode), randomize)
     theirs = keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), merge_mode=merge_mode)
     theirs.build((None, None, D))
     theirs.set_weights(ours.get_weights())
@@ -88,7 +88,7 @@ def test_with_equal_weights_a_reversed_input_swaps_the_halves(randomize, make):
 
 
 def test_the_future_is_seen(randomize):
-    layer, x = weighted(Bidirectional(LSTM(2)), randomize), draw()
+    layer, x = weighted(Bidirectional(LSTM(2, return_sequences=True)), randomize), draw()
     changed = x.copy()
     changed[:, -1] += 1.0
     forward, backward = np.split(numpy(layer(changed)) - numpy(layer(x)), 2, -1)
@@ -97,7 +97,9 @@ def test_the_future_is_seen(randomize):
 
 
 def test_it_trains_and_comes_back_from_a_file(randomize, tmp_path):
-    model = keras.Sequential([keras.Input((None, D)), Bidirectional(GRU(2, reset_after=False)), keras.layers.Dense(1)])
+    model = keras.Sequential(
+        [keras.Input((None, D)), Bidirectional(GRU(2, reset_after=False, return_sequences=True)), keras.layers.Dense(1)]
+    )
     randomize(model)
     before = [numpy(v) for v in model.trainable_weights]
     model.compile(keras.optimizers.SGD(0.1), "mse")
@@ -109,7 +111,7 @@ def test_it_trains_and_comes_back_from_a_file(randomize, tmp_path):
 
 
 def test_a_layer_that_was_used_before_keeps_its_weights(randomize):
-    inner = weighted(LSTM(2), randomize)
+    inner = weighted(LSTM(2, return_sequences=True), randomize)
     x = draw()
     expected = numpy(inner(x))
     layer = Bidirectional(inner)
@@ -118,29 +120,37 @@ def test_a_layer_that_was_used_before_keeps_its_weights(randomize):
 
 
 def test_it_takes_and_gives_no_state():
-    layer = Bidirectional(LSTM(2))
+    layer = Bidirectional(LSTM(2, return_sequences=True))
     assert not hasattr(layer, "initial_state")
     with pytest.raises(ValueError, match="initial_state"):
         Carry(layer, B)
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="merge_mode='ave'; expected one of 'concat', 'sum'"):
-        Bidirectional(LSTM(2), "ave")
-    for inner in (Bidirectional(LSTM(2)), "LSTM", LSTM):
+    with pytest.raises(ValueError, match="merge_mode='mean'; expected one of 'concat', 'sum', 'mul', 'ave', None"):
+        Bidirectional(LSTM(2), "mean")
+    with pytest.raises(ValueError, match="backward_layer has go_backwards=False; expected True"):
+        Bidirectional(LSTM(2), backward_layer=LSTM(2))
+    with pytest.raises(ValueError, match="backward_layer has return_sequences=True; expected False"):
+        Bidirectional(LSTM(2), backward_layer=GRU(2, return_sequences=True, go_backwards=True))
+    with pytest.raises(ValueError, match="backward_layer='GRU'; expected a layer with go_backwards=True"):
+        Bidirectional(LSTM(2), backward_layer="GRU")
+    with pytest.raises(ValueError, match="initial_state has 3 parts"):
+        Bidirectional(LSTM(2))(draw(), initial_state=[np.zeros((B, 2), "float32")] * 3)
+    for inner in (Bidirectional(LSTM(2, return_sequences=True)), "LSTM", LSTM):
         with pytest.raises(ValueError, match="expected a layer that reads in one direction"):
             Bidirectional(inner)
     with pytest.raises(ValueError, match=r"x has shape \(2, 3\); expected \[B, T, D\]"):
-        Bidirectional(LSTM(2)).build((2, 3))
+        Bidirectional(LSTM(2, return_sequences=True)).build((2, 3))
     with pytest.raises(ValueError, match=r"mask has shape \(3, 6, 1\); expected rank 2"):
-        Bidirectional(LSTM(2))(draw(), mask=np.ones((B, T, 1), bool))
+        Bidirectional(LSTM(2, return_sequences=True))(draw(), mask=np.ones((B, T, 1), bool))
 
 
-def test_a_layer_that_gives_one_vector_a_sequence_is_refused():
-    with pytest.raises(ValueError, match=r"expected one a position, \[B, T, units\]"):
-        Bidirectional(keras.layers.LSTM(4)).build((2, 3, 5))
+def test_a_layer_that_gives_neither_a_sequence_nor_says_so_is_refused():
+    with pytest.raises(ValueError, match=r"expected \[B, T, units\] or \[B, units\]"):
+        Bidirectional(keras.layers.GlobalMaxPooling1D()).build((2, 3, 5))
 
 
 def test_with_a_seed_the_directions_drop_differently():
-    layer = Bidirectional(LSTM(4, dropout=0.5, seed=3))
+    layer = Bidirectional(LSTM(4, dropout=0.5, seed=3, return_sequences=True))
     assert (layer.layer.seed, layer.backward_layer.seed) == (3, 4)

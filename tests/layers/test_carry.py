@@ -9,10 +9,10 @@ from keras import ops, tree
 from keras_seq.layers import GRU, LSTM, Carry, MinGRU, MultiHeadSelfAttention, SelectiveStateSpace, SimpleRNN
 
 LAYERS = {
-    "SimpleRNN": lambda: SimpleRNN(2),
-    "GRU": lambda: GRU(2),
-    "LSTM": lambda: LSTM(2),
-    "MinGRU": lambda: MinGRU(2),
+    "SimpleRNN": lambda: SimpleRNN(2, return_sequences=True),
+    "GRU": lambda: GRU(2, return_sequences=True),
+    "LSTM": lambda: LSTM(2, return_sequences=True),
+    "MinGRU": lambda: MinGRU(2, return_sequences=True),
     "SelectiveStateSpace": lambda: SelectiveStateSpace(state_dim=2, expansion=1, kernel_size=3),
 }
 if keras.backend.backend() == "jax":  # which compiles every eager call anew
@@ -21,7 +21,7 @@ each = pytest.mark.parametrize("make_layer", LAYERS.values(), ids=LAYERS)
 
 
 def make(batch_size=3):
-    layer = LSTM(4)
+    layer = LSTM(4, return_sequences=True)
     carry = Carry(layer, batch_size)
     carry.build((batch_size, 5, 2))
     return layer, carry
@@ -145,7 +145,7 @@ def test_a_stream_of_documents_is_each_document_alone(randomize, make_layer):
 
 
 def test_what_was_trained_in_large_batches_steps_with_one_row_and_keeps_no_state(randomize, tmp_path):
-    layer = LSTM(2)
+    layer = LSTM(2, return_sequences=True)
     x = keras.Input((5, 2), batch_size=50)
     training = keras.Model(x, Carry(layer, 50)(x))
     training.compile(keras.optimizers.SGD(0.1), "mse")
@@ -168,7 +168,7 @@ def test_what_was_trained_in_large_batches_steps_with_one_row_and_keeps_no_state
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_the_state_keeps_its_dtypes(policy):
-    layer = LSTM(2, dtype=policy)
+    layer = LSTM(2, dtype=policy, return_sequences=True)
     carry = Carry(layer, 3, dtype=policy)
     first, second = (ops.cast(x, layer.compute_dtype) for x in batches(2))
     got = [carry(x, training=True) for x in (first, second)]
@@ -214,7 +214,7 @@ def test_evaluate_and_predict_in_between_change_nothing_in_fit():
     def train(disturbed):
         keras.utils.set_random_seed(1)
         x = keras.Input((5, 2), batch_size=3)
-        model = keras.Model(x, keras.layers.Dense(2)(Carry(LSTM(4), 3)(x)))
+        model = keras.Model(x, keras.layers.Dense(2)(Carry(LSTM(4, return_sequences=True), 3)(x)))
         model.compile("sgd", "mse")
         losses = []
         for data in batches(3):
@@ -254,7 +254,7 @@ def test_reset_puts_back_the_rows_that_are_named(make_layer):
 
 def test_the_state_is_saved_with_the_training_model_and_not_with_the_layer(tmp_path):
     x = keras.Input((5, 2), batch_size=3)
-    layer = LSTM(4)
+    layer = LSTM(4, return_sequences=True)
     model = keras.Model(x, Carry(layer, 3)(x))
     carry = model.layers[-1]
     carry(batches(1)[0], training=True)
@@ -276,7 +276,7 @@ def test_a_config_can_be_used_twice():
 
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="batch_size=0"):
-        Carry(LSTM(4), 0)
+        Carry(LSTM(4, return_sequences=True), 0)
     with pytest.raises(ValueError, match="initial_state"):
         Carry(keras.layers.Dense(4), 3)
     attention = MultiHeadSelfAttention(num_heads=1, causal=True)

@@ -46,11 +46,17 @@ def minimal_gates(layer, x, *names):
 
 
 CASES = {
-    "lstm": (lambda: LSTM(UNITS), lambda layer, x, h, c: lstm_gates(layer, x, h, c)),
-    "gru": (lambda: GRU(UNITS), lambda layer, x, h, c: gru_gates(layer, x, h)),
-    "gru, reset before": (lambda: GRU(UNITS, reset_after=False), lambda layer, x, h, c: gru_gates(layer, x, h)),
-    "mingru": (lambda: MinGRU(UNITS), lambda layer, x, h, c: minimal_gates(layer, x, "update")),
-    "minlstm": (lambda: MinLSTM(UNITS), lambda layer, x, h, c: minimal_gates(layer, x, "forget", "input")),
+    "lstm": (lambda: LSTM(UNITS, return_sequences=True), lambda layer, x, h, c: lstm_gates(layer, x, h, c)),
+    "gru": (lambda: GRU(UNITS, return_sequences=True), lambda layer, x, h, c: gru_gates(layer, x, h)),
+    "gru, reset before": (
+        lambda: GRU(UNITS, reset_after=False, return_sequences=True),
+        lambda layer, x, h, c: gru_gates(layer, x, h),
+    ),
+    "mingru": (lambda: MinGRU(UNITS, return_sequences=True), lambda layer, x, h, c: minimal_gates(layer, x, "update")),
+    "minlstm": (
+        lambda: MinLSTM(UNITS, return_sequences=True),
+        lambda layer, x, h, c: minimal_gates(layer, x, "forget", "input"),
+    ),
 }
 
 
@@ -75,7 +81,10 @@ def test_gates_are_those_of_the_formula_one_position_after_the_other(case, begun
 
 
 def test_in_bfloat16_gates_are_float32_and_near(randomize):
-    wide, narrow = LSTM(UNITS), LSTM(UNITS, dtype=keras.DTypePolicy("mixed_bfloat16"))
+    wide, narrow = (
+        LSTM(UNITS, return_sequences=True),
+        LSTM(UNITS, dtype=keras.DTypePolicy("mixed_bfloat16"), return_sequences=True),
+    )
     x = np.random.default_rng(2).normal(size=(B, T, D)).astype("float32")
     for layer in (wide, narrow):
         layer.build((B, T, D))
@@ -89,4 +98,4 @@ def test_in_bfloat16_gates_are_float32_and_near(randomize):
 def test_a_layer_with_another_formula_is_not_taken_for_one_of_these():
     assert LayerNormLSTM not in GATES
     with pytest.raises(KeyError):
-        gates(LayerNormLSTM(UNITS), None, None)
+        gates(LayerNormLSTM(UNITS, return_sequences=True), None, None)

@@ -15,13 +15,13 @@ def test_the_worked_example_of_the_notes():
 
 
 def test_the_forget_gate_starts_at_one():
-    layer = LSTM(4)
+    layer = LSTM(4, return_sequences=True)
     layer.build((None, None, 3))
     np.testing.assert_array_equal(layer.get_weights()[2], [0] * 4 + [1] * 4 + [0] * 8)
 
 
 def test_the_recurrent_initializer_of_the_original_is_an_option():
-    layer = LSTM(64, recurrent_initializer="glorot_normal")
+    layer = LSTM(64, recurrent_initializer="glorot_normal", return_sequences=True)
     layer.build((None, None, 3))
     deviation = np.std(layer.get_weights()[1])
     assert deviation == pytest.approx((2 / (64 + 256)) ** 0.5, rel=0.05)

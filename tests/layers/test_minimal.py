@@ -64,7 +64,7 @@ def oracle(layer, x, h=None):
 @pytest.fixture
 def made(randomize):
     def made(kind, width=WIDTH, units=UNITS, **kwargs):
-        layer = kind(units, **kwargs)
+        layer = kind(units, return_sequences=True, **kwargs)
         layer.build((None, None, width))
         return randomize(layer, scale=0.8)
 
@@ -247,7 +247,7 @@ def test_the_future_cannot_leak(made, kind, route, policy):
 @both
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_extreme_gates_are_finite(gradients, kind, route, policy):
-    layer = kind(1, dtype=policy)
+    layer = kind(1, return_sequences=True, dtype=policy)
     layer.build((None, None, layer.gates))
     layer.set_weights([np.eye(layer.gates), np.zeros(layer.gates)])  # x is what the gates see
     corners = np.stack(np.meshgrid(*[[-100.0, 0.5, 100.0]] * layer.gates), axis=-1).reshape(1, -1, layer.gates)
@@ -290,7 +290,7 @@ def test_inputs_that_are_no_sequence_are_refused(kind):
         kind(4).build((None, 3))
     with pytest.raises(ValueError, match="glorot"):
         kind(4, kernel_initializer="glorot")
-    layer = kind(4)
+    layer = kind(4, return_sequences=True)
     layer(inputs())
     with pytest.raises(ValueError, match="axis -1"):
         layer(np.zeros((2, 7, WIDTH + 1), "float32"))
@@ -302,6 +302,19 @@ def test_inputs_that_are_no_sequence_are_refused(kind):
 @both
 def test_an_empty_batch(kind, route):
     with on(route):
-        y, h = kind(4)(inputs(batch=0), return_state=True)
+        y, h = kind(4, return_sequences=True)(inputs(batch=0), return_state=True)
     assert tuple(y.shape) == (0, 7, 4)
     assert tuple(h.shape) == (0, 4)
+
+
+@each
+@both
+def test_a_negative_state_and_one_that_is_no_number_count_as_they_are(made, kind, route):
+    """Nothing here makes one, but a caller may."""
+    layer, x, h = made(kind), inputs(), -2.0 * a_state()
+    with on(route):
+        y = numpy(layer(x, state=ops.convert_to_tensor(h)))
+        spoilt = numpy(layer(x, state=ops.convert_to_tensor(np.where([[True], [False]], np.nan, h))))
+    np.testing.assert_allclose(y, oracle(layer, x, h), atol=2e-5)
+    assert np.isnan(spoilt[0]).all()
+    np.testing.assert_allclose(spoilt[1], y[1], atol=1e-6)

@@ -99,21 +99,27 @@ class Case:
 
 
 CASES = {
-    "tanh": Case(lambda **k: SimpleRNN(UNITS, **k), rnn, keras=lambda **k: keras.layers.SimpleRNN(UNITS, **k)),
+    "tanh": Case(
+        lambda **k: SimpleRNN(UNITS, return_sequences=True, **k),
+        rnn,
+        keras=lambda **k: keras.layers.SimpleRNN(UNITS, **k),
+    ),
     "relu": Case(
-        lambda **k: SimpleRNN(UNITS, "relu", **k),
+        lambda **k: SimpleRNN(UNITS, "relu", return_sequences=True, **k),
         relu_rnn,
         keras=lambda **k: keras.layers.SimpleRNN(UNITS, activation="relu", **k),
     ),
-    "gru": Case(lambda **k: GRU(UNITS, **k), gru, 3, lambda **k: keras.layers.GRU(UNITS, **k)),
+    "gru": Case(lambda **k: GRU(UNITS, return_sequences=True, **k), gru, 3, lambda **k: keras.layers.GRU(UNITS, **k)),
     "gru_reset_before": Case(
-        lambda **k: GRU(UNITS, reset_after=False, **k),
+        lambda **k: GRU(UNITS, reset_after=False, return_sequences=True, **k),
         gru_reset_before,
         3,
         lambda **k: keras.layers.GRU(UNITS, reset_after=False, **k),
     ),
-    "lstm": Case(lambda **k: LSTM(UNITS, **k), lstm, 4, lambda **k: keras.layers.LSTM(UNITS, **k)),
-    "layer_norm_lstm": Case(lambda **k: LayerNormLSTM(UNITS, **k), layer_norm_lstm, 4),
+    "lstm": Case(
+        lambda **k: LSTM(UNITS, return_sequences=True, **k), lstm, 4, lambda **k: keras.layers.LSTM(UNITS, **k)
+    ),
+    "layer_norm_lstm": Case(lambda **k: LayerNormLSTM(UNITS, return_sequences=True, **k), layer_norm_lstm, 4),
 }
 if BACKEND == "jax":  # which compiles every eager call anew
     CASES = {name: CASES[name] for name in ("tanh", "gru_reset_before", "lstm", "layer_norm_lstm")}
@@ -286,9 +292,9 @@ def test_stepping_equals_the_whole(case, policy):
 @pytest.mark.parametrize(
     ("make", "dtypes"),
     [
-        (lambda **k: SimpleRNN(2, **k), ["float16"]),
-        (lambda **k: GRU(2, **k), ["float32"]),
-        (lambda **k: LSTM(2, **k), ["float16", "float32"]),
+        (lambda **k: SimpleRNN(2, return_sequences=True, **k), ["float16"]),
+        (lambda **k: GRU(2, return_sequences=True, **k), ["float32"]),
+        (lambda **k: LSTM(2, return_sequences=True, **k), ["float16", "float32"]),
     ],
 )
 def test_a_memory_is_float32_where_the_rest_is_less(make, dtypes):
@@ -412,7 +418,7 @@ def test_wrong_shapes_are_refused(case):
 
 
 def test_layer_norm_does_not_see_the_size_of_its_matrices():
-    layer = weighted(LayerNormLSTM(4, epsilon=1e-9))
+    layer = weighted(LayerNormLSTM(4, epsilon=1e-9, return_sequences=True))
     x, state = draw(2, 5, D), state_like(layer, 2)
     expected = values(layer(x, state=state, return_state=True))
     kernel, recurrent, *others = layer.get_weights()
@@ -423,9 +429,9 @@ def test_layer_norm_does_not_see_the_size_of_its_matrices():
 
 
 def test_epsilon_counts_and_is_kept():
-    layer = weighted(LayerNormLSTM(4))
+    layer = weighted(LayerNormLSTM(4, return_sequences=True))
     wider = weighted(LayerNormLSTM.from_config({**layer.get_config(), "epsilon": 0.5}))
     assert wider.get_config()["epsilon"] == 0.5
     assert np.abs(numpy(wider(draw(2, 5, D))) - numpy(layer(draw(2, 5, D)))).max() > 1e-2
     with pytest.raises(ValueError, match="epsilon=0;"):
-        LayerNormLSTM(4, epsilon=0)
+        LayerNormLSTM(4, epsilon=0, return_sequences=True)

@@ -14,7 +14,11 @@ numpy = ops.convert_to_numpy
 def made(randomize):
     def made(layers=None, dtype="float32", **kwargs):
         if layers is None:
-            layers = [CausalConvolution(3, dtype=dtype), MinGRU(5, dtype=dtype), keras.layers.Dense(D, dtype=dtype)]
+            layers = [
+                CausalConvolution(3, dtype=dtype),
+                MinGRU(5, dtype=dtype, return_sequences=True),
+                keras.layers.Dense(D, dtype=dtype),
+            ]
         block = Residual(layers, dtype=dtype, **kwargs)
         block.build((None, None, D))
         return randomize(block)
@@ -212,7 +216,7 @@ def test_layers_of_keras_work_inside(made):
 
 
 def test_a_residual_inside_a_residual(made):
-    block, x = made([Residual([GRU(D)]), MinGRU(D)]), inputs()
+    block, x = made([Residual([GRU(D, return_sequences=True)]), MinGRU(D, return_sequences=True)]), inputs()
     whole, last = block(x, return_state=True)
     state, steps = block.initial_state(B), []
     assert len(state) == 2
@@ -232,7 +236,11 @@ def test_layers_that_were_built_before_keep_their_weights():
     np.testing.assert_array_equal(dense.get_weights()[0], kernel)
 
 
-@pytest.mark.parametrize("layers", [[keras.layers.Dense(D + 1)], [GRU(3), MinGRU(D + 2)]], ids=["one", "two"])
+@pytest.mark.parametrize(
+    "layers",
+    [[keras.layers.Dense(D + 1)], [GRU(3, return_sequences=True), MinGRU(D + 2, return_sequences=True)]],
+    ids=["one", "two"],
+)
 def test_layers_that_do_not_give_the_width_back_are_refused(layers):
     with pytest.raises(ValueError, match=r"The layers make \(None, None, \d\) of \(None, None, 4\); expected the same"):
         Residual(layers).build((None, None, D))
@@ -255,7 +263,11 @@ def test_wrong_arguments(options, words):
 def test_gradients_are_those_of_finite_differences(float64, check_gradients, randomize):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("Keras normalises in float32 there")
-    layers = [CausalConvolution(2, dtype="float64"), MinGRU(3, dtype="float64"), keras.layers.Dense(D, dtype="float64")]
+    layers = [
+        CausalConvolution(2, dtype="float64"),
+        MinGRU(3, dtype="float64", return_sequences=True),
+        keras.layers.Dense(D, dtype="float64"),
+    ]
     block, x = Residual(layers, dtype="float64"), inputs().astype("float64")
     block.build((None, None, D))
     check_gradients(randomize(block), x, mask=np.array([[1, 0, 1, 1, 0, 0], [1] * T], bool))

@@ -8,10 +8,10 @@ from keras import ops, tree
 from keras_seq import layers
 
 STATEFUL = {
-    "SimpleRNN": lambda **k: layers.SimpleRNN(3, **k),
-    "GRU": lambda **k: layers.GRU(3, **k),
-    "LSTM": lambda **k: layers.LSTM(3, **k),
-    "MinGRU": lambda **k: layers.MinGRU(3, **k),
+    "SimpleRNN": lambda **k: layers.SimpleRNN(3, return_sequences=True, **k),
+    "GRU": lambda **k: layers.GRU(3, return_sequences=True, **k),
+    "LSTM": lambda **k: layers.LSTM(3, return_sequences=True, **k),
+    "MinGRU": lambda **k: layers.MinGRU(3, return_sequences=True, **k),
     "CausalConvolution": lambda **k: layers.CausalConvolution(3, **k),
     "SelectiveStateSpace": lambda **k: layers.SelectiveStateSpace(3, **k),
 }
@@ -41,7 +41,11 @@ def test_a_sequence_of_no_position_is_refused(make):
 def test_under_float64_the_memory_is_float64():
     if keras.backend.backend() == "jax":
         pytest.skip("JAX knows float64 only on request")
-    for layer in (layers.LSTM(3, dtype="float64"), layers.GRU(3, dtype="float64"), layers.MinGRU(3, dtype="float64")):
+    for layer in (
+        layers.LSTM(3, dtype="float64", return_sequences=True),
+        layers.GRU(3, dtype="float64", return_sequences=True),
+        layers.MinGRU(3, dtype="float64", return_sequences=True),
+    ):
         layer.build((2, 3, 4))
         parts = tree.flatten(layer.initial_state(2))
         assert {keras.backend.standardize_dtype(part.dtype) for part in parts} == {"float64"}

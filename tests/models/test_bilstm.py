@@ -23,7 +23,7 @@ def some_ids(batch=3, length=6, seed=0):
 def test_it_tags_by_the_next_id_which_no_forward_model_can():
     def forward():
         ids = keras.Input((None,), dtype="int32")
-        x = layers.LSTM(16)(keras.layers.Embedding(VOCABULARY, 8, mask_zero=True)(ids))
+        x = layers.LSTM(16, return_sequences=True)(keras.layers.Embedding(VOCABULARY, 8, mask_zero=True)(ids))
         return keras.Model(ids, keras.layers.Dense(2)(x))
 
     def accuracy(model):

@@ -160,8 +160,8 @@ def test_a_model_with_a_state_of_one_size_has_no_longest_text(make, name):
 
 
 SEERS = {
-    "bidirectional": lambda: layers.Bidirectional(layers.LSTM(2), name="seer"),
-    "inside": lambda: layers.Residual([layers.Bidirectional(layers.LSTM(2))], name="seer"),
+    "bidirectional": lambda: layers.Bidirectional(layers.LSTM(2, return_sequences=True), name="seer"),
+    "inside": lambda: layers.Residual([layers.Bidirectional(layers.LSTM(2, return_sequences=True))], name="seer"),
     "keras": lambda: keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), name="seer"),
     "attention": lambda: layers.TransformerBlock(num_heads=2, feed_forward_dim=8, name="seer"),
 }
@@ -171,14 +171,14 @@ SEERS = {
 def test_what_sees_later_positions_is_refused_with_the_reason(seer):
     embedding, head = keras.layers.Embedding(VOCABULARY, 4), keras.layers.Dense(VOCABULARY)
     with pytest.raises(ValueError, match=r"seer is no block of a language model: .* sees the id .*tagging"):
-        LanguageModel(embedding, [layers.LSTM(4), SEERS[seer]()], head)
+        LanguageModel(embedding, [layers.LSTM(4, return_sequences=True), SEERS[seer]()], head)
 
 
 @pytest.mark.parametrize(
     "block",
     [
         lambda: keras.layers.LSTM(4, return_sequences=True, name="keeper"),
-        lambda: layers.Carry(layers.LSTM(4), 2, name="keeper"),
+        lambda: layers.Carry(layers.LSTM(4, return_sequences=True), 2, name="keeper"),
         lambda: keras.layers.TimeDistributed(keras.layers.LSTM(4), name="keeper"),
     ],
 )
@@ -189,7 +189,11 @@ def test_what_cannot_be_stepped_is_refused(block):
 
 
 def test_a_layer_cannot_stand_there_twice():
-    embedding, head, block = keras.layers.Embedding(VOCABULARY, 4), keras.layers.Dense(VOCABULARY), layers.LSTM(4)
+    embedding, head, block = (
+        keras.layers.Embedding(VOCABULARY, 4),
+        keras.layers.Dense(VOCABULARY),
+        layers.LSTM(4, return_sequences=True),
+    )
     with pytest.raises(ValueError, match="the same layer twice"):
         LanguageModel(embedding, [block, block], head)
     with pytest.raises(ValueError, match="the same layer twice"):

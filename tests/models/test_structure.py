@@ -16,8 +16,8 @@ def test_only_loops_over_the_positions_count_as_loops(name):
 
 
 def test_they_are_found_however_deep():
-    nested = layers.Residual([layers.Residual([layers.LSTM(4)])])
+    nested = layers.Residual([layers.Residual([layers.LSTM(4, return_sequences=True)])])
     model = keras.Sequential([keras.Input((None, 4)), keras.Sequential([nested])])
     assert loops(model)
     assert nested in inside(model)
-    assert not loops(keras.Sequential([keras.Input((None, 4)), layers.MinLSTM(4)]))
+    assert not loops(keras.Sequential([keras.Input((None, 4)), layers.MinLSTM(4, return_sequences=True)]))

@@ -273,6 +273,6 @@ def test_a_step_is_compiled_whole_where_that_is_faster(monkeypatch, precision, t
 
 
 def test_a_step_with_a_loop_over_positions_is_compiled_in_parts():
-    model = keras.Sequential([keras.Input((4, 2)), layers.LSTM(3)])
+    model = keras.Sequential([keras.Input((4, 2)), layers.LSTM(3, return_sequences=True)])
     compile_for(model, Train(optimizer="adamw"), 4, tokens_per_step=8)
     assert not model.jit_compile

@@ -37,7 +37,7 @@ def variables(randomize):
         "tall": keras.layers.Dense(3, name="tall"),
         "wide": keras.layers.Dense(7, use_bias=False, name="wide"),
         "headless": keras.layers.Dense(4, use_bias=False, name="headless"),
-        "lstm": layers.LSTM(3, name="lstm"),
+        "lstm": layers.LSTM(3, name="lstm", return_sequences=True),
         "head": keras.layers.Dense(5, name="head"),
     }
     for name, layer in made.items():

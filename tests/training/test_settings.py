@@ -8,8 +8,8 @@ from keras_seq.training import OPTIMIZERS, Train
 from keras_seq.training.settings import ADAM_RATIOS, LEARNING_RATES, POLICIES
 
 FAMILIES = {
-    "recurrent": keras.Sequential([layers.Residual([layers.GRU(2)]), keras.layers.Dense(2)]),
-    "residual": keras.Sequential([layers.Residual([layers.MinGRU(2)]), keras.layers.Dense(2)]),
+    "recurrent": keras.Sequential([layers.Residual([layers.GRU(2, return_sequences=True)]), keras.layers.Dense(2)]),
+    "residual": keras.Sequential([layers.Residual([layers.MinGRU(2, return_sequences=True)]), keras.layers.Dense(2)]),
 }
 
 
