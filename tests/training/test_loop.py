@@ -169,8 +169,7 @@ def test_curves_that_are_damaged_or_gone_are_told(line, tmp_path):
 
 def test_a_signal_after_the_last_step_is_not_swallowed(line, monkeypatch):
     class PressedLate(Checkpoints):
-        def stop_if_asked(self):
-            super().stop_if_asked()
+        def on_train_end(self, logs=None):
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr("keras_seq.training.loop.Checkpoints", PressedLate)
@@ -267,7 +266,7 @@ def test_a_step_is_compiled_whole_where_that_is_faster(monkeypatch, precision, t
     model = keras.Sequential([keras.Input((4,), dtype="int32"), keras.layers.Embedding(1800, 1000)])
     compile_for(model, Train(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
     assert model.jit_compile is whole
-    monkeypatch.setattr("keras_seq.training.loop.on_cpu", lambda: False)
+    monkeypatch.setattr("keras_seq.training.compiling.on_cpu", lambda: False)
     compile_for(model, Train(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
     assert model.jit_compile
 

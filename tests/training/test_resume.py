@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from keras_seq.training import Interrupted, callbacks, checkpoints
+from keras_seq.training import Interrupted, checkpoints, progress
 
 CLOCKS = {"tokens_per_second", "seconds"}
 
@@ -68,7 +68,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path,
 def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on(tiny_run, tmp_path, monkeypatch):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
-    class Impatient(callbacks.Progress):
+    class Impatient(progress.Progress):
         """A user who presses Ctrl-C while step 5 runs."""
 
         def on_train_batch_begin(self, batch, logs=None):
