@@ -1,5 +1,6 @@
 """Training, scoring and recording, the same way for every model."""
 
+from keras_seq.training.bounded import bounded
 from keras_seq.training.callbacks import Diverged
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.compiling import compile_for
@@ -39,6 +40,7 @@ __all__ = [
     "TokenTensorBoard",
     "Train",
     "WarmupDecay",
+    "bounded",
     "compile_for",
     "fit",
     "references",

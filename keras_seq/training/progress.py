@@ -62,6 +62,21 @@ class Bar(tqdm):
         return {**super().format_dict, "left": self.left, "speed": self.speed}
 
 
+@contextlib.contextmanager
+def scoring_bar(what):
+    """Shows on the terminal how far the scorings of a block are."""
+    form = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
+    with tqdm(desc=what, total=1.0, bar_format=form, dynamic_ncols=True, leave=False, disable=None) as bar:
+
+        def scored(share, total):
+            if share < bar.n:  # another one begins
+                bar.reset()
+            bar.update(share - bar.n)
+
+        with listening(scored):
+            yield
+
+
 class Progress(keras.callbacks.Callback):
     """Shows the bar.
 
