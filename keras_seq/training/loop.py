@@ -191,10 +191,7 @@ class _Run:
             callback.set_model(self.trainee)
         validate.at(step, {"loss": record.loss} if record.point == step else self.trainee.get_metrics_result())
         self.stop_if_asked()
-        if validate.exhausted:  # the open interval was closed
-            saver.save(step)
-        else:
-            record.flush()
+        saver.save(step)  # again, for what is new; where the patience ended, an open interval was closed, too
 
     def _final_figures(self, validate, progress):
         if self.final is None and validate.latest is not None:

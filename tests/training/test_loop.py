@@ -229,7 +229,7 @@ def test_a_validation_that_a_stop_cut_off_is_done_when_the_run_goes_on(line, tmp
 
 
 class PressesAt(keras.callbacks.Callback):
-    """A signal while the steps after one run."""
+    """A signal while the steps after one run, once."""
 
     def __init__(self, step):
         super().__init__()
@@ -237,6 +237,7 @@ class PressesAt(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         if int(self.model.optimizer.iterations) == self.step:
+            self.step = None
             os.kill(os.getpid(), signal.SIGTERM)
 
 
