@@ -14,12 +14,12 @@ from tests.experiments.conftest import ROOT
 
 
 def comparison(logs, **options):
-    """A small comparison that has said that its first training begins."""
+    """A small comparison that has validated once, of two models and two validations each."""
     command = [sys.executable, "-m", "experiments.compare", "--smoke", "--log-dir", str(logs)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes, **options)
     for line in process.stdout:
-        if line.startswith("lstm-seed0"):
+        if " | validation " in line:
             return process
     raise AssertionError(process.stderr.read())
 
@@ -35,13 +35,13 @@ def weights(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["a closed terminal", "nobody reads"])
 def test_a_comparison_that_is_left_alone_ends_with_a_checkpoint_and_goes_on(tmp_path, smoke, python, end):
-    process = comparison(tmp_path)
-    if end == "a closed terminal":
-        process.send_signal(signal.SIGHUP)
-    else:
-        process.stdout.close()
-    said = process.stderr.read()
-    assert process.wait() == 128 + (signal.SIGHUP if end == "a closed terminal" else signal.SIGPIPE)
+    with comparison(tmp_path) as process:
+        if end == "a closed terminal":
+            process.send_signal(signal.SIGHUP)
+        else:
+            process.stdout.close()
+        said = process.stderr.read()
+    assert process.returncode == 128 + (signal.SIGHUP if end == "a closed terminal" else signal.SIGPIPE)
     assert "Traceback" not in said
     (folder,) = (tmp_path / "compare").iterdir()
     assert f"To go on: {os.path.relpath(sys.executable)} -m experiments.compare --resume {folder}\n" in said
