@@ -104,6 +104,7 @@ def compare(settings: Compare, folder: pathlib.Path) -> Findings:
     if settings.sweep is not None:
         held_back = compare_sweep.held_back(corpus, train_text, settings.context)
         windows(settings, settings.recurrent_windows, vocabulary.encode(held_back[0]).numpy(), seed=0)
+    bounds = report.validated(settings.train, validation_text, settings.context + 1)
     kept = folder / "plan.json"
     if kept.exists():
         budgets = compare_budgets.read(kept, settings)
@@ -113,7 +114,7 @@ def compare(settings: Compare, folder: pathlib.Path) -> Findings:
         compare_budgets.write(kept, settings, budgets)
     print(
         f"{corpus.name}: {len(train_text):,} characters to train on, {len(validation_text):,} to validate on, "
-        f"{vocabulary.size} distinct; batches of {settings.batch_size} x {settings.context}"
+        f"{vocabulary.size} distinct; batches of {settings.batch_size} x {settings.context}{bounds}"
     )
     if (note := copied(train_text, validation_text)) is not None:
         print(note)

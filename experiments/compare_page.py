@@ -53,8 +53,10 @@ def comparison_page(found: Findings) -> str:
     title = f"{found.corpus.name}: {', '.join(found.models)}"
     count = f"{found.seeds} seeds each; " if found.seeds > 1 else ""
     matched = f"{count}matched by {found.settings.match}."
+    most = found.settings.train.validation_characters
+    part = "" if most is None else f" Where that is longer, the curves are of its first {most:,} characters."
     body = [
-        f"<p>{matched} Losses are nats per character of the whole validation split.</p>",
+        f"<p>{matched} Losses are nats per character of the whole validation split.{part}</p>",
         _chart("curves", "Loss over training", found.models),
         "<h2>Figures</h2>",
         _table(_cells(report.table(found.rows)), sortable=True),

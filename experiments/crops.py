@@ -43,6 +43,10 @@ def train_one(folder, settings, name, definition, parts: Parts, batch_size, leng
     model = definition.build(parts.vocabulary.size, dtype=train.policy)
     windows = text.RandomCrops(parts.train, batch_size, length, seed=settings.seed)
     evaluator = training.Evaluator(model)
+
+    def score(ids):
+        return training.Measured({"nats_per_token": evaluator.cold(ids, length).nats_per_token})
+
     used = {**dataclasses.asdict(train), **train.filled_in(model)}
     of_corpus = {"name": parts.corpus.name, "sha256": parts.corpus.sha256}
     print(f"\n{folder.name}")
@@ -54,12 +58,12 @@ def train_one(folder, settings, name, definition, parts: Parts, batch_size, leng
         batch_size * length,
         steps,
         train,
-        lambda: training.Measured({"nats_per_token": evaluator.cold(parts.validation, length).nats_per_token}),
-        config(
+        settings=config(
             settings, name, definition, used, batch_size=batch_size, steps=steps, seed=settings.seed, corpus=of_corpus
         ),
-        folder.name,
+        name=folder.name,
         characters_per_token=1.0,
+        **training.bounded(score, parts.validation, train, least=length + 1),
     )
     parts.vocabulary.save(folder / "vocabulary.json")
     training.save_model(folder / "model.keras", model)

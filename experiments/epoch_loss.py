@@ -37,24 +37,25 @@ from keras_seq.training.language import carried
 
 
 class Look:
-    """Called, it scores the whole validation split cold, and at the last step warm too.
+    """Called, it scores a text cold, and at the last step warm too.
 
     Args:
         model: a `LanguageModel`.
-        form: the text.
+        form: where the text is from.
+        ids: the text.
         settings: those of the experiment.
         at_the_end: a function that tells whether the training is over.
     """
 
-    def __init__(self, model, form, settings: EpochLoss, at_the_end):
-        self.form, self.settings, self.at_the_end = form, settings, at_the_end
+    def __init__(self, model, form, ids, settings: EpochLoss, at_the_end):
+        self.form, self.ids, self.settings, self.at_the_end = form, ids, settings, at_the_end
         self.evaluator = training.Evaluator(model)
 
     def __call__(self) -> training.Measured:
-        cold = self.evaluator.cold(self.form.validation, self.settings.length).nats_per_token
+        cold = self.evaluator.cold(self.ids, self.settings.length).nats_per_token
         figures = {"nats_per_token": cold, "nats_per_original_character": cold * self.form.share}
         if self.at_the_end():
-            warm = self.evaluator.warm(self.form.validation).nats_per_token
+            warm = self.evaluator.warm(self.ids).nats_per_token
             figures |= {"warm_nats_per_token": warm, "warm_nats_per_original_character": warm * self.form.share}
         return training.Measured(figures)
 
@@ -73,7 +74,13 @@ def train_one(folder: pathlib.Path, settings: EpochLoss, recipe: Recipe, data: D
     model = definition.build(form.vocabulary.size, dtype=train.policy)
     trainee = carried(model, recipe.batch_size, settings.length)
     training.compile_for(trainee, train, recipe.updates, tokens_per_step=recipe.batch_size * settings.length)
-    look = Look(model, form, settings, lambda: int(trainee.optimizer.iterations) >= recipe.updates)
+    whole = look = Look(
+        *(model, form, form.validation, settings),
+        lambda: int(trainee.optimizer.iterations) >= recipe.updates,
+    )
+    part = train.validated_part(form.validation, settings.length + 1)
+    if len(part) < len(form.validation):
+        look = Look(model, form, part, settings, lambda: False)
     used = {**dataclasses.asdict(train), **train.filled_in(trainee)}
     run_config = config(
         *(settings, "lstm", definition, used),
@@ -93,6 +100,8 @@ def train_one(folder: pathlib.Path, settings: EpochLoss, recipe: Recipe, data: D
         look,
         run_config,
         folder.name,
+        final=None if look is whole else whole,
+        final_times=len(form.validation) / len(part),
     )
     training.save_model(folder / "model.keras", model)
     form.vocabulary.save(folder / "vocabulary.json")
@@ -129,6 +138,7 @@ def explain(settings: EpochLoss, folder: pathlib.Path) -> list[dict]:
         f"{data.corpus.name}: {len(data.original.validation):,} characters to validate on, "
         f"{len(data.squeezed.validation):,} without spaces and newlines; {len(recipes)} trainings of "
         f"{settings.updates * settings.batch_size * settings.length:,} characters"
+        f"{report.validated(settings.train, data.squeezed.validation, settings.length + 1)}"
     )
     folder.mkdir(parents=True, exist_ok=True)
     training.write_table(folder, ("run", *(f"recipe.{field.name}" for field in dataclasses.fields(Recipe))))

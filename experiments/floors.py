@@ -145,16 +145,15 @@ def tiny(settings: Floors) -> Floors:
 
 
 class Look:
-    """Called, it scores a model on the validation text, and has it write some."""
+    """Scores a model on the beginning of the validation text, or on all of it, and has it write some."""
 
     def __init__(self, model, corpus: Corpus, settings: Floors):
         self.corpus, self.settings = corpus, settings
         self.evaluator, self.generator = training.Evaluator(model), Generator(model, corpus.vocabulary)
 
-    def __call__(self) -> training.Measured:
-        ids = self.corpus.ids
+    def __call__(self, ids) -> training.Measured:
         warm = self.evaluator.warm_nats(ids)
-        gap = Gap.of(warm, self.corpus.true_nats)
+        gap = Gap.of(warm, self.corpus.true_nats[: len(ids) - 1])
         return training.Measured(
             {
                 "nats_per_token": self.evaluator.cold(ids, self.settings.context).nats_per_token,
@@ -189,10 +188,10 @@ def train_one(folder, settings: Floors, name, corpus: Corpus) -> dict:
         tokens_per_step,
         settings.steps,
         settings.train,
-        Look(model, corpus, settings),
-        config(settings, name, definition, train, seed=settings.seed, corpus={"name": corpus.name}),
-        folder.name,
+        settings=config(settings, name, definition, train, seed=settings.seed, corpus={"name": corpus.name}),
+        name=folder.name,
         characters_per_token=1.0,
+        **training.bounded(Look(model, corpus, settings), corpus.ids, settings.train, settings.context + 1),
     )
     corpus.vocabulary.save(folder / "vocabulary.json")
     training.save_model(folder / "model.keras", model)

@@ -22,6 +22,7 @@ from experiments.corpora import note_copied
 from experiments.generate import load_run
 from experiments.masked_lm_scores import HIDDEN, Look, Reader, by_frequency, check_text, masking, pairs
 from experiments.options import check_options
+from experiments.report import validated
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import models, training
@@ -136,8 +137,8 @@ def sentences(settings: MaskedLM, pieces, held_out) -> tuple[str, ...]:
     return texts
 
 
-def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, texts) -> dict:
-    """The one run. Returns what result.json says."""
+def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part, texts) -> dict:
+    """The one run, scored on the rows of `part` while it trains. Returns what result.json says."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
     model = models.masked_language_model(settings.encoder.build(pieces.size, dtype=settings.train.policy))
@@ -151,7 +152,10 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, texts
 
     reader = Reader(model, pieces)
     # Another seed than any of training: the same tokens are hidden at every validation.
-    look = Look(reader, rows, masking(pieces, settings.fraction, settings.seed + 1), texts)
+    whole = look = Look(reader, rows, masking(pieces, settings.fraction, settings.seed + 1), texts)
+    times = len(rows["ids"]) / len(part["ids"])
+    if times > 1:
+        look = Look(reader, part, masking(pieces, settings.fraction, settings.seed + 1), texts)
     used = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
     of_corpus = {"name": corpus.name, "sha256": corpus.sha256}
     tokens_per_step = settings.batch_size * length
@@ -167,6 +171,8 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, texts
         look,
         config(settings, "encoder", settings.encoder, used, seed=settings.seed, corpus=of_corpus),
         folder.name,
+        final=None if look is whole else whole,
+        final_times=times,
     )
     pieces.save(folder / "vocabulary.json")
     training.save_model(folder / "model.keras", model)
@@ -175,9 +181,9 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, texts
         "training_tokens": record.step * settings.batch_size * length,
         "training_seconds": record.seconds,
         "training_nats_per_token": record.loss,
-        "hidden_tokens": int(look.hidden.sum()),
+        "hidden_tokens": int(whole.hidden.sum()),
         **measured.figures,
-        "by_frequency": by_frequency(train_ids, look.targets[look.hidden], pieces.size),
+        "by_frequency": by_frequency(train_ids, whole.targets[whole.hidden], pieces.size),
         "hidden": measured.texts["hidden"],
     }
     masked_lm_report.draw_attention(folder.parent / "attention.png", *reader.attention(texts[0]))
@@ -192,6 +198,7 @@ def pretrain(settings: MaskedLM, folder: pathlib.Path) -> dict:
     train_text, validation_text = corpus.split()
     pieces = WordPiece.from_text(train_text, size=settings.pieces)
     train_ids, held_out = (pieces.encode(side).numpy() for side in (train_text, validation_text))
+    part = pieces.encode(settings.train.validated_part(validation_text)).numpy()
     length = settings.encoder.context
     least = length + (settings.batch_size - 1) * (length // OVERLAP)
     for side, ids, needed in (("training", train_ids, least), ("validation", held_out, length)):
@@ -200,17 +207,23 @@ def pretrain(settings: MaskedLM, folder: pathlib.Path) -> dict:
                 f"The {side} side of the corpus {corpus.name!r} has {len(ids)} tokens, fewer than the {needed} needed: "
                 "give a longer text, or a smaller --encoder.context or --batch-size."
             )
+    if len(part) < length:
+        raise ValueError(
+            f"--train.validation-characters {settings.train.validation_characters}: {len(part)} tokens, fewer than the "
+            f"{length} of a row; expected more characters."
+        )
     texts = sentences(settings, pieces, held_out)
     models.masked_language_model(settings.encoder.build(pieces.size))  # what cannot be built is an error now
     print(
         f"{corpus.name}: {len(train_ids):,} tokens to train on, {len(held_out):,} to validate on, {pieces.size:,} "
         f"pieces; {settings.steps:,} steps of {settings.batch_size} x {length}"
+        f"{validated(settings.train, validation_text, length)}"
     )
     note_copied(train_text, validation_text)
     folder.mkdir(parents=True, exist_ok=True)
     run = folder / f"encoder-seed{settings.seed}"
-    rows = pairs(held_out, length, length - 3, settings.seed)
-    result = finished(run) or train_one(run, settings, corpus, pieces, train_ids, rows, texts)
+    rows = [pairs(ids, length, length - 3, settings.seed) for ids in (held_out, part)]
+    result = finished(run) or train_one(run, settings, corpus, pieces, train_ids, *rows, texts)
     masked_lm_report.write(folder, run, corpus.name, result)
     return result
 

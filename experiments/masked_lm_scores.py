@@ -12,6 +12,7 @@ from keras_seq.layers import TransformerBlock
 from keras_seq.text import SPECIALS, WordPiece
 from keras_seq.text.pairs import pack
 from keras_seq.training import MaskedTokens, Measured
+from keras_seq.training.progress import counted
 
 HIDDEN = "[MASK]"
 TOP = 5
@@ -152,7 +153,7 @@ class Look:
 
     def __call__(self) -> Measured:
         nats, ranks = [], []
-        for start in range(0, len(self.targets), self.batch_size):
+        for start in counted(range(0, len(self.targets), self.batch_size), self.targets.size):
             part = slice(start, start + self.batch_size)
             inputs = {name: values[part] for name, values in self.inputs.items()}
             for whole, values in zip((nats, ranks), self._ranks(inputs, self.targets[part]), strict=True):

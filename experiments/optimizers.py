@@ -22,6 +22,7 @@ import tyro
 from experiments import optimizers_report
 from experiments.corpora import note_copied
 from experiments.options import check_options
+from experiments.report import validated
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import text, training
@@ -155,10 +156,12 @@ def train_one(folder, settings: Optimizers, train: training.Train, data: Data) -
             tokens_per_step,
             settings.steps,
             train,
-            lambda: training.Measured({"nats_per_token": score(held_out)}),
-            run_config,
-            folder.name,
+            settings=run_config,
+            name=folder.name,
             characters_per_token=1.0,
+            **training.bounded(
+                lambda ids: training.Measured({"nats_per_token": score(ids)}), held_out, train, settings.context + 1
+            ),
         )
     except training.Diverged as fault:
         print(fault)
@@ -193,6 +196,7 @@ def sweep(settings: Optimizers, folder: pathlib.Path):
         f"{data.corpus.name}: {len(data.train):,} characters to train on, {len(data.held_out):,} to choose by, "
         f"{len(data.validation):,} to validate on; {settings.model} of {model.count_params():,} parameters, "
         f"{settings.steps:,} steps of {settings.batch_size} x {settings.context}"
+        f"{validated(settings.train, data.held_out, settings.context + 1)}"
     )
     note_copied(data.train, data.validation)
     folder.mkdir(parents=True, exist_ok=True)

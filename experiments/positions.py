@@ -160,6 +160,7 @@ def compare(settings: Positions, folder: pathlib.Path) -> list[dict]:
     print(
         f"{parts.corpus.name}: {len(parts.train):,} characters to train on, {len(parts.validation):,} to validate on, "
         f"{parts.vocabulary.size} distinct; {settings.steps:,} steps of {settings.batch_tokens:,} characters"
+        f"{report.validated(settings.train, parts.validation, settings.longest + 1)}"
     )
     note_copied(*parts.texts)
     print("Parameters: " + ", ".join(f"{name} {size:,}" for name, size in sizes.items()))

@@ -62,6 +62,18 @@ def plus_minus(values, digits) -> str:
     return f"{statistics.mean(values):.{digits}f}{deviation}"
 
 
+def validated(train, validation, least) -> str:
+    """What is scored when, as the end of a sentence; nothing where it is all of it every time.
+
+    Raises:
+        ValueError: `train.validation_characters` are fewer than `least`.
+    """
+    part, whole = len(train.validated_part(validation, least)), len(validation)
+    if part == whole:
+        return ""
+    return f"; validating on the first {part:,} of {whole:,} characters during training, all of them at the end"
+
+
 def tera(flops) -> str:
     """In units of 10^12: two decimals, or two digits of what is below one."""
     return f"{flops / 1e12:,.2f}" if flops >= 1e12 else f"{flops / 1e12:.2g}"

@@ -138,7 +138,10 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
     train = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
     of_corpus = {"name": corpus.name, "sha256": corpus.sha256}
     print(f"\n{folder.name}, {model.count_params():,} parameters")
-    look = Look(reader, validation_text)
+    whole = look = Look(reader, validation_text)
+    part = settings.train.validated_part(validation_text, settings.length)
+    if len(part) < len(validation_text):
+        look = Look(reader, part)
     tokens_per_step = settings.batch_size * settings.length
     training.compile_for(model, settings.train, settings.steps, tokens_per_step=tokens_per_step)
     record, measured = training.fit(
@@ -151,6 +154,8 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
         look,
         config(settings, name, definition, train, seed=settings.seed, corpus=of_corpus),
         folder.name,
+        final=None if look is whole else whole,
+        final_times=len(validation_text) / len(part),
     )
     training.save_model(folder / "model.keras", model)
     result = {
@@ -159,7 +164,7 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
         "training_seconds": record.seconds,
         "training_nats_per_character": record.loss,
         "nats_per_character": measured.figures["nats_per_token"],
-        **look.scores,
+        **whole.scores,
         "sample": measured.texts["sample"],
     }
     training.write_json(folder / "result.json", result)
@@ -191,6 +196,7 @@ def compare(settings: Respace, folder: pathlib.Path):
     print(
         f"{corpus.name}: {len(characters):,} characters to train on, {len(held_out):,} to validate on, "
         f"{len(vocabulary.characters)} distinct; {settings.steps:,} steps of {settings.batch_size} x {settings.length}"
+        f"{report.validated(settings.train, validation_text, settings.length)}"
     )
     note_copied(train_text, validation_text)
     print(report.sizes(sizes))

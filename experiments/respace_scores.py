@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras_seq.text.respace import CAPITAL, SPACE, one_space, restore, squeeze
 from keras_seq.training import Measured
 from keras_seq.training.losses import token_nats
+from keras_seq.training.progress import counted
 
 LINE = 96  # characters in a line of a sample
 
@@ -50,7 +51,8 @@ class Reader:
         padded = np.pad(ids, (before, windows * move + self.length - before - len(ids)))
         starts = np.arange(windows) * move
         x = padded[starts[:, None] + np.arange(self.length)]
-        parts = [self._logits(x[row : row + self.rows]).numpy() for row in range(0, windows, self.rows)]
+        rows = counted(range(0, windows, self.rows), len(ids))
+        parts = [self._logits(x[row : row + self.rows]).numpy() for row in rows]
         return np.concatenate(parts)[:, before : before + move].reshape(windows * move, -1)[: len(ids)]
 
     def __call__(self, text) -> str:

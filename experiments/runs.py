@@ -19,6 +19,7 @@ import subprocess
 import sys
 
 from experiments.startup import command_line
+from experiments.stopped import goes_to
 from keras_seq import training
 from keras_seq.training.alone import alone
 from keras_seq.training.begun import LENGTHS, MAY_CHANGE, differences, last_name, leaves, told
@@ -45,6 +46,7 @@ def begin(settings, experiment, description, arguments, tiny):
         folder = pathlib.Path(resumed)
         folder = folder.parent if (folder / "config.json").exists() else folder
         begun = settings_in(folder, settings)
+        goes_to(folder)
         return changed(folder, begun, command_line(settings, script, description, arguments, begun)), folder
     given = command_line(settings, script, description, arguments)
     time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
@@ -54,6 +56,7 @@ def begin(settings, experiment, description, arguments, tiny):
     there = next(place for place in folder.parents if os.path.lexists(place))
     if not there.is_dir():
         raise ValueError(f"--log-dir {given.log_dir}: {there} is no folder; expected one, or a name that is free.")
+    goes_to(folder)
     return tiny(given) if given.smoke else given, folder
 
 

@@ -25,6 +25,7 @@ from experiments import scaling_report, scaling_sizes
 from experiments.corpora import for_smoke, note_copied
 from experiments.crops import Parts, train_one
 from experiments.options import check_options
+from experiments.report import validated
 from experiments.runs import begin, finished, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
@@ -172,7 +173,7 @@ def scale(settings: Scaling, folder: pathlib.Path) -> list[dict]:
     print(
         f"{parts.corpus.name}: {len(parts.train):,} characters to train on, {len(parts.validation):,} to validate on, "
         f"{parts.vocabulary.size} distinct; {len(planned)} runs of {settings.tokens:,} characters or "
-        f"{settings.compute:.2g} operations"
+        f"{settings.compute:.2g} operations{validated(settings.train, parts.validation, settings.context + 1)}"
     )
     note_copied(*parts.texts)
     folder.mkdir(parents=True, exist_ok=True)

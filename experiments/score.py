@@ -26,6 +26,7 @@ from keras_seq.models import Average, LanguageModel
 from keras_seq.text import load_corpus
 from keras_seq.text.visible import visible
 from keras_seq.training import Scored, score, write_text
+from keras_seq.training.progress import scoring_bar
 
 LONGEST_PAGE = 100_000  # tokens; a browser is slow with more
 
@@ -97,7 +98,8 @@ def main(arguments=None):
     settings = command_line(Score, "experiments.score", __doc__, arguments)
     model, tokenizer = load_language_model(settings.run)
     text = text_of(settings)
-    scored = score(model, tokenizer, text)
+    with scoring_bar("scoring"):
+        scored = score(model, tokenizer, text)
     if settings.html is not None and len(scored.pieces) > LONGEST_PAGE:
         raise ValueError(
             f"--html: the text has {len(scored.pieces):,} tokens, and a browser is slow with more than "

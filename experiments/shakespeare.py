@@ -26,6 +26,7 @@ import numpy as np
 
 from experiments import shakespeare_report
 from experiments.corpora import note_copied
+from experiments.report import validated
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.shakespeare_settings import Shakespeare, tiny
 from experiments.startup import one_sentence
@@ -33,6 +34,7 @@ from keras_seq import text, training
 from keras_seq.models import Average
 from keras_seq.models.archive import load_model
 from keras_seq.training.language import Look, carried
+from keras_seq.training.progress import scoring_bar
 
 CROPS, CROP_BATCHES = 64, 200  # nanoGPT's batch_size and eval_iters
 
@@ -89,7 +91,11 @@ def train_member(folder, settings: Shakespeare, name, seed, data: Data):
     characters = windows.batch_size * windows.length
     steps = -(-settings.tokens // characters)
     training.compile_for(trainee, train, steps, tokens_per_step=characters)
-    evaluator, ids = training.Evaluator(model), data.scored_ids
+    evaluator = training.Evaluator(model)
+
+    def score(ids):
+        return training.Measured({"nats_per_token": evaluator.cold(ids, settings.context).nats_per_token})
+
     print(f"\n{folder.name}: {model.count_params():,} parameters, {windows.batch_size} x {windows.length} a step")
     record, measured = training.fit(
         folder,
@@ -98,10 +104,10 @@ def train_member(folder, settings: Shakespeare, name, seed, data: Data):
         characters,
         steps,
         train,
-        lambda: training.Measured({"nats_per_token": evaluator.cold(ids, settings.context).nats_per_token}),
-        run_config(settings, name, seed, data, used=train.filled_in(trainee)),
-        folder.name,
+        settings=run_config(settings, name, seed, data, used=train.filled_in(trainee)),
+        name=folder.name,
         characters_per_token=1.0,
+        **training.bounded(score, data.scored_ids, train, least=settings.context + 1),
     )
     data.vocabulary.save(folder / "vocabulary.json")
     training.save_model(folder / "model.keras", model)
@@ -127,7 +133,8 @@ def train_members(folder, settings: Shakespeare, name, seed, data: Data) -> dict
     keras.backend.clear_session()
     mean = Average([load_model(run / "model.keras") for run in runs])
     look = Look(mean, data.vocabulary, data.scored_text, settings.context, settings.train.sample_length)
-    measured = look()
+    with scoring_bar(f"{folder.name}, the mean"):
+        measured = look()
     nats, error = crops_score(mean, data.scored_ids, settings.context, batches=2 if settings.smoke else CROP_BATCHES)
     result = {
         "parameters": mean.count_params(),
@@ -157,8 +164,8 @@ def shakespeare(settings: Shakespeare, folder: pathlib.Path):
     for name in settings.models:  # what cannot be built is an error now, before anything is written
         settings.windows(name, data.train_ids, seed=0)
         settings.model(name).build(data.vocabulary.size)
-    scored = len(data.scored_text)
-    print(f"{data.corpus.name}: {len(data.train_ids):,} characters to train on, {scored:,} to score")
+    scored, bounds = len(data.scored_text), validated(settings.train, data.scored_text, settings.context + 1)
+    print(f"{data.corpus.name}: {len(data.train_ids):,} characters to train on, {scored:,} to score{bounds}")
     rows = []
     for seed in range(settings.seeds):
         for name in settings.models:

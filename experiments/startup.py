@@ -9,11 +9,8 @@ import io
 import itertools
 import os
 import re
-import signal
 import sys
 import tempfile
-
-from experiments.shell import python
 
 NOTES = re.compile(
     rb"^I\d{4} |^WARNING: All log messages before absl|oneDNN custom operations|cpu_feature_guard"
@@ -86,15 +83,17 @@ def command_line(settings, script, description, arguments=None, begun=None):
 
 @contextlib.contextmanager
 def one_sentence(script):
-    """Inside it, a mistake of the user ends the script with one sentence and status 2, a stop on request with 130 or
-    143 (128 and the number of the signal).
+    """Inside it, a mistake of the user ends the script with one sentence and status 2, a stop on request as
+    `experiments.stopped` has it.
     """
     import tensorflow as tf
 
-    from keras_seq.training import Diverged, Interrupted
+    from experiments import stopped
+    from keras_seq.training import Diverged
 
     try:
-        yield
+        with stopped.stops_raise():
+            yield
     except (ValueError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
         print(f"{script}: {' '.join(told.split()).rstrip('.')}.", file=sys.stderr)
@@ -106,10 +105,5 @@ def one_sentence(script):
     except Diverged as error:
         print(f"{script}: {error}", file=sys.stderr)
         sys.exit(1)
-    except Interrupted as stop:
-        print(f"\nStopped. A checkpoint is in {stop.path}", file=sys.stderr)
-        print(f"To go on: {python('-m', script, '--resume', stop.path.parents[2])}", file=sys.stderr)
-        sys.exit(128 + stop.number)
-    except KeyboardInterrupt as stop:  # between two trainings, or pressed twice: then it says which signal
-        print("\nStopped.", file=sys.stderr)
-        sys.exit(128 + next(iter(stop.args), signal.SIGINT))
+    except KeyboardInterrupt as stop:
+        stopped.end(script, stop)

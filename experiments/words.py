@@ -25,6 +25,7 @@ import tyro
 from experiments import words_report
 from experiments.corpora import note_copied
 from experiments.options import check_options
+from experiments.report import validated
 from experiments.runs import begin, config, finished, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import models, training
@@ -160,7 +161,7 @@ def compare(settings: WordModels, folder: pathlib.Path):
         "unknown_in_validation": float((held_out == 0).mean()),
         "pieces_per_word": len(held_out) / num_words,
     }
-    print(words_report.about(about))
+    print(f"{words_report.about(about)}{validated(settings.train, validation_text, settings.length + 1)}")
     note_copied(train_text, validation_text)
     steps = settings.passes * per_pass["apart"]
     rows = []

@@ -13,18 +13,25 @@ import lzma
 from keras_seq.text.characters import check_text
 
 MIN_DICTIONARY = 4096  # the smallest that LZMA takes
+PIECE = 2**18  # bytes
 
 
 def xz(data: bytes) -> bytes:
     """LZMA at its best: preset 9 extreme, the dictionary at least as large as the data."""
     size = max(MIN_DICTIONARY, 1 << len(data).bit_length())
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": size}]
-    return lzma.compress(data, format=lzma.FORMAT_XZ, filters=filters)
+    return _by_and_by(lzma.LZMACompressor(format=lzma.FORMAT_XZ, filters=filters), data)
 
 
 def bzip2(data: bytes) -> bytes:
     """Burrows-Wheeler in blocks of 900 kB, the largest there are."""
-    return bz2.compress(data, 9)
+    return _by_and_by(bz2.BZ2Compressor(9), data)
+
+
+def _by_and_by(compressor, data):
+    """The same bytes as at once; between two pieces Python hears Ctrl-C."""
+    pieces = (data[start : start + PIECE] for start in range(0, len(data), PIECE))
+    return b"".join([*map(compressor.compress, pieces), compressor.flush()])
 
 
 COMPRESSORS = {"xz": xz, "bzip2": bzip2}

@@ -1,11 +1,13 @@
 """Training, scoring and recording, the same way for every model."""
 
+from keras_seq.training.bounded import bounded
 from keras_seq.training.callbacks import Diverged
 from keras_seq.training.checkpoints import CheckpointError
+from keras_seq.training.compiling import compile_for
 from keras_seq.training.evaluate import Evaluator, Score
 from keras_seq.training.files import replacing, write_json, write_text
 from keras_seq.training.language import run
-from keras_seq.training.loop import compile_for, fit, save_model
+from keras_seq.training.loop import fit, save_model
 from keras_seq.training.losses import TokenCrossEntropy
 from keras_seq.training.masking import MaskedTokens
 from keras_seq.training.measured import Measured
@@ -38,6 +40,7 @@ __all__ = [
     "TokenTensorBoard",
     "Train",
     "WarmupDecay",
+    "bounded",
     "compile_for",
     "fit",
     "references",

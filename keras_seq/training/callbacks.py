@@ -5,6 +5,8 @@ import math
 import keras
 from tqdm import tqdm
 
+from keras_seq.training.signals import StopAsked
+
 
 class Diverged(RuntimeError):
     """A loss or gradient that is no longer a number.
@@ -27,9 +29,13 @@ class AtSteps(keras.callbacks.Callback):
         self.every = every
         self.last = last
 
+    def due(self, step) -> bool:
+        """Whether something happens at a step."""
+        return step % self.every == 0 or step == self.last
+
     def on_train_batch_end(self, batch, logs=None):
         step = int(self.model.optimizer.iterations)
-        if step % self.every == 0 or step == self.last:
+        if self.due(step):
             self.at(step, logs)
 
 
@@ -51,32 +57,10 @@ class NumbersGuard(keras.callbacks.Callback):
             )
 
 
-class Progress(keras.callbacks.Callback):
-    """A bar on the terminal: tokens, tokens per second, time left, loss."""
-
-    def __init__(self, name, tokens_per_step, first, last):
-        super().__init__()
-        self.tokens_per_step = tokens_per_step
-        self.bar = tqdm(
-            desc=name,
-            total=last * tokens_per_step,
-            initial=first * tokens_per_step,
-            unit="tok",
-            unit_scale=True,
-            dynamic_ncols=True,
-            disable=None,
-        )
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.bar.set_postfix(loss=f"{logs['loss']:.3f}", refresh=False)
-        self.bar.update(int(self.model.optimizer.iterations) * self.tokens_per_step - self.bar.n)
-
-    def on_train_end(self, logs=None):
-        self.bar.close()
-
-
 class Validate(AtSteps):
     """Measures the model every so many steps and at the last one; `latest` is what was measured last.
+
+    A validation that a stop cuts off (`StopAsked`) leaves no trace: nothing is written before all of it is measured.
 
     Args:
         measure: a function without arguments that gives a `Measured`.
@@ -98,6 +82,10 @@ class Validate(AtSteps):
             if line["split"] == "validation":
                 self._count(line["step"], line.get("nats_per_token", math.inf))
 
+    def missed(self, step, lines) -> bool:
+        """Whether the validation of a step was due, and is not in the lines of metrics.jsonl: a stop cut it off."""
+        return step > 0 and self.due(step) and (step, "validation") not in {(x["step"], x["split"]) for x in lines}
+
     def _count(self, step, nats):
         if nats < self.best:
             self.best, self.best_step, self.without = nats, step, 0
@@ -112,11 +100,15 @@ class Validate(AtSteps):
     def at(self, step, logs):
         """Writes the figures, the texts and the pictures."""
         loss = float(logs["loss"])
-        self.latest = self.measure()
+        self.latest = None
+        try:
+            self.latest = self.measure()
+        except StopAsked:  # `Checkpoints`, which comes next, sees to it
+            return
         self.record.write(step, "validation", self.latest.figures)
         self.record.board.show(step * self.record.tokens_per_step, self.latest)
         tokens = step * self.record.tokens_per_step
-        tqdm.write(f"{tokens:>12,} tokens   training {loss:.4f}   {self.latest.line}")
+        tqdm.write(f"{tokens:>12,} tokens   train {loss:.3f} | {self.latest.line}")
         self._count(step, self.latest.figures.get("nats_per_token", math.inf))
         if self.exhausted and step < self.last:
             best = "none was a number" if self.best_step is None else f"the best is that of step {self.best_step:,}"

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_seq.layers import arguments
+from keras_seq.training.progress import counted
 
 LONGEST_WORD = 100  # nats on average: what has no shorter words, such as a text without spaces, has none to speak of
 
@@ -115,7 +116,7 @@ class Evaluator:
         if self.model.context is not None:
             return np.concatenate([*self._sliding(ids, self.model.context)])
         parts, state = [], self.model.initial_state(1)
-        for start in range(0, len(ids) - 1, length):
+        for start in counted(range(0, len(ids) - 1, length), len(ids)):
             chunk = ids[None, start : start + length + 1]
             score = self._carried if chunk.shape[1] == length + 1 else self._rest
             losses, state = score(chunk[:, :-1], chunk[:, 1:], state)
@@ -148,7 +149,7 @@ class Evaluator:
 
     def _windows(self, x, y, skip):
         """The nats `[rows, T - skip]` of windows `[rows, T]`, without their first `skip` positions."""
-        rows = range(0, len(x), self.rows)
+        rows = counted(range(0, len(x), self.rows), x.shape[1] + (len(x) - 1) * (x.shape[1] - skip) + 1)
         parts = [self._independent(x[row : row + self.rows], y[row : row + self.rows]).numpy() for row in rows]
         return np.concatenate(parts)[:, skip:]
 

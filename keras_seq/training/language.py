@@ -18,9 +18,10 @@ import numpy as np
 from keras_seq.generation import Generator
 from keras_seq.layers import Carry
 from keras_seq.text import Lanes
+from keras_seq.training.compiling import compile_for
 from keras_seq.training.evaluate import Score, evaluator_of, perplexity_per_word
 from keras_seq.training.files import replacing, write_json
-from keras_seq.training.loop import compile_for, fit, save_model
+from keras_seq.training.loop import fit, save_model
 from keras_seq.training.measured import Measured
 from keras_seq.training.settings import Train
 
@@ -53,7 +54,8 @@ def run(
         model: a `LanguageModel`, freshly built.
         tokenizer: the `Vocabulary` or other tokenizer of its ids.
         windows: the training batches. Over `Lanes`, a model whose state has no length carries it from batch to batch.
-        validation: the text to score, never trained on.
+        validation: the text to score, never trained on: its beginning, of `train.validation_characters`, at every
+            validation and at the last step, so that these points compare; all of it for the final figures.
         total_steps: the step to end at.
         train: everything else about training.
         settings: what config.json says of the run.
@@ -74,7 +76,10 @@ def run(
     trainee = carried(model, windows.batch_size, windows.length) if carry else model
     tokens_per_step = windows.batch_size * windows.length
     compile_for(trainee, train, total_steps, tokens_per_step=tokens_per_step)
-    look = Look(model, tokenizer, validation, score_length or windows.length, train.sample_length)
+    whole = look = Look(model, tokenizer, validation, score_length or windows.length, train.sample_length)
+    part = train.validated_part(validation)
+    if len(part) < len(validation):
+        look = Look(model, tokenizer, part, whole.length, train.sample_length)
     record, measured = fit(
         folder,
         trainee,
@@ -85,28 +90,30 @@ def run(
         look,
         settings,
         name,
-        look.characters_per_token,
+        whole.characters_per_token,
         [functools.partial(further.measure, model) for further in looks],
         callbacks,
+        final=None if look is whole else whole,
+        final_times=len(validation) / len(part),
     )
     tokenizer.save(folder / "vocabulary.json")
     save_model(folder / "model.keras", model)
     with replacing(folder / "losses.npy") as temporary:
-        np.save(temporary, look.cold_nats)
+        np.save(temporary, whole.cold_nats)
     cold, warm = measured.figures["nats_per_token"], measured.figures["warm_nats_per_token"]
     nats_per_character = {
-        "training": record.loss / look.characters_per_token,
-        "cold": cold / look.characters_per_token,
-        "warm": warm / look.characters_per_token,
+        "training": record.loss / whole.characters_per_token,
+        "cold": cold / whole.characters_per_token,
+        "warm": warm / whole.characters_per_token,
     }
     result = {
         "parameters": model.count_params(),
         "training_tokens": record.step * tokens_per_step,
         "training_seconds": record.seconds,
         "tokens_per_second": record.step * tokens_per_step / record.seconds,
-        "characters_per_token": look.characters_per_token,
+        "characters_per_token": whole.characters_per_token,
         "cold_nats_per_token": cold,
-        "cold_context": look.length,
+        "cold_context": whole.length,
         "warm_nats_per_token": warm,
         **{f"{kind}_nats_per_character": nats for kind, nats in nats_per_character.items()},
         "bits_per_character": nats_per_character["cold"] / math.log(2),
@@ -115,7 +122,7 @@ def run(
         "warm_perplexity_per_token": math.exp(warm),
         "perplexity_per_word": perplexity_per_word(nats_per_character["cold"], validation),
         "warm_perplexity_per_word": perplexity_per_word(nats_per_character["warm"], validation),
-        "cold_nats_by_position": look.cold_nats.mean(axis=0, dtype="float64").tolist(),
+        "cold_nats_by_position": whole.cold_nats.mean(axis=0, dtype="float64").tolist(),
         "sample": measured.texts["sample"],
     }
     write_json(folder / "result.json", result)
@@ -127,11 +134,20 @@ def _sha256(tokenizer):
 
 
 class Look:
-    """Called, it scores the whole validation split, cold and warm, and draws a sample of text."""
+    """Called, it scores a text, cold and warm, and draws a sample of text.
+
+    Raises:
+        ValueError: the text makes no window of `length` tokens.
+    """
 
     def __init__(self, model, tokenizer, text, length, sample_length):
         self.evaluator, self.generator = evaluator_of(model), Generator(model, tokenizer)
         self.ids, self.length, self.sample_length = tokenizer.encode(text).numpy(), length, sample_length
+        if len(self.ids) <= length:
+            raise ValueError(
+                f"{len(text):,} characters to validate on are {len(self.ids)} tokens: expected at least {length + 1}, "
+                "a window and the one behind it; give a longer text, or more --train.validation-characters."
+            )
         self.characters_per_token = len(text) / len(self.ids)
         starts_line = "\n" in text and len(tokenizer.encode("\n"))
         self.prompt = "\n" if starts_line else tokenizer.decode(self.ids[:1])

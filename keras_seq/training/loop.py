@@ -18,67 +18,22 @@ from collections.abc import Callable
 import keras
 from tqdm import tqdm
 
-from keras_seq.kernels.devices import on_cpu
-from keras_seq.layers.structure import loops
 from keras_seq.training import checkpoints
 from keras_seq.training.alone import alone
 from keras_seq.training.begun import check
-from keras_seq.training.callbacks import Diverged, NumbersGuard, Progress, Validate
+from keras_seq.training.callbacks import Diverged, NumbersGuard, Validate
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.events import take_back
 from keras_seq.training.files import remove_partials, replacing, write_json
 from keras_seq.training.measured import Measured
-from keras_seq.training.optimizers import OPTIMIZERS
+from keras_seq.training.progress import Progress
 from keras_seq.training.record import Record
-from keras_seq.training.schedules import WarmupDecay
 from keras_seq.training.settings import Train
-from keras_seq.training.stops import Checkpoints
+from keras_seq.training.signals import StopAsked, StopRequest
+from keras_seq.training.stops import Checkpoints, Interrupted
 from keras_seq.training.tensorboard import TokenTensorBoard
 
 MOST_ROLLBACKS = 3
-# Weights times tokens of a step up to which a CPU is faster with the whole step compiled. Beyond, XLA's matmuls, slower
-# than TensorFlow's, in bfloat16 by far, cost more than fusing small operations gives (JOURNAL.md).
-MOST_AT_ONCE = {"float32": 10**10, "bfloat16": 10**9, "float16": 10**9}
-
-
-@keras.saving.register_keras_serializable(package="keras_seq")
-class _CrossEntropy(keras.losses.SparseCategoricalCrossentropy):
-    """Keras's, also where a text has only one character: Keras's own would take logits `[B, T, 1]` for `[B, T]`."""
-
-    def call(self, y_true, y_pred):
-        return keras.ops.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
-
-
-def compile_for(trainee, train: Train, total_steps, loss=None, schedule=None, tokens_per_step=1000):
-    """Compiles a model with the optimizer of `train`.
-
-    Args:
-        trainee: the model; its layers say what kind it is, and so which learning rate is the default.
-        train: optimizer, learning rate and the like.
-        total_steps: where the schedule ends.
-        loss: a Keras loss; by default the cross-entropy of logits.
-        schedule: from a step to a learning rate; by default the warm-up and decay of `train`.
-        tokens_per_step: positions of a batch, roughly: which way to compile is the fastest depends on it.
-    """
-    peak = train.peak_learning_rate(trainee)
-    trainee.compile(
-        optimizer=OPTIMIZERS[train.optimizer](
-            schedule or WarmupDecay(peak, total_steps, train.warmup_steps, train.final_fraction),
-            **train.optimizer_options(trainee),
-        ),
-        auto_scale_loss=False,
-        loss=loss or _CrossEntropy(from_logits=True),
-        steps_per_execution=train.steps_per_execution,
-        jit_compile=_one_program(trainee, train.precision, tokens_per_step),
-    )
-    trainee.optimizer.build(trainee.trainable_variables)
-
-
-def _one_program(trainee, precision, tokens_per_step):
-    """Whether XLA compiles a whole step, which fuses many small operations; else the kernels have it compile parts."""
-    if loops(trainee):  # over positions, around which it costs more than it gives
-        return False
-    return not on_cpu() or trainee.count_params() * tokens_per_step <= MOST_AT_ONCE[precision]
 
 
 def fit(
@@ -94,8 +49,14 @@ def fit(
     characters_per_token=None,
     looks=(),
     callbacks=(),
+    final=None,
+    final_times=1.0,
 ) -> tuple[Record, Measured]:
     """Trains a compiled model to `total_steps`, from the newest checkpoint in `folder` if there is one.
+
+    A validation measures the same every time, so that the points of a curve compare, the last one too; the best
+    checkpoint, the patience and the bar follow these points. Where that is only a part of what is to be scored,
+    `final` scores all of it, once, after the last step; no curve has these figures.
 
     Args:
         folder: the run's folder; logs/README.md says what is written there.
@@ -110,14 +71,16 @@ def fit(
         characters_per_token: for the bits per character of the training curve, where it makes sense.
         looks: further functions like `measure`; what they give is added to it.
         callbacks: further ones for Keras's `fit`.
+        final: a function like `measure` for the final figures; by default they are those of the last validation.
+        final_times: how many times as much as `measure` it scores; for the time left.
 
     Returns:
-        The record, with the `seconds` spent, the last training `loss` and the last `step`, and what was measured at
-        the end.
+        The record, with the `seconds` spent, the last training `loss` and the last `step`, and the final figures.
 
     Raises:
         Diverged: a loss or gradient became NaN or infinite, and once more after the last way back.
-        Interrupted: Ctrl-C or SIGTERM; a checkpoint was written.
+        Interrupted: a stop was asked for, see signals.py; a checkpoint was written. A validation that was cut off is
+            done when the run goes on, before its next step.
         CheckpointError: the run in the folder was begun otherwise, or its files are damaged.
         OSError: a file cannot be written, or another process trains in the folder.
     """
@@ -129,15 +92,11 @@ def fit(
             remove_partials(place)
         write_json(folder / "config.json", settings)
         run = _Run(folder, trainee, batches, tokens_per_step, total_steps, train, measure, name, looks, callbacks)
-        fault = None
-        while True:
-            with contextlib.ExitStack() as afterwards:
-                try:
-                    return run.go_on(settings, characters_per_token, fault, afterwards)
-                except Diverged as error:
-                    if train.on_nan == "stop" or run.rollbacks == MOST_ROLLBACKS:
-                        raise
-                    fault = error
+        run.final, run.final_times = final, final_times
+        with run.stop.listening():
+            found = run.to_the_end(settings, characters_per_token)
+        run.stop_if_asked()  # here, so that no request is lost
+        return found
 
 
 @dataclasses.dataclass
@@ -154,10 +113,31 @@ class _Run:
     name: str
     looks: tuple
     callbacks: tuple
+    final: Callable | None = None
+    final_times: float = 1.0
     rollbacks: int = 0
+    stop: StopRequest = dataclasses.field(default_factory=StopRequest)
 
     def measure_all(self):
         return functools.reduce(operator.or_, (look() for look in self.looks), self.measure())
+
+    def to_the_end(self, settings, characters_per_token):
+        """Goes on, and back and on again where the training diverges."""
+        fault = None
+        while True:
+            with contextlib.ExitStack() as afterwards:
+                try:
+                    return self.go_on(settings, characters_per_token, fault, afterwards)
+                except Diverged as error:
+                    if self.train.on_nan == "stop" or self.rollbacks == MOST_ROLLBACKS:
+                        raise
+                    fault = error
+
+    def stop_if_asked(self):
+        """Raises `Interrupted` where a stop was asked for; the step has its checkpoint."""
+        if self.stop.number is not None:
+            *_, newest = (None, *checkpoints.found(self.folder / "checkpoints"))
+            raise Interrupted(newest, self.stop.number) if newest else KeyboardInterrupt(self.stop.number)
 
     def go_on(self, settings, characters_per_token, fault, afterwards):
         """From the newest checkpoint to the end; `fault` is what made it go back, if anything did."""
@@ -173,14 +153,17 @@ class _Run:
         record = Record(self.folder / "metrics.jsonl", board, tokens, train.log_every, last, characters_per_token)
         lines = record.go_on_from(first)
         self._halve(record, lines, first, fault)
-        validate = Validate(self.measure_all, record, train.validate_every, last, train.patience)
+        times = self.final_times if self.final is not None else 0.0
+        progress = Progress(self.name, tokens, first, last, record, train.validate_every, times, characters_per_token)
+        validate = Validate(self._shown(progress), record, train.validate_every, last, train.patience)
         validate.go_on_from(lines)
-        saver = Checkpoints(self.folder / "checkpoints", train, last, record, validate)
-        progress = Progress(self.name, tokens, first, last)
+        saver = Checkpoints(self.folder / "checkpoints", train, last, record, validate, self.stop)
         board.set_model(self.trainee)
-        for close in (board.on_train_end, saver.restore_handlers, progress.on_train_end):
+        for close in (board.on_train_end, progress.on_train_end):
             afterwards.callback(close)
         board.settings(_words_and_numbers(settings))
+        if validate.missed(first, lines):
+            self._make_up(first, record, validate, saver)
         if first and validate.best_step == first:  # a kill may have come before the copy
             checkpoints.keep_best(checkpoints.found(self.folder / "checkpoints")[-1])
         if first < last and not validate.exhausted:
@@ -191,9 +174,33 @@ class _Run:
                 verbose=0,
                 callbacks=[NumbersGuard(), record, validate, saver, progress, *self.callbacks],
             )
-            saver.restore_handlers()  # first: from here on nobody looks whether a stop was asked for
-            saver.stop_if_asked()
-        return record, validate.latest or self.measure_all()
+        return record, self._final_figures(validate, progress)
+
+    def _shown(self, progress):
+        """A validation that the bar shows, and that a stop cuts off."""
+
+        def measure():
+            with self.stop.interruptible():
+                return progress.validation(self.measure_all)
+
+        return measure
+
+    def _make_up(self, step, record, validate, saver):
+        """Does the validation of the checkpoint's step that a stop cut off, and what follows from it."""
+        for callback in (record, validate, saver):
+            callback.set_model(self.trainee)
+        validate.at(step, {"loss": record.loss} if record.point == step else self.trainee.get_metrics_result())
+        self.stop_if_asked()
+        saver.save(step)  # again, for what is new; where the patience ended, an open interval was closed, too
+
+    def _final_figures(self, validate, progress):
+        if self.final is None and validate.latest is not None:
+            return validate.latest
+        try:
+            with self.stop.interruptible():
+                return progress.final_scores(self.final or self.measure_all)
+        except StopAsked:
+            self.stop_if_asked()
 
     def _take_at_once(self, steps):
         """Lets so many steps run without coming back to Python; Keras would go on with the function it has made."""

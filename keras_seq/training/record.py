@@ -43,7 +43,8 @@ class Record(AtSteps):
         self.path, self.board, self.tokens_per_step = pathlib.Path(path), board, tokens_per_step
         self.characters_per_token = characters_per_token
         self.seconds, self.loss, self.step = 0.0, None, 0
-        self._since = (0.0, 0)  # seconds and step of the last point
+        self.tokens_per_second = 0.0
+        self.point, self._since = 0, (0.0, 0)  # the step of the last point; seconds and step that speed counts from
 
     def go_on_from(self, step) -> list[dict]:
         """Takes up the curve at `step`: the lines after it are dropped, for they will be written again.
@@ -60,7 +61,8 @@ class Record(AtSteps):
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         for line in kept:
             if line["split"] == "train":
-                self.seconds, self.loss = line["seconds"], line["nats_per_token"]
+                self.seconds, self.loss, self.point = line["seconds"], line["nats_per_token"], line["step"]
+                self.tokens_per_second = line["tokens_per_second"]
         self.step, self._since = step, (self.seconds, step)
         return kept
 
@@ -83,16 +85,18 @@ class Record(AtSteps):
     def at(self, step, logs):
         """Writes the point of the interval, unless it has just been written."""
         optimizer = self.model.optimizer
-        seconds, before = self._since
-        if step == before:
+        if step == self.point:
             return
-        self._since, self.loss = (self.seconds, step), float(logs["loss"])
+        seconds, before = self._since
+        if step > before:
+            self.tokens_per_second = (step - before) * self.tokens_per_step / (self.seconds - seconds)
+        self.point, self._since, self.loss = step, (self.seconds, step), float(logs["loss"])
         line = {
             "nats_per_token": self.loss,
             **self._bits(),
             "learning_rate": float(optimizer.learning_rate),
             "gradient_norm": float(optimizer.gradient_norm),
-            "tokens_per_second": (step - before) * self.tokens_per_step / (self.seconds - seconds),
+            "tokens_per_second": self.tokens_per_second,
             "seconds": self.seconds,
         }
         self.write(step, "train", line)

@@ -50,7 +50,10 @@ class Train:
     log_every: int = 50
     """Steps between two points of the training curve."""
     validate_every: int = 250
-    """Steps between two passes over the validation split, each with a sample of text."""
+    """Steps between two validations, each with a sample of text."""
+    validation_characters: int | None = 150_000
+    """How much of a longer validation split is scored during training, always its beginning; None scores all of it.
+    The final scores are those of all of it."""
     checkpoint_every: int = 500
     """Steps between two checkpoints."""
     checkpoint_seconds: float | None = None
@@ -70,8 +73,9 @@ class Train:
         for name, known in (("optimizer", LEARNING_RATES), ("precision", POLICIES), ("on_nan", ("stop", "rollback"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r}; expected {' or '.join(known)}.")
-        for name in ("log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "patience"):
-            if name != "patience" or self.patience is not None:
+        intervals = ("log_every", "validate_every", "checkpoint_every", "keep_checkpoints")
+        for name in (*intervals, "patience", "validation_characters"):
+            if name in intervals or getattr(self, name) is not None:
                 arguments.positive_integer(name, getattr(self, name))
         for name in ("warmup_steps", "sample_length"):
             arguments.whole(name, getattr(self, name))
@@ -81,6 +85,24 @@ class Train:
             if getattr(self, name) is not None or name == "clip_norm":
                 arguments.positive_number(name, getattr(self, name))
         arguments.number("final_fraction", self.final_fraction, 0, 1)
+
+    def validated_part(self, validation, least=2):
+        """The beginning of a validation text, or of its ids of characters, that is scored during training.
+
+        Args:
+            validation: all of it.
+            least: the fewest characters that make a score: those of a window, and the one behind it.
+
+        Raises:
+            ValueError: `validation_characters` is less.
+        """
+        most = self.validation_characters
+        if most is not None and most < least:
+            raise ValueError(
+                f"--train.validation-characters {most}: expected at least {least:,}, those of a window and the one "
+                "behind it, or None for all."
+            )
+        return validation[:most]
 
     def peak_learning_rate(self, model) -> float:
         """The highest learning rate, with the default for the optimizer and the model's family filled in."""

@@ -1,14 +1,11 @@
 """Checkpoints while a model trains: every so many steps or seconds, at the best validation, and before a stop.
 
-A stop that is asked for (Ctrl-C, SIGTERM) lets the running steps end, writes a checkpoint and raises `Interrupted`.
-What a checkpoint vouches for, the curves up to its step, is made durable before it is.
+A stop that is asked for (signals.py) lets the running steps end, writes a checkpoint and raises `Interrupted`. What a
+checkpoint vouches for, the curves up to its step, is made durable before it is.
 """
 
-import contextlib
-import os
 import pathlib
 import signal
-import threading
 import time
 
 import keras
@@ -38,36 +35,25 @@ class Checkpoints(keras.callbacks.Callback):
         last: the last step.
         record: what has to be durable first.
         validate: the `Validate` that comes before this callback.
+        stop: a `StopRequest`.
     """
 
-    def __init__(self, folder, train, last, record, validate):
+    def __init__(self, folder, train, last, record, validate, stop):
         super().__init__()
         self.folder, self.train, self.last = pathlib.Path(folder), train, last
-        self.record, self.validate = record, validate
-        self.asked = None
-        self._handlers = {}
+        self.record, self.validate, self.stop = record, validate, stop
         self._written = (None, time.monotonic())  # the last path, and when
 
     def on_train_begin(self, logs=None):
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._handlers[number] = signal.signal(number, self._ask)
         if self._step == 0 and self.train.on_nan == "rollback":
             self.save(0)  # somewhere to go back to
-
-    def _ask(self, number, frame):
-        if self.asked is not None:  # asked twice: at once, without a checkpoint
-            raise KeyboardInterrupt(number)
-        self.asked = number
-        with contextlib.suppress(OSError):  # `2>&1 | tee log` is gone by now
-            os.write(2, b"\nStopping after the steps that are running ...\n")  # print may be what was interrupted
 
     @property
     def _step(self):
         return int(self.model.optimizer.iterations)
 
     def on_train_batch_end(self, batch, logs=None):
-        step, asked = self._step, self.asked is not None  # who asks from here on waits for the next step
+        step, asked = self._step, self.stop.number is not None  # who asks from here on waits for the next step
         best = self.validate.best_step == step
         ends = step == self.last or self.model.stop_training or asked
         if step % self.train.checkpoint_every == 0 or best or ends or self._late():
@@ -75,7 +61,7 @@ class Checkpoints(keras.callbacks.Callback):
             if best:
                 checkpoints.keep_best(self._written[0])
         if asked:
-            self.stop_if_asked()
+            raise Interrupted(self._written[0], self.stop.number)
 
     def _late(self):
         seconds = self.train.checkpoint_seconds
@@ -86,14 +72,3 @@ class Checkpoints(keras.callbacks.Callback):
         self.record.flush()
         path = checkpoints.save(self.folder, self.model, self.train.keep_checkpoints)
         self._written = (path, time.monotonic())
-
-    def stop_if_asked(self):
-        """Raises `Interrupted` where a stop was asked for; the last step has its checkpoint."""
-        if self.asked is not None:
-            raise Interrupted(self._written[0], self.asked)
-
-    def restore_handlers(self):
-        """Gives the signals back to whoever had them before."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers = {}

@@ -1,4 +1,7 @@
-"""A tiny text and tiny runs over it."""
+"""A tiny text and tiny runs over it; ends.py for those who import it."""
+
+import pathlib
+import sys
 
 import keras
 import numpy as np
@@ -7,6 +10,8 @@ import pytest
 from keras_seq.models import LSTM, Transformer
 from keras_seq.text import Lanes, RandomCrops, Vocabulary
 from keras_seq.training import Train, run
+
+sys.path.append(str(pathlib.Path(__file__).parent))  # ends
 
 CHARACTERS = "\n abcdefg"
 BATCH, LENGTH, STEPS = 3, 5, 8

@@ -29,7 +29,7 @@ from ends import end
 from keras_seq import training
 from keras_seq.models import LANGUAGE_MODELS, MODELS, masked_language_model
 from keras_seq.text import Examples, Lanes, RandomCrops, Vocabulary
-from keras_seq.training import loop
+from keras_seq.training import compiling, loop
 
 CHARACTERS = "\n abcdefg"
 BATCH, LENGTH, STEPS = 3, 5, 96
@@ -49,7 +49,7 @@ def definition(name):
 
 def train(name, folder):
     """Trains to the end, from the last checkpoint if there is one."""
-    loop.loops = lambda model: True  # no XLA
+    compiling.loops = lambda model: True  # no XLA
     keras.utils.set_random_seed(3)
     ids = np.random.default_rng(0).integers(len(CHARACTERS), size=200).astype("int32")
     settings = {"model": {"name": name}, "seed": 1}

@@ -9,6 +9,7 @@ import pytest
 from keras_seq.training import AdamW, Diverged, Measured
 from keras_seq.training.callbacks import NumbersGuard, Validate
 from keras_seq.training.record import Record
+from keras_seq.training.signals import StopAsked
 
 STEPS, TOKENS = 8, 10
 
@@ -131,6 +132,18 @@ def test_patience_ends_where_no_validation_gave_a_number(capsys):
     done, told = validate([math.nan, math.inf, math.nan], patience=2)
     assert (done.best_step, told) == (None, [1, 2])
     assert "none was a number" in capsys.readouterr().out
+
+
+def test_a_validation_that_was_cut_off_leaves_no_trace_and_is_missed():
+    def measure():
+        raise StopAsked
+
+    record = types.SimpleNamespace(write=None, tokens_per_step=1, board=None)
+    validate = Validate(measure, record, 2, 9)
+    validate.at(4, {"loss": 1.0})
+    assert (validate.latest, validate.best_step, validate.without) == (None, None, 0)
+    lines = [{"step": 2, "split": "validation"}, {"step": 4, "split": "train"}]
+    assert [step for step in range(10) if validate.missed(step, lines)] == [4, 6, 8, 9]
 
 
 def test_patience_goes_on_from_the_lines_that_were_written():

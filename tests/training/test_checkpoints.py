@@ -8,8 +8,8 @@ from keras import ops
 
 from keras_seq.models import LSTM
 from keras_seq.training import CheckpointError, Train, checkpoints, sealed
+from keras_seq.training.compiling import compile_for
 from keras_seq.training.language import carried
-from keras_seq.training.loop import compile_for
 
 
 @pytest.fixture

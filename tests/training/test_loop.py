@@ -9,10 +9,21 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from ends import points
 from safetensors.numpy import load_file
 
 from keras_seq import layers
-from keras_seq.training import AdamW, CheckpointError, Diverged, Measured, Train, checkpoints, compile_for, fit
+from keras_seq.training import (
+    AdamW,
+    CheckpointError,
+    Diverged,
+    Interrupted,
+    Measured,
+    Train,
+    checkpoints,
+    compile_for,
+    fit,
+)
 from keras_seq.training.alone import alone
 from keras_seq.training.begun import leaves
 from keras_seq.training.stops import Checkpoints
@@ -60,7 +71,7 @@ class Batches:
 def line(tmp_path):
     """Trains a line in a folder; returns its weights and the lines of metrics.jsonl, without clocks."""
 
-    def line(name="run", batches=None, steps=STEPS, callbacks=(), nats=(), seed=0, eager=True, **train):
+    def line(name="run", batches=None, steps=STEPS, callbacks=(), nats=(), seed=0, eager=True, final=None, **train):
         keras.utils.set_random_seed(0)
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])  # named otherwise every time
         model.compile(AdamW(0.1), "mse", run_eagerly=eager, jit_compile=False)
@@ -72,7 +83,7 @@ def line(tmp_path):
             return Measured({"nats_per_token": next(looks, 1.0)})
 
         folder, batches = tmp_path / name, batches or Batches()
-        fit(folder, model, batches, 6, steps, train, measure, {"seed": seed}, name, callbacks=callbacks)
+        fit(folder, model, batches, 6, steps, train, measure, {"seed": seed}, name, callbacks=callbacks, final=final)
         return model.get_weights(), lines(folder)
 
     return line
@@ -169,8 +180,7 @@ def test_curves_that_are_damaged_or_gone_are_told(line, tmp_path):
 
 def test_a_signal_after_the_last_step_is_not_swallowed(line, monkeypatch):
     class PressedLate(Checkpoints):
-        def stop_if_asked(self):
-            super().stop_if_asked()
+        def on_train_end(self, logs=None):
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr("keras_seq.training.loop.Checkpoints", PressedLate)
@@ -180,6 +190,94 @@ def test_a_signal_after_the_last_step_is_not_swallowed(line, monkeypatch):
             line()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class Pressed:
+    """The nats of validations; a signal comes while some of them run."""
+
+    def __init__(self, nats, press):
+        self.nats, self.press = iter(nats), press
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.press -= 1
+        if self.press == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return next(self.nats)
+
+
+@pytest.mark.parametrize(("cut", "patience"), [(2, None), (4, None), (4, 2)])
+def test_a_validation_that_a_stop_cut_off_is_done_when_the_run_goes_on(line, tmp_path, cut, patience):
+    """Of steps 2, 4, 6 and 8: the second is the best one, the fourth ends the patience or the run."""
+    nats, often = [3.0, 2.0, 2.5, 2.6], {"log_every": 3, "patience": patience, "checkpoint_every": 100}
+    steps = 8 if patience is None else 24
+    whole = line("whole", nats=nats, steps=steps, **often)
+    with pytest.raises(Interrupted) as stop:
+        line(nats=Pressed(nats, press=cut), steps=steps, **often)
+    assert stop.value.path.name == f"step-{2 * cut:08d}.safetensors"
+    assert [e["step"] for e in lines(tmp_path / "run") if e["split"] == "validation"] == [2, 4, 6, 8][: cut - 1]
+    with pytest.raises(Interrupted):  # and once more
+        line(nats=Pressed(nats[cut - 1 :], press=1), steps=steps, **often)
+    assert_same(line(nats=nats[cut - 1 :], steps=steps, **often), whole)
+    assert points(tmp_path / "run") == points(tmp_path / "whole")
+    for name in ("best", "step-00000008"):
+        one, other = (load_file(tmp_path / f"{run}/checkpoints/{name}.safetensors") for run in ("run", "whole"))
+        assert one.keys() == other.keys()
+        assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
+class PressesAt(keras.callbacks.Callback):
+    """A signal while the steps after one run, once."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == self.step:
+            self.step = None
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_stop_in_a_step_that_is_validated_does_not_wait_for_it(line, tmp_path):
+    with pytest.raises(Interrupted):
+        line(nats=[3.0], callbacks=[PressesAt(2)])
+    assert [e["step"] for e in lines(tmp_path / "run") if e["split"] == "validation"] == [2]
+    assert_same(line(nats=[2.0, 1.5]), line("whole", nats=[3.0, 2.0, 1.5]))
+
+
+def test_the_final_figures_are_measured_once_and_are_in_no_curve(line, tmp_path):
+    calls = []
+
+    def final():
+        calls.append(1)
+        return Measured({"nats_per_token": 7.0})
+
+    _, told = line(final=final, nats=[3.0, 2.0, 2.5, 2.6])
+    assert_same((_, told), line("plain", nats=[3.0, 2.0, 2.5, 2.6]))
+    assert calls == [1]
+
+
+def test_a_stop_while_the_final_figures_are_measured_keeps_the_training(line, tmp_path):
+    def none(first, last):
+        raise AssertionError("trained on")
+
+    def pressed():
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("measured on")
+
+    with pytest.raises(Interrupted) as stop:
+        line(final=pressed)
+    assert stop.value.path.name == "step-00000008.safetensors"
+    assert_same(line(batches=none, final=lambda: Measured({})), line("whole"))
+
+
+def test_a_stop_in_a_step_that_diverges_is_heard_after_the_way_back(line):
+    with pytest.raises(Interrupted) as stop:
+        line(batches=Batches(poison=5), on_nan="rollback", callbacks=[PressesAt(4)])
+    assert stop.value.path.name == "step-00000006.safetensors"
 
 
 def test_patience_ends_the_training_once_and_for_all(line, tmp_path):
@@ -267,7 +365,7 @@ def test_a_step_is_compiled_whole_where_that_is_faster(monkeypatch, precision, t
     model = keras.Sequential([keras.Input((4,), dtype="int32"), keras.layers.Embedding(1800, 1000)])
     compile_for(model, Train(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
     assert model.jit_compile is whole
-    monkeypatch.setattr("keras_seq.training.loop.on_cpu", lambda: False)
+    monkeypatch.setattr("keras_seq.training.compiling.on_cpu", lambda: False)
     compile_for(model, Train(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
     assert model.jit_compile
 

@@ -6,9 +6,10 @@ import signal
 
 import numpy as np
 import pytest
+from ends import points
 from safetensors.numpy import load_file
 
-from keras_seq.training import Interrupted, callbacks, checkpoints
+from keras_seq.training import Interrupted, checkpoints, evaluate, progress
 
 CLOCKS = {"tokens_per_second", "seconds"}
 
@@ -68,7 +69,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path,
 def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on(tiny_run, tmp_path, monkeypatch):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
-    class Impatient(callbacks.Progress):
+    class Impatient(progress.Progress):
         """A user who presses Ctrl-C while step 5 runs."""
 
         def on_train_batch_begin(self, batch, logs=None):
@@ -86,3 +87,32 @@ def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on
     tiny_run(tmp_path / "parts", log_every=3)
     tiny_run(tmp_path / "whole", log_every=3)
     assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+def test_a_run_that_was_stopped_in_a_validation_goes_on_as_if_it_had_not_been(tiny_run, tmp_path, monkeypatch, name):
+    """Between the cold and the warm scores of a part of the text, and between those of all of it."""
+    often = {"validate_every": 4, "validation_characters": 40}
+    tiny_run(tmp_path / "whole", name, **often)
+
+    def pressed(scores):
+        """Within this, a signal comes when so many scores are done."""
+        left = iter(range(scores))
+
+        def counted(parts, total):
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield from parts
+
+        return counted
+
+    for scores, step in ((1, 4), (5, 8)):
+        with monkeypatch.context() as patch:
+            patch.setattr(evaluate, "counted", pressed(scores))
+            with pytest.raises(Interrupted) as stop:
+                tiny_run(tmp_path / "parts", name, **often)
+        assert stop.value.path.name == f"step-{step:08d}.safetensors"
+    tiny_run(tmp_path / "parts", name, **often)
+    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+    assert points(tmp_path / "parts") == points(tmp_path / "whole")

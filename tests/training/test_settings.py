@@ -17,7 +17,7 @@ FAMILIES = {
     ("field", "value"),
     [
         *((name, value) for name in ("log_every", "validate_every", "checkpoint_every") for value in (0, -5)),
-        *((name, value) for name in ("keep_checkpoints", "patience") for value in (0, -1)),
+        *((name, value) for name in ("keep_checkpoints", "patience", "validation_characters") for value in (0, -1)),
         ("on_nan", "carry on"),
         ("warmup_steps", -1),
         ("sample_length", -1),

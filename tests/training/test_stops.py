@@ -5,6 +5,7 @@ import types
 import pytest
 
 from keras_seq.training import Interrupted, Train, checkpoints, stops
+from keras_seq.training.signals import StopRequest
 
 
 class Model:
@@ -30,10 +31,11 @@ def steps(monkeypatch, tmp_path):
 
         monkeypatch.setattr(checkpoints, "save", save)
         monkeypatch.setattr(checkpoints, "keep_best", lambda path: written.append(path.name))
-        saver = stops.Checkpoints(tmp_path, Train(**train), last, record, validate)
+        stop = StopRequest()
+        saver = stops.Checkpoints(tmp_path, Train(**train), last, record, validate, stop)
         saver.set_model(model)
         saver.on_train_begin()
-        try:
+        with stop.listening():
             for step in range(1, last + 1):
                 model.optimizer.iterations = step
                 if step in best:
@@ -44,8 +46,6 @@ def steps(monkeypatch, tmp_path):
                 saver.on_train_batch_end(step)
                 if model.stop_training:
                     break
-        finally:
-            saver.restore_handlers()
         return written
 
     return steps
@@ -79,7 +79,7 @@ def test_where_training_may_go_back_there_is_one_before_the_first_step(steps):
     assert steps(1, on_nan="rollback") == ["flush", (0, 2), "flush", (1, 2)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_lets_the_step_end_writes_a_checkpoint_and_is_told(steps, tmp_path, number, capfd):
     before = signal.getsignal(number)
 
