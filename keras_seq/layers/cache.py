@@ -6,7 +6,11 @@
 dtypes never change, so a cache is a loop variable and a step is traced once.
 """
 
+from collections.abc import Mapping
+
 from keras import ops
+
+from keras_seq.layers.states import shapes
 
 
 def empty_cache(batch_size, capacity, num_heads, key_dim, value_dim, dtype):
@@ -28,6 +32,26 @@ def full_cache(key, value, positions):
         "position": ops.broadcast_to(positions, (batch_size, length)),
         "length": ops.convert_to_tensor(length, dtype="int32"),
     }
+
+
+def cache_shapes(cache, batch_size, num_heads, key_dim, value_dim):
+    """The shapes that a cache has to have, whatever its capacity, which is told by its positions."""
+    position = shapes(cache).get("position") if isinstance(cache, Mapping) else None
+    capacity = position[1] if isinstance(position, list) and len(position) == 2 else None
+    return {
+        "key": [batch_size, capacity, num_heads, key_dim],
+        "value": [batch_size, capacity, num_heads, value_dim],
+        "position": [batch_size, capacity],
+        "length": [],
+    }
+
+
+def of_rows(cache, x):
+    """The cache; where its number of rows is not known before a graph runs, one other than that of x is an error."""
+    position = cache["position"]
+    if None in (position.shape[0], x.shape[0]):
+        position = ops.reshape(position, (ops.shape(x)[0], ops.shape(position)[1]))
+    return {**cache, "position": position}
 
 
 def next_position(cache):

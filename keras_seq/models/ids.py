@@ -1,17 +1,54 @@
-"""Is every id one that the model knows? Asked where ids are known, in calls outside of compiled code.
+"""Is every id one that the model knows?
 
-Inside compiled code it costs nothing and says nothing: there an id that is none gives NaN, or whatever the backend
-makes of it.
+Types and shapes are looked at always, values where they are known, in calls outside of compiled code. Inside, where
+nothing can be raised, the vector of an id that is none is NaN, and so is what the model makes of it.
 """
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_seq.layers import arguments
 
+REMEDY = " [B, T], the ids that tokenizer.encode gives; a keras.Input of them needs dtype='int32'"
+
+
+def as_ids(name, ids):
+    """Ids as a Keras model takes them, a list as an array; refused where they are no integers `[B, T]`."""
+    if isinstance(ids, list | tuple):
+        try:
+            ids = np.asarray(ids)
+        except ValueError:
+            raise ValueError(f"{name} has rows of different lengths; expected integers [B, T]: pad them.") from None
+    if not hasattr(ids, "shape") or not hasattr(ids, "dtype"):
+        raise ValueError(f"{name}={ids!r}; expected integers{REMEDY}.")
+    if hasattr(ids, "row_splits"):
+        raise ValueError(f"{name} is ragged; expected integers [B, T]: pad them, as to_tensor() does.")
+    _check_type(name, ids)
+    if len(ids.shape) != 2:
+        raise ValueError(f"{name} has shape {tuple(ids.shape)}; expected [B, T].")
+    return ids
+
+
+def _check_type(name, ids):
+    dtype = arguments.dtype_of(ids)
+    if "int" not in dtype:
+        dtype = "string" if dtype.startswith(("str", "object", "bytes")) else dtype
+        raise ValueError(f"{name} has the dtype {dtype}; expected integers{REMEDY}.")
+
+
+def embed(embedding, ids, vocabulary_size):
+    """The vectors `[B, T, D]` of ids, NaN for one that is none, where the vocabulary's size is known."""
+    if vocabulary_size is None:
+        return embedding(ids)
+    known = ops.logical_and(ids >= 0, ids < vocabulary_size)
+    # another id than 0, which may be padding: the position is to be seen
+    x = embedding(ops.where(known, ids, vocabulary_size - 1))
+    return ops.where(ops.expand_dims(known, -1), x, float("nan"))
+
 
 def check_ids(name, ids, vocabulary_size, context=None):
-    """Refuses ids outside of the vocabulary, and more of them in a row than `context`, padding not counted.
+    """The ids as int32. Refuses those outside of the vocabulary, and more in a row than `context`, padding not counted.
 
     Args:
         name: of the ids, for the message.
@@ -19,14 +56,15 @@ def check_ids(name, ids, vocabulary_size, context=None):
         vocabulary_size: V; None where it is not known.
         context: the most positions; None where there is no such thing.
     """
+    _check_type(name, ids)
     if vocabulary_size is not None:
         arguments.below(name, ids, vocabulary_size)
-    if context is None or (ids.shape[1] is not None and ids.shape[1] <= context):
-        return
-    values = arguments.known(ids)
-    longest = 0 if values is None else (values != 0).sum(axis=1).max(initial=0)
-    if longest > context:
-        raise ValueError(f"{name} holds {longest} real ids in a row; expected at most context={context}.")
+    if context is not None and (ids.shape[1] is None or ids.shape[1] > context):
+        values = arguments.known(ids)
+        longest = 0 if values is None else (values != 0).sum(axis=1).max(initial=0)
+        if longest > context:
+            raise ValueError(f"{name} holds {longest} real ids in a row; expected at most context={context}.")
+    return arguments.integers(name, ids)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -48,8 +86,7 @@ class CheckedIds(keras.layers.Layer):
 
     def call(self, ids):
         """See the class."""
-        check_ids("ids", ids, self.vocabulary_size, self.context)
-        return ops.cast(ids, "int32")
+        return check_ids("ids", ids, self.vocabulary_size, self.context)
 
     def compute_output_spec(self, ids):
         """As they came, int32."""
