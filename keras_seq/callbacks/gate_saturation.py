@@ -10,6 +10,7 @@ learned nothing yet.
 import numpy as np
 from keras import ops
 
+from keras_seq.callbacks.keras_gates import is_gated, keras_gates
 from keras_seq.callbacks.look import Look
 from keras_seq.callbacks.watching import named_layers, watched
 from keras_seq.layers.gates import GATES, gates
@@ -25,7 +26,8 @@ class GateSaturation(Look):
     GateSaturation(windows[:8], log_dir="logs/mine")
     ```
 
-    Layers are `LSTM`, `GRU`, `MinGRU` and `MinLSTM` of keras_seq, wherever they stand in the model.
+    Layers are `LSTM`, `GRU`, `MinGRU` and `MinLSTM` of keras_seq, `LSTM` and `GRU` of `keras.layers` (without
+    `stateful=True`), wherever they stand in the model.
 
     Args:
         x: a small batch of what the model takes, such as ids `[B, T]`.
@@ -37,7 +39,7 @@ class GateSaturation(Look):
         self.x = x
 
     def lacking(self, model):
-        return None if _gated_layers(model) else "LSTM, GRU, MinGRU or MinLSTM of keras_seq"
+        return None if _gated_layers(model) else "LSTM, GRU, MinGRU or MinLSTM of keras_seq or keras.layers"
 
     def measure(self, model):
         figures, histograms = {}, {}
@@ -51,7 +53,7 @@ class GateSaturation(Look):
 
 
 def _gated_layers(model):
-    return {layer: name for name, layer in named_layers(model) if type(layer) in GATES}
+    return {layer: name for name, layer in named_layers(model) if type(layer) in GATES or is_gated(layer)}
 
 
 def gate_values(model, x) -> dict[str, dict[str, np.ndarray]]:
@@ -70,6 +72,9 @@ def gate_values(model, x) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _gates_of(layer, given, told, result):
+    if is_gated(layer):
+        found = keras_gates(layer, *given, **{name: value for name, value in told.items() if name != "training"})
+        return {name: ops.convert_to_numpy(ops.cast(values, "float32")) for name, values in found.items()}
     state = told.get("state")
     h = state[0] if isinstance(state, tuple) else state
     y = result[0] if isinstance(result, tuple) else result
