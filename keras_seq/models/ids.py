@@ -41,10 +41,16 @@ def embed(embedding, ids, vocabulary_size):
     """The vectors `[B, T, D]` of ids, NaN for one that is none, where the vocabulary's size is known."""
     if vocabulary_size is None:
         return embedding(ids)
-    known = ops.logical_and(ids >= 0, ids < vocabulary_size)
+    known = _known(ids, vocabulary_size)
     # another id than 0, which may be padding: the position is to be seen
     x = embedding(ops.where(known, ids, vocabulary_size - 1))
+    if getattr(embedding, "mask_zero", False):  # a layer hands the mask on
+        return KnownIds(vocabulary_size, name="known_ids")(x, ids)
     return ops.where(ops.expand_dims(known, -1), x, float("nan"))
+
+
+def _known(ids, vocabulary_size):
+    return ops.logical_and(ids >= 0, ids < vocabulary_size)
 
 
 def check_ids(name, ids, vocabulary_size, context=None):
@@ -73,16 +79,16 @@ class CheckedIds(keras.layers.Layer):
 
     Args:
         vocabulary_size: V.
-        context: the most positions, padding not counted.
+        context: the most positions, padding not counted; None for any number.
 
     Raises:
         ValueError: for an id out of range, or more ids in a row than the context, where they are known.
     """
 
-    def __init__(self, vocabulary_size, context, **kwargs):
+    def __init__(self, vocabulary_size, context=None, **kwargs):
         super().__init__(**kwargs)
         self.vocabulary_size = arguments.positive_integer("vocabulary_size", vocabulary_size)
-        self.context = arguments.positive_integer("context", context)
+        self.context = None if context is None else arguments.positive_integer("context", context)
 
     def call(self, ids):
         """See the class."""
@@ -95,3 +101,30 @@ class CheckedIds(keras.layers.Layer):
     def get_config(self):
         """The arguments."""
         return {**super().get_config(), "vocabulary_size": self.vocabulary_size, "context": self.context}
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class KnownIds(keras.layers.Layer):
+    """The vectors `[B, T, D]` of ids `[B, T]`, NaN for an id that is none: what stands behind an embedding.
+
+    Args:
+        vocabulary_size: V.
+    """
+
+    def __init__(self, vocabulary_size, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.autocast = False  # the vectors keep their precision
+        self.vocabulary_size = arguments.positive_integer("vocabulary_size", vocabulary_size)
+
+    def call(self, x, ids):
+        """See the class."""
+        return ops.where(ops.expand_dims(_known(ids, self.vocabulary_size), -1), x, float("nan"))
+
+    def compute_output_spec(self, x, ids):
+        """As the vectors came."""
+        return keras.KerasTensor(x.shape, dtype=x.dtype)
+
+    def get_config(self):
+        """The arguments."""
+        return {**super().get_config(), "vocabulary_size": self.vocabulary_size}
