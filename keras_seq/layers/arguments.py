@@ -98,8 +98,8 @@ def boolean_mask(name, mask, ranks, x=None):
         name: of the mask, for the message.
         mask: booleans, or integers 0 and 1.
         ranks: the ranks it may have.
-        x: what it belongs to: its axes are then the first ones of x, and an axis of 1 stands for nothing else. Where
-            sizes are not known before a graph runs, others are an error there.
+        x: what it belongs to: its axes are then the first ones of x, and an axis of 1 stands for nothing else. See
+            `with_rows_of` for sizes that are not known before a graph runs.
     """
     if mask is None:
         return None
@@ -119,7 +119,7 @@ def boolean_mask(name, mask, ranks, x=None):
     if x is None:
         return mask
     same_axes(name, mask, x, len(shape))
-    return _of_shape(mask, x)
+    return mask
 
 
 def same_axes(name, values, x, rank):
@@ -137,12 +137,16 @@ def _agree(shape, other):
     return len(shape) == len(other) and all(own == size for own, size in known)
 
 
-def _of_shape(mask, x):
-    given, wanted = tuple(mask.shape), tuple(x.shape)[: len(mask.shape)]
-    if None not in (*given, *wanted):
-        return mask
-    shape = ops.shape(x)[: len(given)]  # as many elements, and broadcastable to them, and no more then: the same shape
-    return ops.reshape(ops.logical_and(ops.reshape(mask, shape), mask), shape)
+def with_rows_of(x, mask):
+    """x; NaN where a graph that runs finds another number of rows in the mask. Nothing is added where both are known."""
+    if mask is None or None not in (mask.shape[0], x.shape[0]):
+        return x
+    return ops.where(same_rows(mask, ops.shape(x)[0]), x, float("nan"))
+
+
+def same_rows(values, rows):
+    """Whether a graph that runs finds `rows` rows in values: a scalar. TensorFlow drops a reshape that would tell."""
+    return ops.equal(ops.shape(values)[0], rows)
 
 
 def attention_mask(name, mask, batch_size, heads, length, size):

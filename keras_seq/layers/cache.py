@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from keras import ops
 
+from keras_seq.layers.arguments import same_rows
 from keras_seq.layers.states import shapes
 
 
@@ -47,11 +48,11 @@ def cache_shapes(cache, batch_size, num_heads, key_dim, value_dim):
 
 
 def of_rows(cache, x):
-    """The cache; where its number of rows is not known before a graph runs, one other than that of x is an error."""
-    position = cache["position"]
-    if None in (position.shape[0], x.shape[0]):
-        position = ops.reshape(position, (ops.shape(x)[0], ops.shape(position)[1]))
-    return {**cache, "position": position}
+    """The cache; its values are NaN where a graph that runs finds another number of rows in it than in x."""
+    if None not in (cache["position"].shape[0], x.shape[0]):
+        return cache
+    same = same_rows(cache["position"], ops.shape(x)[0])
+    return {**cache, "value": ops.where(same, cache["value"], float("nan"))}
 
 
 def next_position(cache):

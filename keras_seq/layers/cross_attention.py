@@ -103,9 +103,10 @@ class CrossAttention(MultiHead):
             if context is None:
                 raise ValueError("context=None and state=None; expected one of them.")
             state = self.project(context, context_mask)
-        elif context is None and context_mask is not None:
-            raise ValueError("context_mask was given with a state; expected it at `project`, whose state holds it.")
-        check_state(self.name, state, self._state_shapes(x.shape[0], state))
+        else:
+            if context is None and context_mask is not None:
+                raise ValueError("context_mask was given with a state; expected it at `project`, whose state holds it.")
+            check_state(self.name, state, self._state_shapes(x.shape[0], state))
         attention_mask = arguments.attention_mask(
             "attention_mask", attention_mask, x.shape[0], self.num_heads, x.shape[1], state["mask"].shape[1]
         )

@@ -34,7 +34,7 @@ def checked_start(start, x):
             raise ValueError(f"start={start!r}; expected a whole number from 0 to 2**24, or an integer tensor.")
         return int(start)
     start = arguments.integers("start", start)
-    if start.shape:
+    if len(start.shape):
         arguments.same_axes("start", start, x, rank=1)
     return ops.where(start <= LARGEST, start, -1)
 
@@ -64,10 +64,11 @@ class AddedPositions(keras.layers.Layer):
             start = state
         x, start = ops.cast(x, self.compute_dtype), checked_start(start, x)
         mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,), x=x)
+        x = arguments.with_rows_of(x, mask)
         positions = count_positions(ops.shape(x)[1], mask, start)
         vectors = self.vectors(positions, x.shape[1], start)
         if not isinstance(start, int):
-            vectors = ops.where(ops.reshape(start, (-1, 1, 1) if start.shape else ()) < 0, float("nan"), vectors)
+            vectors = ops.where(ops.reshape(start, (-1, 1, 1) if len(start.shape) else ()) < 0, float("nan"), vectors)
         y = x + ops.cast(vectors, x.dtype)
         if not return_state:
             return y

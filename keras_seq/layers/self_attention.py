@@ -139,6 +139,7 @@ class MultiHeadSelfAttention(MultiHead):
             raise ValueError("state was given with causal=False; expected causal=True.")
         arguments.real("x", x)
         mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,), x=x)
+        x = arguments.with_rows_of(x, mask)
         whole = state is None  # nothing came before
         if not whole:
             check_state(self.name, state, cache_shapes(state, x.shape[0], self._groups, self._key_dim, self._value_dim))

@@ -40,7 +40,8 @@ class Stateful(keras.layers.Layer):
         if state is not None:
             check_state(self.name, state, shapes(initial))
             initial = as_initial(state, initial)
-        return ops.cast(x, self.compute_dtype), initial, arguments.boolean_mask("mask", mask, ranks=(2,), x=x)
+        mask = arguments.boolean_mask("mask", mask, ranks=(2,), x=x)
+        return arguments.with_rows_of(ops.cast(x, self.compute_dtype), mask), initial, mask
 
     def step(self, x, state):
         """One position: `x [B, D]`, `state` -> `(y [B, D'], state)`, at the same cost wherever it stands."""
