@@ -99,7 +99,7 @@ def boolean_mask(name, mask, ranks, x=None):
         mask: booleans, or integers 0 and 1.
         ranks: the ranks it may have.
         x: what it belongs to: its axes are then the first ones of x, and an axis of 1 stands for nothing else. See
-            `with_rows_of` for sizes that are not known before a graph runs.
+            `with_axes_of` for sizes that are not known before a graph runs.
     """
     if mask is None:
         return None
@@ -137,16 +137,16 @@ def _agree(shape, other):
     return len(shape) == len(other) and all(own == size for own, size in known)
 
 
-def with_rows_of(x, mask):
-    """x; NaN where a graph that runs finds another number of rows in the mask. Nothing is added where both are known."""
-    if mask is None or None not in (mask.shape[0], x.shape[0]):
+def with_axes_of(x, values, rank):
+    """x; NaN where a graph that runs finds other first axes in `values`. Nothing is added where all are known before.
+
+    (A reshape would not tell: TensorFlow leaves out one between shapes that it does not know.)
+    """
+    if values is None or None not in (*values.shape[:rank], *x.shape[:rank]):
         return x
-    return ops.where(same_rows(mask, ops.shape(x)[0]), x, float("nan"))
-
-
-def same_rows(values, rows):
-    """Whether a graph that runs finds `rows` rows in values: a scalar. TensorFlow drops a reshape that would tell."""
-    return ops.equal(ops.shape(values)[0], rows)
+    given, wanted = ops.shape(values), ops.shape(x)
+    same = [ops.equal(given[axis], wanted[axis]) for axis in range(rank)]
+    return ops.where(ops.all(ops.stack(same)), x, float("nan"))
 
 
 def attention_mask(name, mask, batch_size, heads, length, size):

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from keras_seq.layers.arguments import same_rows
 from keras_seq.layers.states import shapes
 
 
@@ -45,14 +44,6 @@ def cache_shapes(cache, batch_size, num_heads, key_dim, value_dim):
         "position": [batch_size, capacity],
         "length": [],
     }
-
-
-def of_rows(cache, x):
-    """The cache; its values are NaN where a graph that runs finds another number of rows in it than in x."""
-    if None not in (cache["position"].shape[0], x.shape[0]):
-        return cache
-    same = same_rows(cache["position"], ops.shape(x)[0])
-    return {**cache, "value": ops.where(same, cache["value"], float("nan"))}
 
 
 def next_position(cache):

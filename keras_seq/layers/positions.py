@@ -64,7 +64,7 @@ class AddedPositions(keras.layers.Layer):
             start = state
         x, start = ops.cast(x, self.compute_dtype), checked_start(start, x)
         mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,), x=x)
-        x = arguments.with_rows_of(x, mask)
+        x = arguments.with_axes_of(x, mask, rank=2)
         positions = count_positions(ops.shape(x)[1], mask, start)
         vectors = self.vectors(positions, x.shape[1], start)
         if not isinstance(start, int):

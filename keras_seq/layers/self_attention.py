@@ -12,7 +12,7 @@ from keras import ops
 from keras_seq import kernels
 from keras_seq.layers import arguments
 from keras_seq.layers.attention import MultiHead
-from keras_seq.layers.cache import append, cache_shapes, empty_cache, full_cache, next_position, of_rows
+from keras_seq.layers.cache import append, cache_shapes, empty_cache, full_cache, next_position
 from keras_seq.layers.masks import count_positions, may_attend
 from keras_seq.layers.relative_positions import revive
 from keras_seq.layers.states import check_state
@@ -139,11 +139,11 @@ class MultiHeadSelfAttention(MultiHead):
             raise ValueError("state was given with causal=False; expected causal=True.")
         arguments.real("x", x)
         mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,), x=x)
-        x = arguments.with_rows_of(x, mask)
+        x = arguments.with_axes_of(x, mask, rank=2)
         whole = state is None  # nothing came before
         if not whole:
             check_state(self.name, state, cache_shapes(state, x.shape[0], self._groups, self._key_dim, self._value_dim))
-            state = of_rows(state, x)
+            x = arguments.with_axes_of(x, state["position"], rank=1)
         size = x.shape[1] if whole else state["position"].shape[1]
         attention_mask = arguments.attention_mask(
             "attention_mask", attention_mask, x.shape[0], self.num_heads, x.shape[1], size

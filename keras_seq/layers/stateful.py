@@ -5,8 +5,10 @@ y, state = layer(x, state=state, return_state=True)         x [B, T, D]
 y, state = layer.step(x, state)                             x [B, D]: one position
 """
 
+import functools
+
 import keras
-from keras import ops
+from keras import ops, tree
 
 from keras_seq.layers import arguments
 from keras_seq.layers.precision import at_least_float32
@@ -40,8 +42,9 @@ class Stateful(keras.layers.Layer):
         if state is not None:
             check_state(self.name, state, shapes(initial))
             initial = as_initial(state, initial)
+            x = functools.reduce(lambda x, part: arguments.with_axes_of(x, part, rank=1), tree.flatten(initial), x)
         mask = arguments.boolean_mask("mask", mask, ranks=(2,), x=x)
-        return arguments.with_rows_of(ops.cast(x, self.compute_dtype), mask), initial, mask
+        return arguments.with_axes_of(ops.cast(x, self.compute_dtype), mask, rank=2), initial, mask
 
     def step(self, x, state):
         """One position: `x [B, D]`, `state` -> `(y [B, D'], state)`, at the same cost wherever it stands."""

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from keras_seq.layers.arguments import same_rows
-
 
 def shapes(state):
     """The shapes of the tensors in a state, as lists, nested in tuples and dicts as they are; all else as it is."""
@@ -49,14 +47,9 @@ def _agree(given, expected):
 
 
 def as_initial(state, initial):
-    """A checked state, nested as the initial one and in its dtypes.
-
-    Where the number of rows is not known before a graph runs, a wrong one makes the state NaN: it does not broadcast.
-    """
+    """A checked state, nested as the initial one and in its dtypes."""
     if isinstance(initial, Mapping):
         return {key: as_initial(state[key], part) for key, part in initial.items()}
     if isinstance(initial, tuple):
         return tuple(map(as_initial, state, initial))
-    part = ops.cast(state, initial.dtype)
-    known = None not in (*part.shape, *initial.shape)
-    return part if known else ops.where(same_rows(part, ops.shape(initial)[0]), part, float("nan"))
+    return ops.cast(state, initial.dtype)
