@@ -14,8 +14,10 @@ import numpy as np
 from keras import ops
 
 from keras_seq.callbacks.attention_maps import attention_weights
+from keras_seq.generation.decode import not_finite
 from keras_seq.layers import LSTM
 from keras_seq.layers.gates import pre_activations
+from keras_seq.layers.structure import check_tokenizer
 
 SIGNALS = {
     "h": "output h",
@@ -88,7 +90,11 @@ def read(model, tokenizer, ids) -> Reading:
         tokenizer: the `Vocabulary` or other tokenizer it was trained with.
         ids: at most as many as the model's context.
     """
+    check_tokenizer(tokenizer, model)
     ids = np.asarray(ids)
+    logits = _numpy(model(ids[None], training=False)[0]).astype("float64")
+    if np.isnan(logits).any():
+        raise not_finite()
     attention = {name: weights[0] for name, weights in attention_weights(model, ids[None]).items()}
     activations, outputs = {}, {}
     x = model.embedding(ids[None])
@@ -100,7 +106,6 @@ def read(model, tokenizer, ids) -> Reading:
             outputs[block.name] = {"y": _numpy(x[0])}
     if not attention and not activations:
         activations = outputs
-    logits = _numpy(model(ids[None], training=False)[0]).astype("float64")
     probabilities = np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
     pieces = tuple(tokenizer.decode([n]) for n in ids.tolist())
     return Reading(pieces, ids, probabilities, attention, activations, tokenizer.decode)

@@ -5,6 +5,7 @@
 0: a position looks at one other; log n: at n others alike.
 """
 
+import keras
 import numpy as np
 from keras import ops
 from matplotlib.colors import PowerNorm
@@ -18,6 +19,7 @@ from keras_seq.callbacks.watching import named_layers, watched
 from keras_seq.layers import CrossAttention, MultiHeadSelfAttention
 from keras_seq.training.measured import Measured
 
+KERAS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 SHOWN = 16  # positions in a picture: as many as can be read where TensorBoard shows it small
 HEADS = 8  # in a picture
 LONGEST = 8  # letters of a token
@@ -31,8 +33,9 @@ class AttentionMaps(Look):
     AttentionMaps(windows[:16], pieces=list(text[:64]), log_dir="logs/mine")
     ```
 
-    The mean entropy stands under Scalars, as `mean_attention_entropy/LAYER`. Layers are those of keras_seq:
-    `TransformerBlock`, `MultiHeadSelfAttention`, `CrossAttention`, wherever they stand in the model.
+    The mean entropy stands under Scalars, as `mean_attention_entropy/LAYER`. Layers are `TransformerBlock`,
+    `MultiHeadSelfAttention` and `CrossAttention` of keras_seq, `MultiHeadAttention` and `GroupQueryAttention` of
+    `keras.layers` (without flash attention, which has no weights to tell), wherever they stand in the model.
 
     Args:
         x: a small batch of what the model takes, such as ids `[B, T]`.
@@ -45,7 +48,7 @@ class AttentionMaps(Look):
         self.x, self.pieces = x, list(pieces)
 
     def lacking(self, model):
-        return None if _attention_layers(model) else "attention layer of keras_seq"
+        return None if _attention_layers(model) else "attention layer of keras_seq or keras.layers"
 
     def measure(self, model):
         figures, pictures, histograms = {}, {}, {}
@@ -58,23 +61,30 @@ class AttentionMaps(Look):
 
 
 def _attention_layers(model):
-    kinds = (MultiHeadSelfAttention, CrossAttention)
-    return {layer: name for name, layer in named_layers(model) if isinstance(layer, kinds)}
+    kinds = (MultiHeadSelfAttention, CrossAttention, *KERAS)
+    return {layer: name for name, layer in named_layers(model) if isinstance(layer, kinds) and not _flash(layer)}
+
+
+def _flash(layer):
+    return isinstance(layer, KERAS) and bool(layer.get_config().get("flash_attention"))
 
 
 def attention_weights(model, x) -> dict[str, np.ndarray]:
     """The weights `[B, H, T, S]` of every attention layer, float32, by its name in the model.
 
     Args:
-        model: any Keras model with attention layers of keras_seq.
+        model: any Keras model with attention layers of keras_seq or keras.layers.
         x: what it takes.
     """
     names = _attention_layers(model)
     if not names:
         return {}
-    with watched(names, "attend") as calls, kernels.disabled():  # a twin has no weights to tell
-        model(x, training=False)
-    return {names[layer]: ops.convert_to_numpy(ops.cast(weights, "float32")) for layer, _, _, (_, weights) in calls}
+    ours = [layer for layer in names if not isinstance(layer, KERAS)]
+    theirs = [layer for layer in names if isinstance(layer, KERAS)]
+    with watched(ours, "attend") as calls, watched(theirs, "call", scores=True) as more, kernels.disabled():
+        model(x, training=False)  # and no kernel, which has no weights to tell
+    found = {layer: weights for layer, _, _, (_, weights) in calls + more}
+    return {name: ops.convert_to_numpy(ops.cast(found[layer], "float32")) for layer, name in names.items()}
 
 
 def entropy(weights) -> np.ndarray:

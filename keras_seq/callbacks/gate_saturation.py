@@ -10,6 +10,7 @@ learned nothing yet.
 import numpy as np
 from keras import ops
 
+from keras_seq.callbacks.keras_gates import is_gated, keras_gates
 from keras_seq.callbacks.look import Look
 from keras_seq.callbacks.watching import named_layers, watched
 from keras_seq.layers.gates import GATES, gates
@@ -25,7 +26,8 @@ class GateSaturation(Look):
     GateSaturation(windows[:8], log_dir="logs/mine")
     ```
 
-    Layers are `LSTM`, `GRU`, `MinGRU` and `MinLSTM` of keras_seq, wherever they stand in the model.
+    Layers are `LSTM`, `GRU`, `MinGRU` and `MinLSTM` of keras_seq, `LSTM` and `GRU` of `keras.layers` (without
+    `stateful=True`), wherever they stand in the model.
 
     Args:
         x: a small batch of what the model takes, such as ids `[B, T]`.
@@ -37,7 +39,7 @@ class GateSaturation(Look):
         self.x = x
 
     def lacking(self, model):
-        return None if _gated_layers(model) else "LSTM, GRU, MinGRU or MinLSTM of keras_seq"
+        return None if _gated_layers(model) else "LSTM, GRU, MinGRU or MinLSTM of keras_seq or keras.layers"
 
     def measure(self, model):
         figures, histograms = {}, {}
@@ -51,7 +53,7 @@ class GateSaturation(Look):
 
 
 def _gated_layers(model):
-    return {layer: name for name, layer in named_layers(model) if type(layer) in GATES}
+    return {layer: name for name, layer in named_layers(model) if type(layer) in GATES or is_gated(layer)}
 
 
 def gate_values(model, x) -> dict[str, dict[str, np.ndarray]]:
@@ -64,12 +66,25 @@ def gate_values(model, x) -> dict[str, dict[str, np.ndarray]]:
     names = _gated_layers(model)
     if not names:
         return {}
-    with watched(names, "sequence") as calls:  # all positions, whatever the call is to return of them
+    theirs = [layer for layer in names if is_gated(layer)]
+    ours = [layer for layer in names if not is_gated(layer)]
+    # `sequence` has all positions, whatever the call is to return of them
+    with watched(ours, "sequence") as calls, watched(theirs, "call") as keras_calls:
         model(x, training=False)
-    return {names[layer]: _gates_of(layer, given, result) for layer, given, _, result in calls}
+    found = {layer: _gates_of(layer, given, result) for layer, given, _, result in calls}
+    found |= {layer: _keras_gates_of(layer, given, told) for layer, given, told, _ in keras_calls}
+    return {name: found[layer] for layer, name in names.items()}
 
 
 def _gates_of(layer, given, result):
     x, state, *_ = given
     found = gates(layer, x, result[0], state[0] if isinstance(state, tuple) else state)
+    return _as_arrays(found)
+
+
+def _keras_gates_of(layer, given, told):
+    return _as_arrays(keras_gates(layer, *given, **{name: value for name, value in told.items() if name != "training"}))
+
+
+def _as_arrays(found):
     return {name: ops.convert_to_numpy(ops.cast(values, "float32")) for name, values in found.items()}

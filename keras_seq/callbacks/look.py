@@ -22,14 +22,14 @@ class Look(keras.callbacks.Callback):
         model: what is looked at, where `fit` trains a model around it, as with `Carry`; by default the one that is fit.
 
     Raises:
-        ValueError: a number below 1; in `fit`, there is no log_dir.
+        ValueError: a number that is no whole number of at least 1; in `fit`, there is no log_dir.
     """
 
     def __init__(self, log_dir=None, every=None, tokens_per_step=1, model=None):
         super().__init__()
         for name, value in (("every", every), ("tokens_per_step", tokens_per_step)):
             if value is not None:
-                arguments.number(f"{type(self).__name__}: {name}", value, least=1)
+                arguments.positive_integer(f"{type(self).__name__}: {name}", value)
         self.log_dir, self.every, self.tokens_per_step, self.inner = log_dir, every, tokens_per_step, model
 
     def measure(self, model) -> Measured:

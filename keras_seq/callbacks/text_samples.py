@@ -2,12 +2,13 @@
 
 from keras_seq.callbacks.look import Look
 from keras_seq.generation import generate
+from keras_seq.generation.whole_model import WholeModel
 from keras_seq.text.visible import visible
 from keras_seq.training.measured import Measured
 
 
 class TextSamples(Look):
-    """Samples of text under the Text tab, as `sample/PROMPT`.
+    """Samples of text under the Text tab, as `sample/PROMPT`, of any model that `keras_seq.generate` takes.
 
     ```python
     TextSamples(vocabulary, ["ROMEO:", "The "], log_dir="logs/mine")
@@ -28,7 +29,10 @@ class TextSamples(Look):
         self.options = {"temperature": 0.8, **options}
 
     def lacking(self, model):
-        return None if hasattr(model, "step") else "step(ids, state), without which it writes no text"
+        if hasattr(model, "step"):
+            return None
+        writes = len(getattr(model, "output_shape", ())) == 3 and WholeModel(model)
+        return None if writes else "step(ids, state) and no logits [B, T, V], without which it writes no text"
 
     def measure(self, model):
         if self.lacking(model):

@@ -27,15 +27,19 @@ def _inside(layer, name):
         yield name, layer.self_attention_layer
         if layer.cross_attention:
             yield f"{name}/cross_attention", layer.cross_attention_layer
-    wrapped = (getattr(layer, part) for part in ("layer", "backward_layer") if hasattr(layer, part))
+    parts = ("layer", "forward_layer", "backward_layer")
+    wrapped = (getattr(layer, part) for part in parts if hasattr(layer, part))
     for child in (*getattr(layer, "layers", ()), *wrapped):
         unnamed = isinstance(child, Carry) or (isinstance(layer, Carry) and isinstance(child, keras.Model))
         yield from _inside(child, name if unnamed else f"{name}/{child.name}".lstrip("/"))
 
 
 @contextlib.contextmanager
-def watched(layers, method):
-    """While it lasts, every call of `method` of these layers is noted, in a list of (layer, args, kwargs, result)."""
+def watched(layers, method, scores=False):
+    """While it lasts, every call of `method` of these layers is noted, in a list of (layer, args, kwargs, result).
+
+    With `scores`, the result that is noted has the attention scores beside it, whether the caller asks for them or not.
+    """
     calls = []
 
     def watch(layer):
@@ -43,9 +47,10 @@ def watched(layers, method):
 
         @functools.wraps(inner)
         def noted(*args, **kwargs):
-            result = inner(*args, **kwargs)
+            asked = kwargs | {"return_attention_scores": True} if scores else kwargs
+            result = inner(*args, **asked)
             calls.append((layer, args, kwargs, result))
-            return result
+            return result if asked == kwargs or kwargs.get("return_attention_scores") else result[0]
 
         layer.__dict__[method] = noted  # past Keras, which tracks what is set on a layer
 

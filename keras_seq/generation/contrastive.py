@@ -7,8 +7,10 @@ h_j is what the model makes its logits of at position j, h_v that at v as if v h
 
 import numbers
 
+import numpy as np
 import tensorflow as tf
 
+from keras_seq.generation.decode import not_finite
 from keras_seq.layers import arguments
 
 
@@ -26,8 +28,10 @@ def contrastive_search(model, ids, length, top_k=4, alpha=0.6):
         A list of `length` ids.
 
     Raises:
-        ValueError: an empty prompt, more ids than the context, a number out of its range.
+        ValueError: an empty prompt, more ids than the context, a number out of its range, logits that are not finite.
     """
+    if not hasattr(model, "represent"):
+        raise ValueError(f"model={model!r}; expected a LanguageModel: contrastive search compares what it represents.")
     top_k = arguments.positive_integer("top_k", top_k)
     arguments.number("alpha", alpha, least=0, most=1)
     if isinstance(length, bool) or not isinstance(length, int) or length < 0:
@@ -48,6 +52,8 @@ def contrastive_search(model, ids, length, top_k=4, alpha=0.6):
     shown, p, state = read(tf.constant([ids], tf.int32), model.initial_state(1))
     known, new = [shown[0]], []
     for _ in range(length):
+        if not np.isfinite(p).all():
+            raise not_finite()
         confidence, candidates = tf.math.top_k(p[0], min(top_k, p.shape[-1]))
         shown, p, states = read(candidates[:, None], _repeated(state, len(candidates)))
         alike = tf.reduce_max(tf.matmul(shown[:, 0], tf.concat(known, axis=0), transpose_b=True), axis=-1)

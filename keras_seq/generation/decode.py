@@ -10,7 +10,7 @@ A model with a context of C positions starts a new cache at every multiple of h 
 
 so at least C / 2 of them. It does not depend on the prompts, so a text is the same by itself and among others; and what
 an id costs does not depend on how many came before. Nothing is traced again for another prompt, length, seed or value
-of a sampling step; another number of rows is.
+of a sampling step; another number of rows is. Where the logits are not finite, the id is -1.
 """
 
 import math
@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_seq.generation.samplers import Sampling, draw
+from keras_seq.layers.structure import vocabulary_size
 
 CHUNK = 32  # steps between two looks from Python
 PIECE = 64  # ids of a prompt
@@ -29,6 +30,9 @@ class Decoder:
 
     Args:
         model: a `LanguageModel`.
+
+    Raises:
+        ValueError: in a call, the model's logits are not finite.
     """
 
     def __init__(self, model):
@@ -50,38 +54,28 @@ class Decoder:
             first_row: the number of the first row, for batches that are parts of a larger one.
         """
         sampling = sampling or Sampling()
-        batch, lengths = len(prompts), np.array([len(prompt) for prompt in prompts])
-        ids = np.zeros((batch, lengths.max() + length), "int32")
-        for row, prompt in zip(ids, prompts, strict=True):
-            row[: len(prompt)] = prompt
-        uniform = np.zeros(ids.shape, "float32")  # for the id at each place
-        for row in range(batch):
-            drawn = tf.random.stateless_uniform([length], [seed, first_row + row], alg="philox")
-            uniform[row, lengths[row] : lengths[row] + length] = drawn
+        ids, lengths, uniform = prepared(prompts, length, seed, first_row)
         values = {name: tf.constant(value) for name, value in sampling.values.items()}
         seen = self._seen(prompts) if sampling.repetition_penalty is not None else ()
         written, told = lengths.min(), 0  # columns of ids that are there in every row; ids that were given away
-        start, end = self._start(written), ids.shape[1]
+        start, end = start_of(written, self.context), ids.shape[1]
         state, t = self._after(ids, start, written)
         while t < end:
-            if self._start(t) > start:
-                start = self._start(t)
+            if start_of(t, self.context) > start:
+                start = start_of(t, self.context)
                 state, t = self._after(ids, start, written)
             n = int(min(CHUNK, end - t, self.context - (t - 1 - start)))
             given, chance = (_padded(rows[:, t : t + n]) for rows in (ids, uniform))
             known = _padded(np.arange(t, t + n) < np.maximum(lengths, written)[:, None])
             state, new, seen = self._chunk(state, ids[:, t - 1], given, known, chance, tf.constant(n), values, seen)
             ids[:, t : t + n] = new[:, :n]
+            if (ids[:, t : t + n] < 0).any():
+                raise not_finite()
             t += n
             written = max(written, t)
-            ready = int(np.clip(written - lengths.max(), 0, length))
-            if ready > told:
-                yield np.stack([row[m + told : m + ready] for row, m in zip(ids, lengths, strict=True)])
-                told = ready
-
-    def _start(self, t):
-        """Where the cache starts that id t is drawn from."""
-        return 0 if t <= self.context else -(-(t - self.context) // half(self.context)) * half(self.context)
+            if new := ready(ids, lengths, told, written):
+                yield np.stack(new)
+                told += len(new[0])
 
     def _after(self, ids, start, end):
         """The state after the whole pieces of ids from `start` on, the last before `end` left out; where it stands."""
@@ -94,7 +88,7 @@ class Decoder:
 
     def _seen(self, prompts):
         """Which ids are in each prompt: one bool `[B, V]`, for the loop to go on with."""
-        seen = np.zeros((len(prompts), self.model.embedding.input_dim), bool)
+        seen = np.zeros((len(prompts), vocabulary_size(self.model)), bool)
         for row, prompt in zip(seen, prompts, strict=True):
             row[prompt] = True
         return (seen,)
@@ -116,6 +110,35 @@ class Decoder:
         out = tf.zeros((CHUNK, last.shape[0]), tf.int32)
         _, _, state, seen, out = tf.while_loop(lambda i, *_: i < n, body, (0, last, state, seen, out))
         return state, tf.transpose(out), seen
+
+
+def prepared(prompts, length, seed, first_row):
+    """The ids `[B, N]` with room behind the prompts, the prompts' lengths `[B]`, a number below 1 for each place."""
+    lengths = np.array([len(prompt) for prompt in prompts])
+    ids = np.zeros((len(prompts), lengths.max() + length), "int32")
+    for row, prompt in zip(ids, prompts, strict=True):
+        row[: len(prompt)] = prompt
+    uniform = np.zeros(ids.shape, "float32")
+    for row, start in enumerate(lengths):
+        drawn = tf.random.stateless_uniform([length], [seed, first_row + row], alg="philox")
+        uniform[row, start : start + length] = drawn
+    return ids, lengths, uniform
+
+
+def ready(ids, lengths, told, written):
+    """What is there of every row past its prompt once `written` columns are, without the first `told` of it."""
+    count = int(np.clip(written - lengths.max(), 0, ids.shape[1] - lengths.max()))
+    return [row[m + told : m + count] for row, m in zip(ids, lengths, strict=True)] if count > told else []
+
+
+def start_of(t, context) -> int:
+    """Where the ids begin that id t is drawn from."""
+    return 0 if t <= context else -(-(t - context) // half(context)) * half(context)
+
+
+def not_finite() -> ValueError:
+    """What is raised where a model gives no numbers to draw from."""
+    return ValueError("The model's logits are not finite: its weights have diverged; take an earlier checkpoint.")
 
 
 def half(context) -> int:

@@ -14,8 +14,9 @@ import shutil
 
 import tensorflow as tf
 
-from keras_seq.generation.decode import half
+from keras_seq.generation.decode import half, not_finite
 from keras_seq.generation.samplers import draw
+from keras_seq.layers.structure import check_tokenizer
 
 
 class TextModel(tf.Module):
@@ -26,7 +27,7 @@ class TextModel(tf.Module):
         vocabulary: the `Vocabulary` it was trained with; other tokenizers do not run inside TensorFlow.
 
     Raises:
-        ValueError: another kind of tokenizer.
+        ValueError: another kind of tokenizer, or one of another number of ids.
     """
 
     def __init__(self, model, vocabulary):
@@ -35,6 +36,7 @@ class TextModel(tf.Module):
             raise ValueError(
                 f"The tokenizer is a {kind}; expected a Vocabulary of characters: only that runs in a graph."
             )
+        check_tokenizer(vocabulary, model)
         super().__init__()
         self._model, self._vocabulary = model, vocabulary
         self.weights = [variable.value for variable in model.variables]  # what a SavedModel has to find
@@ -70,7 +72,9 @@ class TextModel(tf.Module):
 
         state = self._state_after(ids[self._start(count) : count - 1])
         _, ids, _ = tf.while_loop(lambda t, *_: t < count + length, write, (count, ids, state))
-        return tf.strings.join([prompt, self._vocabulary.decode_tensor(ids[count:])])
+        finite = tf.debugging.assert_non_negative(ids, str(not_finite()))
+        with tf.control_dependencies([finite]):
+            return tf.strings.join([prompt, self._vocabulary.decode_tensor(ids[count:])])
 
     def _start(self, t):
         """Where the cache starts that id t is drawn from; see `decode.py`."""

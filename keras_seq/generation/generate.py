@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import itertools
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -18,23 +19,36 @@ from keras_seq.generation.contrastive import contrastive_search
 from keras_seq.generation.decode import Decoder
 from keras_seq.generation.samplers import Sampling
 from keras_seq.generation.search import beam_search
+from keras_seq.generation.whole_model import WholeDecoder, WholeModel
 from keras_seq.layers import arguments
+from keras_seq.layers.structure import check_tokenizer
 
 
 class Generator:
     """Text from one model; its step is compiled once for all calls with as many prompts.
 
     Args:
-        model: a `LanguageModel`.
+        model: a `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, whose texts take
+            longer, for it reads all that is there for every token. On JAX and torch a `LanguageModel` is one of those.
         tokenizer: the `Vocabulary` or other tokenizer it was trained with.
+
+    Raises:
+        ValueError: the model is no such model or sees the future, the tokenizer is none or has another number of ids.
     """
 
     def __init__(self, model, tokenizer):
-        _check("model", model, ("step", "initial_state", "context"), "a LanguageModel")
         _check("tokenizer", tokenizer, ("encode", "decode"), "a Vocabulary or another tokenizer")
         self.model, self.tokenizer = model, tokenizer
-        self.decoder = Decoder(model)
-        self._step = tf.function(model.step, reduce_retracing=True)
+        steps = all(hasattr(model, part) for part in ("step", "initial_state", "context"))
+        if steps and keras.backend.backend() == "tensorflow":
+            check_tokenizer(tokenizer, model)
+            self.decoder = Decoder(model)
+            self._step = tf.function(model.step, reduce_retracing=True)
+        else:
+            whole = WholeModel(model)
+            check_tokenizer(tokenizer, model, whole.vocabulary_size)
+            self.decoder = WholeDecoder(whole)
+            self._step = whole.step
 
     def __call__(self, prompt, length=500, temperature=1.0, seed=0, stop=(), **steps):
         """Each prompt with what comes after it.
@@ -51,7 +65,8 @@ class Generator:
             A text for a text, a list for a list.
 
         Raises:
-            ValueError: an empty prompt, a character that the tokenizer does not know, a number out of its range.
+            ValueError: an empty prompt, a character that the tokenizer does not know, a number out of its range, logits
+                that are not finite.
         """
         if isinstance(prompt, str):
             return prompt + "".join(self.stream(prompt, length, temperature, seed, stop, **steps))
@@ -72,16 +87,23 @@ class Generator:
             ValueError: as for a call; more tokens than a model's context.
         """
         (ids,), _, _ = self._checked([prompt], length, 0.0, 0, (), {})
-        context = self.model.context
-        if context is not None and len(ids) + length > context:
+        context = self.decoder.context
+        if len(ids) + length > context:
             raise ValueError(f"{len(ids)} + {length} tokens; beam search goes no further than context={context}.")
         if not length:
             return prompt
-        state = self.model.initial_state(1)
-        if len(ids) > 1:
-            _, state = self.model(np.array([ids[:-1]]), state=state, training=False, return_state=True)
-        found, _ = beam_search(self._step, state, ids[-1:], length, width=width, length_penalty=length_penalty)
+        found, _ = beam_search(
+            self._step, self._state_after(ids[:-1]), ids[-1:], length, width=width, length_penalty=length_penalty
+        )
         return prompt + self._after(ids, found[0, 0].numpy().tolist())
+
+    def _state_after(self, ids):
+        if isinstance(self.decoder, WholeDecoder):
+            return tf.constant([ids], tf.int32)
+        state = self.model.initial_state(1)
+        if ids:
+            _, state = self.model(np.array([ids]), state=state, training=False, return_state=True)
+        return state
 
     def contrastive(self, prompt, length=100, top_k=4, alpha=0.6) -> str:
         """The prompt with what contrastive search writes after it; see `contrastive_search`."""

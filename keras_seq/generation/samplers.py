@@ -76,9 +76,11 @@ def draw(logits, uniform, values, seen=None):
         seen: the ids that `repetition_penalty` is for, bool `[B, V]`.
 
     Returns:
-        int32 `[B]`.
+        int32 `[B]`; -1 where the logits are not finite, so that there is nothing to draw from. Some may be minus
+        infinity: an id that cannot come.
     """
     logits = tf.cast(logits, tf.float32)
+    finite = tf.math.is_finite(tf.reduce_logsumexp(logits, axis=-1))
     if "repetition_penalty" in values:
         logits = repetition_penalty(logits, seen, values["repetition_penalty"])
     logits, ids = tf.math.top_k(logits, k=tf.shape(logits)[1])
@@ -87,7 +89,8 @@ def draw(logits, uniform, values, seen=None):
             logits = step(logits, values[name])
     summed = tf.cumsum(tf.nn.softmax(logits), axis=-1)
     place = tf.reduce_sum(tf.cast(summed <= uniform[:, None] * summed[:, -1:], tf.int32), axis=-1)
-    return tf.gather(ids, place, batch_dims=1)
+    place = tf.where(finite, place, 0)
+    return tf.where(finite, tf.gather(ids, place, batch_dims=1), -1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ import math
 
 import tensorflow as tf
 
+from keras_seq.generation.decode import not_finite
 from keras_seq.layers import arguments
 
 IMPOSSIBLE, KEPT = -math.inf, math.inf
@@ -34,13 +35,14 @@ def greedy(step, state, first, length, end=None):
         ids `[B, length]`, int32, with zeros after the end, and log p `[B]`.
 
     Raises:
-        ValueError: `first` is no `[B]`; a length or an end out of its range.
+        ValueError: `first` is no `[B]`; a length or an end out of its range; logits that are not finite.
     """
     last, length, end = _checked(first, length, end)
     log_p, ended = tf.zeros(last.shape, tf.float32), tf.zeros(last.shape, tf.bool)
-    ids = []
+    ids, finite = [], tf.constant(True)
     for _ in range(length):
         logits, state = step(last[:, None], state)
+        finite &= _finite(logits)
         log_probabilities = tf.nn.log_softmax(tf.cast(logits, tf.float32))
         likeliest = tf.argmax(log_probabilities, axis=-1, output_type=tf.int32)
         log_p += tf.where(ended, 0.0, tf.gather(log_probabilities, likeliest, batch_dims=1))
@@ -49,6 +51,8 @@ def greedy(step, state, first, length, end=None):
         ids.append(last)
         if tf.reduce_all(ended):
             break
+    if not finite:
+        raise not_finite()
     return _filled(tf.stack(ids, axis=1), length), log_p
 
 
@@ -83,15 +87,18 @@ def beam_search(step, state, first, length, end=None, width=4, length_penalty=0.
     # One to begin with: W equal ones would stay equal.
     log_p = tf.tile([[0.0] + [IMPOSSIBLE] * (width - 1)], (batch_size, 1))
     ended = tf.zeros((batch_size, width), tf.bool)
-    ids = tf.zeros((batch_size, width, 0), tf.int32)
+    ids, finite = tf.zeros((batch_size, width, 0), tf.int32), tf.constant(True)
     for _ in range(length):
         logits, state = step(tf.reshape(last, (-1, 1)), state)
+        finite &= _finite(logits)
         parents, last, log_p, ended = advance(tf.reshape(logits, (batch_size, width, -1)), log_p, ended, end)
         ids = tf.concat([tf.gather(ids, parents, batch_dims=1), last[..., None]], axis=-1)
         if tf.reduce_all(ended):
             break
         state = _taken(state, rows * width + parents)
 
+    if not finite:
+        raise not_finite()
     passed = tf.cumsum(tf.cast(ids == end, tf.int32), axis=-1, exclusive=True)
     lengths = tf.reduce_sum(tf.cast(passed == 0, tf.float32), axis=-1)
     scores, order = tf.math.top_k(log_p / ((5 + lengths) / 6) ** length_penalty, width)
@@ -123,6 +130,11 @@ def advance(logits, log_p, ended, end):
     parents, ids = chosen // size, chosen % size
     ended = tf.gather(ended, parents, batch_dims=1) | (ids == end)
     return parents, ids, tf.gather(tf.reshape(log_ps, flat), chosen, batch_dims=1), ended
+
+
+def _finite(logits):
+    """Whether every row has something to choose from."""
+    return tf.reduce_all(tf.math.is_finite(tf.reduce_logsumexp(tf.cast(logits, tf.float32), axis=-1)))
 
 
 def _taken(state, rows):

@@ -20,7 +20,7 @@ def can_run(ids, rows, width):
 
 
 def run(ids, table):
-    """`table[ids]`: ids `[B, T]`, table `[V, W]`."""
+    """`table[ids]`: ids `[B, T]`, table `[V, W]`; NaN for an id that is none."""
 
     @tf.custom_gradient
     def lookup(table):
@@ -32,6 +32,9 @@ def run(ids, table):
         # The ids are put in order by an index, for oneDNN prints an error where whole numbers are to be transposed.
         rows, length = ids.shape
         positions_first = tf.gather(tf.reshape(ids, [-1]), np.arange(rows * length).reshape(rows, length).T)
-        return tf.transpose(tf.gather(table, positions_first), (1, 0, 2)), gradient
+        size = table.shape[0]
+        known = tf.where((positions_first >= 0) & (positions_first < size), positions_first, size)
+        with_nan = tf.concat([table, tf.fill([1, table.shape[1]], tf.constant(np.nan, table.dtype))], axis=0)
+        return tf.transpose(tf.gather(with_nan, known), (1, 0, 2)), gradient
 
     return lookup(table)

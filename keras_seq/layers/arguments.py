@@ -70,13 +70,100 @@ def sequence_shape(name, shape):
     return shape[-1]
 
 
-def boolean_mask(name, mask, ranks):
-    """`mask` as booleans, None where there is none; its rank is one of `ranks`."""
+def dtype_of(values):
+    """The name of a dtype, whichever library the values belong to."""
+    return str(getattr(values.dtype, "name", values.dtype)).removeprefix("torch.")
+
+
+def real(name, x):
+    """Refuses complex numbers, whose imaginary part a cast would drop."""
+    if "complex" in dtype_of(x):
+        raise ValueError(f"{name} has the dtype {dtype_of(x)}; expected real numbers.")
+
+
+def integers(name, values, remedy=""):
+    """`values` as int32, refused by their dtype where they are no integers; what int32 does not hold becomes -1."""
+    dtype = dtype_of(values)
+    if "int" not in dtype:
+        raise ValueError(f"{name} has the dtype {dtype}; expected integers{remedy}.")
+    if dtype not in ("int64", "uint32", "uint64"):
+        return ops.cast(values, "int32")
+    fits = ops.logical_and(values >= 0, values <= LARGEST)
+    return ops.where(fits, ops.cast(values, "int32"), -1)
+
+
+def boolean_mask(name, mask, ranks, x=None):
+    """`mask` as booleans, None where there is none.
+
+    Args:
+        name: of the mask, for the message.
+        mask: booleans, or integers 0 and 1.
+        ranks: the ranks it may have.
+        x: what it belongs to: its axes are then the first ones of x, and an axis of 1 stands for nothing else. See
+            `with_axes_of` for sizes that are not known before a graph runs.
+    """
     if mask is None:
         return None
-    if len(mask.shape) not in ranks:
-        raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected rank {' or '.join(map(str, ranks))}.")
-    return ops.cast(mask, "bool")
+    mask = mask if hasattr(mask, "shape") else ops.convert_to_tensor(mask)
+    shape, dtype = tuple(mask.shape), dtype_of(mask)
+    if len(shape) not in ranks:
+        raise ValueError(f"{name} has shape {shape}; expected rank {' or '.join(map(str, ranks))}.")
+    if dtype != "bool" and "int" not in dtype:
+        raise ValueError(
+            f"{name} has the dtype {dtype}; expected booleans: `{name} == 0` makes them of an additive mask, which is "
+            f"0 where attending is allowed, and `{name} > 0.5` of ones and zeros."
+        )
+    values = None if dtype == "bool" else known(mask)
+    if values is not None and not np.isin(values, (0, 1)).all():
+        raise ValueError(f"{name} holds {values[~np.isin(values, (0, 1))].flat[0]}; expected booleans, or 0 and 1.")
+    mask = ops.cast(mask, "bool")
+    if x is None:
+        return mask
+    same_axes(name, mask, x, len(shape))
+    return mask
+
+
+def same_axes(name, values, x, rank):
+    """Refuses values whose axes are not the first ones of x, as far as that is known."""
+    given, wanted = tuple(values.shape), tuple(x.shape)[:rank]
+    if len(given) != len(wanted) or any(
+        own != size and None not in (own, size) for own, size in zip(given, wanted, strict=True)
+    ):
+        axes = "[B, T]" if len(wanted) == 2 else "[B]"
+        raise ValueError(f"{name} has shape {given}; expected {axes}, here {wanted}.")
+
+
+def _agree(shape, other):
+    known = [sizes for sizes in zip(shape, other, strict=False) if None not in sizes]
+    return len(shape) == len(other) and all(own == size for own, size in known)
+
+
+def with_axes_of(x, values, rank):
+    """x; NaN where a graph that runs finds other first axes in `values`. Nothing is added where all are known before.
+
+    (A reshape would not tell: TensorFlow leaves out one between shapes that it does not know.)
+    """
+    if values is None or None not in (*values.shape[:rank], *x.shape[:rank]):
+        return x
+    given, wanted = ops.shape(values), ops.shape(x)
+    same = [ops.equal(given[axis], wanted[axis]) for axis in range(rank)]
+    return ops.where(ops.all(ops.stack(same)), x, float("nan"))
+
+
+def attention_mask(name, mask, batch_size, heads, length, size):
+    """As `boolean_mask`: `[T, S]`, `[B, T, S]` or `[B, H, T, S]`, where any axis may be 1. A size may be None."""
+    mask = boolean_mask(name, mask, ranks=(2, 3, 4))
+    if mask is None:
+        return None
+    given, axes = tuple(mask.shape), ("B", "H", "T", "S")
+    sizes = dict(zip(axes, (batch_size, heads, length, size), strict=True))
+    axes = {2: ("T", "S"), 3: ("B", "T", "S"), 4: axes}[len(given)]
+    wanted = tuple(sizes[axis] for axis in axes)
+    if any(own not in (1, None) and need is not None and own != need for own, need in zip(given, wanted, strict=True)):
+        raise ValueError(
+            f"{name} has shape {given}; expected [{', '.join(axes)}], here {wanted}, or 1 for any of them."
+        )
+    return mask
 
 
 def below(name, values, limit):

@@ -28,8 +28,8 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
         q: queries `[B, T, H, K]`.
         k: keys `[B, S, H, K]`; or fewer heads, a divisor of H: head h of the queries reads h * (heads of k) // H.
         v: values `[B, S, heads of k, K']`.
-        mask: boolean `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may be 1), true where attending is allowed.
-            A query with nothing to attend to gives zeros.
+        mask: booleans (or 0 and 1) `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may be 1), true where attending
+            is allowed. A query with nothing to attend to gives zeros. An additive mask of floats is a `bias`.
         bias: added to the scores, broadcastable to `[B, H, T, S]`.
         scale: factor of the scores, 1 / sqrt(K) unless given.
         dropout: a function applied to the weights before they meet the values.
@@ -38,15 +38,21 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
         `(y [B, T, H, K'], weights [B, H, T, S])`, weights before dropout, both in the dtype of v.
 
     Raises:
-        ValueError: shapes that do not belong together.
+        ValueError: shapes that do not belong together, complex numbers, a mask of floats.
     """
     q, k, v = (ops.convert_to_tensor(x) for x in (q, k, v))
     for name, x in (("q", q), ("k", k), ("v", v)):
+        arguments.real(name, x)
         if len(x.shape) != 4:
             raise ValueError(f"{name} has shape {tuple(x.shape)}; expected [B, T, H, K].")
     if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2] or q.shape[2] % k.shape[2]:
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
         raise ValueError(f"{shapes}; expected q and k of one width, k and v of one number of heads, a divisor of q's.")
+    if _differ(q.shape[0], k.shape[0], v.shape[0]) or _differ(k.shape[1], v.shape[1]):
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
+        raise ValueError(f"{shapes}; expected one number of rows B, and k and v of one length S.")
+    batch_size = -1 if q.shape[0] is None and isinstance(q, keras.KerasTensor) else ops.shape(q)[0]
+    mask = arguments.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     heads, key_dim = q.shape[2:]
     groups = k.shape[2]
     length, size = ops.shape(q)[1], ops.shape(k)[1]
@@ -54,7 +60,7 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
     q = q * scale  # before the product, so that float16 overflows later
     q = ops.reshape(q, (-1, length, groups, heads // groups, key_dim))
     scores = ops.einsum("btngk,bsnk->bngts", q, k)
-    scores = ops.reshape(scores, (-1, heads, length, size))
+    scores = ops.reshape(scores, (batch_size, heads, length, size))  # an error where k has other rows in a graph
     if keras.backend.standardize_dtype(scores.dtype) == "float16":
         scores = ops.clip(scores, -65504, 65504)  # an infinite score would make the softmax NaN
     scores = ops.cast(scores, at_least_float32(scores.dtype))
@@ -69,9 +75,14 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
         weights = ops.where(mask, weights, 0.0)  # matters where the whole row is masked
     weights = ops.cast(weights, v.dtype)
     dropped = weights if dropout is None else dropout(weights)
-    dropped = ops.reshape(dropped, (-1, groups, heads // groups, length, size))
+    dropped = ops.reshape(dropped, (batch_size, groups, heads // groups, length, size))  # and where the mask has
     y = ops.einsum("bngts,bsnk->btngk", dropped, v)
     return ops.reshape(y, (-1, length, heads, v.shape[-1])), weights
+
+
+def _differ(*sizes):
+    """Whether those sizes that are known are not all the same."""
+    return len({size for size in sizes if size is not None}) > 1
 
 
 def causal_attention(q, k, v):

@@ -6,6 +6,8 @@ f is self-attention, then cross-attention where asked for, then the feed-forward
 encoder-decoder blocks are this one layer with different arguments.
 """
 
+from collections.abc import Mapping
+
 import keras
 
 from keras_seq.layers import arguments
@@ -14,6 +16,7 @@ from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward
 from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.relative_positions import revive
 from keras_seq.layers.self_attention import MultiHeadSelfAttention
+from keras_seq.layers.states import shapes
 
 GATES = {"swiglu": "silu", "geglu": "gelu"}
 
@@ -67,7 +70,8 @@ class TransformerBlock(keras.layers.Layer):
         y `[B, T, D]`, or a tuple `(y, scores, state)` with what was asked for, in this order.
 
     Raises:
-        ValueError: for an argument out of its range; a context without cross-attention, or the reverse.
+        ValueError: for an argument out of its range; a context without cross-attention, or the reverse; a state or mask
+            that does not belong to x, as `MultiHeadSelfAttention` has it.
     """
 
     def __init__(
@@ -164,9 +168,12 @@ class TransformerBlock(keras.layers.Layer):
         return_attention_scores=False,
     ):
         """See the class."""
+        arguments.real("x", x)
         if context is not None and not self.cross_attention:
             raise ValueError("context was given with cross_attention=False; expected cross_attention=True.")
         mask = x_mask if mask is None else mask
+        if state is not None:
+            self._check_parts(state)
         before, after, scores = state or {}, {}, {}
 
         h, *told, after["self_attention"] = self.self_attention_layer(
@@ -196,6 +203,14 @@ class TransformerBlock(keras.layers.Layer):
         x = self._leave(x, h, -1, training)
         outputs = (x, *((scores,) if return_attention_scores else ()), *((after,) if return_state else ()))
         return outputs if len(outputs) > 1 else x
+
+    def _check_parts(self, state):
+        expected = set(self.parts) - {"feed_forward"}
+        if not isinstance(state, Mapping) or state.keys() != expected:
+            raise ValueError(
+                f"{self.name}: state has the shapes {shapes(state)}; expected what initial_state gives, "
+                f"a dict of {' and '.join(sorted(expected))}."
+            )
 
     def _enter(self, x, part):
         return self.normalizations[part](x) if self.norm_first else x

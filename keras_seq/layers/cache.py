@@ -6,7 +6,11 @@
 dtypes never change, so a cache is a loop variable and a step is traced once.
 """
 
+from collections.abc import Mapping
+
 from keras import ops
+
+from keras_seq.layers.states import shapes
 
 
 def empty_cache(batch_size, capacity, num_heads, key_dim, value_dim, dtype):
@@ -27,6 +31,18 @@ def full_cache(key, value, positions):
         "value": value,
         "position": ops.broadcast_to(positions, (batch_size, length)),
         "length": ops.convert_to_tensor(length, dtype="int32"),
+    }
+
+
+def cache_shapes(cache, batch_size, num_heads, key_dim, value_dim):
+    """The shapes that a cache has to have, whatever its capacity, which is told by its positions."""
+    position = shapes(cache).get("position") if isinstance(cache, Mapping) else None
+    capacity = position[1] if isinstance(position, list) and len(position) == 2 else None
+    return {
+        "key": [batch_size, capacity, num_heads, key_dim],
+        "value": [batch_size, capacity, num_heads, value_dim],
+        "position": [batch_size, capacity],
+        "length": [],
     }
 
 

@@ -82,7 +82,8 @@ class Carry(keras.layers.Layer):
         """
         if not self.built:
             raise ValueError("reset() of a Carry that is not built has no state to reset; call or build it first.")
-        rows = ops.ones((self.batch_size,), "bool") if rows is None else ops.convert_to_tensor(rows, "bool")
+        rows = ops.ones((self.batch_size,), "bool") if rows is None else ops.convert_to_tensor(rows)
+        rows = arguments.boolean_mask("rows", rows, ranks=(1,))
         if tuple(rows.shape) != (self.batch_size,):
             raise ValueError(f"rows has shape {tuple(rows.shape)}; expected [B] with B={self.batch_size}.")
         for variable, value in zip(self.state, self._restarted(self._carried(), rows), strict=True):
@@ -103,6 +104,7 @@ class Carry(keras.layers.Layer):
         mask = x_mask if mask is None else mask
         takes_mask = mask is not None and "mask" in inspect.signature(self.layer.call).parameters
         masked = {"mask": mask} if takes_mask else {}
+        fresh = arguments.boolean_mask("fresh", fresh, ranks=(1,), x=x)
         if not training:
             return self.layer(x, training=False, **masked)
         if x.shape[0] not in (None, self.batch_size):

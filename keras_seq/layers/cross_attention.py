@@ -5,11 +5,14 @@
 While decoding, the context stays the same: its keys and values are computed once and are the state.
 """
 
+from collections.abc import Mapping
+
 import keras
 from keras import ops
 
 from keras_seq.layers import arguments
 from keras_seq.layers.attention import MultiHead
+from keras_seq.layers.states import check_state, shapes
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -42,7 +45,8 @@ class CrossAttention(MultiHead):
         state: the context's keys, values and mask, from `project`.
         context_mask: `[B, S]`, true where the context is real; Keras passes the context's own mask. Where no position
             is real, y is zeros (plus the output bias).
-        attention_mask: `[B, T, S]` (or broadcastable, `[B, H, T, S]` too); narrows the context mask.
+        attention_mask: booleans, true where attending is allowed, `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may
+            be 1); narrows the context mask.
         return_state: also return the state.
         return_attention_scores: also return the weights before dropout.
 
@@ -50,7 +54,8 @@ class CrossAttention(MultiHead):
         y `[B, T, D]`, or a tuple `(y, scores [B, H, T, S], state)` with what was asked for, in this order.
 
     Raises:
-        ValueError: for an argument out of its range, or neither a context nor a state.
+        ValueError: for an argument out of its range, neither a context nor a state, a state or a context of another
+            number of rows, a mask of another shape or of floats.
     """
 
     def build(self, x_shape, context_shape=None):
@@ -65,10 +70,20 @@ class CrossAttention(MultiHead):
         """The state: `{"key": [B, S, heads, K], "value": [B, S, heads, K'], "mask": [B, S]}`."""
         if not hasattr(self, "key_dense"):
             raise ValueError(f"{self.name} is not built; expected a call or `build(x_shape, context_shape)` first.")
+        arguments.real("context", context)
         k, v = self.project_key_value(context)
-        real = arguments.boolean_mask("context_mask", context_mask, ranks=(2,))
+        real = arguments.boolean_mask("context_mask", context_mask, ranks=(2,), x=context)
         real = ops.ones(ops.shape(context)[:2], "bool") if real is None else real
         return {"key": k, "value": v, "mask": real}
+
+    def _state_shapes(self, batch_size, state):
+        mask = shapes(state).get("mask") if isinstance(state, Mapping) else None
+        size = mask[1] if isinstance(mask, list) and len(mask) == 2 else None
+        return {
+            "key": [batch_size, size, self._groups, self._key_dim],
+            "value": [batch_size, size, self._groups, self._value_dim],
+            "mask": [batch_size, size],
+        }
 
     def call(
         self,
@@ -83,13 +98,18 @@ class CrossAttention(MultiHead):
         return_attention_scores=False,
     ):
         """See the class."""
-        attention_mask = arguments.boolean_mask("attention_mask", attention_mask, ranks=(2, 3, 4))
+        arguments.real("x", x)
         if state is None:
             if context is None:
                 raise ValueError("context=None and state=None; expected one of them.")
             state = self.project(context, context_mask)
-        elif context is None and context_mask is not None:
-            raise ValueError("context_mask was given with a state; expected it at `project`, whose state holds it.")
+        else:
+            if context is None and context_mask is not None:
+                raise ValueError("context_mask was given with a state; expected it at `project`, whose state holds it.")
+            check_state(self.name, state, self._state_shapes(x.shape[0], state))
+        attention_mask = arguments.attention_mask(
+            "attention_mask", attention_mask, x.shape[0], self.num_heads, x.shape[1], state["mask"].shape[1]
+        )
         allowed = ops.expand_dims(state["mask"], 1)  # [B, 1, S]
         if attention_mask is not None:
             allowed = ops.expand_dims(allowed, 1) if len(attention_mask.shape) == 4 else allowed

@@ -5,12 +5,17 @@
 `RotaryPositions` and `AlibiPositions`, which act inside attention, are in `rotary.py` and `alibi.py`.
 """
 
+import numbers
+
 import keras
 from keras import ops
 
 from keras_seq.layers import arguments
 from keras_seq.layers.masks import count_positions
 from keras_seq.layers.precision import at_least_float32
+from keras_seq.layers.states import check_state
+
+LARGEST = 2**24  # of a start: float32, in which angles are computed, tells whole numbers apart up to here
 
 
 def sinusoids(positions, width, base=10_000.0, dtype="float32"):
@@ -20,6 +25,18 @@ def sinusoids(positions, width, base=10_000.0, dtype="float32"):
     pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # [..., ceil(width / 2), 2]
     flat = ops.reshape(pairs, (*ops.shape(positions), 2 * len(frequencies)))
     return flat[..., :width]
+
+
+def checked_start(start, x):
+    """`start` as an int, or as an int32 tensor, scalar or `[B]`, that is -1 where it is out of range."""
+    if not hasattr(start, "shape"):
+        if isinstance(start, bool) or not isinstance(start, numbers.Integral) or not 0 <= start <= LARGEST:
+            raise ValueError(f"start={start!r}; expected a whole number from 0 to 2**24, or an integer tensor.")
+        return int(start)
+    start = arguments.integers("start", start)
+    if len(start.shape):
+        arguments.same_axes("start", start, x, rank=1)
+    return ops.where(start <= LARGEST, start, -1)
 
 
 class AddedPositions(keras.layers.Layer):
@@ -39,13 +56,20 @@ class AddedPositions(keras.layers.Layer):
 
     def call(self, x, start=0, mask=None, x_mask=None, state=None, return_state=False):
         """See the class."""
+        arguments.real("x", x)
         if state is not None:
             if not (isinstance(start, int) and start == 0):
                 raise ValueError(f"start={start} and a state were given; expected one of them to say where x starts.")
+            check_state(self.name, state, list(x.shape[:1]))
             start = state
-        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
+        x, start = ops.cast(x, self.compute_dtype), checked_start(start, x)
+        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,), x=x)
+        x = arguments.with_axes_of(x, mask, rank=2)
         positions = count_positions(ops.shape(x)[1], mask, start)
-        y = x + ops.cast(self.vectors(positions, x.shape[1], start), x.dtype)
+        vectors = self.vectors(positions, x.shape[1], start)
+        if not isinstance(start, int):
+            vectors = ops.where(ops.reshape(start, (-1, 1, 1) if len(start.shape) else ()) < 0, float("nan"), vectors)
+        y = x + ops.cast(vectors, x.dtype)
         if not return_state:
             return y
         before = ops.cast(start, "int32") + self.initial_state(ops.shape(x)[0])
@@ -77,7 +101,8 @@ class PositionalEncoding(AddedPositions):
 
     Call arguments:
         x: `[B, T, D]`.
-        start: the position of the first element: an int, or an int tensor, scalar or `[B]`.
+        start: the position of the first element: an int, or an int tensor, scalar or `[B]`. Below 0 or past 2**24 an
+            int is refused, and a tensor gives NaN.
         mask: `[B, T]`, true where x is real. Padding, wherever it lies, does not count as a position.
         x_mask: what Keras passes for `mask` when `start` is a tensor.
         state: from `initial_state` or the call before, instead of `start`.
@@ -120,7 +145,8 @@ class LearnedPositions(AddedPositions):
 
     Call arguments:
         x: `[B, T, D]`.
-        start: the position of the first element: an int, or an int tensor, scalar or `[B]`.
+        start: the position of the first element: an int, or an int tensor, scalar or `[B]`. Below 0 or past 2**24 an
+            int is refused, and a tensor gives NaN.
         mask: `[B, T]`, true where x is real. Padding, wherever it lies, does not count as a position.
         x_mask: what Keras passes for `mask` when `start` is a tensor.
         state: from `initial_state` or the call before, instead of `start`.

@@ -8,6 +8,7 @@ from keras import ops
 from keras_seq.layers import arguments
 from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.stateful import Stateful
+from keras_seq.layers.states import shapes
 
 
 def states_of(layers, batch_size, **capacity):
@@ -29,6 +30,7 @@ def in_turn(layers, x, state=None, mask=None, training=None, first=None):
     Returns:
         `(y, state)`, a state of None staying None.
     """
+    check_parts(layers, state)
     before, after, more = list(state or ()), [], first or {}
     for layer in layers:
         if mask is not None and "mask" in inspect.signature(layer.call).parameters:
@@ -40,6 +42,15 @@ def in_turn(layers, x, state=None, mask=None, training=None, first=None):
             x = layer(x, training=training, **more)
         more = {}
     return x, None if state is None else tuple(after)
+
+
+def check_parts(layers, state):
+    """Refuses a state that has not an entry for each layer that keeps one; each layer then looks at its own."""
+    count = sum(hasattr(layer, "initial_state") for layer in layers)
+    if state is not None and not (isinstance(state, tuple | list) and len(state) == count):
+        raise ValueError(
+            f"state has the shapes {shapes(state)}; expected what initial_state gives, a tuple of {count}."
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -94,7 +105,8 @@ class Residual(Stateful):
         return states_of(self.layers, batch_size)
 
     def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False):
-        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
+        arguments.real("x", x)
+        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,), x=x)
         x = ops.cast(x, self.compute_dtype)
         if state is None and return_state:
             state = self.initial_state(ops.shape(x)[0])

@@ -24,8 +24,9 @@ class SegmentEmbedding(keras.layers.Layer):
         segments: whole numbers `[B, T]`, 0 .. num_segments - 1.
 
     Raises:
-        ValueError: for an argument out of its range, an x that is not `[B, T, D]`, a segment out of range. Inside
-            compiled code, where the segments are not known, one out of range gives NaN.
+        ValueError: for an argument out of its range, an x that is not `[B, T, D]`, segments that are not integers
+            `[B, T]` or are out of range. Inside compiled code, where the segments are not known, one out of range gives
+            NaN.
     """
 
     def __init__(self, num_segments=2, embeddings_initializer="uniform", **kwargs):
@@ -44,8 +45,11 @@ class SegmentEmbedding(keras.layers.Layer):
 
     def call(self, x, segments):
         """See the class."""
+        arguments.real("x", x)
         arguments.below("segments", segments, self.num_segments)
-        segments = ops.cast(segments, "int32")
+        segments = arguments.integers("segments", segments)
+        arguments.same_axes("segments", segments, x, rank=2)
+        x = ops.cast(x, self.compute_dtype)
         rows = ops.take(self.embeddings, ops.clip(segments, 0, self.num_segments - 1), axis=0)
         known = ops.logical_and(segments >= 0, segments < self.num_segments)
         return x + ops.cast(ops.where(ops.expand_dims(known, -1), rows, float("nan")), x.dtype)

@@ -12,9 +12,10 @@ from keras import ops
 from keras_seq import kernels
 from keras_seq.layers import arguments
 from keras_seq.layers.attention import MultiHead
-from keras_seq.layers.cache import append, empty_cache, full_cache, next_position
+from keras_seq.layers.cache import append, cache_shapes, empty_cache, full_cache, next_position
 from keras_seq.layers.masks import count_positions, may_attend
 from keras_seq.layers.relative_positions import revive
+from keras_seq.layers.states import check_state
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -54,7 +55,8 @@ class MultiHeadSelfAttention(MultiHead):
         mask: `[B, T]`, true where x is real. Padding is not attended to, and does not count as a position: a padded
             row gives at its real positions what the shorter row gives. A position with nothing to attend to gives
             zeros (plus the output bias).
-        attention_mask: `[B, T, S]` (or broadcastable, `[B, H, T, S]` too); narrows the mask and causality further.
+        attention_mask: booleans, true where attending is allowed, `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may
+            be 1); narrows the mask and causality further.
         x_mask: what Keras passes for `mask` when x is not the only tensor of the call.
         return_state: also return the state; without a `state` it holds exactly these T positions.
         return_attention_scores: also return the weights before dropout.
@@ -63,8 +65,9 @@ class MultiHeadSelfAttention(MultiHead):
         y `[B, T, D]`, or a tuple `(y, scores [B, H, T, S], state)` with what was asked for, in this order.
 
     Raises:
-        ValueError: for an argument out of its range, a state that is not causal, more positions than the capacity.
-            Inside compiled code, where the length is not known, exceeding the capacity gives NaN.
+        ValueError: for an argument out of its range, a state that is not causal or is another layer's or of another
+            number of rows, a mask of another shape or of floats, more positions than the capacity. Inside compiled
+            code, where the length is not known, exceeding the capacity gives NaN.
     """
 
     def __init__(
@@ -134,9 +137,17 @@ class MultiHeadSelfAttention(MultiHead):
         """See the class."""
         if state is not None and not self.causal:
             raise ValueError("state was given with causal=False; expected causal=True.")
-        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
-        attention_mask = arguments.boolean_mask("attention_mask", attention_mask, ranks=(2, 3, 4))
+        arguments.real("x", x)
+        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,), x=x)
+        x = arguments.with_axes_of(x, mask, rank=2)
         whole = state is None  # nothing came before
+        if not whole:
+            check_state(self.name, state, cache_shapes(state, x.shape[0], self._groups, self._key_dim, self._value_dim))
+            x = arguments.with_axes_of(x, state["position"], rank=1)
+        size = x.shape[1] if whole else state["position"].shape[1]
+        attention_mask = arguments.attention_mask(
+            "attention_mask", attention_mask, x.shape[0], self.num_heads, x.shape[1], size
+        )
         start = 0 if whole else next_position(state)
         query_positions = key_positions = count_positions(ops.shape(x)[1], mask, start)  # [T] or [B, T]
 

@@ -5,11 +5,14 @@ y, state = layer(x, state=state, return_state=True)         x [B, T, D]
 y, state = layer.step(x, state)                             x [B, D]: one position
 """
 
+import functools
+
 import keras
 from keras import ops, tree
 
 from keras_seq.layers import arguments
 from keras_seq.layers.precision import at_least_float32
+from keras_seq.layers.states import as_initial, check_state, shapes
 
 
 class Stateful(keras.layers.Layer):
@@ -26,13 +29,22 @@ class Stateful(keras.layers.Layer):
         return at_least_float32(self.compute_dtype)
 
     def enter(self, x, state, mask):
-        """What a call starts from: x in the compute dtype, a state in its own dtypes, a boolean mask or None."""
+        """What a call starts from: x in the compute dtype, a state in its own dtypes, a boolean mask or None.
+
+        Raises:
+            ValueError: x is complex or has no position, the state is not what `initial_state` gives for the rows of x,
+                the mask is not `[B, T]` or not boolean.
+        """
+        arguments.real("x", x)
         if x.shape[1] == 0:
             raise ValueError(f"x has shape {tuple(x.shape)}; expected at least one position.")
         initial = self.initial_state(ops.shape(x)[0])
         if state is not None:
-            initial = tree.map_structure(lambda part, start: ops.cast(part, start.dtype), state, initial)
-        return ops.cast(x, self.compute_dtype), initial, arguments.boolean_mask("mask", mask, ranks=(2,))
+            check_state(self.name, state, shapes(initial))
+            initial = as_initial(state, initial)
+            x = functools.reduce(lambda x, part: arguments.with_axes_of(x, part, rank=1), tree.flatten(initial), x)
+        mask = arguments.boolean_mask("mask", mask, ranks=(2,), x=x)
+        return arguments.with_axes_of(ops.cast(x, self.compute_dtype), mask, rank=2), initial, mask
 
     def step(self, x, state):
         """One position: `x [B, D]`, `state` -> `(y [B, D'], state)`, at the same cost wherever it stands."""

@@ -25,6 +25,29 @@ def sees_the_future(layer) -> bool:
     return both_ways or getattr(layer, "causal", True) is False or getattr(layer, "go_backwards", False)
 
 
+def vocabulary_size(model) -> int | None:
+    """V of a language model, None where it cannot be told."""
+    members = getattr(model, "members", None)
+    if members:
+        return vocabulary_size(members[0])
+    return getattr(getattr(model, "embedding", None), "input_dim", None)
+
+
+def check_tokenizer(tokenizer, model, size=None):
+    """Refuses a tokenizer of another number of ids than a language model, where both can be told.
+
+    Args:
+        tokenizer: whose `size` counts its ids.
+        model: for its name and, unless `size` is given, its vocabulary.
+        size: V.
+    """
+    size = vocabulary_size(model) if size is None else size
+    if None not in (size, getattr(tokenizer, "size", None)) and tokenizer.size != size:
+        raise ValueError(
+            f"The tokenizer has {tokenizer.size} ids, {model.name} has {size}; expected the one it was trained with."
+        )
+
+
 def hides_its_state(layer) -> bool:
     """Whether a layer keeps a state that it neither takes nor gives, so that it cannot be stepped."""
     return isinstance(layer, (Carry, keras.layers.RNN))

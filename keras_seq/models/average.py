@@ -13,7 +13,9 @@ import keras
 from keras import ops
 
 from keras_seq.layers.precision import at_least_float32
-from keras_seq.models.language_model import LanguageModel
+from keras_seq.layers.residual import check_parts
+from keras_seq.models.ids import as_ids
+from keras_seq.models.language_model import LanguageModel, check_step
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -59,7 +61,12 @@ class Average(keras.Model):
         """The state before the first position of `batch_size` texts."""
         return tuple(member.initial_state(batch_size) for member in self.members)
 
+    def __call__(self, ids=None, *args, **kwargs):
+        """The model over ids `[B, T]`: a tensor, an array or a list."""
+        return super().__call__(as_ids("ids", ids), *args, **kwargs)
+
     def call(self, ids, state=None, training=None, return_state=False):
+        check_parts(self.members, state)
         if state is None and return_state:
             state = self.initial_state(ops.shape(ids)[0])
         if state is None:
@@ -74,6 +81,7 @@ class Average(keras.Model):
 
     def step(self, ids, state):
         """One position: ids `[B, 1]` and the state -> (logits `[B, V]`, state)."""
+        check_step(ids, state)
         logits, state = self(ids, state=state, training=False, return_state=True)
         return logits[:, -1], state
 

@@ -7,6 +7,8 @@ import keras
 from keras_seq import layers
 from keras_seq.layers import arguments
 from keras_seq.layers.precision import at_least_float32
+from keras_seq.models.ids import CheckedIds, KnownIds
+from keras_seq.models.of_ids import ModelOfIds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +47,9 @@ class BiLSTM:
         """
         arguments.positive_integer("vocabulary_size", vocabulary_size)
         ids = keras.Input((None,), dtype="int32", name="ids")
-        x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(ids)
+        known = CheckedIds(vocabulary_size, name="checked_ids")(ids)
+        x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(known)
+        x = KnownIds(vocabulary_size, dtype=dtype, name="known_ids")(x, known)
         for n in range(self.num_layers):
             layer = layers.LSTM(self.units, return_sequences=True, dtype=dtype, name=f"lstm_{n}")
             x = layers.Bidirectional(layer, merge_mode=self.merge_mode, dtype=dtype, name=f"bidirectional_{n}")(x)
@@ -54,4 +58,4 @@ class BiLSTM:
         logits = layers.Dense(self.num_tags, dtype=dtype, name="head")(x)
         wide = at_least_float32(logits.dtype)
         logits = keras.layers.Activation("linear", dtype=wide, name="logits")(logits)
-        return keras.Model(ids, logits, name="bilstm")
+        return ModelOfIds(ids, logits, name="bilstm")

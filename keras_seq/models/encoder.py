@@ -13,7 +13,8 @@ import keras
 from keras_seq import layers
 from keras_seq.layers import arguments
 from keras_seq.models.heads import EPSILON
-from keras_seq.models.ids import CheckedIds
+from keras_seq.models.ids import CheckedIds, KnownIds
+from keras_seq.models.of_ids import ModelOfIds
 from keras_seq.models.sizes import block_size
 
 
@@ -60,6 +61,7 @@ class Encoder:
         ids = keras.Input((None,), dtype="int32", name="ids")
         segments = keras.Input((None,), dtype="int32", name="segments")
         normal = keras.initializers.RandomNormal(stddev=0.02)
+        known = CheckedIds(vocabulary_size, self.context, name="checked_ids")(ids)
         x = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             self.embedding_dim,
@@ -67,7 +69,8 @@ class Encoder:
             mask_zero=True,
             dtype=dtype,
             name="embedding",
-        )(CheckedIds(vocabulary_size, self.context, name="checked_ids")(ids))
+        )(known)
+        x = KnownIds(vocabulary_size, dtype=dtype, name="known_ids")(x, known)
         x = layers.LearnedPositions(self.context, normal.clone(), dtype=dtype, name="positions")(x)
         x = layers.SegmentEmbedding(self.num_segments, normal.clone(), dtype=dtype, name="segment_embedding")(
             x, segments
@@ -84,4 +87,4 @@ class Encoder:
                 name=f"block_{n}",
             )(x)
         pooled = layers.Dense(self.embedding_dim, activation="tanh", dtype=dtype, name="pooler")(x[:, 0])
-        return keras.Model({"ids": ids, "segments": segments}, {"sequence": x, "pooled": pooled}, name="encoder")
+        return ModelOfIds({"ids": ids, "segments": segments}, {"sequence": x, "pooled": pooled}, name="encoder")

@@ -11,6 +11,7 @@ from keras import ops
 from keras_seq import layers
 from keras_seq.layers import arguments
 from keras_seq.layers.precision import at_least_float32
+from keras_seq.models.of_ids import ModelOfIds
 
 EPSILON = 1e-12  # of the normalisations outside the blocks, as published
 
@@ -54,21 +55,21 @@ def masked_language_model(encoder) -> keras.Model:
     x = keras.layers.LayerNormalization(epsilon=EPSILON, dtype=dtype, name="head_normalization")(x)
     # a second call of the same layer, not a layer that holds it: so clones share the matrix too
     logits = LogitsBias(dtype=dtype, name="logits")(embedding(x, reverse=True))
-    return keras.Model(encoder.input, logits, name="masked_language_model")
+    return ModelOfIds(encoder.input, logits, name="masked_language_model")
 
 
 def classifier(encoder, num_classes, dropout=0.1) -> keras.Model:
     """From an encoder's inputs to logits `[B, num_classes]`, by its pooled output."""
     _check(encoder)
     arguments.positive_integer("num_classes", num_classes)
-    return keras.Model(encoder.input, _logits(encoder, "pooled", num_classes, dropout), name="classifier")
+    return ModelOfIds(encoder.input, _logits(encoder, "pooled", num_classes, dropout), name="classifier")
 
 
 def tagger(encoder, num_tags, dropout=0.1) -> keras.Model:
     """From an encoder's inputs to logits `[B, T, num_tags]` at every position."""
     _check(encoder)
     arguments.positive_integer("num_tags", num_tags)
-    return keras.Model(encoder.input, _logits(encoder, "sequence", num_tags, dropout), name="tagger")
+    return ModelOfIds(encoder.input, _logits(encoder, "sequence", num_tags, dropout), name="tagger")
 
 
 def _check(encoder):

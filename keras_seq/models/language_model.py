@@ -15,13 +15,22 @@ from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.recurrent import Recurrent
 from keras_seq.layers.residual import in_turn, states_of
 from keras_seq.layers.structure import gives_no_sequence, hides_its_state, inside, sees_the_future
-from keras_seq.models.ids import check_ids
+from keras_seq.models.ids import as_ids, check_ids, embed
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, whatever its place
 SEES_THE_FUTURE = (
     "it reads what stands behind a position too, so it sees the id that it is to predict, and its loss would mean "
     "nothing. Use it for tagging, or a layer that reads forwards only."
 )
+
+
+def check_step(ids, state):
+    """Refuses what is not one position with a state."""
+    shape = tuple(as_ids("ids", ids).shape)
+    if shape[1] not in (1, None):
+        raise ValueError(f"ids has shape {shape}; expected [B, 1]: a step reads one position.")
+    if state is None:
+        raise ValueError("state=None; expected what initial_state(B) or the step before gives.")
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -40,7 +49,9 @@ class LanguageModel(keras.Model):
 
     Raises:
         ValueError: a block sees later positions, hides its state, gives no sequence or stands there twice; more ids
-            in a row than `context`; an id outside of the embedding's vocabulary, in calls outside of compiled code.
+            in a row than `context`; ids that are no integers `[B, T]`; a state of another model or another number of
+            rows; an id outside of the embedding's vocabulary, in calls outside of compiled code. Inside, such an id
+            gives NaN.
     """
 
     def __init__(self, embedding, blocks, head, context=None, **kwargs):
@@ -77,6 +88,10 @@ class LanguageModel(keras.Model):
         capacity = {} if self.context is None else {"capacity": self.context}
         return states_of(self.blocks, batch_size, **capacity)
 
+    def __call__(self, ids=None, *args, **kwargs):
+        """The model over ids `[B, T]`: a tensor, an array or a list."""
+        return super().__call__(as_ids("ids", ids), *args, **kwargs)
+
     def call(self, ids, state=None, training=None, return_state=False):
         x, state = self.represent(ids, state, training, return_state)
         logits = self.logits(x)
@@ -86,10 +101,13 @@ class LanguageModel(keras.Model):
         """What the logits are made of, `[B, T, D']`, and the state, None if it is neither given nor asked for."""
         if self.context is not None and (ids.shape[1] or 0) > self.context:
             raise ValueError(f"{ids.shape[1]} ids in a row; expected at most context={self.context}.")
-        check_ids("ids", ids, getattr(self.embedding, "input_dim", None))
+        if ids.shape[1] == 0:
+            raise ValueError(f"ids has shape {tuple(ids.shape)}; expected at least one position.")
+        size = getattr(self.embedding, "input_dim", None)
+        ids = check_ids("ids", ids, size)
         if state is None and return_state:
             state = self.initial_state(ops.shape(ids)[0])
-        x, projected = self.embedding(ids), self._projected(ids, training)
+        x, projected = embed(self.embedding, ids, size), self._projected(ids, training)
         first = {} if projected is None else {"projected": projected}  # and x is not computed: nobody asks for it
         return in_turn(self.blocks, x, state, training=training, first=first)
 
@@ -116,6 +134,7 @@ class LanguageModel(keras.Model):
 
     def step(self, ids, state):
         """One position: ids `[B, 1]` and the state -> (logits `[B, V]`, state)."""
+        check_step(ids, state)
         logits, state = self(ids, state=state, training=False, return_state=True)
         return logits[:, -1], state
 

@@ -10,6 +10,7 @@ The normalisation stands behind each part, as published. Id 0 is padding.
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import keras
 from keras import ops
@@ -17,7 +18,9 @@ from keras import ops
 from keras_seq import layers
 from keras_seq.layers import arguments
 from keras_seq.layers.precision import at_least_float32
-from keras_seq.models.ids import check_ids
+from keras_seq.layers.states import check_state, shapes
+from keras_seq.models.ids import as_ids, check_ids, embed
+from keras_seq.models.language_model import check_step
 from keras_seq.models.sizes import block_size
 
 
@@ -75,9 +78,9 @@ class EncoderDecoder(keras.Model):
 
     def embed(self, ids, start=0, training=None, name="target"):
         """Ids `[B, T]` that stand at `start` -> (vectors `[B, T, D]`, mask `[B, T]`); `name` is for errors."""
-        check_ids(name, ids, self.embedding.input_dim)
+        ids = check_ids(name, as_ids(name, ids), self.embedding.input_dim)
         mask = ops.not_equal(ids, 0)
-        x = self.embedding(ids)
+        x = embed(self.embedding, ids, self.embedding.input_dim)
         x = x * ops.cast(math.sqrt(x.shape[-1]), x.dtype)
         x = self.positions(x, start=start, mask=mask)
         return self.dropout_layer(x, training=training), mask
@@ -88,6 +91,13 @@ class EncoderDecoder(keras.Model):
         for block in self.encoder:
             x = block(x, mask=mask, training=training)
         return x, mask
+
+    def __call__(self, inputs=None, *args, **kwargs):
+        """The model over `{"source": ids [B, S], "target": ids [B, T]}`."""
+        if not isinstance(inputs, Mapping) or inputs.keys() != {"source", "target"}:
+            given = list(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
+            raise ValueError(f"inputs: {given}; expected a dict of source and target, ids [B, S] and [B, T].")
+        return super().__call__({name: as_ids(name, ids) for name, ids in inputs.items()}, *args, **kwargs)
 
     def call(self, inputs, training=None):
         """See the class."""
@@ -123,6 +133,8 @@ class EncoderDecoder(keras.Model):
 
     def step(self, ids, state):
         """One position: target ids `[B, 1]` and the state -> (logits `[B, V]`, state)."""
+        check_step(ids, state)
+        check_state(self.name, state, self._state_shapes(ids, state))
         x, mask = self.embed(ids, start=state["position"], training=False)
         after = []
         for block, before in zip(self.decoder, state["blocks"], strict=True):
@@ -130,6 +142,12 @@ class EncoderDecoder(keras.Model):
             after.append(part)
         position = state["position"] + ops.sum(ops.cast(mask, "int32"), axis=1)
         return self._logits(x)[:, -1], {"position": position, "blocks": tuple(after)}
+
+    def _state_shapes(self, ids, state):
+        """Of the position; each block looks at its own part."""
+        blocks = shapes(state).get("blocks") if isinstance(state, Mapping) else None
+        of_each = blocks if isinstance(blocks, tuple) and len(blocks) == len(self.decoder) else ()
+        return {"position": list(ids.shape[:1]), "blocks": of_each}
 
     def _logits(self, x):
         return ops.cast(self.embedding(x, reverse=True), at_least_float32(self.compute_dtype))

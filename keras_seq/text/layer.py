@@ -4,6 +4,7 @@ import pathlib
 
 import keras
 
+from keras_seq.layers.structure import check_tokenizer
 from keras_seq.text.characters import VocabularyError
 from keras_seq.text.vocabulary import Vocabulary
 
@@ -51,7 +52,8 @@ class TextToIds(keras.layers.Layer):
 
 
 def model_of_text(model, vocabulary) -> keras.Model:
-    """From strings `[B]` to what `model` makes of their ids, the vocabulary inside."""
+    """From strings `[B]` to what `model` makes of their ids, the vocabulary inside; both have as many ids."""
+    check_tokenizer(vocabulary, model)
     texts = keras.Input((), dtype="string", name="texts")
     ids = TextToIds(vocabulary, name="text_to_ids")(texts)
     return keras.Model(texts, model(ids), name=f"{model.name}_of_text")

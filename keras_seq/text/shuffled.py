@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from keras_seq.text.steps import check_whole
+from keras_seq.text.steps import check_step, check_whole
 from keras_seq.text.windows import Windows
 
 
@@ -64,6 +64,7 @@ class ShuffledBlocks(Windows):
 
     def starts(self, step: int | tf.Tensor) -> tf.Tensor:
         """Where the rows of this step start in the text: int64 `[B]`."""
+        check_step(step)
         step = tf.cast(step, tf.int64)
         seed = tf.stack([tf.constant(self.seed, tf.int64), step // self.steps_per_pass])
         order = tf.random.experimental.stateless_shuffle(tf.range(self.num_blocks, dtype=tf.int64), seed)

@@ -75,7 +75,6 @@ class Windows:
         Returns:
             `(x, y)`, int32 `[B, T]` each: the ids, and the ids that come next.
         """
-        check_step(step)
         starts = self.starts(step)
         window = tf.gather(self.ids, starts[:, None] + tf.range(self.length + 1, dtype=tf.int64))  # [B, T+1]
         return window[:, :-1], window[:, 1:]
@@ -119,7 +118,7 @@ class Lanes(Windows):
     def __post_init__(self):
         super().__post_init__()
         check_whole("seed", self.seed, least=0)
-        if not (isinstance(self.restart, Real) and 0 <= self.restart <= 1):
+        if isinstance(self.restart, bool) or not (isinstance(self.restart, Real) and 0 <= self.restart <= 1):
             raise ValueError(f"restart must be a probability between 0 and 1, not {self.restart!r}.")
         if self.steps_per_pass < 1:
             raise ValueError(
@@ -139,11 +138,13 @@ class Lanes(Windows):
 
     def starts(self, step: int | tf.Tensor) -> tf.Tensor:
         """Where the rows of this step start in the text: int64 `[B]`."""
+        check_step(step)
         lanes = tf.range(self.batch_size, dtype=tf.int64) * self.lane_length
         return lanes + tf.cast(step, tf.int64) % self.steps_per_pass * self.length
 
     def fresh(self, step: int | tf.Tensor) -> tf.Tensor:
         """The rows whose state has to be zero before this step: bool `[B]`, all True at the start of a pass."""
+        check_step(step)
         step = tf.cast(step, tf.int64)
         restarts = tf.random.stateless_uniform([self.batch_size], _stateless_seed(self.seed, step)) < self.restart
         return restarts | tf.equal(step % self.steps_per_pass, 0)
@@ -190,6 +191,7 @@ class RandomCrops(Windows):
 
     def starts(self, step: int | tf.Tensor) -> tf.Tensor:
         """Where the rows of this step start in the text: int64 `[B]`."""
+        check_step(step)
         shape, seed = [self.batch_size], _stateless_seed(self.seed, step)
         return tf.random.stateless_uniform(shape, seed, maxval=self.num_ids - self.length, dtype=tf.int64)
 
@@ -218,6 +220,7 @@ class Blocks(Windows):
 
     def starts(self, step: int | tf.Tensor) -> tf.Tensor:
         """Where the rows of this step start in the text: int64 `[<= B]`."""
+        check_step(step)
         first = tf.cast(step, tf.int64) % self.steps_per_pass * self.batch_size
         if self.num_windows % self.batch_size == 0:  # then all batches have one shape, and whoever compiles may know it
             return (first + tf.range(self.batch_size, dtype=tf.int64)) * self.length

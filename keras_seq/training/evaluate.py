@@ -11,12 +11,16 @@ import dataclasses
 import functools
 import math
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_seq.generation.whole_model import WholeModel
 from keras_seq.layers import arguments
+from keras_seq.layers.structure import vocabulary_size
 from keras_seq.training.progress import counted
 
+WINDOW = 1024  # ids at a time of a model that takes any number and carries no state
 LONGEST_WORD = 100  # nats on average: what has no shorter words, such as a text without spaces, has none to speak of
 
 
@@ -67,7 +71,9 @@ class Evaluator:
     """Scores one model; compiled once for all its validations.
 
     Args:
-        model: a `LanguageModel`.
+        model: a `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, which carries no
+            state: `warm` slides windows of its length over the text, or of 1,024 where it takes any length. On JAX and
+            torch a `LanguageModel` is one of those.
         rows: windows scored at a time where they are independent.
     """
 
@@ -76,6 +82,7 @@ class Evaluator:
             raise ValueError(f"model={model!r}; expected a LanguageModel.")
         self.model = model
         self.rows = arguments.positive_integer("rows", rows)
+        self._carries = hasattr(model, "initial_state") and keras.backend.backend() == "tensorflow"
         self._independent = tf.function(lambda x, y: nats(model(x, training=False), y), reduce_retracing=True)
         # One row at a time, a loop is all overhead: XLA halves it, if the length is past those that kernels unroll. It
         # compiles for one length; the rest goes without.
@@ -113,6 +120,11 @@ class Evaluator:
         ids, length = self._checked(ids), arguments.positive_integer("length", length)
         if len(ids) < 2:
             raise ValueError(f"{len(ids)} ids; a score needs at least 2.")
+        if not self._carries:
+            whole = WholeModel(self.model)
+            if whole.vocabulary_size <= ids.max():
+                arguments.below("ids", ids, whole.vocabulary_size)
+            return np.concatenate([*self._sliding(ids, whole.context or WINDOW, whole)])
         if self.model.context is not None:
             return np.concatenate([*self._sliding(ids, self.model.context)])
         parts, state = [], self.model.initial_state(1)
@@ -128,29 +140,31 @@ class Evaluator:
         ids = np.asarray(ids)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise ValueError(f"ids of type {ids.dtype} and shape {ids.shape}; expected integers [N].")
-        size = getattr(getattr(self.model, "embedding", None), "input_dim", None)
+        size = vocabulary_size(self.model)
         if size is not None:
             arguments.below("ids", ids, size)
         return ids
 
-    def _sliding(self, ids, context):
+    def _sliding(self, ids, context, whole=None):
         """The nats of each id after the first, in pieces."""
         context = min(context, len(ids) - 1)
         stride = max(1, context // 2)
-        yield self._windows(ids[None, :context], ids[None, 1 : context + 1], skip=0).ravel()
+        yield self._windows(ids[None, :context], ids[None, 1 : context + 1], skip=0, whole=whole).ravel()
         starts = np.arange(stride, len(ids) - context, stride)
         if len(starts):
             windows = ids[starts[:, None] + np.arange(context + 1)]
-            yield self._windows(windows[:, :-1], windows[:, 1:], skip=context - stride).ravel()
+            yield self._windows(windows[:, :-1], windows[:, 1:], skip=context - stride, whole=whole).ravel()
         scored = (int(starts[-1]) if len(starts) else 0) + context
         if scored < len(ids) - 1:  # the last window is set back so that it ends with the text
             window = ids[None, len(ids) - 1 - context :]
-            yield self._windows(window[:, :-1], window[:, 1:], skip=context - (len(ids) - 1 - scored)).ravel()
+            skip = context - (len(ids) - 1 - scored)
+            yield self._windows(window[:, :-1], window[:, 1:], skip, whole).ravel()
 
-    def _windows(self, x, y, skip):
+    def _windows(self, x, y, skip, whole=None):
         """The nats `[rows, T - skip]` of windows `[rows, T]`, without their first `skip` positions."""
+        score = self._independent if whole is None else lambda x, y: nats(whole.logits(x), y)
         rows = counted(range(0, len(x), self.rows), x.shape[1] + (len(x) - 1) * (x.shape[1] - skip) + 1)
-        parts = [self._independent(x[row : row + self.rows], y[row : row + self.rows]).numpy() for row in rows]
+        parts = [score(x[row : row + self.rows], y[row : row + self.rows]).numpy() for row in rows]
         return np.concatenate(parts)[:, skip:]
 
 

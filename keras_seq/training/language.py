@@ -16,7 +16,8 @@ import keras
 import numpy as np
 
 from keras_seq.generation import Generator
-from keras_seq.layers import Carry
+from keras_seq.layers import Carry, arguments
+from keras_seq.layers.structure import check_tokenizer
 from keras_seq.text import Lanes
 from keras_seq.training.compiling import compile_for
 from keras_seq.training.evaluate import Score, evaluator_of, perplexity_per_word
@@ -68,8 +69,11 @@ def run(
         The final figures, as result.json has them; the cold nats `[windows, T]` behind them are in losses.npy.
 
     Raises:
+        ValueError: a tokenizer of another number of ids than the model; total_steps is no whole number of at least 1.
         Diverged, Interrupted, CheckpointError, OSError: as `fit` does.
     """
+    check_tokenizer(tokenizer, model)
+    arguments.positive_integer("total_steps", total_steps)
     folder = pathlib.Path(folder)
     settings = {**settings, "vocabulary": {"size": tokenizer.size, "sha256": _sha256(tokenizer)}}
     carry = isinstance(windows, Lanes) and model.context is None

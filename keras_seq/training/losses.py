@@ -16,6 +16,8 @@ from numbers import Real
 import keras
 from keras import ops
 
+from keras_seq.layers import arguments
+
 REDUCTIONS = ("mean_with_sample_weight", "sum", "none", None)
 
 
@@ -24,32 +26,33 @@ def token_nats(logits, targets, smoothing=0.0):
 
     Args:
         logits: `[B, T, V]`, of any float type. With smoothing they have to be finite.
-        targets: ids `[B, T]`; one below zero is no target and costs nothing.
+        targets: ids `[B, T]`; one below zero is no target and costs nothing, one past V gives NaN.
         smoothing: e in the formula, at least 0 and below 1.
 
     Returns:
         float32 `[B, T]`, in nats.
 
     Raises:
-        ValueError: the shapes do not belong together, or `smoothing` is out of its range.
+        ValueError: the shapes do not belong together, the targets are no integers, or `smoothing` is out of its range.
 
     >>> round(float(token_nats(ops.zeros((1, 1, 8)), [[3]])[0, 0]), 3)  # log 8
     2.079
     """
     _check_smoothing(smoothing)
-    logits, targets = ops.cast(logits, "float32"), ops.cast(targets, "int32")
+    logits, targets = ops.cast(logits, "float32"), _integers(targets)
     if len(logits.shape) < 1 or len(logits.shape) != len(targets.shape) + 1:
         raise ValueError(
             f"logits of shape {tuple(logits.shape)} for targets of shape {tuple(targets.shape)}; "
             "expected [..., V] for [...]: give one row of logits for every target."
         )
-    real = targets >= 0
-    targets = ops.maximum(targets, 0)
+    real, size = targets >= 0, logits.shape[-1]
+    known = targets < size
+    targets = ops.clip(targets, 0, size - 1)
     nats = ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
     if smoothing:
         above = logits - ops.take_along_axis(logits, targets[..., None], axis=-1)  # z_v - z_y
         nats = nats - smoothing * ops.mean(above, axis=-1)
-    return ops.where(real, nats, 0.0)
+    return ops.where(real, ops.where(known, nats, float("nan")), 0.0)
 
 
 def token_weights(targets, mask=None, sample_weight=None, ignore=None):
@@ -57,7 +60,7 @@ def token_weights(targets, mask=None, sample_weight=None, ignore=None):
 
     Args:
         targets: ids `[B, T]`; one below zero is no token.
-        mask: bool `[B, T]`, True at real tokens; None for all.
+        mask: bool `[B, T]`, True at real tokens, or 1 and 0; None for all.
         sample_weight: `[B, T]`, or `[B]` or `[B, 1]` for all tokens of a row, or one number; none of them below zero.
         ignore: an id that is no token either, such as that of the padding.
 
@@ -65,17 +68,19 @@ def token_weights(targets, mask=None, sample_weight=None, ignore=None):
         float32 `[B, T]`.
 
     Raises:
-        ValueError: a mask or weights of another number of axes.
+        ValueError: a mask or weights of another number of axes, a mask of floats (which may be sample weights),
+            targets that are no integers.
 
     >>> ops.convert_to_numpy(token_weights([[4, 0, 7]], ignore=0)).tolist()
     [[1.0, 0.0, 1.0]]
     """
-    targets = ops.cast(targets, "int32")
+    targets = _integers(targets)
     real = targets >= 0
     if ignore is not None:
         real = ops.logical_and(real, targets != ignore)
     if mask is not None:
-        real = ops.logical_and(real, ops.cast(_over_tokens("mask", mask, targets), "bool"))
+        mask = arguments.boolean_mask("mask", ops.convert_to_tensor(mask), ranks=range(len(targets.shape) + 1))
+        real = ops.logical_and(real, _over_tokens("mask", mask, targets))
     if sample_weight is None:
         return ops.cast(real, "float32")
     sample_weight = ops.cast(_over_tokens("sample_weight", sample_weight, targets), "float32")
@@ -88,7 +93,7 @@ def token_cross_entropy(logits, targets, mask=None, ignore=None, smoothing=0.0):
     Args:
         logits: `[B, T, V]`, of any float type.
         targets: ids `[B, T]`; one below zero is no token.
-        mask: bool or numbers `[B, T]`, True or 1 at real tokens; None for all.
+        mask: bool `[B, T]`, True at real tokens, or 1 and 0; None for all.
         ignore: an id that is no token either, such as that of the padding.
         smoothing: e in the formula, at least 0 and below 1.
 
@@ -102,7 +107,7 @@ def token_cross_entropy(logits, targets, mask=None, ignore=None, smoothing=0.0):
     2.079
     """
     weights = token_weights(targets, mask, ignore=ignore)
-    nats = token_nats(logits, ops.where(weights > 0, ops.cast(targets, "int32"), -1), smoothing)
+    nats = token_nats(logits, ops.where(weights > 0, _integers(targets), -1), smoothing)
     return ops.divide_no_nan(ops.sum(nats * weights), ops.sum(weights))
 
 
@@ -143,12 +148,12 @@ class TokenCrossEntropy(keras.losses.Loss):
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """The loss; Keras calls it with the sample weights of `fit`, `[B]` or `[B, T]`, or None."""
-        targets = ops.cast(y_true, "int32")
+        targets = _integers(y_true)
         weights = token_weights(targets, getattr(y_pred, "_keras_mask", None), sample_weight, self.ignore)
         return super().__call__(ops.where(weights > 0, targets, -1), y_pred, weights)
 
     def call(self, y_true, y_pred):
-        return token_nats(y_pred, y_true, self.smoothing)
+        return token_nats(y_pred, ops.cast(y_true, "int32"), self.smoothing)  # Keras made floats of them
 
     def get_config(self):
         return {**super().get_config(), "smoothing": self.smoothing, "ignore": self.ignore}
@@ -157,6 +162,10 @@ class TokenCrossEntropy(keras.losses.Loss):
 def _check_smoothing(smoothing):
     if isinstance(smoothing, bool) or not isinstance(smoothing, Real) or not 0 <= smoothing < 1:
         raise ValueError(f"smoothing={smoothing!r}; expected a number from 0 to below 1, such as 0.1.")
+
+
+def _integers(targets):
+    return arguments.integers("targets", ops.convert_to_tensor(targets))
 
 
 def _over_tokens(name, values, targets):

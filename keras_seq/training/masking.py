@@ -15,7 +15,8 @@ from numbers import Real
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.text.steps import check_whole
+from keras_seq.layers import arguments
+from keras_seq.text.steps import check_step, check_whole
 
 MASKED, REPLACED = 0.8, 0.1  # of the chosen; the rest stays
 
@@ -89,11 +90,14 @@ class MaskedTokens:
             int32; 1 where an id was chosen and 0 elsewhere, float32. A row without an ordinary id has no weight.
 
         Raises:
-            ValueError: the ids are no integers.
+            ValueError: the ids are no integers, or one that is known by now is none of the vocabulary; the step is no
+                whole number of at least 0.
         """
+        check_step(step)
         ids = tf.convert_to_tensor(ids)
         if not ids.dtype.is_integer:
             raise ValueError(f"ids of type {ids.dtype.name}; expected integers: give ids, not their embeddings.")
+        arguments.below("ids", ids, self.vocabulary_size)
         ids = tf.cast(ids, tf.int32)
         shape = tf.shape(ids)
         # Split, for windows and others draw from (seed, step) as it is.

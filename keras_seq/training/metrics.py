@@ -16,6 +16,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_seq.layers import arguments
 from keras_seq.training.losses import token_nats, token_weights
 
 
@@ -41,7 +42,7 @@ class _NatsPerUnit(keras.metrics.Metric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch: targets `[B, T]`, logits `[B, T, V]` and their Keras mask, weights `[B, T]`, `[B]` or None."""
-        targets = ops.cast(y_true, "int32")
+        targets = arguments.integers("targets", ops.convert_to_tensor(y_true))
         weights = token_weights(targets, getattr(y_pred, "_keras_mask", None), sample_weight, self.ignore)
         targets = ops.where(weights > 0, targets, -1)
         nats = ops.sum(weights * token_nats(y_pred, targets))

@@ -9,6 +9,8 @@ import math
 
 import numpy as np
 
+from keras_seq.generation.decode import not_finite
+from keras_seq.layers.structure import check_tokenizer
 from keras_seq.training.evaluate import Evaluator
 
 
@@ -41,17 +43,22 @@ def score(model, tokenizer, text) -> Scored:
     """Scores a text of at least two tokens.
 
     Args:
-        model: a `LanguageModel`.
+        model: a `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, which reads the
+            text in windows of its length, or of 1,024 tokens, that move by half.
         tokenizer: the `Vocabulary` or other tokenizer it was trained with.
         text: any text; what the tokenizer does not know follows its policy.
 
     Raises:
-        ValueError: fewer than two tokens, or a character that the tokenizer does not know.
+        ValueError: fewer than two tokens, a character that the tokenizer does not know, a tokenizer of another
+            number of ids than the model, logits that are not finite, a model that sees the future.
     """
+    check_tokenizer(tokenizer, model)
     ids = tokenizer.encode(text).numpy()
     if len(ids) < 2:
         raise ValueError(f"The text {text[:40]!r} has {len(ids)} tokens; expected at least 2: one predicts the next.")
     nats = np.concatenate([[np.nan], Evaluator(model).warm_nats(ids)]).astype("float32")
+    if np.isnan(nats[1:]).any():
+        raise not_finite()
     texts = {n: tokenizer.decode([n]) for n in np.unique(ids).tolist()}  # once each: a look-up takes a millisecond
     pieces = tuple(texts[n] for n in ids.tolist())
     return Scored(pieces, nats, len(text) - len(pieces[0]))

@@ -20,6 +20,7 @@ from tensorboard.plugins.custom_scalar import summary as custom_scalars
 from tensorboard.plugins.hparams import api as hparams
 from tensorboard.plugins.hparams import metadata
 
+from keras_seq.layers import arguments
 from keras_seq.training.events import tags
 
 TAGS = {"nats_per_token": "loss", "warm_nats_per_token": "warm_loss"}  # in one chart with what Keras calls so
@@ -44,13 +45,13 @@ class TokenTensorBoard(keras.callbacks.TensorBoard):
     of both stand in one chart.
 
     Raises:
-        ValueError: tokens_per_step is below 1.
+        ValueError: tokens_per_step is no whole number of at least 1.
     """
 
     def __init__(self, log_dir, tokens_per_step=None, **kwargs):
         super().__init__(log_dir, **{"write_graph": False, **kwargs})
-        if tokens_per_step is not None and tokens_per_step < 1:
-            raise ValueError(f"tokens_per_step={tokens_per_step}; expected at least 1.")
+        if tokens_per_step is not None:
+            arguments.positive_integer("tokens_per_step", tokens_per_step)
         self.tokens_per_step = tokens_per_step
         self._own = None
 

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_seq.models import LSTM
-from keras_seq.models.ids import CheckedIds, check_ids
+from keras_seq.models import LSTM, BiLSTM, Transformer
+from keras_seq.models.ids import CheckedIds, KnownIds, check_ids
 
 VOCABULARY = 11
 
@@ -47,6 +47,68 @@ def test_the_layer_gives_ids_as_they_came_and_comes_back_from_its_config():
     symbolic = layer(keras.KerasTensor((None, 3), dtype="int64"))
     assert (symbolic.shape, symbolic.dtype) == ((None, 3), keras.backend.standardize_dtype(y.dtype))
     assert CheckedIds.from_config(layer.get_config()).get_config() == layer.get_config()
+    assert CheckedIds(VOCABULARY).context is None
     for options in ({"vocabulary_size": 0, "context": 1}, {"vocabulary_size": 1, "context": 0}):
         with pytest.raises(ValueError, match="=0; expected a whole number"):
             CheckedIds(**options)
+
+
+MODELS = {
+    "lstm": LSTM(embedding_dim=3, units=4),
+    "transformer": Transformer(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context=4),
+}
+each = pytest.mark.parametrize("definition", MODELS.values(), ids=MODELS)
+
+
+@each
+def test_what_are_no_ids_is_refused_in_one_sentence(definition):
+    model = definition.build(VOCABULARY)
+    whole = model(np.array([[1, 2]]))
+    np.testing.assert_array_equal(model([[1, 2]]), whole)
+    no_integers = ([[1.7]], np.full((1, 2), np.nan), [[True]], [["a"]], np.array([["a"]]), keras.KerasTensor((None, 3)))
+    for ids in no_integers:
+        with pytest.raises(ValueError, match=r"^ids has the dtype \w+; expected integers \[B, T\].*int32"):
+            model(ids)
+    for ids, told in ((None, "ids=None"), ([[1], [1, 2]], "different lengths"), (3, "ids=3")):
+        with pytest.raises(ValueError, match=told):
+            model(ids)
+    for shape in ((), (3,), (1, 2, 3), (1, 0)):
+        with pytest.raises(ValueError, match="ids has shape"):
+            model(np.zeros(shape, "int32"))
+    with pytest.raises(ValueError, match="ragged"):
+        model(tf.ragged.constant([[1, 2], [3]]))
+    state = model.initial_state(1)
+    for ids, before, told in (
+        ([[1, 2]], state, r"expected \[B, 1\]"),
+        ([[1]], None, "state=None"),
+        ([[1]], (), "state"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            model.step(ids, before)
+    with pytest.raises(ValueError, match="state has the shapes"):
+        model.step([[1], [2]], state)
+
+
+@each
+@pytest.mark.parametrize("compiled", [True, False], ids=["xla", "graph"])
+def test_inside_compiled_code_an_id_that_is_none_gives_nan(definition, compiled):
+    model = definition.build(VOCABULARY)
+    run = tf.function(model, jit_compile=compiled, reduce_retracing=True)
+    for bad in (VOCABULARY, -1, 2**32 + 1, 2**31 - 1):
+        logits = run(tf.constant([[1, 2], [3, bad]], tf.int64)).numpy()
+        assert np.isnan(logits).any(axis=-1).tolist() == [[False, False], [np.isnan(logits[1, 0]).any(), True]]
+
+
+def test_the_mask_of_an_embedding_goes_on():
+    ids = np.array([[3, 0]])
+    x = keras.layers.Embedding(VOCABULARY, 2, mask_zero=True)(ids)
+    x = KnownIds(VOCABULARY)(x, ids)
+    layer = keras.layers.LSTM(2)
+    np.testing.assert_array_equal(layer(x), layer(x[:, :1]))
+
+
+def test_functional_models_do_not_cut_floats_off():
+    model = BiLSTM(num_tags=2, embedding_dim=2, units=2).build(VOCABULARY)
+    with pytest.raises(ValueError, match="ids has the dtype float"):
+        model(np.full((1, 2), 1.7, "float32"))
+    assert np.isnan(tf.function(model)(tf.constant([[1, -1]]))).all()

@@ -1,0 +1,107 @@
+"""Any causal model writes, and what cannot write says so."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_seq import layers
+from keras_seq.generation import Generator, greedy
+from keras_seq.generation.export import TextModel
+from keras_seq.models import LSTM, Transformer
+from keras_seq.text import Vocabulary
+from keras_seq.text.layer import model_of_text
+from keras_seq.training import score
+
+VOCABULARY = Vocabulary("abcdefg")
+SLOW = pytest.mark.filterwarnings("ignore:.*the slow way")
+
+
+def randomized(model):
+    random = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign(random.normal(size=weight.shape, scale=0.5))
+    return model
+
+
+def transformer():
+    kwargs = {"embedding_dim": 8, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 8}
+    return randomized(Transformer(**kwargs, context=6).build(VOCABULARY.size))
+
+
+def own(length=None, causal=True, units=VOCABULARY.size):
+    ids = keras.Input((length,), dtype="int32")
+    x = keras.layers.Embedding(VOCABULARY.size, 8)(ids)
+    x = layers.TransformerBlock(2, 16, causal=causal)(x)
+    return randomized(keras.Model(ids, keras.layers.Dense(units)(x), name="own"))
+
+
+@SLOW
+def test_the_texts_and_scores_are_those_of_the_fast_way():
+    model = transformer()
+    ids = keras.Input((6,), dtype="int32")
+    whole = keras.Model(ids, model(ids), name="own")
+    fast, slow = Generator(model, VOCABULARY), Generator(whole, VOCABULARY)
+    for options in ({"seed": 3}, {"temperature": 0}, {"top_k": 3, "repetition_penalty": 1.3}):
+        assert slow(["ab", "cdefgabc"], 12, **options) == fast(["ab", "cdefgabc"], 12, **options)
+    assert "".join(slow.stream("ab", 9)) == "".join(fast.stream("ab", 9))
+    assert slow.beam("ab", 4) == fast.beam("ab", 4)
+    for text in ("abc", "abcdefgabcd"):
+        assert score(whole, VOCABULARY, text).bits_per_character == pytest.approx(
+            score(model, VOCABULARY, text).bits_per_character, rel=1e-5
+        )
+    with pytest.raises(ValueError, match="expected a LanguageModel: contrastive"):
+        slow.contrastive("a", 2)
+
+
+def test_it_says_that_there_is_a_faster_way():
+    with pytest.warns(UserWarning, match="own reads the whole text anew .* slow way. A .*LanguageModel"):
+        Generator(own(), VOCABULARY)
+
+
+@SLOW
+def test_what_sees_the_future_or_gives_no_logits_is_refused():
+    for build in (lambda model: Generator(model, VOCABULARY), lambda model: score(model, VOCABULARY, "abc")):
+        with pytest.raises(ValueError, match="own sees the future"):
+            build(own(causal=False))
+    with pytest.raises(ValueError, match="The tokenizer has 7 ids, own has 9; expected the one"):
+        Generator(own(units=9), VOCABULARY)
+    pooled = keras.Sequential([keras.layers.Embedding(7, 3), keras.layers.GlobalAveragePooling1D()], name="pooled")
+    for model, told in ((pooled, r"pooled maps ids \(1, 16\) to \(1, 3\)"), (keras.layers.Dense(3), "expected a Lang")):
+        with pytest.raises(ValueError, match=told):
+            Generator(model, VOCABULARY)
+
+
+def broken(model):
+    model.set_weights([np.full_like(w, np.nan) for w in model.get_weights()])
+    return model
+
+
+@SLOW
+@pytest.mark.parametrize("make", [lambda: LSTM(4, 5).build(7), transformer, own], ids=["lstm", "transformer", "own"])
+def test_a_model_of_nan_writes_nothing(make):
+    model = broken(make())
+    generator = Generator(model, VOCABULARY)
+    writing = [
+        lambda: generator("abc", 3),
+        lambda: generator(["abc", "d"], 3, temperature=0),
+        lambda: list(generator.stream("abc", 3)),
+        lambda: generator.beam("abc", 3),
+        lambda: score(model, VOCABULARY, "abcdef"),
+    ]
+    if hasattr(model, "step"):
+        writing.append(lambda: generator.contrastive("abc", 3))
+        writing.append(lambda: greedy(model.step, model.initial_state(1), [0], 2))
+    for write in writing:
+        with pytest.raises(ValueError, match="The model's logits are not finite"):
+            write()
+
+
+def test_a_tokenizer_of_another_size_is_refused_before_anything_is_computed():
+    model = LSTM(4, 5).build(7)
+    for size in (6, 8):
+        other = Vocabulary("abcdefgh"[:size])
+        for use in (Generator, TextModel, lambda model, other: score(model, other, "abc")):
+            with pytest.raises(ValueError, match=f"The tokenizer has {size} ids, lstm has 7"):
+                use(model, other)
+        with pytest.raises(ValueError, match=f"The tokenizer has {size} ids"):
+            model_of_text(model, other)
