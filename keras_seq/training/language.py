@@ -6,9 +6,8 @@ Losses are per token of the tokenizer, and per character of the text that the to
 other tokenizers can be compared.
 """
 
+import contextlib
 import functools
-import hashlib
-import json
 import math
 import pathlib
 
@@ -18,10 +17,12 @@ import numpy as np
 from keras_seq.generation import Generator
 from keras_seq.layers import Carry
 from keras_seq.text import Lanes
+from keras_seq.training.alone import alone
 from keras_seq.training.evaluate import Score, evaluator_of, perplexity_per_word
-from keras_seq.training.files import replacing, write_json
+from keras_seq.training.files import replacing
 from keras_seq.training.loop import compile_for, fit, save_model
 from keras_seq.training.measured import Measured
+from keras_seq.training.results import described, write_result
 from keras_seq.training.settings import Train
 
 
@@ -69,37 +70,47 @@ def run(
         Diverged, Interrupted, CheckpointError, OSError: as `fit` does.
     """
     folder = pathlib.Path(folder)
-    settings = {**settings, "vocabulary": {"size": tokenizer.size, "sha256": _sha256(tokenizer)}}
+    settings = {**settings, "vocabulary": described(tokenizer)}
     carry = isinstance(windows, Lanes) and model.context is None
     trainee = carried(model, windows.batch_size, windows.length) if carry else model
     tokens_per_step = windows.batch_size * windows.length
     compile_for(trainee, train, total_steps, tokens_per_step=tokens_per_step)
     look = Look(model, tokenizer, validation, score_length or windows.length, train.sample_length)
-    record, measured = fit(
-        folder,
-        trainee,
-        windows.carried if carry else windows.dataset,
-        tokens_per_step,
-        total_steps,
-        train,
-        look,
-        settings,
-        name,
-        look.characters_per_token,
-        [functools.partial(further.measure, model) for further in looks],
-        callbacks,
-    )
-    tokenizer.save(folder / "vocabulary.json")
-    save_model(folder / "model.keras", model)
-    with replacing(folder / "losses.npy") as temporary:
-        np.save(temporary, look.cold_nats)
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        record, measured = fit(
+            folder,
+            trainee,
+            windows.carried if carry else windows.dataset,
+            tokens_per_step,
+            total_steps,
+            train,
+            look,
+            settings,
+            name,
+            look.characters_per_token,
+            [functools.partial(further.measure, model) for further in looks],
+            callbacks,
+            hold=contextlib.nullcontext,
+        )
+        tokenizer.save(folder / "vocabulary.json")
+        save_model(folder / "model.keras", model)
+        with replacing(folder / "losses.npy") as temporary:
+            np.save(temporary, look.cold_nats)
+        result = _result(model, look, record, measured, tokens_per_step, validation)
+        write_result(folder, result)
+    return result
+
+
+def _result(model, look, record, measured, tokens_per_step, validation) -> dict:
+    """The final figures."""
     cold, warm = measured.figures["nats_per_token"], measured.figures["warm_nats_per_token"]
     nats_per_character = {
         "training": record.loss / look.characters_per_token,
         "cold": cold / look.characters_per_token,
         "warm": warm / look.characters_per_token,
     }
-    result = {
+    return {
         "parameters": model.count_params(),
         "training_tokens": record.step * tokens_per_step,
         "training_seconds": record.seconds,
@@ -118,12 +129,6 @@ def run(
         "cold_nats_by_position": look.cold_nats.mean(axis=0, dtype="float64").tolist(),
         "sample": measured.texts["sample"],
     }
-    write_json(folder / "result.json", result)
-    return result
-
-
-def _sha256(tokenizer):
-    return hashlib.sha256(json.dumps(tokenizer.get_config(), sort_keys=True).encode()).hexdigest()
 
 
 class Look:

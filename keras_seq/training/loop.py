@@ -4,8 +4,8 @@
     record, measured = fit(folder, trainee, windows.dataset, ...)        batches(first, last)
 
 `first` is 0, or the step of the newest checkpoint: going on is another `first` and nothing else. On a CPU the same
-seed gives the same bits, in any process and with any number of pipeline threads. What breaks that on a GPU:
-docs/training.md.
+seed gives the same bits on the same number of cores, in any process and with any number of pipeline threads. What
+breaks that on a GPU: docs/training.md.
 """
 
 import contextlib
@@ -20,20 +20,20 @@ from tqdm import tqdm
 
 from keras_seq.kernels.devices import on_cpu
 from keras_seq.layers.structure import loops
-from keras_seq.training import checkpoints
+from keras_seq.training import checkpoints, sealed_json
 from keras_seq.training.alone import alone
 from keras_seq.training.begun import check
 from keras_seq.training.callbacks import Diverged, NumbersGuard, Progress, Validate
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.events import take_back
-from keras_seq.training.files import remove_partials, replacing, write_json
+from keras_seq.training.files import remove_leftovers, replacing
 from keras_seq.training.measured import Measured
 from keras_seq.training.optimizers import OPTIMIZERS
 from keras_seq.training.record import Record
 from keras_seq.training.schedules import WarmupDecay
 from keras_seq.training.settings import Train
 from keras_seq.training.stops import Checkpoints
-from keras_seq.training.tensorboard import TokenTensorBoard
+from keras_seq.training.tensorboard import TokenTensorBoard, points_of
 
 MOST_ROLLBACKS = 3
 # Weights times tokens of a step up to which a CPU is faster with the whole step compiled. Beyond, XLA's matmuls, slower
@@ -94,6 +94,7 @@ def fit(
     characters_per_token=None,
     looks=(),
     callbacks=(),
+    hold=alone,
 ) -> tuple[Record, Measured]:
     """Trains a compiled model to `total_steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -110,6 +111,8 @@ def fit(
         characters_per_token: for the bits per character of the training curve, where it makes sense.
         looks: further functions like `measure`; what they give is added to it.
         callbacks: further ones for Keras's `fit`.
+        hold: gives the context in which the folder is this process's own; `contextlib.nullcontext` where the caller
+            holds it already, because more is written there afterwards.
 
     Returns:
         The record, with the `seconds` spent, the last training `loss` and the last `step`, and what was measured at
@@ -123,11 +126,10 @@ def fit(
     """
     folder = pathlib.Path(folder)
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-    with alone(folder):
+    with hold(folder):
         check(folder, settings)
-        for place in (folder, folder / "checkpoints"):
-            remove_partials(place)
-        write_json(folder / "config.json", settings)
+        remove_leftovers(folder)
+        sealed_json.write(folder / "config.json", settings)
         run = _Run(folder, trainee, batches, tokens_per_step, total_steps, train, measure, name, looks, callbacks)
         fault = None
         while True:
@@ -168,10 +170,11 @@ class _Run:
                 f"{self.folder} has {first:,} steps behind it: expected at least as many, not {last:,}."
             )
         checkpoints.prune(self.folder / "checkpoints", train.keep_checkpoints)  # a kill may have come before it
-        take_back(self.folder, first * tokens if first else -1)
         board = TokenTensorBoard(self.folder)
         record = Record(self.folder / "metrics.jsonl", board, tokens, train.log_every, last, characters_per_token)
-        lines = record.go_on_from(first)
+        curves, sizes = checkpoints.vouched_at(self.folder / "checkpoints", first)
+        lines = record.go_on_from(first, curves)
+        take_back(self.folder, first * tokens if first else -1, sizes, points_of(lines))
         self._halve(record, lines, first, fault)
         validate = Validate(self.measure_all, record, train.validate_every, last, train.patience)
         validate.go_on_from(lines)
