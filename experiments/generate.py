@@ -64,6 +64,7 @@ def load_run(run: pathlib.Path):
     for name in ("model.keras", "vocabulary.json"):
         if not (run / name).is_file():
             raise ValueError(f"{run}: {name} is not there; expected the folder of a finished run.")
+    for name in ("model.keras", "vocabulary.json", "config.json", "result.json"):
         within(run, run / name)
     try:
         model, tokenizer = load_model(run / "model.keras"), load_tokenizer(run / "vocabulary.json")

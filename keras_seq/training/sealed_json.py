@@ -30,11 +30,14 @@ def read(path) -> dict:
     """What was written, without the seal.
 
     Raises:
-        DamagedError: it is no JSON or has another seal; the error names the file, and its caller knows the remedy.
+        DamagedError: it is no plain file, no JSON, or has another seal; the error names the file, and its caller knows the remedy.
         OSError: it is not there, or may not be read.
     """
+    path = pathlib.Path(path)
+    if path.exists() and not path.is_file():
+        raise DamagedError(f"{path} is damaged, it is no plain file")
     try:
-        value = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged, it holds no JSON") from error
     if not isinstance(value, dict):
