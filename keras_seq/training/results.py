@@ -13,7 +13,7 @@ import warnings
 import zipfile
 
 from keras_seq.training import checkpoints, sealed_json
-from keras_seq.training.checkpoints import DamagedError
+from keras_seq.training.checkpoints import CheckpointError, DamagedError
 from keras_seq.training.record import lines_of
 
 MODEL, WEIGHTS = "model.keras", "model.weights.h5"
@@ -101,4 +101,7 @@ def _check_curves(run):
     copy = checkpoints.newest_copy(run / "checkpoints", path.name)
     if copy is not None and not path.read_bytes().startswith(copy):
         raise DamagedError(f"{path} is damaged")
-    lines_of(path)  # a training that diverged has lines after the last checkpoint
+    try:
+        lines_of(path)  # a training that diverged has lines after the last checkpoint
+    except CheckpointError as error:
+        raise error if copy is None else DamagedError(f"{path} is damaged") from error

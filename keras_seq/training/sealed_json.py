@@ -30,7 +30,8 @@ def read(path) -> dict:
     """What was written, without the seal.
 
     Raises:
-        DamagedError: it is no plain file, no JSON, or has another seal; the error names the file, and its caller knows the remedy.
+        DamagedError: it is no plain file, no JSON, or has another seal. The error names the file; who calls this knows
+            the remedy.
         OSError: it is not there, or may not be read.
     """
     path = pathlib.Path(path)

@@ -121,6 +121,9 @@ def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkey
     parts = shutil.copytree(tmp_path / "run", tmp_path / "parts")
     path = parts / "metrics.jsonl"
     text = path.read_text()
+    path.write_text(f"{text}1\n")
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl is damaged; it is written again from the last checkpoint\."):
+        assert finished(parts) is None
     path.write_text(text[: len(text) // 2])
     with pytest.warns(UserWarning, match=r"metrics\.jsonl is damaged; it is written again from the last checkpoint\."):
         assert finished(parts) is None
