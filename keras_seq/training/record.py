@@ -35,7 +35,7 @@ def _line(text) -> dict | None:
     """A line as `Record.write` wrote it; None for a damaged one."""
     try:
         line = json.loads(text)
-        whole = type(line["step"]) is int and type(line["tokens"]) is int and "split" in line
+        whole = type(line["tokens"]) is int and isinstance(line["split"], str)
     except (ValueError, RecursionError, TypeError, KeyError):
         return None
     return line if whole else None
@@ -73,7 +73,7 @@ class Record(AtSteps):
             warnings.warn(f"{self.path} is {fault}: {again}.", stacklevel=2)
             text = vouched
         since = (_line(line) for line in text[len(vouched) :].splitlines(keepends=True) if line.endswith(b"\n"))
-        noted = itertools.takewhile(lambda line: line is not None and line["step"] <= step, since)
+        noted = itertools.takewhile(lambda line: line is not None and line.get("step", math.inf) <= step, since)
         kept = [*map(_line, vouched.splitlines(keepends=True)), *noted]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         for line in kept:
