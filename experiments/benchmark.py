@@ -141,10 +141,10 @@ def tiny(settings: Benchmark) -> Benchmark:
 @one_sentence("experiments.benchmark")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(Benchmark, "benchmark", __doc__, arguments, tiny)
-    found = measure(settings)
-    benchmark_report.write(pathlib.Path(folder), found)
-    print(benchmark_report.closing(folder, found))
+    with begin(Benchmark, "benchmark", __doc__, arguments, tiny) as (settings, folder):
+        found = measure(settings)
+        benchmark_report.write(pathlib.Path(folder), found)
+        print(benchmark_report.closing(folder, found))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from experiments.compare_findings import Findings
 from experiments.compare_looks import LAYOUT, looks
 from experiments.compare_settings import Compare, tiny
 from experiments.corpora import copied
-from experiments.runs import begin, config, finished, same_corpus
+from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import text, training
 from keras_seq.callbacks import Profile, Projector, write_layout
@@ -51,7 +51,7 @@ def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, t
         vocabulary: of the whole corpus.
         train_text, validation_text: parts of it.
     """
-    result = finished(run)
+    result = training.finished(run)
     if result is not None:
         return result
     keras.backend.clear_session()
@@ -105,13 +105,9 @@ def compare(settings: Compare, folder: pathlib.Path) -> Findings:
         held_back = compare_sweep.held_back(corpus, train_text, settings.context)
         windows(settings, settings.recurrent_windows, vocabulary.encode(held_back[0]).numpy(), seed=0)
     bounds = report.validated(settings.train, validation_text, settings.context + 1)
-    kept = folder / "plan.json"
-    if kept.exists():
-        budgets = compare_budgets.read(kept, settings)
-    else:
-        budgets = compare_budgets.plan(settings, vocabulary.size, lambda kind: windows(settings, kind, train_ids, 0))
-        folder.mkdir(parents=True, exist_ok=True)
-        compare_budgets.write(kept, settings, budgets)
+    budgets = compare_budgets.kept_or_planned(
+        folder / "plan.json", settings, vocabulary.size, lambda kind: windows(settings, kind, train_ids, 0)
+    )
     print(
         f"{corpus.name}: {len(train_text):,} characters to train on, {len(validation_text):,} to validate on, "
         f"{vocabulary.size} distinct; batches of {settings.batch_size} x {settings.context}{bounds}"
@@ -146,8 +142,8 @@ def compare(settings: Compare, folder: pathlib.Path) -> Findings:
 @one_sentence("experiments.compare")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(Compare, "compare", __doc__, arguments, tiny)
-    print(compare_report.closing(compare(settings, folder)))
+    with begin(Compare, "compare", __doc__, arguments, tiny) as (settings, folder):
+        print(compare_report.closing(compare(settings, folder)))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ The plan is in plan.json before the first run begins, so that a comparison that 
 """
 
 import dataclasses
-import json
 import statistics
 import time
+import warnings
 
 import keras
 
@@ -21,6 +21,8 @@ from experiments.report import aligned, tera
 from keras_seq import training
 from keras_seq.layers import arguments
 from keras_seq.models.flops import flops_per_token
+from keras_seq.training import sealed_json
+from keras_seq.training.checkpoints import DamagedError
 from keras_seq.training.language import carried
 
 EXECUTIONS = 7  # timed, after the one that compiles
@@ -48,6 +50,25 @@ class Budget:
     flops_per_token: int
     learning_rate: float
     seconds_per_step: float | None = None
+
+
+def kept_or_planned(path, settings: Compare, vocabulary_size, windows) -> dict[str, Budget]:
+    """The plan that was kept, if there is one; else, and where it is damaged, one that is kept from now on.
+
+    Raises:
+        ValueError: it is none of this comparison, or damaged and made of times that are not measured twice alike.
+    """
+    if path.exists():
+        try:
+            return read(path, settings)
+        except DamagedError as error:
+            if settings.match == "seconds":
+                raise ValueError(f"{error}, and the times in it cannot be measured again: begin anew.") from error
+            warnings.warn(f"{error}; it is written again.", stacklevel=2)
+    budgets = plan(settings, vocabulary_size, windows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, settings, budgets)
+    return budgets
 
 
 def plan(settings: Compare, vocabulary_size, windows) -> dict[str, Budget]:
@@ -139,22 +160,23 @@ def width(definition) -> str:
 def write(path, settings: Compare, budgets: dict[str, Budget]):
     """Keeps the plan."""
     runs = [{**dataclasses.asdict(b), "definition": dataclasses.asdict(b.definition)} for b in budgets.values()]
-    training.write_json(path, {"match": settings.match, "runs": runs})
+    sealed_json.write(path, {"match": settings.match, "runs": runs})
 
 
 def read(path, settings: Compare) -> dict[str, Budget]:
     """The plan that was kept.
 
     Raises:
+        DamagedError: the file is damaged.
         ValueError: it is none of this comparison.
     """
+    runs = sealed_json.read(path).get("runs")
     try:
-        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
         kinds = {run["name"]: type(settings.model(run["name"])) for run in runs if run["name"] in settings.models}
         found = {run["name"]: Budget(**{**run, "definition": kinds[run["name"]](**run["definition"])}) for run in runs}
         steps = [arguments.positive_integer("steps", budget.steps) for budget in found.values()]
         fits = [*found] == [*settings.models] and len(steps) == len(runs)
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         fits = False
     if not fits:
         raise ValueError(f"{path} holds no plan of this comparison: begin anew.")

@@ -4,7 +4,6 @@ difference to the first model, by its 95 % interval: experiments/statistics.py o
 """
 
 import dataclasses
-import json
 import pathlib
 import statistics
 
@@ -15,7 +14,7 @@ from experiments.compare_settings import Compare
 from experiments.compare_sweep import Tried
 from experiments.statistics import Difference, paired_difference
 from keras_seq.text import Corpus
-from keras_seq.training import Reference
+from keras_seq.training import Reference, lines_of
 
 CURVES = {  # by what they are called: the split and the key of their points in metrics.jsonl
     "training": ("train", "nats_per_token"),
@@ -93,8 +92,7 @@ class Findings:
 
     def _points(self, row, split, key):
         """`[points, 3]`: tokens, seconds of training, nats per character."""
-        text = (self.run(row) / "metrics.jsonl").read_text(encoding="utf-8")
-        lines = [json.loads(line) for line in text.splitlines()]
+        lines = lines_of(self.run(row) / "metrics.jsonl")
         clock = [(line["tokens"], line["seconds"]) for line in lines if line["split"] == "train"]
         mine = [(line["tokens"], line[key] / row["characters_per_token"]) for line in lines if line["split"] == split]
         at = np.interp([tokens for tokens, _ in mine], *zip(*clock, strict=True))

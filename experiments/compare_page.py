@@ -10,6 +10,7 @@ import pathlib
 
 from experiments import compare_budgets, compare_sweep, pages, report
 from experiments.compare_findings import CURVES, Findings
+from keras_seq.training.begun import begun_with
 
 HERE = pathlib.Path(__file__).parent
 STYLE = """
@@ -139,7 +140,7 @@ def _samples(found) -> str:
 
 def _settings(found) -> str:
     """What it takes to do it again."""
-    config = json.loads((found.run(found.rows[0]) / "config.json").read_text(encoding="utf-8"))
+    config = begun_with(found.run(found.rows[0]))
     budgets = _table(_cells(compare_budgets.table(found.settings, found.budgets)))
     shown = json.dumps(dataclasses.asdict(found.settings), indent=1, ensure_ascii=False)
     return (

@@ -27,7 +27,7 @@ from experiments import dates_report, pictures
 from experiments.dates_scores import SHOWN, Look, Translator, by_format, cross_attention, inputs_of
 from experiments.generate import load_run
 from experiments.options import check_options
-from experiments.runs import begin, config, finished
+from experiments.runs import begin, config
 from experiments.startup import one_sentence
 from keras_seq import training
 from keras_seq.models import Seq2Seq
@@ -182,7 +182,7 @@ def train(run: pathlib.Path, settings: Dates) -> dict:
         "mistakes": mistakes,
         "sample": measured.texts["sample"],
     }
-    training.write_json(run / "result.json", result)
+    training.write_result(run, result)
     return result
 
 
@@ -197,24 +197,24 @@ def translated(settings: Dates) -> str:
 @one_sentence("experiments.dates")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(Dates, "dates", __doc__, arguments, tiny)
-    if settings.run is not None:
-        print(translated(settings))
-        return
-    run = folder / f"seq2seq-seed{settings.seed}"
-    result = finished(run)
-    if result is None:
-        settings.model.build(dates.VOCABULARY_SIZE)  # what cannot be built is an error now, before anything is written
-        folder.mkdir(parents=True, exist_ok=True)
-        training.write_table(folder, ("train.optimizer", "train.learning_rate", "experiment.schedule", "seed"))
-        try:
-            result = train(run, settings)
-        except training.CheckpointError:
-            raise
-        except ValueError as fault:  # by now the user has made no mistake: let the traceback show ours
-            raise RuntimeError(f"{run.name} failed while training.") from fault
-    dates_report.write(folder, run.name, result, settings.smoothing)
-    print(dates_report.closing(folder, result))
+    with begin(Dates, "dates", __doc__, arguments, tiny) as (settings, folder):
+        if settings.run is not None:
+            print(translated(settings))
+            return
+        run = folder / f"seq2seq-seed{settings.seed}"
+        result = training.finished(run)
+        if result is None:
+            settings.model.build(dates.VOCABULARY_SIZE)  # what cannot be built is an error before anything is written
+            folder.mkdir(parents=True, exist_ok=True)
+            training.write_table(folder, ("train.optimizer", "train.learning_rate", "experiment.schedule", "seed"))
+            try:
+                result = train(run, settings)
+            except training.CheckpointError:
+                raise
+            except ValueError as fault:  # by now the user has made no mistake: let the traceback show ours
+                raise RuntimeError(f"{run.name} failed while training.") from fault
+        dates_report.write(folder, run.name, result, settings.smoothing)
+        print(dates_report.closing(folder, result))
 
 
 if __name__ == "__main__":

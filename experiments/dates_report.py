@@ -1,6 +1,5 @@
 """What `experiments.dates` leaves beside its run: dates.json, dates.md, dates.png, cross_attention.png; and says."""
 
-import json
 import pathlib
 
 import matplotlib.pyplot as plt
@@ -8,7 +7,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from experiments import pictures, report
-from keras_seq.training import write_json, write_text
+from keras_seq.training import lines_of, write_json, write_text
 
 NOTES = (
     "Exact match: the share of dates whose ten characters are all right. No date here was trained on, in any format; "
@@ -79,7 +78,7 @@ def floor(smoothing, size) -> float:
 
 def draw(path, metrics: pathlib.Path, result, smoothing):
     """dates.png: loss and exact match over training on the left, a bar a format on the right."""
-    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    lines = lines_of(metrics)
     train, validation = ([line for line in lines if line["split"] == split] for split in ("train", "validation"))
     figure, axes = plt.subplot_mosaic(
         [["loss", "bars"], ["match", "bars"]], figsize=(12, 6.4), width_ratios=(5, 6), layout="constrained"

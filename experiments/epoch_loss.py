@@ -28,7 +28,7 @@ from experiments.epoch_loss_conclusion import conclusion
 from experiments.epoch_loss_data import Data, batches, windows
 from experiments.epoch_loss_settings import EpochLoss, Recipe, tiny
 from experiments.generate import load_run
-from experiments.runs import begin, config, finished, same_corpus
+from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
 from keras_seq.generation import Generator
@@ -116,7 +116,7 @@ def train_one(folder: pathlib.Path, settings: EpochLoss, recipe: Recipe, data: D
         **{f"cold_{name}": measured.figures[name] for name in ("nats_per_token", "nats_per_original_character")},
         **{name: nats for name, nats in measured.figures.items() if name.startswith("warm_")},
     }
-    training.write_json(folder / "result.json", result)
+    training.write_result(folder, result)
     return result
 
 
@@ -145,7 +145,7 @@ def explain(settings: EpochLoss, folder: pathlib.Path) -> list[dict]:
     rows = []
     for name, recipe in recipes.items():
         run = folder / name
-        result = finished(run) or train_one(run, settings, recipe, data)
+        result = training.finished(run) or train_one(run, settings, recipe, data)
         rows.append({"run": name, "recipe": dataclasses.asdict(recipe), **result})
     for row in (rows[0], rows[len(settings.ladder)]):
         row["sample"] = sample(folder / row["run"], settings.train.sample_length)
@@ -156,10 +156,10 @@ def explain(settings: EpochLoss, folder: pathlib.Path) -> list[dict]:
 @one_sentence("experiments.epoch_loss")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(EpochLoss, "epoch_loss", __doc__, arguments, tiny)
-    rows = explain(settings, folder)
-    said = conclusion(settings, settings.corpus, rows)
-    print(epoch_loss_report.closing(folder, settings, rows, said) + report.to_look(folder))
+    with begin(EpochLoss, "epoch_loss", __doc__, arguments, tiny) as (settings, folder):
+        rows = explain(settings, folder)
+        said = conclusion(settings, settings.corpus, rows)
+        print(epoch_loss_report.closing(folder, settings, rows, said) + report.to_look(folder))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import tyro
 from experiments import floors_report
 from experiments.floors_scores import LETTERS, Corpus, Gap
 from experiments.options import check_options
-from experiments.runs import begin, config, finished
+from experiments.runs import begin, config
 from experiments.startup import one_sentence
 from keras_seq import text, training
 from keras_seq.generation import Generator
@@ -207,7 +207,7 @@ def train_one(folder, settings: Floors, name, corpus: Corpus) -> dict:
         "standard_error": measured.figures["standard_error"],
         "sample": measured.texts["sample"],
     }
-    training.write_json(folder / "result.json", result)
+    training.write_result(folder, result)
     return result
 
 
@@ -227,7 +227,7 @@ def compare(settings: Floors, folder: pathlib.Path) -> list[dict]:
         rows[-1]["warm_nats"] = corpus.floor + ngrams["above"]
         for name in settings.models:
             run = folder / f"{corpus.name}-{name}-seed{settings.seed}"
-            result = finished(run) or train_one(run, settings, name, corpus)
+            result = training.finished(run) or train_one(run, settings, name, corpus)
             rows.append({**floor, "model": name, "run": run.name, **result})
     floors_report.write(folder, rows)
     return rows
@@ -236,13 +236,13 @@ def compare(settings: Floors, folder: pathlib.Path) -> list[dict]:
 @one_sentence("experiments.floors")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(Floors, "floors", __doc__, arguments, tiny)
-    rows = compare(settings, folder)
-    print(floors_report.closing(folder, rows))
-    leaks = floors_report.leaks(rows)
-    if leaks:
-        print("\n".join(leaks), file=sys.stderr)
-        sys.exit(1)
+    with begin(Floors, "floors", __doc__, arguments, tiny) as (settings, folder):
+        rows = compare(settings, folder)
+        print(floors_report.closing(folder, rows))
+        leaks = floors_report.leaks(rows)
+        if leaks:
+            print("\n".join(leaks), file=sys.stderr)
+            sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What `experiments.floors` leaves beside its runs, floors.json, floors.md and floors.png, and says at the end."""
 
-import json
 import pathlib
 
 import matplotlib.pyplot as plt
@@ -9,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from experiments import pictures, report
 from experiments.floors_scores import TOO_FAR, Gap
-from keras_seq.training import write_json, write_text
+from keras_seq.training import lines_of, write_json, write_text
 
 COLUMNS = {
     "text": lambda row: row["corpus"],
@@ -103,7 +102,7 @@ def draw_corpus(losses, above, folder, rows, colours):
             highest = max(highest, row["warm_nats"])
             continue
         path, colour = folder / row["run"] / "metrics.jsonl", colours[row["model"]]
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = lines_of(path)
         points = [(line["tokens"], line["nats_per_token"]) for line in lines if line["split"] == "train"]
         losses.plot(*zip(*points, strict=True), color=colour, alpha=0.35, linewidth=1.2)
         seen = [line for line in lines if line["split"] == "validation"]

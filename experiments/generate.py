@@ -16,9 +16,9 @@ import tyro
 from experiments.options import check_options
 from experiments.startup import command_line, one_sentence
 from keras_seq.generation import Generator, Sampling
-from keras_seq.models.archive import load_model
-from keras_seq.text import load_tokenizer
-from keras_seq.training import write_text
+from keras_seq.models.archive import ArchiveError, load_model
+from keras_seq.text import VocabularyError, load_tokenizer
+from keras_seq.training import CheckpointError, results, write_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +64,15 @@ def load_run(run: pathlib.Path):
     for name in ("model.keras", "vocabulary.json"):
         if not (run / name).is_file():
             raise ValueError(f"{run}: {name} is not there; expected the folder of a finished run.")
+    for name in ("model.keras", "vocabulary.json", "config.json", "result.json"):
         within(run, run / name)
-    return load_model(run / "model.keras"), load_tokenizer(run / "vocabulary.json")
+    try:
+        model, tokenizer = load_model(run / "model.keras"), load_tokenizer(run / "vocabulary.json")
+        results.check_loaded(run, tokenizer)
+    except (ArchiveError, VocabularyError, CheckpointError) as error:
+        again = f"to have it written again from the last checkpoint, --resume {run} with the experiment of the run"
+        raise ValueError(f"{str(error).rstrip('.')}: {again}.") from error
+    return model, tokenizer
 
 
 def within(run: pathlib.Path, path: pathlib.Path) -> pathlib.Path:

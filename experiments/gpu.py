@@ -12,7 +12,6 @@ neither `keras_seq.training` and `.text` nor `experiments.runs`. No figure of a 
 
 import contextlib
 import dataclasses
-import datetime
 import importlib.util
 import json
 import pathlib
@@ -25,6 +24,7 @@ import tyro
 
 from experiments import benchmark_turns, gpu_report, gpu_text, gpu_turns
 from experiments.benchmark_rows import ROWS, TINY, Row
+from experiments.folders import begun_folder
 from experiments.options import check_options
 from experiments.shell import python
 from experiments.startup import command_line
@@ -177,31 +177,34 @@ def main(arguments=None):
         settings = command_line(GPU, "experiments.gpu", __doc__, arguments)
         if settings.smoke:
             settings = dataclasses.replace(settings, runs=2, seconds=0.01, steps=20, corpus="pydoc")
-        folder = pathlib.Path(settings.resume or pathlib.Path(settings.log_dir) / "gpu" / now())
-        if settings.resume and not (folder / "config.json").is_file():
-            raise ValueError(f"--resume {folder}: no training with a config.json is there.")
+        if settings.resume and not (pathlib.Path(settings.resume) / "config.json").is_file():
+            raise ValueError(f"--resume {settings.resume}: no training with a config.json is there.")
         device = found_device(settings)
         print(f"{device['kind']} ({device['platform']})", flush=True)
-        if not settings.resume and (settings.train or settings.smoke):
-            prepared(settings, folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        found = {"device": device, "rows": [], "training": None}
-        ways = ways_of(device) if settings.chosen else []
-        for row in settings.chosen:
-            found["rows"].append(measured_row(row, ways, settings, device))
-            gpu_report.write(folder, found)
-            print(gpu_report.line(found["rows"][-1]), flush=True)
-        if settings.train or settings.smoke:
-            found["training"] = trained(folder, settings.cpu)
-        gpu_report.write(folder, found)
-        print(f"\n{gpu_report.told(found)}\n\nReport: {folder / 'gpu.md'}")
-        if any(entry["errors"] for entry in found["rows"]):
+        if settings.resume:
+            failed = measure(settings, pathlib.Path(settings.resume), device)
+        else:
+            with begun_folder(pathlib.Path(settings.log_dir) / "gpu") as folder:
+                failed = measure(settings, folder, device)
+        if failed:
             sys.exit(1)
 
 
-def now() -> str:
-    """The name of a folder."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+def measure(settings: GPU, folder: pathlib.Path, device) -> bool:
+    """Measures and trains what the settings say, and writes the report; whether somebody failed at a row."""
+    if not settings.resume and (settings.train or settings.smoke):
+        prepared(settings, folder)
+    found = {"device": device, "rows": [], "training": None}
+    ways = ways_of(device) if settings.chosen else []
+    for row in settings.chosen:
+        found["rows"].append(measured_row(row, ways, settings, device))
+        gpu_report.write(folder, found)
+        print(gpu_report.line(found["rows"][-1]), flush=True)
+    if settings.train or settings.smoke:
+        found["training"] = trained(folder, settings.cpu)
+    gpu_report.write(folder, found)
+    print(f"\n{gpu_report.told(found)}\n\nReport: {folder / 'gpu.md'}")
+    return any(entry["errors"] for entry in found["rows"])
 
 
 if __name__ == "__main__":

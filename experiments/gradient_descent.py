@@ -12,7 +12,6 @@ near 0.005, or near 0.0005 at a third of the rate; full batches are at 4e-6 afte
 """
 
 import dataclasses
-import json
 import pathlib
 from typing import Annotated
 
@@ -23,7 +22,7 @@ import tyro
 
 from experiments import pictures, report
 from experiments.options import check_options
-from experiments.runs import begin, config, finished
+from experiments.runs import begin, config
 from experiments.startup import one_sentence
 from keras_seq import training
 from keras_seq.text import Examples
@@ -175,13 +174,13 @@ def train_one(folder, settings: GradientDescent, name, problem: Problem) -> dict
         "nats": measured.figures["nats_per_token"],
         "above_the_optimum": measured.figures["above_the_optimum"],
     }
-    training.write_json(folder / "result.json", result)
+    training.write_result(folder, result)
     return result
 
 
 def curve(run: pathlib.Path, examples) -> list[tuple[float, float]]:
     """Passes over the data, and how far the loss stood above the optimum then."""
-    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    lines = training.lines_of(run / "metrics.jsonl")
     return [(line["tokens"] / examples, line["above_the_optimum"]) for line in lines if line["split"] == "validation"]
 
 
@@ -220,7 +219,8 @@ def compare(settings: GradientDescent, folder: pathlib.Path) -> str:
     rows = []
     for name in METHODS:
         run = folder / f"{name}-seed{settings.seed}"
-        rows.append({"model": name, "run": run.name, **(finished(run) or train_one(run, settings, name, problem))})
+        result = training.finished(run) or train_one(run, settings, name, problem)
+        rows.append({"model": name, "run": run.name, **result})
     training.write_json(folder / "gradient_descent.json", rows)
     lowest = problem.loss(problem.optimum)
     notes = f"Nats above the optimum of {lowest:.6f}, after so many passes over the data. L = {problem.curvature:.4f}."
@@ -234,10 +234,10 @@ def compare(settings: GradientDescent, folder: pathlib.Path) -> str:
 @one_sentence("experiments.gradient_descent")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(GradientDescent, "gradient_descent", __doc__, arguments, tiny)
-    told = compare(settings, folder)
-    files = f"Curves:  {folder / 'gradient_descent.png'}\nReport:  {folder / 'gradient_descent.md'}"
-    print(f"\n{told}\n\n{files}\n{report.to_look(folder)}")
+    with begin(GradientDescent, "gradient_descent", __doc__, arguments, tiny) as (settings, folder):
+        told = compare(settings, folder)
+        files = f"Curves:  {folder / 'gradient_descent.png'}\nReport:  {folder / 'gradient_descent.md'}"
+        print(f"\n{told}\n\n{files}\n{report.to_look(folder)}")
 
 
 if __name__ == "__main__":

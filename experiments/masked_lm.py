@@ -23,7 +23,7 @@ from experiments.generate import load_run
 from experiments.masked_lm_scores import HIDDEN, Look, Reader, by_frequency, check_text, masking, pairs
 from experiments.options import check_options
 from experiments.report import validated
-from experiments.runs import begin, config, finished, same_corpus
+from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import models, training
 from keras_seq.text import Examples, WordPiece, load_corpus
@@ -187,7 +187,7 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part,
         "hidden": measured.texts["hidden"],
     }
     masked_lm_report.draw_attention(folder.parent / "attention.png", *reader.attention(texts[0]))
-    training.write_json(folder / "result.json", result)
+    training.write_result(folder, result)
     return result
 
 
@@ -223,7 +223,7 @@ def pretrain(settings: MaskedLM, folder: pathlib.Path) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     run = folder / f"encoder-seed{settings.seed}"
     rows = [pairs(ids, length, length - 3, settings.seed) for ids in (held_out, part)]
-    result = finished(run) or train_one(run, settings, corpus, pieces, train_ids, *rows, texts)
+    result = training.finished(run) or train_one(run, settings, corpus, pieces, train_ids, *rows, texts)
     masked_lm_report.write(folder, run, corpus.name, result)
     return result
 
@@ -231,11 +231,11 @@ def pretrain(settings: MaskedLM, folder: pathlib.Path) -> dict:
 @one_sentence("experiments.masked_lm")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(MaskedLM, "masked_lm", __doc__, arguments, tiny)
-    if settings.run is not None:
-        print(filled(settings))
-    else:
-        print(masked_lm_report.closing(folder, pretrain(settings, folder)))
+    with begin(MaskedLM, "masked_lm", __doc__, arguments, tiny) as (settings, folder):
+        if settings.run is not None:
+            print(filled(settings))
+        else:
+            print(masked_lm_report.closing(folder, pretrain(settings, folder)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What `experiments.masked_lm` leaves beside its run, a report and two pictures, and what it says at the end."""
 
-import json
 import pathlib
 
 import matplotlib.pyplot as plt
@@ -8,7 +7,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from experiments import pictures, report
-from keras_seq.training import write_json, write_text
+from keras_seq.training import lines_of, write_json, write_text
 
 NOTES = (
     "Of the tokens that are hidden in the validation split, the same ones at every validation. nats: per hidden token. "
@@ -87,7 +86,7 @@ def draw_attention(path: pathlib.Path, tokens, scores):
 
 def draw_curves(folder: pathlib.Path, run: pathlib.Path, baseline):
     """masked_lm.png: nats on the left and accuracies on the right, over tokens; the unigram baseline dashed."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = lines_of(run / "metrics.jsonl")
     figure, (nats, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     curves = (
         (nats, "train", "nats_per_token", "training", "C0"),

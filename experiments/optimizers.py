@@ -23,7 +23,7 @@ from experiments import optimizers_report
 from experiments.corpora import note_copied
 from experiments.options import check_options
 from experiments.report import validated
-from experiments.runs import begin, config, finished, same_corpus
+from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import text, training
 from keras_seq.models import LSTM, Transformer
@@ -182,7 +182,7 @@ def train_one(folder, settings: Optimizers, train: training.Train, data: Data) -
             "validation_nats_per_character": score(validation),
         }
     data.vocabulary.save(folder / "vocabulary.json")
-    training.write_json(folder / "result.json", result)
+    training.write_result(folder, result)
     return result
 
 
@@ -209,7 +209,7 @@ def sweep(settings: Optimizers, folder: pathlib.Path):
                 settings.train, optimizer=optimizer, learning_rate=float(f"{factor * default:.3g}")
             )
             run = folder / f"{optimizer}-{train.learning_rate:g}-seed{settings.seed}"
-            result = finished(run) or train_one(run, settings, train, data)
+            result = training.finished(run) or train_one(run, settings, train, data)
             rows.append({"run": run.name, "factor": factor, **result})
     optimizers_report.write(folder, f"{settings.model} on {data.corpus.name}", rows)
     return rows
@@ -218,9 +218,9 @@ def sweep(settings: Optimizers, folder: pathlib.Path):
 @one_sentence("experiments.optimizers")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(Optimizers, "optimizers", __doc__, arguments, tiny)
-    rows = sweep(settings, folder)
-    print(optimizers_report.closing(folder, rows))
+    with begin(Optimizers, "optimizers", __doc__, arguments, tiny) as (settings, folder):
+        rows = sweep(settings, folder)
+        print(optimizers_report.closing(folder, rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What `experiments.optimizers` leaves beside its runs: optimizers.json, optimizers.md and optimizers.png."""
 
-import json
 import math
 import pathlib
 
@@ -8,7 +7,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter
 
 from experiments import pictures, report
-from keras_seq.training import write_json, write_text
+from keras_seq.training import lines_of, write_json, write_text
 
 KEY = "held_out_nats_per_character"
 NOTES = (
@@ -75,12 +74,8 @@ def draw(folder, rows):
         style = {"color": f"C{number}", "linewidth": 1.7, "marker": "o", "markersize": 3.5}
         style["linestyle"] = "--" if name == "adamw" else "-"  # without decay, as it is here, it lies on adam
         if (chosen := best(group)) is not None:
-            lines = (folder / chosen["run"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-            points = [
-                (line["tokens"], line["nats_per_token"])
-                for line in map(json.loads, lines)
-                if line["split"] == "validation"
-            ]
+            lines = lines_of(folder / chosen["run"] / "metrics.jsonl")
+            points = [(line["tokens"], line["nats_per_token"]) for line in lines if line["split"] == "validation"]
             curves.plot(*zip(*points, strict=True), **style)
             ends[f"{name} {chosen['learning_rate']:g}"] = (*points[-1], style["color"])
         finite = [row for row in group if row["diverged"] is None]

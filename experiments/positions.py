@@ -24,7 +24,7 @@ from experiments import positions_report, positions_scores, report
 from experiments.corpora import for_smoke, note_copied
 from experiments.crops import Parts, train_one
 from experiments.options import check_options
-from experiments.runs import begin, finished, same_corpus
+from experiments.runs import begin, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
 from keras_seq.models import LSTM, Transformer
@@ -145,7 +145,7 @@ def run_one(folder, settings: Positions, family, context, parts: Parts) -> dict:
         "by_position": positions_scores.by_position(model, ids, settings.stride, losses, starts, settings.block),
         "octaves": {"first": settings.stride // 2, "sums": sums.tolist(), "counts": counts.tolist()},
     }
-    training.write_json(folder / "result.json", result)
+    training.write_result(folder, result)
     return result
 
 
@@ -171,7 +171,7 @@ def compare(settings: Positions, folder: pathlib.Path) -> list[dict]:
     for context in sorted(settings.contexts):
         for family in FAMILIES:
             run = folder / f"{family}-{context}-seed{settings.seed}"
-            rows.append(finished(run) or run_one(run, settings, family, context, parts))
+            rows.append(training.finished(run) or run_one(run, settings, family, context, parts))
     positions_report.write(folder, parts.corpus.name, rows)
     return rows
 
@@ -179,9 +179,9 @@ def compare(settings: Positions, folder: pathlib.Path) -> list[dict]:
 @one_sentence("experiments.positions")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(Positions, "positions", __doc__, arguments, tiny)
-    rows = compare(settings, folder)
-    print(positions_report.closing(folder, rows))
+    with begin(Positions, "positions", __doc__, arguments, tiny) as (settings, folder):
+        rows = compare(settings, folder)
+        print(positions_report.closing(folder, rows))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ too but has to learn first where its neighbours stand, 0.92 and 77 %, and is sti
 """
 
 import dataclasses
-import json
 import pathlib
 from typing import Annotated, Literal
 
@@ -26,11 +25,12 @@ from experiments.corpora import note_copied
 from experiments.generate import load_run
 from experiments.options import check_options
 from experiments.respace_scores import Look, Reader, scores
-from experiments.runs import begin, config, finished, same_corpus
+from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
 from keras_seq.text import Examples, Vocabulary, load_corpus
 from keras_seq.text.respace import NUM_TAGS, squeeze
+from keras_seq.training import sealed_json
 
 MODELS = ("lstm", "bilstm", "encoder", "bert")
 OVERLAP = 4  # each character stands in so many windows of a pass, at different places
@@ -111,7 +111,7 @@ def restored(settings: Respace) -> str:
     """--text, as the model of --run puts it."""
     run = pathlib.Path(settings.run)
     model, vocabulary = load_run(run)
-    experiment = json.loads((run / "config.json").read_text(encoding="utf-8"))["experiment"]
+    experiment = sealed_json.read(run / "config.json")["experiment"]
     return Reader(model, vocabulary, experiment["length"])(settings.text)
 
 
@@ -167,7 +167,7 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
         **whole.scores,
         "sample": measured.texts["sample"],
     }
-    training.write_json(folder / "result.json", result)
+    training.write_result(folder, result)
     return result
 
 
@@ -203,7 +203,8 @@ def compare(settings: Respace, folder: pathlib.Path):
     rows = [untagged(train_tags, tags)]
     for name in settings.models:
         run = folder / f"{name}-seed{settings.seed}"
-        result = finished(run) or train_one(run, settings, name, corpus, vocabulary, train_text, validation_text)
+        result = training.finished(run)
+        result = result or train_one(run, settings, name, corpus, vocabulary, train_text, validation_text)
         rows.append({"model": name, "run": run.name, **result})
     respace_report.write(folder, corpus.name, rows)
     return rows
@@ -212,11 +213,11 @@ def compare(settings: Respace, folder: pathlib.Path):
 @one_sentence("experiments.respace")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(Respace, "respace", __doc__, arguments, tiny)
-    if settings.run is not None:
-        print(restored(settings))
-    else:
-        print(respace_report.closing(folder, compare(settings, folder)))
+    with begin(Respace, "respace", __doc__, arguments, tiny) as (settings, folder):
+        if settings.run is not None:
+            print(restored(settings))
+        else:
+            print(respace_report.closing(folder, compare(settings, folder)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What `experiments.respace` leaves beside its runs, respace.json, respace.md and respace.png, and says at the end."""
 
-import json
 import pathlib
 
 import matplotlib.pyplot as plt
@@ -9,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from experiments import pictures, report
-from keras_seq.training import write_json, write_text
+from keras_seq.training import lines_of, write_json, write_text
 
 COLUMNS = {
     "model": lambda row: row["model"],
@@ -62,7 +61,7 @@ def draw(folder, rows):
     figure, (curves, bars) = plt.subplots(1, 2, figsize=(11, 4.8), width_ratios=(1, 1), layout="constrained")
     for number, row in enumerate(rows):
         path = folder / row["run"] / "metrics.jsonl"
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = lines_of(path)
         lines = [line for line in lines if line["split"] == "validation"]
         for key, style in STYLES.items():
             points = [(line["tokens"], line[key]) for line in lines]

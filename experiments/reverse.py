@@ -26,7 +26,7 @@ import numpy as np
 from experiments import pictures, reverse_report
 from experiments.reverse_scores import Score, Scorer, attention, spelled, verdict
 from experiments.reverse_settings import BROKEN, Reverse, tiny
-from experiments.runs import begin, config, finished
+from experiments.runs import begin, config
 from experiments.startup import one_sentence
 from keras_seq import training
 from keras_seq.layers import TransformerBlock
@@ -117,7 +117,7 @@ def train_one(folder, settings: Reverse, name) -> dict:
         **tested(settings, scorer),
         "sample": measured.texts["sample"],
     }
-    training.write_json(folder / "result.json", result)
+    training.write_result(folder, result)
     return result
 
 
@@ -151,7 +151,7 @@ def compare(settings: Reverse, folder: pathlib.Path) -> list[dict]:
     rows = []
     for name in settings.names:
         run = folder / f"{name}-seed{settings.seed}"
-        result = finished(run) or train_one(run, settings, name)
+        result = training.finished(run) or train_one(run, settings, name)
         rows.append({"model": name, "run": run.name, **result})
     reverse_report.write(folder, rows)
     return rows
@@ -160,11 +160,11 @@ def compare(settings: Reverse, folder: pathlib.Path) -> list[dict]:
 @one_sentence("experiments.reverse")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(Reverse, "reverse", __doc__, arguments, tiny)
-    rows = compare(settings, folder)
-    print(reverse_report.closing(folder, rows))
-    if not all(row["passed"] for row in rows):
-        sys.exit(1)
+    with begin(Reverse, "reverse", __doc__, arguments, tiny) as (settings, folder):
+        rows = compare(settings, folder)
+        print(reverse_report.closing(folder, rows))
+        if not all(row["passed"] for row in rows):
+            sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What `experiments.reverse` leaves beside its runs, reverse.json, reverse.md and reverse.png, and says at the end."""
 
-import json
 import math
 import pathlib
 
@@ -11,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from experiments import pictures, report
 from experiments.reverse_scores import TOLERANCE
-from keras_seq.training import write_json, write_text
+from keras_seq.training import lines_of, write_json, write_text
 
 COLUMNS = {
     "model": lambda row: row["model"],
@@ -109,7 +108,7 @@ def draw(folder, rows):
 
 def draw_training(right, first, path, colour):
     """One model's validations."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = lines_of(path)
     lines = [line for line in lines if line["split"] == "validation"]
     tokens = [line["tokens"] for line in lines]
     for key, style in STYLES.items():

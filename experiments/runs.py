@@ -4,29 +4,30 @@
 
 `--resume LOG_DIR/EXPERIMENT/UTC-TIME`, or one of the runs in it, takes the settings from there and goes on with what
 is not finished. Options given beside it may make the runs longer or change how often they log, validate and write
-checkpoints; where they are longer, the finished ones go on too.
+checkpoints; where they are longer, the finished ones go on too. One process at a time works in such a folder.
 """
 
 import contextlib
 import dataclasses
-import datetime
 import importlib.metadata
-import json
 import os
 import pathlib
 import platform
 import subprocess
 import sys
 
+from experiments.folders import begun_folder
 from experiments.startup import command_line
 from experiments.stopped import goes_to
-from keras_seq import training
+from keras_seq.training import checkpoints, sealed_json
 from keras_seq.training.alone import alone
-from keras_seq.training.begun import LENGTHS, MAY_CHANGE, differences, last_name, leaves, told
+from keras_seq.training.begun import LENGTHS, MAY_CHANGE, begun_with, differences, last_name, leaves, told
+from keras_seq.training.files import leftovers, remove_leftovers, remove_partials
 
 
+@contextlib.contextmanager
 def begin(settings, experiment, description, arguments, tiny):
-    """The settings of a command line, and the folder that its runs go to.
+    """Gives the settings of a command line, and the folder that its runs go to; the folder is held until the end.
 
     Args:
         settings: a frozen dataclass with the fields `log_dir`, `resume` and `smoke`.
@@ -38,26 +39,58 @@ def begin(settings, experiment, description, arguments, tiny):
     Raises:
         ValueError: an option that is unknown or has no such value; a folder to go on with that holds no such run, or
             whose runs were begun with another value of an option that has to stay; a file where a folder has to be.
-        BlockingIOError: an option differs, and another process trains in the folder to go on with.
+        BlockingIOError: another process works in the folder to go on with.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     script = f"experiments.{experiment}"
     if (resumed := _resumed(arguments)) is not None:
         folder = pathlib.Path(resumed)
-        folder = folder.parent if (folder / "config.json").exists() else folder
-        begun = settings_in(folder, settings)
-        goes_to(folder)
-        return changed(folder, begun, command_line(settings, script, description, arguments, begun)), folder
+        folder = folder.parent if _is_run(folder) else folder
+        if not runs_in(folder):
+            nothing = "no run with a config.json is there, so nothing was trained"
+            raise ValueError(f"--resume {folder}: {nothing}: expected LOG_DIR/EXPERIMENT/TIME; or begin anew.")
+        with _held(folder):
+            _tidy(folder)
+            goes_to(folder)
+            begun = settings_in(folder, settings)
+            yield changed(folder, begun, command_line(settings, script, description, arguments, begun)), folder
+        return
     given = command_line(settings, script, description, arguments)
-    time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    folder = pathlib.Path(given.log_dir) / experiment / time
-    if folder.exists():
-        raise ValueError(f"{folder} is there already: another run began in this second. Start again.")
-    there = next(place for place in folder.parents if os.path.lexists(place))
+    parent = pathlib.Path(given.log_dir) / experiment
+    there = next(place for place in (parent, *parent.parents) if os.path.lexists(place))
     if not there.is_dir():
         raise ValueError(f"--log-dir {given.log_dir}: {there} is no folder; expected one, or a name that is free.")
-    goes_to(folder)
-    return tiny(given) if given.smoke else given, folder
+    given = tiny(given) if given.smoke else given
+    with begun_folder(parent) as folder, _held(folder):
+        goes_to(folder)
+        yield given, folder
+
+
+@contextlib.contextmanager
+def _held(folder):
+    with alone(folder):
+        try:
+            yield
+        finally:
+            (folder / ".lock").unlink(missing_ok=True)  # whoever has opened it sees that it is gone
+
+
+def _is_run(folder):
+    return (folder / "config.json").exists() or checkpoints.any_in(folder / "checkpoints")
+
+
+def runs_in(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The folders of the runs that were begun."""
+    return sorted(run for run in folder.glob("*/") if _is_run(run))
+
+
+def _tidy(folder):
+    """Removes what kills have left."""
+    remove_partials(folder)
+    for run in runs_in(folder):
+        if leftovers(run) or (run / ".process").exists():
+            with alone(run):
+                remove_leftovers(run)
 
 
 def _resumed(arguments) -> str | None:
@@ -92,50 +125,42 @@ def changed(folder: pathlib.Path, begun, given):
 
 
 def _write_changes(folder, given, runs_are_longer):
-    configs = {path: read(path) for path in folder.glob("*/config.json")}
+    begun = {run: begun_with(run) for run in runs_in(folder)}
     with contextlib.ExitStack() as held:
-        for path in configs:
-            held.enter_context(alone(path.parent))
+        for run in begun:
+            held.enter_context(alone(run))
         if runs_are_longer:
             for path in [folder / "plan.json", *folder.glob("*/result.json")]:
                 path.unlink(missing_ok=True)
-        for path, begun_with in configs.items():
-            training.write_json(path, {**begun_with, "experiment": dataclasses.asdict(given)})
+        for run, config in begun.items():
+            sealed_json.write(run / "config.json", {**config, "experiment": dataclasses.asdict(given)})
 
 
 def settings_in(folder: pathlib.Path, settings):
     """The settings that the runs in a folder were begun with."""
-    configs = sorted(folder.glob("*/config.json"))
-    if not configs:
-        raise ValueError(f"--resume {folder}: no run with a config.json is there; expected LOG_DIR/EXPERIMENT/TIME.")
-    try:
-        return revive(settings, read(configs[0])["experiment"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"--resume {folder}: {configs[0]} does not hold the settings of this experiment.") from error
-
-
-def read(path: pathlib.Path) -> dict:
-    """The JSON in a file of a run.
-
-    Raises:
-        ValueError: it is none; the error names the file.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged, it holds no JSON: remove it to have it written again.") from error
+    fault = None
+    for run in runs_in(folder):
+        try:
+            return revive(settings, begun_with(run)["experiment"])
+        except checkpoints.CheckpointError as error:
+            fault = fault or error
+        except (KeyError, TypeError, AttributeError) as error:
+            told = f"{run / 'config.json'} does not hold the settings of this experiment"
+            raise ValueError(f"--resume {folder}: {told}.") from error
+    raise fault
 
 
 def same_corpus(folder: pathlib.Path, corpus):
     """Raises a ValueError where the runs in a folder were begun with another text."""
-    for path in folder.glob("*/config.json"):
+    for run in runs_in(folder):
         try:
-            begun_with = read(path)["corpus"]["sha256"]
+            sha256 = begun_with(run)["corpus"]["sha256"]
         except (KeyError, TypeError) as error:
+            path = run / "config.json"
             raise ValueError(f"{path} does not say which text its run was begun with: begin anew.") from error
-        if begun_with != corpus.sha256:
+        if sha256 != corpus.sha256:
             raise ValueError(
-                f"{folder} was begun with a corpus of sha256 {begun_with}, but {corpus.name} now has {corpus.sha256}: "
+                f"{folder} was begun with a corpus of sha256 {sha256}, but {corpus.name} now has {corpus.sha256}: "
                 "go on with the same text, or begin anew."
             )
 
@@ -155,12 +180,6 @@ def revive(kind, values):
     return kind(**revived)
 
 
-def finished(run: pathlib.Path) -> dict | None:
-    """What result.json of a run says, or None where the run is still to be trained."""
-    path = run / "result.json"
-    return read(path) if path.exists() else None
-
-
 def config(settings, name, model, train, **further):
     """What config.json says of one run.
 
@@ -177,7 +196,26 @@ def config(settings, name, model, train, **further):
         "train": train,
         **further,
         "versions": versions(),
+        "environment": environment(),
     }
+
+
+def environment():
+    """What the last bits depend on besides: sums are split by the cores that share them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = {f"TF_NUM_{kind}_THREADS": os.environ.get(f"TF_NUM_{kind}_THREADS") for kind in ("INTRAOP", "INTEROP")}
+    set_to = ", ".join(f"{name}={value}" for name, value in threads.items() if value)
+    return {"cores": cores, "threads": set_to or "one a core", "processor": _processor()}
+
+
+def _processor():
+    """Its name, as far as the system says it."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def versions():

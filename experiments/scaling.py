@@ -26,7 +26,7 @@ from experiments.corpora import for_smoke, note_copied
 from experiments.crops import Parts, train_one
 from experiments.options import check_options
 from experiments.report import validated
-from experiments.runs import begin, finished, same_corpus
+from experiments.runs import begin, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
 from keras_seq.models.flops import flops_per_token
@@ -161,7 +161,7 @@ def run_one(folder, settings: Scaling, run: Planned, parts: Parts) -> dict:
         "non_embedding_parameters": run.non_embedding,
         "training_flops": run.flops_per_token * result["training_tokens"],
     }
-    training.write_json(folder / "result.json", result)
+    training.write_result(folder, result)
     return result
 
 
@@ -181,7 +181,7 @@ def scale(settings: Scaling, folder: pathlib.Path) -> list[dict]:
     rows = []
     for run in planned:
         path = folder / f"{run.name}-seed{settings.seed}"
-        rows.append(finished(path) or run_one(path, settings, run, parts))
+        rows.append(training.finished(path) or run_one(path, settings, run, parts))
     scaling_report.write(folder, parts.corpus.name, rows)
     return rows
 
@@ -189,9 +189,9 @@ def scale(settings: Scaling, folder: pathlib.Path) -> list[dict]:
 @one_sentence("experiments.scaling")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(Scaling, "scaling", __doc__, arguments, tiny)
-    rows = scale(settings, folder)
-    print(scaling_report.closing(folder, rows))
+    with begin(Scaling, "scaling", __doc__, arguments, tiny) as (settings, folder):
+        rows = scale(settings, folder)
+        print(scaling_report.closing(folder, rows))
 
 
 if __name__ == "__main__":

@@ -27,12 +27,13 @@ import numpy as np
 from experiments import shakespeare_report
 from experiments.corpora import note_copied
 from experiments.report import validated
-from experiments.runs import begin, config, finished, same_corpus
+from experiments.runs import begin, config, same_corpus
 from experiments.shakespeare_settings import Shakespeare, tiny
 from experiments.startup import one_sentence
 from keras_seq import text, training
 from keras_seq.models import Average
 from keras_seq.models.archive import load_model
+from keras_seq.training import sealed_json
 from keras_seq.training.language import Look, carried
 from keras_seq.training.progress import scoring_bar
 
@@ -118,7 +119,7 @@ def train_member(folder, settings: Shakespeare, name, seed, data: Data):
         "training_nats_per_character": record.loss,
         "cold_nats_per_character": measured.figures["nats_per_token"],
     }
-    training.write_json(folder / "result.json", result)
+    training.write_result(folder, result)
     return result
 
 
@@ -127,7 +128,7 @@ def train_members(folder, settings: Shakespeare, name, seed, data: Data) -> dict
     begun = time.perf_counter()
     runs = [folder.with_name(f"{folder.name}-member{n}") for n in range(settings.members)]
     results = [
-        finished(run) or train_member(run, settings, name, seed * settings.members + n, data)
+        training.finished(run) or train_member(run, settings, name, seed * settings.members + n, data)
         for n, run in enumerate(runs)
     ]
     keras.backend.clear_session()
@@ -150,10 +151,10 @@ def train_members(folder, settings: Shakespeare, name, seed, data: Data) -> dict
         "sample": measured.texts["sample"],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    training.write_json(folder / "config.json", run_config(settings, name, seed, data, members=settings.members))
+    sealed_json.write(folder / "config.json", run_config(settings, name, seed, data, members=settings.members))
     data.vocabulary.save(folder / "vocabulary.json")
     training.save_model(folder / "model.keras", mean)
-    training.write_json(folder / "result.json", result)
+    training.write_result(folder, result)
     return result
 
 
@@ -170,7 +171,7 @@ def shakespeare(settings: Shakespeare, folder: pathlib.Path):
     for seed in range(settings.seeds):
         for name in settings.models:
             run = folder / f"{name}-seed{seed}"
-            result = finished(run) or train_members(run, settings, name, seed, data)
+            result = training.finished(run) or train_members(run, settings, name, seed, data)
             rows.append({"model": name, "seed": seed, **result})
     shakespeare_report.write(folder, settings, data.corpus.name, rows)
     return rows
@@ -179,9 +180,9 @@ def shakespeare(settings: Shakespeare, folder: pathlib.Path):
 @one_sentence("experiments.shakespeare")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(Shakespeare, "shakespeare", __doc__, arguments, tiny)
-    rows = shakespeare(settings, folder)
-    print(shakespeare_report.closing(folder, settings, rows))
+    with begin(Shakespeare, "shakespeare", __doc__, arguments, tiny) as (settings, folder):
+        rows = shakespeare(settings, folder)
+        print(shakespeare_report.closing(folder, settings, rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What `experiments.shakespeare` leaves beside its runs: shakespeare.json, shakespeare.md, shakespeare.png."""
 
-import json
 import statistics
 
 import matplotlib.pyplot as plt
@@ -8,7 +7,7 @@ from matplotlib.ticker import FuncFormatter
 
 from experiments import pictures
 from experiments.report import aligned, indented, thousands, to_look
-from keras_seq.training import write_json, write_text
+from keras_seq.training import lines_of, write_json, write_text
 
 NANOGPT = 1.4697  # nats per character, its README: 10.65 million parameters, an A100, the best of its evaluations
 
@@ -79,7 +78,7 @@ def draw(folder, settings, rows):
         colour = f"C{models.index(row['model'])}"
         for member in range(settings.members):
             path = folder / f"{row['model']}-seed{row['seed']}-member{member}" / "metrics.jsonl"
-            lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            lines = lines_of(path)
             for split, style in (("train", {"alpha": 0.2}), ("validation", {"marker": "o", "markersize": 3})):
                 points = [(line["tokens"], line["nats_per_token"]) for line in lines if line["split"] == split]
                 axes.plot(*zip(*points, strict=True), color=colour, linewidth=1, **style)

@@ -26,7 +26,7 @@ from experiments import words_report
 from experiments.corpora import note_copied
 from experiments.options import check_options
 from experiments.report import validated
-from experiments.runs import begin, config, finished, same_corpus
+from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import models, training
 from keras_seq.text import ShuffledBlocks, Words, load_corpus, split_words
@@ -167,7 +167,7 @@ def compare(settings: WordModels, folder: pathlib.Path):
     rows = []
     for kind in KINDS:
         run = folder / f"{kind}-seed{settings.seed}"
-        result = finished(run) or train_one(run, settings, kind, steps, corpus, words, ids, validation_text)
+        result = training.finished(run) or train_one(run, settings, kind, steps, corpus, words, ids, validation_text)
         rows.append({"blocks": kind, "run": run.name, "steps_per_pass": per_pass[kind], **result})
     rows = [words_report.followed(folder, row, about) for row in rows]
     words_report.write(folder, about, rows)
@@ -177,8 +177,8 @@ def compare(settings: WordModels, folder: pathlib.Path):
 @one_sentence("experiments.words")
 def main(arguments=None):
     """The command line."""
-    settings, folder = begin(WordModels, "words", __doc__, arguments, tiny)
-    print(words_report.closing(folder, *compare(settings, folder)))
+    with begin(WordModels, "words", __doc__, arguments, tiny) as (settings, folder):
+        print(words_report.closing(folder, *compare(settings, folder)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What `experiments.words` leaves beside its runs, words.json, words.md and words.png, and says at the end."""
 
-import json
 import math
 import pathlib
 
@@ -10,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from experiments import pictures, report
-from keras_seq.training import write_json, write_text
+from keras_seq.training import lines_of, write_json, write_text
 
 COLUMNS = {
     "blocks": lambda row: row["blocks"],
@@ -47,8 +46,7 @@ def about(about) -> str:
 
 def curve(folder: pathlib.Path, row, split) -> list[dict]:
     """The lines of a run's metrics.jsonl that are of one split."""
-    lines = (folder / row["run"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [line for line in map(json.loads, lines) if line["split"] == split]
+    return [line for line in lines_of(folder / row["run"] / "metrics.jsonl") if line["split"] == split]
 
 
 def followed(folder: pathlib.Path, row, about) -> dict:

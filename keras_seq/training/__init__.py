@@ -13,7 +13,9 @@ from keras_seq.training.masking import MaskedTokens
 from keras_seq.training.measured import Measured
 from keras_seq.training.metrics import BitsPerCharacter, Perplexity
 from keras_seq.training.optimizers import OPTIMIZERS, AdamW, Muon
+from keras_seq.training.record import lines_of
 from keras_seq.training.references import Reference, references
+from keras_seq.training.results import finished, write_result
 from keras_seq.training.schedules import InverseSquareRoot, WarmupDecay
 from keras_seq.training.score import Scored, score
 from keras_seq.training.settings import Train
@@ -42,13 +44,16 @@ __all__ = [
     "WarmupDecay",
     "bounded",
     "compile_for",
+    "finished",
     "fit",
+    "lines_of",
     "references",
     "replacing",
     "run",
     "save_model",
     "score",
     "write_json",
+    "write_result",
     "write_table",
     "write_text",
 ]

@@ -1,6 +1,6 @@
 """Whether a run can go on: what it was begun with has to be what it goes on with.
 
-    differences(config.json, the settings now)  <=  MAY_CHANGE
+    differences(config.json, the settings now)  <=  MAY_CHANGE, and no length is smaller
 
 A run with more steps goes on from its last checkpoint with the learning rate that a run of that many steps from the
 beginning would have there: the decay ends later, so the rate jumps up to the later line. It is not the run that
@@ -11,13 +11,15 @@ import json
 import pathlib
 import warnings
 
-from keras_seq.training import checkpoints
-from keras_seq.training.checkpoints import CheckpointError
+from keras_seq.training import checkpoints, sealed_json
+from keras_seq.training.checkpoints import CheckpointError, DamagedError
+from keras_seq.training.files import replacing, set_aside
 
 INTERVALS = {"log_every", "validate_every", "checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "patience"}
 LENGTHS = {"tokens", "steps", "passes", "seeds"}  # these may only grow
 MAY_CHANGE = INTERVALS | LENGTHS | {"on_nan"}
-SURROUNDINGS = {"commit", "keras", "tensorflow", "numpy", "python"}  # other ones may give other last bits
+VERSIONS = {"commit", "keras", "tensorflow", "numpy", "python"}  # other ones may give other last bits
+MACHINE = {"cores", "threads", "processor"}  # and so may these
 
 
 def leaves(settings, prefix=""):
@@ -45,8 +47,29 @@ def told(different) -> str:
     return "; ".join(f"{name} was {before!r:.80} and is {now!r:.80}" for name, (before, now) in different.items())
 
 
+def begun_with(folder) -> dict:
+    """What config.json says that the run in a folder was begun with; written again from a checkpoint if damaged.
+
+    Raises:
+        CheckpointError: it is damaged or gone, and there is no checkpoint with a copy of it.
+    """
+    path = pathlib.Path(folder) / "config.json"
+    try:
+        return sealed_json.read(path)
+    except (DamagedError, FileNotFoundError) as error:
+        fault = str(error) if isinstance(error, DamagedError) else f"{path} is gone"
+        copy = checkpoints.newest_copy(path.parent / "checkpoints", path.name)
+        if copy is None:
+            remedy = f"remove {path.parent} to have it trained anew"
+            raise CheckpointError(f"{fault}, and no checkpoint there has a copy of it: {remedy}.") from error
+    warnings.warn(f"{fault}; it is written again from a checkpoint{set_aside(path)}.", stacklevel=3)
+    with replacing(path) as temporary:
+        temporary.write_bytes(copy)
+    return sealed_json.read(path)
+
+
 def check(folder, settings):
-    """Warns where a run goes on under other versions.
+    """Warns where a run goes on under other versions, or on another machine.
 
     Args:
         folder: of the run.
@@ -56,17 +79,23 @@ def check(folder, settings):
     Raises:
         CheckpointError: the run in the folder has checkpoints, and was begun with something else that matters.
     """
-    path = pathlib.Path(folder) / "config.json"
-    if not path.exists() or not checkpoints.found(path.parent / "checkpoints"):
+    folder = pathlib.Path(folder)
+    if not checkpoints.any_in(folder / "checkpoints"):
         return
-    try:
-        begun = json.loads(path.read_text(encoding="utf-8"))
-        different = differences({**begun, "experiment": {}}, {**settings, "experiment": {}})
-    except (ValueError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} holds no settings: the run cannot go on; begin anew.") from error
-    around = {name: pair for name, pair in different.items() if last_name(name) in SURROUNDINGS}
-    refused = {n: pair for n, pair in different.items() if n not in around and last_name(n) not in MAY_CHANGE}
+    different = differences({**begun_with(folder), "experiment": {}}, {**settings, "experiment": {}})
+    versions, machine = ({n: pair for n, pair in different.items() if last_name(n) in of} for of in (VERSIONS, MACHINE))
+    other = {name: pair for name, pair in different.items() if name not in versions and name not in machine}
+    refused = {name: pair for name, pair in other.items() if not _may_change(name, *pair)}
     if refused:
-        raise CheckpointError(f"{path.parent} was begun otherwise: {told(refused)}. Go on as it began, or begin anew.")
-    if around:
-        warnings.warn(f"{path.parent} goes on under other versions: {told(around)}.", stacklevel=3)
+        raise CheckpointError(f"{folder} was begun otherwise: {told(refused)}. Go on as it began, or begin anew.")
+    if versions:
+        warnings.warn(f"{folder} goes on under other versions: {told(versions)}.", stacklevel=3)
+    if machine:
+        bits = "the last bits may be others than without the stop"
+        warnings.warn(f"{folder} goes on on another machine or other cores: {told(machine)}; {bits}.", stacklevel=3)
+
+
+def _may_change(name, before, now):
+    if last_name(name) in LENGTHS:
+        return None not in (before, now) and now >= before
+    return last_name(name) in MAY_CHANGE

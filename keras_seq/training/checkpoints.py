@@ -4,23 +4,32 @@
     optimizer/...  moments, and the step, which is the clock of data, learning rate and seeds
     metrics/...    the sums of the logging interval that was open
 
+Its metadata hold the step, the sizes of TensorBoard's files, and copies of the run's config.json and metrics.jsonl:
+what the checkpoint vouches for, and what those two are written again from where they are damaged.
+
 A name is a number (the variable's place) and the variable's path, so two layers of one name stay apart. Of a path the
 numbers are left out by which Keras tells apart what has no name of its own: a second model in one process has others.
 `newest` holds the name of the last one, so that it is missed if it is gone; best.safetensors is a copy of the one
 that did best in validation.
 """
 
+import base64
+import json
 import pathlib
 import re
 import warnings
+import zlib
 
 import numpy as np
 
 from keras_seq.training import sealed
+from keras_seq.training.events import sizes
 from keras_seq.training.files import replacing, write_text
 
 KEEP = 2
 BEST = "best.safetensors"
+COPIED = ("config.json", "metrics.jsonl")  # of the folder around that of the checkpoints
+NAME = re.compile(r"step-(\d{8,})\.safetensors")
 AUTOMATIC = re.compile(r"_\d+(?=[/_]|$)")
 
 
@@ -29,7 +38,7 @@ class CheckpointError(ValueError):
 
 
 class DamagedError(CheckpointError):
-    """A checkpoint that is torn, damaged, or none."""
+    """A checkpoint, or another file of a run, that is torn, damaged, changed or none."""
 
 
 def _variables(trainee):
@@ -60,12 +69,57 @@ def save(folder, trainee, keep=KEEP) -> pathlib.Path:
     """
     folder = pathlib.Path(folder)
     step = int(trainee.optimizer.iterations)
-    path = folder / f"step-{step:08d}.safetensors"
+    path = _path(folder, step)
     arrays = {name: _plain(variable) for name, variable in _variables(trainee).items()}
-    sealed.write(path, arrays, {})
+    sealed.write(path, arrays, {"step": str(step), **_vouched(folder.parent)})
     write_text(folder / "newest", path.name)
     prune(folder, keep)
     return path
+
+
+def _vouched(run):
+    paths = (run / name for name in COPIED)
+    copies = {p.name: base64.b64encode(zlib.compress(p.read_bytes(), 1)).decode() for p in paths if p.is_file()}
+    return {"events": json.dumps(sizes(run)), **copies}
+
+
+def _metadata(path) -> dict:
+    """Those of a whole checkpoint; empty for any other file."""
+    try:
+        metadata, _ = sealed.read(path, pathlib.Path(path).stat().st_size)
+    except (sealed.Broken, OSError):
+        return {}
+    return metadata
+
+
+def vouched_at(folder, step) -> tuple[bytes, dict[str, int]]:
+    """What the checkpoint of a step says of its run: the metrics.jsonl, and the sizes of TensorBoard's files.
+
+    Raises:
+        CheckpointError: it says nothing, for an older version wrote it.
+    """
+    if not step:
+        return b"", {}
+    path = _path(folder, step)
+    metadata = _metadata(path)
+    if not {"metrics.jsonl", "events"} <= metadata.keys():
+        raise CheckpointError(f"{path} has no copy of metrics.jsonl, for an older version wrote it: begin anew.")
+    return _copy(metadata, "metrics.jsonl"), json.loads(metadata["events"])
+
+
+def _path(folder, step):
+    return pathlib.Path(folder) / f"step-{step:08d}.safetensors"
+
+
+def _copy(metadata, name):
+    return zlib.decompress(base64.b64decode(metadata[name])) if name in metadata else None
+
+
+def newest_copy(folder, name) -> bytes | None:
+    """The copy in the newest whole checkpoint of a folder; None where there is none."""
+    folder = pathlib.Path(folder)
+    copies = (_copy(_metadata(path), name) for path in [*reversed(found(folder)), folder / BEST])
+    return next((copy for copy in copies if copy is not None), None)
 
 
 def prune(folder, keep=KEEP):
@@ -83,8 +137,13 @@ def keep_best(path):
 
 def found(folder) -> list[pathlib.Path]:
     """The checkpoints in a folder, oldest first."""
-    paths = (p for p in pathlib.Path(folder).glob("step-*.safetensors") if re.fullmatch(r"step-\d{8,}", p.stem))
-    return sorted(paths, key=lambda path: int(path.stem.removeprefix("step-")))
+    paths = (path for path in pathlib.Path(folder).glob("step-*.safetensors") if NAME.fullmatch(path.name))
+    return sorted(paths, key=lambda path: int(NAME.fullmatch(path.name)[1]))
+
+
+def any_in(folder) -> bool:
+    """Whether a training has left anything in a folder to go on from."""
+    return bool(found(folder)) or (pathlib.Path(folder) / BEST).exists()
 
 
 def load(path, trainee) -> int:
@@ -116,15 +175,18 @@ def load(path, trainee) -> int:
 def load_newest(folder, trainee) -> int:
     """Puts the newest whole checkpoint of a folder into `trainee` and returns its step; 0 where there is none.
 
-    A damaged one is passed over with a warning, and so is one that is gone; it is kept under another name.
+    A damaged one is passed over with a warning, and so is one that is gone; it is kept under another name. Where one is
+    missing, the best counts too.
 
     Raises:
         CheckpointError: the newest whole one belongs to another model.
     """
     folder = pathlib.Path(folder)
-    newest, paths, before, step = folder / "newest", found(folder), "", 0
+    newest, paths, loaded, step, before = folder / "newest", found(folder), None, 0, ""
     name = newest.read_text(encoding="utf-8", errors="replace") if newest.exists() else None
-    if name is not None and name not in {path.name for path in paths}:
+    if name is not None and not NAME.fullmatch(name):
+        before = f"{newest} is damaged: whether a later checkpoint was there cannot be told."
+    elif name is not None and name not in {path.name for path in paths}:
         before = f"{folder}: {name!r:.100} is not there."
     for path in reversed(paths):
         try:
@@ -133,10 +195,29 @@ def load_newest(folder, trainee) -> int:
             before = str(error)
             path.replace(path.with_suffix(".damaged"))
         else:
+            loaded = path
             break
+    if before or loaded is None:
+        best = _best_as_step(folder, later_than=-1 if loaded is None else step)
+        if best is not None:
+            before = before or f"{folder} has no checkpoint but {BEST}."
+            loaded, step = best, load(best, trainee)
     if before:
         warnings.warn(f"{before} The training goes on from step {step:,}.", stacklevel=2)
+    if loaded is None:
         newest.unlink(missing_ok=True)
-    elif name is not None and name != path.name:  # a kill came before it was written
-        write_text(newest, path.name)
+    elif name != loaded.name:  # a kill came before it was written, or it was wrong
+        write_text(newest, loaded.name)
     return step
+
+
+def _best_as_step(folder, later_than):
+    """Copies the best to the name of its step, if it is whole and of a later one; else None."""
+    best = folder / BEST
+    step = int(_metadata(best).get("step", -1))
+    if step <= later_than:
+        return None
+    path = _path(folder, step)
+    with replacing(path) as temporary:
+        temporary.write_bytes(best.read_bytes())
+    return path

@@ -3,12 +3,16 @@
     write  .NAME.PID.partial    ->    fsync it    ->    rename it to NAME    ->    fsync the folder
 
 A kill at any moment leaves the old file or the new one; a temporary that a kill left is removed by `remove_partials`.
+TensorBoard reads every file with "tfevents" in its name, so no temporary has that.
 """
 
 import contextlib
 import json
 import os
 import pathlib
+import re
+
+PARTIAL = re.compile(r"\..*\.(\d+)\.partial.*|vocabulary\.json\.(\d+)\.part")  # the latter: keras_seq.text
 
 
 @contextlib.contextmanager
@@ -24,7 +28,8 @@ def replacing(path):
         OSError: it cannot be written; the error names `path`, and what was there before is as it was.
     """
     path = pathlib.Path(path)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
+    stem = path.stem.replace("tfevents", "events")
+    temporary = path.with_name(f".{stem}.{os.getpid()}.partial{path.suffix}")
     try:
         temporary.unlink(missing_ok=True)  # in a folder of somebody else it might be a link that leads elsewhere
         yield temporary
@@ -57,11 +62,52 @@ def sync_folder(path):
         os.close(folder)
 
 
+def partials(folder) -> list[pathlib.Path]:
+    """What a kill left half written in a folder; what another process writes there now is not among it."""
+    folder = pathlib.Path(folder)
+    found = ((path, PARTIAL.fullmatch(path.name)) for path in (folder.iterdir() if folder.is_dir() else ()))
+    return [path for path, match in found if match and not _other_lives(int(match[1] or match[2]))]
+
+
 def remove_partials(folder):
-    """Removes what a kill left half written in a folder, also of a tokenizer (`keras_seq.text`)."""
-    for pattern in (".*.partial*", "vocabulary.json.*.part"):
-        for path in pathlib.Path(folder).glob(pattern):
-            path.unlink(missing_ok=True)
+    """Removes the `partials` of a folder."""
+    for path in partials(folder):
+        path.unlink(missing_ok=True)
+
+
+def leftovers(run) -> list[pathlib.Path]:
+    """The `partials` in all folders of a run that are written to."""
+    run = pathlib.Path(run)
+    return [path for place in ("", "checkpoints", "train", "validation") for path in partials(run / place)]
+
+
+def remove_leftovers(run):
+    """Removes them."""
+    for path in leftovers(run):
+        path.unlink(missing_ok=True)
+
+
+def _other_lives(process):
+    """Whether there is a process of that number, other than this one."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except PermissionError:  # somebody else's
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def set_aside(path) -> str:
+    """Keeps a damaged file under another name, without "tfevents" in it; says so, in words that follow a comma."""
+    path = pathlib.Path(path)
+    if not path.exists():
+        return ""
+    kept = path.with_name(f"{path.name.replace('tfevents', 'events')}.damaged")
+    os.replace(path, kept)
+    return f", and what was there is kept as {kept.name}"
 
 
 def write_json(path, value):

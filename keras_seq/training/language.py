@@ -6,9 +6,8 @@ Losses are per token of the tokenizer, and per character of the text that the to
 other tokenizers can be compared.
 """
 
+import contextlib
 import functools
-import hashlib
-import json
 import math
 import pathlib
 
@@ -19,11 +18,13 @@ from keras_seq.generation import Generator
 from keras_seq.layers import Carry, arguments
 from keras_seq.layers.structure import check_tokenizer
 from keras_seq.text import Lanes
+from keras_seq.training.alone import alone
 from keras_seq.training.compiling import compile_for
 from keras_seq.training.evaluate import Score, evaluator_of, perplexity_per_word
-from keras_seq.training.files import replacing, write_json
+from keras_seq.training.files import replacing
 from keras_seq.training.loop import fit, save_model
 from keras_seq.training.measured import Measured
+from keras_seq.training.results import described, write_result
 from keras_seq.training.settings import Train
 
 
@@ -75,7 +76,7 @@ def run(
     check_tokenizer(tokenizer, model)
     arguments.positive_integer("total_steps", total_steps)
     folder = pathlib.Path(folder)
-    settings = {**settings, "vocabulary": {"size": tokenizer.size, "sha256": _sha256(tokenizer)}}
+    settings = {**settings, "vocabulary": described(tokenizer)}
     carry = isinstance(windows, Lanes) and model.context is None
     trainee = carried(model, windows.batch_size, windows.length) if carry else model
     tokens_per_step = windows.batch_size * windows.length
@@ -84,33 +85,43 @@ def run(
     part = train.validated_part(validation)
     if len(part) < len(validation):
         look = Look(model, tokenizer, part, whole.length, train.sample_length)
-    record, measured = fit(
-        folder,
-        trainee,
-        windows.carried if carry else windows.dataset,
-        tokens_per_step,
-        total_steps,
-        train,
-        look,
-        settings,
-        name,
-        whole.characters_per_token,
-        [functools.partial(further.measure, model) for further in looks],
-        callbacks,
-        final=None if look is whole else whole,
-        final_times=len(validation) / len(part),
-    )
-    tokenizer.save(folder / "vocabulary.json")
-    save_model(folder / "model.keras", model)
-    with replacing(folder / "losses.npy") as temporary:
-        np.save(temporary, whole.cold_nats)
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        record, measured = fit(
+            folder,
+            trainee,
+            windows.carried if carry else windows.dataset,
+            tokens_per_step,
+            total_steps,
+            train,
+            look,
+            settings,
+            name,
+            whole.characters_per_token,
+            [functools.partial(further.measure, model) for further in looks],
+            callbacks,
+            final=None if look is whole else whole,
+            final_times=len(validation) / len(part),
+            hold=contextlib.nullcontext,
+        )
+        tokenizer.save(folder / "vocabulary.json")
+        save_model(folder / "model.keras", model)
+        with replacing(folder / "losses.npy") as temporary:
+            np.save(temporary, whole.cold_nats)
+        result = _result(model, whole, record, measured, tokens_per_step, validation)
+        write_result(folder, result)
+    return result
+
+
+def _result(model, whole, record, measured, tokens_per_step, validation) -> dict:
+    """The final figures."""
     cold, warm = measured.figures["nats_per_token"], measured.figures["warm_nats_per_token"]
     nats_per_character = {
         "training": record.loss / whole.characters_per_token,
         "cold": cold / whole.characters_per_token,
         "warm": warm / whole.characters_per_token,
     }
-    result = {
+    return {
         "parameters": model.count_params(),
         "training_tokens": record.step * tokens_per_step,
         "training_seconds": record.seconds,
@@ -129,12 +140,6 @@ def run(
         "cold_nats_by_position": whole.cold_nats.mean(axis=0, dtype="float64").tolist(),
         "sample": measured.texts["sample"],
     }
-    write_json(folder / "result.json", result)
-    return result
-
-
-def _sha256(tokenizer):
-    return hashlib.sha256(json.dumps(tokenizer.get_config(), sort_keys=True).encode()).hexdigest()
 
 
 class Look:

@@ -4,8 +4,8 @@
     record, measured = fit(folder, trainee, windows.dataset, ...)        batches(first, last)
 
 `first` is 0, or the step of the newest checkpoint: going on is another `first` and nothing else. On a CPU the same
-seed gives the same bits, in any process and with any number of pipeline threads. What breaks that on a GPU:
-docs/training.md.
+seed gives the same bits on the same number of cores, in any process and with any number of pipeline threads. What
+breaks that on a GPU: docs/training.md.
 """
 
 import contextlib
@@ -18,20 +18,20 @@ from collections.abc import Callable
 import keras
 from tqdm import tqdm
 
-from keras_seq.training import checkpoints
+from keras_seq.training import checkpoints, sealed_json
 from keras_seq.training.alone import alone
 from keras_seq.training.begun import check
 from keras_seq.training.callbacks import Diverged, NumbersGuard, Validate
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.events import take_back
-from keras_seq.training.files import remove_partials, replacing, write_json
+from keras_seq.training.files import remove_leftovers, replacing
 from keras_seq.training.measured import Measured
 from keras_seq.training.progress import Progress
 from keras_seq.training.record import Record
 from keras_seq.training.settings import Train
 from keras_seq.training.signals import StopAsked, StopRequest
 from keras_seq.training.stops import Checkpoints, Interrupted
-from keras_seq.training.tensorboard import TokenTensorBoard
+from keras_seq.training.tensorboard import TokenTensorBoard, points_of
 
 MOST_ROLLBACKS = 3
 
@@ -51,6 +51,7 @@ def fit(
     callbacks=(),
     final=None,
     final_times=1.0,
+    hold=alone,
 ) -> tuple[Record, Measured]:
     """Trains a compiled model to `total_steps`, from the newest checkpoint in `folder` if there is one.
 
@@ -73,6 +74,8 @@ def fit(
         callbacks: further ones for Keras's `fit`.
         final: a function like `measure` for the final figures; by default they are those of the last validation.
         final_times: how many times as much as `measure` it scores; for the time left.
+        hold: gives the context in which the folder is this process's own; `contextlib.nullcontext` where the caller
+            holds it already, because more is written there afterwards.
 
     Returns:
         The record, with the `seconds` spent, the last training `loss` and the last `step`, and the final figures.
@@ -86,11 +89,10 @@ def fit(
     """
     folder = pathlib.Path(folder)
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-    with alone(folder):
+    with hold(folder):
         check(folder, settings)
-        for place in (folder, folder / "checkpoints"):
-            remove_partials(place)
-        write_json(folder / "config.json", settings)
+        remove_leftovers(folder)
+        sealed_json.write(folder / "config.json", settings)
         run = _Run(folder, trainee, batches, tokens_per_step, total_steps, train, measure, name, looks, callbacks)
         run.final, run.final_times = final, final_times
         with run.stop.listening():
@@ -148,10 +150,11 @@ class _Run:
                 f"{self.folder} has {first:,} steps behind it: expected at least as many, not {last:,}."
             )
         checkpoints.prune(self.folder / "checkpoints", train.keep_checkpoints)  # a kill may have come before it
-        take_back(self.folder, first * tokens if first else -1)
         board = TokenTensorBoard(self.folder)
         record = Record(self.folder / "metrics.jsonl", board, tokens, train.log_every, last, characters_per_token)
-        lines = record.go_on_from(first)
+        curves, sizes = checkpoints.vouched_at(self.folder / "checkpoints", first)
+        lines = record.go_on_from(first, curves)
+        take_back(self.folder, first * tokens if first else -1, sizes, points_of(lines))
         self._halve(record, lines, first, fault)
         times = self.final_times if self.final is not None else 0.0
         progress = Progress(self.name, tokens, first, last, record, train.validate_every, times, characters_per_token)

@@ -1,34 +1,44 @@
 """The curves of a run: a line of metrics.jsonl and a point in TensorBoard for everything that is measured."""
 
+import itertools
 import json
 import math
 import os
 import pathlib
 import time
+import warnings
 
 import keras
 
 from keras_seq.training.callbacks import AtSteps
 from keras_seq.training.checkpoints import CheckpointError
-from keras_seq.training.files import sync, write_text
+from keras_seq.training.events import sizes
+from keras_seq.training.files import set_aside, sync, write_text
 
 
 def lines_of(path) -> list[dict]:
-    """The lines of a metrics.jsonl; a last one that a kill tore is left out.
+    """The lines of the metrics.jsonl of a finished run.
 
     Raises:
-        CheckpointError: another line is damaged.
+        CheckpointError: a line is damaged.
+        OSError: it is not there, or may not be read.
     """
     path = pathlib.Path(path)
-    texts = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    found = []
-    for number, text in enumerate(texts, 1):
-        if text.endswith(b"\n"):
-            try:
-                found.append(json.loads(text))
-            except ValueError as error:  # no JSON, or no UTF-8
-                raise CheckpointError(f"{path}: line {number} is damaged; remove it to go on without it.") from error
+    found = [_line(text) for text in path.read_bytes().splitlines()]
+    if None in found:
+        remedy = f"put it back from a copy, or remove {path.parent} to have it trained anew"
+        raise CheckpointError(f"{path}: line {found.index(None) + 1} is damaged: {remedy}.")
     return found
+
+
+def _line(text) -> dict | None:
+    """A line as `Record.write` wrote it; None for a damaged one."""
+    try:
+        line = json.loads(text)
+        whole = type(line["tokens"]) is int and isinstance(line["split"], str)
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return None
+    return line if whole else None
 
 
 class Record(AtSteps):
@@ -46,18 +56,26 @@ class Record(AtSteps):
         self.tokens_per_second = 0.0
         self.point, self._since = 0, (0.0, 0)  # the step of the last point; seconds and step that speed counts from
 
-    def go_on_from(self, step) -> list[dict]:
+    def go_on_from(self, step, vouched=b"") -> list[dict]:
         """Takes up the curve at `step`: the lines after it are dropped, for they will be written again.
 
-        Returns:
-            The lines that are kept.
+        Args:
+            step: that of the checkpoint.
+            vouched: the lines as the checkpoint has them. Where the file does not begin with them it is damaged or
+                gone, and is written again from them with a warning.
 
-        Raises:
-            CheckpointError: the lines up to the step are damaged or gone.
+        Returns:
+            The lines that are kept: those, and what was noted at that step since.
         """
-        if step and not self.path.exists():
-            raise CheckpointError(f"{self.path} is gone, the curves up to step {step:,}: put it back, or begin anew.")
-        kept = [line for line in lines_of(self.path) if line["step"] <= step]
+        text = self.path.read_bytes() if self.path.exists() else b""
+        if not text.startswith(vouched):
+            fault = "damaged" if self.path.exists() else "gone"
+            again = f"the lines up to step {step:,} are written again from the checkpoint{set_aside(self.path)}"
+            warnings.warn(f"{self.path} is {fault}: {again}.", stacklevel=2)
+            text = vouched
+        since = (_line(line) for line in text[len(vouched) :].splitlines(keepends=True) if line.endswith(b"\n"))
+        noted = itertools.takewhile(lambda line: line is not None and line.get("step", math.inf) <= step, since)
+        kept = [*map(_line, vouched.splitlines(keepends=True)), *noted]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         for line in kept:
             if line["split"] == "train":
@@ -124,3 +142,6 @@ class Record(AtSteps):
         """Makes everything durable that was written so far."""
         sync(self.path)
         self.board.flush()
+        run = self.path.parent
+        for name in sizes(run):
+            sync(run / name)

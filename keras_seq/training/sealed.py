@@ -18,7 +18,7 @@ from safetensors.numpy import save
 
 from keras_seq.training.files import replacing
 
-MOST_HEADER = 16 * 2**20
+MOST_HEADER = 100_000_000  # as safetensors has it
 DTYPES = {
     **{name: np.dtype(kind) for name, kind in (("F64", "f8"), ("F32", "f4"), ("F16", "f2"), ("BOOL", "?"))},
     **{f"{sign}{8 * width}": np.dtype(f"{sign.lower()}{width}") for sign in "IU" for width in (1, 2, 4, 8)},

@@ -127,6 +127,32 @@ def write(writer, step, measured, without=()):
         writer.flush()
 
 
+def points_of(lines) -> dict[str, dict]:
+    """The curves that the lines of a metrics.jsonl are in TensorBoard.
+
+    Returns:
+        By the folder in that of the run ("" for itself), points `{(tag, tokens): value}`.
+    """
+    own, train, validation = {}, {}, {}
+    for line in lines:
+        at = line["tokens"]
+        if line["split"] == "train":
+            own[OVERLAID["loss"], at] = train["epoch_loss", at] = line["nats_per_token"]
+            for name in ("gradient_norm", "tokens_per_second", "learning_rate"):
+                train[f"epoch_{name}", at] = line[name]
+        elif line["split"] == "validation":
+            figures = {name: value for name, value in line.items() if name not in ("step", "tokens", "split")}
+            for name, value in figures.items():
+                tag = TAGS.get(name, name)
+                if f"val_{tag}" in OVERLAID:
+                    own[OVERLAID[f"val_{tag}"], at] = value
+                if "/" in name:
+                    own[name, at] = value
+                else:
+                    validation[f"epoch_{tag}", at] = value
+    return {"": own, "train": train, "validation": validation}
+
+
 def write_table(folder, names):
     """Says once, for a folder of runs, which hyperparameters and final figures the HParams table shows."""
     if metadata.EXPERIMENT_TAG in tags(folder):

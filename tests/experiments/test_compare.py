@@ -11,6 +11,7 @@ from experiments import compare
 from experiments.runs import revive
 from keras_seq.models import LANGUAGE_MODELS
 from keras_seq.text import Vocabulary, load_corpus
+from keras_seq.training import sealed_json
 
 NAMES = compare.Compare().models
 KEYS = {
@@ -178,9 +179,12 @@ def inputs(tmp_path_factory):
     (folder / "latin").write_bytes("naïve ".encode("latin-1") * 200)
     (folder / "short").write_text("too short", encoding="utf-8")
     (folder / "lanes").write_text("a few more " * 65, encoding="utf-8")
-    for name, config in (("torn", '{"experi'), ("other", "[]"), ("newer", '{"experiment": {"frobnicate": 1}}')):
+    for name, config in (("torn", '{"experi'), ("unsealed", '{"experiment": {}}')):
         (folder / name / "lstm-seed0").mkdir(parents=True)
         (folder / name / "lstm-seed0/config.json").write_text(config, encoding="utf-8")
+    for name, config in (("other", {}), ("newer", {"experiment": {"frobnicate": 1}})):
+        (folder / name / "lstm-seed0").mkdir(parents=True)
+        sealed_json.write(folder / name / "lstm-seed0/config.json", config)
     return folder
 
 
@@ -232,6 +236,7 @@ def inputs(tmp_path_factory):
         ("--transformer.context 8", "--transformer.context 8"),
         ("--resume nowhere", "nowhere"),
         ("--resume {inputs}/torn", "config.json is damaged, it holds no JSON"),
+        ("--resume {inputs}/unsealed", "config.json was changed after it was written, or by an older version"),
         ("--resume {inputs}/other", "does not hold the settings"),
         ("--resume {inputs}/newer", "frobnicate"),
         ("--log-dir {inputs}/empty", "{inputs}/empty"),
@@ -275,7 +280,7 @@ def test_the_vocabulary_is_of_the_whole_corpus(smoke):
 def test_to_resume_with_another_text_is_refused(smoke, tmp_path, fails):
     folder = shutil.copytree(smoke.folder, tmp_path / "other")
     for path in folder.glob("*/config.json"):
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = sealed_json.read(path)
         config["corpus"]["sha256"] = "0" * 64
-        path.write_text(json.dumps(config), encoding="utf-8")
+        sealed_json.write(path, config)
     assert "go on with the same text" in fails(compare.main, "--resume", folder)

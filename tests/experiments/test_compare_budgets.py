@@ -105,6 +105,20 @@ def test_a_plan_that_is_kept_comes_back(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))["match"] == "seconds"
 
 
+@pytest.mark.parametrize(("before", "after"), [('"steps": ', '"steps": 1'), ("{", ""), ("", "\0")])
+def test_a_plan_that_is_damaged_is_made_again_if_that_gives_the_same(tmp_path, monkeypatch, before, after):
+    path, size = tmp_path / "plan.json", 20
+    budgets = compare_budgets.kept_or_planned(path, settings("flops"), size, None)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace(before, after, 1), encoding="utf-8")
+    with pytest.warns(UserWarning, match=r"plan\.json .*; it is written again\."):
+        assert compare_budgets.kept_or_planned(path, settings("flops"), size, None) == budgets
+    assert path.read_text(encoding="utf-8") == text
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"plan\.json .* cannot be measured again: begin anew\."):
+        compare_budgets.kept_or_planned(path, settings("seconds"), size, None)
+
+
 def test_the_table_marks_what_is_matched():
     budgets = plan(settings("tokens"))
     for match in ("tokens", "parameters", "flops"):

@@ -18,7 +18,7 @@ from experiments.compare_sweep import Tried
 from experiments.statistics import paired_difference
 from keras_seq.models import LSTM, Transformer
 from keras_seq.text import Corpus
-from keras_seq.training import Reference
+from keras_seq.training import Reference, sealed_json
 
 LENGTH, WINDOWS, SEEDS = 4, 60, 2
 HOSTILE = '</script><script>alert("1")</script>\n  <b onclick=x>&amp; `${y}`'
@@ -57,7 +57,7 @@ def found(tmp_path):
                 for t in (150, 300)
             ]
             (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-            (run / "config.json").write_text('{"versions": {"keras": "<3>"}}', encoding="utf-8")
+            sealed_json.write(run / "config.json", {"versions": {"keras": "<3>"}})
             rows.append(make_row(model, seed, losses))
     references = (Reference("unigram", 9.0), Reference("2-gram", 3.4), Reference("xz", 3.0))
     corpus = Corpus(f"my {HOSTILE}.txt", f"text {HOSTILE}", "ab" * 32)

@@ -1,13 +1,16 @@
+import contextlib
 import dataclasses
-import json
+import os
 import types
 from typing import Annotated
 
 import pytest
 import tyro
 
-from experiments.runs import begin, finished, same_corpus
+from experiments import folders
+from experiments.runs import begin, environment, same_corpus
 from keras_seq import training
+from keras_seq.training import finished, sealed_json
 from keras_seq.training.alone import alone
 
 
@@ -42,18 +45,28 @@ def folder(tmp_path):
     folder = tmp_path / "test/20260101-000000"
     for name in ("gru-seed0", "rnn-seed0"):
         (folder / name).mkdir(parents=True)
-        training.write_json(folder / name / "config.json", {"experiment": dataclasses.asdict(BEGUN), "seed": 0})
-    training.write_json(folder / "gru-seed0/result.json", {"loss": 1.0})
+        sealed_json.write(folder / name / "config.json", {"experiment": dataclasses.asdict(BEGUN), "seed": 0})
+    training.write_result(folder / "gru-seed0", {"loss": 1.0})
     training.write_json(folder / "plan.json", {})
     return folder
 
 
 def resume(folder, *options):
-    return begin(Settings, "test", "A test.", ["--resume", str(folder), *options], tiny=None)
+    with begin(Settings, "test", "A test.", ["--resume", str(folder), *options], tiny=None) as begun:
+        return begun
+
+
+def _begin(*options):
+    return begin(Settings, "test", "A test.", [*options], tiny=None)
+
+
+def new(*options):
+    with _begin(*options) as begun:
+        return begun
 
 
 def stands(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 @pytest.mark.parametrize("place", ["", "gru-seed0", "rnn-seed0"])
@@ -64,7 +77,9 @@ def test_the_settings_are_those_of_the_folder_also_when_a_run_in_it_is_named(fol
 
 
 def test_the_word_may_stand_anywhere_and_with_an_equals_sign(folder):
-    given, _ = begin(Settings, "test", "A test.", ["--train.log-every", "7", f"--resume={folder}"], tiny=None)
+    arguments = ["--train.log-every", "7", f"--resume={folder}"]
+    with begin(Settings, "test", "A test.", arguments, tiny=None) as (given, _):
+        pass
     assert given == dataclasses.replace(BEGUN, train=training.Train(log_every=7))
 
 
@@ -74,8 +89,7 @@ def test_intervals_may_change_and_what_is_finished_stays(folder):
     assert given == dataclasses.replace(BEGUN, train=training.Train(log_every=7, patience=3))
     assert finished(folder / "gru-seed0") == {"loss": 1.0}
     assert resume(folder)[0] == given  # and it is what the runs go on with from then on
-    config = json.loads((folder / "rnn-seed0/config.json").read_text(encoding="utf-8"))
-    assert config["seed"] == 0
+    assert sealed_json.read(folder / "rnn-seed0/config.json")["seed"] == 0
 
 
 def test_more_tokens_make_what_is_finished_go_on(folder, capsys):
@@ -139,7 +153,7 @@ def test_where_no_run_is_none_goes_on(tmp_path):
     with pytest.raises(ValueError, match="no run with a config"):
         resume(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="--resume"):
-        begin(Settings, "test", "A test.", ["--resume"], tiny=None)
+        new("--resume")
 
 
 @pytest.mark.parametrize(
@@ -151,4 +165,62 @@ def test_where_a_file_is_no_runs_can_go(tmp_path, log_dir, there):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(ValueError, match=f"--log-dir .*{log_dir}: .*/{there} is no folder"):
-        begin(Settings, "test", "A test.", ["--log-dir", str(tmp_path / log_dir)], tiny=None)
+        new("--log-dir", str(tmp_path / log_dir))
+
+
+def test_two_that_begin_in_the_same_second_have_a_folder_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "now", lambda: "20260101-000000")
+    with contextlib.ExitStack() as stack:
+        begun = [stack.enter_context(_begin("--log-dir", str(tmp_path))) for _ in range(3)]
+        names = [folder.name for _, folder in begun]
+        assert names == ["20260101-000000", "20260101-000000-2", "20260101-000000-3"]
+        (begun[1][1] / "plan.json").touch()
+    assert [path.name for path in (tmp_path / "test").iterdir()] == names[1:2]  # in the others nothing was written
+    assert [path.name for path in begun[1][1].iterdir()] == ["plan.json"]
+
+
+def test_where_nothing_is_written_no_folder_stays(tmp_path):
+    def fail():
+        with _begin("--log-dir", str(tmp_path / "logs/deep")):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_in_which_another_process_works_is_refused_and_nothing_changes(folder):
+    before = stands(folder)
+    with alone(folder), pytest.raises(BlockingIOError, match=f"process {os.getpid()} "):
+        resume(folder)
+    with _begin("--resume", str(folder)), pytest.raises(BlockingIOError):
+        resume(folder / "gru-seed0")
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_what_kills_have_left_is_removed_also_beside_the_runs_and_from_runs_that_are_finished(folder):
+    before = {*folder.rglob("*")}
+    names = [".compare.4194305.partial.json", "gru-seed0/train/.events.out.events.1.4194305.partial.v2"]
+    names += ["gru-seed0/.model.4194305.partial.keras", "gru-seed0/.process"]
+    (folder / "gru-seed0/train").mkdir()
+    for name in names:
+        (folder / name).touch()
+    resume(folder)
+    assert {*folder.rglob("*")} - before == {folder / "gru-seed0/train", folder / "gru-seed0/.lock"}
+
+
+def test_the_settings_come_from_whichever_run_has_them_whole(folder):
+    (folder / "gru-seed0/config.json").write_text("{")
+    assert resume(folder)[0] == BEGUN
+    (folder / "rnn-seed0/config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"gru-seed0/config\.json is damaged.*remove \S*gru-seed0 to have it trained"):
+        resume(folder)
+
+
+def test_the_environment_says_on_how_many_cores(monkeypatch):
+    found = environment()
+    assert found["cores"] == len(os.sched_getaffinity(0))
+    assert found["threads"] == "one a core"
+    assert found["processor"]
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
+    assert environment()["threads"] == "TF_NUM_INTRAOP_THREADS=1"

@@ -1,6 +1,7 @@
 """What two runs have to have in common at their end to be the same run, read without TensorFlow."""
 
 import json
+import re
 import struct
 
 from safetensors.numpy import load_file
@@ -8,14 +9,15 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 from keras_seq.training.begun import leaves
 
-CLOCKS = {"tokens_per_second", "seconds", "training_seconds"}
+CLOCKS = {"tokens_per_second", "seconds", "training_seconds", "seal"}  # the seal is also of those
+EVENTS = re.compile(r"events\.out\.tfevents\.")  # of which there may be more after a stop
 
 
 def points(folder):
     """All that TensorBoard would show, in its order, but for clocks; read without TensorFlow."""
     found = []
     for place in (folder, folder / "train", folder / "validation"):
-        for path in sorted(place.glob("events.*")):
+        for path in sorted(place.glob("*tfevents*")):  # hidden ones too: TensorBoard reads all
             data, at = path.read_bytes(), 0
             while at < len(data):
                 (length,) = struct.unpack_from("<Q", data, at)
@@ -39,5 +41,5 @@ def end(folder):
         "result": {name: value for name, value in leaves(result).items() if name not in CLOCKS},
         "checkpoints": numbers,
         "TensorBoard": points(folder),
-        "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if "events" not in path.name),
+        "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not EVENTS.match(path.name)),
     }

@@ -4,8 +4,9 @@
 
 Each model is trained once without a stop and then in chains: a process is killed at a random moment, the next one goes
 on in its folder, until one comes to the end. The moments: after a random time, and before, within or after a
-random one of the operations that make a file durable. Each process is a fork of this one, which only imports
-TensorFlow and never runs it, so that the import is paid once. XLA is off, for to compile would be most of the time.
+random one of the operations that make a file durable, or take TensorBoard's files back to the checkpoint. Each process
+is a fork of this one, which only imports TensorFlow and never runs it, so that the import is paid once. XLA is off,
+for to compile would be most of the time.
 """
 
 import argparse
@@ -36,7 +37,9 @@ BATCH, LENGTH, STEPS = 3, 5, 96
 TRAIN = training.Train(
     warmup_steps=2, log_every=6, validate_every=32, checkpoint_every=4, sample_length=3, patience=100
 )
-MOMENTS = ("time", "fsync", "half a file", "rename", "after rename", "remove")
+GOING_ON = ("events", "remove events")  # moments that only a run that goes on has
+MOMENTS = ("time", "fsync", "half a file", "rename", "after rename", "remove", *GOING_ON)
+FEW = ("remove", *GOING_ON)  # of which there are not many
 
 
 def definition(name):
@@ -99,7 +102,7 @@ def lay_trap(moment, count):
         fsync(number)
 
     def dying_replace(old, new):
-        if moment == "rename" and now():
+        if (moment == "rename" or (moment == "events" and "tfevents" in str(new))) and now():
             die()
         replace(old, new)
         if moment == "after rename" and now():
@@ -112,17 +115,17 @@ def lay_trap(moment, count):
         return write_bytes(path, data)
 
     def dying_unlink(path, missing_ok=False):
-        if path.name.startswith("step-") and now():
+        if path.name.startswith("step-" if moment == "remove" else "events.out.tfevents") and now():
             die()
         unlink(path, missing_ok)
 
     if moment == "fsync":
         os.fsync = dying_fsync
-    elif moment in ("rename", "after rename"):
+    elif moment in ("rename", "after rename", "events"):
         os.replace = dying_replace
     elif moment == "half a file":
         pathlib.Path.write_bytes = dying_write
-    elif moment == "remove":
+    elif moment in ("remove", "remove events"):
         pathlib.Path.unlink = dying_unlink
 
 
@@ -137,7 +140,7 @@ def attempt(name, folder, moment=None, chance=None):
             os.dup2(log.fileno(), 2)
         try:
             if moment not in (None, "time"):
-                lay_trap(moment, chance.randint(1, 3) if moment == "remove" else chance.randint(1, 20))
+                lay_trap(moment, chance.randint(1, 3) if moment in FEW else chance.randint(1, 20))
 
             class Tells(loop.NumbersGuard):
                 def on_train_begin(self, logs=None):
@@ -176,6 +179,8 @@ def chains(name, kills, seed, place):
     while plan:
         folder, mine, ended = place / f"{name}-{chain}", collections.Counter(), False
         while plan and not ended:
+            while plan[-1] in GOING_ON and not (folder / "checkpoints/newest").exists():
+                attempt(name, folder, "after rename", chance)
             ended = attempt(name, folder, plan[-1], chance) != signal.SIGKILL
             if not ended:
                 mine[plan.pop()] += 1

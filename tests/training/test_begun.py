@@ -1,9 +1,8 @@
-import json
 import warnings
 
 import pytest
 
-from keras_seq.training import CheckpointError
+from keras_seq.training import CheckpointError, sealed_json
 from keras_seq.training.begun import check, differences
 
 SETTINGS = {
@@ -14,6 +13,7 @@ SETTINGS = {
     "vocabulary": {"size": 9, "sha256": "cd"},
     "seed": 0,
     "budget": {"steps": 10},
+    "environment": {"cores": 2, "threads": "one a core", "processor": "one"},
     "versions": {"keras_seq": "0.1.0", "tensorflow": "2.21", "commit": "123"},
 }
 
@@ -23,7 +23,7 @@ def run(tmp_path):
     """A run with a checkpoint, as far as anybody looks."""
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints/step-00000004.safetensors").touch()
-    (tmp_path / "config.json").write_text(json.dumps(SETTINGS))
+    sealed_json.write(tmp_path / "config.json", SETTINGS)
     return tmp_path
 
 
@@ -74,6 +74,19 @@ def test_other_versions_of_what_is_around_are_a_warning(run, values):
         check(run, changed("versions", **values))
 
 
+@pytest.mark.parametrize("values", [{"cores": 1}, {"threads": "TF_NUM_INTRAOP_THREADS=1"}, {"processor": "another"}])
+def test_another_machine_or_other_cores_are_a_warning(run, values):
+    name = next(iter(values))
+    with pytest.warns(UserWarning, match=f"on another machine or other cores: environment.{name} was .* last bits"):
+        check(run, changed("environment", **values))
+
+
+@pytest.mark.parametrize("steps", [5, None])
+def test_lengths_do_not_become_smaller(run, steps):
+    with pytest.raises(CheckpointError, match=f"budget.steps was 10 and is {steps}"):
+        check(run, changed("budget", steps=steps))
+
+
 def test_where_nothing_can_go_on_nothing_is_compared(run):
     other = changed("model", units=5)
     (run / "checkpoints/step-00000004.safetensors").unlink()
@@ -86,5 +99,5 @@ def test_where_nothing_can_go_on_nothing_is_compared(run):
 @pytest.mark.parametrize("text", ["", "{", "[1]", "3"])
 def test_a_damaged_config_is_an_error_of_the_run(run, text):
     (run / "config.json").write_text(text)
-    with pytest.raises(CheckpointError, match="holds no settings"):
+    with pytest.raises(CheckpointError, match=r"config\.json (is damaged|was changed).*remove .* trained anew\."):
         check(run, SETTINGS)

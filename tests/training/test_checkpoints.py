@@ -161,9 +161,10 @@ def test_that_the_newest_is_gone_is_noticed(small, tmp_path):
     with pytest.warns(UserWarning, match=r"'step-00000002.safetensors' is not there. .* from step 1\."):
         assert checkpoints.load_newest(tmp_path, small(9)) == 1
     (tmp_path / "newest").write_text("../" * 1000)
-    with pytest.warns(UserWarning, match="is not there") as told:
+    with pytest.warns(UserWarning, match="newest is damaged") as told:
         assert checkpoints.load_newest(tmp_path, small(9)) == 1
     assert len(str(told[0].message)) < 500
+    assert (tmp_path / "newest").read_text() == "step-00000001.safetensors"
 
 
 def test_a_kill_before_the_name_of_the_newest_was_written_is_no_loss_later(small, tmp_path):
@@ -231,3 +232,47 @@ def test_a_folder_that_is_not_there_holds_none(tmp_path):
 def test_a_folder_that_vanished_is_an_error(small, tmp_path):
     with pytest.raises(FileNotFoundError):
         checkpoints.save(tmp_path / "vanished", small(1))
+
+
+def test_the_best_is_taken_where_it_is_the_latest_that_is_whole(small, tmp_path):
+    checkpoints.save(tmp_path, small(1))
+    last = checkpoints.save(tmp_path, small(2))
+    checkpoints.keep_best(last)
+    flip(last)
+    trainee = small(9)
+    with pytest.warns(UserWarning, match=r"step-00000002.safetensors: not a whole .* goes on from step 2\."):
+        assert checkpoints.load_newest(tmp_path, trainee) == 2
+    assert float(trainee.layers[0].kernel[0, 0]) == 2
+    for path in checkpoints.found(tmp_path):
+        path.unlink()
+    (tmp_path / "newest").unlink()
+    with pytest.warns(UserWarning, match=r"no checkpoint but best.safetensors\. .* from step 2\."):
+        assert checkpoints.load_newest(tmp_path, trainee) == 2
+    assert names(tmp_path) == ["step-00000002.safetensors"]
+    assert checkpoints.load_newest(tmp_path, trainee) == 2  # told once
+
+
+def test_a_best_that_is_older_or_damaged_is_left_alone(small, tmp_path):
+    checkpoints.keep_best(checkpoints.save(tmp_path, small(1)))
+    for step in (2, 3):
+        path = checkpoints.save(tmp_path, small(step))
+    flip(path)
+    with pytest.warns(UserWarning, match=r"goes on from step 2\."):
+        assert checkpoints.load_newest(tmp_path, small(9)) == 2
+    flip(tmp_path / "step-00000002.safetensors")
+    flip(tmp_path / "best.safetensors")
+    with pytest.warns(UserWarning, match=r"goes on from step 0\."):
+        assert checkpoints.load_newest(tmp_path, small(9)) == 0
+
+
+@pytest.mark.parametrize("text", ["\0" * 25, "", "step-2"])
+def test_a_newest_that_is_no_name_is_told_in_words_and_written_again(small, tmp_path, text):
+    for step in (1, 2):
+        path = checkpoints.save(tmp_path, small(step))
+    (tmp_path / "newest").write_text(text)
+    with pytest.warns(UserWarning, match=r"newest is damaged.* goes on from step 2\.") as told:
+        assert checkpoints.load_newest(tmp_path, small(9)) == 2
+    assert str(told[0].message).isprintable()
+    path.unlink()
+    with pytest.warns(UserWarning, match="step-00000002.safetensors' is not there"):  # still missed
+        assert checkpoints.load_newest(tmp_path, small(9)) == 1

@@ -72,3 +72,18 @@ def test_what_a_kill_before_the_rename_leaves_is_removed_and_nothing_else(tmp_pa
         path.touch()
     remove_partials(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["mine.part", "result.json", "vocabulary.json"]
+
+
+def test_what_another_process_is_writing_stays(tmp_path):
+    others, ours = (tmp_path / f".model.{number}.partial.keras" for number in (os.getppid(), os.getpid()))
+    for path in (others, ours, tmp_path / "vocabulary.json.4194305.part"):  # no process has such a number
+        path.touch()
+    remove_partials(tmp_path)
+    assert os.listdir(tmp_path) == [others.name]
+
+
+def test_no_temporary_is_an_event_file_to_tensorboard(tmp_path):
+    with replacing(tmp_path / "events.out.tfevents.1.v2") as temporary:
+        assert "tfevents" not in temporary.name
+        temporary.touch()
+    assert os.listdir(tmp_path) == ["events.out.tfevents.1.v2"]

@@ -165,17 +165,56 @@ def test_a_longer_run_goes_on_where_the_shorter_ended_and_a_shorter_is_refused(l
         line(steps=10)
 
 
-def test_curves_that_are_damaged_or_gone_are_told(line, tmp_path):
+DAMAGES = {
+    "something before it": lambda text: b"\xff" + text,
+    "a line that is no record": lambda text: b"{}\n" + text,
+    "the first line gone": lambda text: text.partition(b"\n")[2],
+    "the last byte gone": lambda text: text[:-1],
+    "half of it": lambda text: text[: len(text) // 2],
+    "nothing": lambda text: b"",
+    "zeros": lambda text: bytes(len(text)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("steps", [8, 12])
+def test_curves_that_are_damaged_are_written_again_from_the_checkpoint(line, tmp_path, damage, steps):
     line()
     path = tmp_path / "run/metrics.jsonl"
     written = path.read_bytes()
-    for damage in (b"\xff", b"{\n"):
-        path.write_bytes(damage + written)
-        with pytest.raises(CheckpointError, match="line 1 is damaged"):
-            line(steps=12)
+    path.write_bytes(damage(written))
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl is damaged: the lines up to step 8 .*kept as"):
+        line(steps=steps)
+    assert path.read_bytes().startswith(written)
+    assert path.with_name("metrics.jsonl.damaged").read_bytes() == damage(written)
+
+
+def test_curves_that_are_gone_are_written_again_too(line, tmp_path):
+    _, told = line()
+    (tmp_path / "run/metrics.jsonl").unlink()
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl is gone: the lines up to step 8"):
+        assert line()[1] == told
+
+
+def test_what_follows_the_lines_of_the_checkpoint_is_dropped_whatever_it_is(line, tmp_path):
+    _, told = line()
+    with open(tmp_path / "run/metrics.jsonl", "ab") as file:
+        file.write(b'1\n{}\n\0\0\n{"step": 8')
+    assert line()[1] == told
+
+
+def test_a_config_that_is_damaged_is_written_again_from_the_checkpoint(line, tmp_path):
+    whole = line()
+    path = tmp_path / "run/config.json"
+    written = path.read_bytes()
+    for damage in (written[:-3], b"", bytes(len(written)), written.replace(b'"seed": 0', b'"seed": 1')):
+        path.write_bytes(damage)
+        with pytest.warns(UserWarning, match=r"config\.json .* is written again from a checkpoint"):
+            assert_same(line(), whole)
+        assert path.read_bytes() == written
     path.unlink()
-    with pytest.raises(CheckpointError, match="is gone, the curves up to step 8"):
-        line(steps=12)
+    with pytest.warns(UserWarning, match="is gone"), pytest.raises(CheckpointError, match="seed was 0 and is 1"):
+        line(seed=1)
 
 
 def test_a_signal_after_the_last_step_is_not_swallowed(line, monkeypatch):

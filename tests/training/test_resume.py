@@ -25,7 +25,9 @@ def metrics(folder):
 
 def result(folder):
     figures = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    return {name: value for name, value in figures.items() if name not in {"training_seconds", "tokens_per_second"}}
+    return {
+        name: value for name, value in figures.items() if name not in {"training_seconds", "tokens_per_second", "seal"}
+    }
 
 
 def assert_same_run(folder, whole):

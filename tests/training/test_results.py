@@ -1,0 +1,132 @@
+"""What a finished run holds is what its result.json says, or is written again."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from keras_seq.training import CheckpointError, finished, language, results, sealed_json, write_result
+from keras_seq.training.alone import alone
+
+
+class Tokenizer:
+    """As much of one as is looked at."""
+
+    size = 3
+
+    def __init__(self, tokens="abc"):
+        self.tokens = tokens
+
+    def get_config(self):
+        return {"tokens": self.tokens}
+
+    def save(self, path):
+        path.write_text(json.dumps(self.get_config()))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A finished run, without checkpoints."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.save(tmp_path / "model.keras")
+    np.save(tmp_path / "losses.npy", np.ones((3, 4), "float32"))
+    Tokenizer().save(tmp_path / "vocabulary.json")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "tokens": 5, "split": "train"}\n')
+    sealed_json.write(tmp_path / "config.json", {"vocabulary": results.described(Tokenizer())})
+    write_result(tmp_path, {"loss": 1.5, "sample": "é"})
+    return tmp_path
+
+
+def test_the_figures_come_back_without_what_seals_them(run):
+    assert finished(run) == {"loss": 1.5, "sample": "é"}
+    assert finished(run / "nowhere") is None
+
+
+DAMAGES = {
+    "a bit": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :],
+    "half": lambda data: data[: len(data) // 2],
+    "zeros": lambda data: bytes(len(data)),
+    "empty": lambda data: b"",
+    "gone": None,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("name", [*results.FILES, "result.json"])
+def test_what_is_damaged_is_named_and_the_run_goes_on(run, name, damage):
+    path = run / name
+    data = path.read_bytes()
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage(data))
+    elif name == "result.json":
+        assert finished(run) is None  # never finished
+        return
+    with pytest.warns(UserWarning, match=rf"{name} (is|was) .*; it is written again from the last checkpoint\."):
+        assert finished(run) is None
+    path.write_bytes(data)
+    assert finished(run) is not None
+
+
+@pytest.mark.parametrize("text", ["1\n", "[]\n", "{}\n", '{"loss": 2.5, "sample": "x"}\n'])
+def test_a_result_that_is_no_record_is_told(run, text):
+    (run / "result.json").write_text(text)
+    with pytest.warns(UserWarning, match=r"result\.json"):
+        assert finished(run) is None
+
+
+@pytest.mark.parametrize("text", ["1\n", "{}\n", "\0\0\0\n", '{"step": 1'])
+def test_curves_without_a_checkpoint_that_are_no_records_are_refused(run, text):
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(text)
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl: line 2 is damaged: .* trained anew\."):
+        finished(run)
+
+
+def test_a_model_of_other_weights_is_another(run):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.save(run / "model.keras")
+    with pytest.warns(UserWarning, match=r"model\.keras is damaged, or another than its run wrote"):
+        assert finished(run) is None
+
+
+def test_another_tokenizer_is_refused_by_whichever_file_is_there(run):
+    results.check_loaded(run, Tokenizer())
+    with pytest.raises(CheckpointError, match=r"vocabulary\.json is another than the run was trained with"):
+        results.check_loaded(run, Tokenizer("abd"))
+    (run / "config.json").unlink()
+    Tokenizer("abd").save(run / "vocabulary.json")
+    with pytest.raises(CheckpointError, match=r"vocabulary\.json is damaged, or another than its run wrote"):
+        results.check_loaded(run, Tokenizer("abd"))
+    (run / "result.json").unlink()
+    results.check_loaded(run, Tokenizer("abd"))  # nothing says otherwise
+
+
+def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkeypatch):
+    held, write = [], results.write_result
+
+    def look(folder, figures):
+        with pytest.raises(BlockingIOError), alone(folder):
+            pass
+        held.append({path.name for path in folder.iterdir()})
+        write(folder, figures)
+
+    monkeypatch.setattr(language, "write_result", look)
+    whole = tiny_run(tmp_path / "run")
+    assert held[0] >= {"model.keras", "losses.npy", "vocabulary.json", ".process"}
+    assert not (tmp_path / "run/.process").exists()
+    assert finished(tmp_path / "run") == json.loads(json.dumps(whole))
+    parts = shutil.copytree(tmp_path / "run", tmp_path / "parts")
+    path = parts / "metrics.jsonl"
+    text = path.read_text()
+    path.write_text(f"{text}1\n")
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl is damaged; it is written again from the last checkpoint\."):
+        assert finished(parts) is None
+    path.write_text(text[: len(text) // 2])
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl is damaged; it is written again from the last checkpoint\."):
+        assert finished(parts) is None
+    with pytest.warns(UserWarning, match="are written again from the checkpoint"):
+        assert tiny_run(parts) == whole
+    assert path.read_text() == text
