@@ -61,6 +61,11 @@ class Average(keras.Model):
         """The state before the first position of `batch_size` texts."""
         return tuple(member.initial_state(batch_size) for member in self.members)
 
+    @property
+    def input_dtype(self):
+        """That of ids: Keras's `export` would hand in floats."""
+        return "int32"
+
     def __call__(self, ids=None, *args, **kwargs):
         """The model over ids `[B, T]`: a tensor, an array or a list."""
         return super().__call__(as_ids("ids", ids), *args, **kwargs)
