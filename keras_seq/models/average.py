@@ -50,6 +50,7 @@ class Average(keras.Model):
             raise ValueError(
                 f"members over vocabularies of {' and '.join(map(str, sizes))} ids; expected one vocabulary."
             )
+        self.autocast = False  # the members cast what they take; the states keep their own dtypes
         self.members = members
         contexts = [member.context for member in members if member.context is not None]
         self.context = min(contexts, default=None)
