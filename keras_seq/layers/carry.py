@@ -83,9 +83,9 @@ class Carry(keras.layers.Layer):
         if not self.built:
             raise ValueError("reset() of a Carry that is not built has no state to reset; call or build it first.")
         rows = ops.ones((self.batch_size,), "bool") if rows is None else ops.convert_to_tensor(rows)
-        rows = arguments.boolean_mask("rows", rows, ranks=(1,))
         if tuple(rows.shape) != (self.batch_size,):
             raise ValueError(f"rows has shape {tuple(rows.shape)}; expected [B] with B={self.batch_size}.")
+        rows = arguments.boolean_mask("rows", rows, ranks=(1,))
         for variable, value in zip(self.state, self._restarted(self._carried(), rows), strict=True):
             variable.assign(value)
 

@@ -50,6 +50,7 @@ class Average(keras.Model):
             raise ValueError(
                 f"members over vocabularies of {' and '.join(map(str, sizes))} ids; expected one vocabulary."
             )
+        self.autocast = False  # the members cast what they take; the states keep their own dtypes
         self.members = members
         contexts = [member.context for member in members if member.context is not None]
         self.context = min(contexts, default=None)
@@ -60,6 +61,11 @@ class Average(keras.Model):
     def initial_state(self, batch_size):
         """The state before the first position of `batch_size` texts."""
         return tuple(member.initial_state(batch_size) for member in self.members)
+
+    @property
+    def input_dtype(self):
+        """That of ids: Keras's `export` would hand in floats."""
+        return "int32"
 
     def __call__(self, ids=None, *args, **kwargs):
         """The model over ids `[B, T]`: a tensor, an array or a list."""

@@ -88,6 +88,11 @@ class LanguageModel(keras.Model):
         capacity = {} if self.context is None else {"capacity": self.context}
         return states_of(self.blocks, batch_size, **capacity)
 
+    @property
+    def input_dtype(self):
+        """That of ids: Keras's `export` would hand in floats."""
+        return "int32"
+
     def __call__(self, ids=None, *args, **kwargs):
         """The model over ids `[B, T]`: a tensor, an array or a list."""
         return super().__call__(as_ids("ids", ids), *args, **kwargs)

@@ -187,10 +187,10 @@ def own_fit(tmp_path):
 
 @pytest.fixture
 def plain():
-    """A functional Keras model without attention or gates of ours, which cannot be stepped."""
+    """A functional Keras model without attention or gates, which cannot be stepped."""
     ids = keras.Input((LENGTH,), dtype="int32")
     x = keras.layers.Embedding(VOCABULARY.size, 3)(ids)
-    x = keras.layers.LSTM(4, return_sequences=True)(x)
+    x = keras.layers.SimpleRNN(4, return_sequences=True)(x)
     return keras.Model(ids, keras.layers.Dense(VOCABULARY.size)(x), name="plain")
 
 

@@ -65,7 +65,6 @@ def test_steps_that_run_without_coming_back_are_not_missed(rows, events, tmp_pat
     [
         (lambda rows, **options: AttentionMaps(rows, **options), "attention layer"),
         (lambda rows, **options: GateSaturation(rows, **options), "LSTM, GRU, MinGRU or MinLSTM"),
-        (lambda rows, **options: TextSamples(VOCABULARY, ["To"], **options), "step(ids, state)"),
     ],
 )
 def test_what_a_model_does_not_have_is_said_once_and_stops_nothing(make, lacks, plain, rows, own_fit, tmp_path, capsys):

@@ -1,3 +1,4 @@
+import keras
 import pytest
 
 from keras_seq import generate
@@ -19,3 +20,11 @@ def test_a_prompt_that_the_tokenizer_does_not_know_is_an_error():
     model = MODELS["lstm"].build(VOCABULARY.size)
     with pytest.raises(ValueError, match="猫"):
         TextSamples(VOCABULARY, ["猫"]).measure(model)
+
+
+@pytest.mark.filterwarnings("ignore:.*the slow way")
+def test_any_causal_model_writes_and_what_gives_no_logits_is_said(plain):
+    assert len(TextSamples(VOCABULARY, ["To"], length=3).measure(plain).texts["sample/To"]) == 5
+    pooled = keras.Sequential([keras.layers.Embedding(VOCABULARY.size, 3), keras.layers.GlobalAveragePooling1D()])
+    pooled.build((None, 4))
+    assert TextSamples(VOCABULARY, ["To"]).lacking(pooled).startswith("step(ids, state) and no logits")
