@@ -14,6 +14,7 @@ from keras import ops, tree
 from keras_seq.layers import arguments
 from keras_seq.layers.keras_cell import KerasCell
 from keras_seq.layers.stateful import Stateful
+from keras_seq.layers.states import shapes
 
 
 class ReturnSequences(Stateful):
@@ -91,7 +92,7 @@ class ReturnSequences(Stateful):
             return None
         parts, names = tree.flatten(state), self.state_parts
         if len(parts) != len(names):
-            raise ValueError(f"The state of {self.name} has {len(parts)} parts; expected {', '.join(names)}.")
+            raise ValueError(f"{self.name}: state has the shapes {shapes(state)}; expected {', '.join(names)}.")
         return tuple(parts) if len(names) > 1 else parts[0]
 
     def step(self, x, state):

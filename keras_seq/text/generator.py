@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.text.steps import ahead, check_steps
+from keras_seq.text.steps import ahead, check_step, check_steps
 from keras_seq.text.windows import RandomCrops
 
 
@@ -31,6 +31,7 @@ class GeneratorWindows(RandomCrops):
 
     def starts(self, step: int) -> np.ndarray:
         """Where the rows of this step start in the text: int64 `[B]`. NumPy draws them, so the step is a number."""
+        check_step(step)
         generator = np.random.default_rng([self.seed, int(step)])
         return generator.integers(self.num_ids - self.length, size=self.batch_size)
 

@@ -101,7 +101,7 @@ class StopRequest:
 
     @contextlib.contextmanager
     def listening(self):
-        """Takes the signals, and faults of standard output, for requests until the block ends."""
+        """Takes the signals, and faults of standard output, for a request until the block ends."""
         with handling(self.ask), watching_output(self._unread):
             yield
 

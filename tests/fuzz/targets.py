@@ -20,7 +20,7 @@ from experiments.runs import settings_in
 from keras_seq.models import LSTM
 from keras_seq.models.archive import load_model
 from keras_seq.text import BytePairs, Vocabulary, WordPiece, Words, load_corpus, load_tokenizer
-from keras_seq.training import save_model, sealed
+from keras_seq.training import save_model, sealed, sealed_json
 
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
@@ -32,6 +32,19 @@ def _written(name, data):
     path = FOLDER / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
+    return path
+
+
+def _resealed(name, data):
+    """Writes the JSON with the seal that fits it, or what is fuzzed would only be the seal."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        return _written(name, data)
+    path = _written(name, b"")
+    sealed_json.write(path, {key: part for key, part in value.items() if key != sealed_json.SEAL})
     return path
 
 
@@ -57,13 +70,13 @@ def checkpoint(data):
 
 def settings(data):
     """Reads the settings of a run."""
-    run = _written("runs/lstm-seed0/config.json", data).parent
+    run = _resealed("runs/lstm-seed0/config.json", data).parent
     assert isinstance(settings_in(run.parent, Compare), Compare)
 
 
 def plan(data):
     """Reads the plan of a comparison."""
-    assert [*compare_budgets.read(_written("plan.json", data), COMPARE)] == ["lstm"]
+    assert [*compare_budgets.read(_resealed("plan.json", data), COMPARE)] == ["lstm"]
 
 
 def corpus(data):

@@ -112,7 +112,11 @@ def test_an_additive_attention_mask_is_refused_and_not_inverted():
 
 
 def test_complex_numbers_are_refused():
-    for make in (*MASKED.values(), lambda: layers.Residual([layers.GRU(8)]), lambda: layers.TransformerBlock(2, 8)):
+    for make in (
+        *MASKED.values(),
+        lambda: layers.Residual([layers.GRU(8, return_sequences=True)]),
+        lambda: layers.TransformerBlock(2, 8),
+    ):
         with pytest.raises(ValueError, match="x has the dtype complex64; expected real numbers"):
             built(make)(X.astype("complex64"))
 
