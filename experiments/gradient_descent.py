@@ -139,7 +139,6 @@ def train_one(folder, settings: GradientDescent, name, problem: Problem) -> dict
             keras.optimizers.schedules.InverseTimeDecay(rate, per_pass, 1.0) if method.decaying else rate,
             momentum=method.momentum,
             nesterov=method.momentum > 0,
-            clip_norm=None,
         ),
         loss=keras.losses.BinaryCrossentropy(from_logits=True),
         steps_per_execution=train.steps_per_execution,

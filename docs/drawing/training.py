@@ -10,8 +10,8 @@ from keras_seq.training import OPTIMIZERS, InverseSquareRoot, WarmupDecay
 SLOPES = np.array([[[1.0, 0.0], [0.0, 25.0]], [[13.0, -12.0], [-12.0, 13.0]]])
 START, LOWEST = np.array([-2.0, 1.5]), np.array([2.0, 0.5])
 RUNS = {
-    "SGD": ("sgd", {"momentum": 0.0, "learning_rate": 0.07}),
-    "momentum": ("sgd", {"learning_rate": 0.02}),
+    "SGD": ("sgd", {"learning_rate": 0.07}),
+    "momentum": ("sgd", {"learning_rate": 0.02, "momentum": 0.9, "nesterov": True}),
     "Adagrad": ("adagrad", {"learning_rate": 1.0}),
     "RMSprop": ("rmsprop", {"learning_rate": 0.1}),
     "Adam": ("adam", {"learning_rate": 0.3}),
@@ -22,7 +22,7 @@ RUNS = {
 def walk(name, steps=60, **settings):
     """`[steps + 1, ravines, 2]`: where one of our optimizers goes."""
     w = keras.Variable([START] * len(SLOPES))
-    optimizer = OPTIMIZERS[name](clip_norm=None, **settings)
+    optimizer = OPTIMIZERS[name](**settings)
     points = [ops.convert_to_numpy(w)]
     for _ in range(steps):
         gradient = np.einsum("nij,nj->ni", SLOPES, points[-1] - LOWEST)

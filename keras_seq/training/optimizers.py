@@ -1,4 +1,6 @@
-"""Optimizers by name, each of which clips and watches its gradients (`watched.py`).
+"""Optimizers by name, with Keras's arguments and defaults, each of which can clip and watches its gradients.
+
+What a training takes instead of Keras's defaults (clipping at 1, momentum 0.9 for SGD) is in `Train` (settings.py).
 
 Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/) moves a hidden matrix along the nearest
 semi-orthogonal matrix to its momentum, so that every direction of the matrix learns at the same rate:
@@ -35,13 +37,11 @@ def orthogonal(x, steps=5, dtype=None):
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class SGD(Watched, keras.optimizers.SGD):
-    """`keras.optimizers.SGD`, watched, with Nesterov's momentum unless told otherwise (Sutskever et al., 2013).
+    """`keras.optimizers.SGD`, watched: `W <- W - lr g`.
 
-    `m <- 0.9 m - lr g; W <- W + 0.9 m - lr g`; with `momentum=0.0` it is `W <- W - lr g`.
+    With `momentum=0.9, nesterov=True` (Sutskever et al., 2013), as `Train` has it:
+    `m <- 0.9 m - lr g; W <- W + 0.9 m - lr g`.
     """
-
-    def __init__(self, learning_rate, momentum=0.9, nesterov=True, **kwargs):
-        super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -87,7 +87,7 @@ class Muon(Watched, keras.optimizers.Optimizer):
         momentum: mu in the formula.
         beta_1, beta_2, epsilon: AdamW's.
         decay: decoupled weight decay, times the learning rate, of weights with two axes.
-        clip_norm: the longest gradient, over all weights together.
+        clip_norm: largest L2 norm of all gradients together; None, the default, clips nothing.
         iteration_dtype: in which a matrix is made orthogonal; by default its own. bfloat16 is enough.
     """
 
@@ -100,7 +100,7 @@ class Muon(Watched, keras.optimizers.Optimizer):
         beta_2=0.99,
         epsilon=1e-8,
         decay=0.0,
-        clip_norm=1.0,
+        clip_norm=None,
         iteration_dtype=None,
         name="muon",
         **kwargs,

@@ -119,6 +119,8 @@ class Train:
     def optimizer_options(self, model) -> dict:
         """What the optimizer takes besides the learning rate."""
         options = {"clip_norm": self.clip_norm}
+        if self.optimizer == "sgd":
+            options |= {"momentum": 0.9, "nesterov": True}
         if self.optimizer == "adamw":
             options["weight_decay"] = 0.0  # as Muon has it; Keras's default would decay biases and norms too
         if self.optimizer == "muon":

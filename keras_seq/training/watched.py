@@ -37,21 +37,22 @@ class Watched:
     """Goes before an optimizer of Keras.
 
     Args:
-        learning_rate: a number or a schedule; times `rate_factor`, which is 1 until somebody assigns another.
-        clip_norm: the longest gradient, over all weights together; None for no clipping.
-        loss_scale_factor: the scale that the loss begins with, for float16; None for none.
-        **kwargs: as the optimizer has them.
+        *args, **kwargs: those of the Keras optimizer, with its defaults. The learning rate, a number or a schedule, is
+            multiplied by `rate_factor`, which is 1 until somebody assigns another.
+        clip_norm: largest L2 norm of all gradients together; None, the default, clips nothing.
+        loss_scale_factor: initial scale of the loss, for float16; None for none.
 
     `gradient_norm` is the norm of the last step, `first_bad_step` the first step whose loss or gradient was not a
     number (-1: none), and `first_bad_tensor()` says which it was.
     """
 
-    def __init__(self, learning_rate, clip_norm=1.0, loss_scale_factor=None, **kwargs):
+    def __init__(self, *args, clip_norm=None, loss_scale_factor=None, **kwargs):
+        learning_rate = args[0] if args else kwargs.get("learning_rate", 0.0)
         if not callable(learning_rate):
             arguments.number("learning_rate", learning_rate, 0)
         if clip_norm is not None:
             arguments.positive_number("clip_norm", clip_norm)
-        super().__init__(learning_rate, loss_scale_factor=loss_scale_factor, **kwargs)
+        super().__init__(*args, loss_scale_factor=loss_scale_factor, **kwargs)
         self.clip_norm = clip_norm
         self.first_scale = loss_scale_factor
 

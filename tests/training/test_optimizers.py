@@ -155,7 +155,8 @@ def test_two_steps_one_of_them_clipped_are_those_of_the_paper(name, variables):
     long, short = ({key: g + 0.3 * np.sign(g) for key, g in step.items()} for step in random_gradients(variables, 2))
     short = {key: g / 4 for key, g in short.items()}
     clip = np.sqrt(sum((g**2).sum() for g in long.values())) / 2
-    start, optimizer = numpy(variables), OPTIMIZERS[name](RATE, clip_norm=clip)
+    momentum = {"momentum": 0.9, "nesterov": True} if name == "sgd" else {}
+    start, optimizer = numpy(variables), OPTIMIZERS[name](RATE, clip_norm=clip, **momentum)
     for step in (long, short):
         apply(optimizer, variables, step)
     for key, got in numpy(variables).items():
@@ -261,7 +262,7 @@ def test_the_norm_is_over_all_weights_and_longer_gradients_are_shortened_to_the_
     quarter = {name: g / 4 for name, g in gradients.items()}
     states = []
     for given, clip in ((gradients, norm / 4), (quarter, None), (gradients, norm * 4), (gradients, None)):
-        optimizer = kind(RATE, clip_norm=clip)
+        optimizer = kind(RATE, clip_norm=clip, **({"momentum": 0.9} if kind is OPTIMIZERS["sgd"] else {}))
         apply(optimizer, variables, given)
         assert float(optimizer.gradient_norm) == pytest.approx(norm if given is gradients else norm / 4, rel=1e-5)
         states.append([ops.convert_to_numpy(v) for v in optimizer.variables if v is not optimizer.gradient_norm])
@@ -330,6 +331,14 @@ def test_every_optimizer_as_train_has_it_lowers_the_loss(name):
     y = x @ random.normal(size=(6, 3)) + 1
     losses = model.fit(x, y, batch_size=16, epochs=5, shuffle=False, verbose=0).history["loss"]
     assert all(after < before for before, after in itertools.pairwise(losses)), losses
+
+
+@pytest.mark.parametrize("name", sorted({*OPTIMIZERS} - {"muon"}))
+def test_the_defaults_are_those_of_keras(name):
+    kind = OPTIMIZERS[name]
+    ours, theirs = (each(name=name).get_config() for each in (kind, getattr(keras.optimizers, kind.__name__)))
+    assert ours.pop("clip_norm") is None
+    assert ours == theirs
 
 
 def test_adam_is_adamw_without_decay(variables):

@@ -52,6 +52,8 @@ def test_what_is_given_goes_before_the_default_of_the_family():
         given = Train(adam_ratio=0.7, clip_norm=2.0, precision="float16")
         expected = {"clip_norm": 2.0, "adam_ratio": 0.7, "iteration_dtype": None, "loss_scale_factor": 1024.0}
         assert given.optimizer_options(model) == expected
+        momentum = {"clip_norm": 1.0, "momentum": 0.9, "nesterov": True}
+        assert Train(optimizer="sgd").optimizer_options(model) == momentum
         assert Train(optimizer="adamw").optimizer_options(model) == {"clip_norm": 1.0, "weight_decay": 0.0}
 
 
