@@ -7,6 +7,7 @@ of the model's fixed length, of its context, or of a power of two. On every Kera
 `Decoder`.
 """
 
+import inspect
 import warnings
 
 import keras
@@ -16,6 +17,7 @@ from keras import ops
 
 from keras_seq.generation.decode import not_finite, prepared, ready, start_of
 from keras_seq.generation.samplers import Sampling, draw
+from keras_seq.layers.structure import inside
 
 EXPECTED = "a LanguageModel, or any causal keras.Model from ids [B, T] to logits [B, T, V]"
 LOOKED_AT = 16  # positions of the look whether a model sees the future
@@ -36,6 +38,13 @@ class WholeModel:
         inputs = getattr(model, "inputs", None) or [None]
         if not isinstance(model, keras.Model) or len(inputs) != 1:
             raise ValueError(f"model={model!r}; expected {EXPECTED}.")
+        if len(_required(model)) > 1:
+            raise ValueError(f"{model.name} takes {', '.join(_required(model))}; expected {EXPECTED}.")
+        for layer in inside(model):
+            if getattr(layer, "stateful", False) is True:
+                raise ValueError(
+                    f"{layer.name} has stateful=True, so a call depends on the one before; expected stateful=False."
+                )
         shape = (None, None) if inputs[0] is None else inputs[0].shape
         if len(shape) != 2:
             raise ValueError(f"{model.name} takes {tuple(shape)}; expected {EXPECTED}.")
@@ -54,6 +63,8 @@ class WholeModel:
         if len(shape) != 3 or shape[:2] != ids.shape:
             told = shape if hasattr(logits, "shape") else type(logits).__name__
             raise ValueError(f"{self.model.name} maps ids {ids.shape} to {told}; expected {EXPECTED}.")
+        if _probabilities(_numpy(logits)):
+            raise ValueError(f"{self.model.name} gives probabilities; expected logits: leave out its softmax.")
         ids = np.random.default_rng(0).integers(min(2, shape[2]), size=ids.shape).astype("int32")
         changed, cut = ids.copy(), length // 2
         changed[:, cut:] = (changed[:, cut:] + 1) % min(2, shape[2])
@@ -103,6 +114,17 @@ class WholeDecoder:
             if new := ready(ids, lengths, told, t + 1):
                 yield np.stack(new)
                 told += len(new[0])
+
+
+def _required(model):
+    """The names of what a call has to be given."""
+    parameters = inspect.signature(model.call).parameters.values()
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return [p.name for p in named if p.default is p.empty]
+
+
+def _probabilities(logits):
+    return logits.shape[-1] > 1 and (logits >= 0).all() and np.allclose(logits.sum(axis=-1), 1, atol=1e-3)
 
 
 def _numpy(logits):

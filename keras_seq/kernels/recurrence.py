@@ -28,7 +28,7 @@ def run(cell, z, state, mask=None):
 
 def _unrolled(position, z, state, mask):
     outputs = []
-    real = [None] * z.shape[1] if mask is None else tf.unstack(mask, axis=1)
+    real = [None] * z.shape[1] if mask is None else tf.unstack(mask, z.shape[1], axis=1)
     for z_t, real_t in zip(tf.unstack(z, axis=1), real, strict=True):
         state = position(z_t, state, real_t)
         outputs.append(tf.nest.flatten(state)[0])

@@ -76,7 +76,9 @@ def dtype_of(values):
 
 
 def real(name, x):
-    """Refuses complex numbers, whose imaginary part a cast would drop."""
+    """Refuses complex numbers, whose imaginary part a cast would drop, and rows of different lengths."""
+    if hasattr(x, "row_splits"):
+        raise ValueError(f"{name} is ragged; expected [B, T, D]: pad it, as to_tensor() does, and give a mask [B, T].")
     if "complex" in dtype_of(x):
         raise ValueError(f"{name} has the dtype {dtype_of(x)}; expected real numbers.")
 
@@ -121,6 +123,19 @@ def boolean_mask(name, mask, ranks, x=None):
         return mask
     same_axes(name, mask, x, len(shape))
     return mask
+
+
+def masked(name, x, mask, rank=2):
+    """`(x, mask)`: the mask as `boolean_mask` has it, and x, which is NaN where a graph finds that they do not fit."""
+    checked = boolean_mask(name, mask, ranks=(rank,), x=x)
+    return with_axes_of(where_boolean(x, mask), checked, rank), checked
+
+
+def where_boolean(x, mask):
+    """x; NaN where a graph that runs finds another integer than 0 and 1 in a mask. Nothing is added for booleans."""
+    if mask is None or not hasattr(mask, "shape") or dtype_of(mask) == "bool" or known(mask) is not None:
+        return x
+    return ops.where(ops.all(ops.logical_or(ops.equal(mask, 0), ops.equal(mask, 1))), x, float("nan"))
 
 
 def same_axes(name, values, x, rank):

@@ -52,6 +52,7 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
         raise ValueError(f"{shapes}; expected one number of rows B, and k and v of one length S.")
     batch_size = -1 if q.shape[0] is None and isinstance(q, keras.KerasTensor) else ops.shape(q)[0]
+    q = arguments.where_boolean(q, mask)
     mask = arguments.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     heads, key_dim = q.shape[2:]
     groups = k.shape[2]

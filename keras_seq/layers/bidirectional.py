@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq.layers import arguments
+from keras_seq.layers.carry import Carry
 
 MERGES = {
     "concat": lambda forward, backward: ops.concatenate([forward, backward], axis=-1),
@@ -48,12 +49,13 @@ class Bidirectional(keras.layers.Layer):
             positions are zeros, as in Keras.
 
     Raises:
-        ValueError: for an argument out of its range; a layer that is Bidirectional itself, or two that do not fit.
+        ValueError: for an argument out of its range; a layer that is Bidirectional or a Carry itself, or two that do
+            not fit.
     """
 
     def __init__(self, layer, merge_mode="concat", backward_layer=None, **kwargs):
         super().__init__(**kwargs)
-        if isinstance(layer, Bidirectional) or not isinstance(layer, keras.layers.Layer):
+        if isinstance(layer, (Bidirectional, Carry)) or not isinstance(layer, keras.layers.Layer):
             raise ValueError(f"layer={layer!r}; expected a layer that reads in one direction, e.g. LSTM(8).")
         if backward_layer is not None and not isinstance(backward_layer, keras.layers.Layer):
             raise ValueError(f"backward_layer={backward_layer!r}; expected a layer with go_backwards=True, or None.")
@@ -95,7 +97,8 @@ class Bidirectional(keras.layers.Layer):
             )
 
     def call(self, x, initial_state=None, mask=None, x_mask=None, training=None):
-        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,))
+        arguments.real("x", x)
+        x, mask = arguments.masked("mask", x, x_mask if mask is None else mask)
         initial_state = [] if initial_state is None else list(initial_state)
         if len(initial_state) % 2:
             raise ValueError(

@@ -48,6 +48,8 @@ class Carry(keras.layers.Layer):
             raise ValueError(f"Carry: {layer!r} has no initial_state(batch_size); expected a layer that keeps a state.")
         if getattr(layer, "return_state", False):
             raise ValueError(f"Carry: {layer.name} has return_state=True; leave it out, for Carry owns the state.")
+        if getattr(layer, "go_backwards", False):
+            raise ValueError(f"Carry: {layer.name} reads backwards; expected a layer whose batches follow each other.")
         self.supports_masking = True
         self.autocast = False  # the layer casts what it takes; the state keeps its own dtypes
         self.layer = layer
@@ -104,7 +106,7 @@ class Carry(keras.layers.Layer):
         mask = x_mask if mask is None else mask
         takes_mask = mask is not None and "mask" in inspect.signature(self.layer.call).parameters
         masked = {"mask": mask} if takes_mask else {}
-        fresh = arguments.boolean_mask("fresh", fresh, ranks=(1,), x=x)
+        given, fresh = fresh, arguments.boolean_mask("fresh", fresh, ranks=(1,), x=x)
         if not training:
             return self.layer(x, training=False, **masked)
         if x.shape[0] not in (None, self.batch_size):
@@ -116,7 +118,7 @@ class Carry(keras.layers.Layer):
         y, state = self.layer(x, state=state, training=True, return_state=True, **masked)
         for variable, value in zip(self.state, tree.flatten(state), strict=True):
             variable.assign(ops.stop_gradient(value))
-        return y
+        return arguments.with_axes_of(arguments.where_boolean(y, given), fresh, rank=1)
 
     def compute_mask(self, x, mask=None):
         """The layer's own: none where it gives one output a row."""

@@ -71,8 +71,8 @@ class CrossAttention(MultiHead):
         if not hasattr(self, "key_dense"):
             raise ValueError(f"{self.name} is not built; expected a call or `build(x_shape, context_shape)` first.")
         arguments.real("context", context)
+        context, real = arguments.masked("context_mask", context, context_mask)
         k, v = self.project_key_value(context)
-        real = arguments.boolean_mask("context_mask", context_mask, ranks=(2,), x=context)
         real = ops.ones(ops.shape(context)[:2], "bool") if real is None else real
         return {"key": k, "value": v, "mask": real}
 
@@ -107,6 +107,8 @@ class CrossAttention(MultiHead):
             if context is None and context_mask is not None:
                 raise ValueError("context_mask was given with a state; expected it at `project`, whose state holds it.")
             check_state(self.name, state, self._state_shapes(x.shape[0], state))
+            x = arguments.with_axes_of(x, state["mask"], rank=1)
+        x = arguments.where_boolean(x, attention_mask)
         attention_mask = arguments.attention_mask(
             "attention_mask", attention_mask, x.shape[0], self.num_heads, x.shape[1], state["mask"].shape[1]
         )

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import kernels
+from keras_seq.layers import arguments
 from keras_seq.layers.recurrent import Gated, recurrence
 
 TANH_AND_SIGMOID = ops.tanh, ops.sigmoid
@@ -96,10 +97,10 @@ class GRU(Gated):
     gates = 3
 
     def __init__(
-        self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True, reset_after=True, **kwargs
+        self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True, *, reset_after=True, **kwargs
     ):
         super().__init__(units, activation, recurrent_activation, use_bias, **kwargs)
-        self.reset_after = bool(reset_after)
+        self.reset_after = arguments.boolean("reset_after", reset_after)
 
     @property
     def bias_shape(self):

@@ -132,6 +132,7 @@ class LSTM(Gated):
         activation="tanh",
         recurrent_activation="sigmoid",
         use_bias=True,
+        *,  # where Keras's order goes on with others
         bias_initializer="zeros",
         unit_forget_bias=True,
         **kwargs,

@@ -63,8 +63,9 @@ class AddedPositions(keras.layers.Layer):
             check_state(self.name, state, list(x.shape[:1]))
             start = state
         x, start = ops.cast(x, self.compute_dtype), checked_start(start, x)
-        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,), x=x)
-        x = arguments.with_axes_of(x, mask, rank=2)
+        if not isinstance(start, int) and len(start.shape):
+            x = arguments.with_axes_of(x, start, rank=1)
+        x, mask = arguments.masked("mask", x, x_mask if mask is None else mask)
         positions = count_positions(ops.shape(x)[1], mask, start)
         vectors = self.vectors(positions, x.shape[1], start)
         if not isinstance(start, int):

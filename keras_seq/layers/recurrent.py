@@ -66,6 +66,7 @@ class Recurrent(ReturnSequences):
         kernel_regularizer=None,
         recurrent_regularizer=None,
         bias_regularizer=None,
+        *,  # where Keras's order goes on with another
         kernel_constraint=None,
         recurrent_constraint=None,
         bias_constraint=None,

@@ -106,8 +106,7 @@ class Residual(Stateful):
 
     def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False):
         arguments.real("x", x)
-        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,), x=x)
-        x = ops.cast(x, self.compute_dtype)
+        x, mask = arguments.masked("mask", ops.cast(x, self.compute_dtype), x_mask if mask is None else mask)
         if state is None and return_state:
             state = self.initial_state(ops.shape(x)[0])
         y, state = in_turn(self.layers, self.normalization_layer(x), state, mask, training)

@@ -41,6 +41,7 @@ class ReturnSequences(Stateful):
         **kwargs,
     ):
         kind = type(self).__name__
+        kwargs.pop("implementation", None)  # a hint of Keras's, which changes no number
         if stateful:
             raise ValueError(
                 f"{kind} has no stateful=True, for no layer keeps a state; "
@@ -128,14 +129,21 @@ class ReturnSequences(Stateful):
             "several in a row, with return_sequences=True, in place of a list of cells."
         )
 
+    def save_own_variables(self, store):
+        """Writes nothing here: the weights stand where Keras's layer of the same name looks for them."""
+
+    def save_cell_variables(self, store):
+        """Writes the weights where Keras puts them."""
+        super().save_own_variables(store)
+
     def load_own_variables(self, store):
-        """Reads the weights from a file, of ours or of Keras's layer of the same name."""
+        """Reads the weights from a file of 0.1.0, which has them here."""
         self._found = bool(store.keys()) or not self.weights
         if self._found:
             self.load_weights_of(store)
 
     def load_cell_variables(self, store):
-        """Reads them from where Keras puts them, if they were not where ours stand."""
+        """Reads them from where Keras puts them, if they were not where 0.1.0 did."""
         if self._found:
             return
         if not store.keys():

@@ -49,7 +49,7 @@ class SegmentEmbedding(keras.layers.Layer):
         arguments.below("segments", segments, self.num_segments)
         segments = arguments.integers("segments", segments)
         arguments.same_axes("segments", segments, x, rank=2)
-        x = ops.cast(x, self.compute_dtype)
+        x = arguments.with_axes_of(ops.cast(x, self.compute_dtype), segments, rank=2)
         rows = ops.take(self.embeddings, ops.clip(segments, 0, self.num_segments - 1), axis=0)
         known = ops.logical_and(segments >= 0, segments < self.num_segments)
         return x + ops.cast(ops.where(ops.expand_dims(known, -1), rows, float("nan")), x.dtype)

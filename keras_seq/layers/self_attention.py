@@ -138,8 +138,8 @@ class MultiHeadSelfAttention(MultiHead):
         if state is not None and not self.causal:
             raise ValueError("state was given with causal=False; expected causal=True.")
         arguments.real("x", x)
-        mask = arguments.boolean_mask("mask", x_mask if mask is None else mask, ranks=(2,), x=x)
-        x = arguments.with_axes_of(x, mask, rank=2)
+        x, mask = arguments.masked("mask", x, x_mask if mask is None else mask)
+        x = arguments.where_boolean(x, attention_mask)
         whole = state is None  # nothing came before
         if not whole:
             check_state(self.name, state, cache_shapes(state, x.shape[0], self._groups, self._key_dim, self._value_dim))

@@ -43,8 +43,8 @@ class Stateful(keras.layers.Layer):
             check_state(self.name, state, shapes(initial))
             initial = as_initial(state, initial)
             x = functools.reduce(lambda x, part: arguments.with_axes_of(x, part, rank=1), tree.flatten(initial), x)
-        mask = arguments.boolean_mask("mask", mask, ranks=(2,), x=x)
-        return arguments.with_axes_of(ops.cast(x, self.compute_dtype), mask, rank=2), initial, mask
+        x, mask = arguments.masked("mask", ops.cast(x, self.compute_dtype), mask)
+        return x, initial, mask
 
     def step(self, x, state):
         """One position: `x [B, D]`, `state` -> `(y [B, D'], state)`, at the same cost wherever it stands."""

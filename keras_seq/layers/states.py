@@ -7,6 +7,11 @@ from collections.abc import Mapping
 
 from keras import ops
 
+from keras_seq.layers import arguments
+
+KINDS = {"position": ("int",), "length": ("int",), "mask": ("bool",)}  # of the parts of an attention's state
+NUMBERS = ("float", "int")
+
 
 def shapes(state):
     """The shapes of the tensors in a state, as lists, nested in tuples and dicts as they are; all else as it is."""
@@ -18,7 +23,7 @@ def shapes(state):
 
 
 def check_state(name, state, expected):
-    """Refuses a state of other nesting or shapes.
+    """Refuses a state of other nesting or shapes, or of numbers that a cast would make others.
 
     Args:
         name: of the layer or model, for the message.
@@ -29,6 +34,22 @@ def check_state(name, state, expected):
     if not _agree(given, expected):
         raise ValueError(
             f"{name}: state has the shapes {given}; expected {expected}, as initial_state gives them for the rows of x."
+        )
+    _check_dtypes(name, state)
+
+
+def _check_dtypes(name, state, kinds=NUMBERS):
+    if isinstance(state, Mapping):
+        for key, part in state.items():
+            _check_dtypes(name, part, KINDS.get(key, NUMBERS))
+    elif isinstance(state, tuple | list):
+        for part in state:
+            _check_dtypes(name, part)
+    elif not any(kind in arguments.dtype_of(state) for kind in kinds):
+        wanted = "real numbers" if kinds == NUMBERS else {"int": "integers", "bool": "booleans"}[kinds[0]]
+        raise ValueError(
+            f"{name}: a part of the state has the dtype {arguments.dtype_of(state)}; expected {wanted}, as "
+            "initial_state gives them."
         )
 
 

@@ -6,6 +6,17 @@ from keras_seq.layers.bidirectional import Bidirectional
 from keras_seq.layers.carry import Carry
 from keras_seq.layers.recurrent import Recurrent
 
+LOOK_AROUND = (  # of Keras; an output is made of several positions
+    keras.layers.Conv1D,
+    keras.layers.SeparableConv1D,
+    keras.layers.DepthwiseConv1D,
+    keras.layers.MaxPooling1D,
+    keras.layers.AveragePooling1D,
+    keras.layers.Attention,
+    keras.layers.MultiHeadAttention,
+    keras.layers.GroupQueryAttention,
+)
+
 
 def inside(layer):
     """The layer, and the layers inside it, however deep."""
@@ -49,8 +60,15 @@ def check_tokenizer(tokenizer, model, size=None):
 
 
 def hides_its_state(layer) -> bool:
-    """Whether a layer keeps a state that it neither takes nor gives, so that it cannot be stepped."""
+    """Whether a layer looks at other positions by a state that it neither takes nor gives, so it cannot be stepped."""
+    if isinstance(layer, LOOK_AROUND):
+        return getattr(layer, "kernel_size", None) != (1,)  # which is a Dense layer
     return isinstance(layer, (Carry, keras.layers.RNN))
+
+
+def gives_probabilities(layer) -> bool:
+    """Whether a layer ends in a softmax."""
+    return isinstance(layer, keras.layers.Softmax) or getattr(layer, "activation", None) is keras.activations.softmax
 
 
 def gives_no_sequence(layer) -> bool:

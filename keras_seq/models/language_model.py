@@ -14,7 +14,13 @@ from keras_seq import kernels
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.recurrent import Recurrent
 from keras_seq.layers.residual import in_turn, states_of
-from keras_seq.layers.structure import gives_no_sequence, hides_its_state, inside, sees_the_future
+from keras_seq.layers.structure import (
+    gives_no_sequence,
+    gives_probabilities,
+    hides_its_state,
+    inside,
+    sees_the_future,
+)
 from keras_seq.models.ids import as_ids, check_ids, embed
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, whatever its place
@@ -48,15 +54,17 @@ class LanguageModel(keras.Model):
     The state is a tuple with an entry for each block that keeps one.
 
     Raises:
-        ValueError: a block sees later positions, hides its state, gives no sequence or stands there twice; more ids
-            in a row than `context`; ids that are no integers `[B, T]`; a state of another model or another number of
-            rows; an id outside of the embedding's vocabulary, in calls outside of compiled code. Inside, such an id
-            gives NaN.
+        ValueError: a block is no layer, sees later positions, hides its state, gives no sequence or stands there twice;
+            a head with a softmax; more ids in a row than `context`; ids that are no integers `[B, T]`; a state of
+            another model or another number of rows; an id outside of the embedding's vocabulary, in calls outside of
+            compiled code. Inside, such an id gives NaN.
     """
 
     def __init__(self, embedding, blocks, head, context=None, **kwargs):
         super().__init__(**kwargs)
         for block in blocks:
+            if not isinstance(block, keras.layers.Layer):
+                raise ValueError(f"blocks holds {block!r}; expected layers from [B, T, D] to [B, T, D'].")
             if any(map(sees_the_future, inside(block))):
                 raise ValueError(f"{block.name} is no block of a language model: {SEES_THE_FUTURE}")
             if any(map(hides_its_state, inside(block))):
@@ -71,6 +79,10 @@ class LanguageModel(keras.Model):
                 )
         if len({id(block) for block in blocks}) < len(blocks):
             raise ValueError("blocks has the same layer twice; expected each once: each keeps a state of its own.")
+        if head is not None and any(map(gives_probabilities, inside(head))):
+            raise ValueError(
+                f"{head.name} gives probabilities; expected a head that gives logits: leave out its softmax."
+            )
         self.autocast = False  # the layers cast what they take; the state keeps its own dtypes
         self.embedding = embedding
         self.blocks = list(blocks)
@@ -82,6 +94,9 @@ class LanguageModel(keras.Model):
         x = keras.KerasTensor(input_shape, dtype="int32")
         for layer in (self.embedding, *self.blocks, *([] if self.head is None else [self.head])):
             x = layer(x)
+            shape = tuple(getattr(x, "shape", ()))
+            if len(shape) != 3 or (shape[1] != input_shape[1] and None not in (shape[1], input_shape[1])):
+                raise ValueError(f"{layer.name} makes {shape} of ids {tuple(input_shape)}; expected [B, T, D].")
 
     def initial_state(self, batch_size):
         """The state before the first position of `batch_size` texts."""

@@ -71,6 +71,25 @@ def test_what_sees_the_future_or_gives_no_logits_is_refused():
             Generator(model, VOCABULARY)
 
 
+class TwoTexts(keras.Model):
+    def call(self, ids, other):
+        return ids + other
+
+
+@SLOW
+def test_what_takes_or_gives_something_else_is_refused_by_name():
+    softmax = keras.Sequential([keras.layers.Embedding(7, 7), keras.layers.Softmax()], name="own")
+    stateful = keras.layers.LSTM(7, return_sequences=True, stateful=True, name="keeper")
+    keeps = keras.Sequential([keras.Input((6,), batch_size=1), keras.layers.Embedding(7, 3), stateful])
+    for model, told in (
+        (softmax, "own gives probabilities; expected logits"),
+        (keeps, "keeper has stateful=True, so a call depends on the one before"),
+        (TwoTexts(name="own"), "own takes ids, other; expected"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            Generator(model, VOCABULARY)
+
+
 def broken(model):
     model.set_weights([np.full_like(w, np.nan) for w in model.get_weights()])
     return model

@@ -9,6 +9,7 @@ from keras import ops, tree
 
 import keras_seq.layers as ours
 from keras_seq.layers import Carry
+from keras_seq.layers.return_sequences import ReturnSequences
 from keras_seq.models import LanguageModel
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer 'global_max_pooling1d")  # which destroys a mask, as it says
@@ -172,6 +173,27 @@ def test_weights_saved_with_keras_are_loaded(name, tmp_path):
         assert_same(mine, model, x)
 
 
+@pytest.mark.parametrize("name", ["classifier", "both ways", "seq2seq", "reset_after=False"])
+@pytest.mark.skipif(BACKEND == "jax", reason="what a file holds is the same on every backend")
+def test_saved_weights_are_loaded_into_keras(name, tmp_path):
+    model, _, x = pair(SNIPPETS[name])
+    model.save_weights(tmp_path / "o.weights.h5")
+    keras_model, _ = SNIPPETS[name](theirs)
+    keras_model.load_weights(tmp_path / "o.weights.h5")
+    assert_same(model, keras_model, x)
+
+
+def test_weights_where_0_1_0_wrote_them_are_loaded(tmp_path, monkeypatch):
+    model, _, x = pair(SNIPPETS["both ways"])
+    with monkeypatch.context() as patch:
+        patch.setattr(ReturnSequences, "save_own_variables", keras.layers.Layer.save_own_variables)
+        patch.setattr(ReturnSequences, "save_cell_variables", lambda self, store: None)
+        model.save_weights(tmp_path / "old.weights.h5")
+    loaded, _ = SNIPPETS["both ways"](ours)
+    loaded.load_weights(tmp_path / "old.weights.h5")
+    assert_same(loaded, model, x)
+
+
 @pytest.mark.parametrize("name", ["classifier", "constraints", "regularizers", "reset_after=False"])
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="a training step of the layers is tested there by test_contract.py")
 def test_a_training_is_the_same(name):
@@ -243,6 +265,13 @@ def test_what_it_cannot_do_is_refused_with_the_remedy(kind):
         keras.layers.RNN(kind(4))
     with pytest.raises(ValueError, match="return_sequences=2; expected True or False"):
         kind(4, return_sequences=2)
+    assert kind(4, implementation=1).units == 4  # a hint
+
+
+@pytest.mark.parametrize("kind", [ours.GRU, ours.LSTM])
+def test_what_keras_has_in_another_order_is_said_by_name(kind):
+    with pytest.raises(TypeError, match="positional arguments"):
+        kind(4, "tanh", "sigmoid", True, "he_normal")
 
 
 @pytest.mark.parametrize("name", ["activation", "recurrent_initializer", "dropout", "reset_after", "use_cudnn"])
@@ -270,6 +299,10 @@ def test_carry_takes_a_layer_that_gives_its_last_output():
     np.testing.assert_allclose(numpy(carry(SERIES, training=True)), numpy(layer(whole)), atol=1e-6)
     with pytest.raises(ValueError, match="return_state=True; leave it out, for Carry owns the state"):
         Carry(ours.LSTM(4, return_state=True), 4)
+    with pytest.raises(ValueError, match="reads backwards; expected a layer whose batches follow"):
+        Carry(ours.LSTM(4, go_backwards=True), 4)
+    with pytest.raises(ValueError, match="expected a layer that reads in one direction"):
+        ours.Bidirectional(carry)
 
 
 @pytest.mark.parametrize("options", [{}, {"return_sequences": True, "return_state": True}], ids=["last", "state"])

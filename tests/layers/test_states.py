@@ -180,3 +180,80 @@ def test_where_a_graph_does_not_know_the_rows_a_wrong_state_or_mask_gives_no_pla
     )
     for shape in ((4, 1), (1, 6), (6, 4)):
         assert wrong(lambda shape=shape: with_mask(X, np.ones(shape, bool)))
+    with_mask = tf.function(
+        lambda x, mask: layer(x, mask=mask),
+        input_signature=[tf.TensorSpec((None, None, 8)), tf.TensorSpec((None, None), "int32")],
+    )
+    real = np.arange(6) < 4 + np.zeros((4, 1), "int32")
+    np.testing.assert_allclose(with_mask(X, real.astype("int32")), layer(X, mask=real), atol=1e-5)
+    for false in (-1, 2):
+        assert np.isnan(with_mask(X, np.where(real, 1, false))).any()
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="only its graphs have sizes that are not known")
+def test_where_a_graph_does_not_know_the_values_other_integers_than_0_and_1_give_nan():
+    import tensorflow as tf
+
+    attention, cross, both, positions, segments, carry = (
+        layers.MultiHeadSelfAttention(2),
+        layers.CrossAttention(2),
+        layers.Bidirectional(layers.GRU(3)),
+        layers.PositionalEncoding(),
+        layers.SegmentEmbedding(2),
+        layers.Carry(layers.GRU(5), 4),
+    )
+    segments(X, np.zeros((4, 6), int))
+    q = X[:, :, None]
+    for call, shape in (
+        (lambda mask: attention(X, attention_mask=mask), (6, 6)),
+        (lambda mask: layers.attention(q, q, q, mask=mask)[0], (6, 6)),
+        (lambda mask: cross(X, X, context_mask=mask), (4, 6)),
+        (lambda mask: cross(X, X, attention_mask=mask), (6, 6)),
+        (lambda mask: both(X, mask=mask), (4, 6)),
+        (lambda mask: positions(X, mask=mask), (4, 6)),
+        (lambda mask: carry(X, fresh=mask, training=True), (4,)),
+        (lambda mask: segments(X, mask), (4, 6)),
+    ):
+        call(tf.ones(shape, "int32"))
+        graph = tf.function(call, input_signature=[tf.TensorSpec([None] * len(shape), "int32")])
+        assert np.isfinite(graph(np.ones(shape, "int32"))).all()
+        for value in (-1, 2):
+            assert np.isnan(graph(np.full(shape, value))).any()
+    rows = tf.function(lambda start: positions(X, start=start), input_signature=[tf.TensorSpec((None,), "int32")])
+    assert np.isfinite(rows([1, 2, 3, 4])).all()
+    assert np.isnan(rows([1])).all()
+    row = tf.function(lambda mask: segments(X, mask), input_signature=[tf.TensorSpec((None, None), "int32")])
+    assert np.isnan(row(np.zeros((1, 6), "int32"))).all()
+
+
+@each
+def test_a_state_of_no_real_numbers_is_refused(make):
+    layer = built(make)
+    for dtype in ("complex64", "bool", "str"):
+        state = keras.tree.map_structure(lambda part, d=dtype: np.zeros(part.shape, d), layer.initial_state(4))
+        with pytest.raises(ValueError, match=f"state has the dtype {dtype}.*expected real numbers"):
+            layer(X, state=state)
+    whole = keras.tree.map_structure(lambda part: np.ones(part.shape, "int32"), layer.initial_state(4))
+    real = keras.tree.map_structure(lambda part: np.ones(part.shape, "float64"), layer.initial_state(4))
+    np.testing.assert_array_equal(*(ops.convert_to_numpy(layer(X, state=state)) for state in (whole, real)))
+
+
+def test_the_positions_of_a_cache_are_integers_and_its_mask_booleans():
+    layer = cached()
+    cache = layer.initial_state(4, capacity=8)
+    with pytest.raises(ValueError, match="state has the dtype float32; expected integers"):
+        layer(X, state=cache | {"position": ops.cast(cache["position"], "float32")})
+    cross = layers.CrossAttention(2)
+    cross(X, X)
+    state = cross.project(X)
+    with pytest.raises(ValueError, match="state has the dtype float32; expected booleans"):
+        cross(X, state=state | {"mask": ops.cast(state["mask"], "float32")})
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="only it has rows of different lengths")
+@each
+def test_a_ragged_x_is_refused_with_the_remedy(make):
+    import tensorflow as tf
+
+    with pytest.raises(ValueError, match=r"x is ragged; expected \[B, T, D\]: pad it"):
+        built(make)(tf.RaggedTensor.from_tensor(X))

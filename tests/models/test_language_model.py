@@ -180,12 +180,38 @@ def test_what_sees_later_positions_is_refused_with_the_reason(seer):
         lambda: keras.layers.LSTM(4, return_sequences=True, name="keeper"),
         lambda: layers.Carry(layers.LSTM(4, return_sequences=True), 2, name="keeper"),
         lambda: keras.layers.TimeDistributed(keras.layers.LSTM(4), name="keeper"),
+        lambda: keras.layers.Conv1D(4, 3, padding="causal", name="keeper"),
+        lambda: keras.layers.MaxPooling1D(2, 1, padding="same", name="keeper"),
+        lambda: keras.layers.MultiHeadAttention(2, 4, name="keeper"),
     ],
 )
 def test_what_cannot_be_stepped_is_refused(block):
     embedding, head = keras.layers.Embedding(VOCABULARY, 4), keras.layers.Dense(VOCABULARY)
     with pytest.raises(ValueError, match=r"keeper is no block of a language model: .* from step to step"):
         LanguageModel(embedding, [block()], head)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        lambda: keras.layers.GlobalMaxPooling1D(name="pool"),
+        lambda: keras.layers.Lambda(lambda x: x[:, -1], name="pool"),
+        lambda: keras.layers.Cropping1D(1, name="pool"),
+    ],
+)
+def test_a_block_that_gives_no_sequence_is_refused_when_it_is_built(block):
+    model = LanguageModel(keras.layers.Embedding(VOCABULARY, 4), [block()], keras.layers.Dense(VOCABULARY))
+    with pytest.raises(ValueError, match=r"pool makes .*; expected \[B, T, D\]"):
+        model(np.zeros((2, 5), "int32"))
+
+
+def test_blocks_are_layers_and_the_head_gives_logits():
+    embedding, head = keras.layers.Embedding(VOCABULARY, 4), keras.layers.Dense(VOCABULARY, activation="softmax")
+    with pytest.raises(ValueError, match="blocks holds 'lstm'; expected layers"):
+        LanguageModel(embedding, ["lstm"], keras.layers.Dense(VOCABULARY))
+    with pytest.raises(ValueError, match="gives probabilities; expected a head that gives logits"):
+        LanguageModel(embedding, [], head)
+    LanguageModel(embedding, [keras.layers.Conv1D(4, 1)], keras.layers.Dense(VOCABULARY))  # a Dense layer
 
 
 def test_a_layer_cannot_stand_there_twice():
