@@ -82,12 +82,22 @@ class Evaluator:
             raise ValueError(f"model={model!r}; expected a LanguageModel.")
         self.model = model
         self.rows = arguments.positive_integer("rows", rows)
-        self._carries = hasattr(model, "initial_state") and keras.backend.backend() == "tensorflow"
+        steps = all(hasattr(model, part) for part in ("initial_state", "context"))  # unlike an encoder-decoder
+        self._carries = steps and keras.backend.backend() == "tensorflow"
         self._independent = tf.function(lambda x, y: nats(model(x, training=False), y), reduce_retracing=True)
         # One row at a time, a loop is all overhead: XLA halves it, if the length is past those that kernels unroll. It
         # compiles for one length; the rest goes without.
         self._carried = tf.function(self._go_on, jit_compile=True)
         self._rest = tf.function(self._go_on)
+
+    @functools.cached_property
+    def _whole(self):
+        return WholeModel(self.model)
+
+    @property
+    def vocabulary_size(self):
+        """V; None where a model that can step does not say it."""
+        return vocabulary_size(self.model) if self._carries else self._whole.vocabulary_size
 
     def _go_on(self, x, y, state):
         logits, state = self.model(x, state=state, training=False, return_state=True)
@@ -121,7 +131,7 @@ class Evaluator:
         if len(ids) < 2:
             raise ValueError(f"{len(ids)} ids; a score needs at least 2.")
         if not self._carries:
-            whole = WholeModel(self.model)
+            whole = self._whole
             if whole.vocabulary_size <= ids.max():
                 arguments.below("ids", ids, whole.vocabulary_size)
             return np.concatenate([*self._sliding(ids, whole.context or WINDOW, whole)])

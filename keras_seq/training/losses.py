@@ -74,17 +74,17 @@ def token_weights(targets, mask=None, sample_weight=None, ignore=None):
     >>> ops.convert_to_numpy(token_weights([[4, 0, 7]], ignore=0)).tolist()
     [[1.0, 0.0, 1.0]]
     """
-    targets = _integers(targets)
+    targets, given = _integers(targets), mask
     real = targets >= 0
     if ignore is not None:
         real = ops.logical_and(real, targets != ignore)
     if mask is not None:
         mask = arguments.boolean_mask("mask", ops.convert_to_tensor(mask), ranks=range(len(targets.shape) + 1))
         real = ops.logical_and(real, _over_tokens("mask", mask, targets))
-    if sample_weight is None:
-        return ops.cast(real, "float32")
-    sample_weight = ops.cast(_over_tokens("sample_weight", sample_weight, targets), "float32")
-    return ops.where(real, sample_weight, 0.0)
+    weights = ops.cast(real, "float32")
+    if sample_weight is not None:
+        weights = ops.where(real, ops.cast(_over_tokens("sample_weight", sample_weight, targets), "float32"), 0.0)
+    return arguments.where_boolean(weights, given)
 
 
 def token_cross_entropy(logits, targets, mask=None, ignore=None, smoothing=0.0):

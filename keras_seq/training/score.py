@@ -52,11 +52,12 @@ def score(model, tokenizer, text) -> Scored:
         ValueError: fewer than two tokens, a character that the tokenizer does not know, a tokenizer of another
             number of ids than the model, logits that are not finite, a model that sees the future.
     """
-    check_tokenizer(tokenizer, model)
+    evaluator = Evaluator(model)
+    check_tokenizer(tokenizer, model, evaluator.vocabulary_size)
     ids = tokenizer.encode(text).numpy()
     if len(ids) < 2:
         raise ValueError(f"The text {text[:40]!r} has {len(ids)} tokens; expected at least 2: one predicts the next.")
-    nats = np.concatenate([[np.nan], Evaluator(model).warm_nats(ids)]).astype("float32")
+    nats = np.concatenate([[np.nan], evaluator.warm_nats(ids)]).astype("float32")
     if np.isnan(nats[1:]).any():
         raise not_finite()
     texts = {n: tokenizer.decode([n]) for n in np.unique(ids).tolist()}  # once each: a look-up takes a millisecond

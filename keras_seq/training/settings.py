@@ -71,7 +71,7 @@ class Train:
 
     def __post_init__(self):
         for name, known in (("optimizer", LEARNING_RATES), ("precision", POLICIES), ("on_nan", ("stop", "rollback"))):
-            if getattr(self, name) not in known:
+            if getattr(self, name) not in [*known]:  # a list, for what is given may have no hash
                 raise ValueError(f"{name}={getattr(self, name)!r}; expected {' or '.join(known)}.")
         intervals = ("log_every", "validate_every", "checkpoint_every", "keep_checkpoints")
         for name in (*intervals, "patience", "validation_characters"):

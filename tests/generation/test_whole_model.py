@@ -115,6 +115,12 @@ def test_a_model_of_nan_writes_nothing(make):
             write()
 
 
+@SLOW
+def test_a_tokenizer_of_another_size_is_refused_by_score_too():
+    with pytest.raises(ValueError, match=r"The tokenizer has 7 ids, .* has 9"):
+        score(own(units=9), VOCABULARY, "abc")
+
+
 def test_a_tokenizer_of_another_size_is_refused_before_anything_is_computed():
     model = LSTM(4, 5).build(7)
     for size in (6, 8):

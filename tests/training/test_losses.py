@@ -184,3 +184,15 @@ def test_a_smoothing_out_of_its_range_is_refused(batch, smoothing):
 def test_a_reduction_that_counts_padding_is_refused(reduction):
     with pytest.raises(ValueError, match=f"reduction='{reduction}'"):
         TokenCrossEntropy(reduction=reduction)
+
+
+def test_a_mask_of_other_integers_than_0_and_1_gives_no_plausible_loss(batch):
+    logits, targets = batch
+    mask = MASK.astype("int32")
+    compiled = tf.function(
+        token_cross_entropy, input_signature=[tf.TensorSpec(v.shape, v.dtype) for v in (*batch, mask)]
+    )
+    np.testing.assert_allclose(compiled(logits, targets, mask), token_cross_entropy(logits, targets, MASK), rtol=1e-6)
+    assert np.isnan(compiled(logits, targets, 2 * mask))
+    with pytest.raises(ValueError, match="mask"):
+        token_cross_entropy(logits, targets, 2 * mask)
