@@ -70,8 +70,9 @@ def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, t
         budget={"match": settings.match, "steps": budget.steps, "training_flops_per_token": budget.flops_per_token},
     )
     print(f"\n{run.name}, {'carried lanes' if settings.carries(model) else kind}")
+    embeddings = Projector(vocabulary, run)
     try:
-        return training.run(
+        result = training.run(
             run,
             model,
             vocabulary,
@@ -82,8 +83,10 @@ def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, t
             run_config,
             run.name,
             looks=looks(vocabulary, validation_text, settings.context),
-            callbacks=[Projector(vocabulary, run), *([Profile(run)] if settings.profile else [])],
+            callbacks=[embeddings, *([Profile(run)] if settings.profile else [])],
         )
+        embeddings.write(model)  # a stop in the last validation came before the end of the epoch
+        return result
     except training.CheckpointError:
         raise
     except ValueError as fault:  # by now the user has made no mistake: let the traceback show ours

@@ -5,7 +5,8 @@
     flops        the first model reads --tokens; the others as many as cost the same training FLOPs
     seconds      the same for the seconds that steps take, measured before the runs
 
-The plan is in plan.json before the first run begins, so that a comparison that is gone on with keeps it.
+The plan is in plan.json before the first run begins, so that a comparison that is gone on with keeps it; more
+tokens make another.
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ from keras_seq.layers import arguments
 from keras_seq.models.flops import flops_per_token
 from keras_seq.training import sealed_json
 from keras_seq.training.checkpoints import DamagedError
+from keras_seq.training.files import set_aside
 from keras_seq.training.language import carried
 
 EXECUTIONS = 7  # timed, after the one that compiles
@@ -53,18 +55,23 @@ class Budget:
 
 
 def kept_or_planned(path, settings: Compare, vocabulary_size, windows) -> dict[str, Budget]:
-    """The plan that was kept, if there is one; else, and where it is damaged, one that is kept from now on.
+    """The plan that was kept, if there is one of as many tokens; else one that is kept from now on.
 
     Raises:
-        ValueError: it is none of this comparison, or damaged and made of times that are not measured twice alike.
+        ValueError: it is none of this comparison; or damaged or gone, and made of times that are not measured twice
+            alike.
     """
-    if path.exists():
-        try:
-            return read(path, settings)
-        except DamagedError as error:
-            if settings.match == "seconds":
-                raise ValueError(f"{error}, and the times in it cannot be measured again: begin anew.") from error
-            warnings.warn(f"{error}; it is written again.", stacklevel=2)
+    try:
+        kept = read(path, settings)
+        if kept[settings.models[0]].steps == settings.steps:
+            return kept  # otherwise the comparison became longer
+    except (DamagedError, FileNotFoundError) as error:
+        fault = str(error) if isinstance(error, DamagedError) else f"{path} is gone"
+        begun = any(path.parent.glob("*/config.json"))
+        if settings.match == "seconds" and (begun or path.exists()):
+            raise ValueError(f"{fault}, and the times in it cannot be measured again: begin anew.") from error
+        if begun or path.exists():
+            warnings.warn(f"{fault}; it is written again{set_aside(path)}.", stacklevel=2)
     budgets = plan(settings, vocabulary_size, windows)
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, settings, budgets)

@@ -130,7 +130,7 @@ def _write_changes(folder, given, runs_are_longer):
         for run in begun:
             held.enter_context(alone(run))
         if runs_are_longer:
-            for path in [folder / "plan.json", *folder.glob("*/result.json")]:
+            for path in folder.glob("*/result.json"):
                 path.unlink(missing_ok=True)
         for run, config in begun.items():
             sealed_json.write(run / "config.json", {**config, "experiment": dataclasses.asdict(given)})

@@ -28,6 +28,9 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
+    except IsADirectoryError as error:
+        told = "a folder is where this file has to be written: move it away, or remove it"
+        raise IsADirectoryError(error.errno, told, str(path)) from error
     finally:
         part.unlink(missing_ok=True)
 

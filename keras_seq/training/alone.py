@@ -19,9 +19,13 @@ def alone(folder):
 
     Raises:
         BlockingIOError: another process holds it, or this one already does.
+        IsADirectoryError: a folder is in the place of one of the two files.
     """
     folder = pathlib.Path(folder)
     who = folder / ".process"
+    for path in (who, folder / ".lock"):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "a folder is where this file has to be: remove it", str(path))
     lock = filelock.FileLock(folder / ".lock")
     try:
         lock.acquire(blocking=False)

@@ -60,7 +60,7 @@ def begun_with(folder) -> dict:
         fault = str(error) if isinstance(error, DamagedError) else f"{path} is gone"
         copy = checkpoints.newest_copy(path.parent / "checkpoints", path.name)
         if copy is None:
-            remedy = f"remove {path.parent} to have it trained anew"
+            remedy = f"begin anew; or, beside other runs, remove {path.parent} to have it trained anew"
             raise CheckpointError(f"{fault}, and no checkpoint there has a copy of it: {remedy}.") from error
     warnings.warn(f"{fault}; it is written again from a checkpoint{set_aside(path)}.", stacklevel=3)
     with replacing(path) as temporary:

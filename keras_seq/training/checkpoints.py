@@ -24,7 +24,7 @@ import numpy as np
 
 from keras_seq.training import sealed
 from keras_seq.training.events import sizes
-from keras_seq.training.files import replacing, write_text
+from keras_seq.training.files import replacing, set_aside, write_text
 
 KEEP = 2
 BEST = "best.safetensors"
@@ -183,9 +183,10 @@ def load_newest(folder, trainee) -> int:
     """
     folder = pathlib.Path(folder)
     newest, paths, loaded, step, before = folder / "newest", found(folder), None, 0, ""
-    name = newest.read_text(encoding="utf-8", errors="replace") if newest.exists() else None
-    if name is not None and not NAME.fullmatch(name):
-        before = f"{newest} is damaged: whether a later checkpoint was there cannot be told."
+    name = newest.read_text(encoding="utf-8", errors="replace") if newest.is_file() else None
+    if newest.exists() and not NAME.fullmatch(name or ""):
+        aside = set_aside(newest) if name is None else ""  # a folder
+        before = f"{newest} is damaged: whether a later checkpoint was there cannot be told{aside}."
     elif name is not None and name not in {path.name for path in paths}:
         before = f"{folder}: {name!r:.100} is not there."
     for path in reversed(paths):

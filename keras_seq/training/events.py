@@ -28,7 +28,7 @@ LOST = "texts, pictures and histograms of those tokens are lost"
 
 def files(folder) -> list[pathlib.Path]:
     """The event files of a folder, oldest first."""
-    return sorted(pathlib.Path(folder).glob("events.out.tfevents.*"))
+    return sorted(path for path in pathlib.Path(folder).glob("events.out.tfevents.*") if path.is_file())
 
 
 def sizes(run) -> dict[str, int]:
@@ -83,7 +83,7 @@ def _take_back(folder, tokens, vouched, points):
     expected = again or vouched  # a kill came after this was done, and before the next checkpoint
     damaged = [path for path, size in expected.items() if whole.get(path, 0) < size]
     if damaged:
-        kept = _mended(folder, kept, points, [path for path in paths if path in damaged])
+        kept = _mended(folder, kept, points, sorted(damaged))
     if kept:
         head = Event(wall_time=next(iter(kept.values())).wall_time, file_version="brain.Event:2")
         lines = [head.SerializeToString(), *kept]

@@ -7,6 +7,7 @@ TensorBoard reads every file with "tfevents" in its name, so no temporary has th
 """
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -36,6 +37,9 @@ def replacing(path):
         sync(temporary)
         os.replace(temporary, path)
         sync_folder(path.parent)
+    except IsADirectoryError as error:
+        told = "a folder is where this file has to be written: move it away, or remove it"
+        raise IsADirectoryError(error.errno, told, str(path)) from error
     except OSError as error:
         if error.filename is None or pathlib.Path(error.filename) == temporary:  # a full disk names no file
             raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
@@ -105,8 +109,10 @@ def set_aside(path) -> str:
     path = pathlib.Path(path)
     if not path.exists():
         return ""
-    kept = path.with_name(f"{path.name.replace('tfevents', 'events')}.damaged")
-    os.replace(path, kept)
+    first = path.with_name(f"{path.name.replace('tfevents', 'events')}.damaged")
+    names = itertools.chain([first], (first.with_name(f"{first.name}-{n}") for n in itertools.count(2)))
+    kept = next(name for name in names if not os.path.lexists(name))
+    os.rename(path, kept)
     return f", and what was there is kept as {kept.name}"
 
 

@@ -169,7 +169,10 @@ class _Run:
             self._make_up(first, record, validate, saver)
         if first and validate.best_step == first:  # a kill may have come before the copy
             checkpoints.keep_best(checkpoints.found(self.folder / "checkpoints")[-1])
-        if first < last and not validate.exhausted:
+        trains = first < last and not validate.exhausted
+        if first and not trains:
+            tqdm.write(f"{self.folder} has all its steps behind it; what is written after them is written again.")
+        if trains:
             self._take_at_once(train.steps_at_once(first))
             self.trainee.fit(
                 self.batches(first, last),

@@ -67,7 +67,7 @@ class Record(AtSteps):
         Returns:
             The lines that are kept: those, and what was noted at that step since.
         """
-        text = self.path.read_bytes() if self.path.exists() else b""
+        text = self.path.read_bytes() if self.path.is_file() else b""
         if not text.startswith(vouched):
             fault = "damaged" if self.path.exists() else "gone"
             again = f"the lines up to step {step:,} are written again from the checkpoint{set_aside(self.path)}"

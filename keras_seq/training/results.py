@@ -99,7 +99,7 @@ def _check_curves(run):
             raise DamagedError(f"{path} is gone")
         return
     copy = checkpoints.newest_copy(run / "checkpoints", path.name)
-    if copy is not None and not path.read_bytes().startswith(copy):
+    if copy is not None and not (path.is_file() and path.read_bytes().startswith(copy)):
         raise DamagedError(f"{path} is damaged")
     try:
         lines_of(path)  # a training that diverged has lines after the last checkpoint

@@ -111,12 +111,31 @@ def test_a_plan_that_is_damaged_is_made_again_if_that_gives_the_same(tmp_path, m
     budgets = compare_budgets.kept_or_planned(path, settings("flops"), size, None)
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(before, after, 1), encoding="utf-8")
-    with pytest.warns(UserWarning, match=r"plan\.json .*; it is written again\."):
+    with pytest.warns(UserWarning, match=r"plan\.json .*; it is written again, .* kept as plan\.json\.damaged\."):
         assert compare_budgets.kept_or_planned(path, settings("flops"), size, None) == budgets
     assert path.read_text(encoding="utf-8") == text
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(ValueError, match=r"plan\.json .* cannot be measured again: begin anew\."):
         compare_budgets.kept_or_planned(path, settings("seconds"), size, None)
+
+
+def test_a_plan_that_is_gone_is_told_once_runs_were_begun(tmp_path):
+    path, size = tmp_path / "plan.json", 20
+    budgets = compare_budgets.kept_or_planned(path, settings("flops"), size, None)
+    path.unlink()
+    (tmp_path / "lstm-seed0").mkdir()
+    (tmp_path / "lstm-seed0/config.json").touch()
+    with pytest.raises(ValueError, match=r"plan\.json is gone, .* cannot be measured again: begin anew\."):
+        compare_budgets.kept_or_planned(path, settings("seconds"), size, None)
+    with pytest.warns(UserWarning, match=r"plan\.json is gone; it is written again\."):
+        assert compare_budgets.kept_or_planned(path, settings("flops"), size, None) == budgets
+
+
+def test_more_tokens_make_another_plan_without_a_word(tmp_path):
+    path, size, begun = tmp_path / "plan.json", 20, settings("flops")
+    compare_budgets.kept_or_planned(path, begun, size, None)
+    longer = compare_budgets.kept_or_planned(path, dataclasses.replace(begun, tokens=2 * begun.tokens), size, None)
+    assert longer["lstm"].steps == 2 * begun.steps
 
 
 def test_the_table_marks_what_is_matched():

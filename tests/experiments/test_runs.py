@@ -96,7 +96,6 @@ def test_more_tokens_make_what_is_finished_go_on(folder, capsys):
     given, _ = resume(folder, "--tokens", "80")
     assert given.tokens == 80
     assert finished(folder / "gru-seed0") is None
-    assert not (folder / "plan.json").exists()
     assert resume(folder)[0].tokens == 80
     assert "tokens was 50 and is 80" in capsys.readouterr().out
 

@@ -29,6 +29,14 @@ def test_a_second_one_is_refused_and_told_who_the_first_is(tmp_path):
     assert not (tmp_path / ".process").exists()
 
 
+@pytest.mark.parametrize("name", [".lock", ".process"])
+def test_a_folder_in_the_place_of_the_lock_is_named(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(IsADirectoryError, match="remove it") as refused, alone(tmp_path):
+        pass
+    assert refused.value.filename == str(tmp_path / name)
+
+
 def test_what_a_killed_process_left_locks_nothing(tmp_path):
     held = subprocess.Popen(
         [sys.executable, "-c", HOLDS, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

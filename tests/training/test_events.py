@@ -96,6 +96,17 @@ def test_what_the_checkpoint_vouches_for_and_is_damaged_is_told_and_written_agai
     events.take_back(tmp_path, 30, vouched, {"train": CURVE})  # told once
 
 
+def test_a_folder_in_the_place_of_an_event_file_is_kept_aside(tmp_path):
+    vouched = sized(tmp_path)
+    (path,) = events.files(tmp_path / "train")
+    path.unlink()
+    path.mkdir()
+    assert events.tags(tmp_path / "train") == set()
+    with pytest.warns(UserWarning, match=r"events are damaged or gone; .*, and what was there is kept as"):
+        events.take_back(tmp_path, 30, vouched, {"train": CURVE})
+    assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
+
+
 def test_that_they_are_gone_is_told_and_texts_are_called_lost(tmp_path):
     write(tmp_path, [10], tag="sample")
     vouched = events.sizes(tmp_path)

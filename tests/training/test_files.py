@@ -6,7 +6,7 @@ import pytest
 
 from keras_seq.text import Vocabulary
 from keras_seq.training import replacing, write_json, write_text
-from keras_seq.training.files import remove_partials
+from keras_seq.training.files import remove_partials, set_aside
 
 
 def test_the_file_appears_whole_and_alone(tmp_path):
@@ -87,3 +87,21 @@ def test_no_temporary_is_an_event_file_to_tensorboard(tmp_path):
         assert "tfevents" not in temporary.name
         temporary.touch()
     assert os.listdir(tmp_path) == ["events.out.tfevents.1.v2"]
+
+
+def test_a_folder_in_the_place_of_a_file_is_named_with_what_to_do(tmp_path):
+    ways = {"result.txt": write_text, "vocabulary.json": lambda path, text: Vocabulary(text).save(path)}
+    for name, write in ways.items():
+        (tmp_path / name).mkdir()
+        with pytest.raises(IsADirectoryError, match="a folder is where this file has to be written") as told:
+            write(tmp_path / name, "ab")
+        assert told.value.filename == str(tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == ["result.txt", "vocabulary.json"]
+
+
+def test_what_was_set_aside_before_stays(tmp_path):
+    for text in ("first", "second", "third"):
+        write_text(tmp_path / "events.out.tfevents.1", text)
+        told = set_aside(tmp_path / "events.out.tfevents.1")
+    assert told == ", and what was there is kept as events.out.events.1.damaged-3"
+    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["first", "second", "third"]
