@@ -122,6 +122,12 @@ def newest_copy(folder, name) -> bytes | None:
     return next((copy for copy in copies if copy is not None), None)
 
 
+def newest_events(folder) -> dict[str, int]:
+    """The sizes of TensorBoard's files that the newest whole checkpoint vouches for; empty where there is none."""
+    metadata = (_metadata(path) for path in reversed(found(folder)))
+    return json.loads(next((words["events"] for words in metadata if "events" in words), "{}"))
+
+
 def prune(folder, keep=KEEP):
     """Removes all but the last `keep` checkpoints."""
     for old in found(folder)[:-keep]:

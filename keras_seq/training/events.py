@@ -21,6 +21,7 @@ from keras_seq.training.files import replacing, set_aside
 
 SESSION = "_hparams_/session_start_info"  # written again at each start
 KEPT = "events.out.tfevents.0000000000.{tokens}.{size}"
+ANY_KEPT = re.compile(r"events\.out\.tfevents\.0{10}\.\d+\.(\d+)")
 FRAME = 16  # bytes around a record
 PLACES = ("", "train", "validation")
 LOST = "texts, pictures and histograms of those tokens are lost"
@@ -45,6 +46,28 @@ def records(path) -> list[bytes]:
             found.append(record)
     except tf.errors.DataLossError:
         pass
+    return found
+
+
+def readable(path) -> int:
+    """How many bytes of a file are whole events, from its beginning; 0 where there is no such file."""
+    return sum(len(record) + FRAME for record in records(path)) if path.is_file() else 0
+
+
+def damaged(run, vouched) -> list[pathlib.Path]:
+    """The event files of a run of which less can be read than was there at its last checkpoint.
+
+    Args:
+        run: the folder.
+        vouched: how long the files were then, as `sizes` gives it.
+    """
+    run, found = pathlib.Path(run), []
+    expected = {run / name: size for name, size in vouched.items()}
+    for place in PLACES:
+        here = {path: size for path, size in expected.items() if path.parent == run / place}
+        taken_back = {path: int(match[1]) for path in files(run / place) if (match := ANY_KEPT.fullmatch(path.name))}
+        later = {path: size for path, size in taken_back.items() if path not in here}  # done after the checkpoint
+        found += [path for path, size in (later or here).items() if readable(path) < size]
     return found
 
 

@@ -12,7 +12,7 @@ import pathlib
 import warnings
 import zipfile
 
-from keras_seq.training import checkpoints, sealed_json
+from keras_seq.training import checkpoints, events, sealed_json
 from keras_seq.training.checkpoints import CheckpointError, DamagedError
 from keras_seq.training.record import lines_of
 
@@ -41,6 +41,8 @@ def finished(run) -> dict | None:
         for name in files:
             check_file(run / name, files)
         _check_curves(run)
+        for path in events.damaged(run, checkpoints.newest_events(run / "checkpoints")):
+            raise DamagedError(f"{path} is {'damaged' if path.exists() else 'gone'}")
     except DamagedError as error:
         warnings.warn(f"{error}; it is written again from the last checkpoint.", stacklevel=3)
         return None

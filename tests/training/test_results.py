@@ -6,8 +6,9 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from ends import points
 
-from keras_seq.training import CheckpointError, finished, language, results, sealed_json, write_result
+from keras_seq.training import CheckpointError, events, finished, language, results, sealed_json, write_result
 from keras_seq.training.alone import alone
 
 
@@ -130,3 +131,21 @@ def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkey
     with pytest.warns(UserWarning, match="are written again from the checkpoint"):
         assert tiny_run(parts) == whole
     assert path.read_text() == text
+
+
+def test_event_files_of_a_finished_run_that_are_damaged_or_gone_are_noticed_and_their_curves_written_again(
+    tiny_run, tmp_path
+):
+    whole = tiny_run(tmp_path / "run")
+    curves = {point[:3] for point in points(tmp_path / "run") if "loss" in point[1].lower()}
+    for place, damage in (("train", "zeros"), ("validation", "gone"), ("", "half")):
+        parts = shutil.copytree(tmp_path / "run", tmp_path / f"{place}parts")
+        [path] = events.files(parts / place)
+        data = path.read_bytes()
+        path.unlink() if damage == "gone" else path.write_bytes(DAMAGES[damage](data))
+        with pytest.warns(UserWarning, match=r"tfevents.* is (damaged|gone); it is written again"):
+            assert finished(parts) is None
+        with pytest.warns(UserWarning, match="TensorBoard's events are damaged or gone"):
+            assert tiny_run(parts) == whole
+        assert finished(parts) == json.loads(json.dumps(whole))
+        assert curves <= {point[:3] for point in points(parts)}
