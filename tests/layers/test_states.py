@@ -229,7 +229,8 @@ def test_where_a_graph_does_not_know_the_values_other_integers_than_0_and_1_give
 @each
 def test_a_state_of_no_real_numbers_is_refused(make):
     layer = built(make)
-    for dtype in ("complex64", "bool", "str"):
+    strings = ["str"] if keras.backend.backend() == "tensorflow" else []  # Keras refuses them itself on the others
+    for dtype in ("complex64", "bool", *strings):
         state = keras.tree.map_structure(lambda part, d=dtype: np.zeros(part.shape, d), layer.initial_state(4))
         with pytest.raises(ValueError, match=f"state has the dtype {dtype}.*expected real numbers"):
             layer(X, state=state)
