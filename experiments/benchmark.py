@@ -28,7 +28,7 @@ from experiments.benchmark_turns import in_turns, ratio
 from experiments.options import check_options
 from experiments.runs import begin, versions
 from experiments.startup import one_sentence
-from keras_seq import text
+from keras_seq.data import RandomWindows
 
 PEAK_SIZE = 2048  # of the square matrices whose product tells the matmul speed
 PIPELINE_STEPS = 200
@@ -87,7 +87,7 @@ def matmul_flops(dtype, size) -> float:
 def pipeline_speed(row: Row) -> float:
     """Tokens per second of random crops of the row's batch, by themselves; the median of 5 series."""
     ids = np.random.default_rng(0).integers(row.vocabulary_size, size=max(1_000_000, 2 * row.length))
-    batches = iter(text.RandomCrops(ids, row.batch_size, row.length).dataset())
+    batches = iter(RandomWindows(ids, row.batch_size, row.length).dataset())
     next(batches)
     speeds = []
     for _ in range(5):
@@ -109,14 +109,14 @@ def measure(settings: Benchmark) -> dict:
     peaks = {dtype: matmul_flops(dtype, size) for dtype in ("float32", "bfloat16")}
     found = {"versions": versions(), "matmul_flops": peaks, "rows": [], "growth": {}}
     for row in settings.chosen:
-        measured = in_turns(row, ways, settings.runs, settings.seconds)
-        ours = measured["ours"]
+        summaries = in_turns(row, ways, settings.runs, settings.seconds)
+        ours = summaries["ours"]
         entry = {
             "name": row.name,
             "row": dataclasses.asdict(row),
-            "measured": measured,
-            "against_torch": ratio(measured, "torch"),
-            "against_keras": ratio(measured, "keras"),
+            "measured": summaries,
+            "against_torch": ratio(summaries, "torch"),
+            "against_keras": ratio(summaries, "keras"),
             "of_matmul": ours["flops_per_token"] * ours["tokens_per_second"] / peaks[row.precision],
             "pipeline": None if row.kind == "attention" else ours["tokens_per_second"] / pipeline_speed(row),
         }

@@ -17,30 +17,30 @@ from experiments.benchmark_rows import Row
 from keras_seq import models, training
 from keras_seq.layers.attention import causal_attention
 from keras_seq.models.flops import flops_per_token
-from keras_seq.training.settings import POLICIES
+from keras_seq.training.config import DTYPE_POLICIES
 
 
 def ours(row: Row, at_once):
     """A compiled model of keras_seq that does `at_once` steps without coming back to Python."""
     if row.kind == "lstm":
-        definition = models.LSTM(embedding_dim=row.embedding_dim, units=row.units, num_layers=row.num_layers)
+        definition = models.LSTMConfig(embedding_dim=row.embedding_dim, units=row.units, num_layers=row.num_layers)
     else:
-        definition = models.GPT(
+        definition = models.GPT2Config(
             embedding_dim=row.embedding_dim,
             num_layers=row.num_layers,
             num_heads=row.num_heads,
             feed_forward_dim=4 * row.embedding_dim,
-            context=row.length,
+            context_length=row.length,
         )
-    model = definition.build(row.vocabulary_size, dtype=POLICIES[row.precision])
-    train = training.Train(optimizer="adamw", learning_rate=1e-3, precision=row.precision, log_every=at_once)
-    training.compile_for(model, train, total_steps=1_000_000, tokens_per_step=row.batch_size * row.length)
+    model = definition.build_model(row.vocabulary_size, dtype=DTYPE_POLICIES[row.precision])
+    train = training.TrainConfig(optimizer="adamw", learning_rate=1e-3, precision=row.precision, log_every=at_once)
+    training.compile_model(model, train, total_steps=1_000_000, tokens_per_step=row.batch_size * row.length)
     return model
 
 
 def keras_as_it_comes(row: Row):
     """The same of keras.layers, one step at a time."""
-    keras.config.set_dtype_policy(POLICIES[row.precision])
+    keras.config.set_dtype_policy(DTYPE_POLICIES[row.precision])
     ids = keras.Input((row.length,), batch_size=row.batch_size, dtype="int32")
     lstm = row.kind == "lstm"
     embedding = (keras.layers.Embedding if lstm else keras.layers.ReversibleEmbedding)(

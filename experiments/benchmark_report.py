@@ -2,7 +2,7 @@
 
 from experiments.benchmark_rows import Row, size
 from experiments.report import aligned
-from keras_seq.training import write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
 
 WAYS = {"ours": "ours", "keras": "keras.layers", "torch": "PyTorch"}
 

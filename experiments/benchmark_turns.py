@@ -88,9 +88,9 @@ def in_turns(row, ways, runs, seconds) -> dict:
         return found
 
 
-def ratio(measured, way) -> float | None:
+def ratio(summaries, way) -> float | None:
     """How many times as fast ours is: the median of the ratios turn by turn. None where the other way was not taken."""
-    if way not in measured:
+    if way not in summaries:
         return None
-    pairs = zip(measured["ours"]["runs"], measured[way]["runs"], strict=True)
+    pairs = zip(summaries["ours"]["runs"], summaries[way]["runs"], strict=True)
     return statistics.median(ours / other for ours, other in pairs)

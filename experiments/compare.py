@@ -23,19 +23,25 @@ import keras
 
 from experiments import compare_budgets, compare_report, compare_sweep, report
 from experiments.compare_findings import Findings
-from experiments.compare_looks import LAYOUT, looks
+from experiments.compare_looks import LAYOUT, diagnostics
 from experiments.compare_settings import Compare, tiny
 from experiments.corpora import copied
 from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
-from keras_seq import text, training
-from keras_seq.callbacks import Profile, Projector, write_layout
+from keras_seq import training
+from keras_seq.baselines import compute_baselines
+from keras_seq.callbacks import EmbeddingProjector, Profiler, write_custom_scalars_layout
+from keras_seq.data import RandomWindows, StatefulWindows, load_corpus
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tracking import write_hparams_config
 
 
 def windows(settings: Compare, kind, ids, seed):
     """The training batches of one run."""
     sizes = {"batch_size": settings.batch_size, "length": settings.context, "seed": seed}
-    return text.Lanes(ids, restart=settings.restart, **sizes) if kind == "lanes" else text.RandomCrops(ids, **sizes)
+    return (
+        StatefulWindows(ids, reset_prob=settings.restart, **sizes) if kind == "lanes" else RandomWindows(ids, **sizes)
+    )
 
 
 def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, train_text, validation_text):
@@ -51,14 +57,14 @@ def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, t
         vocabulary: of the whole corpus.
         train_text, validation_text: parts of it.
     """
-    result = training.finished(run)
+    result = training.load_result(run)
     if result is not None:
         return result
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
-    model = budget.definition.build(vocabulary.size, dtype=train.policy)
+    model = budget.definition.build_model(vocabulary.vocabulary_size, dtype=train.dtype_policy)
     kind = settings.windows_for(model)
-    train_config = {**dataclasses.asdict(train), **train.filled_in(model)}
+    train_config = {**dataclasses.asdict(train), **train.resolved(model)}
     run_config = config(
         settings,
         budget.name,
@@ -70,9 +76,9 @@ def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, t
         budget={"match": settings.match, "steps": budget.steps, "training_flops_per_token": budget.flops_per_token},
     )
     print(f"\n{run.name}, {'carried lanes' if settings.carries(model) else kind}")
-    embeddings = Projector(vocabulary, run)
+    embeddings = EmbeddingProjector(vocabulary, run)
     try:
-        result = training.run(
+        result = training.train_language_model(
             run,
             model,
             vocabulary,
@@ -82,8 +88,8 @@ def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, t
             train,
             run_config,
             run.name,
-            looks=looks(vocabulary, validation_text, settings.context),
-            callbacks=[embeddings, *([Profile(run)] if settings.profile else [])],
+            diagnostics=diagnostics(vocabulary, validation_text, settings.context),
+            callbacks=[embeddings, *([Profiler(run)] if settings.profile else [])],
         )
         embeddings.write(model)  # a stop in the last validation came before the end of the epoch
         return result
@@ -95,10 +101,10 @@ def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, t
 
 def compare(settings: Compare, folder: pathlib.Path) -> Findings:
     """Trains all that is not yet trained in `folder`, then writes the comparison."""
-    corpus = text.load_corpus(settings.corpus, clean=settings.clean)
+    corpus = load_corpus(settings.corpus, clean=settings.clean)
     same_corpus(folder, corpus)
-    train_text, validation_text = corpus.split(window=settings.context + 1)
-    vocabulary = text.Vocabulary.from_text(corpus.text)
+    train_text, validation_text = corpus.split(min_length=settings.context + 1)
+    vocabulary = CharacterTokenizer.from_text(corpus.text)
     train_ids = vocabulary.encode(train_text).numpy()
     # What cannot be built is an error now, before anything is written.
     for kind in (settings.recurrent_windows, settings.attention_windows):
@@ -109,11 +115,11 @@ def compare(settings: Compare, folder: pathlib.Path) -> Findings:
         windows(settings, settings.recurrent_windows, vocabulary.encode(held_back[0]).numpy(), seed=0)
     bounds = report.validated(settings.train, validation_text, settings.context + 1)
     budgets = compare_budgets.kept_or_planned(
-        folder / "plan.json", settings, vocabulary.size, lambda kind: windows(settings, kind, train_ids, 0)
+        folder / "plan.json", settings, vocabulary.vocabulary_size, lambda kind: windows(settings, kind, train_ids, 0)
     )
     print(
         f"{corpus.name}: {len(train_text):,} characters to train on, {len(validation_text):,} to validate on, "
-        f"{vocabulary.size} distinct; batches of {settings.batch_size} x {settings.context}{bounds}"
+        f"{vocabulary.vocabulary_size} distinct; batches of {settings.batch_size} x {settings.context}{bounds}"
     )
     if (note := copied(train_text, validation_text)) is not None:
         print(note)
@@ -127,8 +133,8 @@ def compare(settings: Compare, folder: pathlib.Path) -> Findings:
         tried = compare_sweep.sweep(settings, budgets, held_back, run)
         budgets = {name: compare_sweep.chosen(budget, tried) for name, budget in budgets.items()}
         print("\n".join(["", compare_sweep.table(tried), *compare_sweep.warnings(tried)]))
-    training.write_table(folder, ("model.name", "train.learning_rate", "windows"))
-    write_layout(folder, LAYOUT)
+    write_hparams_config(folder, ("model.name", "train.learning_rate", "windows"))
+    write_custom_scalars_layout(folder, LAYOUT)
     rows = []
     for seed in range(settings.seeds):
         for name, budget in budgets.items():
@@ -136,7 +142,7 @@ def compare(settings: Compare, folder: pathlib.Path) -> Findings:
             result = run(f"{name}-seed{seed}", budget, train, train_text, validation_text, seed)
             flops = budget.flops_per_token * result["training_tokens"]
             rows.append({"model": name, "seed": seed, **result, "training_flops": flops})
-    references = training.references(train_text, validation_text)
+    references = compute_baselines(train_text, validation_text)
     found = Findings(folder, settings, corpus, rows, budgets, references, tried, note)
     compare_report.write(found)
     return found

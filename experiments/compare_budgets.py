@@ -19,13 +19,12 @@ import keras
 from experiments.compare_settings import Compare
 from experiments.compare_widths import matched
 from experiments.report import aligned, tera
-from keras_seq import training
-from keras_seq.layers import arguments
+from keras_seq import checks, training
+from keras_seq.atomic_files import set_aside
 from keras_seq.models.flops import flops_per_token
-from keras_seq.training import sealed_json
-from keras_seq.training.checkpoints import DamagedError
-from keras_seq.training.files import set_aside
-from keras_seq.training.language import carried
+from keras_seq.training import checksummed_json
+from keras_seq.training.checkpoints import CorruptCheckpointError
+from keras_seq.training.language_model import stateful_training_model
 
 EXECUTIONS = 7  # timed, after the one that compiles
 WIDTHS = {"embedding_dim": "embedding", "units": "units", "feed_forward_dim": "feed-forward", "num_heads": "heads"}
@@ -65,8 +64,8 @@ def kept_or_planned(path, settings: Compare, vocabulary_size, windows) -> dict[s
         kept = read(path, settings)
         if kept[settings.models[0]].steps == settings.steps:
             return kept  # otherwise the comparison became longer
-    except (DamagedError, FileNotFoundError) as error:
-        fault = str(error) if isinstance(error, DamagedError) else f"{path} is gone"
+    except (CorruptCheckpointError, FileNotFoundError) as error:
+        fault = str(error) if isinstance(error, CorruptCheckpointError) else f"{path} is gone"
         begun = any(path.parent.glob("*/config.json"))
         if settings.match == "seconds" and (begun or path.exists()):
             raise ValueError(f"{fault}, and the times in it cannot be measured again: begin anew.") from error
@@ -94,7 +93,7 @@ def plan(settings: Compare, vocabulary_size, windows) -> dict[str, Budget]:
         if settings.match == "parameters" and target is not None:
             definition = matched(definition, vocabulary_size, target)
         keras.backend.clear_session()
-        model = definition.build(vocabulary_size)
+        model = definition.build_model(vocabulary_size)
         target = target or model.count_params()
         flops = flops_per_token(model, settings.context, training=True)
         seconds = None
@@ -128,15 +127,15 @@ class _Clock(keras.callbacks.Callback):
 def _seconds_per_step(settings, definition, vocabulary_size, windows):
     """The median over a few executions of real training steps, after one that compiles; the model is thrown away."""
     keras.utils.set_random_seed(0)
-    model = definition.build(vocabulary_size, dtype=settings.train.policy)
+    model = definition.build_model(vocabulary_size, dtype=settings.train.dtype_policy)
     batches = windows(settings.windows_for(model))
     carry = settings.carries(model)
-    trainee = carried(model, batches.batch_size, batches.length) if carry else model
+    training_model = stateful_training_model(model, batches.batch_size, batches.length) if carry else model
     at_once = batches.batch_size * batches.length
-    training.compile_for(trainee, settings.train, settings.steps, tokens_per_step=at_once)
+    training.compile_model(training_model, settings.train, settings.steps, tokens_per_step=at_once)
     together, clock = settings.train.steps_per_execution, _Clock()
-    data = (batches.carried if carry else batches.dataset)(0, together * (1 + EXECUTIONS))
-    trainee.fit(data, shuffle=False, verbose=0, callbacks=[clock])
+    data = (batches.stateful_dataset if carry else batches.dataset)(0, together * (1 + EXECUTIONS))
+    training_model.fit(data, shuffle=False, verbose=0, callbacks=[clock])
     return statistics.median(clock.seconds[1:]) / together
 
 
@@ -167,7 +166,7 @@ def width(definition) -> str:
 def write(path, settings: Compare, budgets: dict[str, Budget]):
     """Keeps the plan."""
     runs = [{**dataclasses.asdict(b), "definition": dataclasses.asdict(b.definition)} for b in budgets.values()]
-    sealed_json.write(path, {"match": settings.match, "runs": runs})
+    checksummed_json.write(path, {"match": settings.match, "runs": runs})
 
 
 def read(path, settings: Compare) -> dict[str, Budget]:
@@ -177,11 +176,11 @@ def read(path, settings: Compare) -> dict[str, Budget]:
         DamagedError: the file is damaged.
         ValueError: it is none of this comparison.
     """
-    runs = sealed_json.read(path).get("runs")
+    runs = checksummed_json.read(path).get("runs")
     try:
         kinds = {run["name"]: type(settings.model(run["name"])) for run in runs if run["name"] in settings.models}
         found = {run["name"]: Budget(**{**run, "definition": kinds[run["name"]](**run["definition"])}) for run in runs}
-        steps = [arguments.positive_integer("steps", budget.steps) for budget in found.values()]
+        steps = [checks.positive_integer("steps", budget.steps) for budget in found.values()]
         fits = [*found] == [*settings.models] and len(steps) == len(runs)
     except (KeyError, TypeError, AttributeError, ValueError):
         fits = False

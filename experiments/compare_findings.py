@@ -13,8 +13,9 @@ from experiments.compare_budgets import Budget
 from experiments.compare_settings import Compare
 from experiments.compare_sweep import Tried
 from experiments.statistics import Difference, paired_difference
-from keras_seq.text import Corpus
-from keras_seq.training import Reference, lines_of
+from keras_seq.baselines import Baseline
+from keras_seq.data import Corpus
+from keras_seq.training import read_metrics
 
 CURVES = {  # by what they are called: the split and the key of their points in metrics.jsonl
     "training": ("train", "nats_per_token"),
@@ -43,7 +44,7 @@ class Findings:
     corpus: Corpus
     rows: list[dict]
     budgets: dict[str, Budget]
-    references: tuple[Reference, ...]
+    references: tuple[Baseline, ...]
     tried: list[Tried] = dataclasses.field(default_factory=list)
     note: str | None = None
 
@@ -92,7 +93,7 @@ class Findings:
 
     def _points(self, row, split, key):
         """`[points, 3]`: tokens, seconds of training, nats per character."""
-        lines = lines_of(self.run(row) / "metrics.jsonl")
+        lines = read_metrics(self.run(row) / "metrics.jsonl")
         clock = [(line["tokens"], line["seconds"]) for line in lines if line["split"] == "train"]
         mine = [(line["tokens"], line[key] / row["characters_per_token"]) for line in lines if line["split"] == split]
         at = np.interp([tokens for tokens, _ in mine], *zip(*clock, strict=True))

@@ -17,7 +17,7 @@ LAYOUT = {  # of the Custom Scalars page: a chart a question, all models in it
 }
 
 
-def looks(vocabulary, validation_text, length):
+def diagnostics(vocabulary, validation_text, length):
     """What every validation looks at, whichever the model: what it does not have is not shown.
 
     Args:

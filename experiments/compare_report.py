@@ -10,7 +10,7 @@ from experiments import compare_budgets, compare_pictures, compare_sweep
 from experiments.compare_findings import Findings
 from experiments.compare_page import comparison_page
 from experiments.report import aligned, indented, notes, spread, table, to_look
-from keras_seq.training import write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
 
 OF_DIFFERENCES = (
     "Cold nats per character, less those of the first model; negative is better. Intervals: a bootstrap over runs of "
@@ -47,7 +47,9 @@ def tables(found: Findings) -> list[str]:
         alone = "; with one seed, over the text alone." if found.seeds == 1 else "."
         parts += [differences(found), OF_DIFFERENCES + alone]
     parts += [references(found.references), *([found.note] if found.note else []), notes(found.rows)]
-    parts.append(f"Matched by {found.settings.match}:\n\n{compare_budgets.table(found.settings, found.budgets)}")
+    parts.append(
+        f"Matched by {found.write_hparams.match}:\n\n{compare_budgets.table(found.write_hparams, found.budgets)}"
+    )
     if found.tried:
         swept = [f"Learning rates, on text cut from the training split:\n\n{compare_sweep.table(found.tried)}"]
         parts += swept + [f"Warning: {sentence}" for sentence in compare_sweep.warnings(found.tried)]

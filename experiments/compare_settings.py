@@ -9,8 +9,20 @@ import tyro
 from experiments.corpora import for_smoke
 from experiments.options import check_options
 from keras_seq import training
-from keras_seq.models import GPT, GRU, LANGUAGE_MODELS, LSTM, MODELS, RNN, Mamba, MinGRU, MinLSTM, Modern, Transformer
-from keras_seq.models.language_model import SEES_THE_FUTURE
+from keras_seq.models import (
+    LANGUAGE_MODELS,
+    MODELS,
+    GPT2Config,
+    GRUConfig,
+    LlamaConfig,
+    LSTMConfig,
+    MambaConfig,
+    MinGRUConfig,
+    MinLSTMConfig,
+    RNNConfig,
+    TransformerConfig,
+)
+from keras_seq.models.language_model import NON_CAUSAL_MESSAGE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,16 +68,16 @@ class Compare:
     """A folder LOG_DIR/compare/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes, pydoc for docstrings: shows that everything works, and nothing else."""
-    train: training.Train = dataclasses.field(default_factory=training.Train)
-    rnn: RNN = dataclasses.field(default_factory=RNN)
-    gru: GRU = dataclasses.field(default_factory=GRU)
-    lstm: LSTM = dataclasses.field(default_factory=LSTM)
-    mingru: MinGRU = dataclasses.field(default_factory=MinGRU)
-    minlstm: MinLSTM = dataclasses.field(default_factory=MinLSTM)
-    mamba: Mamba = dataclasses.field(default_factory=Mamba)
-    transformer: Transformer = dataclasses.field(default_factory=Transformer)
-    gpt: GPT = dataclasses.field(default_factory=GPT)
-    modern: Modern = dataclasses.field(default_factory=Modern)
+    train: training.TrainConfig = dataclasses.field(default_factory=training.TrainConfig)
+    rnn: RNNConfig = dataclasses.field(default_factory=RNNConfig)
+    gru: GRUConfig = dataclasses.field(default_factory=GRUConfig)
+    lstm: LSTMConfig = dataclasses.field(default_factory=LSTMConfig)
+    mingru: MinGRUConfig = dataclasses.field(default_factory=MinGRUConfig)
+    minlstm: MinLSTMConfig = dataclasses.field(default_factory=MinLSTMConfig)
+    mamba: MambaConfig = dataclasses.field(default_factory=MambaConfig)
+    transformer: TransformerConfig = dataclasses.field(default_factory=TransformerConfig)
+    gpt: GPT2Config = dataclasses.field(default_factory=GPT2Config)
+    modern: LlamaConfig = dataclasses.field(default_factory=LlamaConfig)
 
     def __post_init__(self):
         check_options(self, seeds=1, tokens=1, batch_size=1, context=1, sweep_tokens=1)
@@ -80,7 +92,7 @@ class Compare:
             raise ValueError(f"--models: expected at least one of {', '.join(LANGUAGE_MODELS)}.")
         for name in self.models:
             if name not in LANGUAGE_MODELS:
-                raise ValueError(f"--models {name}: no language model can be made of it: {SEES_THE_FUTURE}")
+                raise ValueError(f"--models {name}: no language model can be made of it: {NON_CAUSAL_MESSAGE}")
 
     @property
     def steps(self) -> int:
@@ -114,7 +126,7 @@ TINY = {
     "mamba": {"embedding_dim": 16, "num_layers": 2, "state_dim": 4},
     **{
         name: {"embedding_dim": 16, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 64}
-        for name in ("transformer", "gpt", "modern")
+        for name in ("transformer", "gpt2", "llama")
     },
 }
 

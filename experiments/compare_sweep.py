@@ -29,7 +29,7 @@ def held_back(corpus, train_text, context) -> tuple[str, str]:
     Raises:
         CorpusError: a side is too short for one window.
     """
-    return dataclasses.replace(corpus, text=train_text).split(HELD_OUT, window=context + 1)
+    return dataclasses.replace(corpus, text=train_text).split(HELD_OUT, min_length=context + 1)
 
 
 def sweep(settings, budgets, texts, train_one) -> list[Tried]:
@@ -53,7 +53,7 @@ def sweep(settings, budgets, texts, train_one) -> list[Tried]:
             try:
                 result = train_one(f"sweep-{budget.name}-{rate:g}", shorter, train, *texts)
                 nats = result["cold_nats_per_character"]
-            except training.Diverged:
+            except training.TrainingDiverged:
                 nats = None
             tried.append(Tried(budget.name, rate, nats))
     return tried

@@ -55,7 +55,7 @@ def with_heads(definition, num_heads):
 
 def _count(definition, vocabulary_size):
     keras.backend.clear_session()
-    return definition.build(vocabulary_size).count_params()
+    return definition.build_model(vocabulary_size).count_params()
 
 
 def _closest(make, count, target, start):

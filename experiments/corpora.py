@@ -1,6 +1,6 @@
 """What experiments say of the text that they are given, and which one shows that everything works."""
 
-from keras_seq.text import verbatim_overlap
+from keras_seq.data import verbatim_overlap
 
 DEFAULT, SMALL = "docstrings", "pydoc"
 MUCH = 0.05  # a share of the validation text

@@ -5,7 +5,12 @@ import dataclasses
 import keras
 
 from experiments.runs import config
-from keras_seq import text, training
+from keras_seq import training
+from keras_seq.data import RandomWindows, load_corpus
+from keras_seq.evaluation import Evaluator
+from keras_seq.saving import save_model
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tracking import Summaries
 
 
 class Parts:
@@ -17,13 +22,13 @@ class Parts:
     """
 
     def __init__(self, name, window):
-        self.corpus = text.load_corpus(name)
-        self.vocabulary = text.Vocabulary.from_text(self.corpus.text)
-        self.texts = self.corpus.split(window=window)
+        self.corpus = load_corpus(name)
+        self.vocabulary = CharacterTokenizer.from_text(self.corpus.text)
+        self.texts = self.corpus.split(min_length=window)
         self.train, self.validation = (self.vocabulary.encode(part).numpy() for part in self.texts)
 
 
-def train_one(folder, settings, name, definition, parts: Parts, batch_size, length, steps, train: training.Train):
+def train_one(folder, settings, name, definition, parts: Parts, batch_size, length, steps, train: training.TrainConfig):
     """One run, from its newest checkpoint if there is one.
 
     Args:
@@ -40,18 +45,18 @@ def train_one(folder, settings, name, definition, parts: Parts, batch_size, leng
     """
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
-    model = definition.build(parts.vocabulary.size, dtype=train.policy)
-    windows = text.RandomCrops(parts.train, batch_size, length, seed=settings.seed)
-    evaluator = training.Evaluator(model)
+    model = definition.build_model(parts.vocabulary.vocabulary_size, dtype=train.dtype_policy)
+    windows = RandomWindows(parts.train, batch_size, length, seed=settings.seed)
+    evaluator = Evaluator(model)
 
     def score(ids):
-        return training.Measured({"nats_per_token": evaluator.cold(ids, length).nats_per_token})
+        return Summaries({"nats_per_token": evaluator.chunked_loss(ids, length).nats_per_token})
 
-    used = {**dataclasses.asdict(train), **train.filled_in(model)}
+    used = {**dataclasses.asdict(train), **train.resolved(model)}
     of_corpus = {"name": parts.corpus.name, "sha256": parts.corpus.sha256}
     print(f"\n{folder.name}")
-    training.compile_for(model, train, steps, tokens_per_step=batch_size * length)
-    record, measured = training.fit(
+    training.compile_model(model, train, steps, tokens_per_step=batch_size * length)
+    record, summaries = training.fit_resumable(
         folder,
         model,
         windows.dataset,
@@ -63,10 +68,10 @@ def train_one(folder, settings, name, definition, parts: Parts, batch_size, leng
         ),
         name=folder.name,
         characters_per_token=1.0,
-        **training.bounded(score, parts.validation, train, least=length + 1),
+        **training.capped_validation(score, parts.validation, train, least=length + 1),
     )
     parts.vocabulary.save(folder / "vocabulary.json")
-    training.save_model(folder / "model.keras", model)
+    save_model(folder / "model.keras", model)
     return evaluator, {
         "model": name,
         "parameters": model.count_params(),
@@ -76,5 +81,5 @@ def train_one(folder, settings, name, definition, parts: Parts, batch_size, leng
         "training_seconds": record.seconds,
         "training_nats_per_character": record.loss,
         "cold_context": length,
-        "cold_nats_per_character": measured.figures["nats_per_token"],
+        "cold_nats_per_character": summaries.scalars["nats_per_token"],
     }

@@ -30,14 +30,19 @@ from experiments.options import check_options
 from experiments.runs import begin, config
 from experiments.startup import one_sentence
 from keras_seq import training
-from keras_seq.models import Seq2Seq
-from keras_seq.text import Examples, Vocabulary, dates
+from keras_seq.data import ArrayBatches
+from keras_seq.data.synthetic import dates
+from keras_seq.evaluation import TokenCrossEntropy
+from keras_seq.models import Seq2SeqConfig
+from keras_seq.saving import save_model
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tracking import write_hparams_config
 
 TEST_DATES, VALIDATION_DATES = 2_000, 1_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe(training.Train):
+class Recipe(training.TrainConfig):
     """As `Train`, with the defaults of 2017."""
 
     optimizer: Literal["adam", "muon", "adamw", "sgd", "adagrad", "rmsprop", "lion"] = "adam"
@@ -81,7 +86,7 @@ class Dates:
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
     train: Recipe = dataclasses.field(default_factory=Recipe)
-    model: Seq2Seq = dataclasses.field(default_factory=Seq2Seq)
+    model: Seq2SeqConfig = dataclasses.field(default_factory=Seq2SeqConfig)
 
     def __post_init__(self):
         whole = ("steps", "batch_size", "training_dates", "pairs", "validation_pairs", "test_pairs")
@@ -108,7 +113,7 @@ def tiny(settings: Dates) -> Dates:
         settings,
         **sizes,
         train=dataclasses.replace(settings.train, warmup_steps=4, log_every=5, validate_every=10, checkpoint_every=10),
-        model=Seq2Seq(16, num_encoder_layers=1, num_decoder_layers=1, num_heads=2, feed_forward_dim=32),
+        model=Seq2SeqConfig(16, num_encoder_layers=1, num_decoder_layers=1, num_heads=2, feed_forward_dim=32),
     )
 
 
@@ -120,7 +125,7 @@ def pairs_of(settings: Dates):
         dates.draw_pairs(validated, dates.FORMATS, settings.validation_pairs, seed=2),
         {
             form: dates.draw_pairs(tested, (form,), settings.test_pairs, seed=3 + number)
-            for number, form in enumerate((*dates.FORMATS, *dates.HELD_OUT))
+            for number, form in enumerate((*dates.FORMATS, *dates.HELD_OUT_FORMATS))
         },
     )
 
@@ -131,41 +136,41 @@ def schedule_of(settings: Dates):
         return None
     width, warmup, peak = settings.model.embedding_dim, settings.train.warmup_steps, settings.train.learning_rate
     factor = 1.0 if peak is None else peak * math.sqrt(width * warmup)
-    return training.InverseSquareRoot(width, warmup, factor)
+    return training.InverseSqrtDecay(width, warmup, factor)
 
 
 def train(run: pathlib.Path, settings: Dates) -> dict:
     """The one run. Returns what result.json says."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
-    model = settings.model.build(dates.VOCABULARY_SIZE, dtype=settings.train.policy)
+    model = settings.model.build_model(dates.VOCABULARY_SIZE, dtype=settings.train.dtype_policy)
     to_train, to_validate, to_test = pairs_of(settings)
-    examples = Examples(inputs_of(to_train), settings.batch_size, settings.seed)
-    look = Look(model, to_validate)
+    examples = ArrayBatches(inputs_of(to_train), settings.batch_size, settings.seed)
+    diagnostic = Look(model, to_validate)
     schedule = schedule_of(settings)
-    used = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
+    used = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
     if schedule is not None:
         used["learning_rate"] = float(schedule(settings.train.warmup_steps - 1))
-    loss = training.TokenCrossEntropy(smoothing=settings.smoothing, ignore=dates.PADDING)
+    loss = TokenCrossEntropy(label_smoothing=settings.smoothing, ignore_class=dates.PADDING)
     tokens_per_step = settings.batch_size * dates.TARGET_LENGTH
-    training.compile_for(model, settings.train, settings.steps, loss, schedule, tokens_per_step)
+    training.compile_model(model, settings.train, settings.steps, loss, schedule, tokens_per_step)
     run.mkdir(parents=True, exist_ok=True)
-    Vocabulary(dates.ALPHABET).save(run / "vocabulary.json")
+    CharacterTokenizer(dates.ALPHABET).save(run / "vocabulary.json")
     print(f"{len(to_train):,} pairs in {len(dates.FORMATS)} formats, {model.count_params():,} parameters\n{run.name}")
-    record, measured = training.fit(
+    record, summaries = training.fit_resumable(
         run,
         model,
         examples.dataset,
         tokens_per_step,
         settings.steps,
         settings.train,
-        look,
+        diagnostic,
         config(settings, "seq2seq", settings.model, used, seed=settings.seed),
         run.name,
     )
-    training.save_model(run / "model.keras", model)
-    formats, mistakes = by_format(look.translate, to_test, settings.beam_width)
-    written, weights = cross_attention(model, look.translate, SHOWN)
+    save_model(run / "model.keras", model)
+    formats, mistakes = by_format(diagnostic.translate, to_test, settings.beam_width)
+    written, weights = cross_attention(model, diagnostic.translate, SHOWN)
     pictures.save(dates_report.attention_figure(SHOWN, written, weights), run.parent / "cross_attention.png")
     result = {
         "parameters": model.count_params(),
@@ -174,13 +179,13 @@ def train(run: pathlib.Path, settings: Dates) -> dict:
         "training_seconds": record.seconds,
         "tokens_per_second": record.step * tokens_per_step / record.seconds,
         "smoothed_training_nats_per_token": record.loss,
-        "nats_per_token": measured.figures["nats_per_token"],
-        "validation_exact_match": measured.figures["exact_match"],
+        "nats_per_token": summaries.scalars["nats_per_token"],
+        "validation_exact_match": summaries.scalars["exact_match"],
         "beam_width": settings.beam_width,
         "exact_match": dates_report.totals(formats),
         "formats": formats,
         "mistakes": mistakes,
-        "sample": measured.texts["sample"],
+        "sample": summaries.texts["sample"],
     }
     training.write_result(run, result)
     return result
@@ -189,7 +194,7 @@ def train(run: pathlib.Path, settings: Dates) -> dict:
 def translated(settings: Dates) -> str:
     """--text, as the model of --run writes it."""
     model, vocabulary = load_run(pathlib.Path(settings.run))
-    if vocabulary != Vocabulary(dates.ALPHABET):
+    if vocabulary != CharacterTokenizer(dates.ALPHABET):
         raise ValueError(f"--run {settings.run}: its characters are not those of dates; expected a run of this script.")
     return Translator(model)([settings.text])[0]
 
@@ -202,11 +207,13 @@ def main(arguments=None):
             print(translated(settings))
             return
         run = folder / f"seq2seq-seed{settings.seed}"
-        result = training.finished(run)
+        result = training.load_result(run)
         if result is None:
-            settings.model.build(dates.VOCABULARY_SIZE)  # what cannot be built is an error before anything is written
+            settings.model.build_model(
+                dates.VOCABULARY_SIZE
+            )  # what cannot be built is an error before anything is written
             folder.mkdir(parents=True, exist_ok=True)
-            training.write_table(folder, ("train.optimizer", "train.learning_rate", "experiment.schedule", "seed"))
+            write_hparams_config(folder, ("train.optimizer", "train.learning_rate", "experiment.schedule", "seed"))
             try:
                 result = train(run, settings)
             except training.CheckpointError:

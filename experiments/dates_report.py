@@ -7,7 +7,8 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from experiments import pictures, report
-from keras_seq.training import lines_of, write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
+from keras_seq.training import read_metrics
 
 NOTES = (
     "Exact match: the share of dates whose ten characters are all right. No date here was trained on, in any format; "
@@ -78,7 +79,7 @@ def floor(smoothing, size) -> float:
 
 def draw(path, metrics: pathlib.Path, result, smoothing):
     """dates.png: loss and exact match over training on the left, a bar a format on the right."""
-    lines = lines_of(metrics)
+    lines = read_metrics(metrics)
     train, validation = ([line for line in lines if line["split"] == split] for split in ("train", "validation"))
     figure, axes = plt.subplot_mosaic(
         [["loss", "bars"], ["match", "bars"]], figsize=(12, 6.4), width_ratios=(5, 6), layout="constrained"

@@ -7,9 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from experiments import dates_report, pictures, report
-from keras_seq import training
+from keras_seq.data.synthetic import dates
+from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.generation import beam_search, greedy
-from keras_seq.text import dates
+from keras_seq.tracking import Summaries
 
 SHOWN = "Sat 3rd of Sept. 1994"  # the date of the picture
 
@@ -18,7 +19,7 @@ class Translator:
     """Dates as written -> ISO dates. The model is compiled once for each number of rows.
 
     Args:
-        model: an `EncoderDecoder` over the ids of `keras_seq.text.dates`.
+        model: an `EncoderDecoder` over the ids of `keras_seq.data.synthetic.dates`.
     """
 
     def __init__(self, model):
@@ -27,7 +28,7 @@ class Translator:
         self._step = tf.function(model.step, autograph=False)
 
     def _read(self, source):
-        return self.model.initial_state(source, capacity=dates.TARGET_LENGTH)
+        return self.model.get_initial_state(source, capacity=dates.TARGET_LENGTH)
 
     def __call__(self, texts: list[str], width=1) -> list[str]:
         """One ISO date, or whatever the model writes, for each text: greedily, or by a beam of `width`."""
@@ -54,15 +55,15 @@ class Look:
 
     def _nats_per_token(self):
         logits = self.model(self.inputs, training=False)
-        return training.TokenCrossEntropy(ignore=dates.PADDING)(self.wanted, logits)
+        return TokenCrossEntropy(ignore_class=dates.PADDING)(self.wanted, logits)
 
-    def __call__(self) -> training.Measured:
+    def __call__(self) -> Summaries:
         written = self.translate([pair.text for pair in self.pairs])
         right = [iso == pair.iso for iso, pair in zip(written, self.pairs, strict=True)]
         lines = [["text", "written", "right"]]
         lines += [[p.text, iso, "yes" if ok else p.iso] for p, iso, ok in zip(self.pairs, written, right, strict=True)]
         picture = dates_report.attention_figure(SHOWN, *cross_attention(self.model, self.translate, SHOWN))
-        return training.Measured(
+        return Summaries(
             {"nats_per_token": float(self._nats()), "exact_match": float(np.mean(right))},
             {"sample": report.aligned(lines[:21])},
             {"cross_attention": pictures.pixels(picture)},
@@ -82,7 +83,7 @@ def by_format(translate: Translator, pairs_of: dict, width: int) -> tuple[list[d
         texts = [pair.text for pair in pairs]
         written = {"greedy": translate(texts), "beam": translate(texts, width)}
         right = {name: np.mean([iso == p.iso for iso, p in zip(w, pairs, strict=True)]) for name, w in written.items()}
-        row = {"format": form, "held_out": form in dates.HELD_OUT, "example": texts[0], "texts": len(texts)}
+        row = {"format": form, "held_out": form in dates.HELD_OUT_FORMATS, "example": texts[0], "texts": len(texts)}
         rows.append(row | {name: float(share) for name, share in right.items()})
         mistakes += [
             {"text": pair.text, "iso": pair.iso, "greedy": one, "beam": other}

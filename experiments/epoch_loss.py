@@ -31,9 +31,12 @@ from experiments.generate import load_run
 from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
-from keras_seq.generation import Generator
-from keras_seq.models import LSTM
-from keras_seq.training.language import carried
+from keras_seq.evaluation import Evaluator
+from keras_seq.generation import TextGenerator
+from keras_seq.models import LSTMConfig
+from keras_seq.saving import save_model
+from keras_seq.tracking import Summaries, write_hparams_config
+from keras_seq.training.language_model import stateful_training_model
 
 
 class Look:
@@ -48,16 +51,16 @@ class Look:
     """
 
     def __init__(self, model, form, ids, settings: EpochLoss, at_the_end):
-        self.form, self.ids, self.settings, self.at_the_end = form, ids, settings, at_the_end
-        self.evaluator = training.Evaluator(model)
+        self.form, self.ids, self.write_hparams, self.at_the_end = form, ids, settings, at_the_end
+        self.evaluator = Evaluator(model)
 
-    def __call__(self) -> training.Measured:
-        cold = self.evaluator.cold(self.ids, self.settings.length).nats_per_token
+    def __call__(self) -> Summaries:
+        cold = self.evaluator.chunked_loss(self.ids, self.write_hparams.length).nats_per_token
         figures = {"nats_per_token": cold, "nats_per_original_character": cold * self.form.share}
         if self.at_the_end():
-            warm = self.evaluator.warm(self.ids).nats_per_token
+            warm = self.evaluator.streaming_loss(self.ids).nats_per_token
             figures |= {"warm_nats_per_token": warm, "warm_nats_per_original_character": warm * self.form.share}
-        return training.Measured(figures)
+        return Summaries(figures)
 
 
 def train_one(folder: pathlib.Path, settings: EpochLoss, recipe: Recipe, data: Data) -> dict:
@@ -66,22 +69,22 @@ def train_one(folder: pathlib.Path, settings: EpochLoss, recipe: Recipe, data: D
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
     form, train = data.form(recipe), settings.train_for(recipe)
-    definition = LSTM(
+    definition = LSTMConfig(
         embedding_dim=settings.embedding_dim,
         units=recipe.units,
         recurrent_initializer=recipe.recurrent_initializer,
     )
-    model = definition.build(form.vocabulary.size, dtype=train.policy)
-    trainee = carried(model, recipe.batch_size, settings.length)
-    training.compile_for(trainee, train, recipe.updates, tokens_per_step=recipe.batch_size * settings.length)
-    whole = look = Look(
+    model = definition.build_model(form.vocabulary.vocabulary_size, dtype=train.dtype_policy)
+    training_model = stateful_training_model(model, recipe.batch_size, settings.length)
+    training.compile_model(training_model, train, recipe.updates, tokens_per_step=recipe.batch_size * settings.length)
+    whole = diagnostic = Look(
         *(model, form, form.validation, settings),
-        lambda: int(trainee.optimizer.iterations) >= recipe.updates,
+        lambda: int(training_model.optimizer.iterations) >= recipe.updates,
     )
     part = train.validated_part(form.validation, settings.length + 1)
     if len(part) < len(form.validation):
-        look = Look(model, form, part, settings, lambda: False)
-    used = {**dataclasses.asdict(train), **train.filled_in(trainee)}
+        diagnostic = Look(model, form, part, settings, lambda: False)
+    used = {**dataclasses.asdict(train), **train.resolved(training_model)}
     run_config = config(
         *(settings, "lstm", definition, used),
         recipe=dataclasses.asdict(recipe),
@@ -90,20 +93,20 @@ def train_one(folder: pathlib.Path, settings: EpochLoss, recipe: Recipe, data: D
         corpus={"name": data.corpus.name, "sha256": data.corpus.sha256},
     )
     print(f"\n{folder.name}")
-    record, measured = training.fit(
+    record, summaries = training.fit_resumable(
         folder,
-        trainee,
+        training_model,
         batches(settings, recipe, form),
         recipe.batch_size * settings.length,
         recipe.updates,
         train,
-        look,
+        diagnostic,
         run_config,
         folder.name,
-        final=None if look is whole else whole,
+        final=None if diagnostic is whole else whole,
         final_times=len(form.validation) / len(part),
     )
-    training.save_model(folder / "model.keras", model)
+    save_model(folder / "model.keras", model)
     form.vocabulary.save(folder / "vocabulary.json")
     result = {
         "parameters": model.count_params(),
@@ -113,8 +116,8 @@ def train_one(folder: pathlib.Path, settings: EpochLoss, recipe: Recipe, data: D
         "seconds": time.perf_counter() - begun,
         "printed_nats_per_character": record.loss,
         "original_share": form.share,
-        **{f"cold_{name}": measured.figures[name] for name in ("nats_per_token", "nats_per_original_character")},
-        **{name: nats for name, nats in measured.figures.items() if name.startswith("warm_")},
+        **{f"cold_{name}": summaries.scalars[name] for name in ("nats_per_token", "nats_per_original_character")},
+        **{name: nats for name, nats in summaries.scalars.items() if name.startswith("warm_")},
     }
     training.write_result(folder, result)
     return result
@@ -124,7 +127,7 @@ def sample(run: pathlib.Path, length: int) -> str:
     """What the model of a finished run writes."""
     model, vocabulary = load_run(run)
     prompt = vocabulary.characters[0]
-    return Generator(model, vocabulary)(prompt, length, temperature=0.8)[len(prompt) :]
+    return TextGenerator(model, vocabulary)(prompt, length, temperature=0.8)[len(prompt) :]
 
 
 def explain(settings: EpochLoss, folder: pathlib.Path) -> list[dict]:
@@ -141,11 +144,11 @@ def explain(settings: EpochLoss, folder: pathlib.Path) -> list[dict]:
         f"{report.validated(settings.train, data.squeezed.validation, settings.length + 1)}"
     )
     folder.mkdir(parents=True, exist_ok=True)
-    training.write_table(folder, ("run", *(f"recipe.{field.name}" for field in dataclasses.fields(Recipe))))
+    write_hparams_config(folder, ("run", *(f"recipe.{field.name}" for field in dataclasses.fields(Recipe))))
     rows = []
     for name, recipe in recipes.items():
         run = folder / name
-        result = training.finished(run) or train_one(run, settings, recipe, data)
+        result = training.load_result(run) or train_one(run, settings, recipe, data)
         rows.append({"run": name, "recipe": dataclasses.asdict(recipe), **result})
     for row in (rows[0], rows[len(settings.ladder)]):
         row["sample"] = sample(folder / row["run"], settings.train.sample_length)

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from experiments.corpora import note_copied
 from experiments.epoch_loss_settings import EpochLoss, Recipe
-from keras_seq import text
+from keras_seq.data import PythonGeneratorWindows, RandomWindows, StatefulWindows, Windows, load_corpus
+from keras_seq.tokenizers import CharacterTokenizer
 
 SMOKE = 60_000  # characters of the text are enough to see that everything works
 FRESH = 0x5EED  # rows start anew by other draws than those of where they start
@@ -33,7 +34,7 @@ class Form:
     """
 
     def __init__(self, train: str, validation: str, original_characters: int):
-        self.vocabulary = text.Vocabulary.from_text(train + validation)
+        self.vocabulary = CharacterTokenizer.from_text(train + validation)
         self.train = self.vocabulary.encode(train).numpy()
         self.validation = self.vocabulary.encode(validation).numpy()
         # nats per character of this form times this are nats per character of the original text
@@ -44,10 +45,10 @@ class Data:
     """A corpus, cut once, in both forms."""
 
     def __init__(self, settings: EpochLoss):
-        self.corpus = text.load_corpus(settings.corpus)
+        self.corpus = load_corpus(settings.corpus)
         if settings.smoke:
             self.corpus = dataclasses.replace(self.corpus, text=self.corpus.text[:SMOKE])
-        train, validation = self.corpus.split(window=settings.length + 1)
+        train, validation = self.corpus.split(min_length=settings.length + 1)
         note_copied(train, validation)
         self.original = Form(train, validation, len(validation))
         for part in (squeezed(train), squeezed(validation)):
@@ -65,7 +66,7 @@ class Data:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PerCharacterWindows(text.GeneratorWindows):
+class PerCharacterWindows(PythonGeneratorWindows):
     """`GeneratorWindows` that hold a text and look up its characters one by one, every time they are read.
 
     Args:
@@ -73,7 +74,7 @@ class PerCharacterWindows(text.GeneratorWindows):
         vocabulary: the `Vocabulary` of the ids.
     """
 
-    vocabulary: text.Vocabulary = None
+    vocabulary: CharacterTokenizer = None
 
     def dataset(self, first=0, last=None) -> tf.data.Dataset:
         """The batches `at(first)`, ..., `at(last - 1)`, in this order."""
@@ -88,17 +89,17 @@ class PerCharacterWindows(text.GeneratorWindows):
                     yield ids[:-1], ids[1:]
 
         row = tf.TensorSpec([self.length], tf.int32)
-        return tf.data.Dataset.from_generator(examples, output_signature=(row, row)).batch(self.batch_size)
+        return tf.data.Dataset.from_generator(examples, output_signature=(row, row)).encode_batch(self.batch_size)
 
 
-def windows(settings: EpochLoss, recipe: Recipe, form: Form) -> text.Windows:
+def windows(settings: EpochLoss, recipe: Recipe, form: Form) -> Windows:
     """What the recipe reads; lanes are tensors whatever the pipeline."""
     sizes = {"batch_size": recipe.batch_size, "length": settings.length, "seed": settings.seed}
     if recipe.windows == "lanes":
-        return text.Lanes(form.train, restart=recipe.restart, **sizes)
+        return StatefulWindows(form.train, reset_prob=recipe.restart, **sizes)
     if recipe.pipeline == "per_character":
         return PerCharacterWindows(form.train, vocabulary=form.vocabulary, **sizes)
-    kind = text.RandomCrops if recipe.pipeline == "tensors" else text.GeneratorWindows
+    kind = RandomWindows if recipe.pipeline == "tensors" else PythonGeneratorWindows
     return kind(form.train, **sizes)
 
 
@@ -110,14 +111,14 @@ def batches(settings: EpochLoss, recipe: Recipe, form: Form):
     """
     chosen = windows(settings, recipe, form)
     if recipe.windows == "lanes":
-        return chosen.carried
+        return chosen.stateful_dataset
 
-    def fresh(step):
+    def reset_mask(step):
         seed = tf.stack([tf.constant(settings.seed ^ FRESH, tf.int64), step])
         return tf.random.stateless_uniform([recipe.batch_size], seed) < recipe.restart
 
     def between(first, last):
-        rows = tf.data.Dataset.range(first, last).map(fresh)
+        rows = tf.data.Dataset.range(first, last).map(reset_mask)
         both = tf.data.Dataset.zip(chosen.dataset(first, last), rows).map(lambda xy, rows: ((xy[0], rows), xy[1]))
         return both.apply(tf.data.experimental.assert_cardinality(last - first))  # a generator does not tell its own
 

@@ -11,7 +11,8 @@ import matplotlib.pyplot as plt
 
 from experiments import pictures, report
 from experiments.epoch_loss_settings import EpochLoss, slug
-from keras_seq.training import Measured, TokenTensorBoard, write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
+from keras_seq.tracking import Summaries, TokenTensorBoard
 
 GOOD, BAD, TOTAL = "C2", "C3", "0.45"
 NOTES = (
@@ -37,9 +38,9 @@ def described(settings: EpochLoss) -> dict[str, str]:
         "lanes": "random windows under a carried state → lanes, whose text goes on",
         "restart": f"no state reset → {settings.restart:.0%} of the rows start from the zero state",
         "initializer": "recurrent matrix glorot_normal → orthogonal",
-        "clipping": f"none → gradients of norm {train.clip_norm:g} at most",
+        "clipping": f"none → gradients of norm {train.global_clipnorm:g} at most",
         "schedule": f"constant → warm-up over {train.warmup_steps / settings.updates:.0%}, "
-        f"decay to {train.final_fraction:.0%}",
+        f"decay to {train.final_lr_fraction:.0%}",
         "learning rate": f"Adam 0.001 → {settings.learning_rate:g}",
         "optimizer": f"Adam → {train.optimizer}, {rate}",
         "updates": f"{settings.updates:,} of {settings.batch_size} rows → {settings.updates * parts:,} of "
@@ -156,12 +157,12 @@ def write(folder: pathlib.Path, settings: EpochLoss, corpus: str, rows: list[dic
     write_text(folder / "epoch_loss.md", "\n\n".join([title, *parts, picture, samples(rows)]) + "\n")
     pictures.save(draw(settings, corpus, rows), folder / "epoch_loss.png")
     board = TokenTensorBoard(folder)
-    summary = Measured(
+    summary = Summaries(
         {},
         {"causes": "\n\n".join([*parts, samples(rows)])},
         {"waterfall": pictures.pixels(draw(settings, corpus, rows))},
     )
-    board.show(0, summary)
+    board.write(0, summary)
     board.on_train_end()
 
 

@@ -12,7 +12,7 @@ import tyro
 
 from experiments.options import check_options
 from keras_seq import training
-from keras_seq.training.settings import LEARNING_RATES
+from keras_seq.training.config import LEARNING_RATES
 
 CAUSES = (
     *("pipeline", "lanes", "restart", "initializer", "clipping", "schedule"),
@@ -23,7 +23,7 @@ NO_CLIPPING = 1e9  # no gradient is as long, so none is shortened
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.Train):
+class Train(training.TrainConfig):
     """The new recipe's training. Durations are in steps of the old batch; smaller batches take as many more of them."""
 
     warmup_steps: int = 10
@@ -48,9 +48,9 @@ class Recipe:
     windows: str
     restart: float
     recurrent_initializer: str
-    clip_norm: float
+    global_clipnorm: float
     warmup_steps: int
-    final_fraction: float
+    final_lr_fraction: float
     optimizer: str
     learning_rate: float | None
     batch_size: int
@@ -127,11 +127,11 @@ class EpochLoss:
             units=self.old_units,
             pipeline=self.pipeline,
             windows="crops",
-            restart=0.0,
+            reset_prob=0.0,
             recurrent_initializer="glorot_normal",
-            clip_norm=NO_CLIPPING,
+            global_clipnorm=NO_CLIPPING,
             warmup_steps=0,
-            final_fraction=1.0,
+            final_lr_fraction=1.0,
             optimizer="adam",
             learning_rate=1e-3,
             batch_size=self.batch_size,
@@ -148,8 +148,8 @@ class EpochLoss:
             "lanes": {"windows": "lanes"},
             "restart": {"restart": self.restart},
             "initializer": {"recurrent_initializer": "orthogonal"},
-            "clipping": {"clip_norm": train.clip_norm},
-            "schedule": {"warmup_steps": train.warmup_steps, "final_fraction": train.final_fraction},
+            "clipping": {"global_clipnorm": train.global_clipnorm},
+            "schedule": {"warmup_steps": train.warmup_steps, "final_lr_fraction": train.final_lr_fraction},
             "learning rate": {"learning_rate": self.learning_rate},
             "optimizer": {"optimizer": train.optimizer, "learning_rate": train.learning_rate},
             "updates": {"batch_size": self.batch_size // self.parts, "updates": self.updates * self.parts},
@@ -174,7 +174,7 @@ class EpochLoss:
             found |= {f"{kind}-{slug(c)}": dataclasses.replace(base, **self.changes[c]) for c in chosen}
         return found
 
-    def train_for(self, recipe: Recipe) -> training.Train:
+    def train_for(self, recipe: Recipe) -> training.TrainConfig:
         """How a recipe is trained; durations in its own, perhaps smaller, steps."""
         more = recipe.updates // self.updates
         return dataclasses.replace(
@@ -182,8 +182,8 @@ class EpochLoss:
             optimizer=recipe.optimizer,
             learning_rate=recipe.learning_rate,
             warmup_steps=recipe.warmup_steps * more,
-            final_fraction=recipe.final_fraction,
-            clip_norm=recipe.clip_norm,
+            final_lr_fraction=recipe.final_lr_fraction,
+            global_clipnorm=recipe.global_clipnorm,
             **{name: getattr(self.train, name) * more for name in ("log_every", "validate_every", "checkpoint_every")},
         )
 

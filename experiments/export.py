@@ -20,11 +20,11 @@ import tyro
 from experiments.generate import load_run
 from experiments.options import check_options
 from experiments.startup import command_line, one_sentence
-from keras_seq.generation.export import export_saved_model
-from keras_seq.generation.onnx import export_onnx
-from keras_seq.text import Vocabulary
-from keras_seq.text.layer import model_of_text
-from keras_seq.training import replacing
+from keras_seq.atomic_files import atomic_write
+from keras_seq.saving.onnx_step import export_onnx
+from keras_seq.saving.saved_model import export_saved_model
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tokenizers.text_layer import with_text_input
 
 NAMES = {"saved_model": "saved_model", "keras": "text_to_logits.keras", "onnx": "step.onnx"}
 
@@ -52,7 +52,7 @@ def main(arguments=None):
     out = settings.out or settings.run / NAMES[settings.to]
     if not out.parent.is_dir():
         raise ValueError(f"--out {out}: there is no folder {out.parent}.")
-    if settings.to != "onnx" and not isinstance(tokenizer, Vocabulary):
+    if settings.to != "onnx" and not isinstance(tokenizer, CharacterTokenizer):
         raise ValueError(f"{settings.run} has a tokenizer of {type(tokenizer).__name__}; expected one of characters.")
     if settings.to == "saved_model":
         export_saved_model(model, tokenizer, out)
@@ -61,8 +61,8 @@ def main(arguments=None):
     else:
         if out.suffix != ".keras" or out.exists():
             raise ValueError(f"--out {out}: expected the name of a new .keras file.")
-        with replacing(out) as temporary:
-            model_of_text(model, tokenizer).save(temporary)
+        with atomic_write(out) as temporary:
+            with_text_input(model, tokenizer).save(temporary)
     print(f"Written: {out}")
 
 

@@ -28,17 +28,22 @@ from experiments.floors_scores import LETTERS, Corpus, Gap
 from experiments.options import check_options
 from experiments.runs import begin, config
 from experiments.startup import one_sentence
-from keras_seq import text, training
-from keras_seq.generation import Generator
+from keras_seq import training
+from keras_seq.data import SequentialWindows, StatefulWindows
+from keras_seq.data.synthetic import MarkovChain, bracket_grammar
+from keras_seq.evaluation import Evaluator
+from keras_seq.generation import TextGenerator
 from keras_seq.models import LANGUAGE_MODELS, MODELS
-from keras_seq.training.language import carried
+from keras_seq.saving import save_model
+from keras_seq.tracking import Summaries
+from keras_seq.training.language_model import stateful_training_model
 
 CORPORA = ("markov", "grammar")
 ONE_LAYER = ("rnn", "gru", "lstm")
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.Train):
+class Train(training.TrainConfig):
     """As everywhere, with the pace of a short run."""
 
     validate_every: int = 200
@@ -121,9 +126,9 @@ class Floors:
         """A text and its source."""
         sizes = (self.steps * self.batch_size * self.context + 1, self.validation)
         if name == "markov":
-            chain = text.MarkovChain(self.symbols, self.order, self.seed, self.concentration)
+            chain = MarkovChain(self.symbols, self.order, self.seed, self.concentration)
             return Corpus(name, chain, LETTERS[: self.symbols], *sizes, order=self.order + 1)
-        grammar = text.brackets(letters=self.symbols, seed=self.seed)
+        grammar = bracket_grammar(letters=self.symbols, seed=self.seed)
         return Corpus(name, grammar, grammar.terminals, *sizes)
 
 
@@ -148,20 +153,20 @@ class Look:
     """Scores a model on the beginning of the validation text, or on all of it, and has it write some."""
 
     def __init__(self, model, corpus: Corpus, settings: Floors):
-        self.corpus, self.settings = corpus, settings
-        self.evaluator, self.generator = training.Evaluator(model), Generator(model, corpus.vocabulary)
+        self.corpus, self.write_hparams = corpus, settings
+        self.evaluator, self.generator = Evaluator(model), TextGenerator(model, corpus.vocabulary)
 
-    def __call__(self, ids) -> training.Measured:
-        warm = self.evaluator.warm_nats(ids)
+    def __call__(self, ids) -> Summaries:
+        warm = self.evaluator.streaming_token_losses(ids)
         gap = Gap.of(warm, self.corpus.true_nats[: len(ids) - 1])
-        return training.Measured(
+        return Summaries(
             {
-                "nats_per_token": self.evaluator.cold(ids, self.settings.context).nats_per_token,
+                "nats_per_token": self.evaluator.chunked_loss(ids, self.write_hparams.context).nats_per_token,
                 "warm_nats_per_token": float(warm.mean(dtype="float64")),
                 "above_the_floor": gap.above,
                 "standard_error": gap.standard_error,
             },
-            {"sample": self.generator(self.corpus.vocabulary.decode(ids[:1]), self.settings.train.sample_length)},
+            {"sample": self.generator(self.corpus.vocabulary.decode(ids[:1]), self.write_hparams.train.sample_length)},
         )
 
 
@@ -170,20 +175,20 @@ def train_one(folder, settings: Floors, name, corpus: Corpus) -> dict:
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
     definition = settings.definition(name)
-    model = definition.build(corpus.source.vocabulary_size, dtype=settings.train.policy)
+    model = definition.build_model(corpus.source.vocabulary_size, dtype=settings.train.dtype_policy)
     sizes = {"batch_size": settings.batch_size, "length": settings.context}
     if model.context is None:
-        windows = text.Lanes(corpus.train_ids, restart=0.25, seed=settings.seed, **sizes)
-        trainee, batches = carried(model, **sizes), windows.carried
+        windows = StatefulWindows(corpus.train_ids, reset_prob=0.25, seed=settings.seed, **sizes)
+        training_model, batches = stateful_training_model(model, **sizes), windows.stateful_dataset
     else:
-        trainee, batches = model, text.Blocks(corpus.train_ids, **sizes).dataset
-    train = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
+        training_model, batches = model, SequentialWindows(corpus.train_ids, **sizes).dataset
+    train = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
     print(f"\n{folder.name}, {model.count_params():,} parameters")
     tokens_per_step = settings.batch_size * settings.context
-    training.compile_for(trainee, settings.train, settings.steps, tokens_per_step=tokens_per_step)
-    record, measured = training.fit(
+    training.compile_model(training_model, settings.train, settings.steps, tokens_per_step=tokens_per_step)
+    record, summaries = training.fit_resumable(
         folder,
-        trainee,
+        training_model,
         batches,
         tokens_per_step,
         settings.steps,
@@ -191,21 +196,21 @@ def train_one(folder, settings: Floors, name, corpus: Corpus) -> dict:
         settings=config(settings, name, definition, train, seed=settings.seed, corpus={"name": corpus.name}),
         name=folder.name,
         characters_per_token=1.0,
-        **training.bounded(Look(model, corpus, settings), corpus.ids, settings.train, settings.context + 1),
+        **training.capped_validation(Look(model, corpus, settings), corpus.ids, settings.train, settings.context + 1),
     )
     corpus.vocabulary.save(folder / "vocabulary.json")
-    training.save_model(folder / "model.keras", model)
+    save_model(folder / "model.keras", model)
     tokens = record.step * settings.batch_size * settings.context
     result = {
         "parameters": model.count_params(),
         "training_tokens": tokens,
         "training_seconds": record.seconds,
         "tokens_per_second": tokens / record.seconds,
-        "cold_nats": measured.figures["nats_per_token"],
-        "warm_nats": measured.figures["warm_nats_per_token"],
-        "above": measured.figures["above_the_floor"],
-        "standard_error": measured.figures["standard_error"],
-        "sample": measured.texts["sample"],
+        "cold_nats": summaries.scalars["nats_per_token"],
+        "warm_nats": summaries.scalars["warm_nats_per_token"],
+        "above": summaries.scalars["above_the_floor"],
+        "standard_error": summaries.scalars["standard_error"],
+        "sample": summaries.texts["sample"],
     }
     training.write_result(folder, result)
     return result
@@ -227,7 +232,7 @@ def compare(settings: Floors, folder: pathlib.Path) -> list[dict]:
         rows[-1]["warm_nats"] = corpus.floor + ngrams["above"]
         for name in settings.models:
             run = folder / f"{corpus.name}-{name}-seed{settings.seed}"
-            result = training.finished(run) or train_one(run, settings, name, corpus)
+            result = training.load_result(run) or train_one(run, settings, name, corpus)
             rows.append({**floor, "model": name, "run": run.name, **result})
     floors_report.write(folder, rows)
     return rows

@@ -8,7 +8,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from experiments import pictures, report
 from experiments.floors_scores import TOO_FAR, Gap
-from keras_seq.training import lines_of, write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
+from keras_seq.training import read_metrics
 
 COLUMNS = {
     "text": lambda row: row["corpus"],
@@ -102,7 +103,7 @@ def draw_corpus(losses, above, folder, rows, colours):
             highest = max(highest, row["warm_nats"])
             continue
         path, colour = folder / row["run"] / "metrics.jsonl", colours[row["model"]]
-        lines = lines_of(path)
+        lines = read_metrics(path)
         points = [(line["tokens"], line["nats_per_token"]) for line in lines if line["split"] == "train"]
         losses.plot(*zip(*points, strict=True), color=colour, alpha=0.35, linewidth=1.2)
         seen = [line for line in lines if line["split"] == "validation"]

@@ -12,7 +12,9 @@ import math
 
 import numpy as np
 
-from keras_seq.text import Grammar, MarkovChain, NGrams, Vocabulary
+from keras_seq.baselines import KneserNeyNGrams
+from keras_seq.data.synthetic import Grammar, MarkovChain
+from keras_seq.tokenizers import CharacterTokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 TOO_FAR = 4  # standard errors
@@ -58,7 +60,7 @@ class Corpus:
     """
 
     def __init__(self, name, source: MarkovChain | Grammar, characters, train, validation, order=None):
-        self.name, self.source, self.vocabulary = name, source, Vocabulary(characters)
+        self.name, self.source, self.vocabulary = name, source, CharacterTokenizer(characters)
         self.train_ids, self.ids = source.ids(train, seed=0), source.ids(validation, seed=1)
         self.true_nats = source.nats(self.ids)[1:]  # no model predicts the first id
         self.order = order or self._best_order()
@@ -70,10 +72,12 @@ class Corpus:
 
     def ngrams(self) -> Gap:
         """How far n-grams of the training text are above the floor."""
-        ngrams = NGrams(self.train_ids, self.order, self.source.vocabulary_size)
+        ngrams = KneserNeyNGrams(self.train_ids, self.order, self.source.vocabulary_size)
         return Gap.of(ngrams.nats(self.ids)[1:], self.true_nats)
 
     def _best_order(self):
         train, held_out = np.split(self.train_ids, [9 * len(self.train_ids) // 10])
-        losses = [NGrams(train, n, self.source.vocabulary_size).nats(held_out).mean() for n in range(1, LONGEST + 1)]
+        losses = [
+            KneserNeyNGrams(train, n, self.source.vocabulary_size).nats(held_out).mean() for n in range(1, LONGEST + 1)
+        ]
         return 1 + int(np.argmin(losses))

@@ -15,10 +15,11 @@ import tyro
 
 from experiments.options import check_options
 from experiments.startup import command_line, one_sentence
-from keras_seq.generation import Generator, Sampling
-from keras_seq.models.archive import ArchiveError, load_model
-from keras_seq.text import VocabularyError, load_tokenizer
-from keras_seq.training import CheckpointError, results, write_text
+from keras_seq.atomic_files import write_text
+from keras_seq.generation import SamplingConfig, TextGenerator
+from keras_seq.saving.safe_loading import UntrustedModelError, load_untrusted_model
+from keras_seq.tokenizers import TokenizerError, load_tokenizer
+from keras_seq.training import CheckpointError, result_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Generate:
     """The same seed gives the same texts."""
     out: pathlib.Path | None = None
     """A file to write the texts to as well."""
-    sampling: Annotated[Sampling, tyro.conf.arg(name="")] = dataclasses.field(
-        default_factory=lambda: Sampling(temperature=0.8)
+    sampling: Annotated[SamplingConfig, tyro.conf.arg(name="")] = dataclasses.field(
+        default_factory=lambda: SamplingConfig(temperature=0.8)
     )
 
     def __post_init__(self):
@@ -67,9 +68,9 @@ def load_run(run: pathlib.Path):
     for name in ("model.keras", "vocabulary.json", "config.json", "result.json"):
         within(run, run / name)
     try:
-        model, tokenizer = load_model(run / "model.keras"), load_tokenizer(run / "vocabulary.json")
-        results.check_loaded(run, tokenizer)
-    except (ArchiveError, VocabularyError, CheckpointError) as error:
+        model, tokenizer = load_untrusted_model(run / "model.keras"), load_tokenizer(run / "vocabulary.json")
+        result_files.check_loaded(run, tokenizer)
+    except (UntrustedModelError, TokenizerError, CheckpointError) as error:
         again = f"to have it written again from the last checkpoint, --resume {run} with the experiment of the run"
         raise ValueError(f"{str(error).rstrip('.')}: {again}.") from error
     return model, tokenizer
@@ -95,7 +96,7 @@ def main(arguments=None):
     model, tokenizer = load_run(settings.run)
     prompt = sys.stdin.read() if settings.prompt == "-" else settings.prompt
     prompt = first_prompt(tokenizer) if prompt is None else prompt
-    generator = Generator(model, tokenizer)
+    generator = TextGenerator(model, tokenizer)
     options = {**dataclasses.asdict(settings.sampling), "seed": settings.seed, "stop": settings.stop}
     if settings.search == "beam":
         texts = [generator.beam(prompt, settings.length, settings.width)]

@@ -29,8 +29,8 @@ import tyro
 from experiments.options import check_options
 from experiments.report import aligned
 from experiments.startup import command_line, one_sentence
-from keras_seq.generation import Decoder
-from keras_seq.models import GPT, LSTM
+from keras_seq.generation import SamplingLoop
+from keras_seq.models import GPT2Config, LSTMConfig
 
 VOCABULARY = 65
 
@@ -54,9 +54,9 @@ class Speed:
         check_options(self, length=1, context=1, repeats=1, calls=1)
 
 
-def measured(model, batch_size, length, repeats) -> dict:
+def summaries(model, batch_size, length, repeats) -> dict:
     """First call, characters per second, and the last quarter against the first."""
-    decoder, prompts = Decoder(model), [[1]] * batch_size
+    decoder, prompts = SamplingLoop(model), [[1]] * batch_size
     begun = time.perf_counter()
     for _ in decoder(prompts, length):
         pass
@@ -113,7 +113,7 @@ def by_torch(batch_size, length, context, repeats) -> float | None:
 
 def megabytes_grown(model, calls) -> float:
     """How much the largest memory of the process grew over further calls."""
-    decoder = Decoder(model)
+    decoder = SamplingLoop(model)
 
     def write(seed):
         for _ in decoder([[1, 2]], 40, seed=seed):
@@ -137,17 +137,17 @@ def main(arguments=None):
         ["model", "B", "characters", "characters/s", "by prefix", "times", "nanoGPT", "times", "first call", "late"]
     ]
     models = {
-        "Transformer, 4 layers of 128": GPT(context=speed.context),
-        "LSTM of 512": LSTM(units=512),
+        "Transformer, 4 layers of 128": GPT2Config(context_length=speed.context),
+        "LSTM of 512": LSTMConfig(units=512),
     }
     for name, definition in models.items():
-        model = definition.build(VOCABULARY)
+        model = definition.build_model(VOCABULARY)
         for batch_size in (1, 32):
             length = speed.length if batch_size == 1 else max(1, speed.length // 3)
-            ours = measured(model, batch_size, length, speed.repeats)
+            ours = summaries(model, batch_size, length, speed.repeats)
             prefix = by_prefix(model, batch_size, length, speed.repeats)
             torch = None
-            if isinstance(definition, GPT):
+            if isinstance(definition, GPT2Config):
                 torch = by_torch(batch_size, length, speed.context, speed.repeats)
             rate = ours["characters_per_second"]
             rows.append(

@@ -131,14 +131,14 @@ def measured_row(row: Row, ways, settings: GPU, device) -> dict:
     """What result.json says of a row."""
     cpu = device["platform"] != "gpu"
     told = gpu_turns.in_turns(row, ways, settings.runs, settings.seconds, cpu)
-    measured = {way: about for way, about in told.items() if "error" not in about}
-    ours = measured.get("ours")
-    ratios = {way: benchmark_turns.ratio(measured, way) if ours else None for way in ("torch", "keras")}
+    summaries = {way: about for way, about in told.items() if "error" not in about}
+    ours = summaries.get("ours")
+    ratios = {way: benchmark_turns.ratio(summaries, way) if ours else None for way in ("torch", "keras")}
     flops = ours["flops_per_token"] * ours["tokens_per_second"] if ours else None
     return {
         "name": row.name,
         "row": dataclasses.asdict(row),
-        "measured": measured,
+        "measured": summaries,
         "errors": {way: about["error"] for way, about in told.items() if "error" in about},
         "against_torch": ratios["torch"],
         "against_keras": ratios["keras"],

@@ -9,8 +9,8 @@ import keras
 
 from experiments.benchmark_rows import Row
 from keras_seq import layers, models
-from keras_seq.models.assembly import language_model
-from keras_seq.models.gpt import gelu_tanh
+from keras_seq.models.assembly import build_language_model
+from keras_seq.models.gpt2 import gelu_tanh
 
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
@@ -30,7 +30,7 @@ class Sizes:
     warmup_steps: int = 100
     weight_decay: float = 0.1
     beta_2: float = 0.99
-    clip_norm: float = 1.0
+    global_clipnorm: float = 1.0
     evaluate_every: int = 250
     crop_batches: int = 200
     """Batches of random crops of an evaluation, as nanoGPT's estimate_loss takes them."""
@@ -59,7 +59,7 @@ def nano_gpt(vocabulary_size, sizes: Sizes, precision):
         )
         blocks.append(block)
     blocks.append(keras.layers.LayerNormalization(epsilon=1e-5, center=False, dtype=dtype, name="normalization"))
-    return language_model("gpt", vocabulary_size, width, blocks, True, context=sizes.context, dtype=dtype)
+    return build_language_model("gpt2", vocabulary_size, width, blocks, True, context_length=sizes.context, dtype=dtype)
 
 
 def nano_gpt_optimizer(model, sizes: Sizes, steps):
@@ -77,7 +77,7 @@ def nano_gpt_optimizer(model, sizes: Sizes, steps):
         weight_decay=sizes.weight_decay,
         beta_2=sizes.beta_2,
         epsilon=1e-8,
-        global_clipnorm=sizes.clip_norm,
+        global_clipnorm=sizes.global_clipnorm,
     )
     optimizer.exclude_from_weight_decay([v for v in model.trainable_variables if len(v.shape) < 2])
     optimizer.build(model.trainable_variables)
@@ -87,16 +87,16 @@ def nano_gpt_optimizer(model, sizes: Sizes, steps):
 def ours(row: Row):
     """The model of a row, of keras_seq."""
     if row.kind == "lstm":
-        definition = models.LSTM(embedding_dim=row.embedding_dim, units=row.units, num_layers=row.num_layers)
+        definition = models.LSTMConfig(embedding_dim=row.embedding_dim, units=row.units, num_layers=row.num_layers)
     else:
-        definition = models.GPT(
+        definition = models.GPT2Config(
             embedding_dim=row.embedding_dim,
             num_layers=row.num_layers,
             num_heads=row.num_heads,
             feed_forward_dim=4 * row.embedding_dim,
-            context=row.length,
+            context_length=row.length,
         )
-    return definition.build(row.vocabulary_size, dtype=POLICIES[row.precision])
+    return definition.build_model(row.vocabulary_size, dtype=POLICIES[row.precision])
 
 
 def row_optimizer():

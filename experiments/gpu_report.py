@@ -11,7 +11,7 @@ NANO_GPT = 1.4697  # best validation loss of its README, of its evaluations by r
 
 
 def write_text(path: pathlib.Path, text):
-    """Writes a UTF-8 text, whole or not at all. (`keras_seq.training.files` cannot be had without TensorFlow.)"""
+    """Writes a UTF-8 text, whole or not at all. (`keras_seq.atomic_files` cannot be had without TensorFlow.)"""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
@@ -62,11 +62,11 @@ def rows(entries) -> str:
     header = ["what", *names, "by PyTorch", "by keras.layers", "of matmul", *(f"{name}, MB" for name in names)]
     lines = [header]
     for entry in entries:
-        measured = entry["measured"]
-        speeds = [f"{measured[way]['tokens_per_second']:,.0f}" if way in measured else "-" for way in WAYS]
+        summaries = entry["measured"]
+        speeds = [f"{summaries[way]['tokens_per_second']:,.0f}" if way in summaries else "-" for way in WAYS]
         ratios = [number(entry["against_torch"]), number(entry["against_keras"])]
         of_matmul = "-" if entry["of_matmul"] is None else f"{entry['of_matmul']:.1%}"
-        memory = [f"{measured[way]['peak_megabytes']:,.0f}" if way in measured else "-" for way in WAYS]
+        memory = [f"{summaries[way]['peak_megabytes']:,.0f}" if way in summaries else "-" for way in WAYS]
         lines.append([entry["name"], *speeds, *ratios, of_matmul, *memory])
     return aligned(lines)
 

@@ -25,7 +25,10 @@ from experiments.options import check_options
 from experiments.runs import begin, config
 from experiments.startup import one_sentence
 from keras_seq import training
-from keras_seq.text import Examples
+from keras_seq.atomic_files import write_json, write_text
+from keras_seq.data import ArrayBatches
+from keras_seq.saving import save_model
+from keras_seq.tracking import Summaries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +136,9 @@ def train_one(folder, settings: GradientDescent, name, problem: Problem) -> dict
     features = keras.Input((settings.features,), name="features")
     logit = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", name="logit")(features)
     model = keras.Model(features, logit, name="logistic_regression")
-    train = training.Train("sgd", rate, log_every=per_pass, validate_every=2 * per_pass, checkpoint_every=10 * per_pass)
+    train = training.TrainConfig(
+        "sgd", rate, log_every=per_pass, validate_every=2 * per_pass, checkpoint_every=10 * per_pass
+    )
     model.compile(
         optimizer=training.OPTIMIZERS["sgd"](
             keras.optimizers.schedules.InverseTimeDecay(rate, per_pass, 1.0) if method.decaying else rate,
@@ -147,31 +152,31 @@ def train_one(folder, settings: GradientDescent, name, problem: Problem) -> dict
     model.optimizer.build(model.trainable_variables)
     lowest = problem.loss(problem.optimum)
 
-    def look():
+    def diagnostic():
         loss = problem.loss(model.get_weights()[0][:, 0].astype("float64"))
-        return training.Measured({"nats_per_token": loss, "above_the_optimum": loss - lowest})
+        return Summaries({"nats_per_token": loss, "above_the_optimum": loss - lowest})
 
-    used = {**dataclasses.asdict(train), "clip_norm": None}
+    used = {**dataclasses.asdict(train), "global_clipnorm": None}
     print(f"\n{folder.name}: {METHODS[name].what}")
-    record, measured = training.fit(
+    record, summaries = training.fit_resumable(
         folder,
         model,
-        Examples((problem.x, problem.y[:, None]), batch_size, settings.seed).dataset,
+        ArrayBatches((problem.x, problem.y[:, None]), batch_size, settings.seed).dataset,
         batch_size,
         settings.passes * per_pass,
         train,
-        look,
+        diagnostic,
         config(settings, name, method, used, seed=settings.seed),
         folder.name,
     )
-    training.save_model(folder / "model.keras", model)
+    save_model(folder / "model.keras", model)
     result = {
         "learning_rate": rate,
         "batch_size": batch_size,
         "steps": record.step,
         "training_seconds": record.seconds,
-        "nats": measured.figures["nats_per_token"],
-        "above_the_optimum": measured.figures["above_the_optimum"],
+        "nats": summaries.scalars["nats_per_token"],
+        "above_the_optimum": summaries.scalars["above_the_optimum"],
     }
     training.write_result(folder, result)
     return result
@@ -179,18 +184,18 @@ def train_one(folder, settings: GradientDescent, name, problem: Problem) -> dict
 
 def curve(run: pathlib.Path, examples) -> list[tuple[float, float]]:
     """Passes over the data, and how far the loss stood above the optimum then."""
-    lines = training.lines_of(run / "metrics.jsonl")
+    lines = training.read_metrics(run / "metrics.jsonl")
     return [(line["tokens"] / examples, line["above_the_optimum"]) for line in lines if line["split"] == "validation"]
 
 
 def table(folder, settings: GradientDescent, rows) -> str:
     """A line for each method, as a Markdown table that reads as plain text too."""
-    looks = sorted({2, max(2, settings.passes // 10 * 2), settings.passes})
-    lines = [["model", "what", "batch", "rate", "steps", *(f"{passes} passes" for passes in looks)]]
+    diagnostics = sorted({2, max(2, settings.passes // 10 * 2), settings.passes})
+    lines = [["model", "what", "batch", "rate", "steps", *(f"{passes} passes" for passes in diagnostics)]]
     for row in rows:
         above = dict(curve(folder / row["run"], settings.examples))
         cells = [row["model"], METHODS[row["model"]].what, f"{row['batch_size']:,}", f"{row['learning_rate']:.3g}"]
-        lines.append([*cells, f"{row['steps']:,}", *(f"{above[passes]:.1e}" for passes in looks)])
+        lines.append([*cells, f"{row['steps']:,}", *(f"{above[passes]:.1e}" for passes in diagnostics)])
     return report.aligned(lines)
 
 
@@ -218,14 +223,14 @@ def compare(settings: GradientDescent, folder: pathlib.Path) -> str:
     rows = []
     for name in METHODS:
         run = folder / f"{name}-seed{settings.seed}"
-        result = training.finished(run) or train_one(run, settings, name, problem)
+        result = training.load_result(run) or train_one(run, settings, name, problem)
         rows.append({"model": name, "run": run.name, **result})
-    training.write_json(folder / "gradient_descent.json", rows)
+    write_json(folder / "gradient_descent.json", rows)
     lowest = problem.loss(problem.optimum)
     notes = f"Nats above the optimum of {lowest:.6f}, after so many passes over the data. L = {problem.curvature:.4f}."
     text = f"{table(folder, settings, rows)}\n\n{notes}"
     picture = "![Nats above the optimum over gradients computed](gradient_descent.png)"
-    training.write_text(folder / "gradient_descent.md", f"# Full-batch and stochastic\n\n{text}\n\n{picture}\n")
+    write_text(folder / "gradient_descent.md", f"# Full-batch and stochastic\n\n{text}\n\n{picture}\n")
     draw(folder, settings, problem, rows)
     return text
 

@@ -23,8 +23,8 @@ from experiments.options import check_options
 from experiments.report import to_look
 from experiments.score import load_language_model
 from experiments.startup import command_line, one_sentence
-from keras_seq.text.visible import visible
-from keras_seq.training import write_text
+from keras_seq.atomic_files import write_text
+from keras_seq.tokenizers.show_whitespace import show_whitespace
 
 LONGEST = 200  # tokens, where the model itself sets no limit
 
@@ -77,7 +77,7 @@ def main(arguments=None):
     write(folder, reading, pages.named(settings.run))
     if told:
         print(told)
-    expected = "   ".join(f"{visible(piece)} {pages.percent(p)}" for piece, p in reading.likeliest()[-1])
+    expected = "   ".join(f"{show_whitespace(piece)} {pages.percent(p)}" for piece, p in reading.likeliest()[-1])
     print(f"Behind the last token it expects:  {expected}")
     print(f"Page:      {folder / 'inspect.html'}\nPictures:  {folder}/*.png\n{to_look(folder)}")
 

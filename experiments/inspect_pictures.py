@@ -11,7 +11,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.patches import Rectangle
 
 from experiments.inspect_reading import SIGNALS, Reading, most_varied
-from keras_seq.callbacks.pictures import LETTERS, label
+from keras_seq.callbacks.render import LETTERS, label
 
 UNITS = 16  # shown of a layer
 LINE, CELL, LETTER = 9.6, 0.24, 0.065  # inches: a line of the picture of what comes next, a cell, a letter

@@ -14,10 +14,10 @@ import numpy as np
 from keras import ops
 
 from keras_seq.callbacks.attention_maps import attention_weights
-from keras_seq.generation.decode import not_finite
+from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.layers import LSTM
 from keras_seq.layers.gates import pre_activations
-from keras_seq.layers.structure import check_tokenizer
+from keras_seq.layers.introspection import check_tokenizer
 
 SIGNALS = {
     "h": "output h",

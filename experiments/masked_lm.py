@@ -26,8 +26,11 @@ from experiments.report import validated
 from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import models, training
-from keras_seq.text import Examples, WordPiece, load_corpus
-from keras_seq.text.steps import pipeline
+from keras_seq.data import ArrayBatches, load_corpus
+from keras_seq.data.step_dataset import step_dataset
+from keras_seq.evaluation import TokenCrossEntropy
+from keras_seq.saving import save_model
+from keras_seq.tokenizers import WordPieceTokenizer
 
 OVERLAP = 4  # each token stands in so many rows, in different places
 SENTENCES = {
@@ -41,7 +44,7 @@ SENTENCES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoder(models.Encoder):
+class Encoder(models.BertConfig):
     """`keras_seq.models.Encoder`, as wide and long as is trained in minutes."""
 
     context: int = 64
@@ -49,7 +52,7 @@ class Encoder(models.Encoder):
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.Train):
+class Train(training.TrainConfig):
     """As everywhere, at a rate that the normalisation behind each part can bear."""
 
     learning_rate: float | None = 0.005
@@ -114,7 +117,7 @@ def tiny(settings: MaskedLM) -> MaskedLM:
         tokens=20 * 8 * 32,
         batch_size=8,
         train=dataclasses.replace(settings.train, warmup_steps=4, log_every=5, validate_every=10, checkpoint_every=10),
-        encoder=Encoder(embedding_dim=16, num_layers=2, num_heads=2, feed_forward_dim=32, context=32),
+        encoder=Encoder(embedding_dim=16, num_layers=2, num_heads=2, feed_forward_dim=32, context_length=32),
     )
 
 
@@ -141,9 +144,11 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part,
     """The one run, scored on the rows of `part` while it trains. Returns what result.json says."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
-    model = models.masked_language_model(settings.encoder.build(pieces.size, dtype=settings.train.policy))
+    model = models.masked_lm(settings.encoder.build_model(pieces.vocabulary_size, dtype=settings.train.dtype_policy))
     length, hiding = settings.encoder.context, masking(pieces, settings.fraction, settings.seed)
-    examples = Examples(pairs(train_ids, length, length // OVERLAP, settings.seed), settings.batch_size, settings.seed)
+    examples = ArrayBatches(
+        pairs(train_ids, length, length // OVERLAP, settings.seed), settings.batch_size, settings.seed
+    )
 
     def at(step):
         batch = examples.at(step)
@@ -152,39 +157,39 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part,
 
     reader = Reader(model, pieces)
     # Another seed than any of training: the same tokens are hidden at every validation.
-    whole = look = Look(reader, rows, masking(pieces, settings.fraction, settings.seed + 1), texts)
+    whole = diagnostic = Look(reader, rows, masking(pieces, settings.fraction, settings.seed + 1), texts)
     times = len(rows["ids"]) / len(part["ids"])
     if times > 1:
-        look = Look(reader, part, masking(pieces, settings.fraction, settings.seed + 1), texts)
-    used = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
+        diagnostic = Look(reader, part, masking(pieces, settings.fraction, settings.seed + 1), texts)
+    used = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
     of_corpus = {"name": corpus.name, "sha256": corpus.sha256}
     tokens_per_step = settings.batch_size * length
-    loss = training.TokenCrossEntropy()
-    training.compile_for(model, settings.train, settings.steps, loss, tokens_per_step=tokens_per_step)
-    record, measured = training.fit(
+    loss = TokenCrossEntropy()
+    training.compile_model(model, settings.train, settings.steps, loss, tokens_per_step=tokens_per_step)
+    record, summaries = training.fit_resumable(
         folder,
         model,
-        lambda first, last: pipeline(at, first, last),
+        lambda first, last: step_dataset(at, first, last),
         tokens_per_step,
         settings.steps,
         settings.train,
-        look,
+        diagnostic,
         config(settings, "encoder", settings.encoder, used, seed=settings.seed, corpus=of_corpus),
         folder.name,
-        final=None if look is whole else whole,
+        final=None if diagnostic is whole else whole,
         final_times=times,
     )
     pieces.save(folder / "vocabulary.json")
-    training.save_model(folder / "model.keras", model)
+    save_model(folder / "model.keras", model)
     result = {
         "parameters": model.count_params(),
         "training_tokens": record.step * settings.batch_size * length,
         "training_seconds": record.seconds,
         "training_nats_per_token": record.loss,
         "hidden_tokens": int(whole.hidden.sum()),
-        **measured.figures,
-        "by_frequency": by_frequency(train_ids, whole.targets[whole.hidden], pieces.size),
-        "hidden": measured.texts["hidden"],
+        **summaries.scalars,
+        "by_frequency": by_frequency(train_ids, whole.targets[whole.hidden], pieces.vocabulary_size),
+        "hidden": summaries.texts["hidden"],
     }
     masked_lm_report.draw_attention(folder.parent / "attention.png", *reader.attention(texts[0]))
     training.write_result(folder, result)
@@ -196,7 +201,7 @@ def pretrain(settings: MaskedLM, folder: pathlib.Path) -> dict:
     corpus = load_corpus(settings.corpus)
     same_corpus(folder, corpus)
     train_text, validation_text = corpus.split()
-    pieces = WordPiece.from_text(train_text, size=settings.pieces)
+    pieces = WordPieceTokenizer.from_text(train_text, vocabulary_size=settings.pieces)
     train_ids, held_out = (pieces.encode(side).numpy() for side in (train_text, validation_text))
     part = pieces.encode(settings.train.validated_part(validation_text)).numpy()
     length = settings.encoder.context
@@ -213,9 +218,9 @@ def pretrain(settings: MaskedLM, folder: pathlib.Path) -> dict:
             f"{length} of a row; expected more characters."
         )
     texts = sentences(settings, pieces, held_out)
-    models.masked_language_model(settings.encoder.build(pieces.size))  # what cannot be built is an error now
+    models.masked_lm(settings.encoder.build_model(pieces.vocabulary_size))  # what cannot be built is an error now
     print(
-        f"{corpus.name}: {len(train_ids):,} tokens to train on, {len(held_out):,} to validate on, {pieces.size:,} "
+        f"{corpus.name}: {len(train_ids):,} tokens to train on, {len(held_out):,} to validate on, {pieces.vocabulary_size:,} "
         f"pieces; {settings.steps:,} steps of {settings.batch_size} x {length}"
         f"{validated(settings.train, validation_text, length)}"
     )
@@ -223,7 +228,7 @@ def pretrain(settings: MaskedLM, folder: pathlib.Path) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     run = folder / f"encoder-seed{settings.seed}"
     rows = [pairs(ids, length, length - 3, settings.seed) for ids in (held_out, part)]
-    result = training.finished(run) or train_one(run, settings, corpus, pieces, train_ids, *rows, texts)
+    result = training.load_result(run) or train_one(run, settings, corpus, pieces, train_ids, *rows, texts)
     masked_lm_report.write(folder, run, corpus.name, result)
     return result
 

@@ -7,7 +7,8 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from experiments import pictures, report
-from keras_seq.training import lines_of, write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
+from keras_seq.training import read_metrics
 
 NOTES = (
     "Of the tokens that are hidden in the validation split, the same ones at every validation. nats: per hidden token. "
@@ -86,7 +87,7 @@ def draw_attention(path: pathlib.Path, tokens, scores):
 
 def draw_curves(folder: pathlib.Path, run: pathlib.Path, baseline):
     """masked_lm.png: nats on the left and accuracies on the right, over tokens; the unigram baseline dashed."""
-    lines = lines_of(run / "metrics.jsonl")
+    lines = read_metrics(run / "metrics.jsonl")
     figure, (nats, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     curves = (
         (nats, "train", "nats_per_token", "training", "C0"),

@@ -8,19 +8,22 @@ import numpy as np
 import tensorflow as tf
 
 from experiments import masked_lm_report
+from keras_seq.data import MaskedLMMaskGenerator
+from keras_seq.evaluation.progress_bar import counted
 from keras_seq.layers import TransformerBlock
-from keras_seq.text import SPECIALS, WordPiece
-from keras_seq.text.pairs import pack
-from keras_seq.training import MaskedTokens, Measured
-from keras_seq.training.progress import counted
+from keras_seq.tokenizers import SPECIAL_TOKENS, WordPieceTokenizer
+from keras_seq.tokenizers.segment_packing import pack_segments
+from keras_seq.tracking import Summaries
 
 HIDDEN = "[MASK]"
 TOP = 5
 
 
-def masking(pieces: WordPiece, fraction, seed) -> MaskedTokens:
+def masking(pieces: WordPieceTokenizer, fraction, seed) -> MaskedLMMaskGenerator:
     """Hides that fraction of the tokens that are not special."""
-    return MaskedTokens(SPECIALS[HIDDEN], pieces.size, tuple(SPECIALS.values()), fraction, seed)
+    return MaskedLMMaskGenerator(
+        SPECIAL_TOKENS[HIDDEN], pieces.vocabulary_size, tuple(SPECIAL_TOKENS.values()), fraction, seed
+    )
 
 
 def pairs(ids, length, move, seed) -> dict[str, np.ndarray]:
@@ -37,7 +40,7 @@ def pairs(ids, length, move, seed) -> dict[str, np.ndarray]:
     middles = np.random.default_rng(seed).integers(1, room, size=len(starts))
     firsts = [ids[start : start + middle] for start, middle in zip(starts, middles, strict=True)]
     seconds = [ids[start + middle : start + room] for start, middle in zip(starts, middles, strict=True)]
-    rows = pack(firsts, seconds, length)
+    rows = pack_segments(firsts, seconds, length)
     return {name: rows[name] for name in ("ids", "segments")}
 
 
@@ -50,7 +53,7 @@ def by_frequency(train_ids, targets, size) -> dict[str, float]:
         size: V.
     """
     counts = np.bincount(train_ids, minlength=size) + 1
-    counts[list(SPECIALS.values())] = 0  # they are never hidden
+    counts[list(SPECIAL_TOKENS.values())] = 0  # they are never hidden
     order = np.argsort(-counts, kind="stable")
     return {
         "nats_per_token": float(-np.log(counts[targets] / counts.sum()).mean()),
@@ -80,7 +83,7 @@ class Reader:
         pieces: the tokenizer.
     """
 
-    def __init__(self, model, pieces: WordPiece):
+    def __init__(self, model, pieces: WordPieceTokenizer):
         self.model, self.pieces = model, pieces
         self.context = model.get_layer("checked_ids").context
 
@@ -91,7 +94,7 @@ class Reader:
             ValueError: nothing is hidden, or the text is too long.
         """
         check_text(text, self.pieces, self.context)
-        rows = pack([hidden_ids(text, self.pieces)], None, None)
+        rows = pack_segments([hidden_ids(text, self.pieces)], None, None)
         return {name: rows[name] for name in ("ids", "segments")}
 
     def __call__(self, text, top=TOP) -> list[list[tuple[str, float]]]:
@@ -99,7 +102,7 @@ class Reader:
         row = self.row(text)
         (logits,) = keras.ops.convert_to_numpy(self.model(row, training=False)).astype("float64")
         tokens, told = self.pieces.tokens, []
-        for at in np.flatnonzero(row["ids"][0] == SPECIALS[HIDDEN]):
+        for at in np.flatnonzero(row["ids"][0] == SPECIAL_TOKENS[HIDDEN]):
             probabilities = np.exp(logits[at] - np.logaddexp.reduce(logits[at]))
             likeliest = np.argsort(-probabilities)[:top]
             told.append([(tokens[n], float(probabilities[n])) for n in likeliest])
@@ -116,13 +119,13 @@ class Reader:
         return [self.pieces.tokens[n] for n in row["ids"][0]], attention_scores(self.model, row)[:, 0]
 
 
-def hidden_ids(text, pieces: WordPiece) -> list[int]:
+def hidden_ids(text, pieces: WordPieceTokenizer) -> list[int]:
     """The ids of a text, with that of [MASK] where it says so."""
     first, *others = (pieces.encode(part).numpy().tolist() for part in text.split(HIDDEN))
-    return first + [n for other in others for n in (SPECIALS[HIDDEN], *other)]
+    return first + [n for other in others for n in (SPECIAL_TOKENS[HIDDEN], *other)]
 
 
-def check_text(text, pieces: WordPiece, context):
+def check_text(text, pieces: WordPieceTokenizer, context):
     """Raises a ValueError unless something is hidden in the text and its tokens fit, with [CLS] and [SEP]."""
     if HIDDEN not in text:
         raise ValueError(f"--text {text!r}: nothing is hidden in it; put {HIDDEN} in the place of a word.")
@@ -136,7 +139,7 @@ def check_text(text, pieces: WordPiece, context):
 class Look:
     """Called, it scores the hidden tokens of the rows, the same ones each time, and fills in the texts."""
 
-    def __init__(self, reader: Reader, rows, masking: MaskedTokens, texts, batch_size=64):
+    def __init__(self, reader: Reader, rows, masking: MaskedLMMaskGenerator, texts, batch_size=64):
         self.reader, self.texts, self.batch_size = reader, texts, batch_size
         masked, targets, weights = (part.numpy() for part in masking.at(0, rows["ids"]))
         self.inputs, self.targets, self.hidden = {**rows, "ids": masked}, targets, weights > 0
@@ -151,7 +154,7 @@ class Look:
         own = tf.gather(logits, targets, batch_dims=2)[..., None]
         return nats, tf.reduce_sum(tf.cast(logits > own, tf.int32), axis=-1)
 
-    def __call__(self) -> Measured:
+    def __call__(self) -> Summaries:
         nats, ranks = [], []
         for start in counted(range(0, len(self.targets), self.batch_size), self.targets.size):
             part = slice(start, start + self.batch_size)
@@ -159,7 +162,7 @@ class Look:
             for whole, values in zip((nats, ranks), self._ranks(inputs, self.targets[part]), strict=True):
                 whole.append(values.numpy()[self.hidden[part]])
         nats, ranks = np.concatenate(nats), np.concatenate(ranks)
-        return Measured(
+        return Summaries(
             {
                 "nats_per_token": float(nats.mean(dtype="float64")),
                 "accuracy": float(np.mean(ranks == 0)),

@@ -25,12 +25,17 @@ from experiments.options import check_options
 from experiments.report import validated
 from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
-from keras_seq import text, training
-from keras_seq.models import LSTM, Transformer
+from keras_seq import training
+from keras_seq.data import RandomWindows, load_corpus
+from keras_seq.evaluation import Evaluator
+from keras_seq.models import LSTMConfig, TransformerConfig
+from keras_seq.saving import save_model
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tracking import Summaries, write_hparams_config
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.Train):
+class Train(training.TrainConfig):
     """As everywhere, with the pace of a short run."""
 
     validate_every: int = 100
@@ -91,11 +96,13 @@ class Optimizers:
         return -(-self.tokens // (self.batch_size * self.context))
 
     @property
-    def definition(self) -> Transformer | LSTM:
+    def definition(self) -> TransformerConfig | LSTMConfig:
         """What the model is built from."""
         if self.model == "lstm":
-            return LSTM(embedding_dim=self.width // 2, units=2 * self.width)
-        return Transformer(self.width, num_layers=2, num_heads=2, feed_forward_dim=4 * self.width, context=self.context)
+            return LSTMConfig(embedding_dim=self.width // 2, units=2 * self.width)
+        return TransformerConfig(
+            self.width, num_layers=2, num_heads=2, feed_forward_dim=4 * self.width, context_length=self.context
+        )
 
 
 def tiny(settings: Optimizers) -> Optimizers:
@@ -116,28 +123,30 @@ class Data:
     """The text in three parts: to train on, to choose a learning rate by, and to validate on."""
 
     def __init__(self, settings: Optimizers):
-        self.corpus = text.load_corpus(settings.corpus)
-        train_text, self.validation = self.corpus.split(window=settings.context + 1)
-        self.train, self.held_out = dataclasses.replace(self.corpus, text=train_text).split(window=settings.context + 1)
-        self.vocabulary = text.Vocabulary.from_text(self.corpus.text)
+        self.corpus = load_corpus(settings.corpus)
+        train_text, self.validation = self.corpus.split(min_length=settings.context + 1)
+        self.train, self.held_out = dataclasses.replace(self.corpus, text=train_text).split(
+            min_length=settings.context + 1
+        )
+        self.vocabulary = CharacterTokenizer.from_text(self.corpus.text)
 
     def ids(self, part) -> np.ndarray:
         """One of the three parts as ids `[N]`."""
         return self.vocabulary.encode(getattr(self, part)).numpy()
 
 
-def train_one(folder, settings: Optimizers, train: training.Train, data: Data) -> dict:
+def train_one(folder, settings: Optimizers, train: training.TrainConfig, data: Data) -> dict:
     """One run: one optimizer at one learning rate. Returns what result.json says."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
-    model = settings.definition.build(data.vocabulary.size, dtype=train.policy)
-    windows = text.RandomCrops(data.ids("train"), settings.batch_size, settings.context, seed=settings.seed)
-    evaluator, held_out, validation = training.Evaluator(model), data.ids("held_out"), data.ids("validation")
+    model = settings.definition.build_model(data.vocabulary.vocabulary_size, dtype=train.dtype_policy)
+    windows = RandomWindows(data.ids("train"), settings.batch_size, settings.context, seed=settings.seed)
+    evaluator, held_out, validation = Evaluator(model), data.ids("held_out"), data.ids("validation")
 
     def score(ids):
-        return evaluator.cold(ids, settings.context).nats_per_token
+        return evaluator.chunked_loss(ids, settings.context).nats_per_token
 
-    used = {**dataclasses.asdict(train), **train.filled_in(model)}
+    used = {**dataclasses.asdict(train), **train.resolved(model)}
     of_corpus = {"name": data.corpus.name, "sha256": data.corpus.sha256}
     run_config = config(settings, settings.model, settings.definition, used, seed=settings.seed, corpus=of_corpus)
     result = {
@@ -147,9 +156,9 @@ def train_one(folder, settings: Optimizers, train: training.Train, data: Data) -
     }
     tokens_per_step = settings.batch_size * settings.context
     print(f"\n{folder.name}")
-    training.compile_for(model, train, settings.steps, tokens_per_step=tokens_per_step)
+    training.compile_model(model, train, settings.steps, tokens_per_step=tokens_per_step)
     try:
-        record, measured = training.fit(
+        record, summaries = training.fit_resumable(
             folder,
             model,
             windows.dataset,
@@ -159,11 +168,11 @@ def train_one(folder, settings: Optimizers, train: training.Train, data: Data) -
             settings=run_config,
             name=folder.name,
             characters_per_token=1.0,
-            **training.bounded(
-                lambda ids: training.Measured({"nats_per_token": score(ids)}), held_out, train, settings.context + 1
+            **training.capped_validation(
+                lambda ids: Summaries({"nats_per_token": score(ids)}), held_out, train, settings.context + 1
             ),
         )
-    except training.Diverged as fault:
+    except training.TrainingDiverged as fault:
         print(fault)
         result |= {
             "diverged": str(fault),
@@ -172,13 +181,13 @@ def train_one(folder, settings: Optimizers, train: training.Train, data: Data) -
             "validation_nats_per_character": None,
         }
     else:
-        training.save_model(folder / "model.keras", model)
+        save_model(folder / "model.keras", model)
         result |= {
             "diverged": None,
             "training_tokens": record.step * tokens_per_step,
             "training_seconds": record.seconds,
             "training_nats_per_character": record.loss,
-            "held_out_nats_per_character": measured.figures["nats_per_token"],
+            "held_out_nats_per_character": summaries.scalars["nats_per_token"],
             "validation_nats_per_character": score(validation),
         }
     data.vocabulary.save(folder / "vocabulary.json")
@@ -190,8 +199,8 @@ def sweep(settings: Optimizers, folder: pathlib.Path):
     """Trains all that is not yet trained in `folder`, then writes the comparison. Returns its rows."""
     data = Data(settings)
     same_corpus(folder, data.corpus)
-    text.RandomCrops(data.ids("train"), settings.batch_size, settings.context)  # what is too short is an error now
-    model = settings.definition.build(data.vocabulary.size)
+    RandomWindows(data.ids("train"), settings.batch_size, settings.context)  # what is too short is an error now
+    model = settings.definition.build_model(data.vocabulary.vocabulary_size)
     print(
         f"{data.corpus.name}: {len(data.train):,} characters to train on, {len(data.held_out):,} to choose by, "
         f"{len(data.validation):,} to validate on; {settings.model} of {model.count_params():,} parameters, "
@@ -200,7 +209,7 @@ def sweep(settings: Optimizers, folder: pathlib.Path):
     )
     note_copied(data.train, data.validation)
     folder.mkdir(parents=True, exist_ok=True)
-    training.write_table(folder, ("train.optimizer", "train.learning_rate", "seed"))
+    write_hparams_config(folder, ("train.optimizer", "train.learning_rate", "seed"))
     rows = []
     for optimizer in settings.optimizers:
         default = dataclasses.replace(settings.train, optimizer=optimizer).peak_learning_rate(model)
@@ -209,7 +218,7 @@ def sweep(settings: Optimizers, folder: pathlib.Path):
                 settings.train, optimizer=optimizer, learning_rate=float(f"{factor * default:.3g}")
             )
             run = folder / f"{optimizer}-{train.learning_rate:g}-seed{settings.seed}"
-            result = training.finished(run) or train_one(run, settings, train, data)
+            result = training.load_result(run) or train_one(run, settings, train, data)
             rows.append({"run": run.name, "factor": factor, **result})
     optimizers_report.write(folder, f"{settings.model} on {data.corpus.name}", rows)
     return rows

@@ -7,7 +7,8 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter
 
 from experiments import pictures, report
-from keras_seq.training import lines_of, write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
+from keras_seq.training import read_metrics
 
 KEY = "held_out_nats_per_character"
 NOTES = (
@@ -74,7 +75,7 @@ def draw(folder, rows):
         style = {"color": f"C{number}", "linewidth": 1.7, "marker": "o", "markersize": 3.5}
         style["linestyle"] = "--" if name == "adamw" else "-"  # without decay, as it is here, it lies on adam
         if (chosen := best(group)) is not None:
-            lines = lines_of(folder / chosen["run"] / "metrics.jsonl")
+            lines = read_metrics(folder / chosen["run"] / "metrics.jsonl")
             points = [(line["tokens"], line["nats_per_token"]) for line in lines if line["split"] == "validation"]
             curves.plot(*zip(*points, strict=True), **style)
             ends[f"{name} {chosen['learning_rate']:g}"] = (*points[-1], style["color"])

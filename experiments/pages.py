@@ -9,7 +9,7 @@ are there without JavaScript too; what hovering and tapping tell is JavaScript.
 import html
 import json
 
-from keras_seq.text.visible import shown
+from keras_seq.tokenizers.show_whitespace import escape_control
 
 STYLE = """
 :root { color-scheme: light dark; --page: #fff; --ink: #1b1b1f; --faint: #63636e; --line: #d5d5de;
@@ -76,7 +76,7 @@ def percent(p) -> str:
 
 def escaped(text) -> str:
     """The text as HTML that shows every character of it: none is markup, and none changes the page around it."""
-    return html.escape("".join(c if c in "\n\t" else shown(c) for c in text))
+    return html.escape("".join(c if c in "\n\t" else escape_control(c) for c in text))
 
 
 def token(text, **attributes) -> str:

@@ -8,12 +8,12 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from keras_seq.training import replacing
+from keras_seq.atomic_files import atomic_write
 
 
 def save(figure, path):
     """Writes a PNG and closes the figure."""
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=130)
     plt.close(figure)
 

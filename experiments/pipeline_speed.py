@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from experiments.options import check_options
 from experiments.startup import command_line, one_sentence
-from keras_seq.text import Blocks, GeneratorWindows, Lanes, RandomCrops, Vocabulary, load_corpus
+from keras_seq.data import PythonGeneratorWindows, RandomWindows, SequentialWindows, StatefulWindows, load_corpus
+from keras_seq.tokenizers import CharacterTokenizer
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,16 @@ class Benchmark:
 def measure(benchmark: Benchmark) -> dict[str, float]:
     """Tokens or characters per second of each pipeline, by its name."""
     text = load_corpus("pydoc").text
-    vocabulary = Vocabulary.from_text(text)
+    vocabulary = CharacterTokenizer.from_text(text)
     ids = vocabulary.encode(text)
     sizes = {"batch_size": benchmark.batch_size, "length": benchmark.length}
-    lanes = Lanes(ids, **sizes, restart=0.25)
+    lanes = StatefulWindows(ids, **sizes, reset_prob=0.25)
     pipelines = {
         "Lanes": lanes.dataset(),
-        "Lanes, with the rows to reset": lanes.carried(),
-        "RandomCrops": RandomCrops(ids, **sizes).dataset(),
-        "Blocks": Blocks(ids, **sizes).dataset(),
-        "GeneratorWindows": GeneratorWindows(ids, **sizes).dataset(),
+        "Lanes, with the rows to reset": lanes.stateful_dataset(),
+        "RandomCrops": RandomWindows(ids, **sizes).dataset(),
+        "Blocks": SequentialWindows(ids, **sizes).dataset(),
+        "GeneratorWindows": PythonGeneratorWindows(ids, **sizes).dataset(),
     }
     speeds = {
         "Vocabulary.encode of the whole text": _median_speed(lambda: len(vocabulary.encode(text)), benchmark),

@@ -27,13 +27,14 @@ from experiments.options import check_options
 from experiments.runs import begin, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
-from keras_seq.models import LSTM, Transformer
+from keras_seq.models import LSTMConfig, TransformerConfig
+from keras_seq.tracking import write_hparams_config
 
 FAMILIES = ("lstm", "transformer")
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.Train):
+class Train(training.TrainConfig):
     """As everywhere, with the pace of a short run."""
 
     checkpoint_every: int = 250
@@ -62,9 +63,9 @@ class Positions:
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes, pydoc for docstrings: shows that everything works, and nothing else."""
     train: Train = dataclasses.field(default_factory=Train)
-    lstm: LSTM = dataclasses.field(default_factory=lambda: LSTM(embedding_dim=64, units=256))
-    transformer: Transformer = dataclasses.field(
-        default_factory=lambda: Transformer(embedding_dim=96, num_layers=3, num_heads=3, feed_forward_dim=384)
+    lstm: LSTMConfig = dataclasses.field(default_factory=lambda: LSTMConfig(embedding_dim=64, units=256))
+    transformer: TransformerConfig = dataclasses.field(
+        default_factory=lambda: TransformerConfig(embedding_dim=96, num_layers=3, num_heads=3, feed_forward_dim=384)
     )
 
     def __post_init__(self):
@@ -106,7 +107,7 @@ class Positions:
         """Batches that hold the tokens."""
         return -(-self.tokens // self.batch_tokens)
 
-    def definition(self, family, context) -> LSTM | Transformer:
+    def definition(self, family, context) -> LSTMConfig | TransformerConfig:
         """What the model is built from."""
         return self.lstm if family == "lstm" else dataclasses.replace(self.transformer, context=context)
 
@@ -151,27 +152,29 @@ def run_one(folder, settings: Positions, family, context, parts: Parts) -> dict:
 
 def compare(settings: Positions, folder: pathlib.Path) -> list[dict]:
     """Trains all that is not yet trained in `folder`, then writes the report. Returns its rows."""
-    parts = Parts(settings.corpus, window=2 * settings.block + 1)
+    parts = Parts(settings.corpus, min_length=2 * settings.block + 1)
     same_corpus(folder, parts.corpus)
     sizes = {
-        family: settings.definition(family, settings.longest).build(parts.vocabulary.size).count_params()
+        family: settings.definition(family, settings.longest)
+        .build_model(parts.vocabulary.vocabulary_size)
+        .count_params()
         for family in FAMILIES
     }
     print(
         f"{parts.corpus.name}: {len(parts.train):,} characters to train on, {len(parts.validation):,} to validate on, "
-        f"{parts.vocabulary.size} distinct; {settings.steps:,} steps of {settings.batch_tokens:,} characters"
+        f"{parts.vocabulary.vocabulary_size} distinct; {settings.steps:,} steps of {settings.batch_tokens:,} characters"
         f"{report.validated(settings.train, parts.validation, settings.longest + 1)}"
     )
     note_copied(*parts.texts)
     print("Parameters: " + ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
     print(report.sizes(sizes.values()))
     folder.mkdir(parents=True, exist_ok=True)
-    training.write_table(folder, ("model.name", "model.context", "batch_size", "seed"))
+    write_hparams_config(folder, ("model.name", "model.context", "batch_size", "seed"))
     rows = []
     for context in sorted(settings.contexts):
         for family in FAMILIES:
             run = folder / f"{family}-{context}-seed{settings.seed}"
-            rows.append(training.finished(run) or run_one(run, settings, family, context, parts))
+            rows.append(training.load_result(run) or run_one(run, settings, family, context, parts))
     positions_report.write(folder, parts.corpus.name, rows)
     return rows
 

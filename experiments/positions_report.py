@@ -9,7 +9,7 @@ from matplotlib.ticker import NullLocator
 
 from experiments import pictures, report
 from experiments.positions_scores import mean_and_error, slope_weights
-from keras_seq.training import write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
 
 COLOURS = {"lstm": "C0", "transformer": "C1"}
 TITLES = {"lstm": "LSTM", "transformer": "Transformer"}

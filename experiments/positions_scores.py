@@ -16,7 +16,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.training.evaluate import nats
+from keras_seq.evaluation.evaluator import nats
 
 
 def window_starts(num_ids, stride, longest) -> np.ndarray:

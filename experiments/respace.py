@@ -28,16 +28,18 @@ from experiments.respace_scores import Look, Reader, scores
 from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
-from keras_seq.text import Examples, Vocabulary, load_corpus
-from keras_seq.text.respace import NUM_TAGS, squeeze
-from keras_seq.training import sealed_json
+from keras_seq.data import ArrayBatches, load_corpus
+from keras_seq.data.synthetic.spacing_task import NUM_TAGS, squeeze
+from keras_seq.saving import save_model
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.training import checksummed_json
 
 MODELS = ("lstm", "bilstm", "encoder", "bert")
 OVERLAP = 4  # each character stands in so many windows of a pass, at different places
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.Train):
+class Train(training.TrainConfig):
     """As everywhere, validated more often."""
 
     validate_every: int = 75
@@ -111,18 +113,18 @@ def restored(settings: Respace) -> str:
     """--text, as the model of --run puts it."""
     run = pathlib.Path(settings.run)
     model, vocabulary = load_run(run)
-    experiment = sealed_json.read(run / "config.json")["experiment"]
+    experiment = checksummed_json.read(run / "config.json")["experiment"]
     return Reader(model, vocabulary, experiment["length"])(settings.text)
 
 
-def batches(settings: Respace, reader: Reader, characters, tags) -> Examples:
+def batches(settings: Respace, reader: Reader, characters, tags) -> ArrayBatches:
     """Windows of characters and of their tags, which overlap."""
     move = settings.length // OVERLAP
     rows = [
         np.lib.stride_tricks.sliding_window_view(values, settings.length)[::move]
         for values in (reader.ids(characters), tags)
     ]
-    return Examples(tuple(rows), settings.batch_size, settings.seed)
+    return ArrayBatches(tuple(rows), settings.batch_size, settings.seed)
 
 
 def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, validation_text):
@@ -130,42 +132,42 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
     definition = getattr(settings, name)
-    model = definition.build(vocabulary.size + 1, dtype=settings.train.policy)
+    model = definition.build_model(vocabulary.vocabulary_size + 1, dtype=settings.train.dtype_policy)
     reader = Reader(model, vocabulary, settings.length)
     examples = batches(settings, reader, *squeeze(train_text))
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary.save(folder / "vocabulary.json")
-    train = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
+    train = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
     of_corpus = {"name": corpus.name, "sha256": corpus.sha256}
     print(f"\n{folder.name}, {model.count_params():,} parameters")
-    whole = look = Look(reader, validation_text)
+    whole = diagnostic = Look(reader, validation_text)
     part = settings.train.validated_part(validation_text, settings.length)
     if len(part) < len(validation_text):
-        look = Look(reader, part)
+        diagnostic = Look(reader, part)
     tokens_per_step = settings.batch_size * settings.length
-    training.compile_for(model, settings.train, settings.steps, tokens_per_step=tokens_per_step)
-    record, measured = training.fit(
+    training.compile_model(model, settings.train, settings.steps, tokens_per_step=tokens_per_step)
+    record, summaries = training.fit_resumable(
         folder,
         model,
         examples.dataset,
         tokens_per_step,
         settings.steps,
         settings.train,
-        look,
+        diagnostic,
         config(settings, name, definition, train, seed=settings.seed, corpus=of_corpus),
         folder.name,
-        final=None if look is whole else whole,
+        final=None if diagnostic is whole else whole,
         final_times=len(validation_text) / len(part),
     )
-    training.save_model(folder / "model.keras", model)
+    save_model(folder / "model.keras", model)
     result = {
         "parameters": model.count_params(),
         "training_characters": record.step * settings.batch_size * settings.length,
         "training_seconds": record.seconds,
         "training_nats_per_character": record.loss,
-        "nats_per_character": measured.figures["nats_per_token"],
+        "nats_per_character": summaries.scalars["nats_per_token"],
         **whole.scores,
-        "sample": measured.texts["sample"],
+        "sample": summaries.texts["sample"],
     }
     training.write_result(folder, result)
     return result
@@ -191,8 +193,10 @@ def compare(settings: Respace, folder: pathlib.Path):
                 f"The {side} side of the corpus {corpus.name!r} has {count} characters that are no white space, fewer "
                 f"than the {needed} needed: give a longer text, or a smaller --length or --batch-size."
             )
-    vocabulary = Vocabulary.from_text(characters, unknown="[UNK]")
-    sizes = [getattr(settings, name).build(vocabulary.size + 1).count_params() for name in settings.models]
+    vocabulary = CharacterTokenizer.from_text(characters, unknown="[UNK]")
+    sizes = [
+        getattr(settings, name).build_model(vocabulary.vocabulary_size + 1).count_params() for name in settings.models
+    ]
     print(
         f"{corpus.name}: {len(characters):,} characters to train on, {len(held_out):,} to validate on, "
         f"{len(vocabulary.characters)} distinct; {settings.steps:,} steps of {settings.batch_size} x {settings.length}"
@@ -203,7 +207,7 @@ def compare(settings: Respace, folder: pathlib.Path):
     rows = [untagged(train_tags, tags)]
     for name in settings.models:
         run = folder / f"{name}-seed{settings.seed}"
-        result = training.finished(run)
+        result = training.load_result(run)
         result = result or train_one(run, settings, name, corpus, vocabulary, train_text, validation_text)
         rows.append({"model": name, "run": run.name, **result})
     respace_report.write(folder, corpus.name, rows)

@@ -12,10 +12,9 @@ import dataclasses
 import keras
 from keras import ops
 
-from keras_seq import layers, models
-from keras_seq.layers import arguments
+from keras_seq import checks, layers, models
+from keras_seq.data.synthetic.spacing_task import NUM_TAGS
 from keras_seq.layers.precision import at_least_float32
-from keras_seq.text.respace import NUM_TAGS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +30,10 @@ class LSTM:
 
     def __post_init__(self):
         for name in ("embedding_dim", "units"):
-            arguments.positive_integer(name, getattr(self, name))
-        arguments.fraction("dropout", self.dropout)
+            checks.positive_integer(name, getattr(self, name))
+        checks.fraction("dropout", self.dropout)
 
-    def build(self, vocabulary_size: int, dtype=None) -> keras.Model:
+    def build_model(self, vocabulary_size: int, dtype=None) -> keras.Model:
         """The Keras model."""
         ids = keras.Input((None,), dtype="int32", name="ids")
         x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(ids)
@@ -44,7 +43,7 @@ class LSTM:
 
 
 @dataclasses.dataclass(frozen=True)
-class BiLSTM(models.BiLSTM):
+class BiLSTM(models.BiLSTMConfig):
     """Reads both ways: `keras_seq.models.BiLSTM`."""
 
     num_tags: int = NUM_TAGS
@@ -77,10 +76,10 @@ class Encoder:
 
     def __post_init__(self):
         for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim"):
-            arguments.positive_integer(name, getattr(self, name))
-        arguments.fraction("dropout", self.dropout)
+            checks.positive_integer(name, getattr(self, name))
+        checks.fraction("dropout", self.dropout)
 
-    def build(self, vocabulary_size: int, dtype=None) -> keras.Model:
+    def build_model(self, vocabulary_size: int, dtype=None) -> keras.Model:
         """The Keras model."""
         ids = keras.Input((None,), dtype="int32", name="ids")
         x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(ids)
@@ -91,7 +90,7 @@ class Encoder:
                 dropout=self.dropout,
                 use_bias=False,
                 positions=layers.RotaryPositions(),
-                query_key_normalization=True,
+                use_qk_norm=True,
                 residual_initializer="zeros",
                 dtype=dtype,
                 name=f"block_{n}",
@@ -101,7 +100,7 @@ class Encoder:
 
 
 @dataclasses.dataclass(frozen=True)
-class Bert(models.Encoder):
+class Bert(models.BertConfig):
     """As published in 2019, post-norm with learned positions: `keras_seq.models.Encoder` and its `tagger`.
 
     It wants more training than a few minutes: in 0.8 million characters of pydoc it came from 0.54 to 0.46 nats.
@@ -116,9 +115,9 @@ class Bert(models.Encoder):
     num_segments: int = 1
     """How many texts can stand in one sequence."""
 
-    def build(self, vocabulary_size: int, dtype=None) -> keras.Model:
+    def build_model(self, vocabulary_size: int, dtype=None) -> keras.Model:
         """The Keras model, all in one segment."""
-        both = models.tagger(super().build(vocabulary_size, dtype), NUM_TAGS, self.dropout)
+        both = models.token_classifier(super().build_model(vocabulary_size, dtype), NUM_TAGS, self.dropout)
         ids = keras.Input((None,), dtype="int32", name="ids")
         return keras.Model(ids, both({"ids": ids, "segments": ops.zeros_like(ids)}), name="bert")
 

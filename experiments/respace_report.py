@@ -8,7 +8,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from experiments import pictures, report
-from keras_seq.training import lines_of, write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
+from keras_seq.training import read_metrics
 
 COLUMNS = {
     "model": lambda row: row["model"],
@@ -61,7 +62,7 @@ def draw(folder, rows):
     figure, (curves, bars) = plt.subplots(1, 2, figsize=(11, 4.8), width_ratios=(1, 1), layout="constrained")
     for number, row in enumerate(rows):
         path = folder / row["run"] / "metrics.jsonl"
-        lines = lines_of(path)
+        lines = read_metrics(path)
         lines = [line for line in lines if line["split"] == "validation"]
         for key, style in STYLES.items():
             points = [(line["tokens"], line[key]) for line in lines]

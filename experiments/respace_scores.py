@@ -12,10 +12,10 @@ import textwrap
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.text.respace import CAPITAL, SPACE, one_space, restore, squeeze
-from keras_seq.training import Measured
-from keras_seq.training.losses import token_nats
-from keras_seq.training.progress import counted
+from keras_seq.data.synthetic.spacing_task import CAPITAL, SPACE, one_space, restore, squeeze
+from keras_seq.evaluation.losses import token_losses
+from keras_seq.evaluation.progress_bar import counted
+from keras_seq.tracking import Summaries
 
 LINE = 96  # characters in a line of a sample
 
@@ -94,12 +94,12 @@ class Look:
         self.passage = passage(text)
         self.scores = None
 
-    def __call__(self) -> Measured:
+    def __call__(self) -> Summaries:
         logits = self.reader.logits(self.characters)
         self.scores = scores(self.tags, logits.argmax(-1))
-        figures = {"nats_per_token": float(np.mean(token_nats(logits, self.tags)))}
+        figures = {"nats_per_token": float(np.mean(token_losses(logits, self.tags)))}
         figures |= {name: self.scores[name] for name in ("space_f1", "capital_f1", "words_right")}
-        return Measured(figures, {"sample": sample(self.passage, self.reader(self.passage))})
+        return Summaries(figures, {"sample": sample(self.passage, self.reader(self.passage))})
 
 
 def passage(text, length=400) -> str:

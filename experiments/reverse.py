@@ -29,14 +29,17 @@ from experiments.reverse_settings import BROKEN, Reverse, tiny
 from experiments.runs import begin, config
 from experiments.startup import one_sentence
 from keras_seq import training
+from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.layers import TransformerBlock
+from keras_seq.saving import save_model
+from keras_seq.tracking import Summaries
 
 VALIDATION, TEST = 2**40, 2**41  # added to the seed of training: sequences of their own
 
 
 def build(settings: Reverse, name) -> keras.Model:
     """The Keras model."""
-    model = settings.model(name).build(settings.task.vocabulary_size, dtype=settings.train.policy)
+    model = settings.model(name).build_model(settings.task.vocabulary_size, dtype=settings.train.dtype_policy)
     return without_mask(model) if name == BROKEN else model
 
 
@@ -58,14 +61,14 @@ class Look:
         self.model, self.scorer, self.task = model, scorer, settings.task
         self.seed, self.sequences = settings.seed + VALIDATION, settings.validation_sequences
 
-    def __call__(self) -> training.Measured:
+    def __call__(self) -> Summaries:
         longest = self.task.max_length
         scores = self.scorer(range(1, longest + 1), self.sequences, self.seed)
         (row,) = self.rows(longest, count=1)
         maps = attention(self.model, row[:-1])
         drawn = reverse_report.attention_maps(maps, spelled(row[:-1], self.task)) if maps else None
-        return training.Measured(
-            sum(scores.values(), Score()).figures,
+        return Summaries(
+            sum(scores.values(), Score()).scalars,
             {"sample": "\n".join(self.sample(length) for length in (longest, longest + 1, 2 * longest))},
             {} if drawn is None else {"attention": pictures.pixels(drawn)},
         )
@@ -92,11 +95,11 @@ def train_one(folder, settings: Reverse, name) -> dict:
     keras.utils.set_random_seed(settings.seed)
     task, model = settings.task, build(settings, name)
     scorer = Scorer(model, task)
-    train = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
+    train = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
     print(f"\n{folder.name}, {model.count_params():,} parameters")
-    loss, tokens_per_step = training.TokenCrossEntropy(), task.tokens_per_step
-    training.compile_for(model, settings.train, settings.steps, loss, tokens_per_step=tokens_per_step)
-    record, measured = training.fit(
+    loss, tokens_per_step = TokenCrossEntropy(), task.tokens_per_step
+    training.compile_model(model, settings.train, settings.steps, loss, tokens_per_step=tokens_per_step)
+    record, summaries = training.fit_resumable(
         folder,
         model,
         task.dataset,
@@ -107,7 +110,7 @@ def train_one(folder, settings: Reverse, name) -> dict:
         config(settings, name, settings.model(name), train, seed=settings.seed),
         folder.name,
     )
-    training.save_model(folder / "model.keras", model)
+    save_model(folder / "model.keras", model)
     tokens = record.step * tokens_per_step
     result = {
         "parameters": model.count_params(),
@@ -115,7 +118,7 @@ def train_one(folder, settings: Reverse, name) -> dict:
         "training_seconds": record.seconds,
         "tokens_per_second": tokens / record.seconds,
         **tested(settings, scorer),
-        "sample": measured.texts["sample"],
+        "sample": summaries.texts["sample"],
     }
     training.write_result(folder, result)
     return result
@@ -125,7 +128,7 @@ def tested(settings: Reverse, scorer: Scorer) -> dict:
     """The figures on new sequences: of all trained lengths together, of each length up to twice the longest."""
     longest = settings.max_length
     scores = scorer(range(1, 2 * longest + 1), settings.test_sequences, settings.seed + TEST)
-    figures = sum((scores[length] for length in range(1, longest + 1)), Score()).figures
+    figures = sum((scores[length] for length in range(1, longest + 1)), Score()).scalars
     causal, passed, sentence = verdict(figures["first_half_nats"], settings.alphabet_size)
     return {
         **figures,
@@ -134,7 +137,7 @@ def tested(settings: Reverse, scorer: Scorer) -> dict:
         "passed": passed,
         "verdict": sentence,
         "by_length": [
-            {"length": length, "trained": length <= longest, **score.figures} for length, score in scores.items()
+            {"length": length, "trained": length <= longest, **score.scalars} for length, score in scores.items()
         ],
     }
 
@@ -151,7 +154,7 @@ def compare(settings: Reverse, folder: pathlib.Path) -> list[dict]:
     rows = []
     for name in settings.names:
         run = folder / f"{name}-seed{settings.seed}"
-        result = training.finished(run) or train_one(run, settings, name)
+        result = training.load_result(run) or train_one(run, settings, name)
         rows.append({"model": name, "run": run.name, **result})
     reverse_report.write(folder, rows)
     return rows

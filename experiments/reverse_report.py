@@ -10,7 +10,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from experiments import pictures, report
 from experiments.reverse_scores import TOLERANCE
-from keras_seq.training import lines_of, write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
+from keras_seq.training import read_metrics
 
 COLUMNS = {
     "model": lambda row: row["model"],
@@ -108,7 +109,7 @@ def draw(folder, rows):
 
 def draw_training(right, first, path, colour):
     """One model's validations."""
-    lines = lines_of(path)
+    lines = read_metrics(path)
     lines = [line for line in lines if line["split"] == "validation"]
     tokens = [line["tokens"] for line in lines]
     for key, style in STYLES.items():

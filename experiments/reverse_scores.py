@@ -18,9 +18,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_seq.data.synthetic import Reversal
+from keras_seq.evaluation.losses import token_losses
 from keras_seq.layers import TransformerBlock
-from keras_seq.text import Reversal
-from keras_seq.training.losses import token_nats
 
 LETTERS = string.ascii_lowercase + string.ascii_uppercase
 TOLERANCE = 0.02  # of log A
@@ -60,9 +60,9 @@ def score(logits, x, y, task: Reversal) -> Score:
     second = (tf.cumsum(tf.cast(x == task.separator, tf.int32), axis=1) > 0) & real
     right = tf.argmax(logits, -1, tf.int32) == y
     letter = real & ~second & (y < task.alphabet_size)
-    letter_nats = token_nats(logits[..., : task.alphabet_size], tf.where(letter, y, -1))
+    letter_nats = token_losses(logits[..., : task.alphabet_size], tf.where(letter, y, -1))
     counted = (real, right & second, second, tf.reduce_all(right | ~second, axis=1), tf.ones_like(x[:, 0]))
-    sums = [token_nats(logits, y), *counted, letter_nats, letter]
+    sums = [token_losses(logits, y), *counted, letter_nats, letter]
     return Score(*(float(tf.reduce_sum(tf.cast(values, tf.float32))) for values in sums))
 
 

@@ -8,14 +8,14 @@ import tyro
 from experiments.options import check_options
 from experiments.reverse_scores import LETTERS
 from keras_seq import training
-from keras_seq.models import LSTM, Transformer
-from keras_seq.text import Reversal
+from keras_seq.data.synthetic import Reversal
+from keras_seq.models import LSTMConfig, TransformerConfig
 
 BROKEN = "broken"  # a Transformer without a causal mask
 
 
 @dataclasses.dataclass(frozen=True)
-class SmallTransformer(Transformer):
+class SmallTransformer(TransformerConfig):
     """Two layers are enough: the first tells positions, the second looks up letters."""
 
     embedding_dim: int = 64
@@ -29,7 +29,7 @@ class SmallTransformer(Transformer):
 
 
 @dataclasses.dataclass(frozen=True)
-class SmallLSTM(LSTM):
+class SmallLSTM(LSTMConfig):
     """Three times the parameters of the Transformer: all letters have to fit into its state."""
 
     units: int = 256
@@ -37,7 +37,7 @@ class SmallLSTM(LSTM):
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.Train):
+class Train(training.TrainConfig):
     """Looks often, for much happens in the first steps."""
 
     validate_every: int = 100

@@ -19,10 +19,10 @@ import sys
 from experiments.folders import begun_folder
 from experiments.startup import command_line
 from experiments.stopped import goes_to
-from keras_seq.training import checkpoints, sealed_json
-from keras_seq.training.alone import alone
-from keras_seq.training.begun import LENGTHS, MAY_CHANGE, begun_with, differences, last_name, leaves, told
-from keras_seq.training.files import leftovers, remove_leftovers, remove_partials
+from keras_seq.atomic_files import leftovers, remove_leftovers, remove_partial_files
+from keras_seq.training import checkpoints, checksummed_json
+from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, begun_with, diff, flatten, format_diff, leaf_name
+from keras_seq.training.run_lock import lock_run
 
 
 @contextlib.contextmanager
@@ -68,7 +68,7 @@ def begin(settings, experiment, description, arguments, tiny):
 
 @contextlib.contextmanager
 def _held(folder):
-    with alone(folder):
+    with lock_run(folder):
         try:
             yield
         finally:
@@ -86,10 +86,10 @@ def runs_in(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def _tidy(folder):
     """Removes what kills have left."""
-    remove_partials(folder)
+    remove_partial_files(folder)
     for run in runs_in(folder):
         if leftovers(run) or (run / ".process").exists():
-            with alone(run):
+            with lock_run(run):
                 remove_leftovers(run)
 
 
@@ -111,16 +111,16 @@ def changed(folder: pathlib.Path, begun, given):
         BlockingIOError: an option differs, and another process trains one of the runs.
     """
     given = dataclasses.replace(given, resume=begun.resume, log_dir=begun.log_dir)
-    different = differences(dataclasses.asdict(begun), dataclasses.asdict(given))
-    longer = {name: pair for name, pair in different.items() if last_name(name) in LENGTHS}
-    refused = {name: pair for name, pair in different.items() if last_name(name) not in MAY_CHANGE}
+    different = diff(dataclasses.asdict(begun), dataclasses.asdict(given))
+    longer = {name: pair for name, pair in different.items() if leaf_name(name) in GROW_ONLY}
+    refused = {name: pair for name, pair in different.items() if leaf_name(name) not in MUTABLE}
     refused |= {name: (before, now) for name, (before, now) in longer.items() if now < before}
     if refused:
-        may = ", ".join(sorted(name for name in leaves(dataclasses.asdict(begun)) if last_name(name) in MAY_CHANGE))
-        raise ValueError(f"--resume {folder}: {told(refused)}. What may change: {may}; lengths only upwards.")
+        may = ", ".join(sorted(name for name in flatten(dataclasses.asdict(begun)) if leaf_name(name) in MUTABLE))
+        raise ValueError(f"--resume {folder}: {format_diff(refused)}. What may change: {may}; lengths only upwards.")
     if different:
-        _write_changes(folder, given, runs_are_longer=any(last_name(name) != "seeds" for name in longer))
-        print(f"Going on otherwise than begun: {told(different)}.")
+        _write_changes(folder, given, runs_are_longer=any(leaf_name(name) != "seeds" for name in longer))
+        print(f"Going on otherwise than begun: {format_diff(different)}.")
     return given
 
 
@@ -128,12 +128,12 @@ def _write_changes(folder, given, runs_are_longer):
     begun = {run: begun_with(run) for run in runs_in(folder)}
     with contextlib.ExitStack() as held:
         for run in begun:
-            held.enter_context(alone(run))
+            held.enter_context(lock_run(run))
         if runs_are_longer:
             for path in folder.glob("*/result.json"):
                 path.unlink(missing_ok=True)
         for run, config in begun.items():
-            sealed_json.write(run / "config.json", {**config, "experiment": dataclasses.asdict(given)})
+            checksummed_json.write(run / "config.json", {**config, "experiment": dataclasses.asdict(given)})
 
 
 def settings_in(folder: pathlib.Path, settings):

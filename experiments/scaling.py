@@ -30,12 +30,13 @@ from experiments.runs import begin, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
 from keras_seq.models.flops import flops_per_token
+from keras_seq.tracking import write_hparams_config
 
 BUDGETS = ("tokens", "compute")
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.Train):
+class Train(training.TrainConfig):
     """As everywhere, with the pace of short runs."""
 
     log_every: int = 25
@@ -85,7 +86,7 @@ class Scaling:
         tokens = self.tokens if budget == "tokens" else self.compute / flops
         return round(tokens / (self.batch_size * self.context))
 
-    def trained(self, model, definition, steps) -> training.Train:
+    def trained(self, model, definition, steps) -> training.TrainConfig:
         """How a size is trained: the learning rate that fits its width, a warm-up of a tenth of the run at most."""
         rate = self.train.peak_learning_rate(model)
         if self.train.learning_rate is None:
@@ -119,7 +120,7 @@ class Planned:
     non_embedding: int
     flops_per_token: int
     steps: int
-    train: training.Train
+    train: training.TrainConfig
 
     @property
     def name(self) -> str:
@@ -132,7 +133,7 @@ def plan(settings: Scaling, vocabulary_size) -> list[Planned]:
     planned = []
     for family in settings.families:
         for definition in scaling_sizes.definitions(family, settings.context, settings.smoke):
-            model = definition.build(vocabulary_size)
+            model = definition.build_model(vocabulary_size)
             flops = flops_per_token(model, settings.context, training=True)
             for budget in BUDGETS:
                 steps = settings.steps(budget, flops)
@@ -167,21 +168,21 @@ def run_one(folder, settings: Scaling, run: Planned, parts: Parts) -> dict:
 
 def scale(settings: Scaling, folder: pathlib.Path) -> list[dict]:
     """Trains all that is not yet trained in `folder`, then writes the report. Returns its rows."""
-    parts = Parts(settings.corpus, window=settings.context + 1)
+    parts = Parts(settings.corpus, min_length=settings.context + 1)
     same_corpus(folder, parts.corpus)
-    planned = plan(settings, parts.vocabulary.size)
+    planned = plan(settings, parts.vocabulary.vocabulary_size)
     print(
         f"{parts.corpus.name}: {len(parts.train):,} characters to train on, {len(parts.validation):,} to validate on, "
-        f"{parts.vocabulary.size} distinct; {len(planned)} runs of {settings.tokens:,} characters or "
+        f"{parts.vocabulary.vocabulary_size} distinct; {len(planned)} runs of {settings.tokens:,} characters or "
         f"{settings.compute:.2g} operations{validated(settings.train, parts.validation, settings.context + 1)}"
     )
     note_copied(*parts.texts)
     folder.mkdir(parents=True, exist_ok=True)
-    training.write_table(folder, ("model.name", "train.learning_rate", "steps", "seed"))
+    write_hparams_config(folder, ("model.name", "train.learning_rate", "steps", "seed"))
     rows = []
     for run in planned:
         path = folder / f"{run.name}-seed{settings.seed}"
-        rows.append(training.finished(path) or run_one(path, settings, run, parts))
+        rows.append(training.load_result(path) or run_one(path, settings, run, parts))
     scaling_report.write(folder, parts.corpus.name, rows)
     return rows
 

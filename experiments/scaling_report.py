@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from experiments import pictures, report
 from experiments.scaling_fit import identified, jackknife, left_out, parabola, power_law
-from keras_seq.training import write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
 
 COLOURS = {"lstm": "C0", "transformer": "C1"}
 TITLES = {"lstm": "LSTM", "transformer": "Transformer"}

@@ -5,7 +5,7 @@
     echo "To be, or not to be" | python -m experiments.score RUN --file -
 
 RUN is the folder of a finished run of a language model; the page colours every token by its nats. Takes ten seconds,
-half a minute for a hundred thousand characters. The text is read as `keras_seq.training.score` reads it, so that the
+half a minute for a hundred thousand characters. The text is read as `keras_seq.evaluation.text_score` reads it, so that the
 validation split gives the warm score of its run.
 """
 
@@ -22,11 +22,12 @@ from experiments.generate import load_run
 from experiments.options import check_options
 from experiments.score_page import around, score_page, surprises
 from experiments.startup import command_line, one_sentence
-from keras_seq.models import Average, LanguageModel
-from keras_seq.text import load_corpus
-from keras_seq.text.visible import visible
-from keras_seq.training import Scored, score, write_text
-from keras_seq.training.progress import scoring_bar
+from keras_seq.atomic_files import write_text
+from keras_seq.data import load_corpus
+from keras_seq.evaluation import TextScore, score_text
+from keras_seq.evaluation.progress_bar import scoring_bar
+from keras_seq.models import Ensemble, LanguageModel
+from keras_seq.tokenizers.show_whitespace import show_whitespace
 
 LONGEST_PAGE = 100_000  # tokens; a browser is slow with more
 
@@ -58,7 +59,7 @@ class Score:
 def load_language_model(run: pathlib.Path):
     """The model and the tokenizer of a finished run whose model predicts the next token."""
     model, tokenizer = load_run(run)
-    if not isinstance(model, (LanguageModel, Average)):
+    if not isinstance(model, (LanguageModel, Ensemble)):
         raise ValueError(f"{run}: its model is no language model; expected one that predicts the next token.")
     return model, tokenizer
 
@@ -70,13 +71,13 @@ def text_of(settings: Score) -> str:
     return sys.stdin.read() if str(settings.file) == "-" else load_corpus(settings.file).text
 
 
-def line_and_column(scored: Scored, place: int) -> tuple[int, int]:
+def line_and_column(scored: TextScore, place: int) -> tuple[int, int]:
     """Where a token begins, both counted from 1."""
     before = "".join(scored.pieces[:place])
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
-def told(scored: Scored, top: int) -> str:
+def told(scored: TextScore, top: int) -> str:
     """What the terminal shows."""
     lines = [
         f"{scored.characters:,} characters, and the first token, which nothing predicts",
@@ -86,7 +87,7 @@ def told(scored: Scored, top: int) -> str:
     lines += ["\nThe most surprising places:"] if places else []
     for place in places:
         nats, (line, column) = float(scored.nats[place]), line_and_column(scored, place)
-        before, piece, behind = map(visible, around(scored, place))
+        before, piece, behind = map(show_whitespace, around(scored, place))
         where = f"line {line}, column {column}"
         lines.append(f"{nats:7.2f} nats  {pages.percent(math.exp(-nats)):>14}  {where:<21}  {before}[{piece}]{behind}")
     return "\n".join(lines)
@@ -99,7 +100,7 @@ def main(arguments=None):
     model, tokenizer = load_language_model(settings.run)
     text = text_of(settings)
     with scoring_bar("scoring"):
-        scored = score(model, tokenizer, text)
+        scored = score_text(model, tokenizer, text)
     if settings.html is not None and len(scored.pieces) > LONGEST_PAGE:
         raise ValueError(
             f"--html: the text has {len(scored.pieces):,} tokens, and a browser is slow with more than "
@@ -107,7 +108,9 @@ def main(arguments=None):
         )
     print(told(scored, settings.top))
     if settings.html is not None:
-        write_text(settings.html, score_page(scored, pages.named(settings.run), tokenizer.size, settings.top))
+        write_text(
+            settings.html, score_page(scored, pages.named(settings.run), tokenizer.vocabulary_size, settings.top)
+        )
         print(f"\nPage:  {settings.html}")
 
 

@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from experiments import pages
-from keras_seq.text.visible import visible
-from keras_seq.training import Scored
+from keras_seq.evaluation import TextScore
+from keras_seq.tokenizers.show_whitespace import show_whitespace
 
 AROUND = 20  # characters shown before and behind a surprising token
 SCRIPT = """
@@ -23,19 +23,19 @@ pick(document.getElementById("text"), span => {
 """
 
 
-def surprises(scored: Scored, top: int) -> list[int]:
+def surprises(scored: TextScore, top: int) -> list[int]:
     """The places of the tokens that cost most, the dearest first."""
     return (1 + np.argsort(-scored.nats[1:], kind="stable")[:top]).tolist()
 
 
-def around(scored: Scored, place: int) -> tuple[str, str, str]:
+def around(scored: TextScore, place: int) -> tuple[str, str, str]:
     """What stands before a token, the token, and what stands behind it."""
     before = "".join(scored.pieces[max(0, place - AROUND) : place])
     behind = "".join(scored.pieces[place + 1 : place + 1 + AROUND])
     return before[-AROUND:], scored.pieces[place], behind[:AROUND]
 
 
-def score_page(scored: Scored, run, vocabulary_size: int, top: int) -> str:
+def score_page(scored: TextScore, run, vocabulary_size: int, top: int) -> str:
     """The page, as HTML.
 
     Args:
@@ -65,7 +65,7 @@ def _list(scored, places) -> str:
     """The most surprising places, with a link to each."""
     lines = []
     for place in places:
-        before, piece, behind = (pages.escaped(visible(text)) for text in around(scored, place))
+        before, piece, behind = (pages.escaped(show_whitespace(text)) for text in around(scored, place))
         shown = f'<a href="#t{place}">{before}<b>[{piece}]</b>{behind}</a>'
         lines.append(f"<li>{scored.nats[place]:.2f} nats <code>{shown}</code></li>")
     return f"<h2>The most surprising places</h2>\n<ol>{''.join(lines)}</ol>"

@@ -30,12 +30,17 @@ from experiments.report import validated
 from experiments.runs import begin, config, same_corpus
 from experiments.shakespeare_settings import Shakespeare, tiny
 from experiments.startup import one_sentence
-from keras_seq import text, training
-from keras_seq.models import Average
-from keras_seq.models.archive import load_model
-from keras_seq.training import sealed_json
-from keras_seq.training.language import Look, carried
-from keras_seq.training.progress import scoring_bar
+from keras_seq import training
+from keras_seq.data import Corpus, RandomWindows, StatefulWindows, load_corpus
+from keras_seq.evaluation import Evaluator
+from keras_seq.evaluation.progress_bar import scoring_bar
+from keras_seq.models import Ensemble
+from keras_seq.saving import save_model
+from keras_seq.saving.safe_loading import load_untrusted_model
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tracking import Summaries
+from keras_seq.training import checksummed_json
+from keras_seq.training.language_model import LanguageModelValidator, stateful_training_model
 
 CROPS, CROP_BATCHES = 64, 200  # nanoGPT's batch_size and eval_iters
 
@@ -44,20 +49,22 @@ CROPS, CROP_BATCHES = 64, 200  # nanoGPT's batch_size and eval_iters
 class Data:
     """The text in two, and its characters."""
 
-    corpus: text.Corpus
-    vocabulary: text.Vocabulary
+    corpus: Corpus
+    vocabulary: CharacterTokenizer
     train_ids: np.ndarray
     scored_text: str
 
     @classmethod
     def of(cls, settings: Shakespeare):
         """The text that the settings name. With `tune`, both parts come from its training split."""
-        corpus = text.load_corpus(settings.corpus)
-        train_text, scored_text = corpus.split(window=settings.context + 1)
+        corpus = load_corpus(settings.corpus)
+        train_text, scored_text = corpus.split(min_length=settings.context + 1)
         if settings.tune:
-            train_text, scored_text = dataclasses.replace(corpus, text=train_text).split(window=settings.context + 1)
+            train_text, scored_text = dataclasses.replace(corpus, text=train_text).split(
+                min_length=settings.context + 1
+            )
         note_copied(train_text, scored_text)
-        vocabulary = text.Vocabulary.from_text(corpus.text)
+        vocabulary = CharacterTokenizer.from_text(corpus.text)
         return cls(corpus, vocabulary, vocabulary.encode(train_text).numpy(), scored_text)
 
     @property
@@ -68,9 +75,11 @@ class Data:
 
 def crops_score(model, ids, length, batches=CROP_BATCHES) -> tuple[float, float]:
     """nanoGPT's estimate: the mean loss of random crops, each from nothing. Also its standard error over the crops."""
-    crops = text.RandomCrops(ids, CROPS, length, seed=1337)
-    evaluator = training.Evaluator(model, rows=CROPS)
-    means = np.concatenate([evaluator.apart(*crops.at(step)).mean(axis=1) for step in range(batches)])
+    crops = RandomWindows(ids, CROPS, length, seed=1337)
+    evaluator = Evaluator(model, rows=CROPS)
+    means = np.concatenate(
+        [evaluator.independent_token_losses(*crops.at(step)).mean(axis=1) for step in range(batches)]
+    )
     return float(means.mean()), float(means.std(ddof=1) / len(means) ** 0.5)
 
 
@@ -85,39 +94,39 @@ def train_member(folder, settings: Shakespeare, name, seed, data: Data):
     """Trains one member, scored cold as it learns. Returns what its result.json says."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
-    model = settings.model(name).build(data.vocabulary.size, dtype=settings.train.policy)
+    model = settings.model(name).build_model(data.vocabulary.vocabulary_size, dtype=settings.train.dtype_policy)
     windows, train = settings.windows(name, data.train_ids, seed), settings.training(name)
-    carry = isinstance(windows, text.Lanes)
-    trainee = carried(model, windows.batch_size, windows.length) if carry else model
+    carry = isinstance(windows, StatefulWindows)
+    training_model = stateful_training_model(model, windows.batch_size, windows.length) if carry else model
     characters = windows.batch_size * windows.length
     steps = -(-settings.tokens // characters)
-    training.compile_for(trainee, train, steps, tokens_per_step=characters)
-    evaluator = training.Evaluator(model)
+    training.compile_model(training_model, train, steps, tokens_per_step=characters)
+    evaluator = Evaluator(model)
 
     def score(ids):
-        return training.Measured({"nats_per_token": evaluator.cold(ids, settings.context).nats_per_token})
+        return Summaries({"nats_per_token": evaluator.chunked_loss(ids, settings.context).nats_per_token})
 
     print(f"\n{folder.name}: {model.count_params():,} parameters, {windows.batch_size} x {windows.length} a step")
-    record, measured = training.fit(
+    record, summaries = training.fit_resumable(
         folder,
-        trainee,
-        windows.carried if carry else windows.dataset,
+        training_model,
+        windows.stateful_dataset if carry else windows.dataset,
         characters,
         steps,
         train,
-        settings=run_config(settings, name, seed, data, used=train.filled_in(trainee)),
+        settings=run_config(settings, name, seed, data, used=train.resolved(training_model)),
         name=folder.name,
         characters_per_token=1.0,
-        **training.bounded(score, data.scored_ids, train, least=settings.context + 1),
+        **training.capped_validation(score, data.scored_ids, train, least=settings.context + 1),
     )
     data.vocabulary.save(folder / "vocabulary.json")
-    training.save_model(folder / "model.keras", model)
+    save_model(folder / "model.keras", model)
     result = {
         "parameters": model.count_params(),
         "training_tokens": record.step * characters,
         "training_seconds": record.seconds,
         "training_nats_per_character": record.loss,
-        "cold_nats_per_character": measured.figures["nats_per_token"],
+        "cold_nats_per_character": summaries.scalars["nats_per_token"],
     }
     training.write_result(folder, result)
     return result
@@ -128,14 +137,16 @@ def train_members(folder, settings: Shakespeare, name, seed, data: Data) -> dict
     begun = time.perf_counter()
     runs = [folder.with_name(f"{folder.name}-member{n}") for n in range(settings.members)]
     results = [
-        training.finished(run) or train_member(run, settings, name, seed * settings.members + n, data)
+        training.load_result(run) or train_member(run, settings, name, seed * settings.members + n, data)
         for n, run in enumerate(runs)
     ]
     keras.backend.clear_session()
-    mean = Average([load_model(run / "model.keras") for run in runs])
-    look = Look(mean, data.vocabulary, data.scored_text, settings.context, settings.train.sample_length)
+    mean = Ensemble([load_untrusted_model(run / "model.keras") for run in runs])
+    diagnostic = LanguageModelValidator(
+        mean, data.vocabulary, data.scored_text, settings.context, settings.train.sample_length
+    )
     with scoring_bar(f"{folder.name}, the mean"):
-        measured = look()
+        summaries = diagnostic()
     nats, error = crops_score(mean, data.scored_ids, settings.context, batches=2 if settings.smoke else CROP_BATCHES)
     result = {
         "parameters": mean.count_params(),
@@ -144,16 +155,16 @@ def train_members(folder, settings: Shakespeare, name, seed, data: Data) -> dict
         "seconds": time.perf_counter() - begun,
         "training_nats_per_character": float(np.mean([result["training_nats_per_character"] for result in results])),
         "members_cold_nats_per_character": [result["cold_nats_per_character"] for result in results],
-        "cold_nats_per_character": measured.figures["nats_per_token"],
-        "warm_nats_per_character": measured.figures["warm_nats_per_token"],
+        "cold_nats_per_character": summaries.scalars["nats_per_token"],
+        "warm_nats_per_character": summaries.scalars["warm_nats_per_token"],
         "crops_nats_per_character": nats,
         "crops_standard_error": error,
-        "sample": measured.texts["sample"],
+        "sample": summaries.texts["sample"],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    sealed_json.write(folder / "config.json", run_config(settings, name, seed, data, members=settings.members))
+    checksummed_json.write(folder / "config.json", run_config(settings, name, seed, data, members=settings.members))
     data.vocabulary.save(folder / "vocabulary.json")
-    training.save_model(folder / "model.keras", mean)
+    save_model(folder / "model.keras", mean)
     training.write_result(folder, result)
     return result
 
@@ -164,14 +175,14 @@ def shakespeare(settings: Shakespeare, folder: pathlib.Path):
     same_corpus(folder, data.corpus)
     for name in settings.models:  # what cannot be built is an error now, before anything is written
         settings.windows(name, data.train_ids, seed=0)
-        settings.model(name).build(data.vocabulary.size)
+        settings.model(name).build_model(data.vocabulary.vocabulary_size)
     scored, bounds = len(data.scored_text), validated(settings.train, data.scored_text, settings.context + 1)
     print(f"{data.corpus.name}: {len(data.train_ids):,} characters to train on, {scored:,} to score{bounds}")
     rows = []
     for seed in range(settings.seeds):
         for name in settings.models:
             run = folder / f"{name}-seed{seed}"
-            result = training.finished(run) or train_members(run, settings, name, seed, data)
+            result = training.load_result(run) or train_members(run, settings, name, seed, data)
             rows.append({"model": name, "seed": seed, **result})
     shakespeare_report.write(folder, settings, data.corpus.name, rows)
     return rows

@@ -7,7 +7,8 @@ from matplotlib.ticker import FuncFormatter
 
 from experiments import pictures
 from experiments.report import aligned, indented, thousands, to_look
-from keras_seq.training import lines_of, write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
+from keras_seq.training import read_metrics
 
 NANOGPT = 1.4697  # nats per character, its README: 10.65 million parameters, an A100, the best of its evaluations
 
@@ -78,7 +79,7 @@ def draw(folder, settings, rows):
         colour = f"C{models.index(row['model'])}"
         for member in range(settings.members):
             path = folder / f"{row['model']}-seed{row['seed']}-member{member}" / "metrics.jsonl"
-            lines = lines_of(path)
+            lines = read_metrics(path)
             for split, style in (("train", {"alpha": 0.2}), ("validation", {"marker": "o", "markersize": 3})):
                 points = [(line["tokens"], line["nats_per_token"]) for line in lines if line["split"] == split]
                 axes.plot(*zip(*points, strict=True), color=colour, linewidth=1, **style)

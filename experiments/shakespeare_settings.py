@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 import tyro
 
 from experiments.options import check_options
-from keras_seq import text, training
-from keras_seq.models import LSTM, Modern
+from keras_seq import training
+from keras_seq.data import RandomWindows, StatefulWindows
+from keras_seq.models import LlamaConfig, LSTMConfig
 
 MODELS = ("lstm", "transformer")
 RATES = {"lstm": 0.05, "transformer": 0.02}  # Muon's: the LSTM's is the best tried, the other the default
@@ -43,13 +44,13 @@ class Shakespeare:
     """A folder LOG_DIR/shakespeare/UTC-TIME to go on with; options not given are taken from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Seconds, tiny sizes: shows that everything works, and nothing else."""
-    train: training.Train = dataclasses.field(
-        default_factory=lambda: training.Train(
+    train: training.TrainConfig = dataclasses.field(
+        default_factory=lambda: training.TrainConfigConfig(
             precision="bfloat16", validate_every=500, checkpoint_every=500, sample_length=600
         )
     )
-    lstm: LSTM = dataclasses.field(default_factory=lambda: LSTM(units=450, dropout=0.3))
-    transformer: Modern = dataclasses.field(default_factory=lambda: Modern(dropout=0.1))
+    lstm: LSTMConfig = dataclasses.field(default_factory=lambda: LSTMConfig(units=450, dropout=0.3))
+    transformer: LlamaConfig = dataclasses.field(default_factory=lambda: LlamaConfig(dropout=0.1))
 
     def __post_init__(self):
         check_options(self, seeds=1, members=1, tokens=1, batch_size=1, length=1, context=1)
@@ -62,7 +63,7 @@ class Shakespeare:
         """The dataclass of a model, its context filled in."""
         return self.lstm if name == "lstm" else dataclasses.replace(self.transformer, context=self.context)
 
-    def training(self, name) -> training.Train:
+    def training(self, name) -> training.TrainConfig:
         """How a model is trained, its learning rate filled in."""
         rate = self.train.learning_rate
         if rate is None and self.train.optimizer == "muon":
@@ -72,9 +73,9 @@ class Shakespeare:
     def windows(self, name, ids, seed):
         """The training batches of one run; a batch has about as many characters in both families."""
         if name == "lstm":
-            return text.Lanes(ids, self.batch_size, self.length, restart=self.restart, seed=seed)
+            return StatefulWindows(ids, self.batch_size, self.length, reset_prob=self.restart, seed=seed)
         rows = max(1, self.batch_size * self.length // self.context)
-        return text.RandomCrops(ids, rows, self.context, seed=seed)
+        return RandomWindows(ids, rows, self.context, seed=seed)
 
 
 def tiny(settings: Shakespeare) -> Shakespeare:

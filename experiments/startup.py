@@ -89,7 +89,7 @@ def one_sentence(script):
     import tensorflow as tf
 
     from experiments import stopped
-    from keras_seq.training import Diverged
+    from keras_seq.training import TrainingDiverged
 
     try:
         with stopped.stops_raise():
@@ -102,7 +102,7 @@ def one_sentence(script):
         told = str(error).splitlines()[0] if str(error) else "no more of it"
         print(f"{script}: the memory does not suffice ({told:.200}): choose smaller sizes.", file=sys.stderr)
         sys.exit(2)
-    except Diverged as error:
+    except TrainingDiverged as error:
         print(f"{script}: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt as stop:

@@ -26,7 +26,7 @@ def stops_raise():
     So it does where standard output cannot be written; but where there are runs, only after the next training has
     stopped with a checkpoint, or at the end.
     """
-    from keras_seq.training.signals import UNREAD, handling, watching_output
+    from keras_seq.training.stop_signals import UNREAD, handling, watching_output
 
     def stop(number, frame=None):
         raise KeyboardInterrupt(number)
@@ -46,10 +46,10 @@ def stops_raise():
 
 def end(script, stop: KeyboardInterrupt):
     """Says what is there and how to go on, as far as anybody can read it, and ends the process."""
-    from keras_seq.training import Interrupted
-    from keras_seq.training.signals import UNREAD
+    from keras_seq.training import TrainingInterrupted
+    from keras_seq.training.stop_signals import UNREAD
 
-    if isinstance(stop, Interrupted):
+    if isinstance(stop, TrainingInterrupted):
         told, number, folder = f"\nStopped. A checkpoint is in {stop.path}", stop.number, stop.path.parents[2]
     else:
         told, number = "\nStopped.", next(iter(stop.args), signal.SIGINT)

@@ -29,13 +29,14 @@ from experiments.report import validated
 from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import models, training
-from keras_seq.text import ShuffledBlocks, Words, load_corpus, split_words
+from keras_seq.data import ShuffledWindows, load_corpus
+from keras_seq.tokenizers import WordTokenizer, split_words
 
 KINDS = ("apart", "overlapping")
 
 
 @dataclasses.dataclass(frozen=True)
-class LSTM(models.LSTM):
+class LSTM(models.LSTMConfig):
     """An LSTM language model of words."""
 
     embedding_dim: int = 128
@@ -47,12 +48,12 @@ class LSTM(models.LSTM):
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.Train):
+class Train(training.TrainConfig):
     """As everywhere, but for a learning rate that stays: a curve, cut off anywhere, is that of a shorter training."""
 
     learning_rate: float | None = 0.01
     """The highest one."""
-    final_fraction: float = 1.0
+    final_lr_fraction: float = 1.0
     """What is left of the learning rate after its linear decay, at the last step."""
     validate_every: int = 100
     """Steps between two passes over the validation split, each with a sample of text."""
@@ -110,22 +111,22 @@ def tiny(settings: WordModels) -> WordModels:
     )
 
 
-def blocks(settings: WordModels, kind, ids) -> ShuffledBlocks:
+def blocks(settings: WordModels, kind, ids) -> ShuffledWindows:
     """The training batches of one run."""
     stride = settings.length // (settings.overlap if kind == "overlapping" else 1)
-    return ShuffledBlocks(ids, settings.batch_size, settings.length, stride, settings.seed)
+    return ShuffledWindows(ids, settings.batch_size, settings.length, stride, settings.seed)
 
 
 def train_one(folder, settings: WordModels, kind, steps, corpus, words, ids, validation_text):
     """One run. Returns what result.json says."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
-    model = settings.lstm.build(words.size, dtype=settings.train.policy)
-    train = {**dataclasses.asdict(settings.train), **settings.train.filled_in(model)}
+    model = settings.lstm.build_model(words.vocabulary_size, dtype=settings.train.dtype_policy)
+    train = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
     of_corpus = {"name": corpus.name, "sha256": corpus.sha256}
     windows = blocks(settings, kind, ids)
-    print(f"\n{folder.name}, {windows.steps_per_pass:,} steps a pass")
-    return training.run(
+    print(f"\n{folder.name}, {windows.steps_per_epoch:,} steps a pass")
+    return training.train_language_model(
         folder,
         model,
         words,
@@ -143,10 +144,10 @@ def compare(settings: WordModels, folder: pathlib.Path):
     corpus = load_corpus(settings.corpus)
     same_corpus(folder, corpus)
     train_text, validation_text = corpus.split()
-    words = Words.from_text(train_text, min_count=settings.min_count)
+    words = WordTokenizer.from_text(train_text, min_count=settings.min_count)
     ids, held_out = words.encode(train_text).numpy(), words.encode(validation_text).numpy()
     # What makes no batches, or no score, is an error now, before anything is written.
-    per_pass = {kind: blocks(settings, kind, ids).steps_per_pass for kind in KINDS}
+    per_pass = {kind: blocks(settings, kind, ids).steps_per_epoch for kind in KINDS}
     num_words = sum(re.match(r"\w", piece) is not None for piece in split_words(validation_text))
     if len(held_out) <= settings.length or not num_words:
         raise ValueError(
@@ -156,7 +157,7 @@ def compare(settings: WordModels, folder: pathlib.Path):
         "corpus": corpus.name,
         "training_pieces": len(ids),
         "validation_pieces": len(held_out),
-        "vocabulary": words.size,
+        "vocabulary": words.vocabulary_size,
         "unknown_in_training": float((ids == 0).mean()),
         "unknown_in_validation": float((held_out == 0).mean()),
         "pieces_per_word": len(held_out) / num_words,
@@ -167,7 +168,7 @@ def compare(settings: WordModels, folder: pathlib.Path):
     rows = []
     for kind in KINDS:
         run = folder / f"{kind}-seed{settings.seed}"
-        result = training.finished(run) or train_one(run, settings, kind, steps, corpus, words, ids, validation_text)
+        result = training.load_result(run) or train_one(run, settings, kind, steps, corpus, words, ids, validation_text)
         rows.append({"blocks": kind, "run": run.name, "steps_per_pass": per_pass[kind], **result})
     rows = [words_report.followed(folder, row, about) for row in rows]
     words_report.write(folder, about, rows)

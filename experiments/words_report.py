@@ -9,7 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from experiments import pictures, report
-from keras_seq.training import lines_of, write_json, write_text
+from keras_seq.atomic_files import write_json, write_text
+from keras_seq.training import read_metrics
 
 COLUMNS = {
     "blocks": lambda row: row["blocks"],
@@ -46,7 +47,7 @@ def about(about) -> str:
 
 def curve(folder: pathlib.Path, row, split) -> list[dict]:
     """The lines of a run's metrics.jsonl that are of one split."""
-    return [line for line in lines_of(folder / row["run"] / "metrics.jsonl") if line["split"] == split]
+    return [line for line in read_metrics(folder / row["run"] / "metrics.jsonl") if line["split"] == split]
 
 
 def followed(folder: pathlib.Path, row, about) -> dict:

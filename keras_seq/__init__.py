@@ -18,7 +18,7 @@ def __getattr__(name):
 
         return getattr(generation, name)
     if name == "score":
-        from keras_seq import training
+        from keras_seq import evaluation
 
-        return training.score
+        return evaluation.score_text
     raise AttributeError(f"module 'keras_seq' has no attribute {name!r}")

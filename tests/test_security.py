@@ -12,7 +12,7 @@ from experiments.inspect_page import inspect_page
 from experiments.inspect_reading import Reading
 from experiments.report import to_look
 from experiments.score_page import score_page
-from keras_seq.training import Scored
+from keras_seq.evaluation import TextScore
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("keras_seq", "experiments") for path in (ROOT / folder).rglob("*.py"))
@@ -82,7 +82,7 @@ def test_models_of_others_are_read_by_the_careful_reader_alone():
         for name, call in calls(ast.parse(path.read_text(encoding="utf-8")))
         if name == "load_model" and getattr(call.func, "attr", "")
     ]
-    assert readers == ["keras_seq/models/archive.py"]
+    assert readers == ["keras_seq/saving/safe_loading.py"]
 
 
 def test_the_network_is_asked_over_https_in_one_place_alone():
@@ -126,7 +126,7 @@ class Tags(html.parser.HTMLParser):
 
 def a_score(pieces, run):
     nats = np.r_[np.nan, np.ones(len(pieces) - 1)].astype("float32")
-    return score_page(Scored(pieces, nats, len(pieces) - 1), run, 3, 5)
+    return score_page(TextScore(pieces, nats, len(pieces) - 1), run, 3, 5)
 
 
 def an_inspection(pieces, run):

@@ -5,7 +5,7 @@ from keras import ops
 
 from drawing import COLOURS, panes
 from keras_seq.layers import attention
-from keras_seq.layers.masks import may_attend
+from keras_seq.layers.masks import compute_attention_mask
 
 
 def masks():
@@ -15,8 +15,8 @@ def masks():
     positions = np.arange(3)
     allowed = {
         "no mask": None,
-        "causal": may_attend(positions, positions, causal=True),
-        "third position is padding": may_attend(positions, np.array([[0, 1, -1]])),
+        "causal": compute_attention_mask(positions, positions, causal=True),
+        "third position is padding": compute_attention_mask(positions, np.array([[0, 1, -1]])),
     }
     figure, axes = panes(columns=3, height=2.7)
     for pane, (name, mask) in zip(axes, allowed.items(), strict=True):

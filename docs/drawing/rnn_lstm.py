@@ -7,7 +7,7 @@ from keras import ops, tree
 from matplotlib.patches import FancyBboxPatch
 
 from drawing import COLOURS, GREY, panes, results
-from keras_seq.layers import LSTM, Bidirectional, Carry, SimpleRNN
+from keras_seq.layers import LSTM, Bidirectional, SimpleRNN, Stateful
 
 
 def unrolled(word="hello", units=4):
@@ -46,7 +46,7 @@ def gradient_lengths(layer, positions, rows=32):
     random = np.random.default_rng(0)
     x = random.normal(size=(rows, positions, 8)).astype("float32")
     u = random.normal(size=(rows, layer.units)).astype("float32")
-    states, state = [], layer.initial_state(rows)
+    states, state = [], layer.get_initial_state(rows)
     with tf.GradientTape() as tape:
         for t in range(positions):
             state = tree.map_structure(tf.identity, state)
@@ -104,16 +104,16 @@ def windows(count, seed, length=8):
 def carry(batch_size=32, batches=300, scored=4000):
     """Nats by position of a model trained from the zero state and of one trained from that of unrelated windows."""
     measured = {}
-    for trained, fresh in (("the zero state", True), ("a foreign state", False)):
+    for trained, reset_mask in (("the zero state", True), ("a foreign state", False)):
         keras.utils.set_random_seed(0)
         embedding, lstm, dense = keras.layers.Embedding(8, 8), LSTM(16, return_sequences=True), keras.layers.Dense(8)
         ids = keras.Input((8,), batch_size, dtype="int32")
         starts = keras.Input((), batch_size, dtype="bool")
-        model = keras.Model([ids, starts], dense(Carry(lstm, batch_size)(embedding(ids), starts)))
+        model = keras.Model([ids, starts], dense(Stateful(lstm, batch_size)(embedding(ids), starts)))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
         model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
         x, y = windows(batches * batch_size, seed=0)
-        model.fit([x, np.full(len(x), fresh)], y, batch_size, shuffle=False, verbose=0)
+        model.fit([x, np.full(len(x), reset_mask)], y, batch_size, shuffle=False, verbose=0)
         x, y = windows(scored, seed=1)
         _, foreign = lstm(embedding(windows(scored, seed=2)[0]), return_state=True)
         for name, state in (("the zero state", None), ("a foreign state", foreign)):

@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from drawing import COLOURS, panes
-from keras_seq.training import OPTIMIZERS, InverseSquareRoot, WarmupDecay
+from keras_seq.training import OPTIMIZERS, InverseSqrtDecay, WarmupLinearDecay
 
 SLOPES = np.array([[[1.0, 0.0], [0.0, 25.0]], [[13.0, -12.0], [-12.0, 13.0]]])
 START, LOWEST = np.array([-2.0, 1.5]), np.array([2.0, 0.5])
@@ -56,12 +56,12 @@ def schedules():
     """The defaults of this project, and the Transformer's own."""
     figure, (left, right) = panes(2, height=2.2)
     steps = np.arange(0, 2001, 5)
-    down = WarmupDecay(peak=0.02, total_steps=2000, warmup_steps=50, final_fraction=0.02)
+    down = WarmupLinearDecay(peak=0.02, total_steps=2000, warmup_steps=50, final_lr_fraction=0.02)
     left.plot(steps, ops.convert_to_numpy(down(steps)), color=COLOURS[0])
     left.set(title="WarmupDecay: peak 0.02, warm-up 50", xlabel="step", ylim=(0, None))
     steps = np.arange(0, 20001, 50)
     for colour, warmup in zip(COLOURS, (4000, 1000), strict=False):
-        rates = ops.convert_to_numpy(InverseSquareRoot(512, warmup)(steps))
+        rates = ops.convert_to_numpy(InverseSqrtDecay(512, warmup)(steps))
         right.plot(steps, rates, color=colour, label=f"warm-up {warmup:,}")
     right.set(title="InverseSquareRoot: D 512", xlabel="step", ylim=(0, None))
     right.legend()

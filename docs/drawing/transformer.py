@@ -9,7 +9,7 @@ from keras import ops
 
 from drawing import COLOURS, panes
 from keras_seq.layers import TransformerBlock
-from keras_seq.models import LSTM, Transformer
+from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.models.flops import flops_per_token
 
 PLACEMENTS = {"pre-norm": True, "post-norm": False}
@@ -60,7 +60,7 @@ def shapes():
     target = x[:, :6]
     encoder, decoder = TransformerBlock(2, 64), TransformerBlock(2, 64, causal=True)
     both = TransformerBlock(2, 64, causal=True, cross_attention=True)
-    scores = both(target, context=source, return_attention_scores=True)[1]
+    scores = both(target, context_length=source, return_attention_scores=True)[1]
     pictures = {
         "encoder": encoder(x, return_attention_scores=True)[1]["self_attention"],
         "decoder": decoder(x, return_attention_scores=True)[1]["self_attention"],
@@ -88,15 +88,17 @@ def costs(lengths=(16, 64, 256, 1024, 4096, 16384)):
     """Operations of a position, and numbers in the state, by length."""
     figure, (operations, state) = panes(2)
     for colour, (name, definition) in zip(
-        COLOURS, {"LSTM of 408": LSTM(), "Transformer 4 x 128": None}.items(), strict=False
+        COLOURS, {"LSTM of 408": LSTMConfig(), "Transformer 4 x 128": None}.items(), strict=False
     ):
         models = [
-            (definition or Transformer(context=length)).build(65)
+            (definition or TransformerConfig(context_length=length)).build_model(65)
             for length in (lengths if definition is None else lengths[:1])
         ]
         models = models * (len(lengths) // len(models))
         flops = [flops_per_token(model, length) for model, length in zip(models, lengths, strict=True)]
-        sizes = [sum(math.prod(part.shape) for part in keras.tree.flatten(model.initial_state(1))) for model in models]
+        sizes = [
+            sum(math.prod(part.shape) for part in keras.tree.flatten(model.get_initial_state(1))) for model in models
+        ]
         operations.loglog(lengths, flops, marker="o", color=colour, label=name)
         state.loglog(lengths, sizes, marker="o", color=colour, label=name)
     operations.set(xlabel="T, positions", title="operations for a position, forward", ylim=(1e6, 1e8))

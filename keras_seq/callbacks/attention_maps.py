@@ -13,20 +13,20 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from keras_seq import kernels
-from keras_seq.callbacks.look import Look
-from keras_seq.callbacks.pictures import LETTERS, label, pixels
-from keras_seq.callbacks.watching import named_layers, watched
+from keras_seq.callbacks.diagnostic import Diagnostic
+from keras_seq.callbacks.layer_hooks import named_layers, record_calls
+from keras_seq.callbacks.render import LETTERS, label, to_pixels
 from keras_seq.layers import CrossAttention, MultiHeadSelfAttention
-from keras_seq.training.measured import Measured
+from keras_seq.tracking.summaries import Summaries
 
 KERAS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
-SHOWN = 16  # positions in a picture: as many as can be read where TensorBoard shows it small
-HEADS = 8  # in a picture
-LONGEST = 8  # letters of a token
+MAX_POSITIONS = 16  # positions in a picture: as many as can be read where TensorBoard shows it small
+MAX_HEADS = 8  # in a picture
+MAX_LABEL_CHARS = 8  # letters of a token
 CELL, GAP, LETTER = 0.1, 3, 0.065  # inches of a cell, cells between heads, inches of a letter
 
 
-class AttentionMaps(Look):
+class AttentionMaps(Diagnostic):
     """A picture `attention/LAYER` of the heads on the first row of x, and a histogram of the entropies on all rows.
 
     ```python
@@ -47,17 +47,17 @@ class AttentionMaps(Look):
         super().__init__(**kwargs)
         self.x, self.pieces = x, list(pieces)
 
-    def lacking(self, model):
+    def missing_requirement(self, model):
         return None if _attention_layers(model) else "attention layer of keras_seq or keras.layers"
 
-    def measure(self, model):
-        figures, pictures, histograms = {}, {}, {}
+    def compute_summaries(self, model):
+        scalars, images, histograms = {}, {}, {}
         for name, weights in attention_weights(model, self.x).items():
             values = entropy(weights)
-            figures[f"mean_attention_entropy/{name}"] = float(values.mean(dtype="float64"))
+            scalars[f"mean_attention_entropy/{name}"] = float(values.mean(dtype="float64"))
             histograms[f"attention_entropy/{name}"] = values
-            pictures[f"attention/{name}"] = picture(name, weights[0], self.pieces)
-        return Measured(figures, {}, pictures, histograms)
+            images[f"attention/{name}"] = plot_heads(name, weights[0], self.pieces)
+        return Summaries(scalars, {}, images, histograms)
 
 
 def _attention_layers(model):
@@ -81,7 +81,7 @@ def attention_weights(model, x) -> dict[str, np.ndarray]:
         return {}
     ours = [layer for layer in names if not isinstance(layer, KERAS)]
     theirs = [layer for layer in names if isinstance(layer, KERAS)]
-    with watched(ours, "attend") as calls, watched(theirs, "call", scores=True) as more, kernels.disabled():
+    with record_calls(ours, "attend") as calls, record_calls(theirs, "call", scores=True) as more, kernels.disabled():
         model(x, training=False)  # and no kernel, which has no weights to tell
     found = {layer: weights for layer, _, _, (_, weights) in calls + more}
     return {name: ops.convert_to_numpy(ops.cast(found[layer], "float32")) for layer, name in names.items()}
@@ -92,19 +92,19 @@ def entropy(weights) -> np.ndarray:
     return -(weights * np.log(np.where(weights > 0, weights, 1))).sum(axis=-1)
 
 
-def picture(name, maps, pieces=()) -> np.ndarray:
+def plot_heads(name, maps, pieces=()) -> np.ndarray:
     """The heads `[H, T, S]` of one layer as pixels, on one scale; weak attention is lifted, so that it can be seen.
 
     All heads are one image under one pair of axes: panes of their own take five times as long to draw.
     """
-    maps = maps[:HEADS, :SHOWN, :SHOWN]
+    maps = maps[:MAX_HEADS, :MAX_POSITIONS, :MAX_POSITIONS]
     (heads, height, width), columns = maps.shape, 2 if len(maps) <= 4 else 4
     columns = min(columns, heads)
     corners = [((n // columns) * (height + GAP), (n % columns) * (width + GAP)) for n in range(heads)]
     tiled = np.full((corners[-1][0] + height, columns * (width + GAP) - GAP), np.nan)
     for (top, left), head in zip(corners, maps, strict=True):
         tiled[top : top + height, left : left + width] = np.where(head > 0, head, np.nan)  # unseen stays white
-    labels = [label(piece)[:LONGEST] for piece in pieces]
+    labels = [label(piece)[:MAX_LABEL_CHARS] for piece in pieces]
     letters = LETTER * max(map(len, labels), default=0) + 0.1  # inches beside and below
     across, down = CELL * tiled.shape[1], CELL * tiled.shape[0]
     inches = max(3.2, letters + across + 0.65), letters + down + 0.6
@@ -123,4 +123,4 @@ def picture(name, maps, pieces=()) -> np.ndarray:
     scale = figure.add_axes((1 - 0.5 / inches[0], 0.25, 0.12 / inches[0], 0.5))
     figure.colorbar(image, cax=scale, ticks=[0, 0.05, 0.2, 0.5, 1]).ax.tick_params(labelsize=7)
     figure.suptitle(f"{name}: where a row looks", fontsize=9, y=1 - 0.08 / inches[1])
-    return pixels(figure)
+    return to_pixels(figure)

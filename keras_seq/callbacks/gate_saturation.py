@@ -10,16 +10,16 @@ learned nothing yet.
 import numpy as np
 from keras import ops
 
+from keras_seq.callbacks.diagnostic import Diagnostic
 from keras_seq.callbacks.keras_gates import is_gated, keras_gates
-from keras_seq.callbacks.look import Look
-from keras_seq.callbacks.watching import named_layers, watched
+from keras_seq.callbacks.layer_hooks import named_layers, record_calls
 from keras_seq.layers.gates import GATES, gates
-from keras_seq.training.measured import Measured
+from keras_seq.tracking.summaries import Summaries
 
-SHUT, OPEN = 0.1, 0.9
+CLOSED_BELOW, OPEN_ABOVE = 0.1, 0.9
 
 
-class GateSaturation(Look):
+class GateSaturation(Diagnostic):
     """A histogram `gates/LAYER/GATE` of all values on x, and the two shares under Scalars, as `gates_below_0.1/...`.
 
     ```python
@@ -38,18 +38,18 @@ class GateSaturation(Look):
         super().__init__(**kwargs)
         self.x = x
 
-    def lacking(self, model):
+    def missing_requirement(self, model):
         return None if _gated_layers(model) else "LSTM, GRU, MinGRU or MinLSTM of keras_seq or keras.layers"
 
-    def measure(self, model):
-        figures, histograms = {}, {}
+    def compute_summaries(self, model):
+        scalars, histograms = {}, {}
         for layer, of_layer in gate_values(model, self.x).items():
             for gate, values in of_layer.items():
                 name = f"{layer}/{gate}"
-                figures[f"gates_below_{SHUT}/{name}"] = float(np.mean(values < SHUT))
-                figures[f"gates_above_{OPEN}/{name}"] = float(np.mean(values > OPEN))
+                scalars[f"gates_below_{CLOSED_BELOW}/{name}"] = float(np.mean(values < CLOSED_BELOW))
+                scalars[f"gates_above_{OPEN_ABOVE}/{name}"] = float(np.mean(values > OPEN_ABOVE))
                 histograms[f"gates/{name}"] = values
-        return Measured(figures, histograms=histograms)
+        return Summaries(scalars, histograms=histograms)
 
 
 def _gated_layers(model):
@@ -69,7 +69,7 @@ def gate_values(model, x) -> dict[str, dict[str, np.ndarray]]:
     theirs = [layer for layer in names if is_gated(layer)]
     ours = [layer for layer in names if not is_gated(layer)]
     # `sequence` has all positions, whatever the call is to return of them
-    with watched(ours, "sequence") as calls, watched(theirs, "call") as keras_calls:
+    with record_calls(ours, "sequence") as calls, record_calls(theirs, "call") as keras_calls:
         model(x, training=False)
     found = {layer: _gates_of(layer, given, result) for layer, given, _, result in calls}
     found |= {layer: _keras_gates_of(layer, given, told) for layer, given, told, _ in keras_calls}

@@ -8,13 +8,13 @@ Kaplan et al. (2020, figure 7): an LSTM's loss goes flat after some hundred posi
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_seq.callbacks.look import Look
-from keras_seq.callbacks.pictures import pixels
-from keras_seq.training.evaluate import evaluator_of
-from keras_seq.training.measured import Measured
+from keras_seq.callbacks.diagnostic import Diagnostic
+from keras_seq.callbacks.render import to_pixels
+from keras_seq.evaluation.evaluator import get_evaluator
+from keras_seq.tracking.summaries import Summaries
 
 
-class LossByPosition(Look):
+class LossByPosition(Diagnostic):
     """A curve under the Images tab, and the loss at positions 0, 7, 63, 511, ... as scalars `loss_by_position/7`.
 
     ```python
@@ -31,29 +31,29 @@ class LossByPosition(Look):
         ValueError: the ids make no window of that length, or a number is below 1.
     """
 
-    def __init__(self, ids, length, most=256, **kwargs):
+    def __init__(self, ids, length, max_windows=256, **kwargs):
         super().__init__(**kwargs)
         ids = np.asarray(ids)
         count = (len(ids) - 1) // length if length > 0 else 0
-        if count < 1 or (most is not None and most < 1):
+        if count < 1 or (max_windows is not None and max_windows < 1):
             raise ValueError(
-                f"LossByPosition: {len(ids)} ids, length={length}, most={most}; expected at least one window of "
+                f"LossByPosition: {len(ids)} ids, length={length}, most={max_windows}; expected at least one window of "
                 "at least one position, and one id behind it."
             )
-        self.ids, self.length = ids[: min(count, most or count) * length + 1], length
+        self.ids, self.length = ids[: min(count, max_windows or count) * length + 1], length
 
-    def lacking(self, model):
+    def missing_requirement(self, model):
         return None
 
-    def measure(self, model):
-        losses = evaluator_of(model).cold_nats(self.ids, self.length)
+    def compute_summaries(self, model):
+        losses = get_evaluator(model).chunked_token_losses(self.ids, self.length)
         mean = losses.mean(axis=0, dtype="float64")
         shown = [t for t in (8**n - 1 for n in range(8)) if t < self.length]
-        figures = {f"loss_by_position/{t}": float(mean[t]) for t in shown}
-        return Measured(figures, pictures={"loss_by_position": picture(mean, len(losses))})
+        scalars = {f"loss_by_position/{t}": float(mean[t]) for t in shown}
+        return Summaries(scalars, images={"loss_by_position": plot_loss_by_position(mean, len(losses))})
 
 
-def picture(mean, windows) -> np.ndarray:
+def plot_loss_by_position(mean, windows) -> np.ndarray:
     """The curve `[T]` as pixels, positions on a logarithmic axis."""
     figure = Figure(figsize=(4.2, 2.8), layout="constrained")
     axes = figure.subplots()
@@ -64,4 +64,4 @@ def picture(mean, windows) -> np.ndarray:
     axes.set_ylabel("nats per token")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    return pixels(figure)
+    return to_pixels(figure)

@@ -1,19 +1,19 @@
 """From a model and a prompt to text."""
 
 from keras_seq.generation.contrastive import contrastive_search
-from keras_seq.generation.decode import Decoder
-from keras_seq.generation.generate import Generator, generate, stream
-from keras_seq.generation.samplers import STEPS, Sampling, draw
+from keras_seq.generation.samplers import LOGIT_FILTERS, SamplingConfig, sample_token
+from keras_seq.generation.sampling_loop import SamplingLoop
 from keras_seq.generation.search import beam_search, greedy
+from keras_seq.generation.text_generator import TextGenerator, generate, stream
 
 __all__ = [
-    "STEPS",
-    "Decoder",
-    "Generator",
-    "Sampling",
+    "LOGIT_FILTERS",
+    "SamplingLoop",
+    "TextGenerator",
+    "SamplingConfig",
     "beam_search",
     "contrastive_search",
-    "draw",
+    "sample_token",
     "generate",
     "greedy",
     "stream",

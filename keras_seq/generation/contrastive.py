@@ -10,8 +10,8 @@ import numbers
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.generation.decode import not_finite
-from keras_seq.layers import arguments
+from keras_seq import checks
+from keras_seq.generation.sampling_loop import not_finite
 
 
 def contrastive_search(model, ids, length, top_k=4, alpha=0.6):
@@ -30,26 +30,28 @@ def contrastive_search(model, ids, length, top_k=4, alpha=0.6):
     Raises:
         ValueError: an empty prompt, more ids than the context, a number out of its range, logits that are not finite.
     """
-    if not hasattr(model, "represent"):
+    if not hasattr(model, "hidden_states"):
         raise ValueError(f"model={model!r}; expected a LanguageModel: contrastive search compares what it represents.")
-    top_k = arguments.positive_integer("top_k", top_k)
-    arguments.number("alpha", alpha, least=0, most=1)
+    top_k = checks.positive_integer("top_k", top_k)
+    checks.number("alpha", alpha, least=0, most=1)
     if isinstance(length, bool) or not isinstance(length, int) or length < 0:
         raise ValueError(f"length={length!r}; expected a whole number, 0 or more.")
     if not isinstance(ids, list) or not all(isinstance(id, numbers.Integral) for id in ids):
         raise ValueError(f"ids={ids!r}; expected a list of ids.")
     if not ids:
         raise ValueError("The prompt is empty; expected at least one id.")
-    arguments.below("ids", ids, model.embedding.input_dim)
-    if model.context is not None and len(ids) + length > model.context:
-        raise ValueError(f"{len(ids)} + {length} ids; contrastive search goes no further than context={model.context}.")
+    checks.ids_below("ids", ids, model.embedding.input_dim)
+    if model.context_length is not None and len(ids) + length > model.context_length:
+        raise ValueError(
+            f"{len(ids)} + {length} ids; contrastive search goes no further than context={model.context_length}."
+        )
 
     @tf.function(reduce_retracing=True)
     def read(ids, state):
-        x, state = model.represent(ids, state=state, training=False, return_state=True)
+        x, state = model.hidden_states(ids, state=state, training=False, return_state=True)
         return tf.nn.l2_normalize(tf.cast(x, tf.float32), axis=-1), tf.nn.softmax(model.logits(x)[:, -1]), state
 
-    shown, p, state = read(tf.constant([ids], tf.int32), model.initial_state(1))
+    shown, p, state = read(tf.constant([ids], tf.int32), model.get_initial_state(1))
     known, new = [shown[0]], []
     for _ in range(length):
         if not np.isfinite(p).all():

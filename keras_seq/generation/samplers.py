@@ -17,9 +17,9 @@ import math
 
 import tensorflow as tf
 
-from keras_seq.layers import arguments
+from keras_seq import checks
 
-NEVER = -math.inf
+NEG_INF = -math.inf
 
 
 def repetition_penalty(logits, seen, value):
@@ -30,24 +30,24 @@ def repetition_penalty(logits, seen, value):
 def temperature(sorted_logits, value):
     """Sorted logits over the temperature; over zero, only the first is left."""
     below = sorted_logits - sorted_logits[:, :1]
-    only_first = tf.where(tf.range(tf.shape(below)[1]) == 0, 0.0, NEVER)
+    only_first = tf.where(tf.range(tf.shape(below)[1]) == 0, 0.0, NEG_INF)
     return tf.where(value > 0, below / tf.where(value > 0, value, 1.0), only_first)
 
 
 def top_k(sorted_logits, value):
     """The first `value` of the sorted logits; of equal ones, those of the smaller ids."""
-    return tf.where(tf.range(tf.shape(sorted_logits)[1]) < tf.cast(value, tf.int32), sorted_logits, NEVER)
+    return tf.where(tf.range(tf.shape(sorted_logits)[1]) < tf.cast(value, tf.int32), sorted_logits, NEG_INF)
 
 
 def top_p(sorted_logits, value):
     """The sorted logits up to the one with which their probabilities reach `value`."""
     p = tf.nn.softmax(sorted_logits)
-    return tf.where(tf.cumsum(p, axis=-1, exclusive=True) < value, sorted_logits, NEVER)
+    return tf.where(tf.cumsum(p, axis=-1, exclusive=True) < value, sorted_logits, NEG_INF)
 
 
 def min_p(sorted_logits, value):
     """The sorted logits whose probability is at least `value` times that of the first."""
-    return tf.where(tf.exp(sorted_logits - sorted_logits[:, :1]) >= value, sorted_logits, NEVER)
+    return tf.where(tf.exp(sorted_logits - sorted_logits[:, :1]) >= value, sorted_logits, NEG_INF)
 
 
 def typical_p(sorted_logits, value):
@@ -57,15 +57,15 @@ def typical_p(sorted_logits, value):
     entropy = -tf.reduce_sum(tf.math.multiply_no_nan(log_p, p), axis=-1, keepdims=True)
     nearest, order = tf.math.top_k(-tf.abs(-log_p - entropy), k=tf.shape(p)[1])  # ids left out are infinitely far
     p = tf.gather(p, order, batch_dims=1)
-    nearest = tf.where(tf.cumsum(p, axis=-1, exclusive=True) < value, nearest, NEVER)
-    farthest = tf.reduce_min(tf.where(nearest > NEVER, nearest, 0.0), axis=-1, keepdims=True)
-    return tf.where(-tf.abs(-log_p - entropy) >= farthest, sorted_logits, NEVER)
+    nearest = tf.where(tf.cumsum(p, axis=-1, exclusive=True) < value, nearest, NEG_INF)
+    farthest = tf.reduce_min(tf.where(nearest > NEG_INF, nearest, 0.0), axis=-1, keepdims=True)
+    return tf.where(-tf.abs(-log_p - entropy) >= farthest, sorted_logits, NEG_INF)
 
 
-STEPS = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p}
+LOGIT_FILTERS = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p}
 
 
-def draw(logits, uniform, values, seen=None):
+def sample_token(logits, uniform, values, seen=None):
     """One id for every row.
 
     Args:
@@ -84,7 +84,7 @@ def draw(logits, uniform, values, seen=None):
     if "repetition_penalty" in values:
         logits = repetition_penalty(logits, seen, values["repetition_penalty"])
     logits, ids = tf.math.top_k(logits, k=tf.shape(logits)[1])
-    for name, step in STEPS.items():
+    for name, step in LOGIT_FILTERS.items():
         if name in values:
             logits = step(logits, values[name])
     summed = tf.cumsum(tf.nn.softmax(logits), axis=-1)
@@ -94,7 +94,7 @@ def draw(logits, uniform, values, seen=None):
 
 
 @dataclasses.dataclass(frozen=True)
-class Sampling:
+class SamplingConfig:
     """How the next id is chosen. None leaves a step out.
 
     Raises:
@@ -115,15 +115,15 @@ class Sampling:
     """Above 1, what is in the text already becomes less likely."""
 
     def __post_init__(self):
-        arguments.number("temperature", self.temperature, least=0)
+        checks.number("temperature", self.temperature, least=0)
         if self.top_k is not None:
-            arguments.positive_integer("top_k", self.top_k)
+            checks.positive_integer("top_k", self.top_k)
         for name in ("top_p", "min_p", "typical_p"):
             value = getattr(self, name)
-            if value is not None and not arguments.number(name, value, least=0, most=1) > 0:
+            if value is not None and not checks.number(name, value, least=0, most=1) > 0:
                 raise ValueError(f"{name}={value}; expected a number above 0 and at most 1.")
         if self.repetition_penalty is not None:
-            arguments.positive_number("repetition_penalty", self.repetition_penalty)
+            checks.positive_number("repetition_penalty", self.repetition_penalty)
 
     @property
     def values(self) -> dict[str, float]:

@@ -14,10 +14,10 @@ import math
 
 import tensorflow as tf
 
-from keras_seq.generation.decode import not_finite
-from keras_seq.layers import arguments
+from keras_seq import checks
+from keras_seq.generation.sampling_loop import not_finite
 
-IMPOSSIBLE, KEPT = -math.inf, math.inf
+NEG_INF, INF = -math.inf, math.inf
 NO_END = -1
 
 
@@ -53,7 +53,7 @@ def greedy(step, state, first, length, end=None):
             break
     if not finite:
         raise not_finite()
-    return _filled(tf.stack(ids, axis=1), length), log_p
+    return _pad(tf.stack(ids, axis=1), length), log_p
 
 
 def beam_search(step, state, first, length, end=None, width=4, length_penalty=0.0):
@@ -77,35 +77,35 @@ def beam_search(step, state, first, length, end=None, width=4, length_penalty=0.
         ValueError: as for `greedy`; a width or a penalty out of its range.
     """
     first, length, end = _checked(first, length, end)
-    width = arguments.positive_integer("width", width)
-    arguments.number("length_penalty", length_penalty, least=0)
+    width = checks.positive_integer("width", width)
+    checks.number("length_penalty", length_penalty, least=0)
 
     batch_size = first.shape[0]
     rows = tf.range(batch_size)[:, None]
     own = tf.repeat(rows, width, axis=1)  # [B, W]: every hypothesis begins with its row's state
-    state, last = _taken(state, own), tf.gather(first, own)
+    state, last = _gather_rows(state, own), tf.gather(first, own)
     # One to begin with: W equal ones would stay equal.
-    log_p = tf.tile([[0.0] + [IMPOSSIBLE] * (width - 1)], (batch_size, 1))
+    log_p = tf.tile([[0.0] + [NEG_INF] * (width - 1)], (batch_size, 1))
     ended = tf.zeros((batch_size, width), tf.bool)
     ids, finite = tf.zeros((batch_size, width, 0), tf.int32), tf.constant(True)
     for _ in range(length):
         logits, state = step(tf.reshape(last, (-1, 1)), state)
         finite &= _finite(logits)
-        parents, last, log_p, ended = advance(tf.reshape(logits, (batch_size, width, -1)), log_p, ended, end)
+        parents, last, log_p, ended = beam_step(tf.reshape(logits, (batch_size, width, -1)), log_p, ended, end)
         ids = tf.concat([tf.gather(ids, parents, batch_dims=1), last[..., None]], axis=-1)
         if tf.reduce_all(ended):
             break
-        state = _taken(state, rows * width + parents)
+        state = _gather_rows(state, rows * width + parents)
 
     if not finite:
         raise not_finite()
     passed = tf.cumsum(tf.cast(ids == end, tf.int32), axis=-1, exclusive=True)
     lengths = tf.reduce_sum(tf.cast(passed == 0, tf.float32), axis=-1)
     scores, order = tf.math.top_k(log_p / ((5 + lengths) / 6) ** length_penalty, width)
-    return _filled(tf.gather(ids, order, batch_dims=1), length), scores
+    return _pad(tf.gather(ids, order, batch_dims=1), length), scores
 
 
-def advance(logits, log_p, ended, end):
+def beam_step(logits, log_p, ended, end):
     """One position further: the W best of the W V continuations in each row.
 
     Args:
@@ -121,8 +121,8 @@ def advance(logits, log_p, ended, end):
     size = logits.shape[-1]
     goes_on = log_p[..., None] + tf.nn.log_softmax(tf.cast(logits, tf.float32))  # [B, W, V]
     only = tf.range(size) == 0  # the one continuation of what has ended
-    stays = tf.where(only, log_p[..., None], IMPOSSIBLE)
-    place = tf.where(only & (log_p[..., None] > IMPOSSIBLE), KEPT, IMPOSSIBLE)
+    stays = tf.where(only, log_p[..., None], NEG_INF)
+    place = tf.where(only & (log_p[..., None] > NEG_INF), INF, NEG_INF)
     log_ps, places = (tf.where(ended[..., None], of_ended, goes_on) for of_ended in (stays, place))
 
     flat = (len(logits), -1)
@@ -137,13 +137,13 @@ def _finite(logits):
     return tf.reduce_all(tf.math.is_finite(tf.reduce_logsumexp(tf.cast(logits, tf.float32), axis=-1)))
 
 
-def _taken(state, rows):
+def _gather_rows(state, rows):
     """The rows of every tensor of a state, `rows` in reading order."""
     rows = tf.reshape(rows, (-1,))
     return tf.nest.map_structure(lambda part: tf.gather(part, rows) if len(part.shape) else part, state)
 
 
-def _filled(ids, length):
+def _pad(ids, length):
     """Ids `[..., length]`, zeros where the search stopped early because all had ended."""
     missing = length - ids.shape[-1]
     return tf.pad(ids, [(0, 0)] * (ids.shape.rank - 1) + [(0, missing)])
@@ -155,6 +155,6 @@ def _checked(first, length, end):
         given = f"the type {first.dtype.name} and the shape {tuple(first.shape)}"
         raise ValueError(f"first has {given}; expected [B]: one id a row.")
     first = tf.cast(first, tf.int32)
-    if end is not None and (isinstance(end, bool) or not isinstance(end, int) or not 0 <= end <= arguments.LARGEST):
+    if end is not None and (isinstance(end, bool) or not isinstance(end, int) or not 0 <= end <= checks.MAX_INT32):
         raise ValueError(f"end={end!r}; expected an id, or None where no id ends a sequence.")
-    return first, arguments.positive_integer("length", length), NO_END if end is None else end
+    return first, checks.positive_integer("length", length), NO_END if end is None else end

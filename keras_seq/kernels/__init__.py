@@ -9,11 +9,11 @@ import importlib
 
 import keras
 
-_TWINS = (
+_OPTIMIZED = (
     *("recurrence", "gru", "lstm", "linear_recurrence", "log_linear_recurrence", "selective_scan"),
-    *("bias", "causal_attention", "compiled", "cudnn", "lookup", "normalization"),
+    *("bias_add", "causal_attention", "cudnn", "embedding_projection", "normalization", "xla_fusion"),
 )
-_OF_BACKEND = {("tensorflow", name): name for name in _TWINS} | {
+_BACKEND_MODULES = {("tensorflow", name): name for name in _OPTIMIZED} | {
     ("jax", "causal_attention"): "flash_attention",
     ("jax", "cudnn"): "cudnn",
 }
@@ -22,7 +22,7 @@ _enabled = True
 
 def _modules(backend):
     """The modules of a Keras backend by the name of what they are twins of."""
-    of_backend = {name: module for (its, name), module in _OF_BACKEND.items() if its == backend}
+    of_backend = {name: module for (its, name), module in _BACKEND_MODULES.items() if its == backend}
     return {name: importlib.import_module(f"{__name__}.{module}") for name, module in of_backend.items()}
 
 
@@ -41,21 +41,21 @@ def disabled():
         _enabled = before
 
 
-def twin(name, definition, *args):
+def dispatch(name, definition, *args):
     """The twin of `definition` if it can run these arguments, else the definition itself.
 
     Args:
-        name: the module in this folder, which holds `run`, with the signature of `definition`, and `can_run`.
+        name: the module in this folder, which holds `apply`, with the signature of `definition`, and `supports`.
         definition: the function of the layer, or None for whoever wants to know whether there is a twin.
         args: what the function is about to be called with.
     """
-    if name not in _TWINS:
-        raise ValueError(f"There is no kernel named {name!r}; those there are: {', '.join(_TWINS)}.")
+    if name not in _OPTIMIZED:
+        raise ValueError(f"There is no kernel named {name!r}; those there are: {', '.join(_OPTIMIZED)}.")
     module = _MODULES.get(name)
-    return module.run if _enabled and module and module.can_run(*args) else definition
+    return module.apply if _enabled and module and module.supports(*args) else definition
 
 
 def fused(function):
     """The same function; where TensorFlow traces it for a CPU, compiled by XLA (`kernels/compiled.py`)."""
-    module = _MODULES.get("compiled")
+    module = _MODULES.get("xla_fusion")
     return module.fused(function) if _enabled and module else function

@@ -16,18 +16,18 @@ import tensorflow as tf
 
 from keras_seq.kernels.devices import on_cpu
 
-FEWEST_ROWS, MOST_ROWS = 128, 512  # of a block: an eighth of the positions between the two
-SHORTEST = 256  # positions; below, the blocks cost more than the skipped half gives
-SCORES = 2**19  # of a block: what a cache holds
-MOST_PARTS = 16  # of the heads of all rows, lest the graph grow with the batch
+MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 128, 512  # of a block: an eighth of the positions between the two
+MIN_SEQUENCE_LENGTH = 256  # positions; below, the blocks cost more than the skipped half gives
+MAX_SCORES_PER_BLOCK = 2**19  # of a block: what a cache holds
+MAX_HEAD_SLICES = 16  # of the heads of all rows, lest the graph grow with the batch
 
 
-def can_run(q, k, v):
+def supports(q, k, v):
     """Whether the twin takes these arguments: on a CPU, float32 or bfloat16, many positions whose number is known."""
-    return on_cpu() and q.dtype in (tf.float32, tf.bfloat16) and (q.shape[1] or 0) >= SHORTEST
+    return on_cpu() and q.dtype in (tf.float32, tf.bfloat16) and (q.shape[1] or 0) >= MIN_SEQUENCE_LENGTH
 
 
-def run(q, k, v):
+def apply(q, k, v):
     """The twin of `keras_seq.layers.attention.causal_attention`; see there."""
     (length, heads), groups = q.shape[1:3], k.shape[2]
     # Heads before positions, and the query heads that share keys beside each other: [B G, H / G, T, K]
@@ -40,18 +40,18 @@ def _heads_first(x):
     return tf.transpose(x, (0, 2, 1, 3))  # and back
 
 
-def _parts(q):
+def _head_slices(q):
     """Slices of the first axis of q: what is worked on before the rest."""
     number, shared, length, _ = q.shape
     if number is None:
         return [slice(None)]
-    start, end = _blocks(length)[0]
-    size = max(SCORES // (shared * (end - start) * length), -(-number // MOST_PARTS), 1)
+    start, end = _query_blocks(length)[0]
+    size = max(MAX_SCORES_PER_BLOCK // (shared * (end - start) * length), -(-number // MAX_HEAD_SLICES), 1)
     return [slice(first, min(first + size, number)) for first in range(0, number, size)]
 
 
-def _blocks(length):
-    rows = min(max(length // 8, FEWEST_ROWS), MOST_ROWS)
+def _query_blocks(length):
+    rows = min(max(length // 8, MIN_BLOCK_ROWS), MAX_BLOCK_ROWS)
     return [(start, min(start + rows, length)) for start in range(0, length, rows)]
 
 
@@ -59,9 +59,9 @@ def _blocks(length):
 def _attention(q, k, v):
     scale = q.shape[3] ** -0.5
     parts, done = [], []
-    for part in _parts(q):
+    for part in _head_slices(q):
         rows, normalizers = [], []
-        for start, end in _blocks(q.shape[2]):
+        for start, end in _query_blocks(q.shape[2]):
             with tf.control_dependencies(done[-2:-1]):
                 scores = tf.matmul(q[part, :, start:end], k[part, :, :end], transpose_b=True)
             weights, normalizer = _softmax(scores, scale)
@@ -73,9 +73,9 @@ def _attention(q, k, v):
 
     def gradient(dy):
         slopes, done = [], []
-        for part, (y_part, normalizers) in zip(_parts(q), parts, strict=True):
+        for part, (y_part, normalizers) in zip(_head_slices(q), parts, strict=True):
             dq, dk, dv = [], None, None
-            for (start, end), normalizer in reversed([*zip(_blocks(q.shape[2]), normalizers, strict=True)]):
+            for (start, end), normalizer in reversed([*zip(_query_blocks(q.shape[2]), normalizers, strict=True)]):
                 q_i, dy_i, y_i = q[part, :, start:end], dy[part, :, start:end], y_part[:, :, start:end]
                 k_i, v_i = k[part, :, :end], v[part, :, :end]
                 with tf.control_dependencies(done[-2:-1]):
@@ -83,8 +83,8 @@ def _attention(q, k, v):
                     d_weights = tf.matmul(dy_i, v_i, transpose_b=True)
                 weights, d_scores = _softmax_gradient(scores, scale, normalizer, d_weights, dy_i, y_i)
                 dq.append(tf.matmul(d_scores, k_i))
-                dk = _plus(dk, tf.matmul(d_scores, q_i, transpose_a=True))
-                dv = _plus(dv, tf.matmul(weights, dy_i, transpose_a=True))
+                dk = _accumulate(dk, tf.matmul(d_scores, q_i, transpose_a=True))
+                dv = _accumulate(dv, tf.matmul(weights, dy_i, transpose_a=True))
                 with tf.control_dependencies([dq[-1], dk, dv]):
                     done.append(tf.no_op())
             slopes.append((tf.concat(dq[::-1], axis=2), tf.cast(dk, k.dtype), tf.cast(dv, v.dtype)))
@@ -93,7 +93,7 @@ def _attention(q, k, v):
     return y, gradient
 
 
-def _plus(whole, part):
+def _accumulate(whole, part):
     """What all query heads of a group give to the first positions `[N, H / G, end, K]`, added to `[N, 1, T, K]`."""
     part = tf.cast(part, tf.float32)
     part = tf.reduce_sum(part, axis=1, keepdims=True) if part.shape[1] > 1 else part

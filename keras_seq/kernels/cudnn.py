@@ -8,9 +8,11 @@ import keras
 from keras import tree
 
 
-def can_run(layer):
+def supports(layer):
     """Whether the layer can go this way, on this machine."""
-    named = "in_keras" in vars(type(layer)) and layer.in_keras is not None  # a subclass may compute something else
+    named = (
+        "in_keras" in vars(type(layer)) and layer.keras_layer_class is not None
+    )  # a subclass may compute something else
     return named and layer.compute_dtype == "float32" and not layer.recurrent_dropout and on_gpu()
 
 
@@ -19,9 +21,9 @@ def on_gpu():
     return any(device.lower().startswith("gpu") for device in keras.distribution.list_devices())
 
 
-def run(layer):
+def apply(layer):
     """What a built layer does, `(x, state) -> (y, state)`: a function, for Keras is not to find a layer in it."""
-    keras_layer = layer.in_keras(
+    keras_layer = layer.keras_layer_class(
         layer.units, return_sequences=True, return_state=True, dtype=layer.dtype_policy, seed=0
     )
     cell = keras_layer.cell

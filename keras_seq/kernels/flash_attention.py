@@ -8,13 +8,13 @@ import keras
 from keras import ops
 
 
-def can_run(q, k, v):
+def supports(q, k, v):
     """Whether the twin takes these arguments: narrow floats, and a GPU to compute on."""
     narrow = keras.backend.standardize_dtype(q.dtype) in ("float16", "bfloat16")
     return narrow and any(device.startswith("gpu") for device in keras.distribution.list_devices())
 
 
-def run(q, k, v):
+def apply(q, k, v):
     """The twin of `keras_seq.layers.attention.causal_attention`; see there."""
     shared = q.shape[2] // k.shape[2]
     k, v = (ops.repeat(x, shared, axis=2) if shared > 1 else x for x in (k, v))

@@ -8,36 +8,36 @@ The rows of a large batch go in two halves, and the positions are the first axis
 
 import tensorflow as tf
 
-from keras_seq.kernels import gru_loops, gru_unrolled, loops
-from keras_seq.kernels.rows import joined, parts, turned
+from keras_seq.kernels import gru_unrolled, gru_xla, xla_loops
+from keras_seq.kernels.batch_split import batch_halves, concat_batch, to_time_major
 
-LONGEST = 256  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
+MAX_UNROLLED_STEPS = 256  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
 
 
-def can_run(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None, activations=None):
+def supports(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropout_mask=None, activations=None):
     """Whether the twin takes these: reset after the matmul, tanh and sigmoid, no mask, no dropout of h, a T it can."""
-    plain = mask is None and kept is None and activations is None and recurrent_bias is not None
-    return plain and bool(x.shape[1]) and (x.shape[1] <= LONGEST or loops.pay(x, h))
+    plain = mask is None and recurrent_dropout_mask is None and activations is None and recurrent_bias is not None
+    return plain and bool(x.shape[1]) and (x.shape[1] <= MAX_UNROLLED_STEPS or xla_loops.xla_loop_is_faster(x, h))
 
 
-def run(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None, activations=None):
+def apply(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropout_mask=None, activations=None):
     """The twin of `keras_seq.layers.gru.gru`; see there."""
-    looped = loops.pay(x, h)
-    way, slices = gru_loops if looped else gru_unrolled, parts(h, looped)
+    looped = xla_loops.xla_loop_is_faster(x, h)
+    way, slices = gru_xla if looped else gru_unrolled, batch_halves(h, looped)
 
     @tf.custom_gradient
     def gru(x, h, recurrent_kernel, recurrent_bias):
-        x = turned(x)
+        x = to_time_major(x)
         done = [way.positions(x[:, rows], h[rows], recurrent_kernel, recurrent_bias) for rows in slices]
-        [y] = joined([[y] for y, _ in done])
+        [y] = concat_batch([[y] for y, _ in done])
 
         def gradient(dy, dh):
-            dy = turned(dy)
+            dy = to_time_major(dy)
             backs = zip(slices, (back for _, back in done), strict=True)
-            dx, ds, dh = joined([back(dy[:, rows], dh[rows]) for rows, back in backs])
+            dx, ds, dh = concat_batch([back(dy[:, rows], dh[rows]) for rows, back in backs])
             before = tf.cast(tf.concat([h[None], y[:-1]], axis=0), ds.dtype)
-            return turned(dx), dh, tf.tensordot(before, ds, [[0, 1], [0, 1]]), tf.reduce_sum(ds, axis=[0, 1])
+            return to_time_major(dx), dh, tf.tensordot(before, ds, [[0, 1], [0, 1]]), tf.reduce_sum(ds, axis=[0, 1])
 
-        return (turned(y), y[-1]), gradient
+        return (to_time_major(y), y[-1]), gradient
 
     return gru(x, h, tf.convert_to_tensor(recurrent_kernel), tf.convert_to_tensor(recurrent_bias))

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 
-def positions(x, h, recurrent_kernel, recurrent_bias):
+def scan_with_vjp(x, h, recurrent_kernel, recurrent_bias):
     """All positions from h.
 
     Args:

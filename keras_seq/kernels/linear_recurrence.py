@@ -16,12 +16,12 @@ import tensorflow as tf
 from keras_seq.kernels.devices import on_cpu
 
 
-def can_run(a, b, h):
+def supports(a, b, h):
     """Whether the twin takes these arguments: all."""
     return True
 
 
-def run(a, b, h):
+def apply(a, b, h):
     """The twin of `keras_seq.layers.linear_recurrence.linear_recurrence`; see there."""
     a, b, h = (tf.convert_to_tensor(v) for v in (a, b, h))
     return _recurrence(a, b, h) if on_cpu() or a.shape[1] is None else _rounds(a, b, h)

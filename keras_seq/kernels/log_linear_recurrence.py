@@ -9,11 +9,11 @@ import tensorflow as tf
 from keras_seq.kernels import linear_recurrence
 
 
-def can_run(log_a, log_b, h):
+def supports(log_a, log_b, h):
     """Whether the twin takes these arguments: all."""
     return True
 
 
-def run(log_a, log_b, h):
+def apply(log_a, log_b, h):
     """The twin of `keras_seq.layers.linear_recurrence.log_linear_recurrence`; see there."""
-    return linear_recurrence.run(tf.exp(log_a), tf.exp(log_b), h)
+    return linear_recurrence.apply(tf.exp(log_a), tf.exp(log_b), h)

@@ -6,7 +6,7 @@ The executor starts the next small operation without the bookkeeping of a `while
 import tensorflow as tf
 
 
-def positions(z, recurrent_kernel, h, c, kept):
+def scan_with_vjp(z, recurrent_kernel, h, c, recurrent_dropout_mask):
     """All positions from state (h, c).
 
     Args:
@@ -18,7 +18,7 @@ def positions(z, recurrent_kernel, h, c, kept):
     wide = c.dtype  # of gates and memory
     outputs, memories, gates = [], [c], []
     for z_t in tf.unstack(z):
-        seen = h if kept is None else h * kept
+        seen = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
         a = tf.cast(z_t + tf.matmul(seen, recurrent_kernel), wide)
         i, f, g, o = tf.split(a, 4, axis=-1)
         i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
@@ -46,7 +46,7 @@ def positions(z, recurrent_kernel, h, c, kept):
             )
             da.append(tf.cast(da_t, z.dtype))
             dh = tf.matmul(da[-1], recurrent_kernel, transpose_b=True)
-            dh = dh if kept is None else dh * kept
+            dh = dh if recurrent_dropout_mask is None else dh * recurrent_dropout_mask
             dc = dc * f
         return tf.stack(da[::-1]), dh, dc
 

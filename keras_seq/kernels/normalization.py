@@ -11,15 +11,15 @@ import functools
 import keras
 import tensorflow as tf
 
-from keras_seq.kernels.compiled import fused, large
+from keras_seq.kernels.xla_fusion import fused, large
 
 
-def can_run(x, gamma, beta, epsilon, centered):
+def supports(x, gamma, beta, epsilon, centered):
     """Whether the twin takes these arguments: many values, no wider than float32."""
     return large(x) and keras.backend.standardize_dtype(x.dtype) in ("float32", "bfloat16", "float16")
 
 
-def run(x, gamma, beta, epsilon, centered):
+def apply(x, gamma, beta, epsilon, centered):
     """The twin of `keras_seq.layers.normalization.normalize`; see there."""
     shape, width = x.shape, x.shape[-1]
 

@@ -7,22 +7,22 @@ differentiate it (Keras's own `ops.scan` is not told).
 
 import tensorflow as tf
 
-LONGEST = 128  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
+MAX_UNROLLED_STEPS = 128  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
 
 
-def can_run(cell, z, state, mask=None):
+def supports(cell, z, state, mask=None):
     """Whether the twin takes these arguments: all but a sequence of no position."""
     return z.shape[1] != 0
 
 
-def run(cell, z, state, mask=None):
-    """The twin of `keras_seq.layers.recurrent.recurrence`; see there."""
+def apply(cell, z, state, mask=None):
+    """The twin of `keras_seq.layers.recurrent_base.recurrence`; see there."""
 
     def position(z, state, real):
         new = cell(z, state)
         return new if real is None else tf.nest.map_structure(lambda n, o: tf.where(real[:, None], n, o), new, state)
 
-    short = z.shape[1] is not None and z.shape[1] <= LONGEST
+    short = z.shape[1] is not None and z.shape[1] <= MAX_UNROLLED_STEPS
     return (_unrolled if short else _looped)(position, z, state, mask)
 
 

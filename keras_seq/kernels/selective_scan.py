@@ -18,12 +18,12 @@ import tensorflow as tf
 from keras_seq.kernels.devices import on_cpu
 
 
-def can_run(x, delta, a, b, c, h):
+def supports(x, delta, a, b, c, h):
     """Whether the twin takes these arguments: on a machine without a GPU."""
     return on_cpu()
 
 
-def run(x, delta, a, b, c, h):
+def apply(x, delta, a, b, c, h):
     """The twin of `keras_seq.layers.selective_scan.selective_scan`; see there."""
     return _scan(*(tf.convert_to_tensor(v) for v in (x, delta, a, b, c, h)))
 

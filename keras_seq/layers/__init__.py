@@ -3,24 +3,24 @@
 from keras_seq.layers.alibi import AlibiPositions
 from keras_seq.layers.attention import attention
 from keras_seq.layers.bidirectional import Bidirectional
-from keras_seq.layers.blocks import TransformerBlock
-from keras_seq.layers.carry import Carry
-from keras_seq.layers.causal_convolution import CausalConvolution
+from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.cross_attention import CrossAttention
 from keras_seq.layers.dense import Dense
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward
 from keras_seq.layers.gru import GRU
 from keras_seq.layers.layer_norm_lstm import LayerNormLSTM
 from keras_seq.layers.lstm import LSTM
-from keras_seq.layers.minimal import MinGRU, MinLSTM
+from keras_seq.layers.min_rnn import MinGRU, MinLSTM
 from keras_seq.layers.normalization import LayerNormalization, RMSNormalization
 from keras_seq.layers.positions import LearnedPositions, PositionalEncoding
-from keras_seq.layers.residual import Residual
+from keras_seq.layers.residual import PreNormResidual
 from keras_seq.layers.rotary import RotaryPositions
 from keras_seq.layers.segments import SegmentEmbedding
 from keras_seq.layers.selective_state_space import SelectiveStateSpace
 from keras_seq.layers.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.simple_rnn import SimpleRNN
+from keras_seq.layers.stateful import Stateful
+from keras_seq.layers.transformer_block import TransformerBlock
 
 __all__ = [
     "SimpleRNN",
@@ -29,11 +29,11 @@ __all__ = [
     "LayerNormLSTM",
     "MinGRU",
     "MinLSTM",
-    "CausalConvolution",
+    "CausalDepthwiseConv1D",
     "SelectiveStateSpace",
     "Bidirectional",
-    "Carry",
-    "Residual",
+    "Stateful",
+    "PreNormResidual",
     "attention",
     "MultiHeadSelfAttention",
     "CrossAttention",

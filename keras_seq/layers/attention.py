@@ -13,10 +13,9 @@ import functools
 import keras
 from keras import ops
 
-from keras_seq import kernels
-from keras_seq.layers import arguments
+from keras_seq import checks, kernels
 from keras_seq.layers.dense import Dense
-from keras_seq.layers.masks import may_attend
+from keras_seq.layers.masks import compute_attention_mask
 from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.layers.precision import at_least_float32
 
@@ -42,7 +41,7 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
     """
     q, k, v = (ops.convert_to_tensor(x) for x in (q, k, v))
     for name, x in (("q", q), ("k", k), ("v", v)):
-        arguments.real(name, x)
+        checks.real(name, x)
         if len(x.shape) != 4:
             raise ValueError(f"{name} has shape {tuple(x.shape)}; expected [B, T, H, K].")
     if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2] or q.shape[2] % k.shape[2]:
@@ -52,8 +51,8 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
         raise ValueError(f"{shapes}; expected one number of rows B, and k and v of one length S.")
     batch_size = -1 if q.shape[0] is None and isinstance(q, keras.KerasTensor) else ops.shape(q)[0]
-    q = arguments.where_boolean(q, mask)
-    mask = arguments.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+    q = checks.where_boolean(q, mask)
+    mask = checks.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     heads, key_dim = q.shape[2:]
     groups = k.shape[2]
     length, size = ops.shape(q)[1], ops.shape(k)[1]
@@ -97,15 +96,15 @@ def causal_attention(q, k, v):
     Returns:
         y `[B, T, H, K']`.
     """
-    return kernels.twin("causal_attention", _causal_attention, q, k, v)(q, k, v)
+    return kernels.dispatch("causal_attention", _causal_attention, q, k, v)(q, k, v)
 
 
 def _causal_attention(q, k, v):
     positions = ops.arange(ops.shape(q)[1])
-    return attention(q, k, v, may_attend(positions, positions, causal=True))[0]
+    return attention(q, k, v, compute_attention_mask(positions, positions, causal=True))[0]
 
 
-class MultiHead(keras.layers.Layer):
+class MultiHeadAttentionBase(keras.layers.Layer):
     """What self-attention and cross-attention share: the arguments, the four matrices, the way to heads and back."""
 
     def __init__(
@@ -114,7 +113,7 @@ class MultiHead(keras.layers.Layer):
         key_dim=None,
         value_dim=None,
         num_key_value_heads=None,
-        query_key_normalization=False,
+        use_qk_norm=False,
         dropout=0.0,
         use_bias=True,
         kernel_initializer="glorot_uniform",
@@ -123,23 +122,23 @@ class MultiHead(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.num_heads = arguments.positive_integer("num_heads", num_heads)
-        self.key_dim = None if key_dim is None else arguments.positive_integer("key_dim", key_dim)
-        self.value_dim = None if value_dim is None else arguments.positive_integer("value_dim", value_dim)
+        self.num_heads = checks.positive_integer("num_heads", num_heads)
+        self.key_dim = None if key_dim is None else checks.positive_integer("key_dim", key_dim)
+        self.value_dim = None if value_dim is None else checks.positive_integer("value_dim", value_dim)
         self.num_key_value_heads = num_key_value_heads
         if num_key_value_heads is not None:
-            self.num_key_value_heads = arguments.positive_integer("num_key_value_heads", num_key_value_heads)
+            self.num_key_value_heads = checks.positive_integer("num_key_value_heads", num_key_value_heads)
             if self.num_heads % self.num_key_value_heads:
                 raise ValueError(f"num_key_value_heads={num_key_value_heads}; expected a divisor of {num_heads=}.")
-        self.query_key_normalization = bool(query_key_normalization)
-        self.dropout = arguments.fraction("dropout", dropout)
+        self.use_qk_norm = bool(use_qk_norm)
+        self.dropout = checks.fraction("dropout", dropout)
         self.use_bias = bool(use_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
         self.supports_masking = True
 
-    def build_heads(self, query_width, context_width):
+    def build_projections(self, query_width, context_width):
         """Makes the matrices: queries from `query_width`, keys and values from `context_width`."""
         if self.key_dim is None and query_width % self.num_heads:
             raise ValueError(
@@ -164,7 +163,7 @@ class MultiHead(keras.layers.Layer):
         self.key_dense = dense("key", self._groups * self._key_dim, context_width, kernel)
         self.value_dense = dense("value", self._groups * self._value_dim, context_width, kernel)
         self.output_dense = dense("output", query_width, self.num_heads * self._value_dim, self.output_initializer)
-        if self.query_key_normalization:
+        if self.use_qk_norm:
             rms = functools.partial(RMSNormalization, dtype=self.dtype_policy)
             self.query_normalization = rms(name="query_normalization")
             self.key_normalization = rms(name="key_normalization")
@@ -175,21 +174,21 @@ class MultiHead(keras.layers.Layer):
     def project_query(self, x):
         """`x [B, T, D]` -> queries `[B, T, H, K]`."""
         q = ops.reshape(self.query_dense(x), (-1, ops.shape(x)[1], self.num_heads, self._key_dim))
-        return self.query_normalization(q) if self.query_key_normalization else q
+        return self.query_normalization(q) if self.use_qk_norm else q
 
     def project_key_value(self, x):
         """`x [B, S, D]` -> keys `[B, S, heads, K]` and values `[B, S, heads, K']`."""
         k = ops.reshape(self.key_dense(x), (-1, ops.shape(x)[1], self._groups, self._key_dim))
         v = ops.reshape(self.value_dense(x), (-1, ops.shape(x)[1], self._groups, self._value_dim))
-        return self.key_normalization(k) if self.query_key_normalization else k, v
+        return self.key_normalization(k) if self.use_qk_norm else k, v
 
     def attend(self, q, k, v, mask, bias, training):
         """Attention, the heads joined and mixed: `(y [B, T, D], weights [B, H, T, S])`."""
         dropout = (lambda weights: self.dropout_layer(weights, training=training)) if self.dropout else None
         y, weights = attention(q, k, v, mask, bias, dropout=dropout)
-        return self.mix(y), weights
+        return self.merge_heads(y), weights
 
-    def mix(self, y):
+    def merge_heads(self, y):
         """The heads `[B, T, H, K']` joined and mixed: `[B, T, D]`."""
         return self.output_dense(ops.reshape(y, (-1, ops.shape(y)[1], self.num_heads * self._value_dim)))
 
@@ -205,7 +204,7 @@ class MultiHead(keras.layers.Layer):
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
             "num_key_value_heads": self.num_key_value_heads,
-            "query_key_normalization": self.query_key_normalization,
+            "use_qk_norm": self.use_qk_norm,
             "dropout": self.dropout,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

@@ -10,8 +10,8 @@ comes out of the padding on the right with the state it went in with.
 import keras
 from keras import ops
 
-from keras_seq.layers import arguments
-from keras_seq.layers.carry import Carry
+from keras_seq import checks
+from keras_seq.layers.stateful import Stateful
 
 MERGES = {
     "concat": lambda forward, backward: ops.concatenate([forward, backward], axis=-1),
@@ -55,13 +55,13 @@ class Bidirectional(keras.layers.Layer):
 
     def __init__(self, layer, merge_mode="concat", backward_layer=None, **kwargs):
         super().__init__(**kwargs)
-        if isinstance(layer, (Bidirectional, Carry)) or not isinstance(layer, keras.layers.Layer):
+        if isinstance(layer, (Bidirectional, Stateful)) or not isinstance(layer, keras.layers.Layer):
             raise ValueError(f"layer={layer!r}; expected a layer that reads in one direction, e.g. LSTM(8).")
         if backward_layer is not None and not isinstance(backward_layer, keras.layers.Layer):
             raise ValueError(f"backward_layer={backward_layer!r}; expected a layer with go_backwards=True, or None.")
         self.supports_masking = True
         self.autocast = False  # the layers cast what they take
-        self.merge_mode = arguments.one_of("merge_mode", merge_mode, MERGES)
+        self.merge_mode = checks.one_of("merge_mode", merge_mode, MERGES)
         self.layer = layer
         self.backward_layer = _backwards(layer) if backward_layer is None else backward_layer
         self.return_sequences = getattr(layer, "return_sequences", True)
@@ -86,7 +86,7 @@ class Bidirectional(keras.layers.Layer):
         return hasattr(self.layer, "go_backwards")
 
     def build(self, x_shape):
-        arguments.sequence_shape("x", x_shape)
+        checks.sequence_shape("x", x_shape)
         for layer in (self.layer, self.backward_layer):
             if not layer.built:
                 layer.build(x_shape)
@@ -97,8 +97,8 @@ class Bidirectional(keras.layers.Layer):
             )
 
     def call(self, x, initial_state=None, mask=None, x_mask=None, training=None):
-        arguments.real("x", x)
-        x, mask = arguments.masked("mask", x, x_mask if mask is None else mask)
+        checks.real("x", x)
+        x, mask = checks.masked("mask", x, x_mask if mask is None else mask)
         initial_state = [] if initial_state is None else list(initial_state)
         if len(initial_state) % 2:
             raise ValueError(
@@ -117,7 +117,7 @@ class Bidirectional(keras.layers.Layer):
 
     def _run(self, layer, x, state, mask, training):
         """The layer's output, and the parts of its state if it gives them."""
-        told = {"initial_state": state} if state else {}
+        told = {"get_initial_state": state} if state else {}
         y = layer(x, mask=mask, training=training, **told)
         return (y[0], tuple(y[1:])) if self.return_state else (y, ())
 

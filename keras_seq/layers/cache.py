@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from keras_seq.layers.states import shapes
+from keras_seq.layers.state_checks import shapes
 
 
 def empty_cache(batch_size, capacity, num_heads, key_dim, value_dim, dtype):
@@ -51,7 +51,7 @@ def next_position(cache):
     return ops.max(cache["position"], axis=1) + 1
 
 
-def append(cache, key, value, positions):
+def append_to_cache(cache, key, value, positions):
     """The cache with T more slots written: `key [B, T, H, K]`, `value [B, T, H, K']`, `positions [B, T]`.
 
     Past its capacity a cache cannot go. Where the length is a number by now (eager calls), that is a `ValueError`;

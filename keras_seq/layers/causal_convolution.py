@@ -9,12 +9,12 @@ once (H3: Fu et al., 2023; Mamba: Gu & Dao, 2023).
 import keras
 from keras import ops
 
-from keras_seq.layers import arguments
-from keras_seq.layers.stateful import Stateful
+from keras_seq import checks
+from keras_seq.layers.explicit_state import ExplicitState
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class CausalConvolution(Stateful):
+class CausalDepthwiseConv1D(ExplicitState):
     """A depthwise causal convolution that hands on its last inputs as a state.
 
     ```python
@@ -41,26 +41,26 @@ class CausalConvolution(Stateful):
 
     def __init__(self, kernel_size=4, kernel_initializer="lecun_uniform", bias_initializer="zeros", **kwargs):
         super().__init__(**kwargs)
-        self.kernel_size = arguments.positive_integer("kernel_size", kernel_size)
+        self.kernel_size = checks.positive_integer("kernel_size", kernel_size)
         if self.kernel_size < 2:
             raise ValueError(f"kernel_size={kernel_size}; expected at least 2: with 1, no position sees another.")
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def build(self, x_shape):
-        self.width = arguments.sequence_shape("x", x_shape)
+        self.width = checks.sequence_shape("x", x_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: self.width})
         shape = (self.kernel_size, self.width)
         self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
         self.bias = self.add_weight(shape=(self.width,), initializer=self.bias_initializer, name="bias")
-        self.kernel.matrix_blocks = 0  # K vectors, no matrix: not for an optimizer of matrices
+        self.kernel.muon_blocks = 0  # K vectors, no matrix: not for an optimizer of matrices
 
-    def initial_state(self, batch_size):
+    def get_initial_state(self, batch_size):
         """Zeros, `[B, K - 1, D]`."""
         return ops.zeros((batch_size, self.kernel_size - 1, self.width), self.compute_dtype)
 
     def call(self, x, state=None, mask=None, x_mask=None, return_state=False):
-        x, before, mask = self.enter(x, state, x_mask if mask is None else mask)
+        x, before, mask = self.prepare_inputs(x, state, x_mask if mask is None else mask)
         if mask is not None:  # real positions first, in their order; padding behind them
             count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
             place = ops.arange(ops.shape(x)[1], dtype="int32")

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 import keras
 from keras import ops
 
-from keras_seq.layers import arguments
-from keras_seq.layers.attention import MultiHead
-from keras_seq.layers.states import check_state, shapes
+from keras_seq import checks
+from keras_seq.layers.attention import MultiHeadAttentionBase
+from keras_seq.layers.state_checks import check_state, shapes
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class CrossAttention(MultiHead):
+class CrossAttention(MultiHeadAttentionBase):
     """Multi-head attention from one sequence to another.
 
     ```python
@@ -62,16 +62,16 @@ class CrossAttention(MultiHead):
         """Makes the matrices for `x [B, T, D]` and `context [B, S, D']`."""
         if context_shape is None:
             raise ValueError("context=None; expected [B, S, D'] in the first call, for its width.")
-        width = arguments.sequence_shape("x", x_shape)
+        width = checks.sequence_shape("x", x_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
-        self.build_heads(width, arguments.sequence_shape("context", context_shape))
+        self.build_projections(width, checks.sequence_shape("context", context_shape))
 
-    def project(self, context, context_mask=None):
+    def project_context(self, context, context_mask=None):
         """The state: `{"key": [B, S, heads, K], "value": [B, S, heads, K'], "mask": [B, S]}`."""
         if not hasattr(self, "key_dense"):
             raise ValueError(f"{self.name} is not built; expected a call or `build(x_shape, context_shape)` first.")
-        arguments.real("context", context)
-        context, real = arguments.masked("context_mask", context, context_mask)
+        checks.real("context", context)
+        context, real = checks.masked("context_mask", context, context_mask)
         k, v = self.project_key_value(context)
         real = ops.ones(ops.shape(context)[:2], "bool") if real is None else real
         return {"key": k, "value": v, "mask": real}
@@ -98,18 +98,18 @@ class CrossAttention(MultiHead):
         return_attention_scores=False,
     ):
         """See the class."""
-        arguments.real("x", x)
+        checks.real("x", x)
         if state is None:
             if context is None:
                 raise ValueError("context=None and state=None; expected one of them.")
-            state = self.project(context, context_mask)
+            state = self.project_context(context, context_mask)
         else:
             if context is None and context_mask is not None:
                 raise ValueError("context_mask was given with a state; expected it at `project`, whose state holds it.")
             check_state(self.name, state, self._state_shapes(x.shape[0], state))
-            x = arguments.with_axes_of(x, state["mask"], rank=1)
-        x = arguments.where_boolean(x, attention_mask)
-        attention_mask = arguments.attention_mask(
+            x = checks.with_axes_of(x, state["mask"], rank=1)
+        x = checks.where_boolean(x, attention_mask)
+        attention_mask = checks.attention_mask(
             "attention_mask", attention_mask, x.shape[0], self.num_heads, x.shape[1], state["mask"].shape[1]
         )
         allowed = ops.expand_dims(state["mask"], 1)  # [B, 1, S]

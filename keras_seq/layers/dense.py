@@ -21,5 +21,5 @@ class Dense(keras.layers.Dense):
         """`[..., D]` -> `[..., units]`."""
         x = ops.matmul(x, self.kernel)
         if self.bias is not None:
-            x = kernels.twin("bias", ops.add, x, self.bias)(x, self.bias)
+            x = kernels.dispatch("bias_add", ops.add, x, self.bias)(x, self.bias)
         return x if self.activation is None else self.activation(x)

@@ -6,8 +6,7 @@ gated(x) = (activation(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2           SwiGLU:
 
 import keras
 
-from keras_seq import kernels
-from keras_seq.layers import arguments
+from keras_seq import checks, kernels
 from keras_seq.layers.dense import Dense
 
 
@@ -51,9 +50,9 @@ class FeedForward(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.feed_forward_dim = arguments.positive_integer("feed_forward_dim", feed_forward_dim)
+        self.feed_forward_dim = checks.positive_integer("feed_forward_dim", feed_forward_dim)
         self.activation = keras.activations.get(activation)
-        self.dropout = arguments.fraction("dropout", dropout)
+        self.dropout = checks.fraction("dropout", dropout)
         self.use_bias = bool(use_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
@@ -82,7 +81,7 @@ class FeedForward(keras.layers.Layer):
         return self._activate(self.hidden_dense(x))
 
     def _activate(self, h):
-        return kernels.twin("compiled", _of, self.activation, h)(self.activation, h)
+        return kernels.dispatch("xla_fusion", _of, self.activation, h)(self.activation, h)
 
     def call(self, x, training=None):
         """See the class."""

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_seq.layers.gru import GRU
 from keras_seq.layers.lstm import LSTM
-from keras_seq.layers.minimal import MinGRU, MinLSTM
+from keras_seq.layers.min_rnn import MinGRU, MinLSTM
 from keras_seq.layers.precision import at_least_float32
 
 GATES = {  # by the block of the kernel; None is the candidate. What inherits from these has other formulas
@@ -47,9 +47,9 @@ def pre_activations(layer, x, y, h=None):
     dtype = layer.compute_dtype
     x, y = ops.cast(x, dtype), ops.cast(y, dtype)
     if isinstance(layer, (MinGRU, MinLSTM)):
-        return ops.cast(layer.project(x), at_least_float32(dtype))
+        return ops.cast(layer.project_inputs(x), at_least_float32(dtype))
     first = ops.zeros_like(y[:, :1]) if h is None else ops.expand_dims(ops.cast(h, dtype), 1)
     seen = ops.matmul(ops.concatenate([first, y[:, :-1]], axis=1), ops.cast(layer.recurrent_kernel, dtype))
     if isinstance(layer, GRU) and layer.reset_after and layer.use_bias:
         seen = seen + ops.cast(layer.bias[1], dtype)
-    return ops.cast(layer.project(x) + seen, at_least_float32(dtype))
+    return ops.cast(layer.project_inputs(x) + seen, at_least_float32(dtype))

@@ -10,14 +10,13 @@ h' = z h + (1 - z) g
 import keras
 from keras import ops
 
-from keras_seq import kernels
-from keras_seq.layers import arguments
-from keras_seq.layers.recurrent import Gated, recurrence
+from keras_seq import checks, kernels
+from keras_seq.layers.recurrent_base import Gated, recurrence
 
 TANH_AND_SIGMOID = ops.tanh, ops.sigmoid
 
 
-def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, kept=None, activations=None):
+def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, recurrent_dropout_mask=None, activations=None):
     """One position.
 
     Args:
@@ -34,7 +33,7 @@ def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, kept=None, activations
     tanh, sigmoid = activations or TANH_AND_SIGMOID
     units = h.shape[-1]
     seen = ops.cast(h, x.dtype)
-    seen = seen if kept is None else seen * kept
+    seen = seen if recurrent_dropout_mask is None else seen * recurrent_dropout_mask
     x = ops.cast(x, h.dtype)
     if recurrent_bias is not None:
         inner = ops.cast(ops.matmul(seen, recurrent_kernel) + recurrent_bias, h.dtype)
@@ -50,7 +49,7 @@ def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, kept=None, activations
     return update * h + (1 - update) * candidate
 
 
-def gru(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None, activations=None):
+def gru(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropout_mask=None, activations=None):
     """All positions, one after the other.
 
     Args:
@@ -62,7 +61,9 @@ def gru(x, h, recurrent_kernel, recurrent_bias=None, mask=None, kept=None, activ
     Returns:
         `(y [B, T, units], h)`: h at every position and the last one.
     """
-    return recurrence(lambda x, h: gru_cell(x, h, recurrent_kernel, recurrent_bias, kept, activations), x, h, mask)
+    return recurrence(
+        lambda x, h: gru_cell(x, h, recurrent_kernel, recurrent_bias, recurrent_dropout_mask, activations), x, h, mask
+    )
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -100,34 +101,34 @@ class GRU(Gated):
         self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True, *, reset_after=True, **kwargs
     ):
         super().__init__(units, activation, recurrent_activation, use_bias, **kwargs)
-        self.reset_after = arguments.boolean("reset_after", reset_after)
+        self.reset_after = checks.boolean("reset_after", reset_after)
 
     @property
     def bias_shape(self):
         """With `reset_after` a second row, for the recurrent matrix."""
         return (2, 3 * self.units) if self.reset_after else (3 * self.units,)
 
-    def initial_state(self, batch_size):
+    def get_initial_state(self, batch_size):
         """The zero state h `[B, units]`."""
-        return ops.zeros((batch_size, self.units), self.memory_dtype)
+        return ops.zeros((batch_size, self.units), self.state_dtype)
 
-    def project(self, x):
+    def project_inputs(self, x):
         """The inputs' share of all positions' pre-activations."""
         bias = self.bias[0] if self.use_bias and self.reset_after else self.bias
         return self._biased(ops.matmul(x, self._cast(self.kernel)), bias)
 
     @property
-    def in_keras(self):
+    def keras_layer_class(self):
         """Keras's, where it is the same formula: with the reset after the matmul."""
         return keras.layers.GRU if self.reset_after and self.cudnn_can else None
 
-    def run(self, z, h, mask, kept):
+    def scan(self, z, h, mask, recurrent_dropout_mask):
         recurrent_bias = None
         if self.reset_after:
             zeros = ops.zeros(3 * self.units, self.compute_dtype)
             recurrent_bias = self._cast(self.bias[1]) if self.use_bias else zeros
-        args = z, h, self._cast(self.recurrent_kernel), recurrent_bias, mask, kept, self.activations
-        return kernels.twin("gru", gru, *args)(*args)
+        args = z, h, self._cast(self.recurrent_kernel), recurrent_bias, mask, recurrent_dropout_mask, self.activations
+        return kernels.dispatch("gru", gru, *args)(*args)
 
     def set_weights(self, weights):
         if len(weights) == 3:

@@ -9,9 +9,9 @@ h' = sigmoid(o) tanh(alpha_3 norm(c') + beta_3)
 import keras
 from keras import ops
 
-from keras_seq.layers import arguments
+from keras_seq import checks
 from keras_seq.layers.lstm import LSTM, TANH_AND_SIGMOID
-from keras_seq.layers.recurrent import recurrence
+from keras_seq.layers.recurrent_base import recurrence
 
 
 def normalize(v, epsilon):
@@ -35,11 +35,11 @@ class LayerNormLSTM(LSTM):
     Precision: matrices in the layer's compute dtype; statistics, gates and memory in float32 at least.
     """
 
-    in_keras = None
+    keras_layer_class = None
 
     def __init__(self, units, activation="tanh", recurrent_activation="sigmoid", epsilon=1e-5, **kwargs):
         super().__init__(units, activation, recurrent_activation, **kwargs)
-        self.epsilon = arguments.positive_number("epsilon", epsilon)
+        self.epsilon = checks.positive_number("epsilon", epsilon)
 
     def build(self, input_shape):
         super().build(input_shape)
@@ -51,16 +51,16 @@ class LayerNormLSTM(LSTM):
         ):
             setattr(self, name, self.add_weight(shape=(width,), initializer=start, name=name))
 
-    def project(self, x):
+    def project_inputs(self, x):
         """The inputs' share of all positions' pre-activations, normalised."""
         z = normalize(self._wide(ops.matmul(x, self._cast(self.kernel))), self.epsilon)
         z = self._wide(self.kernel_gamma) * z
         return z if self.bias is None else z + self._wide(self.bias)
 
     def _wide(self, v):
-        return ops.cast(v, self.memory_dtype)
+        return ops.cast(v, self.state_dtype)
 
-    def run(self, z, state, mask, kept):
+    def scan(self, z, state, mask, recurrent_dropout_mask):
         recurrent_kernel = self._cast(self.recurrent_kernel)
         tanh, sigmoid = self.activations or TANH_AND_SIGMOID
         recurrent_gamma, memory_gamma, memory_beta = map(
@@ -69,7 +69,7 @@ class LayerNormLSTM(LSTM):
 
         def cell(z, state):
             h, c = state
-            seen = h if kept is None else h * kept
+            seen = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
             z = z + recurrent_gamma * normalize(self._wide(ops.matmul(seen, recurrent_kernel)), self.epsilon)
             input_gate, forget_gate, candidate, output_gate = ops.split(z, 4, axis=-1)
             c = sigmoid(forget_gate) * c + sigmoid(input_gate) * tanh(candidate)

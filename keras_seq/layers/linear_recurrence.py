@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_seq import kernels
 
-NEVER = -1e30  # the logarithm of what is as good as zero, and finite, so that no gradient is NaN
+LOG_ZERO = -1e30  # the logarithm of what is as good as zero, and finite, so that no gradient is NaN
 
 
 def linear_recurrence(a, b, h):
@@ -24,7 +24,7 @@ def linear_recurrence(a, b, h):
     Returns:
         `[B, T, ...]`.
     """
-    return kernels.twin("linear_recurrence", _linear_recurrence, a, b, h)(a, b, h)
+    return kernels.dispatch("linear_recurrence", _linear_recurrence, a, b, h)(a, b, h)
 
 
 def log_linear_recurrence(log_a, log_b, h):
@@ -32,7 +32,7 @@ def log_linear_recurrence(log_a, log_b, h):
 
     Products of many small a neither underflow nor lose digits: Feng et al., 2024, appendix B.
     """
-    return kernels.twin("log_linear_recurrence", _log_linear_recurrence, log_a, log_b, h)(log_a, log_b, h)
+    return kernels.dispatch("log_linear_recurrence", _log_linear_recurrence, log_a, log_b, h)(log_a, log_b, h)
 
 
 def log_add(a, b):
@@ -52,7 +52,7 @@ def _log_linear_recurrence(log_a, log_b, h):
     def then(first, second):
         return first[0] + second[0], log_add(second[0] + first[1], second[1])
 
-    from_zero = ops.exp(_scan(then, log_a, log_b, NEVER))
+    from_zero = ops.exp(_scan(then, log_a, log_b, LOG_ZERO))
     return from_zero + ops.exp(ops.cumsum(log_a, axis=1)) * ops.expand_dims(h, 1)  # h may be negative, so no logarithm
 
 

@@ -8,9 +8,8 @@ h' = sigmoid(o) tanh(c')                           what the cell shows of it
 import keras
 from keras import ops
 
-from keras_seq import kernels
-from keras_seq.layers import arguments
-from keras_seq.layers.recurrent import Gated, recurrence
+from keras_seq import checks, kernels
+from keras_seq.layers.recurrent_base import Gated, recurrence
 
 TANH_AND_SIGMOID = ops.tanh, ops.sigmoid
 
@@ -26,7 +25,7 @@ def lstm_cell(z, c, activations=None):
     return sigmoid(output_gate) * tanh(c), c
 
 
-def lstm(z, recurrent_kernel, h, c, mask=None, kept=None, activations=None):
+def lstm(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None):
     """All positions, one after the other.
 
     Args:
@@ -44,7 +43,7 @@ def lstm(z, recurrent_kernel, h, c, mask=None, kept=None, activations=None):
 
     def cell(z, state):
         h, c = state
-        seen = h if kept is None else h * kept
+        seen = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
         new_h, new_c = lstm_cell(ops.cast(z + ops.matmul(seen, recurrent_kernel), c.dtype), c, activations)
         return ops.cast(new_h, h.dtype), new_c
 
@@ -139,7 +138,7 @@ class LSTM(Gated):
     ):
         start = UnitForgetBias() if bias_initializer == "unit_forget" else bias_initializer
         super().__init__(units, activation, recurrent_activation, use_bias, bias_initializer=start, **kwargs)
-        self.unit_forget_bias = arguments.boolean("unit_forget_bias", unit_forget_bias)
+        self.unit_forget_bias = checks.boolean("unit_forget_bias", unit_forget_bias)
         if isinstance(self.bias_initializer, UnitForgetBias):  # 0.1.0 said it so
             self.bias_initializer, self.unit_forget_bias = self.bias_initializer.bias_initializer, True
 
@@ -148,18 +147,18 @@ class LSTM(Gated):
         return super()._weight(name, shape, start)
 
     @property
-    def in_keras(self):
+    def keras_layer_class(self):
         """Keras's, where it is the same formula."""
         return keras.layers.LSTM if self.cudnn_can else None
 
-    def initial_state(self, batch_size):
+    def get_initial_state(self, batch_size):
         """The zero state: `(h [B, units], c [B, units])`."""
         shape = (batch_size, self.units)
-        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.memory_dtype)
+        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.state_dtype)
 
-    def run(self, z, state, mask, kept):
-        args = z, self._cast(self.recurrent_kernel), *state, mask, kept, self.activations
-        y, h, c = kernels.twin("lstm", lstm, *args)(*args)
+    def scan(self, z, state, mask, recurrent_dropout_mask):
+        args = z, self._cast(self.recurrent_kernel), *state, mask, recurrent_dropout_mask, self.activations
+        y, h, c = kernels.dispatch("lstm", lstm, *args)(*args)
         return y, (h, c)
 
     def get_config(self):

@@ -11,7 +11,7 @@ So a padded sequence is the shorter one in every respect: order, distances, wind
 from keras import ops
 
 
-def count_positions(length, mask=None, start=0):
+def compute_positions(length, mask=None, start=0):
     """The positions of `length` elements that follow `start` real ones.
 
     Args:
@@ -31,7 +31,7 @@ def count_positions(length, mask=None, start=0):
     return ops.where(mask, counted - 1 + start, -1)
 
 
-def may_attend(query_positions, key_positions, causal=False, window=None):
+def compute_attention_mask(query_positions, key_positions, causal=False, sliding_window=None):
     """Which query may attend to which key.
 
     Args:
@@ -47,12 +47,12 @@ def may_attend(query_positions, key_positions, causal=False, window=None):
     conditions = []
     if len(key_positions.shape) == 2:  # only positions by row can be absent
         conditions.append(keys >= 0)
-    if causal or window is not None:
+    if causal or sliding_window is not None:
         distance = ops.expand_dims(query_positions, -1) - keys  # [..., T, S]
         if causal:
             conditions.append(distance >= 0)
-        if window is not None:
-            conditions.append(distance < window if causal else ops.abs(distance) < window)
+        if sliding_window is not None:
+            conditions.append(distance < sliding_window if causal else ops.abs(distance) < sliding_window)
     allowed = None
     for condition in conditions:
         allowed = condition if allowed is None else ops.logical_and(allowed, condition)

@@ -26,7 +26,7 @@ def normalize(x, gamma, beta, epsilon, centered):
 
 
 def _normalize(*args):
-    return kernels.twin("normalization", normalize, *args)(*args)
+    return kernels.dispatch("normalization", normalize, *args)(*args)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

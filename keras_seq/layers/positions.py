@@ -10,10 +10,10 @@ import numbers
 import keras
 from keras import ops
 
-from keras_seq.layers import arguments
-from keras_seq.layers.masks import count_positions
+from keras_seq import checks
+from keras_seq.layers.masks import compute_positions
 from keras_seq.layers.precision import at_least_float32
-from keras_seq.layers.states import check_state
+from keras_seq.layers.state_checks import check_state
 
 LARGEST = 2**24  # of a start: float32, in which angles are computed, tells whole numbers apart up to here
 
@@ -33,30 +33,30 @@ def checked_start(start, x):
         if isinstance(start, bool) or not isinstance(start, numbers.Integral) or not 0 <= start <= LARGEST:
             raise ValueError(f"start={start!r}; expected a whole number from 0 to 2**24, or an integer tensor.")
         return int(start)
-    start = arguments.integers("start", start)
+    start = checks.integers("start", start)
     if len(start.shape):
-        arguments.same_axes("start", start, x, rank=1)
+        checks.same_axes("start", start, x, rank=1)
     return ops.where(start <= LARGEST, start, -1)
 
 
-class AddedPositions(keras.layers.Layer):
+class AdditivePositions(keras.layers.Layer):
     """What the layers that add a vector by position share: counting the positions."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def vectors(self, positions, length, start):
+    def position_vectors(self, positions, length, start):
         """The vectors `[T, D]` or `[B, T, D]` for `positions` (`[T]` or `[B, T]`), float32 at least."""
         raise NotImplementedError
 
-    def initial_state(self, batch_size, capacity=None):
+    def get_initial_state(self, batch_size, capacity=None):
         """The positions before the first: zeros, int32 `[B]`. A count needs no capacity."""
         return ops.zeros((batch_size,), "int32")
 
     def call(self, x, start=0, mask=None, x_mask=None, state=None, return_state=False):
         """See the class."""
-        arguments.real("x", x)
+        checks.real("x", x)
         if state is not None:
             if not (isinstance(start, int) and start == 0):
                 raise ValueError(f"start={start} and a state were given; expected one of them to say where x starts.")
@@ -64,16 +64,16 @@ class AddedPositions(keras.layers.Layer):
             start = state
         x, start = ops.cast(x, self.compute_dtype), checked_start(start, x)
         if not isinstance(start, int) and len(start.shape):
-            x = arguments.with_axes_of(x, start, rank=1)
-        x, mask = arguments.masked("mask", x, x_mask if mask is None else mask)
-        positions = count_positions(ops.shape(x)[1], mask, start)
-        vectors = self.vectors(positions, x.shape[1], start)
+            x = checks.with_axes_of(x, start, rank=1)
+        x, mask = checks.masked("mask", x, x_mask if mask is None else mask)
+        positions = compute_positions(ops.shape(x)[1], mask, start)
+        vectors = self.position_vectors(positions, x.shape[1], start)
         if not isinstance(start, int):
             vectors = ops.where(ops.reshape(start, (-1, 1, 1) if len(start.shape) else ()) < 0, float("nan"), vectors)
         y = x + ops.cast(vectors, x.dtype)
         if not return_state:
             return y
-        before = ops.cast(start, "int32") + self.initial_state(ops.shape(x)[0])
+        before = ops.cast(start, "int32") + self.get_initial_state(ops.shape(x)[0])
         count = ops.shape(x)[1] if mask is None else ops.sum(ops.cast(mask, "int32"), axis=1)
         return y, before + ops.cast(count, "int32")
 
@@ -88,7 +88,7 @@ class AddedPositions(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class PositionalEncoding(AddedPositions):
+class PositionalEncoding(AdditivePositions):
     """Adds sines and cosines of the position; any length, any width, no weights.
 
     ```python
@@ -114,14 +114,14 @@ class PositionalEncoding(AddedPositions):
 
     def __init__(self, base=10_000.0, **kwargs):
         super().__init__(**kwargs)
-        self.base = arguments.positive_number("base", base)
+        self.base = checks.positive_number("base", base)
 
     def build(self, x_shape):
         """Takes the width from `x [B, T, D]`."""
-        self._width = arguments.sequence_shape("x", x_shape)
+        self._width = checks.sequence_shape("x", x_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._width})
 
-    def vectors(self, positions, length, start):
+    def position_vectors(self, positions, length, start):
         """`sinusoids` of the positions."""
         return sinusoids(positions, self._width, self.base, at_least_float32(self.compute_dtype))
 
@@ -131,7 +131,7 @@ class PositionalEncoding(AddedPositions):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class LearnedPositions(AddedPositions):
+class LearnedPositions(AdditivePositions):
     """Adds a learned vector by position, up to a length.
 
     ```python
@@ -160,18 +160,18 @@ class LearnedPositions(AddedPositions):
 
     def __init__(self, length, embeddings_initializer="uniform", **kwargs):
         super().__init__(**kwargs)
-        self.length = arguments.positive_integer("length", length)
+        self.length = checks.positive_integer("length", length)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
     def build(self, x_shape):
         """Makes the vectors for `x [B, T, D]`."""
-        width = arguments.sequence_shape("x", x_shape)
+        width = checks.sequence_shape("x", x_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         self.embeddings = self.add_weight(
             shape=(self.length, width), initializer=self.embeddings_initializer, name="embeddings"
         )
 
-    def vectors(self, positions, length, start):
+    def position_vectors(self, positions, length, start):
         """Rows of the embeddings."""
         if isinstance(start, int) and length is not None and len(positions.shape) == 1:
             end = start + length

@@ -11,7 +11,7 @@ import keras
 class RelativePositions:
     """Does neither. Subclasses are frozen dataclasses, so equal settings are equal objects."""
 
-    def check(self, key_dim):
+    def validate_key_dim(self, key_dim):
         """Raises `ValueError` where heads of width `key_dim` cannot be positioned this way."""
 
     def rotate(self, x, positions):
@@ -32,7 +32,7 @@ class RelativePositions:
         return cls(**config)
 
 
-def revive(positions):
+def deserialize_positions(positions):
     """A position object, from itself or from its serialised form; None stays None."""
     if isinstance(positions, dict):
         positions = keras.saving.deserialize_keras_object(positions)

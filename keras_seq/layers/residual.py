@@ -5,18 +5,20 @@ import inspect
 import keras
 from keras import ops
 
-from keras_seq.layers import arguments
+from keras_seq import checks
+from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.normalization import NORMALIZATIONS
-from keras_seq.layers.stateful import Stateful
-from keras_seq.layers.states import shapes
+from keras_seq.layers.state_checks import shapes
 
 
-def states_of(layers, batch_size, **capacity):
+def initial_states(layers, batch_size, **capacity):
     """The initial states of those layers that keep one, as a tuple."""
-    return tuple(layer.initial_state(batch_size, **capacity) for layer in layers if hasattr(layer, "initial_state"))
+    return tuple(
+        layer.get_initial_state(batch_size, **capacity) for layer in layers if hasattr(layer, "get_initial_state")
+    )
 
 
-def in_turn(layers, x, state=None, mask=None, training=None, first=None):
+def apply_sequentially(layers, x, state=None, mask=None, training=None, first=None):
     """Each layer applied to what the one before gave.
 
     Args:
@@ -35,7 +37,7 @@ def in_turn(layers, x, state=None, mask=None, training=None, first=None):
     for layer in layers:
         if mask is not None and "mask" in inspect.signature(layer.call).parameters:
             more = more | {"mask": mask}
-        if state is not None and hasattr(layer, "initial_state"):
+        if state is not None and hasattr(layer, "get_initial_state"):
             x, part = layer(x, state=before.pop(0), training=training, return_state=True, **more)
             after.append(part)
         else:
@@ -46,7 +48,7 @@ def in_turn(layers, x, state=None, mask=None, training=None, first=None):
 
 def check_parts(layers, state):
     """Refuses a state that has not an entry for each layer that keeps one; each layer then looks at its own."""
-    count = sum(hasattr(layer, "initial_state") for layer in layers)
+    count = sum(hasattr(layer, "get_initial_state") for layer in layers)
     if state is not None and not (isinstance(state, tuple | list) and len(state) == count):
         raise ValueError(
             f"state has the shapes {shapes(state)}; expected what initial_state gives, a tuple of {count}."
@@ -54,7 +56,7 @@ def check_parts(layers, state):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Residual(Stateful):
+class PreNormResidual(ExplicitState):
     """Normalises, applies layers one after the other, and adds the result to what came in.
 
     ```python
@@ -85,8 +87,8 @@ class Residual(Stateful):
             raise ValueError(
                 "layers has the same layer twice; expected each once, for each would keep a state of its own."
             )
-        self.normalization = arguments.one_of("normalization", normalization, NORMALIZATIONS)
-        self.dropout = arguments.fraction("dropout", dropout)
+        self.normalization = checks.one_of("normalization", normalization, NORMALIZATIONS)
+        self.dropout = checks.fraction("dropout", dropout)
         self.normalization_layer = NORMALIZATIONS[normalization](name="normalization", dtype=self.dtype_policy)
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
@@ -100,16 +102,16 @@ class Residual(Stateful):
         if tuple(shape) != tuple(x_shape):
             raise ValueError(f"The layers make {tuple(shape)} of {tuple(x_shape)}; expected the same shape.")
 
-    def initial_state(self, batch_size):
+    def get_initial_state(self, batch_size):
         """The initial states of the layers that keep one."""
-        return states_of(self.layers, batch_size)
+        return initial_states(self.layers, batch_size)
 
     def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False):
-        arguments.real("x", x)
-        x, mask = arguments.masked("mask", ops.cast(x, self.compute_dtype), x_mask if mask is None else mask)
+        checks.real("x", x)
+        x, mask = checks.masked("mask", ops.cast(x, self.compute_dtype), x_mask if mask is None else mask)
         if state is None and return_state:
-            state = self.initial_state(ops.shape(x)[0])
-        y, state = in_turn(self.layers, self.normalization_layer(x), state, mask, training)
+            state = self.get_initial_state(ops.shape(x)[0])
+        y, state = apply_sequentially(self.layers, self.normalization_layer(x), state, mask, training)
         y = x + self.dropout_layer(y, training=training)
         return (y, state) if return_state else y
 

@@ -15,7 +15,7 @@ import math
 import keras
 from keras import ops
 
-from keras_seq.layers import arguments
+from keras_seq import checks
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.relative_positions import RelativePositions
 
@@ -30,19 +30,19 @@ def rotate(x, positions, frequencies, amplitude=1.0):
     return ops.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
-def unscaled(positions, key_dim):
+def no_scaling(positions, key_dim):
     """The frequencies of the paper."""
     return [positions.base ** (-2 * i / key_dim) for i in range(key_dim // 2)]
 
 
 def linear(positions, key_dim):
     """All frequencies divided by the factor: positions are squeezed into the original length."""
-    return [w / positions.factor for w in unscaled(positions, key_dim)]
+    return [w / positions.scaling_factor for w in no_scaling(positions, key_dim)]
 
 
 def ntk(positions, key_dim):
     """A base at which the slowest pair is slowed by exactly the factor."""
-    base = positions.base * positions.factor ** (key_dim / (key_dim - 2))
+    base = positions.base * positions.scaling_factor ** (key_dim / (key_dim - 2))
     return [base ** (-2 * i / key_dim) for i in range(key_dim // 2)]
 
 
@@ -50,17 +50,21 @@ def yarn(positions, key_dim, slow=1, fast=32):
     """Divided by the factor below `slow` turns in the original length, untouched above `fast`, a ramp between."""
 
     def pair_with(turns):  # the (fractional) pair that makes so many turns
-        return key_dim * math.log(positions.original_length / (turns * 2 * math.pi)) / (2 * math.log(positions.base))
+        return (
+            key_dim
+            * math.log(positions.original_context_length / (turns * 2 * math.pi))
+            / (2 * math.log(positions.base))
+        )
 
     low, high = max(math.floor(pair_with(fast)), 0), min(math.ceil(pair_with(slow)), key_dim - 1)
     frequencies = []
-    for i, w in enumerate(unscaled(positions, key_dim)):
+    for i, w in enumerate(no_scaling(positions, key_dim)):
         squeezed = min(max((i - low) / max(high - low, 1e-3), 0.0), 1.0)
-        frequencies.append(w / positions.factor * squeezed + w * (1 - squeezed))
+        frequencies.append(w / positions.scaling_factor * squeezed + w * (1 - squeezed))
     return frequencies
 
 
-SCALINGS = {None: unscaled, "linear": linear, "ntk": ntk, "yarn": yarn}
+SCALINGS = {None: no_scaling, "linear": linear, "ntk": ntk, "yarn": yarn}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -84,23 +88,23 @@ class RotaryPositions(RelativePositions):
 
     base: float = 10_000.0
     scaling: str | None = None
-    factor: float = 1.0
-    original_length: int | None = None
+    scaling_factor: float = 1.0
+    original_context_length: int | None = None
 
     def __post_init__(self):
-        if arguments.positive_number("base", self.base) <= 1:
+        if checks.positive_number("base", self.base) <= 1:
             raise ValueError(f"base={self.base!r}; expected a number greater than 1.")
-        arguments.one_of("scaling", self.scaling, SCALINGS)
-        if arguments.positive_number("factor", self.factor) < 1:
-            raise ValueError(f"factor={self.factor!r}; expected a number of at least 1.")
-        if self.scaling is None and self.factor != 1:
+        checks.one_of("scaling", self.scaling, SCALINGS)
+        if checks.positive_number("scaling_factor", self.scaling_factor) < 1:
+            raise ValueError(f"factor={self.scaling_factor!r}; expected a number of at least 1.")
+        if self.scaling is None and self.scaling_factor != 1:
             raise ValueError(
-                f"factor={self.factor!r} with scaling=None; expected a scaling: 'linear', 'ntk' or 'yarn'."
+                f"factor={self.scaling_factor!r} with scaling=None; expected a scaling: 'linear', 'ntk' or 'yarn'."
             )
-        if self.scaling == "yarn" or self.original_length is not None:
-            arguments.positive_integer("original_length", self.original_length)
+        if self.scaling == "yarn" or self.original_context_length is not None:
+            checks.positive_integer("original_context_length", self.original_context_length)
 
-    def check(self, key_dim):
+    def validate_key_dim(self, key_dim):
         """Raises `ValueError` unless K is even (and at least 4 for NTK, whose base would be infinite)."""
         if key_dim % 2 or (self.scaling == "ntk" and key_dim < 4):
             least = "an even number of at least 4" if self.scaling == "ntk" else "an even number"
@@ -108,5 +112,5 @@ class RotaryPositions(RelativePositions):
 
     def rotate(self, x, positions):
         """Queries or keys `[B, T, H, K]` that stand at `positions` (`[T]` or `[B, T]`), rotated."""
-        amplitude = 0.1 * math.log(self.factor) + 1 if self.scaling == "yarn" else 1.0
+        amplitude = 0.1 * math.log(self.scaling_factor) + 1 if self.scaling == "yarn" else 1.0
         return rotate(x, positions, SCALINGS[self.scaling](self, x.shape[-1]), amplitude)

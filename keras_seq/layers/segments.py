@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_seq.layers import arguments
+from keras_seq import checks
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -32,12 +32,12 @@ class SegmentEmbedding(keras.layers.Layer):
     def __init__(self, num_segments=2, embeddings_initializer="uniform", **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.num_segments = arguments.positive_integer("num_segments", num_segments)
+        self.num_segments = checks.positive_integer("num_segments", num_segments)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
     def build(self, x_shape, segments_shape=None):
         """Makes the vectors for `x [B, T, D]`."""
-        width = arguments.sequence_shape("x", x_shape)
+        width = checks.sequence_shape("x", x_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         self.embeddings = self.add_weight(
             shape=(self.num_segments, width), initializer=self.embeddings_initializer, name="embeddings"
@@ -45,11 +45,11 @@ class SegmentEmbedding(keras.layers.Layer):
 
     def call(self, x, segments):
         """See the class."""
-        arguments.real("x", x)
-        arguments.below("segments", segments, self.num_segments)
-        segments = arguments.integers("segments", segments)
-        arguments.same_axes("segments", segments, x, rank=2)
-        x = arguments.with_axes_of(ops.cast(x, self.compute_dtype), segments, rank=2)
+        checks.real("x", x)
+        checks.ids_below("segments", segments, self.num_segments)
+        segments = checks.integers("segments", segments)
+        checks.same_axes("segments", segments, x, rank=2)
+        x = checks.with_axes_of(ops.cast(x, self.compute_dtype), segments, rank=2)
         rows = ops.take(self.embeddings, ops.clip(segments, 0, self.num_segments - 1), axis=0)
         known = ops.logical_and(segments >= 0, segments < self.num_segments)
         return x + ops.cast(ops.where(ops.expand_dims(known, -1), rows, float("nan")), x.dtype)

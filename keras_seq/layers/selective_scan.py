@@ -28,7 +28,7 @@ def selective_scan(x, delta, a, b, c, h):
         `(y [B, T, E], h [B, E, N])`.
     """
     args = x, delta, a, b, c, h
-    return kernels.twin("selective_scan", _selective_scan, *args)(*args)
+    return kernels.dispatch("selective_scan", _selective_scan, *args)(*args)
 
 
 def _selective_scan(x, delta, a, b, c, h):

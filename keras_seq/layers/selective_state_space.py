@@ -12,30 +12,30 @@ import math
 import keras
 from keras import ops
 
-from keras_seq.layers import arguments
-from keras_seq.layers.causal_convolution import CausalConvolution
+from keras_seq import checks
+from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.dense import Dense
+from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.selective_scan import selective_scan
-from keras_seq.layers.stateful import Stateful
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class StepLengths(keras.initializers.Initializer):
+class TimeStepBias(keras.initializers.Initializer):
     """Biases whose softplus lies between `shortest` and `longest`, evenly in the logarithm: slow and fast features."""
 
-    def __init__(self, shortest=1e-3, longest=0.1):
-        self.shortest, self.longest = shortest, longest
+    def __init__(self, min_dt=1e-3, max_dt=0.1):
+        self.min_dt, self.max_dt = min_dt, max_dt
 
     def __call__(self, shape, dtype=None):
-        at = ops.linspace(math.log(self.shortest), math.log(self.longest), shape[0], dtype=dtype or "float32")
+        at = ops.linspace(math.log(self.min_dt), math.log(self.max_dt), shape[0], dtype=dtype or "float32")
         return ops.log(ops.expm1(ops.exp(at)))
 
     def get_config(self):
-        return {"shortest": self.shortest, "longest": self.longest}
+        return {"min_dt": self.min_dt, "max_dt": self.max_dt}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SelectiveStateSpace(Stateful):
+class SelectiveStateSpace(ExplicitState):
     """A state-space layer that chooses, by what it reads, what it keeps: Mamba's mixer.
 
     ```python
@@ -66,38 +66,38 @@ class SelectiveStateSpace(Stateful):
     def __init__(
         self,
         state_dim=16,
-        expansion=2,
+        expand=2,
         kernel_size=4,
-        delta_rank=None,
+        dt_rank=None,
         use_bias=False,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.state_dim = arguments.positive_integer("state_dim", state_dim)
-        self.expansion = arguments.positive_integer("expansion", expansion)
+        self.state_dim = checks.positive_integer("state_dim", state_dim)
+        self.expand = checks.positive_integer("expand", expand)
         self.kernel_size = kernel_size
-        self.delta_rank = None if delta_rank is None else arguments.positive_integer("delta_rank", delta_rank)
+        self.dt_rank = None if dt_rank is None else checks.positive_integer("dt_rank", dt_rank)
         self.use_bias = bool(use_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
-        self.convolution = CausalConvolution(kernel_size, dtype=self.dtype_policy, name="convolution")
+        self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
 
     def build(self, x_shape):
-        width = arguments.sequence_shape("x", x_shape)
+        width = checks.sequence_shape("x", x_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
-        inner = self.expansion * width
-        rank = self.delta_rank or -(-width // 16)
+        inner = self.expand * width
+        rank = self.dt_rank or -(-width // 16)
         self.input_dense = self._dense("input", width, 2 * inner, self.use_bias)
-        self.input_dense.kernel.matrix_blocks = 2
+        self.input_dense.kernel.muon_blocks = 2
         self.convolution.build((*x_shape[:-1], inner))
-        self.delta_in = self._dense("delta_in", inner, rank)
-        self.delta_out = self._dense("delta_out", rank, inner, use_bias=True, bias_initializer=StepLengths())
+        self.dt_down = self._dense("dt_down", inner, rank)
+        self.dt_up = self._dense("dt_up", rank, inner, use_bias=True, bias_initializer=TimeStepBias())
         self.b_dense = self._dense("b", inner, self.state_dim)
         self.c_dense = self._dense("c", inner, self.state_dim)
         self.log_a = self.add_weight(shape=(inner, self.state_dim), initializer=self._minus_one_to_n, name="log_a")
-        self.log_a.matrix_blocks = 0  # rates, no matrix: not for an optimizer of matrices
+        self.log_a.muon_blocks = 0  # rates, no matrix: not for an optimizer of matrices
         self.skip = self.add_weight(shape=(inner,), initializer="ones", name="skip")
         self.output_dense = self._dense("output", inner, width, self.use_bias, initializer=self.output_initializer)
 
@@ -115,17 +115,17 @@ class SelectiveStateSpace(Stateful):
         layer.build((None, width))
         return layer
 
-    def initial_state(self, batch_size):
+    def get_initial_state(self, batch_size):
         """Zeros: the convolution's last inputs, and h `[B, E, N]`."""
-        h = ops.zeros((batch_size, *self.log_a.shape), self.memory_dtype)
-        return self.convolution.initial_state(batch_size), h
+        h = ops.zeros((batch_size, *self.log_a.shape), self.state_dtype)
+        return self.convolution.get_initial_state(batch_size), h
 
     def call(self, x, state=None, mask=None, x_mask=None, return_state=False):
-        x, (inputs, h), mask = self.enter(x, state, x_mask if mask is None else mask)
+        x, (inputs, h), mask = self.prepare_inputs(x, state, x_mask if mask is None else mask)
         u, gate = ops.split(self.input_dense(x), 2, axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, return_state=True)
         u = ops.silu(u)
-        delta = ops.softplus(self._wide(self.delta_out(self.delta_in(u))))
+        delta = ops.softplus(self._wide(self.dt_up(self.dt_down(u))))
         if mask is not None:
             delta = ops.where(ops.expand_dims(mask, -1), delta, 0.0)  # a step of no length
         a, b, c = -ops.exp(self._wide(self.log_a)), self._wide(self.b_dense(u)), self._wide(self.c_dense(u))
@@ -136,7 +136,7 @@ class SelectiveStateSpace(Stateful):
         return (y, (inputs, h)) if return_state else y
 
     def _wide(self, v):
-        return ops.cast(v, self.memory_dtype)
+        return ops.cast(v, self.state_dtype)
 
     def compute_output_shape(self, x_shape):
         """As it came."""
@@ -146,9 +146,9 @@ class SelectiveStateSpace(Stateful):
         return {
             **super().get_config(),
             "state_dim": self.state_dim,
-            "expansion": self.expansion,
+            "expand": self.expand,
             "kernel_size": self.kernel_size,
-            "delta_rank": self.delta_rank,
+            "dt_rank": self.dt_rank,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_initializer": keras.initializers.serialize(self.output_initializer),

@@ -9,17 +9,16 @@ without any of them a permutation of x permutes y. The state is the key/value ca
 import keras
 from keras import ops
 
-from keras_seq import kernels
-from keras_seq.layers import arguments
-from keras_seq.layers.attention import MultiHead
-from keras_seq.layers.cache import append, cache_shapes, empty_cache, full_cache, next_position
-from keras_seq.layers.masks import count_positions, may_attend
-from keras_seq.layers.relative_positions import revive
-from keras_seq.layers.states import check_state
+from keras_seq import checks, kernels
+from keras_seq.layers.attention import MultiHeadAttentionBase
+from keras_seq.layers.cache import append_to_cache, cache_shapes, empty_cache, full_cache, next_position
+from keras_seq.layers.masks import compute_attention_mask, compute_positions
+from keras_seq.layers.relative_positions import deserialize_positions
+from keras_seq.layers.state_checks import check_state
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class MultiHeadSelfAttention(MultiHead):
+class MultiHeadSelfAttention(MultiHeadAttentionBase):
     """Multi-head, grouped-query or multi-query self-attention with a cache in and out.
 
     ```python
@@ -77,9 +76,9 @@ class MultiHeadSelfAttention(MultiHead):
         value_dim=None,
         num_key_value_heads=None,
         causal=False,
-        window=None,
+        sliding_window=None,
         positions=None,
-        query_key_normalization=False,
+        use_qk_norm=False,
         dropout=0.0,
         use_bias=True,
         kernel_initializer="glorot_uniform",
@@ -92,7 +91,7 @@ class MultiHeadSelfAttention(MultiHead):
             key_dim=key_dim,
             value_dim=value_dim,
             num_key_value_heads=num_key_value_heads,
-            query_key_normalization=query_key_normalization,
+            use_qk_norm=use_qk_norm,
             dropout=dropout,
             use_bias=use_bias,
             kernel_initializer=kernel_initializer,
@@ -101,18 +100,20 @@ class MultiHeadSelfAttention(MultiHead):
             **kwargs,
         )
         self.causal = bool(causal)
-        self.window = None if window is None else arguments.positive_integer("window", window)
-        self.positions = revive(positions)
+        self.sliding_window = (
+            None if sliding_window is None else checks.positive_integer("sliding_window", sliding_window)
+        )
+        self.positions = deserialize_positions(positions)
 
     def build(self, x_shape):
         """Makes the matrices for `x [B, T, D]`."""
-        width = arguments.sequence_shape("x", x_shape)
+        width = checks.sequence_shape("x", x_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
-        self.build_heads(width, width)
+        self.build_projections(width, width)
         if self.positions is not None:
-            self.positions.check(self._key_dim)
+            self.positions.validate_key_dim(self._key_dim)
 
-    def initial_state(self, batch_size, capacity=None):
+    def get_initial_state(self, batch_size, capacity=None):
         """An empty cache with room for `capacity` positions."""
         if not self.causal:
             raise ValueError(
@@ -120,7 +121,7 @@ class MultiHeadSelfAttention(MultiHead):
             )
         if not self.built:
             raise ValueError(f"{self.name} is not built; expected a call or `build((B, T, D))` before `initial_state`.")
-        capacity = arguments.positive_integer("capacity", capacity)
+        capacity = checks.positive_integer("capacity", capacity)
         return empty_cache(batch_size, capacity, self._groups, self._key_dim, self._value_dim, self.compute_dtype)
 
     def call(
@@ -137,26 +138,26 @@ class MultiHeadSelfAttention(MultiHead):
         """See the class."""
         if state is not None and not self.causal:
             raise ValueError("state was given with causal=False; expected causal=True.")
-        arguments.real("x", x)
-        x, mask = arguments.masked("mask", x, x_mask if mask is None else mask)
-        x = arguments.where_boolean(x, attention_mask)
-        whole = state is None  # nothing came before
-        if not whole:
+        checks.real("x", x)
+        x, mask = checks.masked("mask", x, x_mask if mask is None else mask)
+        x = checks.where_boolean(x, attention_mask)
+        is_first_call = state is None  # nothing came before
+        if not is_first_call:
             check_state(self.name, state, cache_shapes(state, x.shape[0], self._groups, self._key_dim, self._value_dim))
-            x = arguments.with_axes_of(x, state["position"], rank=1)
-        size = x.shape[1] if whole else state["position"].shape[1]
-        attention_mask = arguments.attention_mask(
+            x = checks.with_axes_of(x, state["position"], rank=1)
+        size = x.shape[1] if is_first_call else state["position"].shape[1]
+        attention_mask = checks.attention_mask(
             "attention_mask", attention_mask, x.shape[0], self.num_heads, x.shape[1], size
         )
-        start = 0 if whole else next_position(state)
-        query_positions = key_positions = count_positions(ops.shape(x)[1], mask, start)  # [T] or [B, T]
+        start = 0 if is_first_call else next_position(state)
+        query_positions = key_positions = compute_positions(ops.shape(x)[1], mask, start)  # [T] or [B, T]
 
         q = self.project_query(x)
         k, v = self.project_key_value(x)
         if self.positions is not None:
             q, k = self.positions.rotate(q, query_positions), self.positions.rotate(k, key_positions)
         if state is not None:
-            state = append(state, k, v, key_positions)
+            state = append_to_cache(state, k, v, key_positions)
             k, v, key_positions = state["key"], state["value"], state["position"]
         elif return_state:
             state = full_cache(k, v, key_positions)
@@ -164,15 +165,15 @@ class MultiHeadSelfAttention(MultiHead):
         bias = None
         if self.positions is not None:
             bias = self.positions.bias(query_positions, key_positions, self.num_heads)
-        more = return_attention_scores or (self.dropout and training)
-        narrowed = [x for x in (mask, attention_mask, self.window, bias) if x is not None]
-        plain = self.causal and whole and not (more or narrowed)
-        twin = kernels.twin("causal_attention", None, q, k, v) if plain else None
+        needs_weights = return_attention_scores or (self.dropout and training)
+        extra_masks = [x for x in (mask, attention_mask, self.sliding_window, bias) if x is not None]
+        is_plain_causal = self.causal and is_first_call and not (needs_weights or extra_masks)
+        twin = kernels.dispatch("causal_attention", None, q, k, v) if is_plain_causal else None
         if twin is not None:
-            y = self.mix(twin(q, k, v))
+            y = self.merge_heads(twin(q, k, v))
             return (y, state) if return_state else y
 
-        allowed = may_attend(query_positions, key_positions, self.causal, self.window)
+        allowed = compute_attention_mask(query_positions, key_positions, self.causal, self.sliding_window)
         if attention_mask is not None:
             if allowed is not None and len(attention_mask.shape) == 4 and len(allowed.shape) == 3:
                 allowed = ops.expand_dims(allowed, 1)
@@ -190,6 +191,6 @@ class MultiHeadSelfAttention(MultiHead):
         return {
             **super().get_config(),
             "causal": self.causal,
-            "window": self.window,
+            "sliding_window": self.sliding_window,
             "positions": keras.saving.serialize_keras_object(self.positions),
         }

@@ -6,7 +6,7 @@ h' = tanh(x W + h U + b)
 import keras
 from keras import ops
 
-from keras_seq.layers.recurrent import Recurrent, recurrence
+from keras_seq.layers.recurrent_base import RecurrentBase, recurrence
 
 
 def simple_rnn_cell(z, h, recurrent_kernel, activation=ops.tanh):
@@ -15,7 +15,7 @@ def simple_rnn_cell(z, h, recurrent_kernel, activation=ops.tanh):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SimpleRNN(Recurrent):
+class SimpleRNN(RecurrentBase):
     """A recurrent layer without gates.
 
     ```python
@@ -42,15 +42,15 @@ class SimpleRNN(Recurrent):
         ValueError: for an argument out of its range, or an input that is not `[B, T, D]`.
     """
 
-    def initial_state(self, batch_size):
+    def get_initial_state(self, batch_size):
         """The zero state h `[B, units]`."""
         return ops.zeros((batch_size, self.units), self.compute_dtype)
 
-    def run(self, z, h, mask, kept):
+    def scan(self, z, h, mask, recurrent_dropout_mask):
         recurrent_kernel = self._cast(self.recurrent_kernel)
 
         def cell(z, h):
-            seen = h if kept is None else h * kept
+            seen = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
             return ops.cast(simple_rnn_cell(z, seen, recurrent_kernel, self.activation), h.dtype)
 
         return recurrence(cell, z, h, mask)

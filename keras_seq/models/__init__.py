@@ -5,57 +5,57 @@ Those in `LANGUAGE_MODELS` build a `LanguageModel`, which predicts the next id. 
 `Average` makes one language model of several.
 """
 
-from keras_seq.models.average import Average
-from keras_seq.models.bilstm import BiLSTM
+from keras_seq.models.bert import BertConfig
+from keras_seq.models.bilstm import BiLSTMConfig
 from keras_seq.models.causality import assert_causal
-from keras_seq.models.encoder import Encoder
-from keras_seq.models.gpt import GPT
-from keras_seq.models.heads import classifier, masked_language_model, tagger
+from keras_seq.models.ensemble import Ensemble
+from keras_seq.models.gpt2 import GPT2Config
+from keras_seq.models.heads import masked_lm, text_classifier, token_classifier
 from keras_seq.models.language_model import LanguageModel
-from keras_seq.models.modern import Modern
-from keras_seq.models.parallel import Mamba, MinGRU, MinLSTM
-from keras_seq.models.presets import PRESETS
-from keras_seq.models.recurrent import GRU, LSTM, RNN
-from keras_seq.models.seq2seq import EncoderDecoder, Seq2Seq
-from keras_seq.models.transformer import Transformer
+from keras_seq.models.llama import LlamaConfig
+from keras_seq.models.min_rnn import MambaConfig, MinGRUConfig, MinLSTMConfig
+from keras_seq.models.published_configs import PUBLISHED_CONFIGS
+from keras_seq.models.rnn import GRUConfig, LSTMConfig, RNNConfig
+from keras_seq.models.seq2seq import EncoderDecoder, Seq2SeqConfig
+from keras_seq.models.transformer import TransformerConfig
 
 MODELS = {
-    "rnn": RNN,
-    "gru": GRU,
-    "lstm": LSTM,
-    "bilstm": BiLSTM,
-    "mingru": MinGRU,
-    "minlstm": MinLSTM,
-    "mamba": Mamba,
-    "transformer": Transformer,
-    "gpt": GPT,
-    "modern": Modern,
-    "encoder": Encoder,
-    "seq2seq": Seq2Seq,
+    "rnn": RNNConfig,
+    "gru": GRUConfig,
+    "lstm": LSTMConfig,
+    "bilstm": BiLSTMConfig,
+    "mingru": MinGRUConfig,
+    "minlstm": MinLSTMConfig,
+    "mamba": MambaConfig,
+    "transformer": TransformerConfig,
+    "gpt2": GPT2Config,
+    "llama": LlamaConfig,
+    "encoder": BertConfig,
+    "seq2seq": Seq2SeqConfig,
 }
-LANGUAGE_MODELS = ("rnn", "gru", "lstm", "mingru", "minlstm", "mamba", "transformer", "gpt", "modern")
+LANGUAGE_MODELS = ("rnn", "gru", "lstm", "mingru", "minlstm", "mamba", "transformer", "gpt2", "llama")
 
 __all__ = [
-    "GPT",
-    "GRU",
+    "GPT2Config",
+    "GRUConfig",
     "LANGUAGE_MODELS",
-    "LSTM",
+    "LSTMConfig",
     "MODELS",
-    "PRESETS",
-    "RNN",
-    "Average",
-    "BiLSTM",
-    "Encoder",
+    "PUBLISHED_CONFIGS",
+    "RNNConfig",
+    "Ensemble",
+    "BiLSTMConfig",
+    "BertConfig",
     "EncoderDecoder",
     "LanguageModel",
-    "Mamba",
-    "MinGRU",
-    "MinLSTM",
-    "Modern",
-    "Seq2Seq",
-    "Transformer",
+    "MambaConfig",
+    "MinGRUConfig",
+    "MinLSTMConfig",
+    "LlamaConfig",
+    "Seq2SeqConfig",
+    "TransformerConfig",
     "assert_causal",
-    "classifier",
-    "masked_language_model",
-    "tagger",
+    "text_classifier",
+    "masked_lm",
+    "token_classifier",
 ]

@@ -2,13 +2,12 @@
 
 import keras
 
-from keras_seq import layers
-from keras_seq.layers import arguments
+from keras_seq import checks, layers
 from keras_seq.models.language_model import LanguageModel
 
 
-def language_model(
-    name, vocabulary_size, embedding_dim, blocks, tie_embeddings, context=None, use_bias=True, dtype=None
+def build_language_model(
+    name, vocabulary_size, embedding_dim, blocks, tie_embeddings, context_length=None, use_bias=True, dtype=None
 ) -> LanguageModel:
     """A `LanguageModel` with all its weights made.
 
@@ -25,7 +24,7 @@ def language_model(
     Raises:
         ValueError: V is no whole number of at least 1.
     """
-    arguments.positive_integer("vocabulary_size", vocabulary_size)
+    checks.positive_integer("vocabulary_size", vocabulary_size)
     embedding = keras.layers.ReversibleEmbedding if tie_embeddings else keras.layers.Embedding
     head = None
     if not tie_embeddings:
@@ -34,7 +33,7 @@ def language_model(
         embedding(vocabulary_size, embedding_dim, dtype=dtype, name="embedding"),
         blocks,
         head,
-        context=context,
+        context_length=context_length,
         dtype=dtype,
         name=name,
     )

@@ -4,15 +4,14 @@ import dataclasses
 
 import keras
 
-from keras_seq import layers
-from keras_seq.layers import arguments
+from keras_seq import checks, layers
 from keras_seq.layers.precision import at_least_float32
-from keras_seq.models.ids import CheckedIds, KnownIds
-from keras_seq.models.of_ids import ModelOfIds
+from keras_seq.models.id_checks import KnownIds, TokenIdCheck
+from keras_seq.models.token_id_model import TokenIdModel
 
 
 @dataclasses.dataclass(frozen=True)
-class BiLSTM:
+class BiLSTMConfig:
     """A tag for every id of a sequence, from all that stands before and after it.
 
     ```python
@@ -36,18 +35,18 @@ class BiLSTM:
 
     def __post_init__(self):
         for name in ("num_tags", "embedding_dim", "units", "num_layers"):
-            arguments.positive_integer(name, getattr(self, name))
-        arguments.fraction("dropout", self.dropout)
-        arguments.one_of("merge_mode", self.merge_mode, ("concat", "sum"))
+            checks.positive_integer(name, getattr(self, name))
+        checks.fraction("dropout", self.dropout)
+        checks.one_of("merge_mode", self.merge_mode, ("concat", "sum"))
 
-    def build(self, vocabulary_size: int, dtype=None) -> keras.Model:
+    def build_model(self, vocabulary_size: int, dtype=None) -> keras.Model:
         """The Keras model from ids `[B, T]`, of which 0 is padding, to logits `[B, T, num_tags]`.
 
         Train it with `SparseCategoricalCrossentropy(from_logits=True)`: Keras leaves the padding out of the loss.
         """
-        arguments.positive_integer("vocabulary_size", vocabulary_size)
+        checks.positive_integer("vocabulary_size", vocabulary_size)
         ids = keras.Input((None,), dtype="int32", name="ids")
-        known = CheckedIds(vocabulary_size, name="checked_ids")(ids)
+        known = TokenIdCheck(vocabulary_size, name="checked_ids")(ids)
         x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(known)
         x = KnownIds(vocabulary_size, dtype=dtype, name="known_ids")(x, known)
         for n in range(self.num_layers):
@@ -58,4 +57,4 @@ class BiLSTM:
         logits = layers.Dense(self.num_tags, dtype=dtype, name="head")(x)
         wide = at_least_float32(logits.dtype)
         logits = keras.layers.Activation("linear", dtype=wide, name="logits")(logits)
-        return ModelOfIds(ids, logits, name="bilstm")
+        return TokenIdModel(ids, logits, name="bilstm")

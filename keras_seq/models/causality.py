@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq.layers import arguments
+from keras_seq import checks
 from keras_seq.layers.precision import at_least_float32
 
 
@@ -35,7 +35,7 @@ def assert_causal(model, vocabulary_size=None, length=16, seed=0):
     """
     if not callable(model):
         raise ValueError(f"model={model!r}; expected a Keras model from ids [B, T] to logits [B, T, V].")
-    arguments.positive_integer("length", length)
+    checks.positive_integer("length", length)
     if length < 2:
         raise ValueError(f"length={length}; expected at least 2: one position has no future.")
     random = np.random.default_rng(seed)
@@ -50,7 +50,7 @@ def assert_causal(model, vocabulary_size=None, length=16, seed=0):
     changed = ids.copy()
     at = np.arange(length)
     changed[at, at] = (changed[at, at] + random.integers(1, size, size=length)) % size
-    with _noisy(model, random):
+    with _perturbed_weights(model, random):
         before, after = (_logits(model, v) for v in (ids, changed))
     moved = (before != after).any(axis=-1)  # [changed id, position]
     if not moved.any():
@@ -71,7 +71,7 @@ def _logits(model, ids):
 
 
 @contextlib.contextmanager
-def _noisy(model, random):
+def _perturbed_weights(model, random):
     """Adds noise to the weights, and puts them back at the end."""
     weights = [w for w in model.weights if keras.backend.is_float_dtype(w.dtype)]
     values = [ops.convert_to_numpy(w) for w in weights]

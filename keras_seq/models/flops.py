@@ -14,13 +14,13 @@ import math
 
 import keras
 
-from keras_seq.layers import CausalConvolution, LearnedPositions, MinGRU, MinLSTM, SelectiveStateSpace
-from keras_seq.layers.attention import MultiHead
-from keras_seq.layers.recurrent import Recurrent
+from keras_seq.layers import CausalDepthwiseConv1D, LearnedPositions, MinGRU, MinLSTM, SelectiveStateSpace
+from keras_seq.layers.attention import MultiHeadAttentionBase
+from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.models.language_model import LanguageModel
 
-TRAINING = 3  # times the forward pass
-LOOKED_UP = (keras.layers.Embedding, LearnedPositions)
+TRAIN_MULTIPLIER = 3  # times the forward pass
+NO_MATMUL_LAYERS = (keras.layers.Embedding, LearnedPositions)
 
 
 def flops_per_token(model, length: int, training: bool = False) -> int:
@@ -34,39 +34,39 @@ def flops_per_token(model, length: int, training: bool = False) -> int:
     Raises:
         ValueError: a layer has a matrix that this module does not know how to count.
     """
-    forward = sum(_own(layer, length) for layer in _inside(model, {}).values())
-    return forward * (TRAINING if training else 1)
+    forward = sum(_layer_flops(layer, length) for layer in _iter_layers(model, {}).values())
+    return forward * (TRAIN_MULTIPLIER if training else 1)
 
 
-def _own(layer, length):
+def _layer_flops(layer, length):
     """The cost of a layer without that of the layers inside it."""
     match layer:
         case LanguageModel(head=None):
             return 2 * math.prod(layer.embedding.embeddings.shape)
         case keras.layers.Dense():
             return 2 * math.prod(layer.kernel.shape)
-        case Recurrent():
+        case RecurrentBase():
             return 2 * (math.prod(layer.kernel.shape) + math.prod(layer.recurrent_kernel.shape))
         case MinGRU() | MinLSTM():
             return 2 * math.prod(layer.kernel.shape) + 2 * layer.units
         case SelectiveStateSpace():
             return 6 * math.prod(layer.log_a.shape)
-        case CausalConvolution():
+        case CausalDepthwiseConv1D():
             return 2 * math.prod(layer.kernel.shape)
-        case MultiHead():
+        case MultiHeadAttentionBase():
             heads = layer.query_dense.units + layer.output_dense.kernel.shape[0]  # H K + H K'
             return 2 * length * heads
     matrices = [v.path for v in vars(layer).values() if isinstance(v, keras.Variable) and len(v.shape) > 1]
-    if matrices and not isinstance(layer, LOOKED_UP):
+    if matrices and not isinstance(layer, NO_MATMUL_LAYERS):
         raise ValueError(f"{layer.name}: what {', '.join(matrices)} costs is not known; expected layers of keras_seq.")
     return 0
 
 
-def _inside(layer, found):
+def _iter_layers(layer, found):
     """The layer and all layers inside it, each once, by their ids."""
     found[id(layer)] = layer
     for value in vars(layer).values():
         for child in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(child, keras.layers.Layer) and id(child) not in found:
-                _inside(child, found)
+                _iter_layers(child, found)
     return found

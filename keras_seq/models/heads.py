@@ -8,10 +8,9 @@ the padding of `tagger` is left out of it; `masked_language_model` wants sample 
 import keras
 from keras import ops
 
-from keras_seq import layers
-from keras_seq.layers import arguments
+from keras_seq import checks, layers
 from keras_seq.layers.precision import at_least_float32
-from keras_seq.models.of_ids import ModelOfIds
+from keras_seq.models.token_id_model import TokenIdModel
 
 EPSILON = 1e-12  # of the normalisations outside the blocks, as published
 
@@ -43,7 +42,7 @@ class LogitsBias(keras.layers.Layer):
         return super().get_config()
 
 
-def masked_language_model(encoder) -> keras.Model:
+def masked_lm(encoder) -> keras.Model:
     """From an encoder's inputs to logits `[B, T, V]` over the id at every position.
 
     Dense, gelu, normalisation, then the encoder's embedding matrix, transposed, and a bias.
@@ -55,21 +54,21 @@ def masked_language_model(encoder) -> keras.Model:
     x = keras.layers.LayerNormalization(epsilon=EPSILON, dtype=dtype, name="head_normalization")(x)
     # a second call of the same layer, not a layer that holds it: so clones share the matrix too
     logits = LogitsBias(dtype=dtype, name="logits")(embedding(x, reverse=True))
-    return ModelOfIds(encoder.input, logits, name="masked_language_model")
+    return TokenIdModel(encoder.input, logits, name="masked_language_model")
 
 
-def classifier(encoder, num_classes, dropout=0.1) -> keras.Model:
+def text_classifier(encoder, num_classes, dropout=0.1) -> keras.Model:
     """From an encoder's inputs to logits `[B, num_classes]`, by its pooled output."""
     _check(encoder)
-    arguments.positive_integer("num_classes", num_classes)
-    return ModelOfIds(encoder.input, _logits(encoder, "pooled", num_classes, dropout), name="classifier")
+    checks.positive_integer("num_classes", num_classes)
+    return TokenIdModel(encoder.input, _logits(encoder, "pooled", num_classes, dropout), name="classifier")
 
 
-def tagger(encoder, num_tags, dropout=0.1) -> keras.Model:
+def token_classifier(encoder, num_tags, dropout=0.1) -> keras.Model:
     """From an encoder's inputs to logits `[B, T, num_tags]` at every position."""
     _check(encoder)
-    arguments.positive_integer("num_tags", num_tags)
-    return ModelOfIds(encoder.input, _logits(encoder, "sequence", num_tags, dropout), name="tagger")
+    checks.positive_integer("num_tags", num_tags)
+    return TokenIdModel(encoder.input, _logits(encoder, "sequence", num_tags, dropout), name="tagger")
 
 
 def _check(encoder):
@@ -80,7 +79,7 @@ def _check(encoder):
 
 def _logits(encoder, output, units, dropout):
     dtype = _dtype(encoder)
-    rate = arguments.fraction("dropout", dropout)
+    rate = checks.fraction("dropout", dropout)
     x = keras.layers.Dropout(rate, dtype=dtype, name="head_dropout")(encoder.output[output])
     return layers.Dense(units, dtype=at_least_float32(dtype.compute_dtype), name="head")(x)
 

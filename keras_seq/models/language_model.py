@@ -11,20 +11,20 @@ import keras
 from keras import ops
 
 from keras_seq import kernels
-from keras_seq.layers.precision import at_least_float32
-from keras_seq.layers.recurrent import Recurrent
-from keras_seq.layers.residual import in_turn, states_of
-from keras_seq.layers.structure import (
+from keras_seq.layers.introspection import (
     gives_no_sequence,
     gives_probabilities,
-    hides_its_state,
-    inside,
-    sees_the_future,
+    has_implicit_state,
+    is_non_causal,
+    iter_layers,
 )
-from keras_seq.models.ids import as_ids, check_ids, embed
+from keras_seq.layers.precision import at_least_float32
+from keras_seq.layers.recurrent_base import RecurrentBase
+from keras_seq.layers.residual import apply_sequentially, initial_states
+from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, whatever its place
-SEES_THE_FUTURE = (
+NON_CAUSAL_MESSAGE = (
     "it reads what stands behind a position too, so it sees the id that it is to predict, and its loss would mean "
     "nothing. Use it for tagging, or a layer that reads forwards only."
 )
@@ -60,26 +60,26 @@ class LanguageModel(keras.Model):
             compiled code. Inside, such an id gives NaN.
     """
 
-    def __init__(self, embedding, blocks, head, context=None, **kwargs):
+    def __init__(self, embedding, blocks, head, context_length=None, **kwargs):
         super().__init__(**kwargs)
         for block in blocks:
             if not isinstance(block, keras.layers.Layer):
                 raise ValueError(f"blocks holds {block!r}; expected layers from [B, T, D] to [B, T, D'].")
-            if any(map(sees_the_future, inside(block))):
-                raise ValueError(f"{block.name} is no block of a language model: {SEES_THE_FUTURE}")
-            if any(map(hides_its_state, inside(block))):
+            if any(map(is_non_causal, iter_layers(block))):
+                raise ValueError(f"{block.name} is no block of a language model: {NON_CAUSAL_MESSAGE}")
+            if any(map(has_implicit_state, iter_layers(block))):
                 raise ValueError(
                     f"{block.name} is no block of a language model: its state cannot be handed from step to step. "
                     "Use a layer of keras_seq.layers, which takes and gives it, and put Carry around the model."
                 )
-            if any(map(gives_no_sequence, inside(block))):
+            if any(map(gives_no_sequence, iter_layers(block))):
                 raise ValueError(
                     f"{block.name} is no block of a language model: it does not give one output a position. "
                     "Make the recurrent layer with return_sequences=True, and without return_state=True."
                 )
         if len({id(block) for block in blocks}) < len(blocks):
             raise ValueError("blocks has the same layer twice; expected each once: each keeps a state of its own.")
-        if head is not None and any(map(gives_probabilities, inside(head))):
+        if head is not None and any(map(gives_probabilities, iter_layers(head))):
             raise ValueError(
                 f"{head.name} gives probabilities; expected a head that gives logits: leave out its softmax."
             )
@@ -87,7 +87,7 @@ class LanguageModel(keras.Model):
         self.embedding = embedding
         self.blocks = list(blocks)
         self.head = head
-        self.context = context
+        self.context_length = context_length
 
     def build(self, input_shape):
         """Makes every weight, for ids `[B, T]`."""
@@ -98,10 +98,10 @@ class LanguageModel(keras.Model):
             if len(shape) != 3 or (shape[1] != input_shape[1] and None not in (shape[1], input_shape[1])):
                 raise ValueError(f"{layer.name} makes {shape} of ids {tuple(input_shape)}; expected [B, T, D].")
 
-    def initial_state(self, batch_size):
+    def get_initial_state(self, batch_size):
         """The state before the first position of `batch_size` texts."""
-        capacity = {} if self.context is None else {"capacity": self.context}
-        return states_of(self.blocks, batch_size, **capacity)
+        capacity = {} if self.context_length is None else {"capacity": self.context_length}
+        return initial_states(self.blocks, batch_size, **capacity)
 
     @property
     def input_dtype(self):
@@ -113,39 +113,41 @@ class LanguageModel(keras.Model):
         return super().__call__(as_ids("ids", ids), *args, **kwargs)
 
     def call(self, ids, state=None, training=None, return_state=False):
-        x, state = self.represent(ids, state, training, return_state)
+        x, state = self.hidden_states(ids, state, training, return_state)
         logits = self.logits(x)
         return (logits, state) if return_state else logits
 
-    def represent(self, ids, state=None, training=None, return_state=False):
+    def hidden_states(self, ids, state=None, training=None, return_state=False):
         """What the logits are made of, `[B, T, D']`, and the state, None if it is neither given nor asked for."""
-        if self.context is not None and (ids.shape[1] or 0) > self.context:
-            raise ValueError(f"{ids.shape[1]} ids in a row; expected at most context={self.context}.")
+        if self.context_length is not None and (ids.shape[1] or 0) > self.context_length:
+            raise ValueError(f"{ids.shape[1]} ids in a row; expected at most context={self.context_length}.")
         if ids.shape[1] == 0:
             raise ValueError(f"ids has shape {tuple(ids.shape)}; expected at least one position.")
         size = getattr(self.embedding, "input_dim", None)
-        ids = check_ids("ids", ids, size)
+        ids = validate_token_ids("ids", ids, size)
         if state is None and return_state:
-            state = self.initial_state(ops.shape(ids)[0])
-        x, projected = embed(self.embedding, ids, size), self._projected(ids, training)
-        first = {} if projected is None else {"projected": projected}  # and x is not computed: nobody asks for it
-        return in_turn(self.blocks, x, state, training=training, first=first)
+            state = self.get_initial_state(ops.shape(ids)[0])
+        x, projected_inputs = embed(self.embedding, ids, size), self._vocabulary_projection(ids, training)
+        first = (
+            {} if projected_inputs is None else {"projected_inputs": projected_inputs}
+        )  # and x is not computed: nobody asks for it
+        return apply_sequentially(self.blocks, x, state, training=training, first=first)
 
-    def _projected(self, ids, training):
+    def _vocabulary_projection(self, ids, training):
         """What a recurrent first layer makes of each vector alone, had once for each id there is; None if not for less.
 
         (E[ids]) W + b = (E W + b)[ids], and a text has many more positions than its vocabulary has characters.
         """
         first, embedding = (*self.blocks, None)[0], self.embedding
         # and has no `call` of somebody's own
-        takes_it = isinstance(first, Recurrent) and type(first).call is Recurrent.call
+        takes_it = isinstance(first, RecurrentBase) and type(first).call is RecurrentBase.call
         if not takes_it or type(embedding) not in EMBEDDINGS or (training and first.dropout):
             return None
-        look_up = kernels.twin("lookup", None, ids, embedding.input_dim, embedding.output_dim)
+        look_up = kernels.dispatch("embedding_projection", None, ids, embedding.input_dim, embedding.output_dim)
         if look_up is None:
             return None
         table = embedding(ops.arange(embedding.input_dim))
-        return look_up(ids, first.project(ops.cast(table, first.compute_dtype)))
+        return look_up(ids, first.project_inputs(ops.cast(table, first.compute_dtype)))
 
     def logits(self, x):
         """`[B, T, D']` -> logits `[B, T, V]`, float32 at least."""
@@ -165,7 +167,7 @@ class LanguageModel(keras.Model):
             "embedding": serialize(self.embedding),
             "blocks": [serialize(block) for block in self.blocks],
             "head": serialize(self.head),
-            "context": self.context,
+            "context_length": self.context_length,
         }
 
     @classmethod

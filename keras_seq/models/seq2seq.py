@@ -15,13 +15,12 @@ from collections.abc import Mapping
 import keras
 from keras import ops
 
-from keras_seq import layers
-from keras_seq.layers import arguments
+from keras_seq import checks, layers
 from keras_seq.layers.precision import at_least_float32
-from keras_seq.layers.states import check_state, shapes
-from keras_seq.models.ids import as_ids, check_ids, embed
+from keras_seq.layers.state_checks import check_state, shapes
+from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
 from keras_seq.models.language_model import check_step
-from keras_seq.models.sizes import block_size
+from keras_seq.models.parameter_counts import count_block_params
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -60,7 +59,7 @@ class EncoderDecoder(keras.Model):
         self.embedding.supports_masking = True  # it is also called with what the blocks give, which carries a mask
         self.encoder = list(encoder)
         self.decoder = list(decoder)
-        self.dropout = arguments.fraction("dropout", dropout)
+        self.dropout = checks.fraction("dropout", dropout)
         self.positions = layers.PositionalEncoding(dtype=self.dtype_policy, name="positions")
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
@@ -78,7 +77,7 @@ class EncoderDecoder(keras.Model):
 
     def embed(self, ids, start=0, training=None, name="target"):
         """Ids `[B, T]` that stand at `start` -> (vectors `[B, T, D]`, mask `[B, T]`); `name` is for errors."""
-        ids = check_ids(name, as_ids(name, ids), self.embedding.input_dim)
+        ids = validate_token_ids(name, as_ids(name, ids), self.embedding.input_dim)
         mask = ops.not_equal(ids, 0)
         x = embed(self.embedding, ids, self.embedding.input_dim)
         x = x * ops.cast(math.sqrt(x.shape[-1]), x.dtype)
@@ -119,14 +118,14 @@ class EncoderDecoder(keras.Model):
             weights.append(scores["cross_attention"])
         return tuple(weights)
 
-    def initial_state(self, source, capacity):
+    def get_initial_state(self, source, capacity):
         """The source `[B, S]`, read and projected, and room for `capacity` target positions."""
         encoded, real = self.encode(source, training=False)
         batch_size = ops.shape(source)[0]
         return {
             "position": ops.zeros((batch_size,), "int32"),
             "blocks": tuple(
-                block.initial_state(batch_size, capacity=capacity, context=encoded, context_mask=real)
+                block.get_initial_state(batch_size, capacity=capacity, context=encoded, context_mask=real)
                 for block in self.decoder
             ),
         }
@@ -177,7 +176,7 @@ class EncoderDecoder(keras.Model):
 
 
 @dataclasses.dataclass(frozen=True)
-class Seq2Seq:
+class Seq2SeqConfig:
     """An encoder-decoder Transformer as published in 2017."""
 
     embedding_dim: int = 128
@@ -196,19 +195,19 @@ class Seq2Seq:
     def __post_init__(self):
         names = ("embedding_dim", "num_encoder_layers", "num_decoder_layers", "num_heads", "feed_forward_dim")
         for name in names:
-            arguments.positive_integer(name, getattr(self, name))
-        arguments.fraction("dropout", self.dropout)
+            checks.positive_integer(name, getattr(self, name))
+        checks.fraction("dropout", self.dropout)
 
     def count_params(self, vocabulary_size: int) -> int:
         """The number of parameters, by a formula: nothing is allocated."""
         width, hidden = self.embedding_dim, self.feed_forward_dim
-        encoder = self.num_encoder_layers * block_size(width, hidden)
-        decoder = self.num_decoder_layers * block_size(width, hidden, attentions=2)
+        encoder = self.num_encoder_layers * count_block_params(width, hidden)
+        decoder = self.num_decoder_layers * count_block_params(width, hidden, attentions=2)
         return vocabulary_size * width + encoder + decoder
 
-    def build(self, vocabulary_size: int, dtype=None) -> EncoderDecoder:
+    def build_model(self, vocabulary_size: int, dtype=None) -> EncoderDecoder:
         """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""
-        arguments.positive_integer("vocabulary_size", vocabulary_size)
+        checks.positive_integer("vocabulary_size", vocabulary_size)
 
         def blocks(name, count, **options):
             return [

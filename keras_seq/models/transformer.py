@@ -6,14 +6,13 @@ matrices of the blocks that start at zero, so that each block starts as the iden
 
 import dataclasses
 
-from keras_seq import layers
-from keras_seq.layers import arguments
-from keras_seq.models.assembly import language_model
+from keras_seq import checks, layers
+from keras_seq.models.assembly import build_language_model
 from keras_seq.models.language_model import LanguageModel
 
 
 @dataclasses.dataclass(frozen=True)
-class Transformer:
+class TransformerConfig:
     """A decoder-only Transformer language model. 0.80 million parameters at the defaults and 65 characters."""
 
     embedding_dim: int = 128
@@ -24,7 +23,7 @@ class Transformer:
     """Attention heads in each block."""
     feed_forward_dim: int = 512
     """Width of the hidden layer of each block's feed-forward part."""
-    context: int | None = None
+    context_length: int | None = None
     """The most positions it attends to; by default those of a training window."""
     tie_embeddings: bool = False
     """Whether the embedding matrix, transposed, is the output matrix too."""
@@ -33,15 +32,15 @@ class Transformer:
 
     def __post_init__(self):
         for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim"):
-            arguments.positive_integer(name, getattr(self, name))
-        if self.context is not None:
-            arguments.positive_integer("context", self.context)
-        arguments.fraction("dropout", self.dropout)
-        arguments.boolean("tie_embeddings", self.tie_embeddings)
+            checks.positive_integer(name, getattr(self, name))
+        if self.context_length is not None:
+            checks.positive_integer("context_length", self.context_length)
+        checks.fraction("dropout", self.dropout)
+        checks.boolean("tie_embeddings", self.tie_embeddings)
 
-    def build(self, vocabulary_size: int, dtype=None) -> LanguageModel:
+    def build_model(self, vocabulary_size: int, dtype=None) -> LanguageModel:
         """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""
-        if self.context is None:
+        if self.context_length is None:
             raise ValueError("Transformer: context=None; expected the most positions it attends to, e.g. context=64.")
         blocks = [
             layers.TransformerBlock(
@@ -52,20 +51,20 @@ class Transformer:
                 dropout=self.dropout,
                 use_bias=False,
                 positions=layers.RotaryPositions(),
-                query_key_normalization=True,
+                use_qk_norm=True,
                 residual_initializer="zeros",
                 dtype=dtype,
                 name=f"block_{n}",
             )
             for n in range(self.num_layers)
         ]
-        return language_model(
+        return build_language_model(
             "transformer",
             vocabulary_size,
             self.embedding_dim,
             [*blocks, layers.RMSNormalization(dtype=dtype, name="normalization")],
             tie_embeddings=self.tie_embeddings,
-            context=self.context,
+            context_length=self.context_length,
             use_bias=False,
             dtype=dtype,
         )

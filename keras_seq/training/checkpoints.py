@@ -22,56 +22,56 @@ import zlib
 
 import numpy as np
 
-from keras_seq.training import sealed
-from keras_seq.training.events import sizes
-from keras_seq.training.files import replacing, set_aside, write_text
+from keras_seq.atomic_files import atomic_write, set_aside, write_text
+from keras_seq.tracking.event_files import sizes
+from keras_seq.training import checksummed_safetensors
 
 KEEP = 2
 BEST = "best.safetensors"
 COPIED = ("config.json", "metrics.jsonl")  # of the folder around that of the checkpoints
 NAME = re.compile(r"step-(\d{8,})\.safetensors")
-AUTOMATIC = re.compile(r"_\d+(?=[/_]|$)")
+AUTO_SUFFIX = re.compile(r"_\d+(?=[/_]|$)")
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or a run that goes on otherwise than it began."""
 
 
-class DamagedError(CheckpointError):
+class CorruptCheckpointError(CheckpointError):
     """A checkpoint, or another file of a run, that is torn, damaged, changed or none."""
 
 
-def _variables(trainee):
+def _variables(training_model):
     groups = {
-        "model": trainee.variables,
-        "optimizer": trainee.optimizer.variables,
-        "metrics": trainee.metrics_variables,
+        "model": training_model.variables,
+        "optimizer": training_model.optimizer.variables,
+        "metrics": training_model.metrics_variables,
     }
     return {
-        f"{group}/{place:04d}/{AUTOMATIC.sub('', variable.path)}": variable
+        f"{group}/{place:04d}/{AUTO_SUFFIX.sub('', variable.path)}": variable
         for group, variables in groups.items()
         for place, variable in enumerate(variables)
         if group != "model" or not any(variable is metric for metric in groups["metrics"])
     }
 
 
-def _plain(variable):
+def _to_numpy(variable):
     """The value as NumPy has it; half precisions without a NumPy type of their own go through float32, exactly."""
     value = np.asarray(variable)
     return value.astype("float32") if value.dtype.name == "bfloat16" else value
 
 
-def save(folder, trainee, keep=KEEP) -> pathlib.Path:
+def save(folder, training_model, keep=KEEP) -> pathlib.Path:
     """Writes the checkpoint of the compiled and built `trainee` at its step, and removes all but the last `keep`.
 
     Raises:
         OSError: it cannot be written. Those that were there before are as they were.
     """
     folder = pathlib.Path(folder)
-    step = int(trainee.optimizer.iterations)
+    step = int(training_model.optimizer.iterations)
     path = _path(folder, step)
-    arrays = {name: _plain(variable) for name, variable in _variables(trainee).items()}
-    sealed.write(path, arrays, {"step": str(step), **_vouched(folder.parent)})
+    arrays = {name: _to_numpy(variable) for name, variable in _variables(training_model).items()}
+    checksummed_safetensors.write(path, arrays, {"step": str(step), **_vouched(folder.parent)})
     write_text(folder / "newest", path.name)
     prune(folder, keep)
     return path
@@ -86,8 +86,8 @@ def _vouched(run):
 def _metadata(path) -> dict:
     """Those of a whole checkpoint; empty for any other file."""
     try:
-        metadata, _ = sealed.read(path, pathlib.Path(path).stat().st_size)
-    except (sealed.Broken, OSError):
+        metadata, _ = checksummed_safetensors.read(path, pathlib.Path(path).stat().st_size)
+    except (checksummed_safetensors.CorruptFileError, OSError):
         return {}
     return metadata
 
@@ -118,30 +118,30 @@ def _copy(metadata, name):
 def newest_copy(folder, name) -> bytes | None:
     """The copy in the newest whole checkpoint of a folder; None where there is none."""
     folder = pathlib.Path(folder)
-    copies = (_copy(_metadata(path), name) for path in [*reversed(found(folder)), folder / BEST])
+    copies = (_copy(_metadata(path), name) for path in [*reversed(list_checkpoints(folder)), folder / BEST])
     return next((copy for copy in copies if copy is not None), None)
 
 
 def newest_events(folder) -> dict[str, int]:
     """The sizes of TensorBoard's files that the newest whole checkpoint vouches for; empty where there is none."""
-    metadata = (_metadata(path) for path in reversed(found(folder)))
+    metadata = (_metadata(path) for path in reversed(list_checkpoints(folder)))
     return json.loads(next((words["events"] for words in metadata if "events" in words), "{}"))
 
 
 def prune(folder, keep=KEEP):
     """Removes all but the last `keep` checkpoints."""
-    for old in found(folder)[:-keep]:
+    for old in list_checkpoints(folder)[:-keep]:
         old.unlink()
 
 
-def keep_best(path):
+def save_best_copy(path):
     """Copies a checkpoint to best.safetensors beside it."""
     path = pathlib.Path(path)
-    with replacing(path.with_name(BEST)) as temporary:
+    with atomic_write(path.with_name(BEST)) as temporary:
         temporary.write_bytes(path.read_bytes())
 
 
-def found(folder) -> list[pathlib.Path]:
+def list_checkpoints(folder) -> list[pathlib.Path]:
     """The checkpoints in a folder, oldest first."""
     paths = (path for path in pathlib.Path(folder).glob("step-*.safetensors") if NAME.fullmatch(path.name))
     return sorted(paths, key=lambda path: int(NAME.fullmatch(path.name)[1]))
@@ -149,23 +149,23 @@ def found(folder) -> list[pathlib.Path]:
 
 def any_in(folder) -> bool:
     """Whether a training has left anything in a folder to go on from."""
-    return bool(found(folder)) or (pathlib.Path(folder) / BEST).exists()
+    return bool(list_checkpoints(folder)) or (pathlib.Path(folder) / BEST).exists()
 
 
-def load(path, trainee) -> int:
+def load(path, training_model) -> int:
     """Puts a checkpoint back into `trainee` and returns its step.
 
     Raises:
         DamagedError: the file is torn, damaged or none.
         CheckpointError: its names, shapes or types are not those of `trainee`. Nothing is assigned in either case.
     """
-    variables = _variables(trainee)
-    expected = {name: _plain(variable) for name, variable in variables.items()}
+    variables = _variables(training_model)
+    expected = {name: _to_numpy(variable) for name, variable in variables.items()}
     try:
         # twice as much as expected still tells a checkpoint of another model from a file that means harm
-        _, values = sealed.read(path, 2 * sum(value.nbytes for value in expected.values()) + 2**20)
-    except (sealed.Broken, OSError) as error:
-        raise DamagedError(f"{path}: not a whole checkpoint ({error}).") from error
+        _, values = checksummed_safetensors.read(path, 2 * sum(value.nbytes for value in expected.values()) + 2**20)
+    except (checksummed_safetensors.CorruptFileError, OSError) as error:
+        raise CorruptCheckpointError(f"{path}: not a whole checkpoint ({error}).") from error
     different = [f"{name!r:.100}" for name in sorted(values.keys() ^ variables.keys())] or [
         f"{name}: {values[name].dtype.name} {values[name].shape} in the file, {own.dtype.name} {own.shape} in the model"
         for name, own in expected.items()
@@ -175,10 +175,10 @@ def load(path, trainee) -> int:
         raise CheckpointError(f"{path}: belongs to another model; it differs in {'; '.join(different[:5])}.")
     for name, variable in variables.items():
         variable.assign(values[name].astype(np.asarray(variable).dtype))
-    return int(trainee.optimizer.iterations)
+    return int(training_model.optimizer.iterations)
 
 
-def load_newest(folder, trainee) -> int:
+def load_newest(folder, training_model) -> int:
     """Puts the newest whole checkpoint of a folder into `trainee` and returns its step; 0 where there is none.
 
     A damaged one is passed over with a warning, and so is one that is gone; it is kept under another name. Where one is
@@ -188,7 +188,7 @@ def load_newest(folder, trainee) -> int:
         CheckpointError: the newest whole one belongs to another model.
     """
     folder = pathlib.Path(folder)
-    newest, paths, loaded, step, before = folder / "newest", found(folder), None, 0, ""
+    newest, paths, loaded, step, before = folder / "newest", list_checkpoints(folder), None, 0, ""
     name = newest.read_text(encoding="utf-8", errors="replace") if newest.is_file() else None
     if newest.exists() and not NAME.fullmatch(name or ""):
         aside = set_aside(newest) if name is None else ""  # a folder
@@ -197,8 +197,8 @@ def load_newest(folder, trainee) -> int:
         before = f"{folder}: {name!r:.100} is not there."
     for path in reversed(paths):
         try:
-            step = load(path, trainee)
-        except DamagedError as error:
+            step = load(path, training_model)
+        except CorruptCheckpointError as error:
             before = str(error)
             path.replace(path.with_suffix(".damaged"))
         else:
@@ -208,7 +208,7 @@ def load_newest(folder, trainee) -> int:
         best = _best_as_step(folder, later_than=-1 if loaded is None else step)
         if best is not None:
             before = before or f"{folder} has no checkpoint but {BEST}."
-            loaded, step = best, load(best, trainee)
+            loaded, step = best, load(best, training_model)
     if before:
         warnings.warn(f"{before} The training goes on from step {step:,}.", stacklevel=2)
     if loaded is None:
@@ -225,6 +225,6 @@ def _best_as_step(folder, later_than):
     if step <= later_than:
         return None
     path = _path(folder, step)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(best.read_bytes())
     return path

@@ -18,41 +18,41 @@ from collections.abc import Callable
 import keras
 from tqdm import tqdm
 
-from keras_seq.training import checkpoints, sealed_json
-from keras_seq.training.alone import alone
-from keras_seq.training.begun import check
-from keras_seq.training.callbacks import Diverged, NumbersGuard, Validate
+from keras_seq.atomic_files import remove_leftovers
+from keras_seq.evaluation.progress_bar import ProgressBar
+from keras_seq.tracking.event_files import truncate_after
+from keras_seq.tracking.summaries import Summaries
+from keras_seq.tracking.tensorboard import TokenTensorBoard, points_of
+from keras_seq.training import checkpoints, checksummed_json
+from keras_seq.training.checkpoint_callback import CheckpointCallback, TrainingInterrupted
 from keras_seq.training.checkpoints import CheckpointError
-from keras_seq.training.events import take_back
-from keras_seq.training.files import remove_leftovers, replacing
-from keras_seq.training.measured import Measured
-from keras_seq.training.progress import Progress
-from keras_seq.training.record import Record
-from keras_seq.training.settings import Train
-from keras_seq.training.signals import StopAsked, StopRequest
-from keras_seq.training.stops import Checkpoints, Interrupted
-from keras_seq.training.tensorboard import TokenTensorBoard, points_of
+from keras_seq.training.config import TrainConfig
+from keras_seq.training.loop_callbacks import TerminateOnNonFinite, TrainingDiverged, ValidationCallback
+from keras_seq.training.metrics_logger import MetricsLogger
+from keras_seq.training.resume_check import check_resumable
+from keras_seq.training.run_lock import lock_run
+from keras_seq.training.stop_signals import StopAsked, StopRequest
 
-MOST_ROLLBACKS = 3
+MAX_ROLLBACKS = 3
 
 
-def fit(
+def fit_resumable(
     folder,
-    trainee,
+    training_model,
     batches,
     tokens_per_step,
     total_steps,
-    train: Train,
+    train: TrainConfig,
     measure,
     settings: dict,
     name="model",
     characters_per_token=None,
-    looks=(),
+    diagnostics=(),
     callbacks=(),
     final=None,
     final_times=1.0,
-    hold=alone,
-) -> tuple[Record, Measured]:
+    hold=lock_run,
+) -> tuple[MetricsLogger, Summaries]:
     """Trains a compiled model to `total_steps`, from the newest checkpoint in `folder` if there is one.
 
     A validation measures the same every time, so that the points of a curve compare, the last one too; the best
@@ -90,14 +90,16 @@ def fit(
     folder = pathlib.Path(folder)
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     with hold(folder):
-        check(folder, settings)
+        check_resumable(folder, settings)
         remove_leftovers(folder)
-        sealed_json.write(folder / "config.json", settings)
-        run = _Run(folder, trainee, batches, tokens_per_step, total_steps, train, measure, name, looks, callbacks)
+        checksummed_json.write(folder / "config.json", settings)
+        run = _Run(
+            folder, training_model, batches, tokens_per_step, total_steps, train, measure, name, diagnostics, callbacks
+        )
         run.final, run.final_times = final, final_times
         with run.stop.listening():
             found = run.to_the_end(settings, characters_per_token)
-        run.stop_if_asked()  # here, so that no request is lost
+        run.raise_if_stopped()  # here, so that no request is lost
         return found
 
 
@@ -106,22 +108,24 @@ class _Run:
     """What `fit` is given, and how often it has gone back."""
 
     folder: pathlib.Path
-    trainee: keras.Model
+    training_model: keras.Model
     batches: Callable
     tokens_per_step: int
     total_steps: int
-    train: Train
+    train: TrainConfig
     measure: Callable
     name: str
-    looks: tuple
+    diagnostics: tuple
     callbacks: tuple
     final: Callable | None = None
     final_times: float = 1.0
     rollbacks: int = 0
     stop: StopRequest = dataclasses.field(default_factory=StopRequest)
 
-    def measure_all(self):
-        return functools.reduce(operator.or_, (look() for look in self.looks), self.measure())
+    def validate_all(self):
+        return functools.reduce(
+            operator.or_, (diagnostic() for diagnostic in self.diagnostics), self.compute_summaries()
+        )
 
     def to_the_end(self, settings, characters_per_token):
         """Goes on, and back and on again where the training diverges."""
@@ -129,56 +133,60 @@ class _Run:
         while True:
             with contextlib.ExitStack() as afterwards:
                 try:
-                    return self.go_on(settings, characters_per_token, fault, afterwards)
-                except Diverged as error:
-                    if self.train.on_nan == "stop" or self.rollbacks == MOST_ROLLBACKS:
+                    return self.run_from_checkpoint(settings, characters_per_token, fault, afterwards)
+                except TrainingDiverged as error:
+                    if self.train.on_nan == "stop" or self.rollbacks == MAX_ROLLBACKS:
                         raise
                     fault = error
 
-    def stop_if_asked(self):
+    def raise_if_stopped(self):
         """Raises `Interrupted` where a stop was asked for; the step has its checkpoint."""
         if self.stop.number is not None:
-            *_, newest = (None, *checkpoints.found(self.folder / "checkpoints"))
-            raise Interrupted(newest, self.stop.number) if newest else KeyboardInterrupt(self.stop.number)
+            *_, newest = (None, *checkpoints.list_checkpoints(self.folder / "checkpoints"))
+            raise TrainingInterrupted(newest, self.stop.number) if newest else KeyboardInterrupt(self.stop.number)
 
-    def go_on(self, settings, characters_per_token, fault, afterwards):
+    def run_from_checkpoint(self, settings, characters_per_token, fault, afterwards):
         """From the newest checkpoint to the end; `fault` is what made it go back, if anything did."""
         train, last, tokens = self.train, self.total_steps, self.tokens_per_step
-        first = checkpoints.load_newest(self.folder / "checkpoints", self.trainee)
+        first = checkpoints.load_newest(self.folder / "checkpoints", self.training_model)
         if first > last:
             raise CheckpointError(
                 f"{self.folder} has {first:,} steps behind it: expected at least as many, not {last:,}."
             )
-        checkpoints.prune(self.folder / "checkpoints", train.keep_checkpoints)  # a kill may have come before it
+        checkpoints.prune(self.folder / "checkpoints", train.max_checkpoints_to_keep)  # a kill may have come before it
         board = TokenTensorBoard(self.folder)
-        record = Record(self.folder / "metrics.jsonl", board, tokens, train.log_every, last, characters_per_token)
+        record = MetricsLogger(
+            self.folder / "metrics.jsonl", board, tokens, train.log_every, last, characters_per_token
+        )
         curves, sizes = checkpoints.vouched_at(self.folder / "checkpoints", first)
-        lines = record.go_on_from(first, curves)
-        take_back(self.folder, first * tokens if first else -1, sizes, points_of(lines))
+        lines = record.resume_at(first, curves)
+        truncate_after(self.folder, first * tokens if first else -1, sizes, points_of(lines))
         self._halve(record, lines, first, fault)
         times = self.final_times if self.final is not None else 0.0
-        progress = Progress(self.name, tokens, first, last, record, train.validate_every, times, characters_per_token)
-        validate = Validate(self._shown(progress), record, train.validate_every, last, train.patience)
-        validate.go_on_from(lines)
-        saver = Checkpoints(self.folder / "checkpoints", train, last, record, validate, self.stop)
-        board.set_model(self.trainee)
+        progress = ProgressBar(
+            self.name, tokens, first, last, record, train.validate_every, times, characters_per_token
+        )
+        validate = ValidationCallback(self._shown(progress), record, train.validate_every, last, train.patience)
+        validate.resume_at(lines)
+        saver = CheckpointCallback(self.folder / "checkpoints", train, last, record, validate, self.stop)
+        board.set_model(self.training_model)
         for close in (board.on_train_end, progress.on_train_end):
             afterwards.callback(close)
-        board.settings(_words_and_numbers(settings))
+        board.write_hparams(_words_and_numbers(settings))
         if validate.missed(first, lines):
             self._make_up(first, record, validate, saver)
         if first and validate.best_step == first:  # a kill may have come before the copy
-            checkpoints.keep_best(checkpoints.found(self.folder / "checkpoints")[-1])
-        trains = first < last and not validate.exhausted
+            checkpoints.save_best_copy(checkpoints.list_checkpoints(self.folder / "checkpoints")[-1])
+        trains = first < last and not validate.out_of_patience
         if first and not trains:
             tqdm.write(f"{self.folder} has all its steps behind it; what is written after them is written again.")
         if trains:
-            self._take_at_once(train.steps_at_once(first))
-            self.trainee.fit(
+            self._set_steps_per_execution(train.steps_per_execution_from(first))
+            self.training_model.fit(
                 self.batches(first, last),
                 shuffle=False,
                 verbose=0,
-                callbacks=[NumbersGuard(), record, validate, saver, progress, *self.callbacks],
+                callbacks=[TerminateOnNonFinite(), record, validate, saver, progress, *self.callbacks],
             )
         return record, self._final_figures(validate, progress)
 
@@ -187,32 +195,32 @@ class _Run:
 
         def measure():
             with self.stop.interruptible():
-                return progress.validation(self.measure_all)
+                return progress.validation(self.validate_all)
 
         return measure
 
     def _make_up(self, step, record, validate, saver):
         """Does the validation of the checkpoint's step that a stop cut off, and what follows from it."""
         for callback in (record, validate, saver):
-            callback.set_model(self.trainee)
-        validate.at(step, {"loss": record.loss} if record.point == step else self.trainee.get_metrics_result())
-        self.stop_if_asked()
+            callback.set_model(self.training_model)
+        validate.at(step, {"loss": record.loss} if record.point == step else self.training_model.get_metrics_result())
+        self.raise_if_stopped()
         saver.save(step)  # again, for what is new; where the patience ended, an open interval was closed, too
 
     def _final_figures(self, validate, progress):
-        if self.final is None and validate.latest is not None:
-            return validate.latest
+        if self.final is None and validate.last_summaries is not None:
+            return validate.last_summaries
         try:
             with self.stop.interruptible():
-                return progress.final_scores(self.final or self.measure_all)
+                return progress.final_scores(self.final or self.validate_all)
         except StopAsked:
-            self.stop_if_asked()
+            self.raise_if_stopped()
 
-    def _take_at_once(self, steps):
+    def _set_steps_per_execution(self, steps):
         """Lets so many steps run without coming back to Python; Keras would go on with the function it has made."""
-        if self.trainee.steps_per_execution != steps:
-            self.trainee.steps_per_execution = steps
-            self.trainee.make_train_function(force=True)
+        if self.training_model.steps_per_execution != steps:
+            self.training_model.steps_per_execution = steps
+            self.training_model.make_train_function(force=True)
 
     def _halve(self, record, lines, first, fault):
         """Notes that the training went back, and halves the learning rate for every time that it did."""
@@ -220,20 +228,10 @@ class _Run:
         if fault is not None:
             self.rollbacks += 1
             factor = 0.5**self.rollbacks
-            record.write(first, "rollback", {"diverged_at": fault.step, "rate_factor": factor, "told": str(fault)})
+            record.write(first, "rollback", {"diverged_at": fault.step, "lr_factor": factor, "told": str(fault)})
             record.flush()
             tqdm.write(f"{fault}\nGoing back to step {first:,}, with {factor:g} of the learning rate.")
-        self.trainee.optimizer.rate_factor.assign(0.5**self.rollbacks)
-
-
-def save_model(path, model):
-    """Writes a model without optimizer and loss, so that whoever loads it needs no training code."""
-    copy = type(model).from_config(model.get_config())
-    if not copy.built:
-        copy.build((None, None))
-    copy.set_weights(model.get_weights())
-    with replacing(path) as temporary:
-        copy.save(temporary)
+        self.training_model.optimizer.lr_factor.assign(0.5**self.rollbacks)
 
 
 def _words_and_numbers(settings, prefix=""):

@@ -13,18 +13,18 @@ All else (embeddings, the output matrix, biases, norms) is moved by AdamW.
 import keras
 from keras import ops
 
-from keras_seq.training.watched import Watched
+from keras_seq.training.gradient_guard import GradientGuard
 
 # The quintic whose slope at zero is steepest: small singular values rise fast.
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
-def orthogonal(x, steps=5, dtype=None):
+def newton_schulz(x, steps=5, dtype=None):
     """The matrices `[..., rows, columns]` with their singular values moved near one, by Newton-Schulz iteration.
 
     With a `dtype` the iteration runs in it; the result has the dtype of `x`.
     """
-    a, b, c = NEWTON_SCHULZ
+    a, b, c = COEFFICIENTS
     given = x.dtype
     wide = x.shape[-2] <= x.shape[-1]
     x = x if wide else ops.swapaxes(x, -1, -2)
@@ -36,7 +36,7 @@ def orthogonal(x, steps=5, dtype=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SGD(Watched, keras.optimizers.SGD):
+class SGD(GradientGuard, keras.optimizers.SGD):
     """`keras.optimizers.SGD`, watched: `W <- W - lr g`.
 
     With `momentum=0.9, nesterov=True` (Sutskever et al., 2013), as `Train` has it:
@@ -45,27 +45,27 @@ class SGD(Watched, keras.optimizers.SGD):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Adagrad(Watched, keras.optimizers.Adagrad):
+class Adagrad(GradientGuard, keras.optimizers.Adagrad):
     """`keras.optimizers.Adagrad`, watched (Duchi et al., 2011): `v <- v + g^2; W <- W - lr g / sqrt(v)`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class RMSprop(Watched, keras.optimizers.RMSprop):
+class RMSprop(GradientGuard, keras.optimizers.RMSprop):
     """`keras.optimizers.RMSprop`, watched (Tieleman & Hinton, 2012): as Adagrad, `v <- 0.9 v + 0.1 g^2`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Adam(Watched, keras.optimizers.Adam):
+class Adam(GradientGuard, keras.optimizers.Adam):
     """`keras.optimizers.Adam`, watched (Kingma & Ba, 2015): as RMSprop, with a mean of g for g, both without bias."""
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class AdamW(Watched, keras.optimizers.AdamW):
+class AdamW(GradientGuard, keras.optimizers.AdamW):
     """`keras.optimizers.AdamW`, watched (Loshchilov & Hutter, 2019): Adam, after `W <- W - lr weight_decay W`."""
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Lion(Watched, keras.optimizers.Lion):
+class Lion(GradientGuard, keras.optimizers.Lion):
     """`keras.optimizers.Lion`, watched (Chen et al., 2023): `W <- W - lr sign(0.9 m + 0.1 g); m <- 0.99 m + 0.01 g`.
 
     Every weight moves by the whole learning rate, so it wants a third to a tenth of Adam's.
@@ -73,7 +73,7 @@ class Lion(Watched, keras.optimizers.Lion):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Muon(Watched, keras.optimizers.Optimizer):
+class Muon(GradientGuard, keras.optimizers.Optimizer):
     """Muon for the hidden matrices, AdamW for the rest.
 
     A hidden matrix is a weight of two axes that is no `embeddings` and in no layer named `head`. A weight
@@ -94,26 +94,26 @@ class Muon(Watched, keras.optimizers.Optimizer):
     def __init__(
         self,
         learning_rate=0.02,
-        adam_ratio=0.2,
+        adam_lr_ratio=0.2,
         momentum=0.95,
-        beta_1=0.9,
-        beta_2=0.99,
+        adam_beta_1=0.9,
+        adam_beta_2=0.99,
         epsilon=1e-8,
-        decay=0.0,
-        clip_norm=None,
+        weight_decay=0.0,
+        global_clipnorm=None,
         iteration_dtype=None,
         name="muon",
         **kwargs,
     ):
-        super().__init__(learning_rate, clip_norm=clip_norm, name=name, **kwargs)
+        super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **kwargs)
         self.iteration_dtype = iteration_dtype
-        self.adam_ratio, self.momentum, self.decay = adam_ratio, momentum, decay
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.adam_lr_ratio, self.momentum, self.weight_decay = adam_lr_ratio, momentum, weight_decay
+        self.adam_beta_1, self.adam_beta_2, self.epsilon = adam_beta_1, adam_beta_2, epsilon
 
     @staticmethod
     def is_hidden_matrix(variable):
         """Whether Muon moves this weight; AdamW does if not."""
-        excluded = getattr(variable, "matrix_blocks", 1) == 0 or {"embeddings", "head"} & set(variable.path.split("/"))
+        excluded = getattr(variable, "muon_blocks", 1) == 0 or {"embeddings", "head"} & set(variable.path.split("/"))
         return len(variable.shape) == 2 and not excluded
 
     def build(self, variables):
@@ -121,7 +121,7 @@ class Muon(Watched, keras.optimizers.Optimizer):
             return
         super().build(variables)
         # read here, for TensorFlow's update step is given the tf.Variable inside, which has no such attribute
-        self.matrix_blocks = [getattr(v, "matrix_blocks", 1) for v in variables]
+        self.muon_blocks = [getattr(v, "muon_blocks", 1) for v in variables]
         self.momenta = self.add_optimizer_variables(variables, "momentum")
         self.velocities = [
             None if self.is_hidden_matrix(v) else self.add_variable_from_reference(v, name="velocity")
@@ -133,32 +133,32 @@ class Muon(Watched, keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)
         learning_rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
-        if self.decay and len(variable.shape) == 2:
-            self.assign_sub(variable, variable * learning_rate * self.decay)
+        if self.weight_decay and len(variable.shape) == 2:
+            self.assign_sub(variable, variable * learning_rate * self.weight_decay)
         if self.velocities[index] is None:
-            self._muon(gradient, variable, learning_rate, self.momenta[index], self.matrix_blocks[index])
+            self._muon(gradient, variable, learning_rate, self.momenta[index], self.muon_blocks[index])
         else:
-            rate = learning_rate * self.adam_ratio
+            rate = learning_rate * self.adam_lr_ratio
             self._adam(gradient, variable, rate, self.momenta[index], self.velocities[index])
 
     def _muon(self, gradient, variable, learning_rate, momentum, blocks):
         self.assign(momentum, self.momentum * momentum + gradient)
         rows, columns = variable.shape
         direction = ops.reshape(gradient + self.momentum * momentum, (rows, blocks, columns // blocks))
-        direction = ops.swapaxes(orthogonal(ops.swapaxes(direction, 0, 1), dtype=self.iteration_dtype), 0, 1)
+        direction = ops.swapaxes(newton_schulz(ops.swapaxes(direction, 0, 1), dtype=self.iteration_dtype), 0, 1)
         scale = max(1.0, columns / blocks / rows) ** 0.5
         self.assign_sub(variable, learning_rate * scale * ops.reshape(direction, (rows, columns)))
 
     def _adam(self, gradient, variable, learning_rate, momentum, velocity):
         step = ops.cast(self.iterations + 1, variable.dtype)
-        self.assign_add(momentum, (1 - self.beta_1) * (gradient - momentum))
-        self.assign_add(velocity, (1 - self.beta_2) * (ops.square(gradient) - velocity))
-        mean = momentum / (1 - ops.power(self.beta_1, step))
-        deviation = ops.sqrt(velocity / (1 - ops.power(self.beta_2, step)))
+        self.assign_add(momentum, (1 - self.adam_beta_1) * (gradient - momentum))
+        self.assign_add(velocity, (1 - self.adam_beta_2) * (ops.square(gradient) - velocity))
+        mean = momentum / (1 - ops.power(self.adam_beta_1, step))
+        deviation = ops.sqrt(velocity / (1 - ops.power(self.adam_beta_2, step)))
         self.assign_sub(variable, learning_rate * mean / (deviation + self.epsilon))
 
     def get_config(self):
-        names = ("adam_ratio", "momentum", "beta_1", "beta_2", "epsilon", "decay", "iteration_dtype")
+        names = ("adam_lr_ratio", "momentum", "beta_1", "beta_2", "epsilon", "decay", "iteration_dtype")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 

@@ -7,11 +7,11 @@ InverseSquareRoot  factor D^-0.5 min((s + 1)^-0.5, (s + 1) warmup^-1.5)
 import keras
 from keras import ops
 
-from keras_seq.layers import arguments
+from keras_seq import checks
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to `peak`, linear decay to `final_fraction * peak` at step `total_steps`.
 
     Args:
@@ -24,29 +24,29 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         ValueError: a number out of its range.
     """
 
-    def __init__(self, peak, total_steps, warmup_steps=0, final_fraction=0.0):
-        self.peak = arguments.positive_number("peak", peak)
-        self.total_steps = arguments.whole("total_steps", total_steps)
-        self.warmup_steps = arguments.whole("warmup_steps", warmup_steps)
-        self.final_fraction = arguments.number("final_fraction", final_fraction, least=0, most=1)
+    def __init__(self, peak, total_steps, warmup_steps=0, final_lr_fraction=0.0):
+        self.peak = checks.positive_number("peak", peak)
+        self.total_steps = checks.non_negative_integer("total_steps", total_steps)
+        self.warmup_steps = checks.non_negative_integer("warmup_steps", warmup_steps)
+        self.final_lr_fraction = checks.number("final_lr_fraction", final_lr_fraction, least=0, most=1)
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
         rise = ops.minimum(1.0, (step + 1.0) / max(1, self.warmup_steps))
         done = ops.clip((step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps), 0.0, 1.0)
-        return self.peak * rise * (1.0 - (1.0 - self.final_fraction) * done)
+        return self.peak * rise * (1.0 - (1.0 - self.final_lr_fraction) * done)
 
     def get_config(self):
         return {
             "peak": self.peak,
             "total_steps": self.total_steps,
             "warmup_steps": self.warmup_steps,
-            "final_fraction": self.final_fraction,
+            "final_lr_fraction": self.final_lr_fraction,
         }
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+class InverseSqrtDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then decay with the root of the step: the Transformer's own (Vaswani et al., 2017, section 5.3).
 
     Its peak, `factor / sqrt(embedding_dim * warmup_steps)`, is at the last step of the warm-up. The training has no
@@ -59,9 +59,9 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, embedding_dim, warmup_steps=4000, factor=1.0):
-        self.embedding_dim = arguments.positive_integer("embedding_dim", embedding_dim)
-        self.warmup_steps = arguments.positive_integer("warmup_steps", warmup_steps)
-        self.factor = arguments.positive_number("factor", factor)
+        self.embedding_dim = checks.positive_integer("embedding_dim", embedding_dim)
+        self.warmup_steps = checks.positive_integer("warmup_steps", warmup_steps)
+        self.factor = checks.positive_number("factor", factor)
 
     def __call__(self, step):
         step = ops.cast(step, "float32") + 1.0  # an optimizer counts from 0

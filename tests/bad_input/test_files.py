@@ -5,7 +5,7 @@ import os
 import pytest
 
 from experiments.generate import within
-from keras_seq.text import Vocabulary, load_tokenizer
+from keras_seq.tokenizers import CharacterTokenizer, load_tokenizer
 from tests.bad_input.options import EXPERIMENTS, REQUIRED, options
 
 WITH_CORPUS = [name for name, (_, kind) in EXPERIMENTS.items() if "corpus" in dict(options(kind))]
@@ -137,14 +137,14 @@ VOCABULARIES = {
 @pytest.mark.parametrize("content", VOCABULARIES.values(), ids=VOCABULARIES)
 def test_a_tokenizer_that_is_none(refused, tmp_path, content):
     (tmp_path / "vocabulary.json").write_bytes(content)
-    for load in (load_tokenizer, Vocabulary.load):
+    for load in (load_tokenizer, CharacterTokenizer.load):
         assert len(refused(lambda load=load: load(tmp_path / "vocabulary.json"), "vocabulary.json")) < 600
 
 
 def test_a_tokenizer_is_read_from_a_small_regular_file_alone(refused, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    refused(lambda: Vocabulary.load(tmp_path / "pipe"), "regular")
-    refused(lambda: Vocabulary.load("/dev/zero"), "regular")
+    refused(lambda: CharacterTokenizer.load(tmp_path / "pipe"), "regular")
+    refused(lambda: CharacterTokenizer.load("/dev/zero"), "regular")
     with (tmp_path / "large").open("wb") as file:
         file.truncate(1 << 40)  # bytes that are not there
-    refused(lambda: Vocabulary.load(tmp_path / "large"), "bytes")
+    refused(lambda: CharacterTokenizer.load(tmp_path / "large"), "bytes")

@@ -5,23 +5,26 @@ import numpy as np
 import pytest
 
 from keras_seq import callbacks, generation, training
-from keras_seq.models import LSTM, Average
-from keras_seq.text import Vocabulary
-from keras_seq.training.losses import token_nats
+from keras_seq.baselines import compute_baselines
+from keras_seq.data import MaskedLMMaskGenerator
+from keras_seq.evaluation import BitsPerCharacter, Evaluator, TokenCrossEntropy, score_text
+from keras_seq.evaluation.losses import token_losses
+from keras_seq.models import Ensemble, LSTMConfig
+from keras_seq.tokenizers import CharacterTokenizer
 
 NAN, INFINITE, HUGE = float("nan"), float("inf"), 2**63
-VOCABULARY = Vocabulary("abc")
+VOCABULARY = CharacterTokenizer("abc")
 LOGITS = np.zeros((1, 2, 3), "float32")
 
 
 @pytest.fixture(scope="module")
 def model():
-    return LSTM(4, 4).build(3)
+    return LSTMConfig(4, 4).build_model(3)
 
 
 @pytest.fixture(scope="module")
 def generator(model):
-    return generation.Generator(model, VOCABULARY)
+    return generation.TextGenerator(model, VOCABULARY)
 
 
 SAMPLING = {
@@ -35,7 +38,7 @@ SAMPLING = {
 @pytest.mark.parametrize("name", SAMPLING)
 def test_sampling(refused, generator, name):
     for value in SAMPLING[name]:
-        refused(lambda value=value: generation.Sampling(**{name: value}), name)
+        refused(lambda value=value: generation.SamplingConfig(**{name: value}), name)
         refused(lambda value=value: generator("a", 1, **{name: value}), name)
 
 
@@ -63,7 +66,7 @@ def test_writing(refused, generator, call, values, word):
 
 
 def test_searching(refused, model):
-    state = model.initial_state(1)
+    state = model.get_initial_state(1)
     for first in (None, 7, [], [[1]], [0.5], ["x"]):
         refused(lambda first=first: generation.greedy(model.step, state, first, 2), "first|None")
     for length in (0, -1, 1.5, "x", None):
@@ -76,51 +79,55 @@ def test_searching(refused, model):
 
 def test_what_is_no_model_or_tokenizer(refused, model):
     for value in (None, 7, keras.layers.Dense(3)):
-        refused(lambda value=value: generation.Generator(value, VOCABULARY), "model")
+        refused(lambda value=value: generation.TextGenerator(value, VOCABULARY), "model")
     for value in (None, 7, "abc"):
-        refused(lambda value=value: generation.Generator(model, value), "tokenizer")
+        refused(lambda value=value: generation.TextGenerator(model, value), "tokenizer")
     for value in (None, 7, "x"):
-        refused(lambda value=value: training.Evaluator(value), "model")
-    refused(lambda: Average([]), "members")
-    refused(lambda: Average([model, model]), "members")
+        refused(lambda value=value: Evaluator(value), "model")
+    refused(lambda: Ensemble([]), "members")
+    refused(lambda: Ensemble([model, model]), "members")
 
 
 def test_scoring(refused, model):
-    evaluator = training.Evaluator(model)
+    evaluator = Evaluator(model)
     for ids in (None, [], "x", [0], [9, 9, 9], [0.5, 1.5, 2.5], [[0, 1]]):
-        refused(lambda ids=ids: evaluator.cold_nats(ids, 1), "ids")
-        refused(lambda ids=ids: evaluator.warm_nats(ids), "ids")
+        refused(lambda ids=ids: evaluator.chunked_token_losses(ids, 1), "ids")
+        refused(lambda ids=ids: evaluator.streaming_token_losses(ids), "ids")
     for length in (0, -1, 1.5, "x", None, True, 99):
-        refused(lambda length=length: evaluator.cold_nats([0, 1, 2, 0], length), "length|ids")
+        refused(lambda length=length: evaluator.chunked_token_losses([0, 1, 2, 0], length), "length|ids")
     for text in ("", "a", None, 7, "ad", "\ud800"):
-        refused(lambda text=text: training.score(model, VOCABULARY, text), "text|character")
+        refused(lambda text=text: score_text(model, VOCABULARY, text), "text|character")
 
 
 TRAINING = {
-    "references order": (lambda v: training.references("ab", "ab", v), (0, -1, 1.5, "x", None), "order"),
-    "references of": (lambda v: training.references("a", v), ("", None, 7, "\ud800"), "text"),
-    "references after": (lambda v: training.references(v, "a"), ("", None, 7, b"x", "\ud800"), "text"),
-    "WarmupDecay peak": (lambda v: training.WarmupDecay(v, 9), (-1, 0, NAN, INFINITE, "x", None), "peak"),
-    "WarmupDecay total": (lambda v: training.WarmupDecay(1.0, v), (-1, 1.5, "x", None, NAN), "total_steps"),
-    "WarmupDecay rise": (lambda v: training.WarmupDecay(1.0, 9, v), (-1, 1.5, "x", None, NAN), "warmup_steps"),
-    "WarmupDecay end": (lambda v: training.WarmupDecay(1.0, 9, 1, v), (-1, 2, NAN, "x", None), "final_fraction"),
-    "InverseSquareRoot": (training.InverseSquareRoot, (0, -1, 1.5, "x", None), "embedding_dim"),
+    "references order": (lambda v: compute_baselines("ab", "ab", v), (0, -1, 1.5, "x", None), "order"),
+    "references of": (lambda v: compute_baselines("a", v), ("", None, 7, "\ud800"), "text"),
+    "references after": (lambda v: compute_baselines(v, "a"), ("", None, 7, b"x", "\ud800"), "text"),
+    "WarmupDecay peak": (lambda v: training.WarmupLinearDecay(v, 9), (-1, 0, NAN, INFINITE, "x", None), "peak"),
+    "WarmupDecay total": (lambda v: training.WarmupLinearDecay(1.0, v), (-1, 1.5, "x", None, NAN), "total_steps"),
+    "WarmupDecay rise": (lambda v: training.WarmupLinearDecay(1.0, 9, v), (-1, 1.5, "x", None, NAN), "warmup_steps"),
+    "WarmupDecay end": (
+        lambda v: training.WarmupLinearDecay(1.0, 9, 1, v),
+        (-1, 2, NAN, "x", None),
+        "final_lr_fraction",
+    ),
+    "InverseSquareRoot": (training.InverseSqrtDecay, (0, -1, 1.5, "x", None), "embedding_dim"),
     "InverseSquareRoot rise": (
-        lambda v: training.InverseSquareRoot(4, v),
+        lambda v: training.InverseSqrtDecay(4, v),
         (0, -1, 1.5, "x", None),
         "warmup_steps",
     ),
-    "smoothing": (lambda v: training.TokenCrossEntropy(smoothing=v), (-1, 1, NAN, "x", None, True), "smoothing"),
-    "reduction": (lambda v: training.TokenCrossEntropy(reduction=v), ("mean", 7), "reduction"),
-    "token_nats": (lambda v: token_nats(LOGITS, v), ([0, 1], 0, [[[0, 1]]]), "shape"),
-    "MaskedTokens": (lambda v: training.MaskedTokens(1, 9, fraction=v), (0, -1, 1.1, NAN, "x", None), "fraction"),
-    "MaskedTokens id": (lambda v: training.MaskedTokens(v, 9), (-1, 9, 1.5, "x", None), "mask_id"),
-    "MaskedTokens size": (lambda v: training.MaskedTokens(0, v), (0, -1, 1.5, "x", None, 1), "vocabulary_size|ids"),
-    "MaskedTokens specials": (lambda v: training.MaskedTokens(1, 9, v), (7, None, (9,), ("x",)), "special_ids"),
-    "BitsPerCharacter": (training.BitsPerCharacter, ([], "x", [-1], [[1]], [NAN], None), "characters"),
-    "Train optimizer": (lambda v: training.Train(optimizer=v), ("x", None, 7), "optimizer"),
-    "Train precision": (lambda v: training.Train(precision=v), ("x", None, 7), "precision"),
-    "Train numbers": (lambda v: training.Train(clip_norm=v), (0, -1, NAN, INFINITE), "clip_norm"),
+    "smoothing": (lambda v: TokenCrossEntropy(label_smoothing=v), (-1, 1, NAN, "x", None, True), "smoothing"),
+    "reduction": (lambda v: TokenCrossEntropy(reduction=v), ("mean", 7), "reduction"),
+    "token_nats": (lambda v: token_losses(LOGITS, v), ([0, 1], 0, [[[0, 1]]]), "shape"),
+    "MaskedTokens": (lambda v: MaskedLMMaskGenerator(1, 9, fraction=v), (0, -1, 1.1, NAN, "x", None), "fraction"),
+    "MaskedTokens id": (lambda v: MaskedLMMaskGenerator(v, 9), (-1, 9, 1.5, "x", None), "mask_id"),
+    "MaskedTokens size": (lambda v: MaskedLMMaskGenerator(0, v), (0, -1, 1.5, "x", None, 1), "vocabulary_size|ids"),
+    "MaskedTokens specials": (lambda v: MaskedLMMaskGenerator(1, 9, v), (7, None, (9,), ("x",)), "special_ids"),
+    "BitsPerCharacter": (BitsPerCharacter, ([], "x", [-1], [[1]], [NAN], None), "characters"),
+    "Train optimizer": (lambda v: training.TrainConfig(optimizer=v), ("x", None, 7), "optimizer"),
+    "Train precision": (lambda v: training.TrainConfig(precision=v), ("x", None, 7), "precision"),
+    "Train numbers": (lambda v: training.TrainConfig(global_clipnorm=v), (0, -1, NAN, INFINITE), "global_clipnorm"),
     "Look every": (lambda v: callbacks.AttentionMaps(None, every=v), (0, 0.5, -1, NAN, "x"), "every"),
     "Look tokens": (lambda v: callbacks.AttentionMaps(None, tokens_per_step=v), (0, NAN, "x"), "tokens_per_step"),
     "LossByPosition": (lambda v: callbacks.LossByPosition([0, 1], v), (0, -1, 9), "length"),

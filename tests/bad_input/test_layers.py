@@ -4,8 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq import layers, models
-from keras_seq.layers import arguments
+from keras_seq import checks, layers, models
 
 WHOLE = (0, -1, 1.5, "x", None, True, float("nan"), 2**63)
 FRACTION = (-0.1, 1.0, "x", None, True, float("nan"), float("inf"))
@@ -21,16 +20,16 @@ LAYERS = {  # what is made, the argument, its bad values
     "LayerNormLSTM(epsilon)": (layers.LayerNormLSTM, {"units": 3}, "epsilon", ABOVE_ZERO),
     "MinGRU": (layers.MinGRU, {}, "units", WHOLE),
     "MinLSTM": (layers.MinLSTM, {}, "units", WHOLE),
-    "CausalConvolution": (layers.CausalConvolution, {}, "kernel_size", WHOLE),
+    "CausalConvolution": (layers.CausalDepthwiseConv1D, {}, "kernel_size", WHOLE),
     "SelectiveStateSpace(state)": (layers.SelectiveStateSpace, {}, "state_dim", WHOLE),
-    "SelectiveStateSpace(expansion)": (layers.SelectiveStateSpace, {}, "expansion", WHOLE),
+    "SelectiveStateSpace(expansion)": (layers.SelectiveStateSpace, {}, "expand", WHOLE),
     "SelectiveStateSpace(kernel)": (layers.SelectiveStateSpace, {}, "kernel_size", WHOLE),
     "Bidirectional(layer)": (layers.Bidirectional, {}, "layer", (None, 7, "lstm")),
     "Bidirectional(mode)": (layers.Bidirectional, {"layer": layers.LSTM(3)}, "merge_mode", ("x", "mean", 7)),
-    "Carry(model)": (layers.Carry, {"batch_size": 2}, "layer", (None, 7, keras.layers.Dense(3))),
-    "Residual(layers)": (layers.Residual, {}, "layers", (None, 7, ["x"], layers.LSTM(3))),
-    "Residual(dropout)": (layers.Residual, {"layers": [layers.LSTM(4)]}, "dropout", FRACTION),
-    "Residual(norm)": (layers.Residual, {"layers": [layers.LSTM(4)]}, "normalization", ("x", None, 7)),
+    "Carry(model)": (layers.Stateful, {"batch_size": 2}, "layer", (None, 7, keras.layers.Dense(3))),
+    "Residual(layers)": (layers.PreNormResidual, {}, "layers", (None, 7, ["x"], layers.LSTM(3))),
+    "Residual(dropout)": (layers.PreNormResidual, {"layers": [layers.LSTM(4)]}, "dropout", FRACTION),
+    "Residual(norm)": (layers.PreNormResidual, {"layers": [layers.LSTM(4)]}, "normalization", ("x", None, 7)),
     "MultiHeadSelfAttention(heads)": (layers.MultiHeadSelfAttention, {}, "num_heads", WHOLE),
     "MultiHeadSelfAttention(dropout)": (layers.MultiHeadSelfAttention, {"num_heads": 2}, "dropout", FRACTION),
     "MultiHeadSelfAttention(shared)": (
@@ -92,7 +91,7 @@ def test_a_model_that_cannot_be(refused, kind, name, of_type):
 def test_no_model_is_built_for_a_number_of_ids_that_is_none(refused, kind):
     definition = kind(**({"context": 8} if "context" in kind.__dataclass_fields__ else {}))
     for value in WHOLE:
-        refused(lambda value=value: definition.build(value), "vocabulary_size")
+        refused(lambda value=value: definition.build_model(value), "vocabulary_size")
 
 
 SHAPES = {
@@ -101,7 +100,7 @@ SHAPES = {
     "TransformerBlock": layers.TransformerBlock(2, 4),
     "MinGRU": layers.MinGRU(3),
     "SelectiveStateSpace": layers.SelectiveStateSpace(),
-    "CausalConvolution": layers.CausalConvolution(2),
+    "CausalConvolution": layers.CausalDepthwiseConv1D(2),
     "PositionalEncoding": layers.PositionalEncoding(),
     "LearnedPositions": layers.LearnedPositions(3),
 }
@@ -122,9 +121,9 @@ def test_attention_says_which_shapes_belong_together(refused):
 
 def test_what_stands_behind_an_encoder_wants_one(refused):
     for value in (None, 7, keras.Sequential()):
-        for head in (models.classifier, models.tagger):
+        for head in (models.text_classifier, models.token_classifier):
             refused(lambda value=value, head=head: head(value, 2), "encoder", "expected")
-        refused(lambda value=value: models.masked_language_model(value), "encoder")
+        refused(lambda value=value: models.masked_lm(value), "encoder")
     for value in (None, 7, "x"):
         refused(lambda value=value: models.assert_causal(value), "model")
 
@@ -132,12 +131,12 @@ def test_what_stands_behind_an_encoder_wants_one(refused):
 @pytest.mark.parametrize(
     ("check", "bad"),
     [
-        (arguments.positive_integer, WHOLE),
-        (arguments.whole, (-1, 1.5, "x", None, True, 2**63)),
-        (arguments.positive_number, ABOVE_ZERO),
-        (arguments.fraction, FRACTION),
-        (lambda name, value: arguments.number(name, value, least=0, most=1), (-1, 1.1, "x", float("nan"), True)),
-        (arguments.boolean, (0, 1, "x", None)),
+        (checks.positive_integer, WHOLE),
+        (checks.non_negative_integer, (-1, 1.5, "x", None, True, 2**63)),
+        (checks.positive_number, ABOVE_ZERO),
+        (checks.fraction, FRACTION),
+        (lambda name, value: checks.number(name, value, least=0, most=1), (-1, 1.1, "x", float("nan"), True)),
+        (checks.boolean, (0, 1, "x", None)),
     ],
 )
 def test_the_checks_name_the_argument_and_the_value(refused, check, bad):

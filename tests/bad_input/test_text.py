@@ -4,94 +4,113 @@ import datetime
 
 import pytest
 
-from keras_seq import text
-from keras_seq.text import dates, respace
+from keras_seq.baselines import KneserNeyNGrams, compressed_bits
+from keras_seq.data import (
+    ArrayBatches,
+    Corpus,
+    PythonGeneratorWindows,
+    RandomWindows,
+    SequentialWindows,
+    ShuffledWindows,
+    StatefulWindows,
+    Windows,
+    load_corpus,
+)
+from keras_seq.data.synthetic import Grammar, MarkovChain, Reversal, bracket_grammar, dates, spacing_task
+from keras_seq.tokenizers import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    WordPieceTokenizer,
+    WordTokenizer,
+    load_tokenizer,
+    split_words,
+)
 
 NAN, HUGE = float("nan"), 2**63
 WHOLE = (0, -1, 1.5, "x", True, NAN, HUGE)
 IDS = list(range(60))
-CORPUS = text.Corpus("digits", "0123456789", "")
-VOCABULARY, CHAIN = text.Vocabulary("abc"), text.MarkovChain(3, 1)
-NGRAMS, PAIRS = text.NGrams([0, 1, 2], 2, 3), text.BytePairs([])
+CORPUS = Corpus("digits", "0123456789", "")
+VOCABULARY, CHAIN = CharacterTokenizer("abc"), MarkovChain(3, 1)
+NGRAMS, PAIRS = KneserNeyNGrams([0, 1, 2], 2, 3), BytePairTokenizer([])
 SMALL = {"alphabet_size": 3, "min_length": 1, "max_length": 2, "batch_size": 2}
 
 TABLE = {  # what is called with each of the values, the values, a word of the sentence
-    "load_corpus": (text.load_corpus, ("", "no file", "/", None, 7, b"x", "a\0b", ["x"]), "corpus|path"),
-    "load_corpus clean": (lambda v: text.load_corpus("pydoc", clean=v), ("x", 7, ""), "clean"),
+    "load_corpus": (load_corpus, ("", "no file", "/", None, 7, b"x", "a\0b", ["x"]), "corpus|path"),
+    "load_corpus clean": (lambda v: load_corpus("pydoc", clean=v), ("x", 7, ""), "clean"),
     "split": (CORPUS.split, (0, 1, -1, NAN, "x", None, True, 0.05), "train_fraction|short"),
     "split window": (lambda v: CORPUS.split(0.5, v), (0, -1, "x", None, 1.5, 100), "window"),
-    "Vocabulary": (text.Vocabulary, ("", None, 7, b"ab", "ba", "aa", "\ud800", ["a"]), "characters|surrogate"),
-    "Vocabulary unknown": (lambda v: text.Vocabulary("ab", v), ("x", None, 7), "unknown"),
-    "from_text": (text.Vocabulary.from_text, ("", None, 7, b"x", "\ud800a"), "text|surrogate"),
+    "Vocabulary": (CharacterTokenizer, ("", None, 7, b"ab", "ba", "aa", "\ud800", ["a"]), "characters|surrogate"),
+    "Vocabulary unknown": (lambda v: CharacterTokenizer("ab", v), ("x", None, 7), "unknown"),
+    "from_text": (CharacterTokenizer.from_text, ("", None, 7, b"x", "\ud800a"), "text|surrogate"),
     "encode": (VOCABULARY.encode, (None, 7, "abd", "\ud800", [1], ["a", "d"], b"\xff", [["a"]]), "text|character"),
     "decode": (VOCABULARY.decode, (None, "a", [3], [-1], [0.5], [[0]], [2**40], 2**70, [True], {}), "id"),
     "decode_tensor": (VOCABULARY.decode_tensor, ([0.5], "a"), "ids"),
-    "from_config": (text.Vocabulary.from_config, (None, {}, {"characters": "ab"}, [1]), "characters"),
-    "load": (text.Vocabulary.load, ("no file", "/", None, 7, "a\0b"), "vocabulary"),
-    "load_tokenizer": (text.load_tokenizer, ("no file", "/", None, 7), "tokenizer"),
+    "from_config": (CharacterTokenizer.from_config, (None, {}, {"characters": "ab"}, [1]), "characters"),
+    "load": (CharacterTokenizer.load, ("no file", "/", None, 7, "a\0b"), "vocabulary"),
+    "load_tokenizer": (load_tokenizer, ("no file", "/", None, 7), "tokenizer"),
     "Words": (
-        text.Words,
+        WordTokenizer,
         (None, [], ["a"], ["[UNK]", "a b"], ["[UNK]", ""], ["[UNK]", "a", "a"], ["[UNK]", 7], "x"),
         "tokens",
     ),
     "BytePairs": (
-        text.BytePairs,
+        BytePairTokenizer,
         (None, "x", [["a"]], [["a", 7]], [["zz", "a"]], [("a", "b")], [["[PAD]", "a"]]),
         "merge",
     ),
-    "WordPiece lowercase": (lambda v: text.WordPiece.from_text("ab", lowercase=v), ("x", 7, None), "lowercase"),
+    "WordPiece lowercase": (lambda v: WordPieceTokenizer.from_text("ab", lowercase=v), ("x", 7, None), "lowercase"),
     **{
         f"{kind.__name__} text": (kind.from_text, ("", None, 7, b"x", "\ud800"), "text")
-        for kind in (text.Words, text.WordPiece, text.BytePairs)
+        for kind in (WordTokenizer, WordPieceTokenizer, BytePairTokenizer)
     },
     **{
         f"{kind.__name__} {name}": (lambda v, k=kind, n=name: k.from_text("low lower", **{n: v}), values, name)
-        for kind in (text.Words, text.WordPiece, text.BytePairs)
+        for kind in (WordTokenizer, WordPieceTokenizer, BytePairTokenizer)
         for name, values in (("size", (0, -1, 1, 1.5, "x", True)), ("min_count", (0, -1, 1.5, "x", None, True)))
     },
     "batch": (PAIRS.batch, (None, [], "x", [7], [None]), "text"),
-    "batch pairs": (lambda v: PAIRS.batch(["a"], v), ([], ["a", "b"], "x"), "pairs"),
-    "batch length": (lambda v: PAIRS.batch(["a"], length=v), (0, 1, -1, 1.5, "x", True, HUGE), "length"),
-    "split_words": (text.split_words, (None, 7, b"x"), "text"),
-    "Examples": (lambda v: text.Examples(v, 2), ((), {}, 7, ([1, 2], [1])), "arrays"),
-    "Examples batch": (lambda v: text.Examples(([1, 2, 3],), v), (*WHOLE, 9), "batch_size"),
+    "batch pairs": (lambda v: PAIRS.encode_batch(["a"], v), ([], ["a", "b"], "x"), "text_pairs"),
+    "batch length": (lambda v: PAIRS.encode_batch(["a"], sequence_length=v), (0, 1, -1, 1.5, "x", True, HUGE), "length"),
+    "split_words": (split_words, (None, 7, b"x"), "text"),
+    "Examples": (lambda v: ArrayBatches(v, 2), ((), {}, 7, ([1, 2], [1])), "arrays"),
+    "Examples batch": (lambda v: ArrayBatches(([1, 2, 3],), v), (*WHOLE, 9), "batch_size"),
     **{
-        f"Reversal {name}": (lambda v, n=name: text.Reversal(**{**SMALL, n: v}), WHOLE, name)
+        f"Reversal {name}": (lambda v, n=name: Reversal(**{**SMALL, n: v}), WHOLE, name)
         for name in ("alphabet_size", "min_length", "max_length", "batch_size")
     },
-    "MarkovChain size": (lambda v: text.MarkovChain(v, 1), (*WHOLE, 2**30), "vocabulary_size|ids"),
-    "MarkovChain order": (lambda v: text.MarkovChain(3, v), (*WHOLE, 2**30), "order"),
+    "MarkovChain size": (lambda v: MarkovChain(v, 1), (*WHOLE, 2**30), "vocabulary_size|ids"),
+    "MarkovChain order": (lambda v: MarkovChain(3, v), (*WHOLE, 2**30), "order"),
     "MarkovChain sharp": (
-        lambda v: text.MarkovChain(3, 1, concentration=v),
+        lambda v: MarkovChain(3, 1, concentration=v),
         (0, -1, NAN, float("inf"), "x"),
         "concentration",
     ),
     "MarkovChain ids": (lambda v: CHAIN.ids(v, 0), (-1, 1.5, "x", None), "length"),
     "MarkovChain nats": (CHAIN.nats, (None, "x", [5], [-1], [0.5]), "id"),
-    "NGrams": (lambda v: text.NGrams(v, 2, 3), (None, [], "x", [5], [0.5]), "id"),
-    "NGrams order": (lambda v: text.NGrams([0, 1], v, 3), WHOLE, "order"),
-    "NGrams size": (lambda v: text.NGrams([0, 0], 2, v), WHOLE, "vocabulary_size"),
+    "NGrams": (lambda v: KneserNeyNGrams(v, 2, 3), (None, [], "x", [5], [0.5]), "id"),
+    "NGrams order": (lambda v: KneserNeyNGrams([0, 1], v, 3), WHOLE, "order"),
+    "NGrams size": (lambda v: KneserNeyNGrams([0, 0], 2, v), WHOLE, "vocabulary_size"),
     "NGrams nats": (NGRAMS.nats, (None, "x", [5]), "id"),
     "NGrams distribution": (NGRAMS.distribution, (None, "x", [5]), "id"),
     "Grammar": (
-        lambda v: text.Grammar(v, "S"),
+        lambda v: Grammar(v, "S"),
         (
             *(None, {}, 7, {"S": {}}, {"S": {"a": 1.0}}, {"S": {"a": (NAN, ())}}, {"S": {"a": ("1", ())}}),
             *({"S": {"a": (1.0, ("T",))}}, {"S": {"ab": (1.0, ())}}, {"S": {"a": (1.0, ("S",))}}),
         ),
         "rules",
     ),
-    "brackets": (text.brackets, (0, 27, "x", 1.5, None, NAN, True), "letters"),
-    "brackets close": (lambda v: text.brackets(close=v), (0, 1, NAN, "x", None), "close"),
-    "brackets seed": (lambda v: text.brackets(seed=v), (-1, 1.5, "x"), "seed"),
-    "compressed_bits": (lambda v: text.compressed_bits(v, "a", "b"), ("zip", None, 7, []), "compressor"),
-    "compressed_bits of": (lambda v: text.compressed_bits("xz", "a", v), ("", None, 7, b"x", "\ud800"), "text"),
-    "compressed_bits after": (lambda v: text.compressed_bits("xz", v, "a"), (None, 7, "\ud800"), "text"),
+    "brackets": (bracket_grammar, (0, 27, "x", 1.5, None, NAN, True), "letters"),
+    "brackets close": (lambda v: bracket_grammar(close=v), (0, 1, NAN, "x", None), "close"),
+    "brackets seed": (lambda v: bracket_grammar(seed=v), (-1, 1.5, "x"), "seed"),
+    "compressed_bits": (lambda v: compressed_bits(v, "a", "b"), ("zip", None, 7, []), "compressor"),
+    "compressed_bits of": (lambda v: compressed_bits("xz", "a", v), ("", None, 7, b"x", "\ud800"), "text"),
+    "compressed_bits after": (lambda v: compressed_bits("xz", v, "a"), (None, 7, "\ud800"), "text"),
     "split_dates": (dates.split_dates, (10**6, -1, 1.5, "x", None), "dates|count"),
     "source_ids": (dates.source_ids, (None, 7, [7], [""], ["x" * 99], ["\u00fc"]), "text|character"),
     "target_ids": (dates.target_ids, (None, [7], ["x"], ["1994"], ["1994-09-0\u0663"]), "text|ISO"),
-    "squeeze": (respace.squeeze, (None, 7, b"x"), "text"),
-    "restore": (lambda v: respace.restore("ab", v), ([1], "x", [9, 9], [0.5, 0.5], None), "tag|id"),
+    "squeeze": (spacing_task.squeeze, (None, 7, b"x"), "text"),
+    "restore": (lambda v: spacing_task.restore("ab", v), ([1], "x", [9, 9], [0.5, 0.5], None), "tag|id"),
 }
 
 
@@ -101,7 +120,7 @@ def test_what_cannot_be_used_is_refused(refused, call, values, word):
         refused(lambda value=value: call(value), word)
 
 
-WINDOWS = (text.Windows, text.Lanes, text.RandomCrops, text.Blocks, text.ShuffledBlocks, text.GeneratorWindows)
+WINDOWS = (Windows, StatefulWindows, RandomWindows, SequentialWindows, ShuffledWindows, PythonGeneratorWindows)
 
 
 @pytest.mark.parametrize("kind", WINDOWS)
@@ -128,16 +147,19 @@ def test_steps_that_cannot_be(refused, kind):
 
 def test_other_numbers_of_batches(refused):
     for restart in (-0.1, 1.1, NAN, "x", None):
-        refused(lambda restart=restart: text.Lanes(IDS, 2, 3, restart=restart), "restart")
+        refused(lambda restart=restart: StatefulWindows(IDS, 2, 3, restart=restart), "restart")
     for stride in (0, -1, 1.5, "x", HUGE):
-        refused(lambda stride=stride: text.ShuffledBlocks(IDS, 2, 3, stride=stride), "stride")
+        refused(lambda stride=stride: ShuffledWindows(IDS, 2, 3, stride=stride), "stride")
 
 
 def test_what_is_larger_than_anything_learned_is_no_room_to_be_made():
     """The library would make a table for so many, and stop the process where there is no room."""
-    for kind in (text.WordPiece, text.BytePairs):
-        assert kind.from_text("low lower", size=2**62) == kind.from_text("low lower", size=1000)
-        assert kind.from_text("low lower", min_count=2**70).size < kind.from_text("low lower", min_count=1).size
+    for kind in (WordPieceTokenizer, BytePairTokenizer):
+        assert kind.from_text("low lower", vocabulary_size=2**62) == kind.from_text("low lower", vocabulary_size=1000)
+        assert (
+            kind.from_text("low lower", min_count=2**70).vocabulary_size
+            < kind.from_text("low lower", min_count=1).vocabulary_size
+        )
 
 
 def test_dates_take_dates():

@@ -16,18 +16,21 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from keras_seq import callbacks, training
-from keras_seq.models import LSTM, Transformer
-from keras_seq.text import Lanes, RandomCrops, Vocabulary
+from keras_seq.data import RandomWindows, StatefulWindows
+from keras_seq.models import LSTMConfig, TransformerConfig
+from keras_seq.tokenizers import CharacterTokenizer
 from tests.callbacks.browser import Browser
 
 TEXT = "To be,\tor <not>\n" * 30
-VOCABULARY = Vocabulary.from_text(TEXT)
+VOCABULARY = CharacterTokenizer.from_text(TEXT)
 IDS = VOCABULARY.encode(TEXT).numpy()
 BATCH, LENGTH, STEPS = 3, 8, 8
 TOKENS = BATCH * LENGTH
 MODELS = {
-    "lstm": LSTM(embedding_dim=3, units=4),
-    "transformer": Transformer(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context=LENGTH),
+    "lstm": LSTMConfig(embedding_dim=3, units=4),
+    "transformer": TransformerConfig(
+        embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=LENGTH
+    ),
 }
 LAYOUT = {"The models": {"training": "Loss/training", "cold": "Loss/validation", "warm": "Loss/validation_warm"}}
 
@@ -50,15 +53,15 @@ class KilledAt(keras.callbacks.Callback):
 
 def train(folder, name, *further):
     keras.utils.set_random_seed(1)
-    model = MODELS[name].build(VOCABULARY.size)
+    model = MODELS[name].build_model(VOCABULARY.vocabulary_size)
     sizes = {"batch_size": BATCH, "length": LENGTH, "seed": 1}
-    windows = Lanes(IDS[:300], **sizes) if name == "lstm" else RandomCrops(IDS[:300], **sizes)
+    windows = StatefulWindows(IDS[:300], **sizes) if name == "lstm" else RandomWindows(IDS[:300], **sizes)
     rows = IDS[: 4 * LENGTH].reshape(4, LENGTH)
-    settings = training.Train(
+    settings = training.TrainConfig(
         warmup_steps=2, log_every=2, validate_every=4, checkpoint_every=4, sample_length=20, learning_rate=0.01
     )
     run = folder / f"{name}-seed0"
-    training.run(
+    training.train_language_model(
         run,
         model,
         VOCABULARY,
@@ -67,12 +70,12 @@ def train(folder, name, *further):
         STEPS,
         settings,
         {"model": {"name": name}, "seed": 0, "windows": type(windows).__name__},
-        looks=[
+        diagnostics=[
             callbacks.LossByPosition(IDS[300:], LENGTH),
             callbacks.AttentionMaps(rows, [VOCABULARY.decode([n]) for n in rows[0]]),
             callbacks.GateSaturation(rows),
         ],
-        callbacks=[callbacks.Projector(VOCABULARY, run), *further],
+        callbacks=[callbacks.EmbeddingProjector(VOCABULARY, run), *further],
     )
     return model
 
@@ -81,8 +84,8 @@ def train(folder, name, *further):
 def comparison(tmp_path_factory):
     """The folder of both runs, and the models by name. The LSTM's was killed after a checkpoint, and gone on with."""
     folder = tmp_path_factory.mktemp("comparison")
-    callbacks.write_table(folder, ("model.name", "windows"))
-    callbacks.write_layout(folder, LAYOUT)
+    callbacks.write_hparams_config(folder, ("model.name", "windows"))
+    callbacks.write_custom_scalars_layout(folder, LAYOUT)
     with pytest.raises(Killed):
         train(folder, "lstm", KilledAt(6))
     return types.SimpleNamespace(folder=folder, models={name: train(folder, name) for name in MODELS})
@@ -189,9 +192,9 @@ def own_fit(tmp_path):
 def plain():
     """A functional Keras model without attention or gates, which cannot be stepped."""
     ids = keras.Input((LENGTH,), dtype="int32")
-    x = keras.layers.Embedding(VOCABULARY.size, 3)(ids)
+    x = keras.layers.Embedding(VOCABULARY.vocabulary_size, 3)(ids)
     x = keras.layers.SimpleRNN(4, return_sequences=True)(x)
-    return keras.Model(ids, keras.layers.Dense(VOCABULARY.size)(x), name="plain")
+    return keras.Model(ids, keras.layers.Dense(VOCABULARY.vocabulary_size)(x), name="plain")
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@ import numpy as np
 import pytest
 
 from keras_seq.callbacks import AttentionMaps
-from keras_seq.callbacks.attention_maps import CELL, SHOWN, attention_weights, entropy, picture
+from keras_seq.callbacks.attention_maps import CELL, MAX_POSITIONS, attention_weights, entropy, plot_heads
 from keras_seq.layers import CrossAttention, MultiHeadSelfAttention, TransformerBlock
 from tests.callbacks.conftest import MODELS, VOCABULARY
 
 
 @pytest.fixture
 def transformer(randomize):
-    return randomize(MODELS["transformer"].build(VOCABULARY.size))
+    return randomize(MODELS["transformer"].build_model(VOCABULARY.vocabulary_size))
 
 
 def test_the_weights_are_those_that_the_block_gives_when_asked(transformer, rows):
@@ -32,8 +32,8 @@ def test_a_model_that_was_looked_at_is_as_it_was(transformer, rows):
 def test_all_kinds_of_attention_are_found_under_names_of_their_own():
     x, context = keras.Input((5, 4)), keras.Input((3, 4))
     y = MultiHeadSelfAttention(num_heads=2, name="first")(x)
-    y = TransformerBlock(num_heads=2, feed_forward_dim=4, cross_attention=True, name="block")(y, context=context)
-    y = CrossAttention(num_heads=1, name="last")(y, context=context)
+    y = TransformerBlock(num_heads=2, feed_forward_dim=4, cross_attention=True, name="block")(y, context_length=context)
+    y = CrossAttention(num_heads=1, name="last")(y, context_length=context)
     model = keras.Model([x, context], y)
     random = np.random.default_rng(0)
     given = [random.normal(size=(2, length, 4)).astype("float32") for length in (5, 3)]
@@ -54,7 +54,7 @@ def test_entropy_is_nought_for_one_and_log_n_for_n_alike():
 
 
 def test_figures_and_histograms_are_of_all_rows(transformer, rows):
-    measured = AttentionMaps(rows).measure(transformer)
+    summaries = AttentionMaps(rows).compute_summaries(transformer)
     weights = attention_weights(transformer, rows)["block_0"].astype("float64")
     batch, heads, length, _ = weights.shape
     expected = [
@@ -63,8 +63,8 @@ def test_figures_and_histograms_are_of_all_rows(transformer, rows):
         for h in range(heads)
         for t in range(length)
     ]
-    np.testing.assert_allclose(measured.histograms["attention_entropy/block_0"].ravel(), expected, atol=1e-5)
-    assert measured.figures == {"mean_attention_entropy/block_0": pytest.approx(np.mean(expected), rel=1e-5)}
+    np.testing.assert_allclose(summaries.histograms["attention_entropy/block_0"].ravel(), expected, atol=1e-5)
+    assert summaries.scalars == {"mean_attention_entropy/block_0": pytest.approx(np.mean(expected), rel=1e-5)}
 
 
 def dark(image):
@@ -75,7 +75,10 @@ def dark(image):
 def test_the_picture_shows_each_head_where_it_looks():
     looks_back = np.eye(6)[[0, 0, 1, 2, 3, 4]]
     looks_first = np.eye(6)[[0] * 6]
-    one, other = picture("x", np.stack([looks_back, looks_back])), picture("x", np.stack([looks_back, looks_first]))
+    one, other = (
+        plot_heads("x", np.stack([looks_back, looks_back])),
+        plot_heads("x", np.stack([looks_back, looks_first])),
+    )
     assert one.dtype == np.uint8
     assert one.shape == other.shape
     differs = (one != other).any(axis=(0, 2)).nonzero()[0]
@@ -83,15 +86,17 @@ def test_the_picture_shows_each_head_where_it_looks():
     assert dark(other).max() > 200
 
 
-@pytest.mark.parametrize(("heads", "length"), [(1, 3), (3, 8), (4, SHOWN), (8, SHOWN), (12, 3 * SHOWN)])
+@pytest.mark.parametrize(
+    ("heads", "length"), [(1, 3), (3, 8), (4, MAX_POSITIONS), (8, MAX_POSITIONS), (12, 3 * MAX_POSITIONS)]
+)
 def test_a_picture_fits_the_page_whatever_is_in_it(heads, length):
     maps = np.tril(np.ones((heads, length, length))) / np.arange(1, length + 1)[:, None]
-    height, width, _ = picture("block_0", maps, ["wordpiece"] * length).shape
+    height, width, _ = plot_heads("block_0", maps, ["wordpiece"] * length).shape
     assert max(height, width) < 1100
 
 
 def test_the_text_stands_along_the_picture(transformer, rows):
-    bare = AttentionMaps(rows).measure(transformer).pictures["attention/block_0"]
-    named = AttentionMaps(rows, list("abcdefgh")).measure(transformer).pictures["attention/block_0"]
+    bare = AttentionMaps(rows).compute_summaries(transformer).images["attention/block_0"]
+    named = AttentionMaps(rows, list("abcdefgh")).compute_summaries(transformer).images["attention/block_0"]
     assert named.shape > bare.shape  # room for the letters
     assert (dark(named) > 200).sum() > (dark(bare) > 200).sum()

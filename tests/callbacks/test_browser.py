@@ -50,4 +50,6 @@ def test_hparams_show_a_row_for_each_run(page):
 
 
 def test_the_projector_shows_every_point_and_its_labels(page, browser):
-    page("projector", "2 runs found", f"Points: {VOCABULARY.size}", "embedding_metadata.tsv", "token", "kind")
+    page(
+        "projector", "2 runs found", f"Points: {VOCABULARY.vocabulary_size}", "embedding_metadata.tsv", "token", "kind"
+    )

@@ -4,18 +4,18 @@ import pytest
 
 from keras_seq.callbacks import GateSaturation
 from keras_seq.callbacks.gate_saturation import gate_values
-from keras_seq.layers import GRU, LSTM, Bidirectional, Carry, MinGRU, Residual
-from keras_seq.models import MinLSTM
+from keras_seq.layers import GRU, LSTM, Bidirectional, MinGRU, PreNormResidual, Stateful
+from keras_seq.models import MinLSTMConfig
 from tests.callbacks.conftest import MODELS, VOCABULARY
 
 
 def test_gates_that_are_driven_open_or_shut_are_said_to_be(rows):
-    model = MODELS["lstm"].build(VOCABULARY.size)
+    model = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
     units = 4
     bias = np.repeat([-9.0, 9.0, 0.0, 0.0], units)  # input shut, forget open, output half open
     model.blocks[0].set_weights([np.zeros((3, 16)), np.zeros((4, 16)), bias])
-    measured = GateSaturation(rows).measure(model)
-    assert measured.figures == {
+    summaries = GateSaturation(rows).compute_summaries(model)
+    assert summaries.scalars == {
         "gates_below_0.1/lstm_0/input": 1,
         "gates_above_0.9/lstm_0/input": 0,
         "gates_below_0.1/lstm_0/forget": 0,
@@ -23,16 +23,16 @@ def test_gates_that_are_driven_open_or_shut_are_said_to_be(rows):
         "gates_below_0.1/lstm_0/output": 0,
         "gates_above_0.9/lstm_0/output": 0,
     }
-    assert measured.histograms["gates/lstm_0/output"].shape == (*rows.shape, units)
-    np.testing.assert_allclose(measured.histograms["gates/lstm_0/output"], 0.5)
+    assert summaries.histograms["gates/lstm_0/output"].shape == (*rows.shape, units)
+    np.testing.assert_allclose(summaries.histograms["gates/lstm_0/output"], 0.5)
 
 
 def test_shares_are_of_all_values(rows, randomize):
-    model = randomize(MODELS["lstm"].build(VOCABULARY.size), scale=3.0)
-    measured = GateSaturation(rows).measure(model)
+    model = randomize(MODELS["lstm"].build_model(VOCABULARY.vocabulary_size), scale=3.0)
+    summaries = GateSaturation(rows).compute_summaries(model)
     for gate in ("input", "forget", "output"):
-        values = measured.histograms[f"gates/lstm_0/{gate}"].ravel().tolist()
-        low, high = (measured.figures[f"gates_{side}/lstm_0/{gate}"] for side in ("below_0.1", "above_0.9"))
+        values = summaries.histograms[f"gates/lstm_0/{gate}"].ravel().tolist()
+        low, high = (summaries.scalars[f"gates_{side}/lstm_0/{gate}"] for side in ("below_0.1", "above_0.9"))
         assert low == pytest.approx(sum(v < 0.1 for v in values) / len(values))
         assert high == pytest.approx(sum(v > 0.9 for v in values) / len(values))
         assert 0 < low < 1
@@ -41,11 +41,11 @@ def test_shares_are_of_all_values(rows, randomize):
 
 def test_layers_inside_of_layers_are_found_under_names_of_their_own(rows):
     ids = keras.Input((rows.shape[1],), batch_size=len(rows), dtype="int32")
-    x = keras.layers.Embedding(VOCABULARY.size, 4)(ids)
-    x = Carry(Residual([GRU(4, name="gru", return_sequences=True)], name="block"), batch_size=len(rows), name="carry")(
-        x
-    )
-    x = Residual([MinGRU(4, name="mingru", return_sequences=True)], name="block_2")(x)
+    x = keras.layers.Embedding(VOCABULARY.vocabulary_size, 4)(ids)
+    x = Stateful(
+        PreNormResidual([GRU(4, name="gru", return_sequences=True)], name="block"), batch_size=len(rows), name="carry"
+    )(x)
+    x = PreNormResidual([MinGRU(4, name="mingru", return_sequences=True)], name="block_2")(x)
     x = Bidirectional(LSTM(2, name="lstm", return_sequences=True), name="both")(x)
     found = {name: [*of_layer] for name, of_layer in gate_values(keras.Model(ids, x), rows).items()}
     assert found.pop("block/gru") == ["update", "reset"]
@@ -54,7 +54,9 @@ def test_layers_inside_of_layers_are_found_under_names_of_their_own(rows):
 
 
 def test_blocks_of_a_model_do_not_hide_each_other(rows):
-    model = MinLSTM(embedding_dim=4, units=4, num_layers=2, feed_forward_dim=4).build(VOCABULARY.size)
+    model = MinLSTMConfig(embedding_dim=4, units=4, num_layers=2, feed_forward_dim=4).build_model(
+        VOCABULARY.vocabulary_size
+    )
     assert [*gate_values(model, rows)] == ["block_0/minlstm", "block_1/minlstm"]
     assert "call" not in model.blocks[0].layers[1].__dict__
 

@@ -35,7 +35,7 @@ def test_the_gates_are_those_of_our_layer_with_its_weights(name, options):
     theirs.set_weights([np.random.default_rng(n).normal(size=w.shape) for n, w in enumerate(theirs.weights)])
     ours.set_weights(theirs.get_weights())
     read = np.flip(X, axis=1) if options.get("go_backwards") else X
-    h, steps = ours.initial_state(2), []
+    h, steps = ours.get_initial_state(2), []
     for t in range(5):
         y, h = ours.step(read[:, t], h)
         steps.append(y)

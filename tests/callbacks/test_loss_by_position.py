@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_seq.callbacks import LossByPosition
-from keras_seq.training.evaluate import evaluator_of
+from keras_seq.evaluation.evaluator import get_evaluator
 from tests.callbacks.conftest import IDS, LENGTH, MODELS, VOCABULARY
 
 
@@ -15,10 +15,10 @@ def log_softmax(logits):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(("most", "windows"), [(None, (len(IDS) - 1) // LENGTH), (5, 5)])
 def test_it_is_the_mean_over_windows_from_the_zero_state(name, most, windows, randomize):
-    model = randomize(MODELS[name].build(VOCABULARY.size))
+    model = randomize(MODELS[name].build_model(VOCABULARY.vocabulary_size))
     x, y = (IDS[start : start + windows * LENGTH].reshape(windows, LENGTH) for start in (0, 1))
     p = np.take_along_axis(log_softmax(model(x, training=False)), y[..., None], axis=-1)[..., 0]
-    figures = LossByPosition(IDS, LENGTH, most=most).measure(model).figures
+    figures = LossByPosition(IDS, LENGTH, max_windows=most).compute_summaries(model).scalars
     assert figures.keys() == {"loss_by_position/0", "loss_by_position/7"}
     for name, value in figures.items():
         assert value == pytest.approx(-p[:, int(name.split("/")[1])].mean(), rel=1e-5)
@@ -26,24 +26,24 @@ def test_it_is_the_mean_over_windows_from_the_zero_state(name, most, windows, ra
 
 
 def test_it_shares_what_a_validation_has_compiled():
-    model = MODELS["lstm"].build(VOCABULARY.size)
-    look = LossByPosition(IDS, LENGTH)
-    look.measure(model)
-    evaluator = evaluator_of(model)
+    model = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
+    diagnostic = LossByPosition(IDS, LENGTH)
+    diagnostic.compute_summaries(model)
+    evaluator = get_evaluator(model)
     traces = evaluator._independent.experimental_get_tracing_count()
-    evaluator.cold(IDS[: len(look.ids)], LENGTH)
+    evaluator.chunked_loss(IDS[: len(diagnostic.ids)], LENGTH)
     assert evaluator._independent.experimental_get_tracing_count() == traces > 0
 
 
 def test_any_model_from_ids_to_logits_will_do(plain):
-    assert LossByPosition(IDS, LENGTH).measure(plain).figures["loss_by_position/0"] == pytest.approx(
-        np.log(VOCABULARY.size), abs=0.3
+    assert LossByPosition(IDS, LENGTH).compute_summaries(plain).scalars["loss_by_position/0"] == pytest.approx(
+        np.log(VOCABULARY.vocabulary_size), abs=0.3
     )
 
 
 def test_the_picture_shows_the_curve(randomize, tmp_path):
-    model = randomize(MODELS["lstm"].build(VOCABULARY.size))
-    picture = LossByPosition(IDS, LENGTH).measure(model).pictures["loss_by_position"]
+    model = randomize(MODELS["lstm"].build_model(VOCABULARY.vocabulary_size))
+    picture = LossByPosition(IDS, LENGTH).compute_summaries(model).images["loss_by_position"]
     assert picture.dtype == np.uint8
     height, width, channels = picture.shape
     assert (channels, height > 200, width < 640) == (3, True, True)
@@ -57,4 +57,4 @@ def test_the_picture_shows_the_curve(randomize, tmp_path):
 )
 def test_what_makes_no_window_is_refused(count, length, most):
     with pytest.raises(ValueError, match=f"{count} ids, length={length}, most={most}; expected"):
-        LossByPosition(IDS[:count], length, most=most)
+        LossByPosition(IDS[:count], length, max_windows=most)

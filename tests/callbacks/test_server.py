@@ -107,7 +107,7 @@ def test_there_is_a_sample_of_text_for_each_validation(server, comparison):
 def test_pictures_are_those_that_the_look_drew(server, comparison, rows):
     transformer = comparison.models["transformer"]
     pieces = [VOCABULARY.decode([n]) for n in rows[0]]
-    ((tag, expected),) = AttentionMaps(rows, pieces).measure(transformer).pictures.items()
+    ((tag, expected),) = AttentionMaps(rows, pieces).compute_summaries(transformer).images.items()
     tags = {run: {*of_run} for run, of_run in plugin(server, "images", "tags").items()}
     assert tags == {"lstm-seed0": {"loss_by_position"}, "transformer-seed0": {tag, "loss_by_position"}}
     images = plugin(server, "images", "images", run="transformer-seed0", tag=tag, sample=0)
@@ -120,8 +120,8 @@ def test_pictures_are_those_that_the_look_drew(server, comparison, rows):
 def test_histograms_count_every_gate_and_every_row_of_attention(server, comparison, rows):
     lstm, transformer = (comparison.models[name] for name in ("lstm", "transformer"))
     expected = {
-        "lstm-seed0": GateSaturation(rows).measure(lstm).histograms,
-        "transformer-seed0": AttentionMaps(rows).measure(transformer).histograms,
+        "lstm-seed0": GateSaturation(rows).compute_summaries(lstm).histograms,
+        "transformer-seed0": AttentionMaps(rows).compute_summaries(transformer).histograms,
     }
     tags = {run: {*of_run} for run, of_run in plugin(server, "histograms", "tags").items()}
     assert tags == {run: {*of_run} for run, of_run in expected.items()}
@@ -147,5 +147,5 @@ def test_the_projector_loads_every_embedding_with_its_labels(server, comparison)
         np.testing.assert_allclose(vectors.reshape(weights.shape), weights, rtol=1e-6)
         header, *labels = server.bytes("plugin/projector/metadata", **query).decode().splitlines()
         assert header == "token\tkind\tid"
-        assert len(labels) == VOCABULARY.size
+        assert len(labels) == VOCABULARY.vocabulary_size
         assert "·\twhite space" in "\n".join(labels)

@@ -7,9 +7,9 @@ from tests.callbacks.conftest import MODELS, VOCABULARY
 
 
 def test_samples_are_what_generate_writes(randomize):
-    model = randomize(MODELS["transformer"].build(VOCABULARY.size))
+    model = randomize(MODELS["transformer"].build_model(VOCABULARY.vocabulary_size))
     options = {"temperature": 0.5, "seed": 3}
-    texts = TextSamples(VOCABULARY, ["To be", "\n"], length=12, **options).measure(model).texts
+    texts = TextSamples(VOCABULARY, ["To be", "\n"], length=12, **options).compute_summaries(model).texts
     assert texts.keys() == {"sample/To·be", "sample/⏎"}
     expected = generate(model, VOCABULARY, ["To be", "\n"], 12, **options)
     assert [*texts.values()] == expected
@@ -17,14 +17,16 @@ def test_samples_are_what_generate_writes(randomize):
 
 
 def test_a_prompt_that_the_tokenizer_does_not_know_is_an_error():
-    model = MODELS["lstm"].build(VOCABULARY.size)
+    model = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
     with pytest.raises(ValueError, match="猫"):
-        TextSamples(VOCABULARY, ["猫"]).measure(model)
+        TextSamples(VOCABULARY, ["猫"]).compute_summaries(model)
 
 
 @pytest.mark.filterwarnings("ignore:.*the slow way")
 def test_any_causal_model_writes_and_what_gives_no_logits_is_said(plain):
-    assert len(TextSamples(VOCABULARY, ["To"], length=3).measure(plain).texts["sample/To"]) == 5
-    pooled = keras.Sequential([keras.layers.Embedding(VOCABULARY.size, 3), keras.layers.GlobalAveragePooling1D()])
+    assert len(TextSamples(VOCABULARY, ["To"], length=3).compute_summaries(plain).texts["sample/To"]) == 5
+    pooled = keras.Sequential(
+        [keras.layers.Embedding(VOCABULARY.vocabulary_size, 3), keras.layers.GlobalAveragePooling1D()]
+    )
     pooled.build((None, 4))
-    assert TextSamples(VOCABULARY, ["To"]).lacking(pooled).startswith("step(ids, state) and no logits")
+    assert TextSamples(VOCABULARY, ["To"]).missing_requirement(pooled).startswith("step(ids, state) and no logits")

@@ -11,9 +11,9 @@ from experiments.benchmark_turns import in_turns, ratio
 
 
 def test_the_ratio_is_taken_turn_by_turn():
-    measured = {"ours": {"runs": [2.0, 8.0, 3.0]}, "keras": {"runs": [1.0, 2.0, 3.0]}}
-    assert ratio(measured, "keras") == 2.0  # of 2, 4 and 1; the ratio of the medians is 1.5
-    assert ratio(measured, "torch") is None
+    summaries = {"ours": {"runs": [2.0, 8.0, 3.0]}, "keras": {"runs": [1.0, 2.0, 3.0]}}
+    assert ratio(summaries, "keras") == 2.0  # of 2, 4 and 1; the ratio of the medians is 1.5
+    assert ratio(summaries, "torch") is None
 
 
 @pytest.mark.parametrize("ladder", growth())

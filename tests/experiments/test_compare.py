@@ -9,9 +9,10 @@ import pytest
 
 from experiments import compare
 from experiments.runs import revive
+from keras_seq.data import load_corpus
 from keras_seq.models import LANGUAGE_MODELS
-from keras_seq.text import Vocabulary, load_corpus
-from keras_seq.training import sealed_json
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.training import checksummed_json
 
 NAMES = compare.Compare().models
 KEYS = {
@@ -67,7 +68,7 @@ def test_the_losses_by_window_and_position_add_up_to_the_score(smoke):
 
 def test_perplexities_are_of_the_same_nats(smoke):
     text = load_corpus("pydoc")
-    _, validation = text.split(window=33)
+    _, validation = text.split(min_length=33)
     for row in smoke.rows:
         assert row["perplexity_per_token"] == pytest.approx(math.exp(row["cold_nats_per_token"]))
         nats = row["warm_nats_per_character"] * len(validation)
@@ -90,7 +91,7 @@ def test_every_causal_model_trains_in_one_comparison(zoo):
     for row in zoo.rows:
         assert max(row["cold_nats_per_character"], row["warm_nats_per_character"]) < math.log(103), row
         windows = json.loads((zoo.folder / f"{row['model']}-seed0/config.json").read_text(encoding="utf-8"))["windows"]
-        assert windows == ("crops" if row["model"] in {"transformer", "gpt", "modern"} else "lanes")
+        assert windows == ("crops" if row["model"] in {"transformer", "gpt2", "llama"} else "lanes")
     assert zoo.stderr == ""
 
 
@@ -184,7 +185,7 @@ def inputs(tmp_path_factory):
         (folder / name / "lstm-seed0/config.json").write_text(config, encoding="utf-8")
     for name, config in (("other", {}), ("newer", {"experiment": {"frobnicate": 1}})):
         (folder / name / "lstm-seed0").mkdir(parents=True)
-        sealed_json.write(folder / name / "lstm-seed0/config.json", config)
+        checksummed_json.write(folder / name / "lstm-seed0/config.json", config)
     return folder
 
 
@@ -273,14 +274,14 @@ def test_after_import_keras_seq_alone_a_process_can_load_the_models(smoke, pytho
 
 
 def test_the_vocabulary_is_of_the_whole_corpus(smoke):
-    vocabularies = {Vocabulary.load(smoke.folder / f"{name}-seed0/vocabulary.json") for name in NAMES}
+    vocabularies = {CharacterTokenizer.load(smoke.folder / f"{name}-seed0/vocabulary.json") for name in NAMES}
     assert len(vocabularies) == 1
 
 
 def test_to_resume_with_another_text_is_refused(smoke, tmp_path, fails):
     folder = shutil.copytree(smoke.folder, tmp_path / "other")
     for path in folder.glob("*/config.json"):
-        config = sealed_json.read(path)
+        config = checksummed_json.read(path)
         config["corpus"]["sha256"] = "0" * 64
-        sealed_json.write(path, config)
+        checksummed_json.write(path, config)
     assert "go on with the same text" in fails(compare.main, "--resume", folder)

@@ -5,7 +5,7 @@ import pytest
 
 from experiments import compare_budgets, compare_widths
 from experiments.compare_settings import TINY, Compare, tiny
-from keras_seq.models import LSTM, MODELS, Modern, Transformer
+from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig
 from keras_seq.models.flops import flops_per_token
 
 V = 65
@@ -17,9 +17,9 @@ def settings(match, models=("lstm", "transformer"), **changes):
 
 def plan(given, seconds=None, monkeypatch=None):
     if seconds is not None:
-        measured = {type(given.model(name)): seconds[name] for name in seconds}
+        summaries = {type(given.model(name)): seconds[name] for name in seconds}
         monkeypatch.setattr(
-            compare_budgets, "_seconds_per_step", lambda s, definition, v, windows: measured[type(definition)]
+            compare_budgets, "_seconds_per_step", lambda s, definition, v, windows: summaries[type(definition)]
         )
     return compare_budgets.plan(given, V, windows=None)
 
@@ -27,7 +27,7 @@ def plan(given, seconds=None, monkeypatch=None):
 def test_by_tokens_nothing_is_changed():
     given = settings("tokens")
     for name, budget in plan(given).items():
-        model = given.model(name).build(V)
+        model = given.model(name).build_model(V)
         assert (budget.definition, budget.steps) == (given.model(name), 20)
         assert budget.parameters == model.count_params()
         assert budget.flops_per_token == flops_per_token(model, 32, training=True)
@@ -51,16 +51,16 @@ def test_by_seconds_all_take_as_long_as_the_first_one(monkeypatch):
     assert "| 30.0 |" in compare_budgets.table(given, budgets).replace("  ", "")
 
 
-SLOW = {name: pytest.param(name, marks=pytest.mark.slow) for name in ("minlstm", "mamba", "modern")}
+SLOW = {name: pytest.param(name, marks=pytest.mark.slow) for name in ("minlstm", "mamba", "llama")}
 
 
 @pytest.mark.parametrize("name", ["lstm", *SLOW.values()])  # a way to grow each
 def test_by_parameters_no_neighbouring_width_comes_closer(name):
     target = 9_000
-    changes = {**TINY[name], "num_layers": 1, **({"context": 32} if name == "modern" else {})}
+    changes = {**TINY[name], "num_layers": 1, **({"context": 32} if name == "llama" else {})}
     definition = MODELS[name](**changes)
     found = compare_widths.matched(definition, V, target)
-    off = abs(found.build(V).count_params() - target)
+    off = abs(found.build_model(V).count_params() - target)
     assert off < 0.05 * target
     if hasattr(definition, "num_heads"):
         assert found.embedding_dim // found.num_heads == definition.embedding_dim // definition.num_heads
@@ -68,7 +68,7 @@ def test_by_parameters_no_neighbouring_width_comes_closer(name):
     else:
         width = "units" if name == "lstm" else "embedding_dim"
         others = [compare_widths.scaled(definition, width, getattr(found, width) + n) for n in (-1, 1)]
-    assert all(abs(other.build(V).count_params() - target) >= off for other in others)
+    assert all(abs(other.build_model(V).count_params() - target) >= off for other in others)
 
 
 def test_by_parameters_the_first_model_is_as_it_was_and_the_others_follow():
@@ -83,7 +83,7 @@ def test_by_parameters_the_first_model_is_as_it_was_and_the_others_follow():
 
 def test_heads_of_keys_and_values_stay_a_divisor():
     for heads in range(1, 9):
-        changed = compare_widths.with_heads(Modern(128, 4, 4, 2, 392, context=8), heads)
+        changed = compare_widths.with_heads(LlamaConfig(128, 4, 4, 2, 392, context_length=8), heads)
         assert (changed.num_heads, changed.embedding_dim, changed.feed_forward_dim) == (heads, 32 * heads, 98 * heads)
         assert heads % changed.num_key_value_heads == 0
         assert changed.num_key_value_heads <= max(1, heads / 2)
@@ -148,5 +148,5 @@ def test_the_table_marks_what_is_matched():
 
 
 def test_a_width_in_words():
-    assert compare_budgets.width(LSTM(64, 408)) == "embedding 64, units 408"
-    assert compare_budgets.width(Transformer(128, 4, 4, 512)) == "embedding 128, feed-forward 512, heads 4"
+    assert compare_budgets.width(LSTMConfig(64, 408)) == "embedding 64, units 408"
+    assert compare_budgets.width(TransformerConfig(128, 4, 4, 512)) == "embedding 128, feed-forward 512, heads 4"

@@ -16,13 +16,14 @@ from experiments.compare_page import comparison_page
 from experiments.compare_settings import Compare
 from experiments.compare_sweep import Tried
 from experiments.statistics import paired_difference
-from keras_seq.models import LSTM, Transformer
-from keras_seq.text import Corpus
-from keras_seq.training import Reference, sealed_json
+from keras_seq.baselines import Baseline
+from keras_seq.data import Corpus
+from keras_seq.models import LSTMConfig, TransformerConfig
+from keras_seq.training import checksummed_json
 
 LENGTH, WINDOWS, SEEDS = 4, 60, 2
 HOSTILE = '</script><script>alert("1")</script>\n  <b onclick=x>&amp; `${y}`'
-MODELS = {"lstm": LSTM(3, 4), "transformer": Transformer(4, 1, 2, 8, context=LENGTH)}
+MODELS = {"lstm": LSTMConfig(3, 4), "transformer": TransformerConfig(4, 1, 2, 8, context_length=LENGTH)}
 
 
 def make_row(model, seed, losses):
@@ -57,9 +58,9 @@ def found(tmp_path):
                 for t in (150, 300)
             ]
             (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-            sealed_json.write(run / "config.json", {"versions": {"keras": "<3>"}})
+            checksummed_json.write(run / "config.json", {"versions": {"keras": "<3>"}})
             rows.append(make_row(model, seed, losses))
-    references = (Reference("unigram", 9.0), Reference("2-gram", 3.4), Reference("xz", 3.0))
+    references = (Baseline("unigram", 9.0), Baseline("2-gram", 3.4), Baseline("xz", 3.0))
     corpus = Corpus(f"my {HOSTILE}.txt", f"text {HOSTILE}", "ab" * 32)
     return Findings(tmp_path, Compare(context=LENGTH, batch_size=2), corpus, rows, budgets, references)
 

@@ -9,7 +9,7 @@ from experiments.compare_budgets import Budget
 from experiments.compare_settings import Compare
 from experiments.compare_sweep import Tried
 from keras_seq import training
-from keras_seq.text import Corpus
+from keras_seq.data import Corpus
 
 
 def budgets(steps=100):
@@ -25,7 +25,7 @@ def test_every_model_is_tried_at_its_own_rates_and_diverging_is_no_end():
         assert train.validate_every % settings.train.validate_every == 0
         seen.append((run, budget.steps, train.learning_rate))
         if train.learning_rate > 0.05:
-            raise training.Diverged("too fast")
+            raise training.TrainingDiverged("too fast")
         return {"cold_nats_per_character": abs(train.learning_rate - 0.01)}
 
     settings = Compare(sweep="learning-rate", sweep_factors=(3.0, 1.0, 0.3), sweep_tokens=384_000)

@@ -6,7 +6,7 @@ from experiments.positions import Positions
 from experiments.positions import tiny as tiny_positions
 from experiments.scaling import Scaling
 from experiments.scaling import tiny as tiny_scaling
-from keras_seq.text import load_corpus
+from keras_seq.data import load_corpus
 
 PAGE = "".join(map(chr, range(0x4E00, 0x4E64)))  # no stretch of it twice
 

@@ -11,8 +11,8 @@ from experiments import dates as experiment
 from experiments import dates_report
 from experiments.dates_scores import SHOWN, Look, Translator, by_format, cross_attention, inputs_of
 from experiments.runs import revive
-from keras_seq.models import Seq2Seq
-from keras_seq.text import dates
+from keras_seq.data.synthetic import dates
+from keras_seq.models import Seq2SeqConfig
 
 TINY = experiment.tiny(experiment.Dates())
 
@@ -58,7 +58,7 @@ def test_the_figures_agree_with_each_other(smoke):
     *_, last = (line for line in lines_of(smoke.run) if line["split"] == "validation")
     assert last["nats_per_token"] == smoke.result["nats_per_token"]
     assert last["exact_match"] == smoke.result["validation_exact_match"]
-    assert [row["format"] for row in smoke.result["formats"]] == [*dates.FORMATS, *dates.HELD_OUT]
+    assert [row["format"] for row in smoke.result["formats"]] == [*dates.FORMATS, *dates.HELD_OUT_FORMATS]
     assert smoke.result["training_tokens"] == 20 * 8 * dates.TARGET_LENGTH
     wrong = sum(row["texts"] * (1 - row["greedy"]) for row in smoke.result["formats"])
     assert len(smoke.result["mistakes"]) == pytest.approx(wrong)
@@ -148,12 +148,12 @@ def test_no_date_is_on_two_sides_and_no_held_out_format_in_training():
     sides = [{pair.iso for pair in pairs} for pairs in (trained, validated, tested)]
     assert len(set.union(*sides)) == sum(map(len, sides))
     assert {pair.form for pair in (*trained, *validated)} == {*dates.FORMATS}
-    assert {pair.form for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT}
+    assert {pair.form for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT_FORMATS}
 
 
 @pytest.fixture(scope="module")
 def model():
-    return Seq2Seq(16, 1, 2, 2, 16).build(dates.VOCABULARY_SIZE)
+    return Seq2SeqConfig(16, 1, 2, 2, 16).build_model(dates.VOCABULARY_SIZE)
 
 
 def test_what_is_measured_is_the_mean_over_all_target_characters(model):
@@ -162,15 +162,16 @@ def test_what_is_measured_is_the_mean_over_all_target_characters(model):
     logits = model(inputs).numpy().astype("float64")
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     expected = -np.take_along_axis(log_p, wanted[..., None], axis=-1).mean()
-    measured = Look(model, pairs)()
-    assert measured.figures["nats_per_token"] == pytest.approx(expected, rel=1e-5)
-    assert measured.figures["exact_match"] == 0
-    assert measured.pictures["cross_attention"].shape[-1] == 3
+    summaries = Look(model, pairs)()
+    assert summaries.scalars["nats_per_token"] == pytest.approx(expected, rel=1e-5)
+    assert summaries.scalars["exact_match"] == 0
+    assert summaries.images["cross_attention"].shape[-1] == 3
 
 
 def test_the_share_that_is_right_is_counted_for_each_way_to_search():
     pairs_of = {
-        form: dates.draw_pairs([dates.FIRST], (form,), 4, seed=0) for form in (dates.FORMATS[0], *dates.HELD_OUT)
+        form: dates.draw_pairs([dates.FIRST], (form,), 4, seed=0)
+        for form in (dates.FORMATS[0], *dates.HELD_OUT_FORMATS)
     }
 
     def translate(texts, width=1):

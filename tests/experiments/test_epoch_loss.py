@@ -17,9 +17,10 @@ from experiments.epoch_loss_conclusion import conclusion
 from experiments.epoch_loss_data import Data, PerCharacterWindows, batches, squeezed, windows
 from experiments.epoch_loss_settings import CAUSES, EpochLoss, slug, tiny
 from experiments.runs import revive
-from keras_seq import text, training
-from keras_seq.models import LSTM
-from keras_seq.training.language import carried
+from keras_seq import training
+from keras_seq.data import PythonGeneratorWindows, load_corpus
+from keras_seq.models import LSTMConfig
+from keras_seq.training.language_model import stateful_training_model
 
 SETTINGS = EpochLoss()
 SMALL = dataclasses.replace(tiny(EpochLoss(smoke=True)), causes=CAUSES, alone=CAUSES, full=("lanes", "updates"))
@@ -72,8 +73,8 @@ def cells(table):
 
 
 def take(batch):
-    (ids, fresh), targets = batch
-    return ids.numpy(), fresh.numpy(), targets.numpy()
+    (ids, reset_mask), targets = batch
+    return ids.numpy(), reset_mask.numpy(), targets.numpy()
 
 
 # The recipes
@@ -102,25 +103,28 @@ def test_smaller_steps_are_logged_and_validated_after_as_many_characters():
     old, new = SETTINGS.train_for(SETTINGS.old), SETTINGS.train_for(last)
     for name in ("log_every", "validate_every", "checkpoint_every"):
         assert getattr(old, name) * SETTINGS.old.batch_size == getattr(new, name) * last.batch_size
-    assert (old.warmup_steps, old.final_fraction, old.learning_rate, old.optimizer) == (0, 1.0, 1e-3, "adam")
+    assert (old.warmup_steps, old.final_lr_fraction, old.learning_rate, old.optimizer) == (0, 1.0, 1e-3, "adam")
     assert new.warmup_steps / last.updates == SETTINGS.train.warmup_steps / SETTINGS.updates
-    assert (new.optimizer, new.clip_norm) == (training.Train().optimizer, training.Train().clip_norm)
+    assert (new.optimizer, new.global_clipnorm) == (
+        training.TrainConfig().optimizer,
+        training.TrainConfig().global_clipnorm,
+    )
 
 
 @pytest.mark.parametrize("change", [{}, {"restart": 1.0}])
 def test_the_old_recipe_is_a_stateful_lstm_of_keras_under_a_plain_adam(data, change):
     """Another implementation, on the same batches from the same weights, takes the same steps; a changed one others."""
     recipe, form = dataclasses.replace(SMALL.old, **change), data.squeezed
-    model = LSTM(SMALL.embedding_dim, recipe.units, recurrent_initializer=recipe.recurrent_initializer).build(
-        form.vocabulary.size
-    )
+    model = LSTMConfig(
+        SMALL.embedding_dim, recipe.units, recurrent_initializer=recipe.recurrent_initializer
+    ).build_model(form.vocabulary.vocabulary_size)
     layers = keras.layers
     oracle = keras.Sequential(
         [
             layers.Input(batch_shape=(recipe.batch_size, SMALL.length), dtype="int32"),
-            layers.Embedding(form.vocabulary.size, SMALL.embedding_dim),
+            layers.Embedding(form.vocabulary.vocabulary_size, SMALL.embedding_dim),
             layers.LSTM(recipe.units, return_sequences=True, stateful=True, unroll=True),
-            layers.Dense(form.vocabulary.size),
+            layers.Dense(form.vocabulary.vocabulary_size),
         ]
     )
     oracle.set_weights(model.get_weights())
@@ -136,12 +140,12 @@ def test_the_old_recipe_is_a_stateful_lstm_of_keras_under_a_plain_adam(data, cha
         return nats
 
     adam.build(oracle.trainable_variables)
-    trainee = carried(model, recipe.batch_size, SMALL.length)
-    training.compile_for(trainee, SMALL.train_for(recipe), recipe.updates)
+    training_model = stateful_training_model(model, recipe.batch_size, SMALL.length)
+    training.compile_model(training_model, SMALL.train_for(recipe), recipe.updates)
     losses = []
-    for (ids, fresh), targets in batches(SMALL, recipe, form)(0, 6):
-        losses.append((trainee.train_on_batch((ids, fresh), targets), float(old_step(ids, targets))))
-        trainee.reset_metrics()
+    for (ids, reset_mask), targets in batches(SMALL, recipe, form)(0, 6):
+        losses.append((training_model.train_on_batch((ids, reset_mask), targets), float(old_step(ids, targets))))
+        training_model.reset_metrics()
     ours, theirs = np.transpose(losses)
     assert np.allclose(ours, theirs, rtol=1e-5) == (not change)
     same = [
@@ -159,7 +163,7 @@ def test_squeezing_is_that_of_the_corpus(tmp_path, string):
     assert squeezed(string) == "".join(c for c in string if c not in " \n")
     path = tmp_path / "text"
     path.write_text("x" + string, encoding="utf-8")
-    assert "x" + squeezed(string) == text.load_corpus(path, clean="squeeze").text
+    assert "x" + squeezed(string) == load_corpus(path, clean="squeeze").text
 
 
 def test_both_forms_have_the_same_text_to_validate_on(data):
@@ -176,7 +180,7 @@ def test_looking_up_each_character_by_itself_gives_the_same_batches(data):
     old = dataclasses.replace(SMALL.old, pipeline="per_character")
     one, other = windows(SMALL, old, form), windows(SMALL, SMALL.old, form)
     assert isinstance(one, PerCharacterWindows)
-    assert type(other) is text.GeneratorWindows
+    assert type(other) is PythonGeneratorWindows
     pairs = list(zip(one.dataset(2, 5), other.dataset(2, 5), strict=True))
     assert len(pairs) == 3
     for (x, y), (expected_x, expected_y) in pairs:
@@ -204,14 +208,14 @@ def test_rows_start_from_the_zero_state_as_often_as_is_said(data):
     settings = dataclasses.replace(SMALL, **sizes)
     for restart, least, most in ((0.0, 0, 0), (0.25, 0.2, 0.3), (1.0, 1, 1)):
         recipe = dataclasses.replace(settings.old, pipeline="tensors", restart=restart)
-        fresh = np.stack([take(batch)[1] for batch in batches(settings, recipe, data.squeezed)(0, 20)])
-        assert least <= fresh.mean() <= most
+        reset_mask = np.stack([take(batch)[1] for batch in batches(settings, recipe, data.squeezed)(0, 20)])
+        assert least <= reset_mask.mean() <= most
     # who starts anew has nothing to do with where a row starts, though both are drawn from one seed and step
     recipe = dataclasses.replace(recipe, restart=0.5)
     chosen = windows(settings, recipe, data.squeezed)
-    fresh = np.stack([take(batch)[1] for batch in batches(settings, recipe, data.squeezed)(0, 200)]).ravel()
+    reset_mask = np.stack([take(batch)[1] for batch in batches(settings, recipe, data.squeezed)(0, 200)]).ravel()
     starts = np.concatenate([chosen.starts(step).numpy() for step in range(200)])
-    assert abs(np.corrcoef(fresh, starts)[0, 1]) < 0.04  # 4 standard deviations of 10,000 draws
+    assert abs(np.corrcoef(reset_mask, starts)[0, 1]) < 0.04  # 4 standard deviations of 10,000 draws
 
 
 def test_lanes_go_on_where_they_ended(data):
@@ -333,7 +337,7 @@ def test_every_run_is_that_of_its_recipe(run):
         assert config["recipe"] == row["recipe"] == dataclasses.asdict(recipes[row["run"]])
         assert config["train"]["optimizer"] == row["recipe"]["optimizer"]
         assert config["model"]["units"] == row["recipe"]["units"]
-        assert config["train"]["clip_norm"] == row["recipe"]["clip_norm"]
+        assert config["train"]["global_clipnorm"] == row["recipe"]["global_clipnorm"]
 
 
 @pytest.mark.slow

@@ -12,8 +12,9 @@ from keras import ops
 from experiments import floors, floors_report
 from experiments.floors_scores import Corpus, Gap
 from experiments.runs import revive
-from keras_seq.models import LANGUAGE_MODELS, BiLSTM, LanguageModel
-from keras_seq.text import Blocks, Lanes, MarkovChain, brackets
+from keras_seq.data import SequentialWindows, StatefulWindows
+from keras_seq.data.synthetic import MarkovChain, bracket_grammar
+from keras_seq.models import LANGUAGE_MODELS, BiLSTMConfig, LanguageModel
 
 CHAIN = MarkovChain(vocabulary_size=4, order=2, seed=1)
 
@@ -80,7 +81,7 @@ def test_a_tagger_that_reads_both_sides_is_caught(corpus):
     keras.utils.set_random_seed(0)
     x = corpus.train_ids[:8_000].reshape(-1, 10) + 1  # 0 would be padding
     y = corpus.train_ids[1:8_001].reshape(-1, 10)
-    tagger = BiLSTM(num_tags=4, embedding_dim=8, units=16).build(5)
+    tagger = BiLSTMConfig(num_tags=4, embedding_dim=8, units=16).build_model(5)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     tagger.compile(optimizer=keras.optimizers.Adam(0.03), loss=loss)
     tagger.fit(x, y, batch_size=32, epochs=2, verbose=0)
@@ -103,7 +104,7 @@ def test_the_order_of_n_grams_is_chosen_on_the_training_text():
 
 
 def test_what_is_written_and_read_are_the_same_ids():
-    grammar = brackets(letters=3)
+    grammar = bracket_grammar(letters=3)
     corpus = Corpus("grammar", grammar, grammar.terminals, train=200, validation=100)
     text = corpus.vocabulary.decode(corpus.ids)
     assert text[0] in "([{<"
@@ -116,7 +117,7 @@ def test_what_is_written_and_read_are_the_same_ids():
 def test_every_model_can_be_had_at_the_width(name):
     settings = floors.Floors(width=16, context=8)
     small, large = (
-        dataclasses.replace(settings, width=width).definition(name).build(8).count_params() for width in (16, 64)
+        dataclasses.replace(settings, width=width).definition(name).build_model(8).count_params() for width in (16, 64)
     )
     assert small < large < 400_000
 
@@ -124,8 +125,8 @@ def test_every_model_can_be_had_at_the_width(name):
 def test_every_id_is_trained_on_once():
     settings = floors.Floors(tokens=5_000, batch_size=4, context=8, validation=50)
     ids = settings.corpus("grammar").train_ids
-    for windows in (Blocks(ids, 4, 8), Lanes(ids, 4, 8)):
-        assert windows.steps_per_pass == settings.steps
+    for windows in (SequentialWindows(ids, 4, 8), StatefulWindows(ids, 4, 8)):
+        assert windows.steps_per_epoch == settings.steps
     assert len(ids) == settings.steps * 4 * 8 + 1
 
 
@@ -186,7 +187,7 @@ def a_row(folder, corpus, model, above, run=True):
 
 def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, monkeypatch):
     rows = [a_row(tmp_path, "markov", "4-gram", 0.1, run=False), a_row(tmp_path, "markov", "lstm", 0.3)]
-    monkeypatch.setattr(floors_report.pictures, "save", lambda figure, path: None)
+    monkeypatch.setattr(floors_report.images, "save", lambda figure, path: None)
     floors_report.draw(tmp_path, rows)
     losses, above = plt.gcf().axes
     plt.close("all")
@@ -197,7 +198,7 @@ def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, monkeyp
 
 
 def test_the_table_has_the_share_above_the_floor_and_the_verdict_names_leaks_and_the_best(tmp_path):
-    rows = [a_row(tmp_path, "markov", "lstm", 0.3), a_row(tmp_path, "markov", "gpt", 0.02)]
+    rows = [a_row(tmp_path, "markov", "lstm", 0.3), a_row(tmp_path, "markov", "gpt2", 0.02)]
     lines = floors_report.table(rows).splitlines()
     assert [line.split()[-4] for line in lines[2:]] == ["15.00%", "1.00%"]
     assert floors_report.verdicts(rows).splitlines() == [
@@ -223,9 +224,9 @@ class Leaking:
 
     context: int = 16
 
-    def build(self, vocabulary_size, dtype=None):
+    def build_model(self, vocabulary_size, dtype=None):
         embedding, head = keras.layers.Embedding(vocabulary_size, 8), keras.layers.Dense(vocabulary_size)
-        model = LanguageModel(embedding, [Peek()], head, context=self.context)
+        model = LanguageModel(embedding, [Peek()], head, context_length=self.context)
         model.build((None, None))
         return model
 

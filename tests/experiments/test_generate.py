@@ -5,7 +5,7 @@ import pytest
 
 from experiments import generate
 from experiments.generate import load_run
-from keras_seq.generation import Generator
+from keras_seq.generation import TextGenerator
 
 PROMPT = ["--prompt", "The ", "--length", "60", "--top-k", "40"]
 
@@ -26,7 +26,7 @@ def test_it_writes_the_prompt_and_as_many_characters_as_asked_for(written, smoke
     texts = [written(*PROMPT, "--seed", seed, name=name) for seed in (1, 1, 2)]
     assert all(text.startswith("The ") and len(text) == 64 for text in texts)
     assert texts[0] == texts[1] != texts[2]
-    generator = Generator(*load_run(smoke.folder / f"{name}-seed0"))
+    generator = TextGenerator(*load_run(smoke.folder / f"{name}-seed0"))
     assert texts[0] == generator("The ", 60, temperature=0.8, top_k=40, seed=1)
 
 
@@ -54,7 +54,7 @@ def test_it_stops_where_it_is_told(written):
 
 
 def test_it_can_search(written, smoke):
-    generator = Generator(*load_run(smoke.folder / "lstm-seed0"))
+    generator = TextGenerator(*load_run(smoke.folder / "lstm-seed0"))
     options = ["--prompt", "The ", "--length", 12, "--search"]
     assert written(*options, "beam", "--width", 3) == generator.beam("The ", 12, width=3)
     assert written(*options, "contrastive", "--alpha", 0.9) == generator.contrastive("The ", 12, alpha=0.9)

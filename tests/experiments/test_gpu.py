@@ -12,7 +12,8 @@ import pytest
 
 from experiments import gpu, gpu_models, gpu_report, gpu_text, gpu_turns
 from experiments.benchmark_rows import ROWS, TINY, Row
-from keras_seq import text
+from keras_seq.data import corpus, load_corpus
+from keras_seq.tokenizers import CharacterTokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
 needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
@@ -74,13 +75,13 @@ def test_the_chosen_rows():
 
 
 def test_the_text_is_what_keras_seq_reads_and_cuts():
-    corpus = text.load_corpus("pydoc")
+    corpus = load_corpus("pydoc")
     assert gpu_text.read("pydoc") == corpus.text
     data = gpu_text.encoded(corpus.text, 256)
-    vocabulary = text.Vocabulary.from_text(corpus.text)
+    vocabulary = CharacterTokenizer.from_text(corpus.text)
     characters = [chr(code) for code in data["vocabulary"]]
     assert characters == sorted(set(corpus.text))
-    assert len(characters) == vocabulary.size
+    assert len(characters) == vocabulary.vocabulary_size
     for name, part in zip(("train", "validation"), corpus.split(), strict=True):
         assert "".join(characters[n] for n in data[name]) == part
 
@@ -98,7 +99,7 @@ def test_a_text_that_cannot_be_had_is_a_sentence(tmp_path, monkeypatch):
     (tmp_path / "latin").write_bytes(b"\xe9t\xe9")
     with pytest.raises(ValueError, match="UTF-8"):
         gpu_text.read(str(tmp_path / "latin"))
-    assert gpu_text.SHAKESPEARE_SHA256 == text.corpus.SHAKESPEARE_SHA256
+    assert gpu_text.SHAKESPEARE_SHA256 == corpus.SHAKESPEARE_SHA256
 
 
 @pytest.mark.parametrize("context", [9, 10])
@@ -148,8 +149,8 @@ def test_its_optimizer_is_the_one_of_nano_gpt(small):
 
 
 def test_a_report_tells_what_failed_and_the_best_of_each_way():
-    measured = {"ours": {"tokens_per_second": 3e6, "peak_megabytes": 12.0}}
-    row = {"name": "a row", "measured": measured, "errors": {"keras": "ended with status 1"}}
+    summaries = {"ours": {"tokens_per_second": 3e6, "peak_megabytes": 12.0}}
+    row = {"name": "a row", "measured": summaries, "errors": {"keras": "ended with status 1"}}
     row |= {"against_torch": None, "against_keras": None, "of_matmul": 0.25}
     lines = [
         {"step": step, "training_nats": nats, "cold_nats": cold, "crops_nats": crops, "training_seconds": 2.0}

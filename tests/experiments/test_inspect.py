@@ -7,7 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from experiments import inspect
 from experiments.generate import load_run
 from keras_seq.models import MODELS
-from keras_seq.training import save_model
+from keras_seq.saving import save_model
 from tests.experiments.test_inspect_reading import VOCABULARY, data_of, small, softmax
 
 
@@ -86,5 +86,7 @@ def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
 
 def test_a_run_of_another_kind_is_refused(fails, tmp_path):
     VOCABULARY.save(tmp_path / "vocabulary.json")
-    save_model(tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build(VOCABULARY.size))
+    save_model(
+        tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(VOCABULARY.vocabulary_size)
+    )
     assert "no language model" in fails(inspect.main, tmp_path)

@@ -11,11 +11,11 @@ from experiments.inspect_pictures import figures, label
 from experiments.inspect_reading import lstm_signals, most_varied, read
 from keras_seq.layers import LSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
-from keras_seq.text import Vocabulary
+from keras_seq.tokenizers import CharacterTokenizer
 from tests.experiments.test_pages import Reader
 
 TEXT = 'It is "<b>" & so.\nNo'
-VOCABULARY = Vocabulary.from_text(TEXT + "xyz</script>")
+VOCABULARY = CharacterTokenizer.from_text(TEXT + "xyz</script>")
 IDS = VOCABULARY.encode(TEXT).numpy()
 ATTENTIVE = {"embedding_dim": 8, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 8, "context": len(TEXT)}
 SMALL = {
@@ -25,14 +25,14 @@ SMALL = {
     "mingru": {"embedding_dim": 4, "units": 5, "num_layers": 1, "feed_forward_dim": 4},
     "mamba": {"embedding_dim": 4, "num_layers": 1, "state_dim": 2},
     "transformer": ATTENTIVE,
-    "gpt": ATTENTIVE,
-    "modern": {**ATTENTIVE, "num_heads": 4, "num_key_value_heads": 2},
+    "gpt2": ATTENTIVE,
+    "llama": {**ATTENTIVE, "num_heads": 4, "num_key_value_heads": 2},
 }
 
 
 def small(name, dtype=None):
     """A model with weights that are not those of its start, where much is zero."""
-    model = MODELS[name](**SMALL[name]).build(VOCABULARY.size, dtype=dtype)
+    model = MODELS[name](**SMALL[name]).build_model(VOCABULARY.vocabulary_size, dtype=dtype)
     random = np.random.default_rng(3)
     for weight in model.trainable_variables:
         weight.assign(random.normal(size=weight.shape, scale=0.7))
@@ -69,7 +69,7 @@ def test_the_page_says_what_the_model_expects(model):
         assert rank == np.sum(expected[t] > expected[t, IDS[t + 1]])
 
 
-@pytest.mark.parametrize("name", ["transformer", "gpt", "modern"])
+@pytest.mark.parametrize("name", ["transformer", "gpt2", "llama"])
 def test_the_attention_is_that_of_the_model_itself(name, monkeypatch):
     model, seen, attend = small(name), [], MultiHeadSelfAttention.attend
 
@@ -151,7 +151,10 @@ def test_other_models_show_what_their_blocks_give(name):
 def test_a_layer_that_inherits_from_lstm_is_not_told_by_its_formula():
     from keras_seq.layers import LayerNormLSTM
 
-    embedding, head = keras.layers.Embedding(VOCABULARY.size, 3), keras.layers.Dense(VOCABULARY.size)
+    embedding, head = (
+        keras.layers.Embedding(VOCABULARY.vocabulary_size, 3),
+        keras.layers.Dense(VOCABULARY.vocabulary_size),
+    )
     model = LanguageModel(embedding, [LayerNormLSTM(4, name="normed", return_sequences=True)], head)
     assert list(read(model, VOCABULARY, IDS).activations["normed"]) == ["y"]
 
@@ -204,7 +207,7 @@ def test_a_label_has_only_what_the_font_has():
 def test_a_sure_model_is_told_to_be_sure():
     model = small("gru")
     model.head.kernel.assign(np.zeros(model.head.kernel.shape))
-    model.head.bias.assign(50.0 * (np.arange(VOCABULARY.size) == 3))
+    model.head.bias.assign(50.0 * (np.arange(VOCABULARY.vocabulary_size) == 3))
     (top, *_), (_, p) = read(model, VOCABULARY, IDS).likeliest()[0], read(model, VOCABULARY, IDS).nexts()[0]
     assert top == (VOCABULARY.tokens[3], pytest.approx(1))
     assert p == pytest.approx(math.exp(-50), rel=1e-4)

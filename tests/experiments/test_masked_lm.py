@@ -19,21 +19,21 @@ from experiments.masked_lm_scores import (
 )
 from experiments.runs import revive
 from keras_seq import models
-from keras_seq.text import SPECIALS, WordPiece
+from keras_seq.tokenizers import SPECIAL_TOKENS, WordPieceTokenizer
 
-CLS, SEP, MASK = (SPECIALS[name] for name in ("[CLS]", "[SEP]", "[MASK]"))
+CLS, SEP, MASK = (SPECIAL_TOKENS[name] for name in ("[CLS]", "[SEP]", "[MASK]"))
 TEXTS = ("Return the [MASK] of x.", "The [MASK] of the [MASK].")
 
 
 @pytest.fixture(scope="module")
 def pieces():
-    return WordPiece.from_text("to be or not to be that is the question " * 5, size=80)
+    return WordPieceTokenizer.from_text("to be or not to be that is the question " * 5, vocabulary_size=80)
 
 
 @pytest.fixture
 def model(pieces, randomize):
-    encoder = models.Encoder(embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context=12)
-    return randomize(models.masked_language_model(encoder.build(pieces.size)))
+    encoder = models.BertConfig(embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context_length=12)
+    return randomize(models.masked_lm(encoder.build_model(pieces.vocabulary_size)))
 
 
 @pytest.fixture(scope="module")
@@ -101,17 +101,17 @@ def test_a_text_is_filled_in_by_the_probabilities_of_the_model(model, pieces):
 def test_scores_are_of_the_hidden_tokens_only(model, pieces):
     ids = pieces.encode("to be or not to be that is the question " * 20).numpy()
     rows = pairs(ids, 12, 9, seed=0)
-    look = Look(Reader(model, pieces), rows, masking(pieces, 0.3, seed=1), ["to [MASK]"], batch_size=3)
-    figures = look().figures
-    logits = np.asarray(model(look.inputs)).astype("float64")
+    diagnostic = Look(Reader(model, pieces), rows, masking(pieces, 0.3, seed=1), ["to [MASK]"], batch_size=3)
+    figures = diagnostic().scalars
+    logits = np.asarray(model(diagnostic.inputs)).astype("float64")
     logp = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
-    own = np.take_along_axis(logp, look.targets[..., None], axis=-1)
-    ranks = (logp > own).sum(axis=-1)[look.hidden]
-    assert figures["nats_per_token"] == pytest.approx(-own[..., 0][look.hidden].mean(), rel=1e-5)
+    own = np.take_along_axis(logp, diagnostic.targets[..., None], axis=-1)
+    ranks = (logp > own).sum(axis=-1)[diagnostic.hidden]
+    assert figures["nats_per_token"] == pytest.approx(-own[..., 0][diagnostic.hidden].mean(), rel=1e-5)
     assert figures["accuracy"] == pytest.approx((ranks == 0).mean())
     assert figures["top5_accuracy"] == pytest.approx((ranks < 5).mean())
-    assert not np.isin(rows["ids"][look.hidden], list(SPECIALS.values())).any()
-    assert look().figures == figures
+    assert not np.isin(rows["ids"][diagnostic.hidden], list(SPECIAL_TOKENS.values())).any()
+    assert diagnostic().scalars == figures
 
 
 def test_attention_scores_are_of_every_block_and_head_and_leave_padding_out(model):
@@ -204,7 +204,7 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, run, tmp_p
 
 
 def test_of_a_text_of_ones_own_some_is_hidden_to_be_filled_in(pieces):
-    settings = masked_lm.MaskedLM(corpus="own.txt", encoder=masked_lm.Encoder(context=16))
+    settings = masked_lm.MaskedLM(corpus="own.txt", encoder=masked_lm.Encoder(context_length=16))
     held_out = pieces.encode("to be or not to be that is the question " * 4).numpy()
     texts = masked_lm.sentences(settings, pieces, held_out)
     assert len(texts) > 1

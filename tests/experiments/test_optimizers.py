@@ -10,7 +10,7 @@ import pytest
 from experiments import optimizers, optimizers_report
 from experiments.runs import revive
 from keras_seq.training import OPTIMIZERS
-from keras_seq.training.settings import LEARNING_RATES
+from keras_seq.training.config import LEARNING_RATES
 
 
 def a_row(optimizer, factor, nats, validation=9.0):
@@ -145,7 +145,7 @@ def test_to_resume_what_is_finished_trains_nothing(run, capsys):
 def test_both_models_are_of_about_one_size():
     settings = optimizers.Optimizers()
     sizes = [
-        dataclasses.replace(settings, model=name).definition.build(100).count_params()
+        dataclasses.replace(settings, model=name).definition.build_model(100).count_params()
         for name in ("transformer", "lstm")
     ]
     assert max(sizes) < 1.2 * min(sizes)
@@ -168,7 +168,7 @@ def test_both_models_are_of_about_one_size():
         ("--optimizers", "--optimizers"),
         ("--optimizers nope", "nope"),
         ("--optimizers adam adam", "--optimizers adam adam"),
-        ("--model gpt", "gpt"),
+        ("--model gpt", "gpt2"),
         ("--train.learning-rate 1", "--factors"),
         ("--train.optimizer adam", "--optimizers"),
         ("--train.log-every 0", "log_every=0"),

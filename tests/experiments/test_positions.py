@@ -98,7 +98,7 @@ def test_the_picture_has_a_curve_a_run_dashed_beyond_its_training(tmp_path, monk
 
 def test_both_families_are_of_one_size_and_see_as_much():
     settings = positions.Positions()
-    sizes = [settings.definition(family, 64).build(65).count_params() for family in positions.FAMILIES]
+    sizes = [settings.definition(family, 64).build_model(65).count_params() for family in positions.FAMILIES]
     assert max(sizes) < 1.05 * min(sizes)
     assert {settings.batch_tokens // context * context for context in settings.contexts} == {settings.batch_tokens}
     assert settings.steps * settings.batch_tokens == settings.tokens

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments import positions_report, positions_scores
-from keras_seq.models import LSTM, Transformer
+from keras_seq.models import LSTMConfig, TransformerConfig
 
 N, STRIDE, LONGEST, BLOCK = 150, 8, 32, 64
 STARTS = positions_scores.window_starts(N, STRIDE, LONGEST)
@@ -89,7 +89,7 @@ def test_bins_get_wider_by_half_an_octave():
 
 
 def test_the_first_positions_are_scored_in_many_windows_and_no_position_is_left_out():
-    model = LSTM(embedding_dim=3, units=4).build(6)
+    model = LSTMConfig(embedding_dim=3, units=4).build_model(6)
     ids = np.random.default_rng(0).integers(6, size=N)
     losses = positions_scores.nats_by_window(model, ids, STARTS, LONGEST)
     found = positions_scores.by_position(model, ids, STRIDE, losses, STARTS, BLOCK)
@@ -129,10 +129,13 @@ def test_the_slope_is_that_of_a_line_of_least_squares(number):
 
 @pytest.mark.parametrize(
     "definition",
-    [LSTM(embedding_dim=3, units=4), Transformer(4, num_layers=1, num_heads=1, feed_forward_dim=4, context=16)],
+    [
+        LSTMConfig(embedding_dim=3, units=4),
+        TransformerConfig(4, num_layers=1, num_heads=1, feed_forward_dim=4, context_length=16),
+    ],
 )
 def test_windows_are_scored_each_on_its_own(definition):
-    model = definition.build(6)
+    model = definition.build_model(6)
     ids = np.random.default_rng(0).integers(6, size=N)
     losses = positions_scores.nats_by_window(model, ids, STARTS, 16, rows=4)
     assert (losses.shape, losses.dtype) == ((len(STARTS), 16), "float32")
@@ -145,6 +148,6 @@ def test_windows_are_scored_each_on_its_own(definition):
 
 
 def test_a_transformer_takes_no_more_than_its_context():
-    model = Transformer(4, num_layers=1, num_heads=1, feed_forward_dim=4, context=8).build(6)
-    with pytest.raises(ValueError, match="at most context=8"):
+    model = TransformerConfig(4, num_layers=1, num_heads=1, feed_forward_dim=4, context_length=8).build_model(6)
+    with pytest.raises(ValueError, match="at most context_length=8"):
         positions_scores.nats_by_window(model, np.zeros(N, int), STARTS, 16)

@@ -16,8 +16,9 @@ from experiments import respace
 from experiments.respace_models import BiLSTM
 from experiments.respace_scores import Reader, passage, sample, scores, words_right
 from experiments.runs import revive
-from keras_seq.text import Vocabulary, load_corpus
-from keras_seq.text.respace import CAPITAL, NUM_TAGS, SPACE, one_space, restore, squeeze
+from keras_seq.data import load_corpus
+from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, one_space, restore, squeeze
+from keras_seq.tokenizers import CharacterTokenizer
 
 NAMES = respace.Respace().models
 CLOCKS = {"training_seconds", "tokens_per_second", "seconds"}
@@ -118,7 +119,7 @@ def test_the_models_are_of_one_size_and_one_of_them_sees_one_side_only(randomize
     other = np.where(np.arange(12) == 8, ids % 39 + 1, ids)
     sizes = {}
     for name in respace.MODELS:
-        model = randomize(getattr(settings, name).build(70))
+        model = randomize(getattr(settings, name).build_model(70))
         sizes[name] = model.count_params()
         moved = np.abs(np.asarray(model(ids)) - np.asarray(model(other))).max(-1)[0] > 1e-7
         assert moved[8:].all(), name
@@ -142,13 +143,13 @@ class Far:
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 30, 33])
 def test_a_long_text_is_read_as_a_whole_as_far_as_a_quarter_of_the_length(length, count):
     characters = "".join(np.random.default_rng(count).choice(list("abcdefgh"), count))
-    reader = Reader(Far(length // 4), Vocabulary("abcdefgh", unknown="[UNK]"), length, rows=3)
+    reader = Reader(Far(length // 4), CharacterTokenizer("abcdefgh", unknown="[UNK]"), length, rows=3)
     expected = reader.model(reader.ids(characters)[None], training=False)[0]
     np.testing.assert_array_equal(reader.logits(characters), expected)
 
 
 def test_ids_keep_clear_of_padding():
-    ids = Reader(None, Vocabulary("ab", unknown="[UNK]"), 4).ids("ab猫")
+    ids = Reader(None, CharacterTokenizer("ab", unknown="[UNK]"), 4).ids("ab猫")
     assert ids.tolist() == [2, 3, 1]
 
 
@@ -200,7 +201,7 @@ def test_a_passage_is_prose_and_its_sample_says_what_became_of_it():
 def test_batches_are_windows_of_characters_with_their_own_tags():
     settings = respace.Respace(batch_size=2, length=8)
     characters, tags = squeeze("To be, or not to be: that is the Question. " * 3)
-    vocabulary = Vocabulary.from_text(characters, unknown="[UNK]")
+    vocabulary = CharacterTokenizer.from_text(characters, unknown="[UNK]")
     examples = respace.batches(settings, Reader(None, vocabulary, 8), characters, tags)
     assert examples.num_examples == (len(characters) - 8) // 2 + 1
     for x, y in examples.dataset(0, 5):

@@ -15,8 +15,8 @@ from experiments import reverse
 from experiments.reverse_scores import Score, Scorer, attention, score, spelled, verdict
 from experiments.reverse_settings import Reverse, SmallLSTM, SmallTransformer
 from experiments.runs import revive
+from keras_seq.data.synthetic import Reversal
 from keras_seq.models import assert_causal
-from keras_seq.text import Reversal
 
 NAMES = Reverse().models
 CLOCKS = {"training_seconds", "tokens_per_second", "seconds"}
@@ -172,7 +172,7 @@ def sure(ids, size):
 
 
 def figures(logits, x, y):
-    return score(logits, x, y, TASK).figures
+    return score(logits, x, y, TASK).scalars
 
 
 def test_who_knows_all_is_right_everywhere_and_sees_the_future():
@@ -208,15 +208,15 @@ def test_only_what_stands_behind_the_separator_is_counted_as_second_half():
 
 
 def test_figures_are_sums_over_counts_whatever_the_batches(randomize):
-    model = randomize(SmallLSTM(embedding_dim=4, units=8).build(TASK.vocabulary_size))
+    model = randomize(SmallLSTM(embedding_dim=4, units=8).build_model(TASK.vocabulary_size))
     scores = Scorer(model, TASK)(range(1, 4), sequences=301, seed=9)  # two batches, the second not full
     assert all(part.rows == 301 for part in scores.values())
     assert [part.letters / part.rows for part in scores.values()] == [1, 2, 3]
     total = sum(scores.values(), Score())
-    assert total.figures["second_half_accuracy"] == pytest.approx(
+    assert total.scalars["second_half_accuracy"] == pytest.approx(
         sum(part.second_half_right for part in scores.values()) / (301 * (2 + 3 + 4))
     )
-    assert total.figures["first_half_nats"] >= math.log(6) - 0.1
+    assert total.scalars["first_half_nats"] >= math.log(6) - 0.1
 
 
 def almost(ids, training=False):
@@ -241,12 +241,12 @@ def test_teacher_forcing_is_right_throughout_exactly_where_greedy_generation_is(
     assert figures(almost(x), x, y)["sequences_right"] == pytest.approx(forced.mean())
 
 
-@pytest.mark.parametrize("kind", [SmallTransformer(8, 2, 2, 16, context=12), SmallLSTM(8, 16)])
+@pytest.mark.parametrize("kind", [SmallTransformer(8, 2, 2, 16, context_length=12), SmallLSTM(8, 16)])
 def test_to_write_is_greedy_generation_by_steps(randomize, kind):
-    model = randomize(kind.build(TASK.vocabulary_size), scale=1.5)
+    model = randomize(kind.build_model(TASK.vocabulary_size), scale=1.5)
     x, _ = dataclasses.replace(TASK.of_length(5), batch_size=40).at(3)
     given = x.numpy()[:, :7]
-    rows, state = given, model.initial_state(40)
+    rows, state = given, model.get_initial_state(40)
     for place in range(12):
         logits, state = model.step(rows[:, place : place + 1], state)
         if place >= 6:

@@ -10,8 +10,9 @@ import tyro
 from experiments import folders
 from experiments.runs import begin, environment, same_corpus
 from keras_seq import training
-from keras_seq.training import finished, sealed_json
-from keras_seq.training.alone import alone
+from keras_seq.atomic_files import write_json
+from keras_seq.training import checksummed_json, load_result
+from keras_seq.training.run_lock import lock_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Settings:
     resume: str | None = None
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     part: Part = dataclasses.field(default_factory=Part)
-    train: training.Train = dataclasses.field(default_factory=training.Train)
+    train: training.TrainConfig = dataclasses.field(default_factory=training.TrainConfig)
 
 
 BEGUN = Settings(tokens=50, models=("gru", "rnn"), part=Part(units=7))
@@ -45,9 +46,9 @@ def folder(tmp_path):
     folder = tmp_path / "test/20260101-000000"
     for name in ("gru-seed0", "rnn-seed0"):
         (folder / name).mkdir(parents=True)
-        sealed_json.write(folder / name / "config.json", {"experiment": dataclasses.asdict(BEGUN), "seed": 0})
+        checksummed_json.write(folder / name / "config.json", {"experiment": dataclasses.asdict(BEGUN), "seed": 0})
     training.write_result(folder / "gru-seed0", {"loss": 1.0})
-    training.write_json(folder / "plan.json", {})
+    write_json(folder / "plan.json", {})
     return folder
 
 
@@ -80,35 +81,35 @@ def test_the_word_may_stand_anywhere_and_with_an_equals_sign(folder):
     arguments = ["--train.log-every", "7", f"--resume={folder}"]
     with begin(Settings, "test", "A test.", arguments, tiny=None) as (given, _):
         pass
-    assert given == dataclasses.replace(BEGUN, train=training.Train(log_every=7))
+    assert given == dataclasses.replace(BEGUN, train=training.TrainConfig(log_every=7))
 
 
 def test_intervals_may_change_and_what_is_finished_stays(folder):
     options = ("--train.log-every", "7", "--train.patience", "3", "--tokens", "50", "--part.units", "7")
     given, _ = resume(folder, *options)
-    assert given == dataclasses.replace(BEGUN, train=training.Train(log_every=7, patience=3))
-    assert finished(folder / "gru-seed0") == {"loss": 1.0}
+    assert given == dataclasses.replace(BEGUN, train=training.TrainConfig(log_every=7, patience=3))
+    assert load_result(folder / "gru-seed0") == {"loss": 1.0}
     assert resume(folder)[0] == given  # and it is what the runs go on with from then on
-    assert sealed_json.read(folder / "rnn-seed0/config.json")["seed"] == 0
+    assert checksummed_json.read(folder / "rnn-seed0/config.json")["seed"] == 0
 
 
 def test_more_tokens_make_what_is_finished_go_on(folder, capsys):
     given, _ = resume(folder, "--tokens", "80")
     assert given.tokens == 80
-    assert finished(folder / "gru-seed0") is None
+    assert load_result(folder / "gru-seed0") is None
     assert resume(folder)[0].tokens == 80
     assert "tokens was 50 and is 80" in capsys.readouterr().out
 
 
 def test_more_seeds_leave_the_runs_that_are_there_as_they_are(folder):
     assert resume(folder, "--seeds", "3")[0] == dataclasses.replace(BEGUN, seeds=3)
-    assert finished(folder / "gru-seed0") == {"loss": 1.0}
+    assert load_result(folder / "gru-seed0") == {"loss": 1.0}
     assert (folder / "plan.json").exists()
 
 
 def test_while_another_process_trains_nothing_changes(folder):
     before = stands(folder)
-    with alone(folder / "rnn-seed0"), pytest.raises(BlockingIOError, match="another process trains there"):
+    with lock_run(folder / "rnn-seed0"), pytest.raises(BlockingIOError, match="another process trains there"):
         resume(folder, "--tokens", "80")
     assert {path: path.read_bytes() for path in before} == before
 
@@ -190,7 +191,7 @@ def test_where_nothing_is_written_no_folder_stays(tmp_path):
 
 def test_a_folder_in_which_another_process_works_is_refused_and_nothing_changes(folder):
     before = stands(folder)
-    with alone(folder), pytest.raises(BlockingIOError, match=f"process {os.getpid()} "):
+    with lock_run(folder), pytest.raises(BlockingIOError, match=f"process {os.getpid()} "):
         resume(folder)
     with _begin("--resume", str(folder)), pytest.raises(BlockingIOError):
         resume(folder / "gru-seed0")

@@ -45,7 +45,7 @@ def cells(table):
 def test_the_sizes_of_both_families_agree_and_lie_about_three_times_apart():
     counts = {}
     for family in ("lstm", "transformer"):
-        models = [definition.build(65) for definition in scaling_sizes.definitions(family, 64)]
+        models = [definition.build_model(65) for definition in scaling_sizes.definitions(family, 64)]
         counts[family] = np.array([scaling_sizes.non_embedding(model) for model in models])
         parts = [[*model.blocks, model.embedding, model.head] for model in models]
         weights = [sum(part.count_params() for part in between) for *between, _, _ in parts]
@@ -56,9 +56,11 @@ def test_the_sizes_of_both_families_agree_and_lie_about_three_times_apart():
 
 
 def test_a_weight_between_the_ends_counts_and_no_other():
-    model = scaling_sizes.definitions("lstm", 64)[0].build(65)
+    model = scaling_sizes.definitions("lstm", 64)[0].build_model(65)
     assert scaling_sizes.non_embedding(model) == 4 * 48 * (16 + 48 + 1)
-    assert scaling_sizes.non_embedding(scaling_sizes.definitions("lstm", 64)[0].build(500)) == 4 * 48 * (16 + 48 + 1)
+    assert scaling_sizes.non_embedding(scaling_sizes.definitions("lstm", 64)[0].build_model(500)) == 4 * 48 * (
+        16 + 48 + 1
+    )
 
 
 @pytest.mark.slow
@@ -75,7 +77,7 @@ def test_each_run_gets_its_budget():
             assert tokens == settings.tokens
         else:
             assert abs(run.flops_per_token * tokens - settings.compute) <= run.flops_per_token * batch / 2 + 1
-    model = planned[0].definition.build(65)
+    model = planned[0].definition.build_model(65)
     assert planned[0].flops_per_token == flops_per_token(model, 64, training=True)
 
 
@@ -172,7 +174,7 @@ def test_the_picture_has_every_point_its_curve_and_its_residual(tmp_path, monkey
         ("--compute 1e6", "less than a batch"),
         ("--batch-size 0", "--batch-size 0"),
         ("--seed -1", "--seed -1"),
-        ("--families gpt", "gpt"),
+        ("--families gpt", "gpt2"),
         ("--families lstm lstm", "--families lstm lstm"),
         ("--train.log-every 0", "log_every=0"),
         ("--resume nowhere", "nowhere"),

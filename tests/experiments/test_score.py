@@ -8,9 +8,9 @@ import pytest
 from experiments import score
 from experiments.generate import load_run
 from experiments.score_page import score_page, surprises
+from keras_seq.evaluation import TextScore, score_text
 from keras_seq.models import MODELS
-from keras_seq.training import Scored, save_model
-from keras_seq.training import score as scored_by
+from keras_seq.saving import save_model
 from tests.experiments.test_pages import Reader
 
 TEXT = "def f(x):\n    return \"<script>alert(1)</script>\" & x\n\nIt is 'so'. Zq"
@@ -33,7 +33,7 @@ def numbers(output):
 
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
 def test_it_says_what_the_model_pays_for_the_text(said, smoke, name):
-    expected = scored_by(*load_run(smoke.folder / f"{name}-seed0"), TEXT)
+    expected = score_text(*load_run(smoke.folder / f"{name}-seed0"), TEXT)
     output = said("--text", TEXT, "--top", 3, name=name)
     assert numbers(output) == pytest.approx([expected.nats_per_character, expected.bits_per_character], abs=1e-4)
     rows = [float(nats) for nats in re.findall(r"^ *(\d+\.\d\d) nats  ", output, re.MULTILINE)]
@@ -74,14 +74,16 @@ def page(said, tmp_path):
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
 def test_the_page_shows_every_token_with_its_nats(page, smoke, name):
     model, tokenizer = load_run(smoke.folder / f"{name}-seed0")
-    expected = scored_by(model, tokenizer, TEXT)
+    expected = score_text(model, tokenizer, TEXT)
     read = Reader(page(TEXT, name=name))
     assert "".join(read.tokens) == TEXT
     assert "data-nats" not in read.attributes[0]
     nats = [float(attributes["data-nats"]) for attributes in read.attributes[1:]]
     np.testing.assert_allclose(nats, expected.nats[1:], atol=6e-5)
     shades = [float(attributes["style"].removeprefix("--n:")) for attributes in read.attributes[1:]]
-    np.testing.assert_allclose(shades, np.minimum(expected.nats[1:] / math.log(tokenizer.size), 1), atol=6e-3)
+    np.testing.assert_allclose(
+        shades, np.minimum(expected.nats[1:] / math.log(tokenizer.vocabulary_size), 1), atol=6e-3
+    )
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_is_no_more_than_its_text(page):
@@ -92,7 +94,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_is_no_more_than_its_text(page
 
 
 def test_the_list_links_to_the_places():
-    scored = Scored(tuple("abcd"), np.array([np.nan, 1, 3, 2], "float32"), 3)
+    scored = TextScore(tuple("abcd"), np.array([np.nan, 1, 3, 2], "float32"), 3)
     assert surprises(scored, 2) == [2, 3]
     written = score_page(scored, "run", vocabulary_size=10, top=2)
     assert re.findall(r'href="#(t\d)"', written) == ["t2", "t3"]
@@ -130,5 +132,7 @@ def test_a_text_too_long_for_a_page_is_refused(smoke, fails, tmp_path, monkeypat
 def test_a_run_of_another_kind_is_refused(smoke, fails, tmp_path):
     _, tokenizer = load_run(smoke.folder / "lstm-seed0")
     tokenizer.save(tmp_path / "vocabulary.json")
-    save_model(tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build(tokenizer.size))
+    save_model(
+        tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(tokenizer.vocabulary_size)
+    )
     assert "no language model" in fails(score.main, tmp_path, "--text", "ab")

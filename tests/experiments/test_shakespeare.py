@@ -9,10 +9,11 @@ from experiments import shakespeare
 from experiments.runs import revive
 from experiments.shakespeare import crops_score
 from experiments.shakespeare_settings import MODELS, RATES, Shakespeare, tiny
-from keras_seq.models import LSTM
-from keras_seq.training import Evaluator, Train
+from keras_seq.evaluation import Evaluator
+from keras_seq.models import LSTMConfig
+from keras_seq.training import TrainConfig
 
-SMALL = LSTM(embedding_dim=3, units=5)
+SMALL = LSTMConfig(embedding_dim=3, units=5)
 
 
 @pytest.fixture(scope="module")
@@ -21,11 +22,13 @@ def ids():
 
 
 def test_crops_are_scored_as_every_crop_would_be_on_average(ids):
-    model, length = SMALL.build(7), 9
+    model, length = SMALL.build_model(7), 9
     for weight in model.trainable_variables:
         weight.assign(np.random.default_rng(1).normal(size=weight.shape))
     starts = np.arange(len(ids) - length)
-    every = Evaluator(model).apart(*(ids[starts[:, None] + np.arange(length) + shift] for shift in (0, 1)))
+    every = Evaluator(model).independent_token_losses(
+        *(ids[starts[:, None] + np.arange(length) + shift] for shift in (0, 1))
+    )
     nats, error = crops_score(model, ids, length, batches=20)
     assert abs(nats - every.mean()) < 4 * error
     assert error == pytest.approx(every.mean(axis=1).std() / (20 * shakespeare.CROPS) ** 0.5, rel=0.1)
@@ -34,7 +37,7 @@ def test_crops_are_scored_as_every_crop_would_be_on_average(ids):
 def test_it_has_at_most_two_million_parameters_at_its_defaults():
     settings = Shakespeare()
     for name in MODELS:
-        assert settings.members * settings.model(name).build(65).count_params() <= 2_000_000
+        assert settings.members * settings.model(name).build_model(65).count_params() <= 2_000_000
 
 
 def test_settings_come_back_from_their_json():
@@ -45,8 +48,8 @@ def test_settings_come_back_from_their_json():
 def test_each_family_has_its_rate_unless_one_is_given():
     for name, rate in RATES.items():
         assert Shakespeare().training(name).learning_rate == rate
-        assert Shakespeare(train=Train(learning_rate=0.5)).training(name).learning_rate == 0.5
-        assert Shakespeare(train=Train(optimizer="adam")).training(name).learning_rate is None
+        assert Shakespeare(train=TrainConfig(learning_rate=0.5)).training(name).learning_rate == 0.5
+        assert Shakespeare(train=TrainConfig(optimizer="adam")).training(name).learning_rate is None
 
 
 def test_to_tune_nothing_of_the_validation_split_is_touched(monkeypatch, tmp_path):

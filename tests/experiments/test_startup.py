@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from experiments.startup import _held_stderr, command_line, one_sentence, start_tensorflow
-from keras_seq.training import Diverged, Interrupted
+from keras_seq.training import TrainingDiverged, TrainingInterrupted
 
 NOTES = b"""\
 2026-01-01 00:00:00.000000: I external/local_xla/xla/tsl/cuda/cudart_stub.cc:31] Could not find cuda drivers
@@ -55,17 +55,17 @@ def test_without_a_folder_for_temporary_files_nothing_begins(capsys, monkeypatch
     [
         (ValueError("tokens=0;\n   expected more."), 2, "script: tokens=0; expected more.\n"),
         (FileNotFoundError(2, "No such file", "x"), 2, "script: x: No such file.\n"),
-        (Diverged("The loss is nan."), 1, "script: The loss is nan.\n"),
+        (TrainingDiverged("The loss is nan."), 1, "script: The loss is nan.\n"),
         (KeyboardInterrupt(), 130, "\nStopped.\n"),
         (KeyboardInterrupt(signal.SIGTERM), 143, "\nStopped.\n"),
         (
-            Interrupted(pathlib.Path("logs/compare/now/lstm-seed0/checkpoints/step-00000005.safetensors")),
+            TrainingInterrupted(pathlib.Path("logs/compare/now/lstm-seed0/checkpoints/step-00000005.safetensors")),
             130,
             "\nStopped. A checkpoint is in logs/compare/now/lstm-seed0/checkpoints/step-00000005.safetensors\n"
             f"To go on: {os.path.relpath(sys.executable)} -m script --resume logs/compare/now\n",
         ),
         (
-            Interrupted(pathlib.Path("a/now/x/checkpoints/step-00000005.safetensors"), signal.SIGTERM),
+            TrainingInterrupted(pathlib.Path("a/now/x/checkpoints/step-00000005.safetensors"), signal.SIGTERM),
             143,
             "\nStopped. A checkpoint is in a/now/x/checkpoints/step-00000005.safetensors\n"
             f"To go on: {os.path.relpath(sys.executable)} -m script --resume a/now\n",

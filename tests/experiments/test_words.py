@@ -11,7 +11,8 @@ import pytest
 
 from experiments import generate, words, words_report
 from experiments.runs import revive
-from keras_seq.text import Words, load_corpus
+from keras_seq.data import load_corpus
+from keras_seq.tokenizers import WordTokenizer
 
 CLOCKS = {"training_seconds", "tokens_per_second", "seconds"}
 
@@ -45,7 +46,7 @@ def test_it_leaves_a_whole_folder_for_both_kinds_of_blocks(smoke):
         assert list((run / "checkpoints").iterdir())
         config = json.loads((run / "config.json").read_text(encoding="utf-8"))
         settings = revive(words.WordModels, config["experiment"])
-        assert (settings.train.final_fraction, settings.lstm.tie_embeddings) == (1.0, True)
+        assert (settings.train.final_lr_fraction, settings.lstm.tie_embeddings) == (1.0, True)
         assert config["blocks"] == name.removesuffix("-seed0")
     assert smoke.stderr == ""
 
@@ -64,8 +65,8 @@ def test_both_get_the_same_tokens_and_the_overlapping_one_fewer_passes(smoke):
 
 def test_the_figures_of_the_text_are_those_of_its_pieces(smoke):
     training, validation = load_corpus("pydoc").split()
-    tokenizer = Words.from_text(training, min_count=words.tiny(words.WordModels()).min_count)
-    assert Words.load(smoke.folder / "apart-seed0/vocabulary.json") == tokenizer
+    tokenizer = WordTokenizer.from_text(training, min_count=words.tiny(words.WordModels()).min_count)
+    assert WordTokenizer.load(smoke.folder / "apart-seed0/vocabulary.json") == tokenizer
     pieces = re.findall(r"\w+|\W+", validation)
     known = set(tokenizer.tokens)
     assert smoke.about["vocabulary"] == len(known)

@@ -17,10 +17,18 @@ import numpy as np
 from experiments import compare_budgets
 from experiments.compare_settings import Compare
 from experiments.runs import settings_in
-from keras_seq.models import LSTM
-from keras_seq.models.archive import load_model
-from keras_seq.text import BytePairs, Vocabulary, WordPiece, Words, load_corpus, load_tokenizer
-from keras_seq.training import save_model, sealed, sealed_json
+from keras_seq.data import load_corpus
+from keras_seq.models import LSTMConfig
+from keras_seq.saving import save_model
+from keras_seq.saving.safe_loading import load_untrusted_model
+from keras_seq.tokenizers import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    WordPieceTokenizer,
+    WordTokenizer,
+    load_tokenizer,
+)
+from keras_seq.training import checksummed_json, checksummed_safetensors
 
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
@@ -44,7 +52,7 @@ def _resealed(name, data):
     if not isinstance(value, dict):
         return _written(name, data)
     path = _written(name, b"")
-    sealed_json.write(path, {key: part for key, part in value.items() if key != sealed_json.SEAL})
+    checksummed_json.write(path, {key: part for key, part in value.items() if key != checksummed_json.CHECKSUM})
     return path
 
 
@@ -59,13 +67,13 @@ def tokenizer(data):
     found = load_tokenizer(path)
     found.save(path)
     assert load_tokenizer(path) == found
-    if isinstance(found, BytePairs):
+    if isinstance(found, BytePairTokenizer):
         assert found.decode(found.encode(TEXT)) == TEXT
 
 
 def checkpoint(data):
     """Reads a checkpoint of at most a mebibyte."""
-    sealed.read(_written("step-00000001.safetensors", data), 1 << 20)
+    checksummed_safetensors.read(_written("step-00000001.safetensors", data), 1 << 20)
 
 
 def settings(data):
@@ -83,13 +91,13 @@ def corpus(data):
     """Reads a text, and takes it through its characters and back."""
     text = load_corpus(_written("text.txt", data)).text
     assert text.encode() == data.replace(b"\r\n", b"\n")
-    vocabulary = Vocabulary.from_text(text)
+    vocabulary = CharacterTokenizer.from_text(text)
     assert vocabulary.decode(vocabulary.encode(text)) == text
 
 
 def archive(data):
     """Reads a model."""
-    load_model(_written("model.keras", data))
+    load_untrusted_model(_written("model.keras", data))
 
 
 def archive_config(data):
@@ -107,23 +115,28 @@ def _zipped(members):
 
 
 def _archive():
-    save_model(FOLDER / "honest.keras", LSTM(3, 4).build(5))
+    save_model(FOLDER / "honest.keras", LSTMConfig(3, 4).build_model(5))
     with zipfile.ZipFile(FOLDER / "honest.keras") as written:
         return {name: written.read(name) for name in written.namelist()}
 
 
 def _plan():
-    budget = compare_budgets.Budget("lstm", LSTM(), 5, 100, 600, 0.1)
+    budget = compare_budgets.Budget("lstm", LSTMConfig(), 5, 100, 600, 0.1)
     compare_budgets.write(FOLDER / "saved", COMPARE, {"lstm": budget})
     return (FOLDER / "saved").read_bytes()
 
 
 ARCHIVE = _archive()
-TOKENIZERS = [Vocabulary("abc"), Words.from_text(TEXT), WordPiece.from_text(TEXT), BytePairs.from_text(TEXT, 270)]
+TOKENIZERS = [
+    CharacterTokenizer("abc"),
+    WordTokenizer.from_text(TEXT),
+    WordPieceTokenizer.from_text(TEXT),
+    BytePairTokenizer.from_text(TEXT, 270),
+]
 ARRAYS = {"model/0000/kernel": np.ones((2, 3), "f4"), "optimizer/0000/step": np.array(7)}
 TARGETS = {
     "tokenizer": (tokenizer, [_saved(found.save) for found in TOKENIZERS]),
-    "checkpoint": (checkpoint, [_saved(lambda path: sealed.write(path, ARRAYS, {"step": "7"}))]),
+    "checkpoint": (checkpoint, [_saved(lambda path: checksummed_safetensors.write(path, ARRAYS, {"step": "7"}))]),
     "settings": (settings, [json.dumps({"experiment": dataclasses.asdict(COMPARE)}).encode()]),
     "plan": (plan, [_plan()]),
     "corpus": (corpus, [TEXT.encode(), "\ufeff\u05d0\r\n\U0001f468\u200d\0".encode()]),

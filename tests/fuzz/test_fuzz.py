@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from experiments import compare, words
-from keras_seq.text import BytePairs, Lanes, RandomCrops, ShuffledBlocks, Vocabulary, Words
+from keras_seq.data import RandomWindows, ShuffledWindows, StatefulWindows
+from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer
 from tests.fuzz.targets import TARGETS, survives
 
 FEW, MANY = 12, 1500
@@ -96,10 +97,10 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6
 @given(TEXTS, TEXTS)
 @example("a", "b")
 def test_texts_come_back_from_their_ids(text, other):
-    pairs = BytePairs.from_text(text)
+    pairs = BytePairTokenizer.from_text(text)
     assert pairs.decode(pairs.encode(other)) == other
-    assert Words.from_text(text).decode(Words.from_text(text).encode(text)) == text
-    vocabulary = Vocabulary.from_text(text, unknown="[UNK]")
+    assert WordTokenizer.from_text(text).decode(WordTokenizer.from_text(text).encode(text)) == text
+    vocabulary = CharacterTokenizer.from_text(text, unknown="[UNK]")
     assert vocabulary.decode(vocabulary.encode(text)) == text
     assert len(vocabulary.decode(vocabulary.encode(other))) == len(other)
 
@@ -108,7 +109,7 @@ def test_texts_come_back_from_their_ids(text, other):
 @given(st.integers(-2, 70), st.integers(-1, 9), st.integers(-1, 9), st.integers(-1, 2**63), st.integers(0, 2**62))
 def test_batches_are_slices_of_the_text_or_are_refused(length, batch_size, row, seed, step):
     ids = np.arange(max(0, length))
-    for kind in (Lanes, RandomCrops, ShuffledBlocks):
+    for kind in (StatefulWindows, RandomWindows, ShuffledWindows):
         try:
             x, y = kind(ids, batch_size, row, seed=seed).at(step)
         except ValueError:

@@ -2,20 +2,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_seq.generation import Decoder, Sampling, contrastive_search
-from keras_seq.models import LSTM, Transformer
+from keras_seq.generation import SamplingConfig, SamplingLoop, contrastive_search
+from keras_seq.models import LSTMConfig, TransformerConfig
 
 VOCABULARY, CONTEXT = 7, 24
 MODELS = {
-    "lstm": LSTM(embedding_dim=4, units=6),
-    "transformer": Transformer(embedding_dim=8, num_layers=1, num_heads=2, feed_forward_dim=8, context=CONTEXT),
+    "lstm": LSTMConfig(embedding_dim=4, units=6),
+    "transformer": TransformerConfig(
+        embedding_dim=8, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=CONTEXT
+    ),
 }
 PROMPT = [3, 1, 4, 1, 5]
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def model(request):
-    model = MODELS[request.param].build(VOCABULARY)
+    model = MODELS[request.param].build_model(VOCABULARY)
     random = np.random.default_rng(4)
     for weight in model.trainable_variables:
         weight.assign(random.normal(size=weight.shape))
@@ -27,7 +29,7 @@ def by_whole_passes(model, ids, length, top_k, alpha):
     ids = list(ids)
 
     def shown(texts):
-        x = model.represent(np.array(texts))[0].numpy().astype("float64")
+        x = model.hidden_states(np.array(texts))[0].numpy().astype("float64")
         return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
     for _ in range(length):
@@ -47,7 +49,7 @@ def test_it_is_the_formula(model, top_k, alpha):
 
 
 def test_without_alpha_or_with_one_candidate_it_is_greedy(model):
-    greedy = np.concatenate([*Decoder(model)([PROMPT], 15, Sampling(temperature=0))], axis=1)[0].tolist()
+    greedy = np.concatenate([*SamplingLoop(model)([PROMPT], 15, SamplingConfig(temperature=0))], axis=1)[0].tolist()
     assert contrastive_search(model, PROMPT, 15, top_k=4, alpha=0) == greedy
     assert contrastive_search(model, PROMPT, 15, top_k=1, alpha=0.9) == greedy
 
@@ -64,7 +66,7 @@ def test_what_is_out_of_its_range_is_refused_by_name(model):
 
 
 def test_it_goes_no_further_than_the_context():
-    model = MODELS["transformer"].build(VOCABULARY)
+    model = MODELS["transformer"].build_model(VOCABULARY)
     assert len(contrastive_search(model, PROMPT, CONTEXT - 5)) == CONTEXT - 5
-    with pytest.raises(ValueError, match="context=24"):
+    with pytest.raises(ValueError, match="context_length=24"):
         contrastive_search(model, PROMPT, CONTEXT - 4)

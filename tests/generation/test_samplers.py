@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_seq.generation import STEPS, Sampling, draw
+from keras_seq.generation import LOGIT_FILTERS, SamplingConfig, sample_token
 from keras_seq.generation.samplers import repetition_penalty
 
 LOGITS = np.array([2.0, -1.0, 0.5, 1.0, 0.0, -3.0])
@@ -14,7 +14,7 @@ def ids(logits, count=1, seed=0, **values):
     """As many draws from the same logits."""
     uniform = tf.random.stateless_uniform([count], [seed, 1])
     rows = tf.constant(np.tile(logits, (count, 1)), tf.float32)
-    return draw(rows, uniform, {name: tf.constant(float(value)) for name, value in values.items()}).numpy()
+    return sample_token(rows, uniform, {name: tf.constant(float(value)) for name, value in values.items()}).numpy()
 
 
 def without(p, dropped):
@@ -63,7 +63,7 @@ def test_temperature_zero_and_one_candidate_take_the_likeliest():
     logits = np.random.default_rng(1).normal(size=(50, 7)).astype("float32")
     uniform = tf.random.stateless_uniform([50], [1, 2])
     for values in ({"temperature": 0.0}, {"temperature": 0.0, "top_k": 3.0}, {"temperature": 5.0, "top_k": 1.0}):
-        drawn = draw(tf.constant(logits), uniform, {name: tf.constant(value) for name, value in values.items()})
+        drawn = sample_token(tf.constant(logits), uniform, {name: tf.constant(value) for name, value in values.items()})
         np.testing.assert_array_equal(drawn, logits.argmax(-1))
 
 
@@ -82,7 +82,7 @@ def test_the_smallest_temperatures_overflow_to_the_likeliest(shift):
 
 def test_the_highest_chance_is_still_an_id_that_stays():
     logits = tf.constant([[3.0, 2.0, 1.0, -50.0]])
-    drawn = draw(logits, tf.constant([1 - 2**-23]), {"top_k": tf.constant(2.0)})
+    drawn = sample_token(logits, tf.constant([1 - 2**-23]), {"top_k": tf.constant(2.0)})
     assert drawn.numpy().tolist() == [1]
 
 
@@ -93,12 +93,12 @@ def test_the_penalty_makes_what_was_seen_less_likely_whatever_its_sign():
 
 def test_half_precision_is_drawn_from_in_float32():
     logits = tf.cast(np.tile(LOGITS, (4, 1)), tf.bfloat16)
-    assert draw(logits, tf.constant([0.0, 0.5, 0.7, 0.999]), {}).numpy().tolist() == [0, 0, 3, 5]
+    assert sample_token(logits, tf.constant([0.0, 0.5, 0.7, 0.999]), {}).numpy().tolist() == [0, 0, 3, 5]
 
 
 def test_the_steps_are_those_that_sampling_knows():
-    assert {*Sampling.__dataclass_fields__} == {*STEPS, "repetition_penalty"}
-    assert Sampling(top_k=3).values == {"temperature": 1.0, "top_k": 3.0}
+    assert {*SamplingConfig.__dataclass_fields__} == {*LOGIT_FILTERS, "repetition_penalty"}
+    assert SamplingConfig(top_k=3).values == {"temperature": 1.0, "top_k": 3.0}
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_the_steps_are_those_that_sampling_knows():
 )
 def test_what_is_out_of_its_range_is_refused_by_name(name, value):
     with pytest.raises(ValueError, match=name):
-        Sampling(**{name: value})
+        SamplingConfig(**{name: value})

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq.generation import beam_search, greedy
-from keras_seq.models import LSTM, Seq2Seq, Transformer
+from keras_seq.models import LSTMConfig, Seq2SeqConfig, TransformerConfig
 
 V, LENGTH, END, ROWS = 3, 4, 1, 5
 FULL = V**LENGTH  # more hypotheses than there are sequences
@@ -146,16 +146,16 @@ def test_half_precision_is_summed_in_float32():
 
 
 MODELS = {
-    "lstm": LSTM(embedding_dim=3, units=5),
-    "transformer": Transformer(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context=6),
+    "lstm": LSTMConfig(embedding_dim=3, units=5),
+    "transformer": TransformerConfig(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=6),
 }
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_language_model_is_searched_as_whole_passes_would(randomize, name):
     size, length, first = 4, 5, np.array([3, 1])
-    model = randomize(MODELS[name].build(size), scale=1.0)
-    ids, scores = beam_search(tf.function(model.step), model.initial_state(2), first, length, width=size**length)
+    model = randomize(MODELS[name].build_model(size), scale=1.0)
+    ids, scores = beam_search(tf.function(model.step), model.get_initial_state(2), first, length, width=size**length)
     every = np.array([*itertools.product(range(size), repeat=length)])
     for row in range(2):
         read = np.concatenate([np.full((len(every), 1), first[row]), every[:, :-1]], axis=1)
@@ -166,9 +166,9 @@ def test_a_language_model_is_searched_as_whole_passes_would(randomize, name):
 
 
 def test_an_encoder_decoder_keeps_source_and_cache_with_their_hypothesis(randomize):
-    model = randomize(Seq2Seq(8, 1, 1, 2, 12).build(6), scale=1.0)
+    model = randomize(Seq2SeqConfig(8, 1, 1, 2, 12).build_model(6), scale=1.0)
     source = np.array([[3, 4, 0, 5], [1, 2, 3, 4], [5, 5, 0, 0]])
-    ids, scores = beam_search(tf.function(model.step), model.initial_state(source, 4), [1, 1, 1], 4, width=3)
+    ids, scores = beam_search(tf.function(model.step), model.get_initial_state(source, 4), [1, 1, 1], 4, width=3)
     for row in range(3):
         read = np.insert(ids[row, :, :-1].numpy(), 0, 1, axis=1)
         sources = np.repeat(source[row : row + 1], 3, axis=0)

@@ -64,7 +64,7 @@ SIZES = [
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_values_and_all_gradients_are_those_of_the_definition(sizes, dtype):
     args = arguments(**sizes, dtype=dtype)
-    got, expected = (values_and_gradients(f, args) for f in (twin.run, definition))
+    got, expected = (values_and_gradients(f, args) for f in (twin.apply, definition))
     assert_equal(got, expected, dtype)
     scale = np.abs(oracle(*args)).max()
     np.testing.assert_allclose(tf.cast(got[0], tf.float32), oracle(*args), atol=TOLERANCE[dtype] * scale)
@@ -74,7 +74,7 @@ def test_values_and_all_gradients_are_those_of_the_definition(sizes, dtype):
 def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch(jit_compile):
     shapes = [tf.TensorSpec([None, 10, 4, 3]) for _ in range(3)]
     compiled = tf.function(
-        lambda *args: values_and_gradients(twin.run, args), input_signature=shapes, jit_compile=jit_compile
+        lambda *args: values_and_gradients(twin.apply, args), input_signature=shapes, jit_compile=jit_compile
     )
     for batch in (1, 3):
         args = arguments(batch)
@@ -83,28 +83,28 @@ def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch(jit_compi
 
 def test_large_scores_stay_finite():
     q, k, v = arguments()
-    y = twin.run(1e3 * q, 1e3 * k, v)
+    y = twin.apply(1e3 * q, 1e3 * k, v)
     assert np.isfinite(y).all()
     np.testing.assert_allclose(y, oracle(1e3 * q, 1e3 * k, v), atol=1e-3)
 
 
 def test_no_block_has_more_rows_than_fit_into_memory():
-    assert twin._blocks(10) == [(0, 4), (4, 8), (8, 10)]
-    assert {end - start for start, end in twin._blocks(64)} == {8}
-    assert {end - start for start, end in twin._blocks(100_000)} == {512, 100_000 % 512}
+    assert twin._query_blocks(10) == [(0, 4), (4, 8), (8, 10)]
+    assert {end - start for start, end in twin._query_blocks(64)} == {8}
+    assert {end - start for start, end in twin._query_blocks(100_000)} == {512, 100_000 % 512}
 
 
 def test_it_takes_long_float32_and_bfloat16_of_a_length_that_is_known(monkeypatch):
     monkeypatch.setattr(twin, "SHORTEST", 8)
-    assert twin.can_run(*arguments(length=8))
-    assert twin.can_run(*arguments(length=8, dtype="bfloat16"))
-    assert not twin.can_run(*arguments(length=7))
-    assert not twin.can_run(*arguments(length=8, dtype="float16"))
-    assert not twin.can_run(*arguments(length=8, dtype="float64"))
+    assert twin.supports(*arguments(length=8))
+    assert twin.supports(*arguments(length=8, dtype="bfloat16"))
+    assert not twin.supports(*arguments(length=7))
+    assert not twin.supports(*arguments(length=8, dtype="float16"))
+    assert not twin.supports(*arguments(length=8, dtype="float64"))
     unknown = [tf.keras.Input((None, 4, 3)) for _ in range(3)]
-    assert not twin.can_run(*unknown)
+    assert not twin.supports(*unknown)
     monkeypatch.setattr(twin, "on_cpu", lambda: False)
-    assert not twin.can_run(*arguments(length=8))
+    assert not twin.supports(*arguments(length=8))
 
 
 @pytest.mark.parametrize("heads", [{"num_heads": 2}, {"num_heads": 4, "num_key_value_heads": 2, "value_dim": 3}])
@@ -114,7 +114,7 @@ def test_a_layer_takes_it_where_there_is_nothing_but_causality(monkeypatch, head
     with kernels.disabled():
         expected, weights = attends(x, return_attention_scores=True)
     taken = []
-    run = twin.run
+    run = twin.apply
     monkeypatch.setattr(twin, "run", lambda *args: taken.append(1) or run(*args))
     np.testing.assert_allclose(attends(x), expected, atol=1e-5)
     y, state = attends(x, return_state=True)
@@ -128,7 +128,7 @@ def test_a_layer_takes_it_where_there_is_nothing_but_causality(monkeypatch, head
     ):
         np.testing.assert_allclose(y, expected, atol=1e-5)
     attends(x, training=True)  # dropout is of the weights
-    attends(x[:, :1], state=attends.initial_state(2, capacity=4))
+    attends(x[:, :1], state=attends.get_initial_state(2, capacity=4))
     assert len(taken) == 2
     assert weights.shape == (2, heads["num_heads"], 9, 9)
     assert state["key"].shape[1] == 9

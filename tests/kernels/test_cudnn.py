@@ -15,7 +15,7 @@ X = np.random.default_rng(0).normal(size=(3, 5, 4)).astype("float32")
 def taken(monkeypatch):
     """The layers that were handed to Keras, as if there were a GPU."""
     monkeypatch.setattr(cudnn, "on_gpu", lambda: True)
-    found, run = [], cudnn.run
+    found, run = [], cudnn.apply
 
     def watched(layer):
         on_cudnn = run(layer)
@@ -48,7 +48,7 @@ def test_keras_layer_on_the_same_weights_gives_the_same(taken, kind, compiled):
     layer = random_weights(kind(6))
     random = np.random.default_rng(2)
     state = tf.nest.map_structure(
-        lambda part: tf.constant(random.normal(size=part.shape), part.dtype), layer.initial_state(3)
+        lambda part: tf.constant(random.normal(size=part.shape), part.dtype), layer.get_initial_state(3)
     )
     with kernels.disabled():
         expected = everything(layer, state)

@@ -13,14 +13,14 @@ def test_it_has_the_values_of_the_definition(groups):
     random = np.random.default_rng(groups)
     q, k, v = (random.normal(size=(2, 7, heads, 8)).astype("float32") for heads in (4, groups, groups))
     expected = definition(*map(ops.convert_to_tensor, (q, k, v)))
-    np.testing.assert_allclose(twin.run(*map(ops.convert_to_tensor, (q, k, v))), expected, atol=1e-5)
+    np.testing.assert_allclose(twin.apply(*map(ops.convert_to_tensor, (q, k, v))), expected, atol=1e-5)
 
 
 def test_it_is_taken_on_a_gpu_with_jax_in_half_precision(monkeypatch):
     q = {dtype: ops.zeros((1, 2, 1, 8), dtype) for dtype in ("float32", "bfloat16")}
 
     def taken(dtype):
-        return kernels.twin("causal_attention", definition, *3 * [q[dtype]]) is twin.run
+        return kernels.dispatch("causal_attention", definition, *3 * [q[dtype]]) is twin.apply
 
     monkeypatch.setattr(kernels, "_MODULES", kernels._modules("jax"))
     assert not taken("bfloat16")

@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
+from keras_seq.kernels import batch_split, gru_xla, xla_loops
 from keras_seq.kernels import gru as twin
-from keras_seq.kernels import gru_loops, loops, rows
 from keras_seq.layers import gru as definition
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
@@ -49,7 +49,7 @@ def test_values_and_all_gradients_are_those_of_the_definition(batch, length, uni
     args = arguments(batch, length, units, dtype)
     with kernels.disabled():
         expected = values_and_gradients(definition.gru, args)
-    assert_equal(values_and_gradients(twin.run, args), expected, dtype)
+    assert_equal(values_and_gradients(twin.apply, args), expected, dtype)
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def take(monkeypatch):
     """Makes the twin take the loops, or unroll, with the rows in halves or not."""
 
     def choose(looped, halved):
-        monkeypatch.setattr(loops, "pay", lambda *args: looped)
-        monkeypatch.setattr(rows, "FEWEST_ROWS", 2 if halved else 100)
-        monkeypatch.setattr(rows, "FEWEST_VALUES", 2 if halved else 10**6)
+        monkeypatch.setattr(xla_loops, "pay", lambda *args: looped)
+        monkeypatch.setattr(batch_split, "FEWEST_ROWS", 2 if halved else 100)
+        monkeypatch.setattr(batch_split, "FEWEST_VALUES", 2 if halved else 10**6)
 
     return choose
 
@@ -73,7 +73,7 @@ def test_the_loops_have_the_values_and_gradients_of_the_definition(take, batch, 
     with kernels.disabled():
         expected = values_and_gradients(definition.gru, args)
     take(looped=True, halved=halved)
-    got = tf.function(lambda *args: values_and_gradients(twin.run, args))(*args)
+    got = tf.function(lambda *args: values_and_gradients(twin.apply, args))(*args)
     assert_equal(got, expected, dtype)
 
 
@@ -82,12 +82,12 @@ def test_unrolled_halves_are_the_same(take):
     with kernels.disabled():
         expected = values_and_gradients(definition.gru, args)
     take(looped=False, halved=True)
-    assert_equal(values_and_gradients(twin.run, args), expected, "float32")
+    assert_equal(values_and_gradients(twin.apply, args), expected, "float32")
 
 
 def test_a_layer_takes_the_loops_also_where_it_would_not_be_unrolled(monkeypatch):
-    taken, positions = [], gru_loops.positions
-    monkeypatch.setattr(gru_loops, "positions", lambda x, *args: taken.append(x.shape[0]) or positions(x, *args))
+    taken, positions = [], gru_xla.scan_with_vjp
+    monkeypatch.setattr(gru_xla, "positions", lambda x, *args: taken.append(x.shape[0]) or positions(x, *args))
     layer = layers.GRU(16, return_sequences=True)
     for length in (255, 256, 257):
         tf.function(layer)(np.zeros((1, length, 1), "float32"))
@@ -99,7 +99,7 @@ def test_the_gradient_of_each_output_alone_is_right(weights):
     args = arguments(2, 3, 4, "float64")
     with kernels.disabled():
         expected = values_and_gradients(definition.gru, args, weights)
-    assert_equal(values_and_gradients(twin.run, args, weights), expected, "float64")
+    assert_equal(values_and_gradients(twin.apply, args, weights), expected, "float64")
 
 
 def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
@@ -110,7 +110,7 @@ def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
     def compiled(*args):
         with tf.GradientTape() as tape:
             tape.watch(args)
-            y, h = twin.run(*args)
+            y, h = twin.apply(*args)
             loss = tf.reduce_sum(y * y) + tf.reduce_sum(h)
         return [y, h, *tape.gradient(loss, args)]
 
@@ -123,15 +123,15 @@ def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
 
 def test_the_predicate_takes_known_short_lengths_reset_after_and_nothing_special():
     x, *rest = arguments(2, 3, 4)
-    assert twin.can_run(x, *rest)
+    assert twin.supports(x, *rest)
     h, kernel, _ = rest
-    assert not twin.can_run(x, h, kernel, None)
-    assert not twin.can_run(x, *rest, mask=tf.ones((2, 3), "bool"))
-    assert not twin.can_run(x, *rest, kept=tf.ones((2, 4)))
-    taken = {length: twin.can_run(tf.zeros((1, length, 12)), *rest) for length in (0, 1, twin.LONGEST)}
-    assert taken == {0: False, 1: True, twin.LONGEST: True}
-    assert not twin.can_run(tf.zeros((1, twin.LONGEST + 1, 12)), *rest)
-    unknown = tf.function(lambda x: twin.can_run(x, *rest), input_signature=[tf.TensorSpec([2, None, 12])])
+    assert not twin.supports(x, h, kernel, None)
+    assert not twin.supports(x, *rest, mask=tf.ones((2, 3), "bool"))
+    assert not twin.supports(x, *rest, recurrent_dropout_mask=tf.ones((2, 4)))
+    taken = {length: twin.supports(tf.zeros((1, length, 12)), *rest) for length in (0, 1, twin.MAX_UNROLLED_STEPS)}
+    assert taken == {0: False, 1: True, twin.MAX_UNROLLED_STEPS: True}
+    assert not twin.supports(tf.zeros((1, twin.MAX_UNROLLED_STEPS + 1, 12)), *rest)
+    unknown = tf.function(lambda x: twin.supports(x, *rest), input_signature=[tf.TensorSpec([2, None, 12])])
     assert not unknown(x)
 
 

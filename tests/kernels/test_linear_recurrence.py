@@ -47,14 +47,14 @@ def assert_equal(got, expected, dtype="float32"):
 )
 def test_values_and_all_gradients_are_those_of_the_definition(batch, length, trailing, dtype):
     args = arguments(batch, length, trailing, dtype)
-    got, expected = (values_and_gradients(f, args) for f in (twin.run, definition))
+    got, expected = (values_and_gradients(f, args) for f in (twin.apply, definition))
     assert_equal(got, expected, dtype)
 
 
 @pytest.mark.parametrize("shown", ["last", "both"])
 def test_gradients_come_through_the_last_position_too(shown):
     args = arguments(dtype="float64")
-    got, expected = (values_and_gradients(f, args, shown) for f in (twin.run, definition))
+    got, expected = (values_and_gradients(f, args, shown) for f in (twin.apply, definition))
     assert_equal(got, expected, "float64")
 
 
@@ -62,7 +62,7 @@ def test_gradients_come_through_the_last_position_too(shown):
 def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(jit_compile):
     shapes = [tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, 5])]
     compiled = tf.function(
-        lambda *args: values_and_gradients(twin.run, args, "both"), input_signature=shapes, jit_compile=jit_compile
+        lambda *args: values_and_gradients(twin.apply, args, "both"), input_signature=shapes, jit_compile=jit_compile
     )
     for batch, length in ((3, 7), (2, 1)):
         args = arguments(batch, length)
@@ -72,11 +72,11 @@ def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(ji
 def test_variables_are_taken():
     args = arguments()
     variables = [tf.Variable(v) for v in args]
-    np.testing.assert_array_equal(twin.run(*variables), twin.run(*args))
+    np.testing.assert_array_equal(twin.apply(*variables), twin.apply(*args))
 
 
 def test_the_predicate_takes_everything():
-    assert twin.can_run(*arguments()) is True
+    assert twin.supports(*arguments()) is True
 
 
 def test_the_definition_runs_where_it_is_asked_for(monkeypatch):
@@ -106,5 +106,5 @@ def test_the_gradient_can_be_differentiated_once_more():
 
     with kernels.disabled():
         expected = second(definition)
-    for ours, theirs in zip(second(twin.run), expected, strict=True):
+    for ours, theirs in zip(second(twin.apply), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)

@@ -46,22 +46,22 @@ def assert_equal(got, expected, dtype="float32"):
 @pytest.mark.parametrize(("batch", "length", "width"), [(1, 1, 1), (3, 1, 5), (5, 11, 3), (1, 6, 7)])
 def test_values_and_all_gradients_are_those_of_the_definition(batch, length, width, dtype):
     args = arguments(batch, length, width, dtype)
-    got, expected = (values_and_gradients(f, args) for f in (twin.run, definition))
+    got, expected = (values_and_gradients(f, args) for f in (twin.apply, definition))
     assert_equal(got, expected, dtype)
 
 
 @pytest.mark.parametrize("shown", ["last", "both"])
 def test_gradients_come_through_the_last_position_too(shown):
     args = arguments(dtype="float64")
-    got, expected = (values_and_gradients(f, args, shown) for f in (twin.run, definition))
+    got, expected = (values_and_gradients(f, args, shown) for f in (twin.apply, definition))
     assert_equal(got, expected, "float64")
 
 
 def test_masked_positions_and_a_state_of_zero_are_those_of_the_definition():
     log_a, log_b, h = arguments(dtype="float64")
     rest = np.array([1, 0, 1, 1, 0, 0, 1], bool)[None, :, None]
-    args = [tf.where(rest, tf.zeros_like(log_a), log_a), tf.where(rest, layer.NEVER, log_b), tf.zeros_like(h)]
-    got, expected = (values_and_gradients(f, args)[:3] for f in (twin.run, definition))
+    args = [tf.where(rest, tf.zeros_like(log_a), log_a), tf.where(rest, layer.LOG_ZERO, log_b), tf.zeros_like(h)]
+    got, expected = (values_and_gradients(f, args)[:3] for f in (twin.apply, definition))
     for ours, theirs in zip(got, expected, strict=True):
         assert np.isfinite(ours).all()
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
@@ -71,7 +71,7 @@ def test_masked_positions_and_a_state_of_zero_are_those_of_the_definition():
 def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(jit_compile):
     shapes = [tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, 5])]
     compiled = tf.function(
-        lambda *args: values_and_gradients(twin.run, args, "both"), input_signature=shapes, jit_compile=jit_compile
+        lambda *args: values_and_gradients(twin.apply, args, "both"), input_signature=shapes, jit_compile=jit_compile
     )
     for batch, length in ((3, 7), (2, 1)):
         args = arguments(batch, length)
@@ -79,7 +79,7 @@ def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(ji
 
 
 def test_the_predicate_takes_everything():
-    assert twin.can_run(*arguments()) is True
+    assert twin.supports(*arguments()) is True
 
 
 @pytest.mark.parametrize("kind", [layers.MinGRU, layers.MinLSTM])

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import loops, lstm_loops, lstm_unrolled, rows
+from keras_seq.kernels import batch_split, lstm_unrolled, lstm_xla, xla_loops
 from keras_seq.kernels import lstm as twin
 from keras_seq.layers import lstm as definition
 
@@ -58,9 +58,9 @@ def take(monkeypatch):
     """Makes the twin take a way, its rows in halves or not."""
 
     def choose(way, halved):
-        monkeypatch.setattr(loops, "pay", lambda *args: way is lstm_loops)
-        monkeypatch.setattr(rows, "FEWEST_ROWS", 2 if halved else 100)
-        monkeypatch.setattr(rows, "FEWEST_VALUES", 2 if halved else 10**6)
+        monkeypatch.setattr(xla_loops, "pay", lambda *args: way is lstm_xla)
+        monkeypatch.setattr(batch_split, "FEWEST_ROWS", 2 if halved else 100)
+        monkeypatch.setattr(batch_split, "FEWEST_VALUES", 2 if halved else 10**6)
 
     return choose
 
@@ -73,22 +73,24 @@ def take(monkeypatch):
 def test_the_loops_have_the_values_and_gradients_of_the_definition(take, batch, length, units, halved, dtype, dropped):
     args = arguments(batch, length, units, dtype)
     random = np.random.default_rng(3)
-    kept = tf.constant((random.random((batch, units)) < 0.7) / 0.7, dtype) if dropped else None
+    recurrent_dropout_mask = tf.constant((random.random((batch, units)) < 0.7) / 0.7, dtype) if dropped else None
     with kernels.disabled():
-        expected = values_and_gradients(functools.partial(definition.lstm, kept=kept), args, "yhc")
-    take(lstm_loops, halved)
-    run = functools.partial(twin.run, kept=kept)
+        expected = values_and_gradients(
+            functools.partial(definition.lstm, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"
+        )
+    take(lstm_xla, halved)
+    run = functools.partial(twin.apply, recurrent_dropout_mask=recurrent_dropout_mask)
     got = tf.function(lambda *args: values_and_gradients(run, args, "yhc"))(*args)
     assert_equal(got, expected, dtype)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_the_loops_are_the_same_where_the_batch_is_not_known(take, jit_compile):
-    take(lstm_loops, halved=False)
+    take(lstm_xla, halved=False)
     args = arguments(3, 5, 4)
     shapes = [tf.TensorSpec([None, *a.shape[1:]] if n != 1 else a.shape, a.dtype) for n, a in enumerate(args)]
     compiled = tf.function(
-        lambda *args: values_and_gradients_of_squares(twin.run, args),
+        lambda *args: values_and_gradients_of_squares(twin.apply, args),
         input_signature=shapes,
         jit_compile=jit_compile,
     )
@@ -101,15 +103,21 @@ def test_the_loops_are_the_same_where_the_batch_is_not_known(take, jit_compile):
 def test_unrolled_halves_are_the_same(take, dropped):
     take(lstm_unrolled, halved=True)
     args = arguments(5, 7, 3)
-    kept = tf.constant([[2.0], [0.0], [1.0], [3.0], [0.5]]) * tf.ones((5, 3)) if dropped else None
+    recurrent_dropout_mask = tf.constant([[2.0], [0.0], [1.0], [3.0], [0.5]]) * tf.ones((5, 3)) if dropped else None
     with kernels.disabled():
-        expected = values_and_gradients(functools.partial(definition.lstm, kept=kept), args, "yhc")
-    assert_equal(values_and_gradients(functools.partial(twin.run, kept=kept), args, "yhc"), expected, "float32")
+        expected = values_and_gradients(
+            functools.partial(definition.lstm, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"
+        )
+    assert_equal(
+        values_and_gradients(functools.partial(twin.apply, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"),
+        expected,
+        "float32",
+    )
 
 
 def test_large_batches_are_halved():
     def halved(number, units, looped):
-        return len(rows.parts(tf.TensorSpec((number, units)), looped)) == 2
+        return len(batch_split.batch_halves(tf.TensorSpec((number, units)), looped)) == 2
 
     assert halved(8, 4, looped=True)
     assert not halved(7, 4, looped=True)
@@ -117,7 +125,7 @@ def test_large_batches_are_halved():
     assert halved(16, 1024, looped=False)
     assert not halved(15, 1024, looped=False)
     assert not halved(None, 4, looped=False)
-    assert rows.parts(tf.TensorSpec((9, 4)), True) == [slice(0, 4), slice(4, 9)]
+    assert batch_split.batch_halves(tf.TensorSpec((9, 4)), True) == [slice(0, 4), slice(4, 9)]
 
 
 @pytest.mark.parametrize("dropped", [False, True])
@@ -126,10 +134,16 @@ def test_large_batches_are_halved():
 def test_values_and_all_gradients_are_those_of_the_definition(batch, length, units, dtype, dropped):
     args = arguments(batch, length, units, dtype)
     random = np.random.default_rng(3)
-    kept = tf.constant((random.random((batch, units)) < 0.7) / 0.7, dtype) if dropped else None
+    recurrent_dropout_mask = tf.constant((random.random((batch, units)) < 0.7) / 0.7, dtype) if dropped else None
     with kernels.disabled():
-        expected = values_and_gradients(functools.partial(definition.lstm, kept=kept), args, "yhc")
-    assert_equal(values_and_gradients(functools.partial(twin.run, kept=kept), args, "yhc"), expected, dtype)
+        expected = values_and_gradients(
+            functools.partial(definition.lstm, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"
+        )
+    assert_equal(
+        values_and_gradients(functools.partial(twin.apply, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"),
+        expected,
+        dtype,
+    )
 
 
 @pytest.mark.parametrize("weights", ["y", "h", "c"])
@@ -137,7 +151,7 @@ def test_the_gradient_of_each_output_alone_is_right(weights):
     args = arguments(2, 3, 4, "float64")
     with kernels.disabled():
         expected = values_and_gradients(definition.lstm, args, weights)
-    assert_equal(values_and_gradients(twin.run, args, weights), expected, "float64")
+    assert_equal(values_and_gradients(twin.apply, args, weights), expected, "float64")
 
 
 def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
@@ -146,7 +160,7 @@ def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
 
     @tf.function(input_signature=shapes)
     def compiled(*args):
-        return values_and_gradients_of_squares(twin.run, args)
+        return values_and_gradients_of_squares(twin.apply, args)
 
     with kernels.disabled():
         expected = values_and_gradients_of_squares(definition.lstm, args)
@@ -155,13 +169,13 @@ def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
 
 def test_the_predicate_takes_known_short_lengths_without_a_mask():
     z, *rest = arguments(2, 3, 4)
-    assert twin.can_run(z, *rest, None)
-    assert twin.can_run(z, *rest, None, tf.ones((2, 4)))
-    assert not twin.can_run(z, *rest, tf.ones((2, 3), "bool"))
-    taken = {length: twin.can_run(tf.zeros((1, length, 8)), *rest, None) for length in (0, 1, twin.LONGEST)}
-    assert taken == {0: False, 1: True, twin.LONGEST: True}
-    assert not twin.can_run(tf.zeros((1, twin.LONGEST + 1, 8)), *rest, None)
-    unknown = tf.function(lambda z: twin.can_run(z, *rest, None), input_signature=[tf.TensorSpec([2, None, 16])])
+    assert twin.supports(z, *rest, None)
+    assert twin.supports(z, *rest, None, tf.ones((2, 4)))
+    assert not twin.supports(z, *rest, tf.ones((2, 3), "bool"))
+    taken = {length: twin.supports(tf.zeros((1, length, 8)), *rest, None) for length in (0, 1, twin.MAX_UNROLLED_STEPS)}
+    assert taken == {0: False, 1: True, twin.MAX_UNROLLED_STEPS: True}
+    assert not twin.supports(tf.zeros((1, twin.MAX_UNROLLED_STEPS + 1, 8)), *rest, None)
+    unknown = tf.function(lambda z: twin.supports(z, *rest, None), input_signature=[tf.TensorSpec([2, None, 16])])
     assert not unknown(z)
 
 
@@ -193,9 +207,9 @@ def test_disabled_runs_the_definition_and_ends_with_its_block():
 def test_masked_and_long_inputs_run_the_definition():
     layer = layers.LSTM(3, return_sequences=True)
     assert layer(np.ones((2, 4, 5), "float32"), mask=np.ones((2, 4), bool)).shape == (2, 4, 3)
-    assert layer(np.ones((1, twin.LONGEST + 1, 5), "float32")).shape == (1, twin.LONGEST + 1, 3)
+    assert layer(np.ones((1, twin.MAX_UNROLLED_STEPS + 1, 5), "float32")).shape == (1, twin.MAX_UNROLLED_STEPS + 1, 3)
 
 
 def test_a_name_that_no_kernel_has_is_refused():
     with pytest.raises(ValueError, match="no kernel named 'nonesuch'; those there are: recurrence, gru, lstm"):
-        kernels.twin("nonesuch", definition.lstm)
+        kernels.dispatch("nonesuch", definition.lstm)

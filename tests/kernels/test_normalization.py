@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import compiled, normalization
+from keras_seq.kernels import normalization, xla_fusion
 
 TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-2}
 
@@ -12,8 +12,8 @@ TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-2}
 @pytest.fixture
 def always(monkeypatch):
     """Few values are enough; and a list that says how many rows the twin was asked for."""
-    asked, run = [], normalization.run
-    monkeypatch.setattr(compiled, "FEWEST", 1)
+    asked, run = [], normalization.apply
+    monkeypatch.setattr(xla_fusion, "FEWEST", 1)
     monkeypatch.setattr(normalization, "run", lambda x, *args: asked.append(x.shape) or run(x, *args))
     return asked
 
@@ -65,7 +65,7 @@ def test_it_is_the_formula(always, centered):
     off = x - x.mean(-1, keepdims=True) * centered
     expected = gamma * off / np.sqrt((off * off).mean(-1, keepdims=True) + 1e-3) + beta
     args = [tf.constant(v, "float32") for v in (x, gamma, beta)]
-    got = tf.function(lambda *args: normalization.run(*args, 1e-3, centered))(*args)
+    got = tf.function(lambda *args: normalization.apply(*args, 1e-3, centered))(*args)
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
@@ -78,12 +78,12 @@ def test_a_row_of_equal_large_numbers_is_beta(always):
 def test_few_values_float64_and_eager_calls_go_by_the_definition():
     def can_run(shape, dtype="float32"):
         with tf.Graph().as_default():
-            return normalization.can_run(tf.zeros(shape, dtype), None, None, 1e-5, True)
+            return normalization.supports(tf.zeros(shape, dtype), None, None, 1e-5, True)
 
     assert can_run((1024, 512))
     assert not can_run((1024, 511))
     assert not can_run((1024, 512), "float64")
-    assert not normalization.can_run(tf.zeros((1024, 512)), None, None, 1e-5, True)
+    assert not normalization.supports(tf.zeros((1024, 512)), None, None, 1e-5, True)
 
 
 def test_the_axis_is_the_last():

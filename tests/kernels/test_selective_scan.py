@@ -45,23 +45,23 @@ def assert_equal(got, expected, dtype="float32"):
 @pytest.mark.parametrize(("batch", "length", "width", "memory"), [(1, 1, 1, 1), (3, 1, 5, 2), (5, 11, 3, 7)])
 def test_values_and_all_gradients_are_those_of_the_definition(batch, length, width, memory, dtype):
     args = arguments(batch, length, width, memory, dtype)
-    got, expected = (values_and_gradients(f, args) for f in (twin.run, definition))
+    got, expected = (values_and_gradients(f, args) for f in (twin.apply, definition))
     assert_equal(got, expected, dtype)
 
 
 @pytest.mark.parametrize("weights", ["y", "h"])
 def test_the_gradient_of_each_output_alone_is_right(weights):
     args = arguments(dtype="float64")
-    got, expected = (values_and_gradients(f, args, weights) for f in (twin.run, definition))
+    got, expected = (values_and_gradients(f, args, weights) for f in (twin.apply, definition))
     assert_equal(got, expected, "float64")
 
 
 def test_steps_of_no_length_change_nothing():
     x, delta, a, b, c, h = arguments(dtype="float64")
     delta *= np.array([0, 1, 0, 0, 1, 1, 0])[None, :, None]
-    got, expected = (values_and_gradients(f, [x, delta, a, b, c, h]) for f in (twin.run, definition))
+    got, expected = (values_and_gradients(f, [x, delta, a, b, c, h]) for f in (twin.apply, definition))
     assert_equal(got, expected, "float64")
-    np.testing.assert_array_equal(twin.run(x, 0 * delta, a, b, c, h)[1], h)
+    np.testing.assert_array_equal(twin.apply(x, 0 * delta, a, b, c, h)[1], h)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -69,7 +69,7 @@ def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(ji
     position = [tf.TensorSpec([None, None, n]) for n in (5, 5, 4, 4)]
     shapes = [*position[:2], tf.TensorSpec([5, 4]), *position[2:], tf.TensorSpec([None, 5, 4])]
     compiled = tf.function(
-        lambda *args: values_and_gradients(twin.run, args), input_signature=shapes, jit_compile=jit_compile
+        lambda *args: values_and_gradients(twin.apply, args), input_signature=shapes, jit_compile=jit_compile
     )
     for batch, length in ((3, 7), (2, 1)):
         args = arguments(batch, length)
@@ -79,7 +79,7 @@ def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(ji
 @pytest.mark.parametrize("cpu", [True, False])
 def test_the_predicate_asks_for_a_machine_without_a_gpu(monkeypatch, cpu):
     monkeypatch.setattr(twin, "on_cpu", lambda: cpu)
-    assert twin.can_run(*arguments()) is cpu
+    assert twin.supports(*arguments()) is cpu
 
 
 def test_the_layer_runs_the_definition_where_it_is_asked_for_and_where_the_twin_cannot(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.models import Mamba
+from keras_seq.models import MambaConfig
 
 LENGTH, UNITS = 64, 64  # where `loops.pay`
 
@@ -67,7 +67,7 @@ def test_mambas_definition_is_trained():
     losses = []
     for disabled in (False, True):
         keras.utils.set_random_seed(0)
-        model = Mamba(embedding_dim=4, num_layers=1, state_dim=2).build(5)
+        model = MambaConfig(embedding_dim=4, num_layers=1, state_dim=2).build_model(5)
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         if disabled:
             with kernels.disabled():

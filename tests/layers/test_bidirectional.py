@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.layers import GRU, LSTM, Bidirectional, Carry, MinGRU, SelectiveStateSpace, SimpleRNN
+from keras_seq.layers import GRU, LSTM, Bidirectional, MinGRU, SelectiveStateSpace, SimpleRNN, Stateful
 
 B, T, D = 3, 6, 3
 numpy = ops.convert_to_numpy
@@ -121,9 +121,9 @@ def test_a_layer_that_was_used_before_keeps_its_weights(randomize):
 
 def test_it_takes_and_gives_no_state():
     layer = Bidirectional(LSTM(2, return_sequences=True))
-    assert not hasattr(layer, "initial_state")
-    with pytest.raises(ValueError, match="initial_state"):
-        Carry(layer, B)
+    assert not hasattr(layer, "get_initial_state")
+    with pytest.raises(ValueError, match="get_initial_state"):
+        Stateful(layer, B)
 
 
 def test_wrong_arguments_are_refused():

@@ -17,7 +17,7 @@ def inputs(seed=0):
 
 
 def piecewise(layer, x, cuts, capacity, mask=None):
-    state, pieces = layer.initial_state(B, capacity), []
+    state, pieces = layer.get_initial_state(B, capacity), []
     for start, end in zip([0, *cuts], [*cuts, T], strict=True):
         masked = {} if mask is None else {"mask": mask[:, start:end]}
         y, state = layer(x[:, start:end], state=state, return_state=True, **masked)
@@ -29,12 +29,17 @@ def piecewise(layer, x, cuts, capacity, mask=None):
 @given(
     cuts=st.sampled_from([[], [1], [3], [1, 2, 3, 4, 5], [2, 5]]),
     capacity=st.sampled_from([T, T + 3]),
-    window=st.sampled_from([None, 2]),
+    sliding_window=st.sampled_from([None, 2]),
     heads=st.sampled_from([1, 2]),
 )
-def test_cached_equals_whole(positions, cuts, capacity, window, heads):
+def test_cached_equals_whole(positions, cuts, capacity, sliding_window, heads):
     layer = MultiHeadSelfAttention(
-        2, causal=True, positions=POSITIONS[positions], window=window, num_key_value_heads=heads, value_dim=3
+        2,
+        causal=True,
+        positions=POSITIONS[positions],
+        sliding_window=sliding_window,
+        num_key_value_heads=heads,
+        value_dim=3,
     )
     x = inputs()
     whole = numpy(layer(x))
@@ -48,7 +53,7 @@ def test_cached_equals_whole(positions, cuts, capacity, window, heads):
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("cuts", [[2], [1, 2, 3, 4, 5]], ids=str)
 def test_padding_in_a_cache_is_skipped_too(positions, cuts):
-    layer = MultiHeadSelfAttention(2, causal=True, positions=POSITIONS[positions], window=3)
+    layer = MultiHeadSelfAttention(2, causal=True, positions=POSITIONS[positions], sliding_window=3)
     x, mask = inputs(), np.array([[0, 1, 0, 1, 1, 0], [1, 1, 1, 1, 1, 1]], bool)
     layer(x)
     got, state = piecewise(layer, x, cuts, T, mask)
@@ -70,7 +75,7 @@ def test_a_cache_in_half_precision(dtype):
 def test_shapes_and_dtypes_never_change():
     layer = MultiHeadSelfAttention(2, causal=True, positions=RotaryPositions())
     layer(inputs())
-    before = layer.initial_state(B, 9)
+    before = layer.get_initial_state(B, 9)
     _, after = layer(inputs(), state=before, return_state=True)
 
     def kinds(state):
@@ -85,7 +90,7 @@ def test_without_a_state_the_cache_holds_just_these_positions():
     layer = MultiHeadSelfAttention(2, causal=True, positions=RotaryPositions())
     x = inputs()
     _, state = layer(x, return_state=True)
-    _, expected = layer(x, state=layer.initial_state(B, T), return_state=True)
+    _, expected = layer(x, state=layer.get_initial_state(B, T), return_state=True)
     for name in ("key", "value", "position", "length"):
         np.testing.assert_allclose(numpy(state[name]), numpy(expected[name]), atol=1e-6)
 
@@ -95,8 +100,8 @@ def test_more_positions_than_the_capacity_are_refused():
     x = inputs()
     layer(x)
     with pytest.raises(ValueError, match="capacity=4 positions and cannot take 6 more"):
-        layer(x, state=layer.initial_state(B, 4))
-    _, state = layer(x[:, :3], state=layer.initial_state(B, 4), return_state=True)
+        layer(x, state=layer.get_initial_state(B, 4))
+    _, state = layer(x[:, :3], state=layer.get_initial_state(B, 4), return_state=True)
     with pytest.raises(ValueError, match="state holds 3 of capacity=4 positions and cannot take 2 more"):
         layer(x[:, :2], state=state)
 
@@ -105,15 +110,15 @@ def test_wrong_use():
     layer = MultiHeadSelfAttention(2)
     layer.build((None, None, D))
     with pytest.raises(ValueError, match="causal=False; expected causal=True"):
-        layer.initial_state(B, T)
+        layer.get_initial_state(B, T)
     causal = MultiHeadSelfAttention(2, causal=True)
     with pytest.raises(ValueError, match="is not built"):
-        causal.initial_state(B, T)
+        causal.get_initial_state(B, T)
     causal.build((None, None, D))
     with pytest.raises(ValueError, match="capacity=None; expected a whole number"):
-        causal.initial_state(B)
+        causal.get_initial_state(B)
     with pytest.raises(ValueError, match="state was given with causal=False"):
-        layer(inputs(), state=causal.initial_state(B, T))
+        layer(inputs(), state=causal.get_initial_state(B, T))
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.function is TensorFlow's")
@@ -131,7 +136,7 @@ def test_a_tf_function_is_traced_once_and_a_loop_can_carry_the_state(jit_compile
         traces.append(1)
         return layer(x, state=state, return_state=True)
 
-    state = layer.initial_state(B, T)
+    state = layer.get_initial_state(B, T)
     for t in range(T):
         y, state = step(x[:, t : t + 1], state)
         np.testing.assert_allclose(numpy(y)[:, 0], whole[:, t], atol=1e-5)
@@ -145,7 +150,7 @@ def test_a_tf_function_is_traced_once_and_a_loop_can_carry_the_state(jit_compile
             y, state = layer(tf.slice(x, (0, t, 0), (B, 1, D)), state=state, return_state=True)
             return t + 1, state, total + y
 
-        start = tf.constant(0), layer.initial_state(B, T), tf.zeros((B, 1, D))
+        start = tf.constant(0), layer.get_initial_state(B, T), tf.zeros((B, 1, D))
         return tf.while_loop(lambda t, *_: t < T, body, start)[2]
 
     np.testing.assert_allclose(numpy(loop(x))[:, 0], whole.sum(1), atol=1e-4)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_seq.layers import CausalConvolution
+from keras_seq.layers import CausalDepthwiseConv1D
 
 BACKEND = keras.backend.backend()
 B, T, D, K = 2, 7, 3, 4
@@ -28,7 +28,7 @@ def oracle(layer, x, before=None):
 @pytest.fixture
 def made(randomize):
     def made(kernel_size=K, **kwargs):
-        layer = CausalConvolution(kernel_size, **kwargs)
+        layer = CausalDepthwiseConv1D(kernel_size, **kwargs)
         layer.build((None, None, D))
         return randomize(layer)
 
@@ -72,7 +72,7 @@ def test_stepping_equals_the_whole(made, policy):
     layer = made(dtype=policy)
     x = ops.cast(inputs(), layer.compute_dtype)
     whole, last = layer(x, return_state=True)
-    state, steps = layer.initial_state(B), []
+    state, steps = layer.get_initial_state(B), []
     for t in range(T):
         y, state = layer.step(x[:, t], state)
         steps.append(y)
@@ -89,9 +89,9 @@ def test_stepping_equals_the_whole(made, policy):
 
 @given(cuts=st.sets(st.integers(1, T - 1)))
 def test_pieces_of_any_length_equal_the_whole(cuts):
-    layer, x = CausalConvolution(K), inputs()
+    layer, x = CausalDepthwiseConv1D(K), inputs()
     whole, last = layer(x, return_state=True)
-    state, pieces = layer.initial_state(B), []
+    state, pieces = layer.get_initial_state(B), []
     for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), T], strict=True):
         y, state = layer(x[:, start:end], state=state, return_state=True)
         pieces.append(numpy(y))
@@ -137,7 +137,7 @@ def test_masked_pieces_equal_the_masked_whole(made):
     layer, x = made(), inputs()
     mask = np.array([MASKS["interior"], MASKS["left"]], bool)
     whole, last = layer(x, mask=mask, return_state=True)
-    state, pieces = layer.initial_state(B), []
+    state, pieces = layer.get_initial_state(B), []
     for start, end in ((0, 2), (2, 3), (3, T)):
         y, state = layer(x[:, start:end], state=state, mask=mask[:, start:end], return_state=True)
         pieces.append(numpy(y))
@@ -154,7 +154,7 @@ def test_gradients_are_those_of_finite_differences(float64, check_gradients, mad
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 @given(t=st.integers(1, T - 1))
 def test_the_future_cannot_leak_and_the_window_ends(policy, t):
-    layer, x = CausalConvolution(3, dtype=policy), inputs()
+    layer, x = CausalDepthwiseConv1D(3, dtype=policy), inputs()
     layer(x)
     changed = x.copy()
     changed[:, t] += 10.0
@@ -165,27 +165,29 @@ def test_the_future_cannot_leak_and_the_window_ends(policy, t):
 @pytest.mark.parametrize("size", [1, 0, -2, 2.5, None, True])
 def test_kernel_sizes_that_make_no_convolution_are_refused(size):
     with pytest.raises(ValueError, match=f"kernel_size={size!r}; expected .*at least"):
-        CausalConvolution(size)
+        CausalDepthwiseConv1D(size)
 
 
 def test_inputs_that_are_no_sequence_are_refused():
     with pytest.raises(ValueError, match=r"x has shape \(None, 3\); expected \[B, T, D\]"):
-        CausalConvolution().build((None, 3))
+        CausalDepthwiseConv1D().build((None, 3))
     with pytest.raises(ValueError, match="glorot"):
-        CausalConvolution(kernel_initializer="glorot")
-    layer = CausalConvolution()
+        CausalDepthwiseConv1D(kernel_initializer="glorot")
+    layer = CausalDepthwiseConv1D()
     layer(inputs())
     with pytest.raises(ValueError, match=r"mask has shape .*expected rank 2"):
         layer(inputs(), mask=np.ones((B, T, D), bool))
 
 
 def test_the_kernel_is_no_matrix_for_muon(made):
-    assert made().kernel.matrix_blocks == 0
+    assert made().kernel.muon_blocks == 0
     assert made().kernel.shape == (K, D)
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_an_empty_batch(masked):
-    y, state = CausalConvolution()(inputs(batch=0), mask=np.ones((0, T), bool) if masked else None, return_state=True)
+    y, state = CausalDepthwiseConv1D()(
+        inputs(batch=0), mask=np.ones((0, T), bool) if masked else None, return_state=True
+    )
     assert tuple(y.shape) == (0, T, D)
     assert tuple(state.shape) == (0, K - 1, D)

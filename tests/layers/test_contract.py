@@ -34,8 +34,8 @@ ALL = {"return_sequences": True}  # of the recurrent layers
 CASES = {
     "MultiHeadSelfAttention": Case(
         lambda **k: layers.MultiHeadSelfAttention(
-            num_heads=4, key_dim=2, value_dim=3, num_key_value_heads=2, causal=True, window=4,
-            positions=layers.RotaryPositions(base=50.0), query_key_normalization=True, dropout=0.3,
+            num_heads=4, key_dim=2, value_dim=3, num_key_value_heads=2, causal=True, sliding_window=4,
+            positions=layers.RotaryPositions(base=50.0), use_qk_norm=True, dropout=0.3,
             kernel_initializer="he_normal", output_initializer="orthogonal", seed=3, **k,
         ),
         dropout=0.3, seed=True,
@@ -67,7 +67,7 @@ CASES = {
     "TransformerBlock": Case(
         lambda **k: layers.TransformerBlock(
             num_heads=2, feed_forward_dim=7, causal=True, norm_first=False, cross_attention=True, normalization="rms",
-            activation="swiglu", dropout=0.3, positions=layers.AlibiPositions(), num_key_value_heads=1, window=4,
+            activation="swiglu", dropout=0.3, positions=layers.AlibiPositions(), num_key_value_heads=1, sliding_window=4,
             residual_initializer="he_normal", **k,
         ),
         context=True, dropout=0.3,
@@ -99,18 +99,18 @@ CASES = {
     "MinGRU": Case(lambda **k: layers.MinGRU(7, kernel_initializer="he_normal", bias_initializer="ones", **ALL, **k)),
     "MinLSTM": Case(lambda **k: layers.MinLSTM(7, kernel_initializer="he_normal", bias_initializer="ones", **ALL, **k)),
     "CausalConvolution": Case(
-        lambda **k: layers.CausalConvolution(3, kernel_initializer="he_normal", bias_initializer="ones", **k)
+        lambda **k: layers.CausalDepthwiseConv1D(3, kernel_initializer="he_normal", bias_initializer="ones", **k)
     ),
     "SelectiveStateSpace": Case(
         lambda **k: layers.SelectiveStateSpace(
-            state_dim=3, expansion=3, kernel_size=2, delta_rank=4, use_bias=True, kernel_initializer="he_normal",
+            state_dim=3, expand=3, kernel_size=2, dt_rank=4, use_bias=True, kernel_initializer="he_normal",
             output_initializer="orthogonal", **k,
         )
     ),
     "Bidirectional": Case(lambda **k: layers.Bidirectional(layers.LSTM(7, **ALL, **k), merge_mode="sum", **k)),
     "Residual": Case(
-        lambda **k: layers.Residual(
-            [layers.CausalConvolution(2, **k), layers.MinGRU(7, **ALL, **k), keras.layers.Dense(D, **k)],
+        lambda **k: layers.PreNormResidual(
+            [layers.CausalDepthwiseConv1D(2, **k), layers.MinGRU(7, **ALL, **k), keras.layers.Dense(D, **k)],
             normalization="layer", dropout=0.3, **k,
         ),
         dropout=0.3,
@@ -281,7 +281,9 @@ def test_masks_come_in_from_an_embedding_and_go_on(case):
     np.testing.assert_array_equal(numpy(mask), real)
 
 
-STATEFUL = {name: case for name, case in CASES.items() if not case.context and hasattr(case.make(), "initial_state")}
+STATEFUL = {
+    name: case for name, case in CASES.items() if not case.context and hasattr(case.make(), "get_initial_state")
+}
 
 
 @pytest.mark.parametrize("case", STATEFUL.values(), ids=STATEFUL)
@@ -289,13 +291,13 @@ def test_a_mask_from_an_embedding_counts_with_a_state_too(case):
     ids = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 2]])
     embedding, layer = keras.layers.Embedding(9, D, mask_zero=True), case.make()
     layer.build((None, None, D))
-    capacity = {"capacity": T} if "capacity" in inspect.signature(layer.initial_state).parameters else {}
+    capacity = {"capacity": T} if "capacity" in inspect.signature(layer.get_initial_state).parameters else {}
     masked, x = embedding(ids), numpy(embedding(ids))
-    got = layer(masked, state=layer.initial_state(B, **capacity))
-    expected = layer(x, mask=ops.convert_to_tensor(ids != 0), state=layer.initial_state(B, **capacity))
+    got = layer(masked, state=layer.get_initial_state(B, **capacity))
+    expected = layer(x, mask=ops.convert_to_tensor(ids != 0), state=layer.get_initial_state(B, **capacity))
     np.testing.assert_allclose(numpy(got)[ids != 0], numpy(expected)[ids != 0], atol=1e-6)
-    _, state = layer(masked, state=layer.initial_state(B, **capacity), return_state=True)
-    _, short = layer(x[:1, :3], state=layer.initial_state(1, **capacity), return_state=True)
+    _, state = layer(masked, state=layer.get_initial_state(B, **capacity), return_state=True)
+    _, short = layer(x[:1, :3], state=layer.get_initial_state(1, **capacity), return_state=True)
     if not capacity:  # a cache keeps the padding, marked as such
         for part, alone in zip(keras.tree.flatten(state), keras.tree.flatten(short), strict=True):
             np.testing.assert_allclose(numpy(part)[0], numpy(alone)[0], atol=1e-5)

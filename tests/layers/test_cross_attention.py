@@ -69,10 +69,10 @@ def test_keras_hands_over_the_masks_of_two_embeddings():
 
 
 def test_the_context_is_projected_once(randomize):
-    layer = CrossAttention(4, num_key_value_heads=2, query_key_normalization=True)
+    layer = CrossAttention(4, num_key_value_heads=2, use_qk_norm=True)
     x, context = inputs()
     whole, given = layer(x, context=context, context_mask=REAL, return_state=True)
-    state = layer.project(context, context_mask=REAL)
+    state = layer.project_context(context, context_mask=REAL)
     for name in ("key", "value", "mask"):
         np.testing.assert_array_equal(numpy(state[name]), numpy(given[name]))
     for t in range(T):
@@ -95,7 +95,7 @@ def test_wrong_use():
     with pytest.raises(ValueError, match="context=None"):
         CrossAttention(2)(x)
     with pytest.raises(ValueError, match="is not built"):
-        CrossAttention(2).project(context)
+        CrossAttention(2).project_context(context)
     with pytest.raises(ValueError, match=r"context has shape \(2, 6\); expected \[B, T, D\]"):
         CrossAttention(2)(x, context=context[:, 0])
     layer = CrossAttention(2)

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_seq import kernels
-from keras_seq.layers.linear_recurrence import NEVER, linear_recurrence, log_linear_recurrence
+from keras_seq.layers.linear_recurrence import LOG_ZERO, linear_recurrence, log_linear_recurrence
 
 BACKEND = keras.backend.backend()
 LONG = 4096
@@ -163,7 +163,7 @@ def test_a_length_that_is_not_known(recurrence):
 def test_a_step_that_changes_nothing_copies_the_state(gradients, start):
     rest = np.array([1, 1, 0, 1, 0, 0, 1, 1, 1], bool)[None, :, None]
     log_a, log_b, h = (v.astype("float32") for v in arguments(2, 9, (3,)))
-    log_a, log_b = np.where(rest, np.float32(0), np.log(log_a)), np.where(rest, np.float32(NEVER), np.log(log_b))
+    log_a, log_b = np.where(rest, np.float32(0), np.log(log_a)), np.where(rest, np.float32(LOG_ZERO), np.log(log_b))
     h = np.full_like(h, start)
     y = numpy(log_linear_recurrence(*tensors(log_a, log_b, h)))
     before = np.concatenate([h[:, None], y[:, :-1]], axis=1)
@@ -176,7 +176,7 @@ def test_a_step_that_changes_nothing_copies_the_state(gradients, start):
 
 
 def test_from_nothing_nothing_comes(gradients):
-    log_a, log_b = np.full((1, 5, 2), -1.0, "float32"), np.full((1, 5, 2), NEVER, "float32")
+    log_a, log_b = np.full((1, 5, 2), -1.0, "float32"), np.full((1, 5, 2), LOG_ZERO, "float32")
     args = log_a, log_b, np.zeros((1, 2), "float32")
     np.testing.assert_array_equal(numpy(log_linear_recurrence(*tensors(*args))), 0.0)
     assert all(np.isfinite(g).all() for g in gradients(lambda v: ops.sum(log_linear_recurrence(*v)), args))

@@ -80,7 +80,7 @@ def test_padding_does_not_count(layer):
 def test_pieces_with_the_state_handed_on_equal_the_whole(layer, cuts):
     x, mask = inputs(), np.array([[1, 0, 1, 1], [1, 1, 1, 0]], bool)
     for real, count in ((None, 4), (mask, 3)):
-        state, pieces = layer.initial_state(2), []
+        state, pieces = layer.get_initial_state(2), []
         for start, stop in zip([0, *cuts], [*cuts, 4], strict=True):
             part = None if real is None else real[:, start:stop]
             y, state = layer(x[:, start:stop], mask=part, state=state, return_state=True)
@@ -92,8 +92,8 @@ def test_pieces_with_the_state_handed_on_equal_the_whole(layer, cuts):
 @pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
 def test_the_state_is_the_number_of_real_positions_by_row(layer):
     x = inputs()
-    assert keras.backend.standardize_dtype(layer.initial_state(2).dtype) == "int32"
-    np.testing.assert_array_equal(numpy(layer.initial_state(2, capacity=9)), [0, 0])
+    assert keras.backend.standardize_dtype(layer.get_initial_state(2).dtype) == "int32"
+    np.testing.assert_array_equal(numpy(layer.get_initial_state(2, capacity=9)), [0, 0])
     for start, expected in ((0, [2, 4]), (3, [5, 7]), (np.array([1, 0]), [3, 4])):
         y, state = layer(x, start=start, mask=LEFT, return_state=True)
         np.testing.assert_array_equal(numpy(state), expected)
@@ -105,7 +105,7 @@ def test_the_state_is_the_number_of_real_positions_by_row(layer):
 @pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
 def test_start_and_state_together_are_refused(layer):
     with pytest.raises(ValueError, match="start=2 and a state were given; expected one of them"):
-        layer(inputs(), start=2, state=layer.initial_state(2))
+        layer(inputs(), start=2, state=layer.get_initial_state(2))
 
 
 # --- learned vectors
@@ -143,7 +143,7 @@ def test_rotary_is_multiplication_by_a_complex_number():
 @pytest.mark.parametrize("scaling", SCALINGS)
 @given(p=st.integers(0, 100), s=st.integers(0, 100), shift=st.integers(0, 1000))
 def test_rotary_scores_depend_only_on_the_distance(scaling, p, s, shift):
-    options = {} if scaling is None else {"scaling": scaling, "factor": 4.0, "original_length": 64}
+    options = {} if scaling is None else {"scaling": scaling, "scaling_factor": 4.0, "original_context_length": 64}
     positions = RotaryPositions(**options)
     q, k = (ops.convert_to_tensor(np.random.default_rng(n).normal(size=(1, 1, 1, 8)), "float32") for n in (0, 1))
 
@@ -228,8 +228,8 @@ def test_position_objects_revive_by_value(positions):
         (lambda: RotaryPositions(scaling="linear", factor=0.5), ["factor=0.5", "at least 1"]),
         (lambda: RotaryPositions(factor=2.0), ["factor=2.0", "scaling=None"]),
         (lambda: RotaryPositions(scaling="yarn", factor=2.0), ["original_length=None", "whole number"]),
-        (lambda: RotaryPositions(scaling="ntk", factor=2.0).check(2), ["key_dim=2", "at least 4"]),
-        (lambda: RotaryPositions().check(5), ["key_dim=5", "even"]),
+        (lambda: RotaryPositions(scaling="ntk", factor=2.0).validate_key_dim(2), ["key_dim=2", "at least 4"]),
+        (lambda: RotaryPositions().validate_key_dim(5), ["key_dim=5", "even"]),
         (lambda: PositionalEncoding(base=-1), ["base=-1", "greater than 0"]),
         (lambda: LearnedPositions(0), ["length=0", "at least 1"]),
         (lambda: PositionalEncoding().build((None, 3)), ["x has shape (None, 3)", "[B, T, D]"]),

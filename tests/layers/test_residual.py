@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.layers import GRU, CausalConvolution, MinGRU, MultiHeadSelfAttention, Residual
-from keras_seq.layers.residual import in_turn, states_of
+from keras_seq.layers import GRU, CausalDepthwiseConv1D, MinGRU, MultiHeadSelfAttention, PreNormResidual
+from keras_seq.layers.residual import apply_sequentially, initial_states
 
 B, T, D = 2, 6, 4
 numpy = ops.convert_to_numpy
@@ -15,11 +15,11 @@ def made(randomize):
     def made(layers=None, dtype="float32", **kwargs):
         if layers is None:
             layers = [
-                CausalConvolution(3, dtype=dtype),
+                CausalDepthwiseConv1D(3, dtype=dtype),
                 MinGRU(5, dtype=dtype, return_sequences=True),
                 keras.layers.Dense(D, dtype=dtype),
             ]
-        block = Residual(layers, dtype=dtype, **kwargs)
+        block = PreNormResidual(layers, dtype=dtype, **kwargs)
         block.build((None, None, D))
         return randomize(block)
 
@@ -65,7 +65,7 @@ def test_without_layers_it_adds_the_normalised_input(made):
 def test_the_state_has_an_entry_for_each_layer_that_keeps_one(made):
     block, x = made(), inputs()
     convolution, gru, _ = block.layers
-    state = block.initial_state(B)
+    state = block.get_initial_state(B)
     assert [tuple(v.shape) for v in state] == [(B, 2, D), (B, 5)]
     _, (last_inputs, h) = block(x, state=state, return_state=True)
     u, expected_inputs = convolution(block.normalization_layer(x), return_state=True)
@@ -83,7 +83,7 @@ def test_steps_and_pieces_equal_the_whole(made, policy):
     assert dtypes == [block.compute_dtype, block.compute_dtype, "float32"]
     rounding = {"float32": 2e-6, "mixed_bfloat16": 3e-2, "mixed_float16": 4e-3}[policy]
     for cuts in ([1, 2, 3, 4, 5], [2, 3]):
-        state, pieces = block.initial_state(B), []
+        state, pieces = block.get_initial_state(B), []
         for start, end in zip([0, *cuts], [*cuts, T], strict=True):
             if end - start == 1:
                 y, state = block.step(x[:, start], state)
@@ -142,11 +142,11 @@ class Plain(Notes):
 
 
 class Stateful(Notes):
-    def initial_state(self, batch_size):
+    def get_initial_state(self, batch_size):
         return ops.full((batch_size,), float(self.number))
 
     def call(self, x, state=None, mask=None, return_state=False):
-        state = self.initial_state(len(x)) if state is None else state
+        state = self.get_initial_state(len(x)) if state is None else state
         self.calls.append((mask, numpy(state)[0]))
         y = x * self.number
         return (y, state + 1) if return_state else y
@@ -155,16 +155,16 @@ class Stateful(Notes):
 def test_states_go_to_their_layers_and_masks_to_those_that_take_one():
     layers = [Stateful(2), Plain(10), Masked(20), Stateful(3)]
     x, mask = ops.convert_to_tensor(inputs()), ops.ones((B, T), "bool")
-    state = states_of(layers, B)
+    state = initial_states(layers, B)
     assert [numpy(v).tolist() for v in state] == [[2.0] * B, [3.0] * B]
     for before in (2.0, 3.0):
-        y, state = in_turn(layers, x, state, mask, training=True)
+        y, state = apply_sequentially(layers, x, state, mask, training=True)
         np.testing.assert_allclose(numpy(y), 3 * (2 * inputs() + 30), rtol=1e-6)
         assert [numpy(v).tolist() for v in state] == [[before + 1] * B, [before + 2] * B]
         assert [layer.calls[-1][1] for layer in (layers[0], layers[3])] == [before, before + 1]
     assert all(layer.calls[-1][0] is mask for layer in (layers[0], layers[2], layers[3]))
     assert layers[2].calls[-1][1] is True
-    y, state = in_turn(layers, x)
+    y, state = apply_sequentially(layers, x)
     assert state is None
     np.testing.assert_allclose(numpy(y), 3 * (2 * inputs() + 30), rtol=1e-6)
     assert layers[2].calls[-1] == (None, None)
@@ -173,15 +173,15 @@ def test_states_go_to_their_layers_and_masks_to_those_that_take_one():
 
 def test_a_state_of_none_stays_none_and_an_empty_one_empty():
     x = ops.convert_to_tensor(inputs())
-    assert in_turn([Plain(1)], x)[1] is None
-    assert in_turn([Plain(1)], x, ())[1] == ()
-    assert states_of([Plain(1), keras.layers.Dense(3)], B) == ()
+    assert apply_sequentially([Plain(1)], x)[1] is None
+    assert apply_sequentially([Plain(1)], x, ())[1] == ()
+    assert initial_states([Plain(1), keras.layers.Dense(3)], B) == ()
 
 
 def test_a_capacity_goes_to_every_layer_that_keeps_a_state():
     attention = MultiHeadSelfAttention(2, causal=True)
     attention.build((None, None, D))
-    (state,) = states_of([keras.layers.Dense(D), attention], B, capacity=9)
+    (state,) = initial_states([keras.layers.Dense(D), attention], B, capacity=9)
     assert 9 in {n for v in keras.tree.flatten(state) for n in v.shape}
 
 
@@ -206,7 +206,7 @@ def test_layers_of_keras_work_inside(made):
     recurrent = keras.layers.LSTM(5, return_sequences=True)
     block = made([keras.layers.Conv1D(5, 2, padding="causal"), recurrent, keras.layers.Dense(D)])
     x = inputs()
-    assert block.initial_state(B) == ()
+    assert block.get_initial_state(B) == ()
     y, state = block(x, mask=real, return_state=True)
     assert state == ()
     np.testing.assert_allclose(numpy(y)[0, :4], numpy(block(x[:1, :4]))[0], atol=2e-6)
@@ -216,9 +216,9 @@ def test_layers_of_keras_work_inside(made):
 
 
 def test_a_residual_inside_a_residual(made):
-    block, x = made([Residual([GRU(D, return_sequences=True)]), MinGRU(D, return_sequences=True)]), inputs()
+    block, x = made([PreNormResidual([GRU(D, return_sequences=True)]), MinGRU(D, return_sequences=True)]), inputs()
     whole, last = block(x, return_state=True)
-    state, steps = block.initial_state(B), []
+    state, steps = block.get_initial_state(B), []
     assert len(state) == 2
     assert len(state[0]) == 1
     for t in range(T):
@@ -232,7 +232,7 @@ def test_layers_that_were_built_before_keep_their_weights():
     dense = keras.layers.Dense(D)
     dense.build((None, None, D))
     kernel = dense.get_weights()[0]
-    Residual([dense]).build((None, None, D))
+    PreNormResidual([dense]).build((None, None, D))
     np.testing.assert_array_equal(dense.get_weights()[0], kernel)
 
 
@@ -243,7 +243,7 @@ def test_layers_that_were_built_before_keep_their_weights():
 )
 def test_layers_that_do_not_give_the_width_back_are_refused(layers):
     with pytest.raises(ValueError, match=r"The layers make \(None, None, \d\) of \(None, None, 4\); expected the same"):
-        Residual(layers).build((None, None, D))
+        PreNormResidual(layers).build((None, None, D))
 
 
 @pytest.mark.parametrize(
@@ -257,17 +257,17 @@ def test_layers_that_do_not_give_the_width_back_are_refused(layers):
 )
 def test_wrong_arguments(options, words):
     with pytest.raises(ValueError, match=words):
-        Residual([keras.layers.Dense(D)], **options)
+        PreNormResidual([keras.layers.Dense(D)], **options)
 
 
 def test_gradients_are_those_of_finite_differences(float64, check_gradients, randomize):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("Keras normalises in float32 there")
     layers = [
-        CausalConvolution(2, dtype="float64"),
+        CausalDepthwiseConv1D(2, dtype="float64"),
         MinGRU(3, dtype="float64", return_sequences=True),
         keras.layers.Dense(D, dtype="float64"),
     ]
-    block, x = Residual(layers, dtype="float64"), inputs().astype("float64")
+    block, x = PreNormResidual(layers, dtype="float64"), inputs().astype("float64")
     block.build((None, None, D))
     check_gradients(randomize(block), x, mask=np.array([[1, 0, 1, 1, 0, 0], [1] * T], bool))

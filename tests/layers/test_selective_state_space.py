@@ -7,11 +7,11 @@ from keras import ops
 
 from keras_seq import kernels
 from keras_seq.layers import SelectiveStateSpace, selective_state_space
-from keras_seq.layers.selective_state_space import StepLengths
+from keras_seq.layers.selective_state_space import TimeStepBias
 
 BACKEND = keras.backend.backend()
 B, T, D, N, LONG = 2, 6, 3, 4, 4096
-OPTIONS = {"state_dim": N, "kernel_size": 3, "delta_rank": 2, "use_bias": True}
+OPTIONS = {"state_dim": N, "kernel_size": 3, "dt_rank": 2, "use_bias": True}
 numpy = ops.convert_to_numpy
 ROUTES = ["definition", "twin"] if BACKEND == "tensorflow" else ["definition"]
 both = pytest.mark.parametrize("route", ROUTES)
@@ -65,7 +65,7 @@ def oracle(layer, x):
     padded = np.pad(u, [(0, 0), (last, 0), (0, 0)])
     taps = (padded[:, last - k : last - k + x.shape[1]] * kernel[k] for k in range(last + 1))
     u = silu(sum(taps) + of(layer.convolution.bias))
-    delta = np.log1p(np.exp(dense(layer.delta_out, dense(layer.delta_in, u))))
+    delta = np.log1p(np.exp(dense(layer.dt_up, dense(layer.dt_down, u))))
     b, c, a = dense(layer.b_dense, u), dense(layer.c_dense, u), -np.exp(of(layer.log_a))
     y, h = scan_oracle(u, delta, a, b, c, np.zeros((len(x), *a.shape)))
     return dense(layer.output_dense, (y + of(layer.skip) * u) * silu(gate)), (padded[:, -last:], h)
@@ -120,7 +120,7 @@ def test_the_scan_is_the_loop(float64, exact, route, batch, length):
 
 
 @both
-@pytest.mark.parametrize("options", [{}, {"use_bias": False, "expansion": 3, "kernel_size": 2, "delta_rank": None}])
+@pytest.mark.parametrize("options", [{}, {"use_bias": False, "expand": 3, "kernel_size": 2, "dt_rank": None}])
 def test_it_is_the_formula(float64, exact, made, route, options):
     if BACKEND == "jax":
         exact = {"rtol": 1e-5, "atol": 2e-5}  # Keras narrows the dtype of the scan to float32 there
@@ -138,7 +138,7 @@ def test_stepping_equals_the_whole_and_the_formula(made, route, policy):
     x = ops.cast(inputs(), layer.compute_dtype)
     with on(route):
         whole, last = layer(x, return_state=True)
-        state, steps = layer.initial_state(B), []
+        state, steps = layer.get_initial_state(B), []
         for t in range(T):
             y, state = layer.step(x[:, t], state)
             dtypes = [keras.backend.standardize_dtype(v.dtype) for v in parts(y, state)]
@@ -156,7 +156,7 @@ def test_pieces_equal_the_whole(made, route):
     layer, x = made(), inputs()
     with on(route):
         whole, last = layer(x, return_state=True)
-        state, pieces = layer.initial_state(B), []
+        state, pieces = layer.get_initial_state(B), []
         for start, end in ((0, 1), (1, 3), (3, T)):
             y, state = layer(x[:, start:end], state=state, return_state=True)
             pieces.append(numpy(y))
@@ -209,7 +209,7 @@ def test_the_future_cannot_leak(made, route, policy):
 @both
 @pytest.mark.parametrize("policy", ["float32"] if BACKEND == "jax" else ["float32", "mixed_bfloat16"])
 def test_thousands_of_positions_are_those_of_the_formula(gradients, route, policy):
-    layer, x = SelectiveStateSpace(**OPTIONS, expansion=1, dtype=policy), inputs(1, LONG)
+    layer, x = SelectiveStateSpace(**OPTIONS, expand=1, dtype=policy), inputs(1, LONG)
     layer.build(x.shape)  # the weights of a start, whose A and step lengths reach far
     with on(route):
         y, got = wide(compiled(layer)(ops.convert_to_tensor(x))), all_gradients(gradients, layer, x)
@@ -221,8 +221,8 @@ def test_thousands_of_positions_are_those_of_the_formula(gradients, route, polic
 @both
 def test_long_steps_forget_and_short_ones_keep(gradients, made, route):
     layer, x = made(), inputs()
-    layer.delta_out.bias.assign([200.0] * D + [-200.0] * D)
-    before = layer.convolution.initial_state(B), ops.ones((B, 2 * D, N))
+    layer.dt_up.bias.assign([200.0] * D + [-200.0] * D)
+    before = layer.convolution.get_initial_state(B), ops.ones((B, 2 * D, N))
     with on(route):
         _, (_, h) = layer(x, state=before, return_state=True)
         got = all_gradients(gradients, layer, x)
@@ -243,14 +243,17 @@ def test_gradients_are_those_of_finite_differences(float64, check_gradients, mad
 
 
 def test_step_lengths_are_even_in_the_logarithm():
-    bias = numpy(StepLengths()((9,))).astype("float64")
+    bias = numpy(TimeStepBias()((9,))).astype("float64")
     lengths = np.log1p(np.exp(bias))
     assert lengths.min() == pytest.approx(1e-3, rel=1e-3)
     assert lengths.max() == pytest.approx(0.1, rel=1e-4)
     np.testing.assert_allclose(np.diff(np.log(lengths)), np.log(100) / 8, rtol=5e-3)
-    lengths = np.log1p(np.exp(numpy(StepLengths(0.01, 1.0)((3,)))))
+    lengths = np.log1p(np.exp(numpy(TimeStepBias(0.01, 1.0)((3,)))))
     np.testing.assert_allclose(lengths, [0.01, 0.1, 1.0], rtol=1e-4)
-    assert StepLengths.from_config(StepLengths(0.01, 1.0).get_config()).get_config() == {"shortest": 0.01, "longest": 1}
+    assert TimeStepBias.from_config(TimeStepBias(0.01, 1.0).get_config()).get_config() == {
+        "shortest": 0.01,
+        "longest": 1,
+    }
 
 
 def test_weights_at_the_start():
@@ -258,8 +261,8 @@ def test_weights_at_the_start():
     layer.build((None, None, 17))
     np.testing.assert_allclose(-np.exp(numpy(layer.log_a)), np.broadcast_to([-1, -2, -3, -4], (34, N)), rtol=1e-6)
     np.testing.assert_array_equal(numpy(layer.skip), 1.0)
-    np.testing.assert_allclose(numpy(layer.delta_out.bias), numpy(StepLengths()((34,))))
-    assert layer.delta_in.kernel.shape == (34, 2)  # 17 / 16, rounded up
+    np.testing.assert_allclose(numpy(layer.dt_up.bias), numpy(TimeStepBias()((34,))))
+    assert layer.dt_down.kernel.shape == (34, 2)  # 17 / 16, rounded up
     assert layer.input_dense.kernel.shape == (17, 68)
     assert not numpy(layer.output_dense.kernel).any()
     assert not np.allclose(numpy(layer.b_dense.kernel), numpy(layer.c_dense.kernel))
@@ -268,7 +271,7 @@ def test_weights_at_the_start():
 
 def test_marks_for_muon(made):
     layer = made()
-    marks = {v.path: v.matrix_blocks for v in layer.trainable_variables if hasattr(v, "matrix_blocks")}
+    marks = {v.path: v.muon_blocks for v in layer.trainable_variables if hasattr(v, "muon_blocks")}
     assert {"/".join(path.split("/")[-2:]): mark for path, mark in marks.items()} == {
         "convolution/kernel": 0,
         "input/kernel": 2,
@@ -279,7 +282,7 @@ def test_marks_for_muon(made):
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_the_state_at_the_start(made, policy):
     layer = made(dtype=policy)
-    inputs_before, h = layer.initial_state(5)
+    inputs_before, h = layer.get_initial_state(5)
     assert (tuple(inputs_before.shape), tuple(h.shape)) == ((5, 2, 2 * D), (5, 2 * D, N))
     dtypes = [keras.backend.standardize_dtype(v.dtype) for v in (inputs_before, h)]
     assert dtypes == [layer.compute_dtype, "float32"]
@@ -287,7 +290,7 @@ def test_the_state_at_the_start(made, policy):
     assert not numpy(h).any()
 
 
-@pytest.mark.parametrize("name", ["state_dim", "expansion", "kernel_size", "delta_rank"])
+@pytest.mark.parametrize("name", ["state_dim", "expand", "kernel_size", "dt_rank"])
 @pytest.mark.parametrize("value", [0, -1, 2.5, "4"])
 def test_sizes_that_are_none_are_refused(name, value):
     with pytest.raises(ValueError, match=f"{name}={value!r}; expected a whole number"):

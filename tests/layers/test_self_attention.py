@@ -50,8 +50,8 @@ def oracle(x, w, heads, groups, mask):
         {"num_heads": 1, "use_bias": False},
         {"num_heads": 4, "causal": True, "num_key_value_heads": 2},
         {"num_heads": 3, "key_dim": 5, "value_dim": 7, "num_key_value_heads": 1},
-        {"num_heads": 2, "window": 2},
-        {"num_heads": 2, "causal": True, "window": 3, "query_key_normalization": True, "use_bias": False},
+        {"num_heads": 2, "sliding_window": 2},
+        {"num_heads": 2, "causal": True, "sliding_window": 3, "use_qk_norm": True, "use_bias": False},
     ],
     ids=str,
 )
@@ -64,11 +64,11 @@ def test_it_is_the_formula(float64, exact, randomize, options):
     mask = np.ones((B, T, T), bool)
     if options.get("causal"):
         mask &= distance >= 0
-    if options.get("window"):
-        mask &= np.abs(distance) < options["window"]
+    if options.get("sliding_window"):
+        mask &= np.abs(distance) < options["sliding_window"]
     heads = options["num_heads"]
     expected = oracle(x, weights_of(layer), heads, options.get("num_key_value_heads", heads), mask)
-    if options.get("query_key_normalization") and keras.backend.backend() != "tensorflow":
+    if options.get("use_qk_norm") and keras.backend.backend() != "tensorflow":
         exact = {"rtol": 1e-4, "atol": 1e-5}  # Keras normalises in float32 there
     np.testing.assert_allclose(numpy(layer(x)), expected, **exact)
 
@@ -93,7 +93,7 @@ def test_keras_multi_head_attention_gives_the_same(randomize, causal):
 
 
 def test_keras_grouped_query_attention_gives_the_same(randomize):
-    ours = MultiHeadSelfAttention(4, key_dim=3, num_key_value_heads=2, causal=True, window=3)
+    ours = MultiHeadSelfAttention(4, key_dim=3, num_key_value_heads=2, causal=True, sliding_window=3)
     theirs = keras.layers.GroupQueryAttention(3, 4, 2, sliding_window=3)
     x = ops.convert_to_tensor(inputs())
     ours(x), theirs(x, x)
@@ -109,8 +109,8 @@ def sorted_like_ours(layer):
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_gradients_are_those_of_finite_differences(float64, randomize, check_gradients, positions):
     layer = MultiHeadSelfAttention(
-        4, num_key_value_heads=2, causal=True, window=3, positions=POSITIONS[positions], dtype="float64",
-        query_key_normalization=keras.backend.backend() == "tensorflow",  # elsewhere Keras normalises in float32
+        4, num_key_value_heads=2, causal=True, sliding_window=3, positions=POSITIONS[positions], dtype="float64",
+        use_qk_norm=keras.backend.backend() == "tensorflow",  # elsewhere Keras normalises in float32
     )  # fmt: skip
     x = inputs(length=4, dtype="float64")
     layer(x)
@@ -133,10 +133,10 @@ def test_with_positions_order_matters(positions):
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("positions", POSITIONS)
-@given(t=st.integers(1, T - 1), window=st.sampled_from([None, 2]), cached=st.booleans())
-def test_the_future_cannot_leak(dtype, positions, t, window, cached):
+@given(t=st.integers(1, T - 1), sliding_window=st.sampled_from([None, 2]), cached=st.booleans())
+def test_the_future_cannot_leak(dtype, positions, t, sliding_window, cached):
     layer = MultiHeadSelfAttention(
-        2, causal=True, window=window, positions=POSITIONS[positions], dropout=0.3, seed=1, dtype=dtype
+        2, causal=True, sliding_window=sliding_window, positions=POSITIONS[positions], dropout=0.3, seed=1, dtype=dtype
     )
     x = inputs()
     changed = x.copy()
@@ -148,7 +148,7 @@ def test_the_future_cannot_leak(dtype, positions, t, window, cached):
     def run(x):
         for variable, value in zip(seeds, start, strict=True):
             variable.assign(value)  # the same dropout each time
-        state = {"state": layer.initial_state(B, capacity=T + 2)} if cached else {}
+        state = {"state": layer.get_initial_state(B, capacity=T + 2)} if cached else {}
         y, scores, _ = layer(x, training=True, return_attention_scores=True, return_state=True, **state)
         return numpy(ops.cast(y, "float32")), numpy(ops.cast(scores, "float32"))
 
@@ -168,9 +168,9 @@ MASKS = {
 
 @pytest.mark.parametrize("padding", MASKS)
 @pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (True, 2)])
-def test_a_mask_is_a_shorter_sequence(padding, positions, causal, window):
-    layer = MultiHeadSelfAttention(2, causal=causal, window=window, positions=POSITIONS[positions])
+@pytest.mark.parametrize(("causal", "sliding_window"), [(False, None), (True, None), (True, 2)])
+def test_a_mask_is_a_shorter_sequence(padding, positions, causal, sliding_window):
+    layer = MultiHeadSelfAttention(2, causal=causal, sliding_window=sliding_window, positions=POSITIONS[positions])
     x, real = inputs(), np.array(MASKS[padding], bool)
     mask = np.stack([real, np.ones(T, bool)])
     y = numpy(layer(x, mask=mask))
@@ -205,7 +205,7 @@ def test_the_mask_of_an_embedding_arrives_with_and_without_other_tensors():
     everything = np.ones((B, T, T), bool)
     np.testing.assert_allclose(numpy(layer(embedding(ids))), expected, atol=1e-6)
     np.testing.assert_allclose(numpy(layer(embedding(ids), attention_mask=everything)), expected, atol=1e-6)
-    state = layer.initial_state(B, T)
+    state = layer.get_initial_state(B, T)
     np.testing.assert_allclose(numpy(layer(embedding(ids), state=state)), expected, atol=1e-6)
 
 
@@ -242,7 +242,7 @@ def test_kernels_are_matrices_and_start_differently():
         ({"num_heads": 2, "key_dim": -1}, ["key_dim", "-1", "at least 1"]),
         ({"num_heads": 2, "value_dim": "4"}, ["value_dim", "'4'", "whole number"]),
         ({"num_heads": 4, "num_key_value_heads": 3}, ["num_key_value_heads", "3", "divisor", "4"]),
-        ({"num_heads": 2, "window": 0}, ["window", "0", "at least 1"]),
+        ({"num_heads": 2, "sliding_window": 0}, ["sliding_window", "0", "at least 1"]),
         ({"num_heads": 2, "dropout": -0.1}, ["dropout", "-0.1", "at least 0"]),
         ({"num_heads": 2, "dropout": 1.0}, ["dropout", "1.0", "less than 1"]),
         ({"num_heads": 2, "positions": "rotary"}, ["positions", "'rotary'", "RotaryPositions"]),

@@ -1,51 +1,289 @@
-"""What every layer with a state promises about it."""
+import functools
+import itertools
 
 import keras
 import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_seq import layers
+from keras_seq.layers import GRU, LSTM, MinGRU, MultiHeadSelfAttention, SelectiveStateSpace, SimpleRNN, Stateful
 
-STATEFUL = {
-    "SimpleRNN": lambda **k: layers.SimpleRNN(3, return_sequences=True, **k),
-    "GRU": lambda **k: layers.GRU(3, return_sequences=True, **k),
-    "LSTM": lambda **k: layers.LSTM(3, return_sequences=True, **k),
-    "MinGRU": lambda **k: layers.MinGRU(3, return_sequences=True, **k),
-    "CausalConvolution": lambda **k: layers.CausalConvolution(3, **k),
-    "SelectiveStateSpace": lambda **k: layers.SelectiveStateSpace(3, **k),
+LAYERS = {
+    "SimpleRNN": lambda: SimpleRNN(2, return_sequences=True),
+    "GRU": lambda: GRU(2, return_sequences=True),
+    "LSTM": lambda: LSTM(2, return_sequences=True),
+    "MinGRU": lambda: MinGRU(2, return_sequences=True),
+    "SelectiveStateSpace": lambda: SelectiveStateSpace(state_dim=2, expand=1, kernel_size=3),
 }
-each = pytest.mark.parametrize("make", STATEFUL.values(), ids=STATEFUL)
+if keras.backend.backend() == "jax":  # which compiles every eager call anew
+    LAYERS = {name: LAYERS[name] for name in ("LSTM", "MinGRU")}
+each = pytest.mark.parametrize("make_layer", LAYERS.values(), ids=LAYERS)
+
+
+def make(batch_size=3):
+    layer = LSTM(4, return_sequences=True)
+    carry = Stateful(layer, batch_size)
+    carry.build((batch_size, 5, 2))
+    return layer, carry
+
+
+def numpy_state(carry):
+    return [ops.convert_to_numpy(variable) for variable in carry.state]
+
+
+def batches(count, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, 3, 5, 2)).astype("float32")
+
+
+def test_two_batches_are_one_long_one():
+    layer, carry = make()
+    first, second = batches(2)
+    got = [ops.convert_to_numpy(carry(x, training=True)) for x in (first, second)]
+    whole = layer(np.concatenate([first, second], axis=1))
+    np.testing.assert_allclose(np.concatenate(got, axis=1), ops.convert_to_numpy(whole), atol=1e-6)
+
+
+class Losses(keras.callbacks.Callback):
+    """The mean loss so far, after every batch of `fit`."""
+
+    def on_train_begin(self, logs=None):
+        self.means = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.means.append(float(logs["loss"]))
+
+
+def training_model(layer, randomize, learning_rate, with_fresh=False):
+    """A compiled model of the layer under a carry, batches of 3; all weights random."""
+    inputs = [keras.Input((5, 2), batch_size=3)]
+    if with_fresh:
+        inputs.append(keras.Input((), batch_size=3, dtype="bool"))
+    carry = Stateful(layer, 3)
+    model = keras.Model(inputs if with_fresh else inputs[0], carry(*inputs))
+    randomize(layer, scale=0.7)
+    model.compile(keras.optimizers.SGD(learning_rate), "mse")
+    return model, carry
+
+
+def fit(model, x, target):
+    """The mean losses of one `fit` over batches `[count, 3, ...]`, in their order."""
+    x, target = tree.map_structure(lambda v: v.reshape(-1, *v.shape[2:]), [x, target])
+    losses = Losses()
+    model.fit(x, target, batch_size=3, shuffle=False, verbose=0, callbacks=[losses])
+    return losses.means
+
+
+def means_so_far(y, target):
+    """What `Losses` records: y and target `[count, 3, ...]`."""
+    losses = ((y - target) ** 2).mean(axis=(1, 2, 3))
+    return np.cumsum(losses) / np.arange(1, len(losses) + 1)
+
+
+def cut(whole, count):
+    """`[3, 5 count, ...]` -> `[count, 3, 5, ...]`."""
+    return np.stack(np.split(ops.convert_to_numpy(whole), count, axis=1))
+
+
+def in_one(x):
+    """`[count, 3, 5, ...]` -> `[3, 5 count, ...]`."""
+    return np.concatenate(list(x), axis=1)
 
 
 @each
-@pytest.mark.parametrize("given", ["float32", "bfloat16"])
-def test_a_state_of_another_dtype_is_taken_and_leaves_in_its_own(make, given):
-    layer = make(dtype="mixed_bfloat16")
-    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
-    layer.build(x.shape)
-    own = layer.initial_state(2)
-    _, state = layer(x, state=tree.map_structure(lambda part: ops.cast(part, given), own), return_state=True)
-    for part, start in zip(tree.flatten(state), tree.flatten(own), strict=True):
-        assert part.dtype == start.dtype
+def test_fit_over_pieces_has_the_losses_of_one_long_pass(randomize, make_layer):
+    layer = make_layer()
+    model, carry = training_model(layer, randomize, learning_rate=0.0)
+    x, target = batches(3), batches(3, seed=1)
+    y, state = layer(in_one(x), return_state=True)
+    np.testing.assert_allclose(fit(model, x, target), means_so_far(cut(y, 3), target), rtol=2e-5)
+    for recurrent_dropout_mask, last in zip(numpy_state(carry), tree.flatten(state), strict=True):
+        np.testing.assert_allclose(recurrent_dropout_mask, ops.convert_to_numpy(last), atol=1e-5)
 
 
 @each
-def test_a_sequence_of_no_position_is_refused(make):
-    layer = make()
-    layer.build((2, 3, 4))
-    with pytest.raises(ValueError, match="at least one position"):
-        layer(np.zeros((2, 0, 4), "float32"))
+def test_gradients_stop_exactly_at_the_border(randomize, gradients, make_layer):
+    layer = make_layer()
+    model, carry = training_model(layer, randomize, learning_rate=1.0)
+    (first, second), target = batches(2), batches(1, seed=1)[0]
+    carry(first, training=True)
+    before = [ops.convert_to_numpy(v) for v in layer.trainable_variables]
+
+    def loss(weights, border):
+        _, state = layer.stateless_call(weights, [], first, return_state=True)[0]
+        if border:
+            state = tree.map_structure(ops.stop_gradient, state)
+        y, _ = layer.stateless_call(weights, [], second, state=state)
+        return ops.mean(ops.square(y - ops.convert_to_tensor(target)))
+
+    truncated, full = (gradients(functools.partial(loss, border=border), before) for border in (True, False))
+    fit(model, second[None], target[None])
+    updates = [was - ops.convert_to_numpy(now) for was, now in zip(before, layer.trainable_variables, strict=True)]
+    for update, expected in zip(updates, truncated, strict=True):
+        np.testing.assert_allclose(update, expected, atol=1e-5)
+    assert max(np.abs(update - other).max() for update, other in zip(updates, full, strict=True)) > 1e-3
 
 
-def test_under_float64_the_memory_is_float64():
-    if keras.backend.backend() == "jax":
-        pytest.skip("JAX knows float64 only on request")
-    for layer in (
-        layers.LSTM(3, dtype="float64", return_sequences=True),
-        layers.GRU(3, dtype="float64", return_sequences=True),
-        layers.MinGRU(3, dtype="float64", return_sequences=True),
-    ):
-        layer.build((2, 3, 4))
-        parts = tree.flatten(layer.initial_state(2))
-        assert {keras.backend.standardize_dtype(part.dtype) for part in parts} == {"float64"}
+@each
+def test_a_stream_of_documents_is_each_document_alone(randomize, make_layer):
+    """Under `fit`, with `fresh` among the inputs: true for the rows in which another document starts."""
+    layer = make_layer()
+    model, carry = training_model(layer, randomize, learning_rate=0.0, with_fresh=True)
+    x, target = batches(4), batches(4, seed=1)
+    reset_mask = np.array([[1, 1, 1], [0, 1, 0], [0, 0, 0], [0, 1, 1]], bool)
+    expected, last = np.zeros_like(target), [np.zeros(variable.shape, "float32") for variable in carry.state]
+    for row in range(3):
+        starts = [*np.flatnonzero(reset_mask[:, row]), 4]
+        for start, end in itertools.pairwise(starts):
+            document = in_one(x[start:end, row : row + 1])
+            y, state = layer(document, return_state=True)
+            expected[start:end, row] = cut(y, end - start)[:, 0]
+        for part, of_row in zip(last, tree.flatten(state), strict=True):
+            part[row] = ops.convert_to_numpy(of_row)[0]
+    np.testing.assert_allclose(fit(model, [x, reset_mask], target), means_so_far(expected, target), rtol=2e-5)
+    for recurrent_dropout_mask, part in zip(numpy_state(carry), last, strict=True):
+        np.testing.assert_allclose(recurrent_dropout_mask, part, atol=1e-5)
+
+
+def test_what_was_trained_in_large_batches_steps_with_one_row_and_keeps_no_state(randomize, tmp_path):
+    layer = LSTM(2, return_sequences=True)
+    x = keras.Input((5, 2), batch_size=50)
+    training = keras.Model(x, Stateful(layer, 50)(x))
+    training.compile(keras.optimizers.SGD(0.1), "mse")
+    data = np.random.default_rng(0).normal(size=(100, 5, 2)).astype("float32")
+    training.fit(data, data, batch_size=50, shuffle=False, verbose=0)
+    assert [v.name for v in training.non_trainable_variables] == ["state", "state"]
+
+    one = keras.Input((None, 2))
+    model = keras.Model(one, layer(one))
+    expected = ops.convert_to_numpy(model(data[:1]))
+    state = layer.get_initial_state(1)
+    for t in range(5):
+        y, state = layer.step(ops.convert_to_tensor(data[:1, t]), state)
+        np.testing.assert_allclose(ops.convert_to_numpy(y), expected[:, t], atol=2e-6)
+    model.save(tmp_path / "model.keras")
+    revived = keras.saving.load_model(tmp_path / "model.keras")
+    assert [v.name for v in revived.variables] == ["kernel", "recurrent_kernel", "bias"]
+    np.testing.assert_array_equal(ops.convert_to_numpy(revived(data[:1])), expected)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_the_state_keeps_its_dtypes(policy):
+    layer = LSTM(2, dtype=policy, return_sequences=True)
+    carry = Stateful(layer, 3, dtype=policy)
+    first, second = (ops.cast(x, layer.compute_dtype) for x in batches(2))
+    got = [carry(x, training=True) for x in (first, second)]
+    assert [v.dtype for v in carry.state] == [layer.compute_dtype, "float32"]
+    got, whole = ops.concatenate(got, axis=1), layer(ops.concatenate([first, second], axis=1))
+    np.testing.assert_array_equal(*(ops.convert_to_numpy(ops.cast(y, "float32")) for y in (got, whole)))
+
+
+def test_a_mask_is_handed_to_the_layer():
+    layer, carry = make()
+    first, second = batches(2)
+    mask = np.array([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [0] * 5], bool)
+    got = [ops.convert_to_numpy(carry(x, mask=mask, training=True)) for x in (first, second)]
+    whole = layer(in_one([first, second]), mask=np.concatenate([mask, mask], axis=1))
+    np.testing.assert_allclose(in_one(got), ops.convert_to_numpy(whole), atol=1e-6)
+
+
+def test_fresh_rows_start_from_zero_and_the_others_go_on():
+    layer, carry = make()
+    first, second = batches(2)
+    carry(first, training=True)
+    y = ops.convert_to_numpy(carry(second, np.array([False, True, False]), training=True))
+    whole = ops.convert_to_numpy(layer(np.concatenate([first, second], axis=1)))[:, 5:]
+    alone = ops.convert_to_numpy(layer(second))
+    np.testing.assert_allclose(y[[0, 2]], whole[[0, 2]], atol=1e-6)
+    np.testing.assert_allclose(y[1], alone[1], atol=1e-6)
+
+
+def test_outside_of_training_the_carry_is_neither_read_nor_written():
+    layer, carry = make()
+    first, second = batches(2)
+    carry(first, training=True)
+    before = numpy_state(carry)
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(carry(second, training=False)), ops.convert_to_numpy(layer(second))
+    )
+    assert carry(np.zeros((7, 5, 2), "float32"), training=False).shape == (7, 5, 4)
+    for was, now in zip(before, numpy_state(carry), strict=True):
+        np.testing.assert_array_equal(was, now)
+
+
+def test_evaluate_and_predict_in_between_change_nothing_in_fit():
+    def train(disturbed):
+        keras.utils.set_random_seed(1)
+        x = keras.Input((5, 2), batch_size=3)
+        model = keras.Model(x, keras.layers.Dense(2)(Stateful(LSTM(4, return_sequences=True), 3)(x)))
+        model.compile("sgd", "mse")
+        losses = []
+        for data in batches(3):
+            losses.append(model.fit(data, data, batch_size=3, shuffle=False, verbose=0).history["loss"])
+            if disturbed:
+                other = batches(1, seed=9)[0]
+                model.evaluate(other, other, batch_size=2, verbose=0)
+                model.predict(other, batch_size=1, verbose=0)
+        return losses
+
+    assert train(disturbed=True) == train(disturbed=False)
+
+
+def test_reset_puts_all_rows_back():
+    _, carry = make()
+    x = batches(1)[0]
+    carry(x, training=True)
+    carry.reset_state()
+    for part in numpy_state(carry):
+        np.testing.assert_array_equal(part, 0.0)
+
+
+@each
+def test_reset_puts_back_the_rows_that_are_named(make_layer):
+    carry = Stateful(make_layer(), 3)
+    carry(batches(1)[0], training=True)
+    before = numpy_state(carry)
+    carry.reset_state(np.array([False, True, False]))
+    for was, now in zip(before, numpy_state(carry), strict=True):
+        np.testing.assert_array_equal(now[1], 0.0)
+        np.testing.assert_array_equal(now[[0, 2]], was[[0, 2]])
+        assert (was != 0).any(axis=tuple(range(1, was.ndim))).all()
+    for rows in ([True, False], [[True] * 3], True):
+        with pytest.raises(ValueError, match=r"rows has shape .*; expected \[B\] with B=3"):
+            carry.reset_state(np.array(rows))
+
+
+def test_the_state_is_saved_with_the_training_model_and_not_with_the_layer(tmp_path):
+    x = keras.Input((5, 2), batch_size=3)
+    layer = LSTM(4, return_sequences=True)
+    model = keras.Model(x, Stateful(layer, 3)(x))
+    carry = model.layers[-1]
+    carry(batches(1)[0], training=True)
+    assert all((part != 0).any() for part in numpy_state(carry))
+    model.save(tmp_path / "model.keras")
+    revived = keras.models.load_model(tmp_path / "model.keras")
+    for was, now in zip(numpy_state(carry), numpy_state(revived.layers[-1]), strict=True):
+        np.testing.assert_array_equal(was, now)
+    assert len(layer.weights) == 3
+
+
+def test_a_config_can_be_used_twice():
+    _, carry = make()
+    config = carry.get_config()
+    for _ in range(2):
+        again = Stateful.from_config(config)
+        assert (again.batch_size, again.layer.units) == (3, 4)
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ValueError, match="batch_size=0"):
+        Stateful(LSTM(4, return_sequences=True), 0)
+    with pytest.raises(ValueError, match="get_initial_state"):
+        Stateful(keras.layers.Dense(4), 3)
+    attention = MultiHeadSelfAttention(num_heads=1, causal=True)
+    attention.build((3, 5, 2))
+    attention.get_initial_state = functools.partial(attention.get_initial_state, capacity=5)
+    with pytest.raises(ValueError, match="has no rows"):
+        Stateful(attention, 3).build((3, 5, 2))
+    _, carry = make()
+    with pytest.raises(ValueError, match="a batch of 2 rows; expected batch_size=3"):
+        carry(np.zeros((2, 5, 2), "float32"), training=True)

@@ -6,10 +6,10 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
-from keras_seq.models import BiLSTM
+from keras_seq.models import BiLSTMConfig
 
 VOCABULARY = 7
-SMALL = BiLSTM(num_tags=3, embedding_dim=4, units=5, num_layers=2, dropout=0.3)
+SMALL = BiLSTMConfig(num_tags=3, embedding_dim=4, units=5, num_layers=2, dropout=0.3)
 
 
 def numpy(x):
@@ -37,14 +37,14 @@ def test_it_tags_by_the_next_id_which_no_forward_model_can():
         found = model.predict(ids[3200:], batch_size=800, verbose=0).argmax(-1)
         return (found == tags[3200:])[:, :-1].mean()
 
-    assert accuracy(BiLSTM(num_tags=2, embedding_dim=8, units=16).build(VOCABULARY)) > 0.99
+    assert accuracy(BiLSTMConfig(num_tags=2, embedding_dim=8, units=16).build_model(VOCABULARY)) > 0.99
     assert 0.4 < accuracy(forward()) < 0.6
 
 
 @pytest.mark.parametrize("merge_mode", ["concat", "sum"])
 @pytest.mark.parametrize("left", [0, 2, 5], ids=["right", "both sides", "left"])
 def test_a_padded_batch_is_its_sequences_alone(randomize, merge_mode, left):
-    model = randomize(dataclasses.replace(SMALL, merge_mode=merge_mode).build(VOCABULARY))
+    model = randomize(dataclasses.replace(SMALL, merge_mode=merge_mode).build_model(VOCABULARY))
     ids, padded = some_ids(batch=3, length=3), np.zeros((3, 6), "int32")
     for row, length in enumerate((1, 2, 3)):
         start = min(left, 6 - length)
@@ -56,7 +56,7 @@ def test_a_padded_batch_is_its_sequences_alone(randomize, merge_mode, left):
 
 
 def test_the_loss_is_the_mean_over_what_is_no_padding(randomize):
-    model = randomize(SMALL.build(VOCABULARY))
+    model = randomize(SMALL.build_model(VOCABULARY))
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     ids, tags = some_ids(), np.random.default_rng(1).integers(3, size=(3, 6))
     ids[0, 2:] = ids[1, 5:] = 0
@@ -70,7 +70,7 @@ def test_the_loss_is_the_mean_over_what_is_no_padding(randomize):
 
 def test_every_field_reaches_its_layers():
     for definition in (SMALL, dataclasses.replace(SMALL, num_layers=1, merge_mode="sum", dropout=0.0)):
-        model = definition.build(VOCABULARY)
+        model = definition.build_model(VOCABULARY)
         both = [layer for layer in model.layers if isinstance(layer, layers.Bidirectional)]
         dropouts = [layer for layer in model.layers if isinstance(layer, keras.layers.Dropout)]
         (embedding,) = (layer for layer in model.layers if isinstance(layer, keras.layers.Embedding))
@@ -104,7 +104,7 @@ def test_a_field_out_of_its_range_is_refused_by_name(change):
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_logits_are_float32_in_half_precision(policy):
-    model = SMALL.build(VOCABULARY, dtype=policy)
+    model = SMALL.build_model(VOCABULARY, dtype=policy)
     logits = model(some_ids())
     assert (logits.shape, keras.backend.standardize_dtype(logits.dtype)) == ((3, 6, SMALL.num_tags), "float32")
     (embedding,) = (layer for layer in model.layers if isinstance(layer, keras.layers.Embedding))
@@ -113,13 +113,13 @@ def test_logits_are_float32_in_half_precision(policy):
 
 
 def test_dropout_is_on_in_training_only():
-    model, ids = SMALL.build(VOCABULARY), some_ids()
+    model, ids = SMALL.build_model(VOCABULARY), some_ids()
     np.testing.assert_array_equal(numpy(model(ids)), numpy(model(ids)))
     assert (numpy(model(ids, training=True)) != numpy(model(ids, training=True))).any()
 
 
 def test_a_model_from_disk_gives_the_same_logits(randomize, tmp_path):
-    model, ids = randomize(dataclasses.replace(SMALL, merge_mode="sum").build(VOCABULARY)), some_ids()
+    model, ids = randomize(dataclasses.replace(SMALL, merge_mode="sum").build_model(VOCABULARY)), some_ids()
     ids[0, 3:] = 0
     model.save(tmp_path / "model.keras")
     revived = keras.models.load_model(tmp_path / "model.keras")

@@ -11,7 +11,7 @@ from keras_seq.models import LANGUAGE_MODELS, MODELS, assert_causal
 VOCABULARY, LENGTH = 7, 9
 SIZES = {
     **{"embedding_dim": 8, "units": 6, "num_layers": 2, "num_tags": 3, "state_dim": 3},
-    **{"num_heads": 2, "feed_forward_dim": 10, "context": LENGTH},
+    **{"num_heads": 2, "feed_forward_dim": 10, "context_length": LENGTH},
 }
 
 
@@ -19,7 +19,7 @@ def small(name, dtype=None):
     """A model as it comes, small: matrices that start at zero are zero."""
     kind = MODELS[name]
     sizes = {field.name: SIZES[field.name] for field in dataclasses.fields(kind) if field.name in SIZES}
-    return kind(**sizes).build(VOCABULARY, dtype=dtype)
+    return kind(**sizes).build_model(VOCABULARY, dtype=dtype)
 
 
 def model_of(layer):

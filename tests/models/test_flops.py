@@ -5,20 +5,32 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels
-from keras_seq.models import GPT, GRU, LANGUAGE_MODELS, LSTM, MODELS, RNN, Mamba, MinGRU, MinLSTM, Modern, Transformer
+from keras_seq.models import (
+    LANGUAGE_MODELS,
+    MODELS,
+    GPT2Config,
+    GRUConfig,
+    LlamaConfig,
+    LSTMConfig,
+    MambaConfig,
+    MinGRUConfig,
+    MinLSTMConfig,
+    RNNConfig,
+    TransformerConfig,
+)
 from keras_seq.models.flops import flops_per_token
 
 V, T = 7, 8
 SMALL = {
-    "rnn": RNN(3, 4, num_layers=2),
-    "gru": GRU(3, 4, tie_embeddings=True),
-    "lstm": LSTM(3, 4, num_layers=2),
-    "mingru": MinGRU(4, 6, 2, 10),
-    "minlstm": MinLSTM(4, 6, 2, 10, tie_embeddings=True),
-    "mamba": Mamba(8, 2, 3),
-    "transformer": Transformer(8, 2, 2, 12, context=T),
-    "gpt": GPT(8, 2, 2, 12, context=T),
-    "modern": Modern(16, 2, 4, 2, 12, context=T),
+    "rnn": RNNConfig(3, 4, num_layers=2),
+    "gru": GRUConfig(3, 4, tie_embeddings=True),
+    "lstm": LSTMConfig(3, 4, num_layers=2),
+    "mingru": MinGRUConfig(4, 6, 2, 10),
+    "minlstm": MinLSTMConfig(4, 6, 2, 10, tie_embeddings=True),
+    "mamba": MambaConfig(8, 2, 3),
+    "transformer": TransformerConfig(8, 2, 2, 12, context_length=T),
+    "gpt2": GPT2Config(8, 2, 2, 12, context_length=T),
+    "llama": LlamaConfig(16, 2, 4, 2, 12, context_length=T),
 }
 ELEMENTWISE = {  # of the definitions: what is no matrix product
     "mingru": 2 * (2 * 4 * 4 + 2 * 6),  # blocks x (convolution 2 K D + recurrence 2 units)
@@ -50,7 +62,7 @@ def products(graph, times=1):
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
 def test_the_matrix_products_are_those_of_the_graph(name):
-    model = SMALL[name].build(V)
+    model = SMALL[name].build_model(V)
     # Keras's associative scan loses its shape in a graph; its twins are free of matrix products too
     with contextlib.nullcontext() if name in ELEMENTWISE else kernels.disabled():
         call = tf.function(lambda ids: model(ids, training=False))
@@ -60,28 +72,28 @@ def test_the_matrix_products_are_those_of_the_graph(name):
 
 def test_an_lstm_by_hand():
     gates = 2 * 3 * 16 + 2 * 4 * 16  # kernel [3, 16], recurrent kernel [4, 16]
-    assert flops_per_token(LSTM(3, 4).build(V), T) == gates + 2 * 4 * V
+    assert flops_per_token(LSTMConfig(3, 4).build_model(V), T) == gates + 2 * 4 * V
 
 
 def test_a_transformer_by_hand():
     block = 2 * 4 * 8 * 8  # queries, keys, values, output
     block += 2 * 2 * 8 * 12  # feed-forward, there and back
     block += 2 * T * 8 + 2 * T * 8  # scores and values over T positions
-    assert flops_per_token(SMALL["transformer"].build(V), T) == 2 * block + 2 * 8 * V
+    assert flops_per_token(SMALL["transformer"].build_model(V), T) == 2 * block + 2 * 8 * V
 
 
 def test_training_is_three_forward_passes_and_attention_grows_with_the_window():
-    model = SMALL["transformer"].build(V)
+    model = SMALL["transformer"].build_model(V)
     assert flops_per_token(model, T, training=True) == 3 * flops_per_token(model, T)
     assert flops_per_token(model, 2 * T) - flops_per_token(model, T) == 2 * 4 * T * 8  # blocks x 2 T (H K + H K')
-    recurrent = SMALL["lstm"].build(V)
+    recurrent = SMALL["lstm"].build_model(V)
     assert flops_per_token(recurrent, 2 * T) == flops_per_token(recurrent, T)
 
 
 def test_every_language_model_at_its_defaults_costs_about_two_operations_a_weight():
     for name in LANGUAGE_MODELS:
-        context = {"context": 64} if name in {"transformer", "gpt", "modern"} else {}
-        model = MODELS[name](**context).build(65)
+        context = {"context_length": 64} if name in {"transformer", "gpt2", "llama"} else {}
+        model = MODELS[name](**context).build_model(65)
         assert 1.9 < flops_per_token(model, 64) / model.count_params() < 2.2, name
 
 

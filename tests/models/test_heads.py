@@ -3,16 +3,16 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.models import Encoder, classifier, masked_language_model, tagger
+from keras_seq.models import BertConfig, masked_lm, text_classifier, token_classifier
 
 VOCABULARY, D, CLASSES = 11, 8, 3
-SMALL = Encoder(embedding_dim=D, num_layers=1, num_heads=2, feed_forward_dim=12, context=9, dropout=0.0)
+SMALL = BertConfig(embedding_dim=D, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=9, dropout=0.0)
 IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5]])
 INPUTS = {"ids": IDS, "segments": np.zeros_like(IDS)}
 HEADS = {
-    "masked_language_model": masked_language_model,
-    "classifier": lambda encoder: classifier(encoder, CLASSES),
-    "tagger": lambda encoder: tagger(encoder, CLASSES),
+    "masked_language_model": masked_lm,
+    "classifier": lambda encoder: text_classifier(encoder, CLASSES),
+    "tagger": lambda encoder: token_classifier(encoder, CLASSES),
 }
 each = pytest.mark.parametrize("name", HEADS)
 
@@ -24,7 +24,7 @@ def numpy(x):
 @pytest.fixture
 def make(randomize):
     def make(name, dtype=None):
-        encoder = SMALL.build(VOCABULARY, dtype=dtype)
+        encoder = SMALL.build_model(VOCABULARY, dtype=dtype)
         return encoder, randomize(HEADS[name](encoder))
 
     return make
@@ -109,7 +109,7 @@ def test_kerass_loss_leaves_the_padding_of_a_tagger_out(make):
 
 @each
 def test_a_few_steps_of_training_lower_the_loss(name):
-    model = HEADS[name](SMALL.build(VOCABULARY))
+    model = HEADS[name](SMALL.build_model(VOCABULARY))
     targets = {"masked_language_model": IDS, "classifier": np.array([0, 2]), "tagger": IDS % CLASSES}[name]
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
@@ -119,8 +119,8 @@ def test_a_few_steps_of_training_lower_the_loss(name):
 
 
 def test_wrong_arguments_are_refused_by_name():
-    encoder = SMALL.build(VOCABULARY)
-    for make, name in ((classifier, "num_classes"), (tagger, "num_tags")):
+    encoder = SMALL.build_model(VOCABULARY)
+    for make, name in ((text_classifier, "num_classes"), (token_classifier, "num_tags")):
         with pytest.raises(ValueError, match=f"{name}=0; expected a whole number of at least 1"):
             make(encoder, 0)
         assert make(encoder, 2, dropout=0.4).get_layer("head_dropout").rate == 0.4

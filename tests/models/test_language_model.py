@@ -7,40 +7,42 @@ from keras import ops
 
 from keras_seq import layers
 from keras_seq.models import (
-    GPT,
-    GRU,
     LANGUAGE_MODELS,
-    LSTM,
     MODELS,
-    RNN,
+    GPT2Config,
+    GRUConfig,
     LanguageModel,
-    Mamba,
-    MinGRU,
-    MinLSTM,
-    Modern,
-    Transformer,
+    LlamaConfig,
+    LSTMConfig,
+    MambaConfig,
+    MinGRUConfig,
+    MinLSTMConfig,
+    RNNConfig,
+    TransformerConfig,
 )
 from keras_seq.training import Muon
 
 CONTEXT, VOCABULARY = 9, 11
 SMALL = {
-    "rnn": RNN(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
-    "gru": GRU(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
-    "lstm": LSTM(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
-    "mingru": MinGRU(embedding_dim=6, units=7, num_layers=2, feed_forward_dim=12, kernel_size=3, dropout=0.3),
-    "minlstm": MinLSTM(embedding_dim=6, units=7, num_layers=2, feed_forward_dim=12, kernel_size=3, dropout=0.3),
-    "mamba": Mamba(embedding_dim=6, num_layers=2, state_dim=3, kernel_size=3, dropout=0.3),
-    "transformer": Transformer(
-        embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context=CONTEXT, dropout=0.3
+    "rnn": RNNConfig(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
+    "gru": GRUConfig(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
+    "lstm": LSTMConfig(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
+    "mingru": MinGRUConfig(embedding_dim=6, units=7, num_layers=2, feed_forward_dim=12, kernel_size=3, dropout=0.3),
+    "minlstm": MinLSTMConfig(embedding_dim=6, units=7, num_layers=2, feed_forward_dim=12, kernel_size=3, dropout=0.3),
+    "mamba": MambaConfig(embedding_dim=6, num_layers=2, state_dim=3, kernel_size=3, dropout=0.3),
+    "transformer": TransformerConfig(
+        embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context_length=CONTEXT, dropout=0.3
     ),
-    "gpt": GPT(embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context=CONTEXT, dropout=0.3),
-    "modern": Modern(
+    "gpt2": GPT2Config(
+        embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context_length=CONTEXT, dropout=0.3
+    ),
+    "llama": LlamaConfig(
         embedding_dim=8,
         num_layers=2,
         num_heads=4,
         num_key_value_heads=2,
         feed_forward_dim=12,
-        context=CONTEXT,
+        context_length=CONTEXT,
         dropout=0.3,
     ),
 }
@@ -50,7 +52,7 @@ every_model = pytest.mark.parametrize("name", LANGUAGE_MODELS)
 @pytest.fixture
 def make(randomize):
     def make(name, dtype=None):
-        return randomize(SMALL[name].build(VOCABULARY, dtype=dtype))
+        return randomize(SMALL[name].build_model(VOCABULARY, dtype=dtype))
 
     return make
 
@@ -67,7 +69,7 @@ def numpy(x):
 @pytest.mark.parametrize(("policy", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 5e-2)])
 def test_stepping_equals_the_whole_pass(make, name, policy, tolerance):
     model, ids = make(name, policy), some_ids()
-    state, steps = model.initial_state(len(ids)), []
+    state, steps = model.get_initial_state(len(ids)), []
     for t in range(ids.shape[1]):
         logits, state = model.step(ids[:, t : t + 1], state)
         assert logits.shape == (2, VOCABULARY)
@@ -81,7 +83,7 @@ def test_pieces_with_the_state_handed_on_equal_the_whole(make, name):
     model, ids = make(name), some_ids()
     state, parts = None, []
     for start, stop in ((0, 4), (4, 5), (5, CONTEXT)):
-        state = model.initial_state(len(ids)) if state is None else state
+        state = model.get_initial_state(len(ids)) if state is None else state
         logits, state = model(ids[:, start:stop], state=state, return_state=True)
         parts.append(numpy(logits))
     np.testing.assert_allclose(np.concatenate(parts, 1), numpy(model(ids)), atol=1e-5)
@@ -128,8 +130,8 @@ def test_a_model_from_disk_gives_the_same_logits(make, name, tmp_path):
     model.save(tmp_path / "model.keras")
     revived = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(numpy(revived(ids)), numpy(model(ids)))
-    assert revived.context == model.context
-    logits, _ = revived.step(ids[:, :1], revived.initial_state(2))
+    assert revived.context_length == model.context_length
+    logits, _ = revived.step(ids[:, :1], revived.get_initial_state(2))
     np.testing.assert_allclose(numpy(logits), numpy(model(ids))[:, 0], atol=1e-5)
 
 
@@ -152,16 +154,18 @@ def test_logits_are_float32_in_half_precision(make, name, policy):
     assert {v.dtype for v in model.trainable_variables} == {"float32"}
 
 
-@pytest.mark.parametrize("name", [name for name in LANGUAGE_MODELS if not hasattr(SMALL[name], "context")])
+@pytest.mark.parametrize("name", [name for name in LANGUAGE_MODELS if not hasattr(SMALL[name], "context_length")])
 def test_a_model_with_a_state_of_one_size_has_no_longest_text(make, name):
     model = make(name)
-    assert model.context is None
+    assert model.context_length is None
     assert model(some_ids(length=150)).shape == (2, 150, VOCABULARY)
 
 
 SEERS = {
     "bidirectional": lambda: layers.Bidirectional(layers.LSTM(2, return_sequences=True), name="seer"),
-    "inside": lambda: layers.Residual([layers.Bidirectional(layers.LSTM(2, return_sequences=True))], name="seer"),
+    "inside": lambda: layers.PreNormResidual(
+        [layers.Bidirectional(layers.LSTM(2, return_sequences=True))], name="seer"
+    ),
     "keras": lambda: keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), name="seer"),
     "attention": lambda: layers.TransformerBlock(num_heads=2, feed_forward_dim=8, name="seer"),
 }
@@ -178,7 +182,7 @@ def test_what_sees_later_positions_is_refused_with_the_reason(seer):
     "block",
     [
         lambda: keras.layers.LSTM(4, return_sequences=True, name="keeper"),
-        lambda: layers.Carry(layers.LSTM(4, return_sequences=True), 2, name="keeper"),
+        lambda: layers.Stateful(layers.LSTM(4, return_sequences=True), 2, name="keeper"),
         lambda: keras.layers.TimeDistributed(keras.layers.LSTM(4), name="keeper"),
         lambda: keras.layers.Conv1D(4, 3, padding="causal", name="keeper"),
         lambda: keras.layers.MaxPooling1D(2, 1, padding="same", name="keeper"),
@@ -223,7 +227,7 @@ def test_a_layer_cannot_stand_there_twice():
     with pytest.raises(ValueError, match="the same layer twice"):
         LanguageModel(embedding, [block, block], head)
     with pytest.raises(ValueError, match="the same layer twice"):
-        layers.Residual([block, block])
+        layers.PreNormResidual([block, block])
 
 
 @every_model
@@ -238,15 +242,19 @@ def test_the_models_have_one_size_at_their_defaults():
     sizes = {}
     for name in LANGUAGE_MODELS:
         fields = {field.name for field in dataclasses.fields(MODELS[name])}
-        sizes[name] = MODELS[name](**({"context": 64} if "context" in fields else {})).build(65).count_params()
+        sizes[name] = (
+            MODELS[name](**({"context_length": 64} if "context_length" in fields else {}))
+            .build_model(65)
+            .count_params()
+        )
     assert max(sizes.values()) <= 1.05 * min(sizes.values()), sizes
     assert max(sizes.values()) <= 810_000, sizes
 
 
 @pytest.mark.parametrize("name", [name for name in LANGUAGE_MODELS if hasattr(SMALL[name], "tie_embeddings")])
 def test_tied_embeddings_are_one_matrix_both_ways(randomize, name, tmp_path):
-    free = SMALL[name].build(VOCABULARY)
-    model = randomize(dataclasses.replace(SMALL[name], tie_embeddings=True).build(VOCABULARY))
+    free = SMALL[name].build_model(VOCABULARY)
+    model = randomize(dataclasses.replace(SMALL[name], tie_embeddings=True).build_model(VOCABULARY))
     assert model.head is None
     assert [w.path for w in free.weights if "head" in w.path]
     ids, (table,) = some_ids(), [ops.convert_to_numpy(w) for w in model.weights if w.path.endswith("/embeddings")]

@@ -7,10 +7,10 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import TransformerBlock
-from keras_seq.models import EncoderDecoder, Seq2Seq, assert_causal
+from keras_seq.models import EncoderDecoder, Seq2SeqConfig, assert_causal
 
 VOCABULARY, D = 11, 8
-SMALL = Seq2Seq(
+SMALL = Seq2SeqConfig(
     embedding_dim=D, num_encoder_layers=2, num_decoder_layers=2, num_heads=2, feed_forward_dim=12, dropout=0.3
 )
 SOURCE = np.array([[3, 4, 0, 5, 0, 0], [1, 2, 3, 4, 5, 6]])  # padding in between and behind
@@ -24,7 +24,7 @@ def numpy(x):
 
 @pytest.fixture
 def model(randomize):
-    return randomize(SMALL.build(VOCABULARY))
+    return randomize(SMALL.build_model(VOCABULARY))
 
 
 def run(model, source, target, **options):
@@ -32,7 +32,7 @@ def run(model, source, target, **options):
 
 
 def test_every_field_reaches_its_layers():
-    model = dataclasses.replace(SMALL, num_encoder_layers=1).build(VOCABULARY)
+    model = dataclasses.replace(SMALL, num_encoder_layers=1).build_model(VOCABULARY)
     assert (len(model.encoder), len(model.decoder), model.dropout, model.name) == (1, 2, 0.3, "seq2seq")
     assert (model.embedding.input_dim, model.embedding.output_dim) == (VOCABULARY, D)
     for block in (*model.encoder, *model.decoder):
@@ -63,8 +63,8 @@ def test_layers_of_keras_with_its_weights_give_the_same(model, by_keras):
 
 @pytest.mark.parametrize(("policy", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 5e-2)])
 def test_stepping_equals_the_whole_pass(randomize, policy, tolerance):
-    model = randomize(SMALL.build(VOCABULARY, dtype=policy))
-    state, steps = model.initial_state(SOURCE, capacity=5), []
+    model = randomize(SMALL.build_model(VOCABULARY, dtype=policy))
+    state, steps = model.get_initial_state(SOURCE, capacity=5), []
     for t in range(5):
         logits, state = model.step(TARGET[:, t : t + 1], state)
         assert keras.backend.standardize_dtype(logits.dtype) == "float32"
@@ -145,14 +145,14 @@ def test_from_disk_it_gives_the_same_logits_and_its_matrix_is_still_one(model, t
     revived = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(run(revived, **INPUTS), run(model, **INPUTS))
     assert revived.count_params() == model.count_params() == SMALL.count_params(VOCABULARY)
-    state = revived.initial_state(SOURCE, capacity=1)
+    state = revived.get_initial_state(SOURCE, capacity=1)
     np.testing.assert_allclose(
         numpy(revived.step(TARGET[:, :1], state)[0]), run(model, **INPUTS)[:, 0], rtol=1e-4, atol=1e-4
     )
 
 
 def test_from_its_config_it_has_the_same_config_and_logits(randomize):
-    model = randomize(SMALL.build(VOCABULARY, dtype="mixed_bfloat16"))
+    model = randomize(SMALL.build_model(VOCABULARY, dtype="mixed_bfloat16"))
     revived = EncoderDecoder.from_config(model.get_config())
     revived.build()
     assert revived.get_config() == model.get_config()
@@ -161,20 +161,20 @@ def test_from_its_config_it_has_the_same_config_and_logits(randomize):
 
 
 def test_half_precision_gives_float32_logits_from_float32_weights():
-    model = SMALL.build(VOCABULARY, dtype="mixed_bfloat16")
+    model = SMALL.build_model(VOCABULARY, dtype="mixed_bfloat16")
     assert keras.backend.standardize_dtype(model(INPUTS).dtype) == "float32"
     assert model.decoder[0].compute_dtype == "bfloat16"
     assert {v.dtype for v in model.trainable_variables} == {"float32"}
 
 
 def test_it_starts_near_what_knows_nothing():
-    model = dataclasses.replace(SMALL, embedding_dim=64).build(VOCABULARY)
+    model = dataclasses.replace(SMALL, embedding_dim=64).build_model(VOCABULARY)
     logits = run(model, **INPUTS)[TARGET != 0]
     assert 0.3 < logits.std() < 3
 
 
 def test_a_few_steps_of_training_lower_the_loss():
-    model = dataclasses.replace(SMALL, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0).build(VOCABULARY)
+    model = dataclasses.replace(SMALL, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0).build_model(VOCABULARY)
     model.compile(
         keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False
     )
@@ -202,8 +202,8 @@ def test_what_is_out_of_range_is_said(model):
         with pytest.raises(ValueError, match=rf"target holds {bad}; expected numbers from 0 to 10\."):
             run(model, SOURCE[:1], unknown)
         with pytest.raises(ValueError, match=f"source holds {bad}"):
-            model.initial_state(unknown, capacity=3)
-    state = model.initial_state(SOURCE, capacity=1)
+            model.get_initial_state(unknown, capacity=3)
+    state = model.get_initial_state(SOURCE, capacity=1)
     with pytest.raises(ValueError, match="target holds 11"):
         model.step(np.full((2, 1), VOCABULARY), state)
     _, state = model.step(TARGET[:, :1], state)
@@ -227,4 +227,4 @@ def test_what_is_out_of_range_is_said(model):
 )  # fmt: skip
 def test_a_field_out_of_its_range_is_refused_by_name(field, value):
     with pytest.raises(ValueError, match=f"{field}={value!r}"):
-        dataclasses.replace(SMALL, **{field: value}).build(VOCABULARY)
+        dataclasses.replace(SMALL, **{field: value}).build_model(VOCABULARY)

@@ -6,20 +6,10 @@ import sys
 import numpy as np
 import pytest
 
-from keras_seq.text import (
-    COMPRESSORS,
-    Blocks,
-    BytePairs,
-    CorpusError,
-    Lanes,
-    RandomCrops,
-    Vocabulary,
-    WordPiece,
-    Words,
-    load_corpus,
-)
-from keras_seq.text.visible import visible
-from keras_seq.training import references
+from keras_seq.baselines import COMPRESSORS, compute_baselines
+from keras_seq.data import CorpusError, RandomWindows, SequentialWindows, StatefulWindows, load_corpus
+from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer, WordTokenizer
+from keras_seq.tokenizers.show_whitespace import show_whitespace
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"  # one emoji of five characters
 ODD = {
@@ -47,43 +37,45 @@ def test_the_whole_way_and_back(tmp_path, text):
     path.write_bytes(text.encode())
     corpus = load_corpus(path)
     assert corpus.text == text.replace("\r\n", "\n")
-    train, validation = corpus.split(0.7, window=LENGTH + 1)
+    train, validation = corpus.split(0.7, min_length=LENGTH + 1)
     assert train + validation == corpus.text
 
-    vocabulary = Vocabulary.from_text(corpus.text)
+    vocabulary = CharacterTokenizer.from_text(corpus.text)
     vocabulary.save(tmp_path / "vocabulary.json")
-    vocabulary = Vocabulary.load(tmp_path / "vocabulary.json")
+    vocabulary = CharacterTokenizer.load(tmp_path / "vocabulary.json")
     ids = vocabulary.encode(corpus.text)
     assert ids.shape == (len(corpus.text),)
     assert vocabulary.decode(ids) == corpus.text
 
-    for windows in (Lanes(ids, 2, LENGTH), RandomCrops(ids, 2, LENGTH), Blocks(ids, 2, LENGTH)):
-        x, y = windows.at(1)
+    for windows in (StatefulWindows(ids, 2, LENGTH), RandomWindows(ids, 2, LENGTH), SequentialWindows(ids, 2, LENGTH)):
+        x, y = windows.batch(1)
         for row, behind in zip(x.numpy(), y.numpy(), strict=True):
             assert vocabulary.decode([*row, behind[-1]]) in corpus.text
             np.testing.assert_array_equal(row[1:], behind[:-1])
 
-    found = {reference.name: reference.nats_per_character for reference in references(train, validation, order=3)}
+    found = {
+        reference.name: reference.nats_per_character for reference in compute_baselines(train, validation, order=3)
+    }
     assert np.isfinite([*found.values()]).all()
     assert all(nats >= 0 for name, nats in found.items() if name not in COMPRESSORS)  # those may even shrink by a byte
-    assert found["uniform"] == pytest.approx(np.log(vocabulary.size))
-    assert "\0" not in visible(corpus.text)
-    assert "\u202e" not in visible(corpus.text)
+    assert found["uniform"] == pytest.approx(np.log(vocabulary.vocabulary_size))
+    assert "\0" not in show_whitespace(corpus.text)
+    assert "\u202e" not in show_whitespace(corpus.text)
 
 
 @pytest.mark.parametrize("name", NO_WORD)
 def test_a_text_without_a_word_has_no_pieces_of_words(name):
     with pytest.raises(ValueError, match="word"):
-        WordPiece.from_text(ODD[name])
+        WordPieceTokenizer.from_text(ODD[name])
 
 
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
         (kind, ODD[name])
-        for kind in (Words, BytePairs, WordPiece)
+        for kind in (WordTokenizer, BytePairTokenizer, WordPieceTokenizer)
         for name in ODD
-        if kind != WordPiece or name not in NO_WORD
+        if kind != WordPieceTokenizer or name not in NO_WORD
     ],
 )
 def test_tokenizers_keep_what_they_promise(tmp_path, kind, text):
@@ -92,7 +84,7 @@ def test_tokenizers_keep_what_they_promise(tmp_path, kind, text):
     assert kind.load(tmp_path / "tokenizer.json") == tokenizer
     ids = tokenizer.encode(text)
     back = tokenizer.decode(ids)
-    if kind is not WordPiece:
+    if kind is not WordPieceTokenizer:
         assert back == text
     assert tokenizer.encode(back).numpy().tolist() == ids.numpy().tolist()
 
@@ -101,9 +93,9 @@ def test_tokenizers_keep_what_they_promise(tmp_path, kind, text):
 def test_a_text_shorter_than_a_window_is_refused(refuses, tmp_path, text):
     (tmp_path / "text").write_text(text, encoding="utf-8")
     corpus = load_corpus(tmp_path / "text")
-    refuses(lambda: corpus.split(window=4), "too short")
-    ids = Vocabulary.from_text(text).encode(text)
-    for windows in (Lanes, RandomCrops, Blocks):
+    refuses(lambda: corpus.split(min_length=4), "too short")
+    ids = CharacterTokenizer.from_text(text).encode(text)
+    for windows in (StatefulWindows, RandomWindows, SequentialWindows):
         refuses(lambda windows=windows: windows(ids, 2, 4), "ids")
 
 

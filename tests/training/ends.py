@@ -7,7 +7,7 @@ import struct
 from safetensors.numpy import load_file
 from tensorboard.compat.proto.event_pb2 import Event
 
-from keras_seq.training.begun import leaves
+from keras_seq.training.resume_check import flatten
 
 CLOCKS = {"tokens_per_second", "seconds", "training_seconds", "seal"}  # the seal is also of those
 EVENTS = re.compile(r"events\.out\.tfevents\.")  # of which there may be more after a stop
@@ -38,7 +38,7 @@ def end(folder):
         numbers |= {f"{path.name}/{name}": value.tobytes() for name, value in load_file(path).items()}
     return {
         "metrics": [{name: value for name, value in line.items() if name not in CLOCKS} for line in lines],
-        "result": {name: value for name, value in leaves(result).items() if name not in CLOCKS},
+        "result": {name: value for name, value in flatten(result).items() if name not in CLOCKS},
         "checkpoints": numbers,
         "TensorBoard": points(folder),
         "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not EVENTS.match(path.name)),

@@ -28,13 +28,16 @@ import numpy as np
 from ends import end
 
 from keras_seq import training
-from keras_seq.models import LANGUAGE_MODELS, MODELS, masked_language_model
-from keras_seq.text import Examples, Lanes, RandomCrops, Vocabulary
-from keras_seq.training import compiling, loop
+from keras_seq.atomic_files import write_json
+from keras_seq.data import ArrayBatches, RandomWindows, StatefulWindows
+from keras_seq.models import LANGUAGE_MODELS, MODELS, masked_lm
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tracking import Summaries
+from keras_seq.training import compile_model, loop
 
 CHARACTERS = "\n abcdefg"
 BATCH, LENGTH, STEPS = 3, 5, 96
-TRAIN = training.Train(
+TRAIN = training.TrainConfig(
     warmup_steps=2, log_every=6, validate_every=32, checkpoint_every=4, sample_length=3, patience=100
 )
 GOING_ON = ("events", "remove events")  # moments that only a run that goes on has
@@ -46,40 +49,48 @@ def definition(name):
     """A tiny model of each kind, with dropout where it has any."""
     kind = MODELS[name]
     fields = {"embedding_dim": 4, "units": 4, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 6, "dropout": 0.2}
-    fields |= {"state_dim": 2, "context": LENGTH, "num_encoder_layers": 1, "num_decoder_layers": 1, "num_tags": 2}
+    fields |= {
+        "state_dim": 2,
+        "context_length": LENGTH,
+        "num_encoder_layers": 1,
+        "num_decoder_layers": 1,
+        "num_tags": 2,
+    }
     return kind(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
 
 
 def train(name, folder):
     """Trains to the end, from the last checkpoint if there is one."""
-    compiling.loops = lambda model: True  # no XLA
+    compile_model.loops = lambda model: True  # no XLA
     keras.utils.set_random_seed(3)
     ids = np.random.default_rng(0).integers(len(CHARACTERS), size=200).astype("int32")
     settings = {"model": {"name": name}, "seed": 1}
     if name in LANGUAGE_MODELS:
         model = definition(name).build(len(CHARACTERS))
         sizes = {"batch_size": BATCH, "length": LENGTH, "seed": 1}
-        carry = model.context is None
-        windows = Lanes(ids[:120], restart=0.3, **sizes) if carry else RandomCrops(ids[:120], **sizes)
-        vocabulary = Vocabulary(CHARACTERS)
-        training.run(folder, model, vocabulary, windows, vocabulary.decode(ids[120:]), STEPS, TRAIN, settings)
+        carry = model.context_length is None
+        windows = StatefulWindows(ids[:120], restart=0.3, **sizes) if carry else RandomWindows(ids[:120], **sizes)
+        vocabulary = CharacterTokenizer(CHARACTERS)
+        training.train_language_model(
+            folder, model, vocabulary, windows, vocabulary.decode(ids[120:]), STEPS, TRAIN, settings
+        )
         return
     model = definition(name).build(len(CHARACTERS) + 1)
     rows = ids.reshape(20, 10) + 1  # 0 is padding
     firsts, seconds = rows[:, :LENGTH], rows[:, LENGTH:]
     if name == "encoder":
-        model = masked_language_model(model)
+        model = masked_lm(model)
     x = {"encoder": {"ids": firsts, "segments": firsts % 2}, "seq2seq": {"source": firsts, "target": seconds}}
     y = firsts % 2 if name == "bilstm" else seconds
-    batches = Examples((x.get(name, firsts), y), BATCH, seed=1).dataset
-    training.compile_for(model, TRAIN, STEPS)
+    batches = ArrayBatches((x.get(name, firsts), y), BATCH, seed=1).dataset
+    training.compile_model(model, TRAIN, STEPS)
 
     def measure():
         logits = model(x.get(name, firsts), training=False)
-        return training.Measured({"nats_per_token": float(keras.ops.mean(model.loss(y, logits)))})
+        return Summaries({"nats_per_token": float(keras.ops.mean(model.loss(y, logits)))})
 
-    training.fit(folder, model, batches, BATCH * LENGTH, STEPS, TRAIN, measure, settings)
-    training.write_json(folder / "result.json", {})
+    training.fit_resumable(folder, model, batches, BATCH * LENGTH, STEPS, TRAIN, measure, settings)
+    write_json(folder / "result.json", {})
 
 
 def lay_trap(moment, count):

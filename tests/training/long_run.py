@@ -20,9 +20,10 @@ import keras
 import numpy as np
 
 from keras_seq import training
-from keras_seq.models import LSTM
-from keras_seq.text import Lanes
-from keras_seq.training.language import carried
+from keras_seq.data import StatefulWindows
+from keras_seq.models import LSTMConfig
+from keras_seq.tracking import Summaries
+from keras_seq.training.language_model import stateful_training_model
 
 STEPS, PARTS = 20_000, 10
 
@@ -55,17 +56,19 @@ def train(folder, steps, **intervals):
     """A tiny LSTM on carried lanes; what was watched, its weights and its last loss."""
     keras.utils.set_random_seed(5)
     ids = np.random.default_rng(0).integers(9, size=400).astype("int32")
-    lanes = Lanes(ids, batch_size=3, length=5, restart=0.3, seed=1)
-    trainee = carried(LSTM(embedding_dim=3, units=4, dropout=0.2).build(9), 3, 5)
-    settings = training.Train(warmup_steps=5, **intervals)
-    training.compile_for(trainee, settings, steps)
+    lanes = StatefulWindows(ids, batch_size=3, length=5, restart=0.3, seed=1)
+    training_model = stateful_training_model(LSTMConfig(embedding_dim=3, units=4, dropout=0.2).build_model(9), 3, 5)
+    settings = training.TrainConfig(warmup_steps=5, **intervals)
+    training.compile_model(training_model, settings, steps)
     watch = Watch(steps)
 
     def measure():
-        return training.Measured({"nats_per_token": 1 / int(trainee.optimizer.iterations)}, {"sample": "abc"})
+        return Summaries({"nats_per_token": 1 / int(training_model.optimizer.iterations)}, {"sample": "abc"})
 
-    record, _ = training.fit(folder, trainee, lanes.carried, 15, steps, settings, measure, {}, callbacks=[watch])
-    return watch.seen, trainee.get_weights(), record.loss
+    record, _ = training.fit_resumable(
+        folder, training_model, lanes.stateful_dataset, 15, steps, settings, measure, {}, callbacks=[watch]
+    )
+    return watch.seen, training_model.get_weights(), record.loss
 
 
 def main():

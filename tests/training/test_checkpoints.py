@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.models import LSTM
-from keras_seq.training import CheckpointError, Train, checkpoints, sealed
-from keras_seq.training.compiling import compile_for
-from keras_seq.training.language import carried
+from keras_seq.models import LSTMConfig
+from keras_seq.training import CheckpointError, TrainConfig, checkpoints, checksummed_safetensors
+from keras_seq.training.compile_model import compile_model
+from keras_seq.training.language_model import stateful_training_model
 
 
 @pytest.fixture
@@ -17,27 +17,27 @@ def make():
     """A compiled training model with carry, dropout and half precision, none of its numbers a default one."""
 
     def make(seed=None, units=4, step=7):
-        model = LSTM(embedding_dim=3, units=units, dropout=0.5).build(9, dtype="mixed_bfloat16")
-        trainee = carried(model, batch_size=2, length=5)
-        compile_for(trainee, Train(), total_steps=10)
+        model = LSTMConfig(embedding_dim=3, units=units, dropout=0.5).build_model(9, dtype="mixed_bfloat16")
+        training_model = stateful_training_model(model, batch_size=2, length=5)
+        compile_model(training_model, TrainConfig(), total_steps=10)
         if seed is not None:
             random = np.random.default_rng(seed)
-            for variable in everything(trainee):
+            for variable in everything(training_model):
                 whole = "int" in variable.dtype
                 values = random.integers(100, size=variable.shape) if whole else random.normal(size=variable.shape)
                 variable.assign(ops.cast(values, variable.dtype))
-            trainee.optimizer.iterations.assign(step)
-        return trainee
+            training_model.optimizer.iterations.assign(step)
+        return training_model
 
     return make
 
 
-def everything(trainee):
-    return [*trainee.variables, *trainee.optimizer.variables]
+def everything(training_model):
+    return [*training_model.variables, *training_model.optimizer.variables]
 
 
-def numpy(trainee):
-    return [ops.convert_to_numpy(v).copy() for v in everything(trainee)]
+def numpy(training_model):
+    return [ops.convert_to_numpy(v).copy() for v in everything(training_model)]
 
 
 def assert_same(got, expected):
@@ -60,8 +60,8 @@ def test_everything_comes_back_to_the_last_bit(make, tmp_path):
     "damage", [lambda data: data[:-10], lambda data: data[:5], lambda data: b"", lambda data: b"x" * 50]
 )
 def test_a_torn_file_is_refused_and_nothing_is_assigned(make, tmp_path, damage):
-    trainee = make(seed=1)
-    path = checkpoints.save(tmp_path, trainee)
+    training_model = make(seed=1)
+    path = checkpoints.save(tmp_path, training_model)
     path.write_bytes(damage(path.read_bytes()))
     other = make(seed=2)
     before = numpy(other)
@@ -80,11 +80,11 @@ def test_another_models_checkpoint_is_refused_and_nothing_is_assigned(make, tmp_
     wider, other = make(seed=2, units=5), keras.Sequential([keras.layers.Dense(2)])
     other.build((None, 3))
     other.compile("sgd", "mse")
-    for trainee in (wider, other):
-        before = numpy(trainee)
+    for training_model in (wider, other):
+        before = numpy(training_model)
         with pytest.raises(CheckpointError, match="belongs to another model; it differs in "):
-            checkpoints.load(path, trainee)
-        assert_same(numpy(trainee), before)
+            checkpoints.load(path, training_model)
+        assert_same(numpy(training_model), before)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def small():
 
 
 def names(folder):
-    return [path.name for path in checkpoints.found(folder)]
+    return [path.name for path in checkpoints.list_checkpoints(folder)]
 
 
 def test_only_the_last_ones_are_kept_in_the_order_of_their_steps(small, tmp_path):
@@ -120,7 +120,7 @@ def test_only_the_last_ones_are_kept_in_the_order_of_their_steps(small, tmp_path
 
 
 def test_the_best_outlives_its_step(small, tmp_path):
-    checkpoints.keep_best(checkpoints.save(tmp_path, small(1)))
+    checkpoints.save_best_copy(checkpoints.save(tmp_path, small(1)))
     for step in (2, 3, 4):
         checkpoints.save(tmp_path, small(step))
     assert names(tmp_path) == ["step-00000003.safetensors", "step-00000004.safetensors"]
@@ -146,12 +146,12 @@ def test_instead_of_a_damaged_one_the_one_before_is_used_with_a_warning(small, t
     for step in (1, 2):
         path = checkpoints.save(tmp_path, small(step))
     damage(path)
-    trainee = small(9)
+    training_model = small(9)
     with pytest.warns(UserWarning, match=r"step-00000002.safetensors: not a whole .* goes on from step 1\."):
-        assert checkpoints.load_newest(tmp_path, trainee) == 1
-    assert float(trainee.layers[0].kernel[0, 0]) == 1
+        assert checkpoints.load_newest(tmp_path, training_model) == 1
+    assert float(training_model.layers[0].kernel[0, 0]) == 1
     assert names(tmp_path) == ["step-00000001.safetensors"]  # or the damaged one would count as one of the last
-    assert checkpoints.load_newest(tmp_path, trainee) == 1  # told once
+    assert checkpoints.load_newest(tmp_path, training_model) == 1  # told once
 
 
 def test_that_the_newest_is_gone_is_noticed(small, tmp_path):
@@ -188,7 +188,7 @@ def test_where_there_is_none_training_begins(small, tmp_path):
 @pytest.mark.parametrize("change", ["name", "type", "shape"])
 def test_one_of_another_model_is_refused_and_stays(small, tmp_path, change):
     path = checkpoints.save(tmp_path, small(2))
-    _, arrays = sealed.read(path, 10**6)
+    _, arrays = checksummed_safetensors.read(path, 10**6)
     (name,) = (name for name in arrays if "kernel" in name)
     value = arrays.pop(name)
     others = {
@@ -196,13 +196,13 @@ def test_one_of_another_model_is_refused_and_stays(small, tmp_path, change):
         "type": {name: value.astype("float64")},
         "shape": {name: value[0]},
     }
-    sealed.write(path, {**arrays, **others[change]}, {})
-    trainee = small(9)
+    checksummed_safetensors.write(path, {**arrays, **others[change]}, {})
+    training_model = small(9)
     with pytest.raises(CheckpointError, match="belongs to another model") as refused:
-        checkpoints.load_newest(tmp_path, trainee)
+        checkpoints.load_newest(tmp_path, training_model)
     assert len(str(refused.value)) < 1000
     assert str(refused.value).isprintable()
-    assert float(trainee.layers[0].kernel[0, 0]) == 9
+    assert float(training_model.layers[0].kernel[0, 0]) == 9
     assert path.exists()
 
 
@@ -217,20 +217,20 @@ def refuse(*arguments, **more):
 def test_a_write_that_fails_names_the_file_and_leaves_the_old_ones(small, tmp_path, monkeypatch, operation):
     for step in (1, 2):
         checkpoints.save(tmp_path, small(step))
-    before = {path.name: path.read_bytes() for path in checkpoints.found(tmp_path)}
-    trainee = small(3)
-    with monkeypatch.context() as patch:
+    before = {path.name: path.read_bytes() for path in checkpoints.list_checkpoints(tmp_path)}
+    training_model = small(3)
+    with monkeypatch.context_length() as patch:
         patch.setattr(operation, refuse)
         with pytest.raises(OSError, match="No space left") as fault:
-            checkpoints.save(tmp_path, trainee)
+            checkpoints.save(tmp_path, training_model)
     assert fault.value.filename in (str(tmp_path / "step-00000003.safetensors"), str(tmp_path / "newest"))
-    after = {path.name: path.read_bytes() for path in checkpoints.found(tmp_path)}
+    after = {path.name: path.read_bytes() for path in checkpoints.list_checkpoints(tmp_path)}
     assert after.items() >= before.items()
     assert not list(tmp_path.glob(".*"))
 
 
 def test_a_folder_that_is_not_there_holds_none(tmp_path):
-    assert checkpoints.found(tmp_path / "nowhere") == []
+    assert checkpoints.list_checkpoints(tmp_path / "nowhere") == []
 
 
 def test_a_folder_that_vanished_is_an_error(small, tmp_path):
@@ -241,23 +241,23 @@ def test_a_folder_that_vanished_is_an_error(small, tmp_path):
 def test_the_best_is_taken_where_it_is_the_latest_that_is_whole(small, tmp_path):
     checkpoints.save(tmp_path, small(1))
     last = checkpoints.save(tmp_path, small(2))
-    checkpoints.keep_best(last)
+    checkpoints.save_best_copy(last)
     flip(last)
-    trainee = small(9)
+    training_model = small(9)
     with pytest.warns(UserWarning, match=r"step-00000002.safetensors: not a whole .* goes on from step 2\."):
-        assert checkpoints.load_newest(tmp_path, trainee) == 2
-    assert float(trainee.layers[0].kernel[0, 0]) == 2
-    for path in checkpoints.found(tmp_path):
+        assert checkpoints.load_newest(tmp_path, training_model) == 2
+    assert float(training_model.layers[0].kernel[0, 0]) == 2
+    for path in checkpoints.list_checkpoints(tmp_path):
         path.unlink()
     (tmp_path / "newest").unlink()
     with pytest.warns(UserWarning, match=r"no checkpoint but best.safetensors\. .* from step 2\."):
-        assert checkpoints.load_newest(tmp_path, trainee) == 2
+        assert checkpoints.load_newest(tmp_path, training_model) == 2
     assert names(tmp_path) == ["step-00000002.safetensors"]
-    assert checkpoints.load_newest(tmp_path, trainee) == 2  # told once
+    assert checkpoints.load_newest(tmp_path, training_model) == 2  # told once
 
 
 def test_a_best_that_is_older_or_damaged_is_left_alone(small, tmp_path):
-    checkpoints.keep_best(checkpoints.save(tmp_path, small(1)))
+    checkpoints.save_best_copy(checkpoints.save(tmp_path, small(1)))
     for step in (2, 3):
         path = checkpoints.save(tmp_path, small(step))
     flip(path)

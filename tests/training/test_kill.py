@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_seq.data import RandomWindows
 from keras_seq.models import MODELS
-from keras_seq.text import RandomCrops
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -52,7 +52,7 @@ def test_one_seed_gives_the_same_bits_in_two_processes(tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_the_threads_of_the_pipeline_change_no_batch(threads):
-    crops = RandomCrops(np.arange(2000, dtype="int32") % 9, batch_size=4, length=5, seed=1)
+    crops = RandomWindows(np.arange(2000, dtype="int32") % 9, batch_size=4, length=5, seed=1)
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
     got = crops.dataset(20, 60).with_options(options).as_numpy_iterator()

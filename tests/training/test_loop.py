@@ -13,20 +13,20 @@ from ends import points
 from safetensors.numpy import load_file
 
 from keras_seq import layers
+from keras_seq.tracking import Summaries
 from keras_seq.training import (
     AdamW,
     CheckpointError,
-    Diverged,
-    Interrupted,
-    Measured,
-    Train,
+    TrainConfig,
+    TrainingDiverged,
+    TrainingInterrupted,
     checkpoints,
-    compile_for,
-    fit,
+    compile_model,
+    fit_resumable,
 )
-from keras_seq.training.alone import alone
-from keras_seq.training.begun import leaves
-from keras_seq.training.stops import Checkpoints
+from keras_seq.training.checkpoint_callback import CheckpointCallback
+from keras_seq.training.resume_check import flatten
+from keras_seq.training.run_lock import lock_run
 
 STEPS = 8
 CLOCKS = {"tokens_per_second", "seconds"}
@@ -76,14 +76,16 @@ def line(tmp_path):
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])  # named otherwise every time
         model.compile(AdamW(0.1), "mse", run_eagerly=eager, jit_compile=False)
         model.optimizer.build(model.trainable_variables)
-        train = Train(**{"log_every": 2, "validate_every": 2, "checkpoint_every": 2, **train})
-        looks = iter(nats)
+        train = TrainConfig(**{"log_every": 2, "validate_every": 2, "checkpoint_every": 2, **train})
+        diagnostics = iter(nats)
 
         def measure():
-            return Measured({"nats_per_token": next(looks, 1.0)})
+            return Summaries({"nats_per_token": next(diagnostics, 1.0)})
 
         folder, batches = tmp_path / name, batches or Batches()
-        fit(folder, model, batches, 6, steps, train, measure, {"seed": seed}, name, callbacks=callbacks, final=final)
+        fit_resumable(
+            folder, model, batches, 6, steps, train, measure, {"seed": seed}, name, callbacks=callbacks, final=final
+        )
         return model.get_weights(), lines(folder)
 
     return line
@@ -91,7 +93,7 @@ def line(tmp_path):
 
 def lines(folder):
     texts = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{name: value for name, value in leaves(json.loads(text)).items() if name not in CLOCKS} for text in texts]
+    return [{name: value for name, value in flatten(json.loads(text)).items() if name not in CLOCKS} for text in texts]
 
 
 def assert_same(one, other):
@@ -105,7 +107,7 @@ class HalvesAt(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         if int(self.model.optimizer.iterations) == 4:
-            self.model.optimizer.rate_factor.assign(0.5)
+            self.model.optimizer.lr_factor.assign(0.5)
 
 
 def test_a_rollback_goes_on_from_the_checkpoint_with_half_the_learning_rate_and_a_kill_changes_nothing(line):
@@ -113,7 +115,7 @@ def test_a_rollback_goes_on_from_the_checkpoint_with_half_the_learning_rate_and_
     weights, rolled = line(batches=Batches(poison=5), on_nan="rollback", **often)
     expected, plain = line("plain", callbacks=[HalvesAt()], **often)
     (note,) = (entry for entry in rolled if entry["split"] == "rollback")
-    assert (note["step"], note["diverged_at"], note["rate_factor"]) == (4, 5, 0.5)
+    assert (note["step"], note["diverged_at"], note["lr_factor"]) == (4, 5, 0.5)
     assert_same((weights, [entry for entry in rolled if entry != note]), (expected, plain))
     assert [e["learning_rate"] for e in rolled if e["split"] == "train"] == pytest.approx([0.1] * 4 + [0.05] * 4)
     with pytest.raises(Killed):
@@ -123,11 +125,13 @@ def test_a_rollback_goes_on_from_the_checkpoint_with_half_the_learning_rate_and_
 
 def test_three_times_it_goes_back_and_the_fourth_time_it_gives_up(line, tmp_path):
     for _ in range(2):  # going on is giving up again
-        with pytest.raises(Diverged, match="The loss of step 1 is not a number"):
+        with pytest.raises(TrainingDiverged, match="The loss of step 1 is not a number"):
             line(batches=Batches(poison=1, times=100), on_nan="rollback")
-        factors = [entry["rate_factor"] for entry in lines(tmp_path / "run") if entry["split"] == "rollback"]
+        factors = [entry["lr_factor"] for entry in lines(tmp_path / "run") if entry["split"] == "rollback"]
         assert factors == [0.5, 0.25, 0.125]
-        assert [path.name for path in checkpoints.found(tmp_path / "run/checkpoints")] == ["step-00000000.safetensors"]
+        assert [path.name for path in checkpoints.list_checkpoints(tmp_path / "run/checkpoints")] == [
+            "step-00000000.safetensors"
+        ]
 
 
 def test_after_a_way_back_as_many_steps_run_at_once_as_are_counted(line):
@@ -137,9 +141,9 @@ def test_after_a_way_back_as_many_steps_run_at_once_as_are_counted(line):
 
 
 def test_without_a_way_back_it_stops_and_the_last_checkpoint_is_there(line, tmp_path):
-    with pytest.raises(Diverged, match=r"The loss of step 5 .*--train.on-nan rollback"):
+    with pytest.raises(TrainingDiverged, match=r"The loss of step 5 .*--train.on-nan rollback"):
         line(batches=Batches(poison=5))
-    assert checkpoints.found(tmp_path / "run/checkpoints")[-1].name == "step-00000004.safetensors"
+    assert checkpoints.list_checkpoints(tmp_path / "run/checkpoints")[-1].name == "step-00000004.safetensors"
 
 
 @pytest.mark.parametrize("dies", [1, 3, 6, 7])
@@ -218,7 +222,7 @@ def test_a_config_that_is_damaged_is_written_again_from_the_checkpoint(line, tmp
 
 
 def test_a_signal_after_the_last_step_is_not_swallowed(line, monkeypatch):
-    class PressedLate(Checkpoints):
+    class PressedLate(CheckpointCallback):
         def on_train_end(self, logs=None):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -253,11 +257,11 @@ def test_a_validation_that_a_stop_cut_off_is_done_when_the_run_goes_on(line, tmp
     nats, often = [3.0, 2.0, 2.5, 2.6], {"log_every": 3, "patience": patience, "checkpoint_every": 100}
     steps = 8 if patience is None else 24
     whole = line("whole", nats=nats, steps=steps, **often)
-    with pytest.raises(Interrupted) as stop:
+    with pytest.raises(TrainingInterrupted) as stop:
         line(nats=Pressed(nats, press=cut), steps=steps, **often)
     assert stop.value.path.name == f"step-{2 * cut:08d}.safetensors"
     assert [e["step"] for e in lines(tmp_path / "run") if e["split"] == "validation"] == [2, 4, 6, 8][: cut - 1]
-    with pytest.raises(Interrupted):  # and once more
+    with pytest.raises(TrainingInterrupted):  # and once more
         line(nats=Pressed(nats[cut - 1 :], press=1), steps=steps, **often)
     assert_same(line(nats=nats[cut - 1 :], steps=steps, **often), whole)
     assert points(tmp_path / "run") == points(tmp_path / "whole")
@@ -281,7 +285,7 @@ class PressesAt(keras.callbacks.Callback):
 
 
 def test_a_stop_in_a_step_that_is_validated_does_not_wait_for_it(line, tmp_path):
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterrupted):
         line(nats=[3.0], callbacks=[PressesAt(2)])
     assert [e["step"] for e in lines(tmp_path / "run") if e["split"] == "validation"] == [2]
     assert_same(line(nats=[2.0, 1.5]), line("whole", nats=[3.0, 2.0, 1.5]))
@@ -292,7 +296,7 @@ def test_the_final_figures_are_measured_once_and_are_in_no_curve(line, tmp_path)
 
     def final():
         calls.append(1)
-        return Measured({"nats_per_token": 7.0})
+        return Summaries({"nats_per_token": 7.0})
 
     _, told = line(final=final, nats=[3.0, 2.0, 2.5, 2.6])
     assert_same((_, told), line("plain", nats=[3.0, 2.0, 2.5, 2.6]))
@@ -307,14 +311,14 @@ def test_a_stop_while_the_final_figures_are_measured_keeps_the_training(line, tm
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("measured on")
 
-    with pytest.raises(Interrupted) as stop:
+    with pytest.raises(TrainingInterrupted) as stop:
         line(final=pressed)
     assert stop.value.path.name == "step-00000008.safetensors"
-    assert_same(line(batches=none, final=lambda: Measured({})), line("whole"))
+    assert_same(line(batches=none, final=lambda: Summaries({})), line("whole"))
 
 
 def test_a_stop_in_a_step_that_diverges_is_heard_after_the_way_back(line):
-    with pytest.raises(Interrupted) as stop:
+    with pytest.raises(TrainingInterrupted) as stop:
         line(batches=Batches(poison=5), on_nan="rollback", callbacks=[PressesAt(4)])
     assert stop.value.path.name == "step-00000006.safetensors"
 
@@ -345,7 +349,7 @@ def test_what_was_begun_otherwise_is_refused_and_stays(line, tmp_path):
 
 def test_a_folder_that_is_in_use_is_refused_and_nothing_is_written(line, tmp_path):
     (tmp_path / "run").mkdir()
-    with alone(tmp_path / "run"), pytest.raises(BlockingIOError, match="another process trains there"):
+    with lock_run(tmp_path / "run"), pytest.raises(BlockingIOError, match="another process trains there"):
         line()
     assert {path.name for path in (tmp_path / "run").iterdir()} <= {".lock", "checkpoints"}
 
@@ -362,7 +366,7 @@ def test_a_full_disk_is_told_and_what_was_there_goes_on(line, tmp_path, monkeypa
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fsync(number)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context_length() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left on device"):
             line()
@@ -378,13 +382,13 @@ def test_a_folder_that_vanishes_is_told(line, tmp_path):
 
     with pytest.raises(FileNotFoundError, match=r"metrics\.jsonl"):
         line(callbacks=[Vanishes()])
-    assert checkpoints.found(tmp_path / "elsewhere/checkpoints")[-1].name == "step-00000002.safetensors"
+    assert checkpoints.list_checkpoints(tmp_path / "elsewhere/checkpoints")[-1].name == "step-00000002.safetensors"
     assert not (tmp_path / "run").exists()
 
 
 def test_a_text_of_one_character_can_be_learned():
     model = keras.Sequential([keras.Input((3,), dtype="int32"), keras.layers.Embedding(1, 2), keras.layers.Dense(1)])
-    compile_for(model, Train(optimizer="adamw"), 4)
+    compile_model(model, TrainConfig(optimizer="adamw"), 4)
     model.run_eagerly, model.jit_compile = True, False
     assert model.train_on_batch(np.zeros((2, 3), "int32"), np.zeros((2, 3), "int32")) == 0
 
@@ -402,14 +406,14 @@ def test_a_text_of_one_character_can_be_learned():
 def test_a_step_is_compiled_whole_where_that_is_faster(monkeypatch, precision, tokens_per_step, whole):
     """1.8 million weights, and the CPU of the tests."""
     model = keras.Sequential([keras.Input((4,), dtype="int32"), keras.layers.Embedding(1800, 1000)])
-    compile_for(model, Train(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
+    compile_model(model, TrainConfig(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
     assert model.jit_compile is whole
-    monkeypatch.setattr("keras_seq.training.compiling.on_cpu", lambda: False)
-    compile_for(model, Train(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
+    monkeypatch.setattr("keras_seq.training.compile_model.on_cpu", lambda: False)
+    compile_model(model, TrainConfig(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
     assert model.jit_compile
 
 
 def test_a_step_with_a_loop_over_positions_is_compiled_in_parts():
     model = keras.Sequential([keras.Input((4, 2)), layers.LSTM(3, return_sequences=True)])
-    compile_for(model, Train(optimizer="adamw"), 4, tokens_per_step=8)
+    compile_model(model, TrainConfig(optimizer="adamw"), 4, tokens_per_step=8)
     assert not model.jit_compile

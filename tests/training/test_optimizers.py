@@ -7,8 +7,8 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
-from keras_seq.training import AdamW, Muon, Train, WarmupDecay
-from keras_seq.training.optimizers import OPTIMIZERS, orthogonal
+from keras_seq.training import AdamW, Muon, TrainConfig, WarmupLinearDecay
+from keras_seq.training.optimizers import OPTIMIZERS, newton_schulz
 
 RATE = 0.05
 OPTIONS = {  # of each optimizer, none of them its default
@@ -21,7 +21,7 @@ OPTIONS = {  # of each optimizer, none of them its default
     "muon": {
         "beta_1": 0.8,
         "epsilon": 1e-6,
-        "adam_ratio": 0.3,
+        "adam_lr_ratio": 0.3,
         "momentum": 0.9,
         "decay": 0.01,
         "beta_2": 0.95,
@@ -65,10 +65,10 @@ def numpy(variables):
     return {name: ops.convert_to_numpy(v).astype("float64") for name, v in variables.items()}
 
 
-def newton_schulz(x):
+def reference_newton_schulz(x):
     """The published iteration (Jordan, 2024), written for one matrix with rows <= columns."""
     if x.shape[0] > x.shape[1]:
-        return newton_schulz(x.T).T
+        return reference_newton_schulz(x.T).T
     x = x / np.sqrt((x**2).sum())
     for _ in range(5):
         a = x @ x.T
@@ -76,7 +76,7 @@ def newton_schulz(x):
     return x
 
 
-def muon(weight, gradients, blocks=1, rate=RATE, momentum=0.95, decay=0.0):
+def muon(weight, gradients, blocks=1, rate=RATE, momentum=0.95, weight_decay=0.0):
     """Block by block: heavy ball, looked ahead (Nesterov), made orthogonal, scaled by sqrt(max(1, columns / rows))."""
     pieces = []
     for block, *pushes in zip(*(np.split(a, blocks, axis=1) for a in (weight, *gradients)), strict=True):
@@ -84,19 +84,19 @@ def muon(weight, gradients, blocks=1, rate=RATE, momentum=0.95, decay=0.0):
         for push in pushes:
             velocity = momentum * velocity + push
             step = newton_schulz(push + momentum * velocity) * max(1, block.shape[1] / block.shape[0]) ** 0.5
-            block = block - rate * decay * block - rate * step
+            block = block - rate * weight_decay * block - rate * step
         pieces.append(block)
     return np.concatenate(pieces, axis=1)
 
 
-def adam(weight, gradients, rate, beta_1=0.9, beta_2=0.99, epsilon=1e-8, decay=0.0):
+def adam(weight, gradients, rate, adam_beta_1=0.9, adam_beta_2=0.99, epsilon=1e-8, weight_decay=0.0):
     """Kingma & Ba (2015) with decoupled decay (Loshchilov & Hutter, 2019)."""
     mean = square = 0.0
     for t, gradient in enumerate(gradients, 1):
-        mean = beta_1 * mean + (1 - beta_1) * gradient
-        square = beta_2 * square + (1 - beta_2) * gradient**2
-        weight = weight - decay * weight
-        weight = weight - rate * (mean / (1 - beta_1**t)) / (np.sqrt(square / (1 - beta_2**t)) + epsilon)
+        mean = adam_beta_1 * mean + (1 - adam_beta_1) * gradient
+        square = adam_beta_2 * square + (1 - adam_beta_2) * gradient**2
+        weight = weight - weight_decay * weight
+        weight = weight - rate * (mean / (1 - adam_beta_1**t)) / (np.sqrt(square / (1 - adam_beta_2**t)) + epsilon)
     return weight
 
 
@@ -138,8 +138,8 @@ ORACLES = {  # name of the optimizer -> (name of the weight, its value, its grad
     "sgd": lambda _, weight, gradients: sgd(weight, gradients),
     "adagrad": lambda _, weight, gradients: adagrad(weight, gradients),
     "rmsprop": lambda _, weight, gradients: rmsprop(weight, gradients),
-    "adam": lambda _, weight, gradients: adam(weight, gradients, RATE, beta_2=0.999),
-    "adamw": lambda _, weight, gradients: adam(weight, gradients, RATE, beta_2=0.999, decay=0.004 * RATE),
+    "adam": lambda _, weight, gradients: adam(weight, gradients, RATE, adam_beta_2=0.999),
+    "adamw": lambda _, weight, gradients: adam(weight, gradients, RATE, adam_beta_2=0.999, weight_decay=0.004 * RATE),
     "lion": lambda _, weight, gradients: lion(weight, gradients),
     "muon": lambda name, weight, gradients: (
         muon(weight, gradients, blocks=4 if name.startswith("lstm") else 1)
@@ -156,7 +156,7 @@ def test_two_steps_one_of_them_clipped_are_those_of_the_paper(name, variables):
     short = {key: g / 4 for key, g in short.items()}
     clip = np.sqrt(sum((g**2).sum() for g in long.values())) / 2
     momentum = {"momentum": 0.9, "nesterov": True} if name == "sgd" else {}
-    start, optimizer = numpy(variables), OPTIMIZERS[name](RATE, clip_norm=clip, **momentum)
+    start, optimizer = numpy(variables), OPTIMIZERS[name](RATE, global_clipnorm=clip, **momentum)
     for step in (long, short):
         apply(optimizer, variables, step)
     for key, got in numpy(variables).items():
@@ -165,18 +165,18 @@ def test_two_steps_one_of_them_clipped_are_those_of_the_paper(name, variables):
         assert np.abs(got - start[key]).max() > 1e-3
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.3])
-def test_muon_over_several_steps_is_the_formula(variables, decay):
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+def test_muon_over_several_steps_is_the_formula(variables, weight_decay):
     start, gradients = numpy(variables), random_gradients(variables, 4)
-    optimizer = Muon(RATE, clip_norm=None, decay=decay)
+    optimizer = Muon(RATE, global_clipnorm=None, weight_decay=weight_decay)
     for step in gradients:
         apply(optimizer, variables, step)
     for name, got in numpy(variables).items():
         mine = [step[name] for step in gradients]
         if name in HIDDEN:
-            expected = muon(start[name], mine, blocks=4 if name.startswith("lstm") else 1, decay=decay)
+            expected = muon(start[name], mine, blocks=4 if name.startswith("lstm") else 1, weight_decay=weight_decay)
         else:
-            expected = adam(start[name], mine, 0.2 * RATE, decay=RATE * decay * (start[name].ndim == 2))
+            expected = adam(start[name], mine, 0.2 * RATE, weight_decay=RATE * weight_decay * (start[name].ndim == 2))
         np.testing.assert_allclose(got, expected, atol=1e-5, err_msg=name)
 
 
@@ -186,25 +186,25 @@ def test_what_is_neither_hidden_nor_a_matrix_goes_to_adam(variables):
 
 @pytest.mark.parametrize("blocks", [0, 1])
 def test_a_table_of_numbers_is_no_matrix_and_goes_to_adam(randomize, blocks):
-    convolution = layers.CausalConvolution(4)
+    convolution = layers.CausalDepthwiseConv1D(4)
     convolution.build((None, None, 3))
     kernel = randomize(convolution).kernel
-    assert kernel.matrix_blocks == 0
-    kernel.matrix_blocks = blocks
+    assert kernel.muon_blocks == 0
+    kernel.muon_blocks = blocks
     start, gradients = ops.convert_to_numpy(kernel), random_gradients({"kernel": kernel}, 3)
-    optimizer = Muon(RATE, clip_norm=None, decay=0.3)
+    optimizer = Muon(RATE, global_clipnorm=None, weight_decay=0.3)
     for step in gradients:
         apply(optimizer, {"kernel": kernel}, step)
     assert Muon.is_hidden_matrix(kernel) == bool(blocks)
     mine = [step["kernel"] for step in gradients]
-    expected = muon(start, mine, decay=0.3) if blocks else adam(start, mine, 0.2 * RATE, decay=RATE * 0.3)
+    expected = muon(start, mine, weight_decay=0.3) if blocks else adam(start, mine, 0.2 * RATE, weight_decay=RATE * 0.3)
     np.testing.assert_allclose(ops.convert_to_numpy(kernel), expected, atol=1e-5)
 
 
 def test_the_adam_part_is_that_of_keras(variables):
     rest = {name: v for name, v in variables.items() if name not in HIDDEN}
     copies = {name: keras.Variable(ops.convert_to_numpy(v), name="copy") for name, v in rest.items()}
-    ours, theirs = Muon(RATE, clip_norm=None), keras.optimizers.Adam(0.2 * RATE, beta_2=0.99, epsilon=1e-8)
+    ours, theirs = Muon(RATE, global_clipnorm=None), keras.optimizers.Adam(0.2 * RATE, adam_beta_2=0.99, epsilon=1e-8)
     for step in random_gradients(rest, 3):
         apply(ours, rest, step)
         apply(theirs, copies, step)
@@ -214,7 +214,7 @@ def test_the_adam_part_is_that_of_keras(variables):
 
 def test_unclipped_adamw_is_that_of_keras(variables):
     copies = {name: keras.Variable(ops.convert_to_numpy(v), name="copy") for name, v in variables.items()}
-    ours, theirs = AdamW(RATE, clip_norm=None), keras.optimizers.AdamW(RATE)
+    ours, theirs = AdamW(RATE, global_clipnorm=None), keras.optimizers.AdamW(RATE)
     for step in random_gradients(variables, 3):
         apply(ours, variables, step)
         apply(theirs, copies, step)
@@ -225,7 +225,7 @@ def test_unclipped_adamw_is_that_of_keras(variables):
 def test_each_gate_is_made_orthogonal_on_its_own(variables):
     kernel, gradient = variables["lstm/recurrent_kernel"], random_gradients(variables, 1)[0]["lstm/recurrent_kernel"]
     start = ops.convert_to_numpy(kernel).astype("float64")
-    apply(Muon(RATE, clip_norm=None), {"kernel": kernel}, {"kernel": gradient})
+    apply(Muon(RATE, global_clipnorm=None), {"kernel": kernel}, {"kernel": gradient})
     got = ops.convert_to_numpy(kernel)
     np.testing.assert_allclose(got, muon(start, [gradient], blocks=4), atol=1e-5)
     assert np.abs(got - muon(start, [gradient], blocks=1)).max() > 1e-2
@@ -239,7 +239,7 @@ def test_singular_values_go_near_one_and_singular_vectors_stay(shape, dtype):
     x = np.random.default_rng(1).normal(size=shape)
     u, s, v = np.linalg.svd(x, full_matrices=False)
     x = (u * np.linspace(1, 3, s.shape[-1])) @ v  # well away from singular
-    got = orthogonal(ops.array(x, "float32"), dtype=dtype)
+    got = newton_schulz(ops.array(x, "float32"), dtype=dtype)
     assert keras.backend.standardize_dtype(got.dtype) == "float32"
     got = ops.convert_to_numpy(got)
     turned = np.swapaxes(u, -1, -2) @ got @ np.swapaxes(v, -1, -2)
@@ -262,7 +262,7 @@ def test_the_norm_is_over_all_weights_and_longer_gradients_are_shortened_to_the_
     quarter = {name: g / 4 for name, g in gradients.items()}
     states = []
     for given, clip in ((gradients, norm / 4), (quarter, None), (gradients, norm * 4), (gradients, None)):
-        optimizer = kind(RATE, clip_norm=clip, **({"momentum": 0.9} if kind is OPTIMIZERS["sgd"] else {}))
+        optimizer = kind(RATE, global_clipnorm=clip, **({"momentum": 0.9} if kind is OPTIMIZERS["sgd"] else {}))
         apply(optimizer, variables, given)
         assert float(optimizer.gradient_norm) == pytest.approx(norm if given is gradients else norm / 4, rel=1e-5)
         states.append([ops.convert_to_numpy(v) for v in optimizer.variables if v is not optimizer.gradient_norm])
@@ -280,7 +280,7 @@ def test_gradients_of_a_scaled_loss_do_what_the_plain_ones_do(kind, variables):
     for factor in (None, 1024.0):
         for variable, value in zip(variables.values(), start, strict=True):
             variable.assign(value)
-        optimizer = kind(RATE, clip_norm=0.5, loss_scale_factor=factor)
+        optimizer = kind(RATE, global_clipnorm=0.5, loss_scale_factor=factor)
         for gradients in random_gradients(variables, 2):
             apply(optimizer, variables, {name: g * (factor or 1.0) for name, g in gradients.items()})
         ends.append((float(optimizer.gradient_norm), numpy(variables)))
@@ -297,16 +297,16 @@ def test_the_first_bad_step_is_named_and_stays(kind, bad, variables):
     gradient = {"head/bias": np.ones(5)}
     for _ in range(2):
         apply(optimizer, bias, gradient)
-        assert int(optimizer.first_bad_step) == -1
+        assert int(optimizer.first_nonfinite_step) == -1
     for now in (bad, 1.0, bad):
         apply(optimizer, bias, {"head/bias": np.array([1, 1, now, 1, 1])})
-        assert int(optimizer.first_bad_step) == 2
+        assert int(optimizer.first_nonfinite_step) == 2
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS.values())
 def test_an_optimizer_from_its_config_has_the_same_config(kind):
-    options = {"clip_norm": 0.5, **OPTIONS[kind.__name__.lower()]}
-    optimizer = kind(WarmupDecay(0.1, total_steps=10, warmup_steps=3, final_fraction=0.2), **options)
+    options = {"global_clipnorm": 0.5, **OPTIONS[kind.__name__.lower()]}
+    optimizer = kind(WarmupLinearDecay(0.1, total_steps=10, warmup_steps=3, final_lr_fraction=0.2), **options)
     revived = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert type(revived) is kind
     assert revived.get_config() == optimizer.get_config()
@@ -314,15 +314,15 @@ def test_an_optimizer_from_its_config_has_the_same_config(kind):
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS.values())
-@pytest.mark.parametrize("clip_norm", [0, -1.0, float("nan")])
-def test_a_clip_that_is_no_length_is_refused(kind, clip_norm):
+@pytest.mark.parametrize("global_clipnorm", [0, -1.0, float("nan")])
+def test_a_clip_that_is_no_length_is_refused(kind, global_clipnorm):
     with pytest.raises(ValueError, match="clip_norm="):
-        kind(RATE, clip_norm=clip_norm)
+        kind(RATE, global_clipnorm=global_clipnorm)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_as_train_has_it_lowers_the_loss(name):
-    train, family = Train(optimizer=name), types.SimpleNamespace(loops=False)
+    train, family = TrainConfig(optimizer=name), types.SimpleNamespace(loops=False)
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
     optimizer = OPTIMIZERS[name](train.peak_learning_rate(family), **train.optimizer_options(family))
     model.compile(optimizer, "mse", run_eagerly=True)
@@ -337,7 +337,7 @@ def test_every_optimizer_as_train_has_it_lowers_the_loss(name):
 def test_the_defaults_are_those_of_keras(name):
     kind = OPTIMIZERS[name]
     ours, theirs = (each(name=name).get_config() for each in (kind, getattr(keras.optimizers, kind.__name__)))
-    assert ours.pop("clip_norm") is None
+    assert ours.pop("global_clipnorm") is None
     assert ours == theirs
 
 
@@ -365,7 +365,7 @@ def test_gradient_descent_on_all_examples_goes_straight_down_and_on_one_at_a_tim
 
     def descend(batches):
         w, losses = keras.Variable(np.zeros(4)), []
-        optimizer = OPTIMIZERS["sgd"](rate, momentum=0.0, nesterov=False, clip_norm=None)
+        optimizer = OPTIMIZERS["sgd"](rate, momentum=0.0, nesterov=False, global_clipnorm=None)
         for rows in batches:
             now = ops.convert_to_numpy(w)
             losses.append(loss(now))
@@ -393,7 +393,7 @@ def test_an_id_that_is_there_twice_counts_with_the_sum_of_its_gradients(kind):
     for gradient in (tf.IndexedSlices(tf.constant(rows), tf.constant(ids), tf.constant([5, 3])), tf.constant(whole)):
         layer = keras.layers.Embedding(5, 3, embeddings_initializer="ones")
         layer.build()
-        optimizer = kind(RATE, clip_norm=1.0)
+        optimizer = kind(RATE, global_clipnorm=1.0)
         optimizer.apply([gradient], [layer.embeddings])
         assert float(optimizer.gradient_norm) == pytest.approx(np.sqrt((whole**2).sum()), rel=1e-5)
         ends.append(ops.convert_to_numpy(layer.embeddings))

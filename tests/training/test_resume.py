@@ -9,7 +9,8 @@ import pytest
 from ends import points
 from safetensors.numpy import load_file
 
-from keras_seq.training import Interrupted, checkpoints, evaluate, progress
+from keras_seq.evaluation import evaluator, progress_bar
+from keras_seq.training import TrainingInterrupted, checkpoints
 
 CLOCKS = {"tokens_per_second", "seconds"}
 
@@ -32,7 +33,7 @@ def result(folder):
 
 def assert_same_run(folder, whole):
     """Weights, optimizer, seeds, carry, open sums of the metrics, curves and final figures, to the last bit."""
-    paths = [checkpoints.found(f / "checkpoints")[-1] for f in (folder, whole)]
+    paths = [checkpoints.list_checkpoints(f / "checkpoints")[-1] for f in (folder, whole)]
     assert paths[0].name == paths[1].name == "step-00000008.safetensors"
     got, expected = (load_file(path) for path in paths)
     assert got.keys() == expected.keys()
@@ -58,7 +59,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path,
         save(*arguments)
         raise Killed
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context_length() as patch:
         patch.setattr(checkpoints, "save", save_and_die)
         with pytest.raises(Killed):
             tiny_run(tmp_path / "parts", name, log_every=log_every)
@@ -71,16 +72,16 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path,
 def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on(tiny_run, tmp_path, monkeypatch):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
-    class Impatient(progress.Progress):
+    class Impatient(progress_bar.ProgressBar):
         """A user who presses Ctrl-C while step 5 runs."""
 
         def on_train_batch_begin(self, batch, logs=None):
             if int(self.model.optimizer.iterations) == 4:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context_length() as patch:
         patch.setattr("keras_seq.training.loop.Progress", Impatient)
-        with pytest.raises(Interrupted) as stop:
+        with pytest.raises(TrainingInterrupted) as stop:
             tiny_run(tmp_path / "parts", log_every=3)
     assert stop.value.path == tmp_path / "parts/checkpoints/step-00000005.safetensors"
     assert stop.value.path.exists()
@@ -110,9 +111,9 @@ def test_a_run_that_was_stopped_in_a_validation_goes_on_as_if_it_had_not_been(ti
         return counted
 
     for scores, step in ((1, 4), (5, 8)):
-        with monkeypatch.context() as patch:
-            patch.setattr(evaluate, "counted", pressed(scores))
-            with pytest.raises(Interrupted) as stop:
+        with monkeypatch.context_length() as patch:
+            patch.setattr(evaluator, "counted", pressed(scores))
+            with pytest.raises(TrainingInterrupted) as stop:
                 tiny_run(tmp_path / "parts", name, **often)
         assert stop.value.path.name == f"step-{step:08d}.safetensors"
     tiny_run(tmp_path / "parts", name, **often)

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq.training import InverseSquareRoot, WarmupDecay
+from keras_seq.training import InverseSqrtDecay, WarmupLinearDecay
 
 
 def oracle(step, peak, total, warmup, final):
@@ -16,14 +16,14 @@ def oracle(step, peak, total, warmup, final):
     ("total", "warmup", "final"), [(20, 5, 0.1), (20, 0, 0.0), (7, 7, 0.5), (1, 0, 0.02), (3, 9, 0)]
 )
 def test_it_rises_and_falls_in_straight_lines(total, warmup, final):
-    schedule = WarmupDecay(0.3, total, warmup, final)
+    schedule = WarmupLinearDecay(0.3, total, warmup, final)
     steps = range(total + 3)
     expected = [oracle(step, 0.3, total, warmup, final) for step in steps]
     np.testing.assert_allclose([float(schedule(step)) for step in steps], expected, rtol=1e-6, atol=1e-9)
 
 
 def test_it_never_starts_at_zero_and_reaches_its_peak_and_its_end():
-    schedule = WarmupDecay(2.0, total_steps=100, warmup_steps=10, final_fraction=0.25)
+    schedule = WarmupLinearDecay(2.0, total_steps=100, warmup_steps=10, final_lr_fraction=0.25)
     rates = [float(schedule(step)) for step in range(101)]
     assert rates[0] > 0
     assert max(rates) == rates[9] == pytest.approx(2.0)
@@ -31,7 +31,7 @@ def test_it_never_starts_at_zero_and_reaches_its_peak_and_its_end():
 
 
 def test_an_optimizer_reads_it_at_its_own_step():
-    optimizer = keras.optimizers.SGD(WarmupDecay(1.0, total_steps=4, warmup_steps=2))
+    optimizer = keras.optimizers.SGD(WarmupLinearDecay(1.0, total_steps=4, warmup_steps=2))
     weight = keras.Variable([0.0])
     moves = []
     for _ in range(4):
@@ -42,21 +42,21 @@ def test_an_optimizer_reads_it_at_its_own_step():
 
 
 def test_it_comes_back_from_its_config():
-    schedule = WarmupDecay(0.3, total_steps=20, warmup_steps=5, final_fraction=0.1)
+    schedule = WarmupLinearDecay(0.3, total_steps=20, warmup_steps=5, final_lr_fraction=0.1)
     serialize, revive = keras.optimizers.schedules.serialize, keras.optimizers.schedules.deserialize
     assert vars(revive(serialize(schedule))) == vars(schedule)
 
 
 @pytest.mark.parametrize(("embedding_dim", "warmup", "factor"), [(512, 4000, 1.0), (16, 5, 2.5), (8, 1, 1.0)])
 def test_the_inverse_square_root_is_the_papers_formula_with_steps_from_one(embedding_dim, warmup, factor):
-    schedule = InverseSquareRoot(embedding_dim, warmup, factor)
+    schedule = InverseSqrtDecay(embedding_dim, warmup, factor)
     steps = [0, 1, 2, warmup - 1, warmup, 3 * warmup, 100 * warmup]
     expected = [factor * embedding_dim**-0.5 * min((step + 1) ** -0.5, (step + 1) * warmup**-1.5) for step in steps]
     np.testing.assert_allclose([float(schedule(step)) for step in steps], expected, rtol=1e-5)
 
 
 def test_the_inverse_square_root_rises_to_its_peak_at_the_end_of_the_warmup_and_falls():
-    schedule = InverseSquareRoot(64, warmup_steps=10, factor=3.0)
+    schedule = InverseSqrtDecay(64, warmup_steps=10, factor=3.0)
     rates = [float(schedule(step)) for step in range(41)]
     assert int(np.argmax(rates)) == 9
     assert max(rates) == pytest.approx(3.0 / (64 * 10) ** 0.5)
@@ -66,7 +66,7 @@ def test_the_inverse_square_root_rises_to_its_peak_at_the_end_of_the_warmup_and_
 
 
 def test_an_optimizer_reads_the_inverse_square_root_from_its_first_step():
-    optimizer = keras.optimizers.SGD(InverseSquareRoot(4, warmup_steps=2))
+    optimizer = keras.optimizers.SGD(InverseSqrtDecay(4, warmup_steps=2))
     weight, moves = keras.Variable([0.0]), []
     for _ in range(3):
         before = float(weight[0])
@@ -76,7 +76,7 @@ def test_an_optimizer_reads_the_inverse_square_root_from_its_first_step():
 
 
 def test_the_inverse_square_root_comes_back_from_its_config():
-    schedule = InverseSquareRoot(64, warmup_steps=10, factor=3.0)
+    schedule = InverseSqrtDecay(64, warmup_steps=10, factor=3.0)
     serialize, revive = keras.optimizers.schedules.serialize, keras.optimizers.schedules.deserialize
     assert vars(revive(serialize(schedule))) == vars(schedule)
 
@@ -87,4 +87,4 @@ def test_the_inverse_square_root_comes_back_from_its_config():
 def test_an_argument_of_the_inverse_square_root_out_of_its_range_is_refused_by_name(options):
     name, value = list(options.items())[-1]
     with pytest.raises(ValueError, match=f"{name}={value}; expected"):
-        InverseSquareRoot(**options)
+        InverseSqrtDecay(**options)

@@ -1,0 +1,13 @@
+"""Compute losses without training: n-gram models and general-purpose compressors."""
+
+from keras_seq.baselines.baselines import Baseline, compute_baselines
+from keras_seq.baselines.compressors import COMPRESSORS, compressed_bits
+from keras_seq.baselines.ngrams import KneserNeyNGrams
+
+__all__ = [
+    "Baseline",
+    "compute_baselines",
+    "COMPRESSORS",
+    "compressed_bits",
+    "KneserNeyNGrams",
+]

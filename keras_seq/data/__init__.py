@@ -1,0 +1,24 @@
+"""Load texts and cut them into training batches; a batch is a function of the step."""
+
+from keras_seq.data.array_batches import ArrayBatches
+from keras_seq.data.corpus import Corpus, CorpusError, load_corpus
+from keras_seq.data.masked_lm import MaskedLMMaskGenerator
+from keras_seq.data.python_generator_windows import PythonGeneratorWindows
+from keras_seq.data.shuffled_windows import ShuffledWindows
+from keras_seq.data.verbatim_overlap import verbatim_overlap
+from keras_seq.data.windows import RandomWindows, SequentialWindows, StatefulWindows, Windows
+
+__all__ = [
+    "ArrayBatches",
+    "Corpus",
+    "CorpusError",
+    "load_corpus",
+    "MaskedLMMaskGenerator",
+    "PythonGeneratorWindows",
+    "ShuffledWindows",
+    "verbatim_overlap",
+    "RandomWindows",
+    "SequentialWindows",
+    "StatefulWindows",
+    "Windows",
+]

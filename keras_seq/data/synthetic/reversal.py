@@ -1,0 +1,115 @@
+"""A generated task: a random sequence, and then the same backwards.
+
+    row = start a_1 ... a_L | a_L ... a_1 end        L uniform over min_length ... max_length, a_i over the letters
+    x = row[:-1],   y = row[1:],   -1 in y from behind the end on                               T = 2 max_length + 2
+
+Nothing in front of the separator can be foreseen: a letter there costs log A nats, and less only where a model sees
+the future. Everything behind it can: after the separator, a perfect model is right at every position.
+
+Ids: letters 0 ... A-1, the separator A, the end A+1 (it fills short rows too), the start A+2.
+"""
+
+from dataclasses import dataclass, replace
+
+import tensorflow as tf
+
+from keras_seq import checks
+from keras_seq.data.step_dataset import check_step, step_dataset
+
+
+@dataclass(frozen=True)
+class Reversal:
+    """Sequences to reverse, as a function of the step.
+
+    Args:
+        alphabet_size: A, different letters.
+        min_length, max_length: of the sequences, in letters.
+        batch_size: B, rows in a batch.
+        seed: a whole number; the rows depend on (seed, step) only.
+
+    Raises:
+        ValueError: a number that is not whole, or out of its range.
+
+    >>> x, y = Reversal(alphabet_size=26, min_length=3, max_length=3, batch_size=1).at(0)
+    >>> bool((x[0, 1:4] == y[0, 6:3:-1]).numpy().all())
+    True
+    """
+
+    alphabet_size: int
+    min_length: int
+    max_length: int
+    batch_size: int
+    seed: int = 0
+
+    def __post_init__(self):
+        checks.integer("alphabet_size", self.alphabet_size, min_value=2)
+        checks.integer("min_length", self.min_length, min_value=1)
+        checks.integer("max_length", self.max_length, min_value=self.min_length)
+        checks.integer("batch_size", self.batch_size, min_value=1)
+        checks.integer("seed", self.seed, min_value=0)
+
+    @property
+    def separator(self) -> int:
+        """The id between the halves."""
+        return self.alphabet_size
+
+    @property
+    def end(self) -> int:
+        """The id behind the second half."""
+        return self.alphabet_size + 1
+
+    @property
+    def start(self) -> int:
+        """The id before the first letter."""
+        return self.alphabet_size + 2
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V, all ids."""
+        return self.alphabet_size + 3
+
+    @property
+    def length(self) -> int:
+        """T, positions in a row."""
+        return 2 * self.max_length + 2
+
+    @property
+    def tokens_per_step(self) -> int:
+        """The targets in a batch, on average: 2 L + 2 of a row."""
+        return self.batch_size * (self.min_length + self.max_length + 2)
+
+    def of_length(self, length: int) -> "Reversal":
+        """The same task with sequences of one length only: T is 2 length + 2, and every position has a target."""
+        return replace(self, min_length=length, max_length=length)
+
+    def batch(self, step: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The batch of one step.
+
+        Args:
+            step: the number of the step, from 0: a Python integer, or an integer tensor, eager or symbolic.
+
+        Returns:
+            `(x, y)`, int32 `[B, T]` each: the ids, and the ids that come next, -1 where there is none.
+        """
+        check_step(step)
+        seeds = tf.random.split(tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)]), 2)
+        bounds = {"minval": self.min_length, "maxval": self.max_length + 1, "dtype": tf.int32}
+        lengths = tf.random.stateless_uniform([self.batch_size, 1], seeds[0], **bounds)
+        shape = [self.batch_size, self.max_length]
+        letters = tf.random.stateless_uniform(shape, seeds[1], maxval=self.alphabet_size, dtype=tf.int32)
+
+        place = tf.range(self.length + 1)[None]  # [1, T+1]; the separator stands at L + 1, the end at 2 L + 2
+        letter = tf.where(place <= lengths, place - 1, 2 * lengths + 1 - place)  # forwards, then backwards
+        row = tf.gather(letters, tf.clip_by_value(letter, 0, self.max_length - 1), batch_dims=1)  # [B, T+1]
+        row = tf.where(place == 0, self.start, row)
+        row = tf.where(place == lengths + 1, self.separator, row)
+        row = tf.where(place >= 2 * lengths + 2, self.end, row)
+        return row[:, :-1], tf.where(place > 2 * lengths + 2, -1, row)[:, 1:]
+
+    def dataset(self, start_step: int = 0, stop_step: int | None = None) -> tf.data.Dataset:
+        """The batches `at(first)`, ..., `at(last - 1)`, in this order; without end where `last` is None.
+
+        Raises:
+            ValueError: Not 0 <= first <= last in whole numbers.
+        """
+        return step_dataset(self.batch, start_step, stop_step)

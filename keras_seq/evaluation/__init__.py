@@ -1,0 +1,16 @@
+"""Compute losses and metrics over tokens, in nats per token unless the name says otherwise."""
+
+from keras_seq.evaluation.evaluator import Evaluator, LossSum
+from keras_seq.evaluation.losses import TokenCrossEntropy
+from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity
+from keras_seq.evaluation.text_score import TextScore, score_text
+
+__all__ = [
+    "Evaluator",
+    "LossSum",
+    "TokenCrossEntropy",
+    "BitsPerCharacter",
+    "Perplexity",
+    "TextScore",
+    "score_text",
+]

@@ -1,0 +1,133 @@
+import collections
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_seq.baselines import KneserNeyNGrams
+
+
+def oracle(train, order, size):
+    """p(id | context) by the formula, one n-gram at a time, from dicts of what was seen."""
+    grams = [tuple(train[i : i + m]) for m in range(1, order + 1) for i in range(len(train) - m + 1)]
+    longest = max(map(len, grams))
+    counts = collections.Counter(gram for gram in grams if len(gram) == longest)
+    for gram in {gram for gram in grams if len(gram) > 1}:
+        counts[gram[1:]] += 1  # one more id that stood before gram[1:]
+    discounts = {}
+    for m in range(1, longest + 1):
+        n1, n2 = (sum(1 for gram, c in counts.items() if len(gram) == m and c == k) for k in (1, 2))
+        discounts[m] = n1 / (n1 + 2 * n2) if n1 and n2 else 0.5
+
+    def p(id, context):
+        lower = p(id, context[1:]) if context else 1 / size
+        after = {gram[-1]: c for gram, c in counts.items() if gram[:-1] == context}
+        if not after:
+            return lower
+        discount = discounts[len(context) + 1]
+        return (max(after.get(id, 0) - discount, 0) + discount * len(after) * lower) / sum(after.values())
+
+    return lambda id, context: p(id, tuple(context)[-(order - 1) :] if order > 1 else ())
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=40),
+    st.lists(st.integers(0, 5), max_size=15),
+    st.integers(1, 5),
+)
+def test_it_is_the_formula(train, validation, order):
+    ngrams, p = KneserNeyNGrams(train, order, 6), oracle(train, order, 6)
+    expected = [-math.log(p(id, validation[:t])) for t, id in enumerate(validation)]
+    np.testing.assert_allclose(ngrams.nats(validation), expected, rtol=1e-12)
+    np.testing.assert_allclose(ngrams.distribution(validation), [p(id, validation) for id in range(6)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_probabilities_are_above_zero_and_sum_to_one_whatever_came_before(order):
+    random = np.random.default_rng(0)
+    train = random.integers(5, size=300)
+    ngrams = KneserNeyNGrams(train, order, 9)
+    contexts = [[], [3], [8], [3, 8], [8, 3], train[-3:], train[:3], random.integers(9, size=20)]
+    for context in contexts:
+        p = ngrams.distribution(context)
+        assert p.sum() == pytest.approx(1, abs=1e-12)
+        assert (p > 0).all()
+
+
+def test_nats_and_distribution_are_one_model():
+    random = np.random.default_rng(1)
+    ngrams, text = KneserNeyNGrams(random.integers(4, size=500), 4, 5), random.integers(5, size=60)
+    expected = [-np.log(ngrams.distribution(text[:t])[id]) for t, id in enumerate(text)]
+    np.testing.assert_allclose(ngrams.nats(text), expected, rtol=1e-12)
+
+
+def test_the_highest_order_counts_occurrences_and_the_lower_ones_neighbours():
+    # 2 stands in 4 places, always behind 1; 3 in 3 places, behind three different ids
+    train = [1, 2, 1, 2, 1, 2, 1, 2, 0, 3, 1, 3, 4, 3]
+    frequent = KneserNeyNGrams(train, 1, 5).distribution([])
+    assert frequent[2] > frequent[3]
+    behind_what_is_new = KneserNeyNGrams([*train, 0], 2, 7).distribution([6])
+    assert behind_what_is_new[3] > behind_what_is_new[2]
+
+
+def test_order_one_hears_no_context():
+    ngrams = KneserNeyNGrams([0, 1, 0, 0, 2], 1, 3)
+    np.testing.assert_array_equal(ngrams.distribution([]), ngrams.distribution([1, 2, 0]))
+    assert ngrams.nats([0, 0, 0]) == pytest.approx(ngrams.nats([0])[0])
+
+
+def test_a_longer_order_than_the_text_is_the_order_of_the_text():
+    train, text = [0, 1, 2], [0, 1, 2, 0, 1, 2]
+    np.testing.assert_array_equal(KneserNeyNGrams(train, 9, 3).nats(text), KneserNeyNGrams(train, 3, 3).nats(text))
+    assert KneserNeyNGrams(train, 9, 3).nats([]).shape == (0,)
+
+
+def test_one_distinct_id():
+    ngrams = KneserNeyNGrams([0] * 50, 3, 1)
+    np.testing.assert_allclose(ngrams.nats([0] * 8), 0, atol=1e-12)
+    assert KneserNeyNGrams([0] * 50, 3, 2).nats([0] * 8)[2:].max() < 0.1
+    assert np.isfinite(KneserNeyNGrams([0], 3, 2).nats([1, 1, 0])).all()
+
+
+def test_a_pattern_that_only_long_contexts_tell():
+    pattern = [0, 0, 1, 0, 0, 2] * 60
+    nats = [KneserNeyNGrams(pattern, order, 3).nats(pattern[:60])[6:].mean() for order in (1, 3, 4)]
+    assert nats[0] > 0.8
+    assert nats[1] == pytest.approx(math.log(2) / 3, abs=0.03)  # after 0 0 comes 1 or 2
+    assert nats[2] < 0.02
+
+
+def test_thousands_of_ids_in_long_contexts_do_not_overflow():
+    size = 50_000  # size ** 6 is far beyond an int64
+    text = np.random.default_rng(2).integers(size, size=2_000)
+    ngrams = KneserNeyNGrams(text, 6, size)
+    assert ngrams.nats(text)[5:].max() < 5 < ngrams.nats(np.roll(text, 1))[:1].max()
+    assert ngrams.distribution(text[:5]).argmax() == text[5]
+
+
+@pytest.mark.parametrize(
+    ("ids", "order", "size", "message"),
+    [
+        ([], 2, 3, "No ids to count"),
+        ([0, 3], 2, 3, "The id 3 at position 1"),
+        ([0, -1], 2, 3, "The id -1"),
+        ([0.5], 2, 3, "integers"),
+        ([[0]], 2, 3, "along one axis"),
+        ([0], 0, 3, "order must be"),
+        ([0], 2.0, 3, "order must be"),
+        ([0], 2, 0, "vocabulary_size must be"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(ids, order, size, message):
+    with pytest.raises(ValueError, match=message):
+        KneserNeyNGrams(ids, order, size)
+
+
+def test_ids_outside_of_the_vocabulary_have_no_loss():
+    ngrams = KneserNeyNGrams([0, 1, 2], 2, 3)
+    for ask in (ngrams.nats, ngrams.distribution):
+        with pytest.raises(ValueError, match="The id 3 at position 0"):
+            ask([3])

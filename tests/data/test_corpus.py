@@ -1,0 +1,299 @@
+import functools
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tracemalloc
+import types
+import urllib.error
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_seq.data import Corpus, CorpusError, corpus, load_corpus
+from keras_seq.data.download import download
+
+SHAKESPEARE = b"First Citizen:\nBefore we proceed any further, hear me speak.\n"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Keras's cache in a folder of the test's own, and no KERAS_SEQ_DATA."""
+    monkeypatch.delenv("KERAS_SEQ_DATA", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    (tmp_path / "keras" / "datasets").mkdir(parents=True)
+    return tmp_path / "keras" / "datasets"
+
+
+@pytest.fixture
+def short_shakespeare(monkeypatch):
+    """Two lines pass for tiny Shakespeare."""
+    monkeypatch.setattr(corpus, "SHAKESPEARE_SHA256", hashlib.sha256(SHAKESPEARE).hexdigest())
+    monkeypatch.setattr(corpus, "SHAKESPEARE_BYTES", len(SHAKESPEARE))
+
+
+@pytest.fixture
+def network(monkeypatch):
+    """What there is to download, instead of the network: bytes, or an error; None stands for a failing test."""
+
+    def network(content):
+        def answer(url, timeout):
+            assert content is not None, "downloaded"
+            if isinstance(content, Exception):
+                raise content
+            return io.BytesIO(content)
+
+        opener = types.SimpleNamespace(open=answer)
+        monkeypatch.setattr(corpus, "download", functools.partial(download, opener=opener))
+
+    return network
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def sentence(error) -> str:
+    """The message, after the check that it is one line that ends as a sentence does."""
+    message = str(error.value)
+    assert "\n" not in message
+    assert message.endswith(".")
+    return message
+
+
+def test_pydoc_is_english_and_the_same_twice():
+    first, second = load_corpus("pydoc"), load_corpus("pydoc")
+    assert first == second
+    assert first.name == "pydoc"
+    assert len(first.text) > 300_000
+    assert first.text.count(" the ") > 3_000
+    assert first.sha256 == hashlib.sha256(first.text.encode()).hexdigest()
+
+
+def test_pydoc_missing_from_this_python(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(CorpusError) as error:
+        load_corpus("pydoc")
+    assert "standard library" in sentence(error)
+
+
+@given(data=st.text(st.characters(codec="utf-8"), min_size=1))
+@settings(max_examples=60, deadline=None)
+def test_a_file_is_read_as_it_is_but_for_its_line_ends(tmp_path_factory, data):
+    path = written(tmp_path_factory.mktemp("corpus") / "text", data.encode())
+    loaded = load_corpus(path)
+    assert loaded.text == data.replace("\r\n", "\n")
+    assert loaded.sha256 == hashlib.sha256(data.encode()).hexdigest()
+    assert loaded.name == str(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"a\r\nb\rc\n\rd", "a\nb\rc\n\rd"),
+        (b"\xef\xbb\xbfa", "\ufeffa"),
+        (b"a\x00b", "a\x00b"),
+        ("👩‍👩‍👧 e\u0301 漢字 \U0010ffff".encode(), "👩‍👩‍👧 e\u0301 漢字 \U0010ffff"),
+    ],
+)
+def test_odd_characters_stay(tmp_path, data, text):
+    assert load_corpus(str(written(tmp_path / "text", data))).text == text
+
+
+def test_squeeze_strips_spaces_and_newlines_and_nothing_else(tmp_path):
+    path = written(tmp_path / "text", b" a b\r\n\n c\td\r e\xc2\xa0f ")
+    assert load_corpus(path, clean="squeeze").text == "abc\td\re\xa0f"
+    assert load_corpus(path, clean="squeeze").sha256 == load_corpus(path).sha256
+
+
+def test_a_file_named_like_a_corpus_is_reached_as_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "pydoc", b"mine")
+    assert load_corpus("./pydoc").text == load_corpus(Path("pydoc")).text == "mine"
+    assert load_corpus("pydoc").text != "mine"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", "is empty"),
+        (b"abc\xffdef", "offset 3 is 0xff"),
+        ("é\r\n".encode() * 5 + b"\xc3(", "offset 20 is 0xc3"),
+        (b"ab\xe2\x82", "offset 2 is 0xe2"),
+        (b"\xed\xa0\x80", "offset 0 is 0xed"),
+        ("text".encode("utf-16"), "not UTF-8"),
+    ],
+)
+def test_bad_bytes(tmp_path, data, expected):
+    with pytest.raises(CorpusError) as error:
+        load_corpus(written(tmp_path / "bad.txt", data))
+    assert expected in sentence(error)
+    assert "bad.txt" in sentence(error)
+
+
+@pytest.mark.parametrize("path", ["missing.txt", "shakespear", "a/b/c", "a\0b", "a" * 5000, "/dev/zero", "/dev/null/x"])
+def test_bad_paths(path):
+    with pytest.raises(CorpusError) as error:
+        load_corpus(path)
+    assert "text file" in sentence(error)
+
+
+def test_a_folder_and_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, expected in ((tmp_path, "a folder"), (tmp_path / "pipe", "no regular file")):
+        with pytest.raises(CorpusError) as error:
+            load_corpus(path)
+        assert expected in sentence(error)
+
+
+@pytest.mark.parametrize("name", [None, 3, b"pydoc", "", ["pydoc"]])
+def test_bad_names(name):
+    with pytest.raises(CorpusError) as error:
+        load_corpus(name)
+    assert "shakespeare" in sentence(error)
+
+
+def test_no_permission(tmp_path, monkeypatch):
+    path = written(tmp_path / "secret", b"text")
+    # Not by chmod, from which root would be exempt.
+    monkeypatch.setattr(
+        Path, "read_bytes", lambda self: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
+    )
+    with pytest.raises(CorpusError) as error:
+        load_corpus(path)
+    assert "permission" in sentence(error)
+
+
+def test_only_the_known_clean_up(tmp_path):
+    with pytest.raises(CorpusError, match="'squeeze', not 'strip'"):
+        load_corpus("pydoc", clean="strip")
+    with pytest.raises(CorpusError, match="empty once squeezed"):
+        load_corpus(written(tmp_path / "blank", b" \n "), clean="squeeze")
+
+
+@given(text=st.text(min_size=1, max_size=200), fraction=st.floats(0.001, 0.999), min_length=st.integers(1, 20))
+@settings(max_examples=60, deadline=None)
+def test_a_split_is_two_parts_of_at_least_a_window_or_an_error(text, fraction, window):
+    whole = Corpus("any", text, "")
+    middle = int(len(text) * fraction)
+    if min(middle, len(text) - middle) < window:
+        with pytest.raises(CorpusError, match=f"of the {len(text)} characters, fewer than the {window} of one window"):
+            whole.split(fraction, min_length=window)
+    else:
+        assert whole.split(fraction, min_length=window) == (text[:middle], text[middle:])
+
+
+@pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, float("nan"), float("inf"), "0.9", None])
+def test_a_split_needs_a_fraction(fraction):
+    with pytest.raises(CorpusError, match="train_fraction"):
+        Corpus("any", "x" * 100, "").split(fraction)
+
+
+def test_a_corpus_prints_without_its_text():
+    assert len(repr(load_corpus("pydoc"))) < 200
+
+
+@pytest.mark.parametrize("text", ["x" * 2_000_000, "x" * 1_999_999 + "👩", "漢\r\n" * 700_000])
+def test_memory_is_a_few_bytes_a_character(tmp_path, text):
+    path = written(tmp_path / "text", text.encode())
+    tracemalloc.start()
+    try:
+        load_corpus(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 11 * len(text)
+
+
+@pytest.mark.slow
+def test_memory_from_file_to_windows_is_under_12_bytes_a_character(tmp_path):
+    length = 30_000_000
+    # One character of this kind makes Python hold every character in 4 bytes.
+    path = written(tmp_path / "text", b"To be, or not to be. " * (length // 21) + "👩".encode())
+    program = f"""
+import resource
+from keras_seq.text import Lanes, Vocabulary, load_corpus
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def windows(ids):
+    return list(Lanes(ids, 12, 64).carried(0, 3))
+vocabulary = Vocabulary.from_text("!abcdefghijklmnopqrstuvwxyz ,." * 50_000, unknown="[UNK]")
+windows(vocabulary.encode(vocabulary.characters * 50_000))
+before = peak()
+train, validation = load_corpus({str(path)!r}).split()
+windows(vocabulary.encode(train)), windows(vocabulary.encode(validation))
+print((peak() - before) / {length})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 12
+
+
+def test_shakespeare_from_the_data_folder(tmp_path, monkeypatch, short_shakespeare):
+    written(tmp_path / "shakespeare.txt", SHAKESPEARE)
+    monkeypatch.setenv("KERAS_SEQ_DATA", str(tmp_path))
+    loaded = load_corpus("shakespeare")
+    assert (loaded.name, loaded.text) == ("shakespeare", SHAKESPEARE.decode())
+
+
+def test_shakespeare_from_the_cache_without_a_download(cache, network, short_shakespeare):
+    written(cache / "shakespeare.txt", SHAKESPEARE)
+    network(None)
+    assert load_corpus("shakespeare").text == SHAKESPEARE.decode()
+
+
+def test_shakespeare_downloaded_once_and_whole(cache, network, short_shakespeare):
+    network(SHAKESPEARE)
+    assert load_corpus("shakespeare").text == SHAKESPEARE.decode()
+    network(None)
+    assert load_corpus("shakespeare").text == SHAKESPEARE.decode()
+    assert [path.name for path in cache.iterdir()] == ["shakespeare.txt"]
+
+
+def test_a_download_that_went_wrong_leaves_nothing(cache, network, short_shakespeare):
+    wrong = SHAKESPEARE[:-1] + b"!"
+    network(wrong)
+    with pytest.raises(CorpusError) as error:
+        load_corpus("shakespeare")
+    assert hashlib.sha256(wrong).hexdigest() in sentence(error)
+    assert hashlib.sha256(SHAKESPEARE).hexdigest() in sentence(error)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_download_that_fails_says_what_works_offline(cache, network):
+    network(urllib.error.URLError("Name or service not known"))
+    with pytest.raises(CorpusError) as error:
+        load_corpus("shakespeare")
+    assert all(
+        word in sentence(error) for word in ("Name or service", "https://", "docstrings", "path", "KERAS_SEQ_DATA")
+    )
+    assert list(cache.iterdir()) == []
+
+
+def test_a_wrong_file_is_refused_and_left_alone(cache, tmp_path, monkeypatch):
+    written(cache / "shakespeare.txt", b"not him")
+    for folder in ("", str(cache)):
+        monkeypatch.setenv("KERAS_SEQ_DATA", folder)
+        with pytest.raises(CorpusError) as error:
+            load_corpus("shakespeare")
+        assert hashlib.sha256(b"not him").hexdigest() in sentence(error)
+        assert corpus.SHAKESPEARE_SHA256 in sentence(error)
+        assert (cache / "shakespeare.txt").read_bytes() == b"not him"
+
+
+def test_a_data_folder_without_shakespeare(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_SEQ_DATA", str(tmp_path))
+    with pytest.raises(CorpusError) as error:
+        load_corpus("shakespeare")
+    assert "KERAS_SEQ_DATA" in sentence(error)
+    assert str(tmp_path) in sentence(error)
+
+
+@pytest.mark.skipif("KERAS_SEQ_DATA" not in os.environ, reason="needs KERAS_SEQ_DATA, a folder with shakespeare.txt")
+def test_the_real_shakespeare():
+    shakespeare = load_corpus("shakespeare")
+    assert (len(shakespeare.text), len(set(shakespeare.text))) == (1_115_394, 65)
+    assert [len(side) for side in shakespeare.split(0.9)] == [1_003_854, 111_540]

@@ -1,0 +1,151 @@
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_seq.evaluation import Evaluator, LossSum
+from keras_seq.evaluation.evaluator import perplexity_per_word
+from keras_seq.models import LSTMConfig, TransformerConfig
+
+VOCABULARY = 5
+
+
+class Toy:
+    """A model with a known distribution: logits = table[id] + 0.3 [how often each id was seen so far]."""
+
+    def __init__(self, context=None):
+        self.context_length = context
+        self.table = np.random.default_rng(0).normal(size=(VOCABULARY, VOCABULARY)).astype("float32")
+
+    def get_initial_state(self, batch_size):
+        return tf.zeros((batch_size, VOCABULARY))
+
+    def __call__(self, ids, state=None, training=None, return_state=False):
+        assert training is False
+        seen = tf.cumsum(tf.one_hot(ids, VOCABULARY), axis=1) + (0.0 if state is None else state[:, None])
+        logits = tf.gather(self.table, ids) + 0.3 * seen
+        return (logits, seen[:, -1]) if return_state else logits
+
+    def losses(self, window):
+        """The oracle: -log p of each id of the window but the first, in a loop and in float64."""
+        seen, losses = np.zeros(VOCABULARY), []
+        for before, after in itertools.pairwise(window):
+            seen[before] += 1
+            logits = self.table[before].astype("float64") + 0.3 * seen
+            losses.append(np.log(np.exp(logits).sum()) - logits[after])
+        return losses
+
+
+def some_ids(length, seed=0):
+    return np.random.default_rng(seed).integers(VOCABULARY, size=length).astype("int32")
+
+
+@pytest.fixture
+def eagerly():
+    """Many shapes, no tracing."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def assert_score(score, losses):
+    assert score.tokens == len(losses)
+    assert score.nats == pytest.approx(np.sum(losses), rel=1e-5)
+    assert score.nats_per_token == pytest.approx(np.mean(losses), rel=1e-5)
+    assert score.bits_per_token == pytest.approx(np.mean(losses) / np.log(2), rel=1e-5)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize(
+    ("count", "length", "rows"), [(50, 7, 3), (50, 7, 7), (15, 7, 64), (8, 7, 1), (2, 1, 2), (9, 1, 4)]
+)
+def test_cold_is_the_sum_over_every_whole_window(count, length, rows):
+    toy, ids = Toy(), some_ids(count)
+    windows = [ids[start : start + length + 1] for start in range(0, count - length, length)]
+    assert_score(
+        Evaluator(toy, rows).chunked_loss(ids, length), [loss for window in windows for loss in toy.losses(window)]
+    )
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("length", [1, 6, 39, 40, 100])
+def test_warm_of_a_recurrent_model_is_one_long_pass_however_it_is_cut(length):
+    toy, ids = Toy(), some_ids(40)
+    assert_score(Evaluator(toy).streaming_loss(ids, length), toy.losses(ids))
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("context_length", [1, 2, 3, 7, 8])
+def test_windows_of_a_model_with_a_context_count_every_id_once_with_half_the_context_before_it(context_length):
+    toy = Toy(context)
+    for count in (2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 16, 17, 23, 40):
+        ids = some_ids(count, seed=count)
+        width = min(context, count - 1)
+        half = max(1, width // 2)
+        last = count - 1 - width  # where the last window starts, so that it ends with the text
+        starts = [*range(0, last, half), last]
+        losses = {}
+        for start in starts:
+            for place, loss in enumerate(toy.losses(ids[start : start + width + 1]), start + 1):
+                losses.setdefault(place, loss)  # the first window that reaches an id scores it
+                assert place in range(1, count)
+        assert sorted(losses) == list(range(1, count))
+        score = Evaluator(toy, rows=3).streaming_loss(ids)
+        assert score.tokens == count - 1, (context, count)
+        assert score.nats == pytest.approx(sum(losses.values()), rel=1e-5), (context, count)
+
+
+def test_warm_of_an_lstm_is_one_long_pass(randomize):
+    model, ids = randomize(LSTMConfig(embedding_dim=3, units=4).build_model(VOCABULARY)), some_ids(30)
+    logits = model(ids[None, :-1]).numpy()[0].astype("float64")
+    losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(29), ids[1:]]
+    assert_score(Evaluator(model).streaming_loss(ids, length=20), losses)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_transformer_is_scored_by_what_it_says_of_each_window(randomize):
+    definition = TransformerConfig(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=6)
+    model, ids = randomize(definition.build_model(VOCABULARY)), some_ids(21)
+
+    def losses(start, skip):
+        logits = model(ids[None, start : start + 6]).numpy()[0].astype("float64")
+        return list((np.log(np.exp(logits).sum(-1)) - logits[np.arange(6), ids[start + 1 : start + 7]])[skip:])
+
+    evaluator = Evaluator(model)
+    assert_score(evaluator.chunked_loss(ids, 6), losses(0, 0) + losses(6, 0) + losses(12, 0))
+    warm = losses(0, 0) + losses(3, 3) + losses(6, 3) + losses(9, 3) + losses(12, 3) + losses(14, 4)
+    assert_score(evaluator.streaming_loss(ids), warm)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_the_cold_nats_stand_by_window_and_position():
+    toy, ids = Toy(), some_ids(30)
+    found = Evaluator(toy, rows=3).chunked_token_losses(ids, 7)
+    expected = [toy.losses(ids[start : start + 8]) for start in (0, 7, 14, 21)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_guess_among_n_has_perplexity_n():
+    assert LossSum(10 * np.log(5), 10).perplexity == pytest.approx(5)
+
+
+def test_perplexity_per_word_spreads_the_nats_of_the_text_over_its_words():
+    text = "to be,\n or  not"
+    assert perplexity_per_word(0.5, text) == pytest.approx(np.exp(0.5 * len(text) / 4))
+    assert perplexity_per_word(2.0, "word" * 1000) is None  # one word of 8,000 nats
+    assert perplexity_per_word(2.0, " \n") is None
+
+
+def test_scores_add_as_sums():
+    total = LossSum(3.0, 2) + LossSum(1.0, 6)
+    assert (total.nats, total.tokens, total.nats_per_token) == (4.0, 8, 0.5)
+
+
+def test_too_short_a_text_is_refused():
+    evaluator = Evaluator(Toy())
+    with pytest.raises(ValueError, match="7 ids; cold@7 needs at least 8"):
+        evaluator.chunked_loss(some_ids(7), 7)
+    for model in (Toy(), Toy(context_length=4)):
+        with pytest.raises(ValueError, match="1 ids; a score needs at least 2"):
+            Evaluator(model).streaming_loss(some_ids(1))

@@ -1,0 +1,172 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_seq.evaluation.losses import token_losses
+from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity, two_sum
+
+V = 6
+CHARACTERS = [0, 1, 1, 2, 3, 5]
+SHAPES = [(2, 7), (5, 3), (1, 1), (4, 9)]
+METRICS = {"perplexity": Perplexity, "bits_per_character": lambda **options: BitsPerCharacter(CHARACTERS, **options)}
+
+
+def ragged(seed=0):
+    """Batches of different sizes: targets, logits, mask, weights."""
+    random = np.random.default_rng(seed)
+    for place, shape in enumerate(SHAPES):
+        logits = random.normal(size=(*shape, V), scale=1 + place).astype("float32")
+        mask = random.random(shape) < 0.3 * (1 + place)
+        yield random.integers(V, size=shape), logits, mask, random.uniform(0.5, 2, size=shape).astype("float32")
+
+
+def oracle(batches):
+    """`(perplexity, bits per character)` of all tokens at once, in float64, from (targets, logits, weights)."""
+    nats = tokens = characters = 0.0
+    for targets, logits, weights in batches:
+        z = logits.astype("float64")
+        each = np.log(np.exp(z).sum(-1)) - np.take_along_axis(z, targets[..., None], -1)[..., 0]
+        nats, tokens = nats + (weights * each).sum(), tokens + weights.sum()
+        characters += (weights * np.array(CHARACTERS)[targets]).sum()
+    return {"perplexity": np.exp(nats / tokens), "bits_per_character": nats / np.log(2) / characters}
+
+
+def masked(logits, mask):
+    logits = ops.convert_to_tensor(logits)
+    logits._keras_mask = ops.convert_to_tensor(mask)  # where Keras keeps the mask of an output
+    return logits
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_over_ragged_batches_it_is_that_of_all_tokens_at_once(name):
+    metric = METRICS[name]()
+    for targets, logits, _, _ in ragged():
+        metric.update_state(targets, logits)
+    expected = oracle((t, z, np.ones(t.shape)) for t, z, _, _ in ragged())[name]
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_masks_weights_and_ignored_ids_count_nowhere_or_everywhere(name):
+    metric = METRICS[name](ignore=2)
+    for targets, logits, mask, weights in ragged():
+        metric.update_state(targets, masked(logits, mask), sample_weight=weights)
+    expected = oracle((t, z, w * m * (t != 2)) for t, z, m, w in ragged())[name]
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_padding_may_hold_anything(name):
+    metric, clean = METRICS[name](ignore=-7), METRICS[name]()
+    for targets, logits, mask, _ in ragged():
+        metric.update_state(np.where(mask, targets, -7), logits)
+        clean.update_state(np.where(mask, targets, 10**6), masked(logits, mask))
+    expected = oracle((t, z, m.astype(float)) for t, z, m, _ in ragged())[name]
+    assert float(metric.result()) == float(clean.result()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("name", "empty"), [("perplexity", 1.0), ("bits_per_character", 0.0)])
+def test_nothing_is_no_division_by_zero_and_a_reset_is_a_new_start(name, empty):
+    metric = METRICS[name]()
+    assert float(metric.result()) == empty
+    targets, logits, mask, _ = next(ragged())
+    metric.update_state(targets, masked(logits, np.zeros_like(mask)))
+    assert float(metric.result()) == empty
+    metric.update_state(targets, logits)
+    first = float(metric.result())
+    metric.reset_state()
+    assert float(metric.result()) == empty
+    metric.update_state(targets, logits)
+    assert float(metric.result()) == first != empty
+
+
+def test_bits_per_character_do_not_depend_on_how_the_text_is_cut():
+    """A character of 2 bits, alone; and the same text in pairs, each of which has the product of the probabilities."""
+    single, pairs = BitsPerCharacter([1] * 4), BitsPerCharacter([2] * 16)
+    text = np.random.default_rng(0).integers(4, size=(3, 8))
+    log_p = np.log([0.1, 0.2, 0.3, 0.4]).astype("float32")
+    single.update_state(text, np.broadcast_to(log_p, (3, 8, 4)))
+    both = (log_p[:, None] + log_p).reshape(16)
+    pairs.update_state(text[:, ::2] * 4 + text[:, 1::2], np.broadcast_to(both, (3, 4, 16)))
+    assert float(pairs.result()) == pytest.approx(float(single.result()), rel=1e-6)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_what_rounding_takes_from_a_sum_is_kept(jit_compile):
+    """2^24 + 1 is no float32: a plain sum would stand still for ever."""
+
+    @tf.function(jit_compile=jit_compile)
+    def add(times):
+        for _ in tf.range(times):
+            metric.update_state([[0]], tf.zeros((1, 1, V)))
+
+    metric = Perplexity()
+    metric.sums.assign([2.0**24, 2.0**24])
+    add(tf.constant(300))
+    assert float(metric.sums[1] - 2.0**24 + metric.rests[1]) == 300
+    assert float(metric.sums[0] - 2.0**24 + metric.rests[0]) == pytest.approx(300 * np.log(V), rel=1e-6)
+
+
+def test_two_sum_is_exact():
+    random = np.random.default_rng(0)
+    a, b = (random.normal(size=(2, 1000)) * 10 ** random.uniform(-3, 3, size=(2, 1000))).astype("float32")
+    s, rest = two_sum(a, b)
+    assert rest.any()
+    np.testing.assert_array_equal(s.astype("float64") + rest, a.astype("float64") + b)
+
+
+@pytest.mark.parametrize(("call", "jit_compile"), [("fit", False), ("evaluate", True)])
+def test_in_fit_and_evaluate_it_is_exact_over_batches_of_different_sizes(randomize, call, jit_compile):
+    model = keras.Sequential(
+        [keras.Input((4,), dtype="int32"), keras.layers.Embedding(V, 3, mask_zero=True), keras.layers.Dense(V)]
+    )
+    randomize(model, scale=1.0)
+    x, y = (np.random.default_rng(seed).integers(V, size=(7, 4)) for seed in (1, 2))
+    weights = np.random.default_rng(3).uniform(0.5, 2, size=7)
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=[Perplexity(), BitsPerCharacter(CHARACTERS)],
+        weighted_metrics=[Perplexity(name="weighted")],
+        jit_compile=jit_compile,
+    )
+    logits, real = model(x).numpy(), x > 0
+    plain, weighted = (oracle([(y, logits, w)]) for w in (real, real * weights[:, None]))
+    options = {"batch_size": 3, "sample_weight": np.repeat(weights[:, None], 4, axis=1), "verbose": 0}
+    if call == "fit":
+        got = {name: values[0] for name, values in model.fit(x, y, **options).history.items()}
+    else:
+        got = model.evaluate(x, y, return_dict=True, **options)
+    assert got["perplexity"] == pytest.approx(plain["perplexity"], rel=1e-5)
+    assert got["bits_per_character"] == pytest.approx(plain["bits_per_character"], rel=1e-5)
+    assert got["weighted"] == pytest.approx(weighted["perplexity"], rel=1e-5)
+
+
+def test_under_mixed_precision_nats_are_of_the_logits_in_float32():
+    targets, logits, _, _ = next(ragged())
+    logits = ops.cast(logits, "bfloat16")
+    metric = Perplexity(dtype="mixed_bfloat16")
+    metric.update_state(targets, logits)
+    assert metric.sums.dtype == "float32"
+    expected = np.exp(ops.convert_to_numpy(token_losses(logits, targets)).mean())
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_from_its_config_is_the_same_metric(name):
+    metric = METRICS[name](ignore=2, name="mine")
+    revived = keras.metrics.deserialize(keras.metrics.serialize(metric))
+    assert type(revived) is type(metric)
+    assert revived.get_config() == metric.get_config()
+    targets, logits, _, _ = next(ragged())
+    for each in (metric, revived):
+        each.update_state(targets, logits)
+    assert float(metric.result()) == float(revived.result())
+
+
+@pytest.mark.parametrize("characters", [[], [[1, 2]], [1, -1], ["a", "b"], 3, [1.0, float("nan")]])
+def test_a_table_that_is_none_is_refused(characters):
+    with pytest.raises(ValueError, match="characters of type"):
+        BitsPerCharacter(characters)

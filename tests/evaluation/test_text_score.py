@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_seq
+from keras_seq.evaluation import Evaluator, score_text
+from keras_seq.models import LSTMConfig, TransformerConfig
+from keras_seq.tokenizers import CharacterTokenizer, WordTokenizer
+
+VOCABULARY = CharacterTokenizer("\n abcdefg")
+TEXT = "a bad cab\nfaced a bee"
+MODELS = {
+    "lstm": LSTMConfig(embedding_dim=3, units=5),
+    "transformer": TransformerConfig(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=6),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request):
+    model = MODELS[request.param].build_model(VOCABULARY.vocabulary_size)
+    random = np.random.default_rng(4)
+    for weight in model.trainable_variables:
+        weight.assign(random.normal(size=weight.shape))
+    return model
+
+
+def test_every_character_costs_what_the_warm_score_adds_up(model):
+    scored = score_text(model, VOCABULARY, TEXT)
+    warm = Evaluator(model).streaming_loss(VOCABULARY.encode(TEXT).numpy())
+    assert "".join(scored.pieces) == TEXT
+    assert (len(scored.nats), scored.characters) == (len(TEXT), len(TEXT) - 1)
+    assert np.isnan(scored.nats[0])
+    assert np.nansum(scored.nats) == pytest.approx(warm.nats, rel=1e-6)
+    assert scored.nats_per_character == pytest.approx(warm.nats_per_token, rel=1e-6)
+    assert scored.bits_per_character == pytest.approx(warm.bits_per_token, rel=1e-6)
+
+
+def test_the_first_ones_are_those_of_one_pass(model):
+    ids = VOCABULARY.encode(TEXT).numpy()
+    log_p = tf.nn.log_softmax(model(ids[None, :6]))[0].numpy()
+    np.testing.assert_allclose(score_text(model, VOCABULARY, TEXT).nats[1:7], -log_p[range(6), ids[1:7]], rtol=1e-5)
+
+
+def test_longer_tokens_count_their_characters():
+    words = WordTokenizer.from_text(TEXT)
+    model = LSTMConfig(embedding_dim=3, units=5).build_model(words.vocabulary_size)
+    scored = score_text(model, words, TEXT)
+    assert "".join(scored.pieces) == TEXT
+    assert scored.characters == len(TEXT) - len("a")
+    assert scored.nats_per_character == pytest.approx(scored.nats[1:].sum() / scored.characters)
+
+
+@pytest.mark.parametrize("text", ["", "a"])
+def test_what_predicts_nothing_is_refused(model, text):
+    with pytest.raises(ValueError, match="at least 2"):
+        score_text(model, VOCABULARY, text)
+
+
+def test_the_package_has_it(model):
+    assert keras_seq.score is score_text
+    assert keras_seq.generate(model, VOCABULARY, "ab", length=3, temperature=0).startswith("ab")
+    with pytest.raises(AttributeError, match="frobnicate"):
+        keras_seq.frobnicate  # noqa: B018

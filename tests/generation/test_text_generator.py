@@ -1,0 +1,244 @@
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_seq.evaluation import score_text
+from keras_seq.generation import TextGenerator, stream, text_generator
+from keras_seq.layers.introspection import has_time_loop
+from keras_seq.models import (
+    LANGUAGE_MODELS,
+    MODELS,
+    GPT2Config,
+    GRUConfig,
+    LlamaConfig,
+    LSTMConfig,
+    MambaConfig,
+    MinGRUConfig,
+    MinLSTMConfig,
+    RNNConfig,
+    TransformerConfig,
+)
+from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, UnknownCharacterError, WordPieceTokenizer
+
+VOCABULARY = CharacterTokenizer("\n abcdefg")
+CONTEXT = 6
+ATTENTION = {"embedding_dim": 4, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 8, "context_length": CONTEXT}
+PARALLEL = {"embedding_dim": 4, "num_layers": 1, "feed_forward_dim": 8}
+SMALL = {
+    **{
+        name: kind(embedding_dim=3, units=5)
+        for name, kind in (("rnn", RNNConfig), ("gru", GRUConfig), ("lstm", LSTMConfig))
+    },
+    **{name: kind(units=5, **PARALLEL) for name, kind in (("mingru", MinGRUConfig), ("minlstm", MinLSTMConfig))},
+    "mamba": MambaConfig(embedding_dim=4, num_layers=1, state_dim=3),
+    **{
+        name: kind(**ATTENTION)
+        for name, kind in (("transformer", TransformerConfig), ("gpt2", GPT2Config), ("llama", LlamaConfig))
+    },
+}
+PROMPTS = [
+    "ab",
+    "abcdef",
+    "g",
+    5 * "gfedcba gfedcba\n" + "a",
+]  # within the context, to its end, the least, past a piece
+
+
+def made(name, dtype=None, size=VOCABULARY.vocabulary_size):
+    """A model with distinct random weights."""
+    model = SMALL[name].build_model(size, dtype=dtype)
+    random = np.random.default_rng(4)
+    for weight in model.trainable_variables:
+        weight.assign(random.normal(size=weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def generators():
+    """Compiled once for all tests."""
+    return {name: TextGenerator(made(name), VOCABULARY) for name in ("lstm", "transformer")}
+
+
+@pytest.fixture(params=["lstm", "transformer"])
+def generator(request, generators):
+    return generators[request.param]
+
+
+def greedy(model, prompt, length, penalty=1.0):
+    """The oracle: a whole pass for every character. What has a context sees what `decode.py` says."""
+    window = model.context_length or 128  # one shape for all: what stands behind a position cannot change it
+    whole = tf.function(lambda ids: model(ids)[0], jit_compile=not has_time_loop(model))
+    ids = VOCABULARY.encode(prompt).numpy().tolist()
+    for _ in range(length):
+        half = window // 2
+        start = 0 if len(ids) <= window else math.ceil((len(ids) - window) / half) * half
+        padded = np.zeros((1, window), "int32")
+        padded[0, : len(ids) - start] = ids[start:]
+        logits = whole(padded)[len(ids) - start - 1].numpy()
+        seen = np.isin(np.arange(len(logits)), ids)
+        ids.append(int(np.argmax(np.where(seen, np.where(logits > 0, logits / penalty, logits * penalty), logits))))
+    return VOCABULARY.decode(ids)
+
+
+QUICK = ("lstm", "transformer")  # the others compile for some seconds each
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in LANGUAGE_MODELS]
+)
+def test_greedy_texts_are_the_argmax_of_the_whole_pass(name):
+    assert SMALL.keys() == {*LANGUAGE_MODELS} <= MODELS.keys()
+    model = made(name)
+    texts = TextGenerator(model, VOCABULARY)(PROMPTS, 40, temperature=0)
+    assert texts == [greedy(model, prompt, 40) for prompt in PROMPTS]
+
+
+def test_a_prompt_by_itself_is_written_on_as_among_others(generator):
+    texts = generator(PROMPTS, 50, seed=3)
+    assert texts[0] == generator(PROMPTS[0], 50, seed=3)
+    long = PROMPTS[3][:-2]  # the first row's draws are its own, whatever stands beside it
+    assert generator([long, *PROMPTS], 50, seed=3)[0] == generator(long, 50, seed=3)
+    assert [len(text) - len(prompt) for text, prompt in zip(texts, PROMPTS, strict=True)] == 4 * [50]
+
+
+def test_the_rows_of_a_batch_are_those_of_its_parts(generator):
+    prompts = [VOCABULARY.encode(prompt).numpy().tolist() for prompt in PROMPTS]
+    whole, part = (
+        np.concatenate([*generator.decoder(rows, 40, seed=5, first_row=first)], axis=1)
+        for rows, first in ((prompts, 0), (prompts[2:], 2))
+    )
+    np.testing.assert_array_equal(whole[2:], part)
+    assert whole.shape == (4, 40)
+
+
+def test_equal_prompts_are_written_on_differently(generator):
+    assert len({*generator(8 * ["abc"], 20, temperature=2.0)}) == 8
+
+
+def test_a_longer_text_begins_as_the_shorter_one(generator):
+    assert generator("abc", 90, seed=2)[:43] == generator("abc", 40, seed=2)
+
+
+def test_one_candidate_is_greedy_at_any_temperature_and_the_whole_of_them_is_plain_sampling(generator):
+    assert generator("abc", 12, temperature=3.0, top_k=1, seed=5) == generator("abc", 12, temperature=0)
+    assert generator("abc", 40, top_p=1.0, seed=5) == generator("abc", 40, seed=5)
+
+
+def test_the_seed_decides_the_text(generator):
+    texts = [generator("abc", 30, temperature=2.0, seed=seed) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    assert all(text.startswith("abc") and len(text) == 33 for text in texts)
+
+
+def test_what_is_there_already_becomes_less_likely(generators):
+    generator = generators["lstm"]
+    text = generator("abc", 20, temperature=0, repetition_penalty=9.0)
+    assert text == greedy(generator.model, "abc", 20, penalty=9.0) != generator("abc", 20, temperature=0)
+
+
+def test_a_beam_of_one_is_greedy_and_a_wider_one_finds_nothing_less_likely(generators):
+    generator = generators["lstm"]
+    assert generator.beam("abc", 12, width=1) == generator("abc", 12, temperature=0)
+
+    def nats(text):
+        return np.nansum(score_text(generator.model, VOCABULARY, text).nats)
+
+    assert nats(generator.beam("abc", 12, width=8)) <= nats(generator.beam("abc", 12, width=1))
+
+
+def test_contrastive_search_with_one_candidate_is_greedy(generators):
+    generator = generators["lstm"]
+    assert generator.contrastive("abc", 12, top_k=1) == generator("abc", 12, temperature=0)
+
+
+def test_searches_go_no_further_than_the_context(generators):
+    for search in (generators["transformer"].beam, generators["transformer"].contrastive):
+        assert len(search("abc", 3)) == 6
+        assert search("abc", 0) == "abc"
+        with pytest.raises(ValueError, match="context_length=6"):
+            search("abc", 4)
+
+
+def test_no_length_gives_the_prompt(generator):
+    assert generator("abc", 0) == "abc"
+    assert generator(["abc", "a"], 0) == ["abc", "a"]
+    assert [*generator.stream("abc", 0)] == []
+
+
+def test_a_stream_is_the_text_in_pieces(generator):
+    pieces = [*generator.stream("abc", 100, seed=4)]
+    assert len(pieces) > 2
+    assert "abc" + "".join(pieces) == generator("abc", 100, seed=4)
+
+
+@pytest.mark.parametrize("place", [0, 30, 40, 69])
+def test_it_stops_before_a_stop_wherever_that_stands(generator, place):
+    whole = generator("abc", 70, temperature=2.0, seed=6)[3:]
+    stop = whole[place : place + 5]  # unless it came before
+    expected = "abc" + whole[: whole.index(stop)]
+    assert generator("abc", 70, temperature=2.0, seed=6, stop=stop) == expected
+    assert "abc" + "".join(generator.stream("abc", 70, temperature=2.0, seed=6, stop=("zzz", stop))) == expected
+    assert generator(["abc"], 70, temperature=2.0, seed=6, stop=[stop]) == [expected]
+
+
+def test_other_prompts_lengths_and_values_are_not_traced_again(generator):
+    generator("abc", 40, temperature=0.7, seed=1, top_k=3)
+    functions = (generator.decoder._read, generator.decoder._chunk)
+    before = [function.experimental_get_tracing_count() for function in functions]
+    for prompt, length in (("a", 1), ("abcdefg", 100), ("gfedcba gfedcba", 33)):
+        generator(prompt, length, temperature=length / 50, seed=length, top_k=1 + length % 4)
+    assert [function.experimental_get_tracing_count() for function in functions] == before
+
+
+@pytest.mark.parametrize("kind", [BytePairTokenizer, WordPieceTokenizer])
+def test_pieces_of_words_come_back_as_text(kind):
+    tokenizer = kind.from_text(
+        "to be or not to be, naïve 🎈 as the sea is to the sky", vocabulary_size=300, min_count=1
+    )
+    generator = TextGenerator(made("lstm", size=tokenizer.vocabulary_size), tokenizer)
+    text = generator("to be", 60, seed=1)
+    assert text.startswith("to be")
+    assert "to be" + "".join(generator.stream("to be", 60, seed=1)) == text
+    new = np.concatenate([*generator.decoder([tokenizer.encode("to be").numpy().tolist()], 60, seed=1)], axis=1)[0]
+    assert text == tokenizer.decode([*tokenizer.encode("to be").numpy(), *new])
+
+
+def test_the_functions_are_the_generator(generator):
+    model = generator.model
+    text = text_generator(model, VOCABULARY, "abc", length=20, seed=3, top_k=4)
+    assert text == generator("abc", 20, seed=3, top_k=4)
+    assert "abc" + "".join(stream(model, VOCABULARY, "abc", length=20, seed=3, top_k=4)) == text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompt": ""}, "'' is empty"),
+        ({"prompt": []}, "no prompt"),
+        ({"prompt": ["a", ""]}, "'' is empty"),
+        ({"length": -1}, "length=-1"),
+        ({"length": 1.5}, "length=1.5"),
+        ({"temperature": -0.1}, "temperature=-0.1"),
+        ({"top_k": 0}, "top_k=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 2**63}, "seed="),
+        ({"stop": ""}, "stop"),
+    ],
+)
+def test_what_is_out_of_its_range_is_refused_by_name(generator, options, message):
+    with pytest.raises(ValueError, match=message):
+        generator(**{"prompt": "abc", "length": 2, **options})
+
+
+def test_a_character_that_the_vocabulary_lacks_is_named(generator):
+    with pytest.raises(UnknownCharacterError, match=r"'Z' \(U\+005A\) at position 1"):
+        generator("aZ", 2)
+
+
+def test_a_model_in_half_precision_writes_too():
+    model = made("lstm", dtype="mixed_bfloat16")
+    text = TextGenerator(model, VOCABULARY)("a", 10, temperature=0)
+    assert len(text) == 11
+    assert text[:2] == greedy(model, "a", 1)

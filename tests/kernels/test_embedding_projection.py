@@ -1,0 +1,136 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_seq import kernels, layers
+from keras_seq.kernels import embedding_projection
+from keras_seq.models import LanguageModel
+
+IDS = np.random.default_rng(0).integers(5, size=(3, 7)).astype("int32")
+
+
+def model_of(layer, dtype="float32", **embedding):
+    model = LanguageModel(
+        keras.layers.Embedding(5, 6, dtype=dtype, **embedding), [layer], keras.layers.Dense(5, dtype=dtype), dtype=dtype
+    )
+    model.build((None, None))
+    for n, weight in enumerate(model.weights):
+        weight.assign(np.random.default_rng(n).normal(size=weight.shape, scale=0.5))
+    return model
+
+
+def losses_and_gradients(model, training=True):
+    @tf.function
+    def compute(ids):
+        with tf.GradientTape() as tape:
+            logits = model(ids, training=training)
+            loss = tf.reduce_sum(tf.sin(logits) * tf.range(7, dtype=logits.dtype)[:, None])
+        return logits, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_weights)]
+
+    return compute(tf.constant(IDS))
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """The shapes of the tables that were looked up in."""
+    shapes, run = [], embedding_projection.apply
+    monkeypatch.setattr(
+        embedding_projection, "run", lambda ids, table: shapes.append(tuple(table.shape)) or run(ids, table)
+    )
+    return shapes
+
+
+def test_values_and_gradients_are_those_of_indexing():
+    table = tf.random.normal((5, 4))
+    weights = tf.random.normal((3, 7, 4))
+
+    def sum_and_gradient(look_up):
+        with tf.GradientTape() as tape:
+            tape.watch(table)
+            z = look_up(table)
+            total = tf.reduce_sum(weights * z * z)
+        return z, tape.gradient(total, table)
+
+    z, gradient = sum_and_gradient(lambda table: embedding_projection.apply(tf.constant(IDS), table))
+    np.testing.assert_array_equal(z, table.numpy()[IDS])
+    expected = np.zeros((5, 4))
+    np.add.at(expected, IDS, 2 * weights.numpy() * z.numpy())
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("kind", [layers.SimpleRNN, layers.GRU, layers.LSTM, layers.LayerNormLSTM])
+def test_a_model_gives_what_it_gives_without(taken, kind, dtype):
+    model = model_of(kind(4, return_sequences=True, dtype=dtype), dtype)
+    logits, gradients = losses_and_gradients(model)
+    assert taken == [(5, kind.gates * 4)]
+    with kernels.disabled():
+        expected, expected_gradients = losses_and_gradients(model)
+    assert len(taken) == 1
+    tolerance = {"float32": 2e-6, "mixed_bfloat16": 3e-2}[dtype]
+    for ours, theirs in zip([logits, *gradients], [expected, *expected_gradients], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=tolerance * np.abs(theirs).max())
+
+
+def test_a_mask_of_the_ids_still_counts(taken):
+    model = model_of(layers.LSTM(4, return_sequences=True), mask_zero=True)
+    logits, _ = losses_and_gradients(model)
+    with kernels.disabled():
+        expected, _ = losses_and_gradients(model)
+    assert taken
+    assert (IDS == 0).any()
+    np.testing.assert_allclose(logits, expected, atol=1e-6)
+
+
+def test_the_state_goes_in_and_comes_out(taken):
+    model = model_of(layers.LSTM(4, return_sequences=True))
+    state = (tuple(tf.random.normal((3, 4)) for _ in range(2)),)
+    call = tf.function(lambda ids, state: model(ids, state=state, return_state=True))
+    logits, ((h, c),) = call(tf.constant(IDS), state)
+    with kernels.disabled():
+        expected, ((expected_h, expected_c),) = model(IDS, state=state, return_state=True)
+    assert taken
+    for ours, theirs in ((logits, expected), (h, expected_h), (c, expected_c)):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_dropped_inputs_are_not_looked_up(taken):
+    model = model_of(layers.LSTM(4, dropout=0.5, return_sequences=True))
+    losses_and_gradients(model)
+    assert not taken
+    losses_and_gradients(model, training=False)
+    assert taken
+
+
+def test_an_embedding_that_may_know_the_place_is_asked_for_every_position(taken):
+    class WithPlace(keras.layers.Embedding):
+        pass
+
+    model = LanguageModel(WithPlace(5, 6), [layers.LSTM(4, return_sequences=True)], keras.layers.Dense(5))
+    model.build((None, None))
+    losses_and_gradients(model)
+    assert not taken
+
+
+def test_a_layer_with_a_call_of_its_own_is_called_as_ever(taken):
+    class Doubled(layers.LSTM):
+        def call(self, x, state=None, training=None, return_state=False):
+            return super().call(2 * x, state=state, training=training, return_state=return_state)
+
+    losses_and_gradients(model_of(Doubled(4, return_sequences=True)))
+    assert not taken
+
+
+def test_it_pays_for_many_ids_of_a_small_vocabulary(monkeypatch):
+    def pays(shape, rows, width):
+        with tf.Graph().as_default():
+            return embedding_projection.supports(tf.TensorSpec(shape, "int32"), rows, width)
+
+    assert pays((12, 64), 65, 64)
+    assert not pays((None, 64), 65, 64)
+    assert not pays((3, 64), 65, 64)
+    assert not pays((1000, 64), 129, 64)
+    assert not embedding_projection.supports(tf.TensorSpec((12, 64), "int32"), 65, 64)  # eager
+    monkeypatch.setattr(embedding_projection, "on_cpu", lambda: False)
+    assert not pays((12, 64), 65, 64)

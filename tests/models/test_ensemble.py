@@ -1,0 +1,100 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.evaluation import Evaluator
+from keras_seq.generation import TextGenerator
+from keras_seq.models import BiLSTMConfig, Ensemble, LanguageModel, LSTMConfig, TransformerConfig, assert_causal
+from keras_seq.saving import save_model
+from keras_seq.tokenizers import CharacterTokenizer
+
+VOCABULARY = 5
+IDS = np.random.default_rng(0).integers(VOCABULARY, size=(3, 8)).astype("int32")
+
+
+@pytest.fixture(scope="module")
+def average(randomize):
+    small = LSTMConfig(embedding_dim=3, units=4), LSTMConfig(embedding_dim=2, units=6, num_layers=2)
+    attends = TransformerConfig(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=6, context_length=8)
+    members = [definition.build_model(VOCABULARY) for definition in (*small, attends)]
+    return Ensemble([randomize(member, seed=n) for n, member in enumerate(members)])
+
+
+def probabilities(logits):
+    e = np.exp(np.asarray(ops.convert_to_numpy(logits), "float64"))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def test_it_is_the_mean_of_the_probabilities(average):
+    expected = np.mean([probabilities(member(IDS)) for member in average.members], axis=0)
+    logits = ops.convert_to_numpy(average(IDS))
+    np.testing.assert_allclose(np.exp(logits), expected, rtol=1e-5)
+    assert logits.dtype == "float32"
+    alone = ops.convert_to_numpy(Ensemble(average.members[:1])(IDS))
+    np.testing.assert_allclose(np.exp(alone), probabilities(average.members[0](IDS)), rtol=1e-5)
+
+
+def test_its_nats_are_at_most_the_mean_of_its_members_at_every_position(average):
+    text = np.random.default_rng(1).integers(VOCABULARY, size=100)
+    apart = [Evaluator(member).chunked_token_losses(text, 8) for member in average.members]
+    together = Evaluator(average).chunked_token_losses(text, 8)
+    assert (together <= np.mean(apart, axis=0) + 1e-5).all()
+    assert together.mean() < np.mean(apart) - 1e-3
+
+
+def test_stepping_equals_the_whole_pass(average):
+    state, steps = average.get_initial_state(len(IDS)), []
+    for t in range(IDS.shape[1]):
+        logits, state = average.step(IDS[:, t : t + 1], state)
+        steps.append(ops.convert_to_numpy(logits))
+    np.testing.assert_allclose(np.stack(steps, 1), ops.convert_to_numpy(average(IDS)), atol=1e-5)
+    first, state = average(IDS[:, :3], return_state=True)
+    rest, _ = average(IDS[:, 3:], state=state, return_state=True)
+    np.testing.assert_allclose(np.concatenate([first, rest], axis=1), ops.convert_to_numpy(average(IDS)), atol=1e-5)
+
+
+def test_the_future_cannot_leak_and_the_shortest_context_holds(average):
+    assert_causal(average, VOCABULARY, length=8)
+    assert average.context_length == 8
+    assert Ensemble(average.members[:2]).context_length is None
+
+
+def test_extreme_logits_stay_finite():
+    from keras_seq.models.ensemble import log_mean_probability
+
+    sure, other = [[1e4, -1e4, 0.0]], [[-1e4, 1e4, 0.0]]
+    mean = ops.convert_to_numpy(log_mean_probability([ops.convert_to_tensor(x, "float32") for x in (sure, other)]))
+    np.testing.assert_allclose(mean[0, :2], np.log([0.5, 0.5]), rtol=1e-6)
+    assert np.isfinite(mean).all()
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_members_give_float32(policy):
+    mean = Ensemble([LSTMConfig(embedding_dim=3, units=4).build_model(VOCABULARY, dtype=policy) for _ in range(2)])
+    assert keras.backend.standardize_dtype(mean(IDS).dtype) == "float32"
+
+
+def test_it_comes_back_from_disk_and_writes_text(average, tmp_path):
+    save_model(tmp_path / "model.keras", average)
+    revived = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(revived(IDS), average(IDS))
+    assert revived.context_length == average.context_length
+    assert [member.name for member in revived.members] == [member.name for member in average.members]
+    assert revived.count_params() == sum(member.count_params() for member in average.members)
+    vocabulary = CharacterTokenizer.from_text("abcde")
+    drawn = [TextGenerator(model, vocabulary)("a", 6, seed=3) for model in (average, revived)]
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) >= 6
+
+
+def test_what_cannot_be_averaged_is_refused(average):
+    with pytest.raises(ValueError, match="members: 0 given; expected one or more"):
+        Ensemble([])
+    with pytest.raises(ValueError, match="members: 2 given; expected one or more, each of them once"):
+        Ensemble([average.members[0]] * 2)
+    with pytest.raises(ValueError, match=r"vocabularies of 5 and 6 ids; expected one vocabulary"):
+        Ensemble([average.members[0], LSTMConfig(embedding_dim=3, units=4).build_model(6)])
+    assert isinstance(average.members[0], LanguageModel)
+    with pytest.raises(ValueError, match="no language model"):
+        Ensemble([BiLSTMConfig(embedding_dim=3, units=4).build_model(VOCABULARY)])

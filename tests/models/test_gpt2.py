@@ -1,0 +1,124 @@
+"""What GPT is, and what it has in common with Modern; the laws of all models are in test_language_model.py."""
+
+import dataclasses
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.models import GPT2Config, LlamaConfig
+from keras_seq.models.gpt2 import gelu_tanh
+
+CONTEXT, VOCABULARY = 9, 11
+SIZES = {"embedding_dim": 8, "num_layers": 2, "feed_forward_dim": 12, "context_length": CONTEXT, "dropout": 0.3}
+SMALL = GPT2Config(num_heads=2, **SIZES)
+BOTH = {"gpt2": SMALL, "llama": LlamaConfig(num_heads=4, num_key_value_heads=2, **SIZES)}
+both = pytest.mark.parametrize("name", BOTH)
+
+
+def some_ids(batch=2, length=CONTEXT, seed=0):
+    return np.random.default_rng(seed).integers(VOCABULARY, size=(batch, length)).astype("int32")
+
+
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float64"))
+
+
+def test_every_field_reaches_its_layers():
+    model = SMALL.build_model(VOCABULARY)
+    positions, embedding_dropout, *blocks, _ = model.blocks
+    assert {positions.length, model.context_length} == {CONTEXT}
+    assert {embedding_dropout.rate} | {block.dropout for block in blocks} == {SMALL.dropout}
+    assert (len(blocks), model.embedding.output_dim, model.embedding.input_dim) == (2, 8, VOCABULARY)
+    for block in blocks:
+        assert (block.num_heads, block.feed_forward_dim, block.causal) == (2, 12, True)
+        assert (block.norm_first, block.use_bias, block.activation) == (True, True, gelu_tanh)
+    assert (model.name, model.head) == ("gpt2", None)
+
+
+def test_gelu_is_the_tanh_formula():
+    x = np.linspace(-4, 4, 33)
+    expected = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    np.testing.assert_allclose(numpy(gelu_tanh(x.astype("float32"))), expected, atol=1e-6)
+    exact = 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+    assert 0 < np.abs(expected - exact).max() < 5e-4
+
+
+def test_what_is_added_up_over_the_layers_starts_small():
+    model = dataclasses.replace(SMALL, embedding_dim=32, feed_forward_dim=64).build_model(VOCABULARY)
+    kernels = []
+    for block in model.blocks[2:-1]:
+        for layer in (block.self_attention_layer, block.feed_forward_layer):
+            kernels.append(numpy(layer.output_dense.kernel))
+            assert kernels[-1].std() == pytest.approx(0.02 / math.sqrt(4), rel=0.15)
+    assert (kernels[0] != kernels[2]).any()  # the same law, not the same numbers
+
+
+@both
+def test_order_matters(randomize, name):
+    model, ids = randomize(BOTH[name].build_model(VOCABULARY)), some_ids()
+    turned = np.concatenate([ids[:, -2::-1], ids[:, -1:]], 1)  # a bag of the same ids before the last one
+    assert np.abs(numpy(model(ids))[:, -1] - numpy(model(turned))[:, -1]).max() > 1e-3
+
+
+@both
+def test_from_disk_it_gives_the_same_logits_and_its_matrix_is_still_one(randomize, name, tmp_path):
+    model, ids = randomize(BOTH[name].build_model(VOCABULARY)), some_ids()
+    model.save(tmp_path / "model.keras")
+    revived = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(revived(ids)), numpy(model(ids)))
+    assert revived.count_params() == model.count_params() == BOTH[name].count_params(VOCABULARY)
+    before = numpy(revived(ids))
+    revived.embedding.embeddings.assign(2 * revived.embedding.embeddings)
+    x = revived.embedding(ids)
+    for block in revived.blocks:
+        x = block(x)
+    assert (numpy(revived(ids)) != before).any()
+    np.testing.assert_allclose(numpy(revived(ids)), numpy(x) @ numpy(revived.embedding.embeddings).T, atol=1e-4)
+
+
+@both
+def test_a_few_steps_of_training_lower_the_loss(name):
+    one = dataclasses.replace(BOTH[name], num_layers=1, dropout=0.0)
+    model, ids = one.build_model(VOCABULARY), some_ids(4, CONTEXT + 1)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.03), loss, jit_compile=False)
+    losses = [float(model.train_on_batch(ids[:, :-1], ids[:, 1:])) for _ in range(12)]
+    assert losses[0] == pytest.approx(math.log(VOCABULARY), abs=0.3)
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@both
+def test_beyond_its_context_it_says_so(randomize, name):
+    model, ids = randomize(BOTH[name].build_model(VOCABULARY)), some_ids(length=CONTEXT + 1)
+    with pytest.raises(ValueError, match=f"{CONTEXT + 1} ids in a row; expected at most context={CONTEXT}"):
+        model(ids)
+    _, state = model(ids[:, :CONTEXT], state=model.get_initial_state(2), return_state=True)
+    with pytest.raises(ValueError, match=f"capacity={CONTEXT}"):
+        model.step(ids[:, -1:], state)
+
+
+@both
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(
+            (field, value)
+            for field in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim", "context_length")
+            for value in (0, 1.5)
+        ),
+        ("num_heads", 3),
+        ("context_length", None),
+        ("dropout", 1.0),
+    ],
+)
+def test_a_field_out_of_its_range_is_refused_by_name(name, field, value):
+    with pytest.raises(ValueError, match=f"{field}={value!r}"):
+        dataclasses.replace(BOTH[name], **{field: value}).build_model(VOCABULARY)
+
+
+def test_without_a_context_there_is_nothing_to_count():
+    with pytest.raises(ValueError, match="GPT: context=None; expected the most positions"):
+        GPT2Config().count_params(VOCABULARY)

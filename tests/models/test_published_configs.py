@@ -1,0 +1,47 @@
+"""Formulas against what is built; published models against what their papers and their weights say."""
+
+import numpy as np
+import pytest
+
+from keras_seq.models import PUBLISHED_CONFIGS, BertConfig, GPT2Config, LlamaConfig, Seq2SeqConfig
+
+KINDS = {
+    "gpt2": lambda draw, heads: GPT2Config(heads * draw(5), draw(3), heads, draw(20), draw(9)),
+    "llama": lambda draw, heads: LlamaConfig(2 * 2 * heads * draw(4), draw(3), 2 * heads, heads, draw(20), draw(9)),
+    "encoder": lambda draw, heads: BertConfig(heads * draw(5), draw(3), heads, draw(20), draw(9), draw(3)),
+    "seq2seq": lambda draw, heads: Seq2SeqConfig(heads * draw(5), draw(2), draw(2), heads, draw(20)),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_formula_counts_what_is_built(kind, seed):
+    random = np.random.default_rng(seed)
+
+    def draw(most):
+        return int(random.integers(1, most + 1))
+
+    definition, vocabulary_size = KINDS[kind](draw, draw(3)), draw(50)
+    assert definition.count_params(vocabulary_size) == definition.build_model(vocabulary_size).count_params(), (
+        definition
+    )
+
+
+@pytest.mark.parametrize("name", PUBLISHED_CONFIGS)
+def test_a_preset_has_as_many_parameters_as_it_says(name):
+    preset = PUBLISHED_CONFIGS[name]
+    assert preset.definition.count_params(preset.vocabulary_size) == preset.parameters
+
+
+def test_the_published_numbers():
+    parameters = {name: preset.parameters for name, preset in PUBLISHED_CONFIGS.items()}
+    assert (parameters["gpt2"], parameters["bert_base"]) == (124_439_808, 109_482_240)
+    assert round(parameters["gpt3"] / 1e9) == 175
+    assert parameters["transformer_base"] == pytest.approx(65e6, rel=0.03)  # the paper's table 3 rounds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "bert_base"])
+def test_a_preset_builds_to_its_size(name):
+    preset = PUBLISHED_CONFIGS[name]
+    assert preset.definition.build_model(preset.vocabulary_size).count_params() == preset.parameters

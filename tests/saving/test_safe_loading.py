@@ -1,0 +1,264 @@
+"""A `.keras` file is read as if an enemy had made it: what is refused makes no weight and touches nothing outside."""
+
+import io
+import json
+import os
+import resource
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+from keras_seq.models import Ensemble, LSTMConfig, TransformerConfig
+from keras_seq.saving import save_model
+from keras_seq.saving.safe_loading import UntrustedModelError, load_untrusted_model
+
+CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    """The members of the file of a tiny model."""
+    path = tmp_path_factory.mktemp("archive") / "model.keras"
+    save_model(path, LSTMConfig(3, 4).build_model(5))
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture
+def packed(honest, tmp_path):
+    """Writes a file with other members: bytes, or None to leave one out."""
+
+    def packed(compression=zipfile.ZIP_STORED, **members):
+        members = {name.replace("_", "."): value for name, value in members.items()}
+        path = tmp_path / "model.keras"
+        with zipfile.ZipFile(path, "w", compression) as archive:
+            for name, value in {**honest, **members}.items():
+                if value is not None:
+                    archive.writestr(name, value)
+        return path
+
+    return packed
+
+
+@pytest.fixture
+def changed(honest, packed):
+    """Writes a file whose config was changed by a function."""
+
+    def changed(change):
+        config = json.loads(honest[CONFIG])
+        return packed(config_json=json.dumps(change(config) or config).encode())
+
+    return changed
+
+
+@pytest.fixture
+def refuses(tmp_path):
+    """Asserts that a file is refused with one sentence, that little memory is asked for, and nothing is written."""
+
+    def refuses(path, word=""):
+        before = sorted(path.parent.rglob("*"))
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(UntrustedModelError) as refused:
+            load_untrusted_model(path)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 200_000  # KiB
+        assert sorted(path.parent.rglob("*")) == before
+        said = str(refused.value)
+        assert str(path) in said
+        assert said.endswith(".")
+        assert "\n" not in said
+        assert word in said, said
+
+    return refuses
+
+
+def layer(config, name):
+    """The config of the layer of a language model whose name begins so."""
+    parts = config["config"]
+    found = [parts["embedding"], *parts["blocks"], parts["head"]]
+    return next(part["config"] for part in found if part["config"]["name"].startswith(name))
+
+
+def test_what_was_saved_comes_back(tmp_path, randomize):
+    models = [
+        LSTMConfig(3, 4, dropout=0.1).build_model(5),
+        TransformerConfig(4, 1, 2, 8, context_length=6).build_model(5),
+    ]
+    models.append(Ensemble([LSTMConfig(3, 4).build_model(5), LSTMConfig(3, 4).build_model(5)]))
+    for model in map(randomize, models):
+        save_model(tmp_path / "model.keras", model)
+        ids = np.array([[1, 2, 3]])
+        np.testing.assert_array_equal(load_untrusted_model(tmp_path / "model.keras")(ids), model(ids))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../evil", "/tmp/evil", "assets/../../evil", "assets/.hidden", "assets\\..\\evil", "run.py", "assets//x", "a\nb"],
+)
+def test_names_that_lead_elsewhere(packed, refuses, name):
+    refuses(packed(**{name: b"x"}), "member")
+
+
+def test_a_zip_bomb_is_not_unpacked(packed, refuses, tmp_path):
+    zeros = b"\0" * 10_000_000
+    refuses(packed(zipfile.ZIP_DEFLATED, **{"assets/zeros": zeros}), "compressed")
+    refuses(packed(zipfile.ZIP_DEFLATED, config_json=b" " * 10_000_000), "compressed")
+    refuses(packed(config_json=b" " * (1 << 24) + b"{}"), "at most")
+
+
+def test_members_that_share_their_bytes(packed, refuses):
+    path = packed(**{"assets/a": b"\0" * 1000})
+    data = path.read_bytes()
+    with zipfile.ZipFile(path, "a") as archive:
+        found = archive.getinfo("assets/a")
+        for number in range(200):
+            copy = zipfile.ZipInfo(f"assets/b{number}")
+            copy.header_offset, copy.file_size, copy.compress_size = found.header_offset, 1000, 1000
+            copy.CRC = found.CRC
+            archive.filelist.append(copy)
+            archive.NameToInfo[copy.filename] = copy
+        archive._didModify = True
+    assert path.stat().st_size < len(data) + 20_000
+    refuses(path, "bytes")
+
+
+def everywhere(config, old, new):
+    """The config with one size changed wherever it stands, so that all layers fit together."""
+    if isinstance(config, dict):
+        return {key: everywhere(value, old, new) for key, value in config.items()}
+    if isinstance(config, list):
+        return [everywhere(value, old, new) for value in config]
+    return new if config == old and not isinstance(config, bool) else config
+
+
+@pytest.mark.parametrize("size", [3, 4, 5], ids=["embedding", "units", "vocabulary"])
+@pytest.mark.parametrize("to", [50_000, 2**30, 2**40])
+def test_shapes_that_the_weights_do_not_have(changed, refuses, size, to):
+    refuses(changed(lambda config: everywhere(config, size, to)), "bytes of weights" if to == 50_000 else "")
+
+
+def test_shapes_that_do_not_fit_together(changed, refuses):
+    def change(config):
+        layer(config, "lstm")["units"] = 50_000
+
+    refuses(changed(change))
+
+
+def test_a_huge_context(changed, refuses):
+    def change(config):
+        config["config"]["context_length"] = 2**30
+
+    refuses(changed(change), "context_length")
+
+
+LAMBDA = {
+    "module": "keras.layers",
+    "class_name": "Lambda",
+    "config": {
+        "name": "lambda",
+        "function": {"class_name": "__lambda__", "config": {"code": "4wEAAAA=", "defaults": None, "closure": None}},
+    },
+    "registered_name": None,
+}
+FOREIGN = {
+    "a lambda": LAMBDA,
+    "a saved model": {"module": "keras.layers", "class_name": "TFSMLayer", "config": {"filepath": "/tmp/x"}},
+    "a file": {"module": "keras.layers", "class_name": "StringLookup", "config": {"vocabulary": "/etc/passwd"}},
+    "a download": {"module": "keras.utils", "class_name": "get_file", "config": {"fname": "x", "origin": "http://x"}},
+    "a function": {"module": "builtins", "class_name": "function", "config": "eval", "registered_name": "function"},
+    "a module": {"module": "os", "class_name": "system", "config": {"command": "true"}, "registered_name": "system"},
+    "a stranger": {"module": "evil", "class_name": "X", "config": {}, "registered_name": "keras_seq>Evil"},
+    "an array": {"class_name": "__numpy__", "config": {"value": [1], "dtype": "float32"}},
+}
+
+
+@pytest.mark.parametrize("part", FOREIGN.values(), ids=FOREIGN)
+def test_only_parts_of_our_models_are_made(changed, refuses, part, tmp_path, monkeypatch):
+    def inside(config):
+        config["config"]["blocks"].append(part)
+
+    def as_argument(config):
+        layer(config, "lstm")["kernel_initializer"] = part
+
+    for change in (inside, as_argument, lambda config: part):
+        refuses(changed(change), "config names")
+
+
+def other(config):
+    config["config"] = 7
+
+
+def deep(config):
+    for _ in range(900):
+        config = [config]
+    return {"class_name": "x", "config": config}
+
+
+BROKEN = {
+    "no config": {"config_json": None},
+    "no weights": {"model_weights_h5": None, "x": None},
+    "no JSON": {"config_json": b"{"},
+    "no object": {"config_json": b"[1]"},
+    "not UTF-8": {"config_json": b"\xff\xfe\xfd"},
+    "a number": {"config_json": b"1" * 5000},
+    "deep": {"config_json": b"[" * 100_000},
+    "NaN": {"config_json": b'{"class_name": NaN}'},
+}
+
+
+@pytest.mark.parametrize("members", BROKEN.values(), ids=BROKEN)
+def test_a_torn_or_foreign_file(honest, tmp_path, refuses, members):
+    members = {{"config_json": CONFIG, "model_weights_h5": WEIGHTS}.get(k, k): v for k, v in members.items()}
+    path = tmp_path / "model.keras"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, value in {**honest, **members}.items():
+            if value is not None:
+                archive.writestr(name, value)
+    refuses(path)
+
+
+def test_a_config_of_another_shape(changed, refuses):
+    refuses(changed(other))
+    refuses(changed(lambda config: deep(config)))
+    refuses(changed(lambda config: {**config, "config": {**config["config"], "blocks": 7}}))
+
+
+def test_weights_that_are_none_or_linked(packed, refuses, tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret" * 100)
+    memory = io.BytesIO()
+    with h5py.File(memory, "w") as file:
+        group = file.create_group("layers/embedding/vars")
+        group.create_dataset("0", shape=(5, 3), dtype="f4", external=[(str(tmp_path / "secret"), 0, 60)])
+    size = len(zipfile.ZipFile(packed()).read(WEIGHTS))
+    for content in (b"", b"not HDF5" * 1000, memory.getvalue() + b"\0" * size):
+        refuses(packed(**{"model.weights.h5": content}))
+
+
+@pytest.mark.parametrize("stored", [{"chunks": (2**20,)}, {"chunks": (2**20,), "compression": "gzip"}])
+def test_weights_that_claim_more_than_they_hold(honest, packed, refuses, stored):
+    memory = io.BytesIO(honest[WEIGHTS])
+    with h5py.File(memory, "r+") as file:
+        del file["embedding/vars/0"]
+        file.create_dataset("embedding/vars/0", shape=(2**29,), dtype="f4", **stored)[:5] = 1  # 2 GiB
+    path = packed(**{"model.weights.h5": memory.getvalue()})
+    assert path.stat().st_size < 5_000_000
+    refuses(path, "'/embedding/vars/0' is compressed, sparse or elsewhere")
+
+
+def test_no_file_at_all(refuses, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("no zip")
+    os.mkfifo(tmp_path / "pipe")
+    for name, word in (("none", "No such"), ("folder", "regular"), ("text", "zip"), ("pipe", "regular")):
+        refuses(tmp_path / name, word)
+
+
+def test_what_is_refused_leaves_nothing_behind_in_keras(changed):
+    """Keras makes every variable that it remembers as unfinished at the end of the next stateless scope."""
+    with pytest.raises(UntrustedModelError):
+        load_untrusted_model(changed(lambda config: everywhere(config, 4, 50_000)))
+    with keras.StatelessScope():
+        pass
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 8_000_000

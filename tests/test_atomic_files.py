@@ -1,0 +1,106 @@
+import json
+import os
+import pathlib
+
+import pytest
+
+from keras_seq.atomic_files import atomic_write, remove_partial_files, set_aside, write_json, write_text
+from keras_seq.tokenizers import CharacterTokenizer
+
+
+def test_the_file_appears_whole_and_alone(tmp_path):
+    path = tmp_path / "result.txt"
+    with atomic_write(path) as temporary:
+        assert temporary.parent == path.parent
+        assert temporary.suffix == path.suffix  # some writers go by it
+        temporary.write_text("new")
+        assert not path.exists()
+    assert path.read_text() == "new"
+    assert os.listdir(tmp_path) == ["result.txt"]
+
+
+def test_after_an_error_the_old_file_is_as_it_was_and_nothing_else_is_there(tmp_path):
+    path = tmp_path / "result.txt"
+    path.write_text("old")
+
+    def fail():
+        with atomic_write(path) as temporary:
+            temporary.write_text("half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["result.txt"]
+
+
+def test_what_lies_under_the_temporary_name_is_not_written_through(tmp_path):
+    (tmp_path / "elsewhere").write_text("theirs")
+    (tmp_path / f".result.{os.getpid()}.partial.txt").symlink_to("elsewhere")
+    write_text(tmp_path / "result.txt", "ours")
+    assert (tmp_path / "elsewhere").read_text() == "theirs"
+    assert (tmp_path / "result.txt").read_text() == "ours"
+    assert not (tmp_path / "result.txt").is_symlink()
+
+
+def test_json_keeps_every_character_and_no_nan(tmp_path):
+    path = tmp_path / "value.json"
+    value = {"text": "Œ, 猫\n", "numbers": [1, 2.5, None, True]}
+    write_json(path, value)
+    assert json.loads(path.read_text(encoding="utf-8")) == value
+    assert "猫" in path.read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write_json(path, {"loss": float("nan")})
+    assert json.loads(path.read_text(encoding="utf-8")) == value
+
+
+def test_a_text_is_written_as_utf_8_with_its_line_ends(tmp_path):
+    write_text(tmp_path / "text", "a\n\nü\n")
+    assert (tmp_path / "text").read_bytes() == "a\n\nü\n".encode()
+
+
+def test_what_a_kill_before_the_rename_leaves_is_removed_and_nothing_else(tmp_path, monkeypatch):
+    left = []
+    with monkeypatch.context_length() as patch:
+        patch.setattr(os, "replace", lambda old, new: left.append(pathlib.Path(old)))
+        write_text(tmp_path / "newest", "x")
+        write_json(tmp_path / "result.json", {})
+        CharacterTokenizer("ab").save(tmp_path / "vocabulary.json")
+    assert len(left) == 3
+    for path in [*left, tmp_path / "result.json", tmp_path / "vocabulary.json", tmp_path / "mine.part"]:
+        path.touch()
+    remove_partial_files(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["mine.part", "result.json", "vocabulary.json"]
+
+
+def test_what_another_process_is_writing_stays(tmp_path):
+    others, ours = (tmp_path / f".model.{number}.partial.keras" for number in (os.getppid(), os.getpid()))
+    for path in (others, ours, tmp_path / "vocabulary.json.4194305.part"):  # no process has such a number
+        path.touch()
+    remove_partial_files(tmp_path)
+    assert os.listdir(tmp_path) == [others.name]
+
+
+def test_no_temporary_is_an_event_file_to_tensorboard(tmp_path):
+    with atomic_write(tmp_path / "events.out.tfevents.1.v2") as temporary:
+        assert "tfevents" not in temporary.name
+        temporary.touch()
+    assert os.listdir(tmp_path) == ["events.out.tfevents.1.v2"]
+
+
+def test_a_folder_in_the_place_of_a_file_is_named_with_what_to_do(tmp_path):
+    ways = {"result.txt": write_text, "vocabulary.json": lambda path, text: CharacterTokenizer(text).save(path)}
+    for name, write in ways.items():
+        (tmp_path / name).mkdir()
+        with pytest.raises(IsADirectoryError, match="a folder is where this file has to be written") as told:
+            write(tmp_path / name, "ab")
+        assert told.value.filename == str(tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == ["result.txt", "vocabulary.json"]
+
+
+def test_what_was_set_aside_before_stays(tmp_path):
+    for text in ("first", "second", "third"):
+        write_text(tmp_path / "events.out.tfevents.1", text)
+        told = set_aside(tmp_path / "events.out.tfevents.1")
+    assert told == ", and what was there is kept as events.out.events.1.damaged-3"
+    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["first", "second", "third"]

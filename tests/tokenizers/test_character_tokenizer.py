@@ -1,0 +1,307 @@
+import json
+import os
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_seq.data import load_corpus
+from keras_seq.tokenizers import CharacterTokenizer, TokenizerError, UnknownCharacterError
+
+# Whatever UTF-8 can hold: every code point but the surrogates.
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
+policies = st.sampled_from(["error", "[UNK]"])
+ODD = "\x00\r\n\t e\u0301é漢\u200d👩‍👩‍👧🏳️‍🌈\ufeff\ufffd\ufffe\uffff\U0010ffffא\u202e"
+
+
+@given(text=texts, unknown=policies)
+@settings(max_examples=60, deadline=None)
+def test_ids_are_places_in_code_point_order(text, unknown):
+    vocabulary = CharacterTokenizer.from_text(text, unknown)
+    assert list(vocabulary.characters) == sorted(set(text), key=ord)
+    assert len(vocabulary) == vocabulary.vocabulary_size == len(set(text)) + (unknown == "[UNK]")
+    expected = [vocabulary.characters.index(character) + (unknown == "[UNK]") for character in text]
+    ids = vocabulary.encode(text)
+    assert ids.dtype == tf.int32
+    assert ids.numpy().tolist() == expected
+
+
+@given(text=texts, unknown=policies)
+@settings(max_examples=60, deadline=None)
+def test_round_trip_of_any_text(text, unknown):
+    vocabulary = CharacterTokenizer.from_text(text, unknown)
+    ids = vocabulary.encode(text)
+    assert vocabulary.decode(ids) == text
+    assert vocabulary.decode(ids.numpy().astype(np.uint16)) == vocabulary.decode(ids.numpy().tolist()) == text
+    assert vocabulary.decode_tensor(ids).numpy().decode() == text
+    assert vocabulary.encode(tf.constant(text)).numpy().tolist() == ids.numpy().tolist()
+
+
+@given(known=texts, text=texts)
+@settings(max_examples=60, deadline=None)
+def test_an_unknown_character_is_id_0_and_decodes_to_one_character(known, text):
+    vocabulary = CharacterTokenizer.from_text(known, unknown="[UNK]")
+    ids = vocabulary.encode(text).numpy()
+    assert [identity == 0 for identity in ids] == [character not in known for character in text]
+    assert vocabulary.decode(ids) == "".join(c if c in known else "\ufffd" for c in text)
+
+
+@given(known=texts, text=texts)
+@settings(max_examples=60, deadline=None)
+def test_an_unknown_character_is_an_error_that_names_it_and_its_position(known, text):
+    vocabulary = CharacterTokenizer.from_text(known)
+    strangers = [position for position, character in enumerate(text) if character not in known]
+    for given_text in (text, tf.constant(text)):
+        if strangers:
+            with pytest.raises(UnknownCharacterError) as error:
+                vocabulary.encode(given_text)
+            character = text[strangers[0]]
+            assert f"{character!r} (U+{ord(character):04X}) at position {strangers[0]}:" in str(error.value)
+        else:
+            vocabulary.encode(given_text)
+
+
+@given(rows=st.lists(st.text(st.sampled_from(ODD), max_size=8), min_size=1, max_size=5), unknown=policies)
+@settings(max_examples=30, deadline=None)
+def test_a_batch_of_strings_is_ragged(rows, unknown):
+    vocabulary = CharacterTokenizer.from_text(ODD, unknown)
+    ids = vocabulary.encode(tf.constant(rows))
+    assert isinstance(ids, tf.RaggedTensor)
+    assert ids.dtype == tf.int32
+    assert ids.to_list() == [vocabulary.encode(row).numpy().tolist() for row in rows]
+    assert [row.decode() for row in vocabulary.decode_tensor(ids).numpy()] == rows
+
+
+def test_the_row_of_an_unknown_character_in_a_batch():
+    with pytest.raises(UnknownCharacterError, match=r"'c' \(U\+0063\) at position 1 of string 2:"):
+        CharacterTokenizer("ab").encode(["ab", "", "acb", "c"])
+
+
+@pytest.mark.parametrize("unknown", ["error", "[UNK]"])
+def test_the_empty_text(unknown):
+    vocabulary = CharacterTokenizer("ab", unknown)
+    for text in ("", tf.constant("")):
+        ids = vocabulary.encode(text)
+        assert ids.shape == [0]
+        assert ids.dtype == tf.int32
+        assert vocabulary.decode(ids) == vocabulary.decode([]) == vocabulary.decode_tensor(ids).numpy().decode() == ""
+    assert vocabulary.encode(["", ""]).to_list() == [[], []]
+
+
+def test_pieces_make_no_difference(monkeypatch):
+    text = load_corpus("pydoc").text[:500] + ODD
+    vocabulary = CharacterTokenizer.from_text(text)
+    whole = vocabulary.encode(text).numpy()
+    monkeypatch.setattr("keras_seq.tokenizers.character_tokenizer.PIECE", 7)
+    assert (vocabulary.encode(text).numpy() == whole).all()
+    assert vocabulary.decode(whole) == text
+    with pytest.raises(UnknownCharacterError, match=f"at position {len(text)}:"):
+        vocabulary.encode(text + "\x01")
+    with pytest.raises(TokenizerError, match=f"'\\\\ud800' .* at position {len(text)}:"):
+        vocabulary.encode(text + "\ud800")
+
+
+def test_inside_a_dataset():
+    vocabulary = CharacterTokenizer.from_text(ODD, unknown="[UNK]")
+    lines = [ODD, "é\x01", ""]
+    dataset = tf.data.Dataset.from_tensor_slices(lines).map(vocabulary.encode)
+    assert dataset.element_spec == tf.TensorSpec([None], tf.int32)
+    assert [ids.numpy().tolist() for ids in dataset] == [vocabulary.encode(line).numpy().tolist() for line in lines]
+    back = dataset.map(vocabulary.decode_tensor)
+    assert [line.decode() for line in back.as_numpy_iterator()] == [ODD, "é\ufffd", ""]
+    batches = tf.data.Dataset.from_tensor_slices(lines).encode_batch(3).map(vocabulary.encode)
+    assert [ids.numpy().tolist() for ids in next(iter(batches))] == [ids.numpy().tolist() for ids in dataset]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("abéa", r"lacks the character\] \[é\] \[at position\] \[\[2\]\]"), (b"ab\xff", "Invalid formatting")],
+)
+def test_bad_text_inside_a_dataset(text, expected):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
+        list(tf.data.Dataset.from_tensors(text).map(CharacterTokenizer("ab").encode))
+
+
+def test_bad_ids_inside_a_graph():
+    decode = tf.function(CharacterTokenizer("ab").decode_tensor, input_signature=[tf.TensorSpec([None], tf.int32)])
+    assert decode([0, 1]).numpy() == b"ab"
+    for wrong in (-1, 2, 2**31 - 1):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"have no character.*{wrong}"):
+            decode([0, wrong])
+
+
+def test_a_str_inside_a_graph():
+    vocabulary = CharacterTokenizer("ab", unknown="[UNK]")
+    assert tf.function(lambda: vocabulary.encode("bca"))().numpy().tolist() == [2, 0, 1]
+
+
+def test_it_exports_with_a_module(tmp_path):
+    module = tf.Module()
+    module.vocabulary = CharacterTokenizer.from_text(ODD)
+    module.echo = tf.function(
+        lambda text: module.vocabulary.decode_tensor(module.vocabulary.encode(text)),
+        input_signature=[tf.TensorSpec([], tf.string)],
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    assert tf.saved_model.load(str(tmp_path)).echo(ODD[::-1]).numpy().decode() == ODD[::-1]
+
+
+@given(text=texts, unknown=policies)
+@settings(max_examples=25, deadline=None)
+def test_save_and_load_give_an_equal_vocabulary(tmp_path_factory, text, unknown):
+    path = tmp_path_factory.mktemp("vocabulary") / "vocabulary.json"
+    saved = CharacterTokenizer.from_text(text, unknown)
+    saved.save(path)
+    loaded = CharacterTokenizer.load(path)
+    assert loaded == saved == CharacterTokenizer.from_config(saved.get_config())
+    assert hash(loaded) == hash(saved)
+    assert loaded.encode(text).numpy().tolist() == saved.encode(text).numpy().tolist()
+    assert os.listdir(path.parent) == ["vocabulary.json"]
+
+
+def test_equality_is_of_characters_and_policy():
+    assert CharacterTokenizer("ab") == CharacterTokenizer.from_text("bab")
+    assert CharacterTokenizer("ab") != CharacterTokenizer("abc")
+    assert CharacterTokenizer("ab") != CharacterTokenizer("ab", unknown="[UNK]")
+    assert CharacterTokenizer("ab") != "ab"
+    assert len({CharacterTokenizer("ab"), CharacterTokenizer("ab"), CharacterTokenizer("abc")}) == 2
+
+
+def test_it_cannot_be_changed():
+    for name in ("characters", "unknown", "size"):
+        with pytest.raises(AttributeError):
+            setattr(CharacterTokenizer("ab"), name, "c")
+
+
+def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "vocabulary.json"
+    CharacterTokenizer("ab").save(path)
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        CharacterTokenizer("abc").save(path)
+    assert os.listdir(tmp_path) == ["vocabulary.json"]
+    assert CharacterTokenizer.load(path) == CharacterTokenizer("ab")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[" * 100_000,
+        b"\xff\xfe\xfd",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"characters": "ab"}',
+        b'{"characters": "ab", "unknown": "error", "more": 1}',
+        b'{"characters": "ba", "unknown": "error"}',
+        b'{"characters": "aa", "unknown": "error"}',
+        b'{"characters": "", "unknown": "error"}',
+        b'{"characters": ["a", "b"], "unknown": "error"}',
+        b'{"characters": 12, "unknown": "error"}',
+        b'{"characters": "ab", "unknown": null}',
+        b'{"characters": "ab", "unknown": ["error"]}',
+        b'{"characters": "a\\ud800", "unknown": "error"}',
+    ],
+)
+def test_a_file_that_holds_no_vocabulary(tmp_path, data):
+    path = tmp_path / "vocabulary.json"
+    path.write_bytes(data)
+    with pytest.raises(TokenizerError, match=r"vocabulary\.json"):
+        CharacterTokenizer.load(path)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    for path in (tmp_path / "missing.json", tmp_path):
+        with pytest.raises(TokenizerError, match="cannot be read"):
+            CharacterTokenizer.load(path)
+
+
+@given(data=st.binary(max_size=200) | texts.map(lambda text: json.dumps({"characters": text}).encode()))
+@settings(max_examples=50, deadline=None)
+def test_no_file_breaks_the_reader(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("vocabulary") / "vocabulary.json"
+    path.write_bytes(data)
+    with pytest.raises(TokenizerError):
+        CharacterTokenizer.load(path)
+
+
+@pytest.mark.parametrize("characters", ["", "ba", "aa", "a\ud800", None, 3, ["a"], b"ab"])
+def test_bad_characters(characters):
+    with pytest.raises(TokenizerError):
+        CharacterTokenizer(characters)
+
+
+@pytest.mark.parametrize("text", ["", None, b"ab", 3, "\udc80"])
+def test_bad_text_for_a_vocabulary(text):
+    with pytest.raises(TokenizerError):
+        CharacterTokenizer.from_text(text)
+
+
+@pytest.mark.parametrize("unknown", ["", None, "ignore", "[unk]", 0])
+def test_bad_policies(unknown):
+    with pytest.raises(TokenizerError, match="unknown must be"):
+        CharacterTokenizer("ab", unknown)
+
+
+@pytest.mark.parametrize("unknown", ["error", "[UNK]"])
+@pytest.mark.parametrize(
+    "text", [None, 3, 1.5, [1, 2], [["a"], ["a", "b"]], np.zeros(3), b"ab\xff", [b"ab", b"\xed\xa0\x80"]]
+)
+def test_bad_text_for_encode(text, unknown):
+    with pytest.raises(TokenizerError):
+        CharacterTokenizer("ab", unknown).encode(text)
+
+
+@pytest.mark.parametrize("unknown", ["error", "[UNK]"])
+def test_half_a_surrogate_pair(unknown):
+    with pytest.raises(TokenizerError, match=r"U\+D83D\), half a surrogate pair, at position 2:"):
+        CharacterTokenizer("ab", unknown).encode("ab\ud83d")
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([0, 3], "id 3 at position 1"),
+        ([-1], "id -1 at position 0"),
+        (np.array([2**63], np.uint64), "id 9223372036854775808"),
+        ([2**40], "id 1099511627776"),
+        ([0.0], "integers"),
+        ([True], "integers"),
+        (["a"], "integers"),
+        (None, "integers"),
+        ([[0, 1]], "one axis"),
+        ([[0], [0, 1]], "one axis"),
+    ],
+)
+def test_bad_ids(ids, expected):
+    with pytest.raises(TokenizerError, match=expected):
+        CharacterTokenizer("abc").decode(ids)
+
+
+def test_ids_of_a_tensor_must_be_integers():
+    with pytest.raises(TokenizerError, match="float32"):
+        CharacterTokenizer("abc").decode_tensor(tf.constant([0.0, 1.0]))
+
+
+def test_a_single_id():
+    assert CharacterTokenizer("abc").decode(1) == CharacterTokenizer("abc").decode(tf.constant(1)) == "b"
+
+
+def test_the_whole_text_is_looked_up_fast():
+    text = load_corpus("pydoc").text
+    vocabulary = CharacterTokenizer.from_text(text)
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        vocabulary.encode(text)
+        seconds.append(time.perf_counter() - start)
+    assert len(text) / min(seconds) > 2_000_000

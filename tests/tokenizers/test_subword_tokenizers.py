@@ -1,0 +1,195 @@
+import re
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_seq.data import load_corpus
+from keras_seq.tokenizers import SPECIAL_TOKENS, BytePairTokenizer, TokenizerError, WordPieceTokenizer
+
+PYDOC = load_corpus("pydoc").text[:30_000]
+PAIRS = BytePairTokenizer.from_text(PYDOC, vocabulary_size=600)
+PIECES = WordPieceTokenizer.from_text(PYDOC, vocabulary_size=600)
+texts = st.text(st.characters(codec="utf-8"), max_size=40) | st.lists(
+    st.sampled_from(
+        [
+            "the ",
+            "function",
+            " ",
+            "\n\n",
+            "é",
+            "e\u0301",
+            "漢字",
+            "👩‍👩‍👧",
+            "\x00",
+            "\r",
+            "[UNK]",
+            "[CLS]",
+            "'s",
+            "\ufffd",
+        ]
+    )
+).map("".join)
+unk = SPECIAL_TOKENS["[UNK]"]
+
+
+def test_special_tokens_have_the_first_ids():
+    assert [*SPECIAL_TOKENS.values()] == [0, 1, 2, 3, 4]
+    for tokenizer in (PAIRS, PIECES):
+        assert tokenizer.tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        assert tokenizer.decode([2, 4, 3]).replace(" ", "") == "[CLS][MASK][SEP]"
+
+
+@given(text=texts)
+@settings(max_examples=200, deadline=None)
+def test_byte_pairs_give_any_text_back_and_never_an_unknown(text):
+    ids = PAIRS.encode(text).numpy().tolist()
+    assert PAIRS.decode(ids) == text
+    assert not set(SPECIAL_TOKENS.values()) & set(ids)
+    assert len(ids) <= len(text.encode())
+
+
+@given(text=st.text(st.characters(codec="utf-8"), min_size=1, max_size=40), other=texts)
+@settings(max_examples=40, deadline=None)
+def test_byte_pairs_of_any_text_give_any_other_back(text, other):
+    pairs = BytePairTokenizer.from_text(text, min_count=1)
+    for given_text in (text, other):
+        assert pairs.decode(pairs.encode(given_text)) == given_text
+    assert BytePairTokenizer(pairs.merges) == pairs
+
+
+def test_byte_pairs_by_hand():
+    pairs = BytePairTokenizer([["l", "o"], ["lo", "w"], ["Ġ", "low"]])
+    assert pairs.vocabulary_size == 5 + 256 + 3
+    assert pairs.tokens[-3:] == ["lo", "low", "Ġlow"]
+    assert [pairs.tokens[i] for i in pairs.encode("low low lo lö")] == [*("low", "Ġlow", "Ġ", "lo", "Ġ", "l"), "Ã", "¶"]
+    assert pairs.decode(pairs.encode("ö")[:1]) == "\ufffd"  # half of a character
+
+
+def test_two_ways_to_one_token_share_an_id():
+    pairs = BytePairTokenizer([["a", "b"], ["b", "c"], ["ab", "c"], ["a", "bc"]])
+    assert pairs.tokens[-3:] == ["ab", "bc", "abc"]
+    assert len(pairs.merges) == 4
+    assert BytePairTokenizer.from_config(pairs.get_config()) == pairs
+
+
+def test_learned_byte_pairs_pack_the_text_and_stop_at_the_size():
+    assert PAIRS.vocabulary_size == 600
+    assert len(PAIRS.encode(PYDOC)) < 0.5 * len(PYDOC)
+    assert BytePairTokenizer.from_text("ab ab ab").tokens[5 + 256 :] == ["ab", "Ġab"]
+    assert BytePairTokenizer.from_text("ab ab ab", vocabulary_size=262).tokens[5 + 256 :] == ["ab"]
+    assert BytePairTokenizer.from_text("ab cd", min_count=2).vocabulary_size == 5 + 256
+    assert "Ġcd" in BytePairTokenizer.from_text("ab cd", min_count=1).tokens
+
+
+def test_word_pieces_by_hand():
+    pieces = WordPieceTokenizer([*SPECIAL_TOKENS, "un", "##aff", "##able", "able", "##a"])
+    assert [pieces.tokens[i] for i in pieces.encode("unaffable able")] == ["un", "##aff", "##able", "able"]
+    assert pieces.decode(pieces.encode("unaffable\n  able")) == "unaffable able"
+    assert pieces.encode("una unx able").numpy().tolist() == [5, 9, unk, 8]
+    assert pieces.decode(pieces.encode("unx able")) == "[UNK] able"
+    assert pieces.encode("un" + 100 * "a").numpy().tolist() == [unk]  # as in BERT, more than 100 characters
+
+
+@given(text=texts)
+@settings(max_examples=150, deadline=None)
+def test_word_pieces_of_what_they_decode_to_are_the_same_pieces(text):
+    ids = PIECES.encode(text).numpy().tolist()
+    if unk not in ids:
+        assert PIECES.encode(PIECES.decode(ids)).numpy().tolist() == ids
+
+
+@given(words=st.lists(st.text(st.sampled_from("abcdefgilmnorst"), min_size=1, max_size=8)))
+@settings(max_examples=100, deadline=None)
+def test_words_of_known_characters_come_back(words):
+    text = " ".join(words)
+    assert PIECES.decode(PIECES.encode(f"\n {text}\t")) == text
+
+
+def test_learned_word_pieces_know_their_text_and_stop_at_the_size():
+    assert PIECES.vocabulary_size == 600
+    ids = PIECES.encode(PYDOC).numpy()
+    assert unk not in ids
+    assert re.sub(r"\s", "", PIECES.decode(ids)) == re.sub(r"\s", "", PYDOC)
+    assert "##ing" in PIECES.tokens
+    assert PIECES.encode("漢").numpy().tolist() == [unk]
+
+
+def test_lowercase_loses_case_and_accents():
+    cased, uncased = (
+        WordPieceTokenizer.from_text("Naïve NAÏVE naive", lowercase=lowercase) for lowercase in (False, True)
+    )
+    assert cased.decode(cased.encode("Naïve")) == "Naïve"
+    assert uncased.decode(uncased.encode("Naïve")) == "naive"
+    assert (cased.lowercase, uncased.lowercase) == (False, True)
+    assert WordPieceTokenizer(uncased.tokens, lowercase=False) != uncased
+
+
+@pytest.mark.parametrize("kind", [WordPieceTokenizer, BytePairTokenizer])
+def test_training_is_the_same_each_time(kind):
+    text = "Wel come to the Tok en izers libr ary, " + PYDOC[:2000]  # many pairs are as frequent as others
+    assert len({tuple(kind.from_text(text, vocabulary_size=300, min_count=1).tokens) for _ in range(8)}) == 1
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [WordPieceTokenizer.from_text("[CLS] a [UNK]"), BytePairTokenizer.from_text("[CLS] a [UNK]" * 9)]
+)
+def test_a_text_cannot_spell_special_tokens(tokenizer):
+    for text in ("[CLS]", "a [UNK]", "[CLS][UNK]a"):
+        ids = tokenizer.encode(text).numpy().tolist()
+        assert not set(SPECIAL_TOKENS.values()) & set(ids)
+        assert tokenizer.decode(ids).replace(" ", "") == text.replace(" ", "")
+
+
+def test_ids_are_those_of_the_library():
+    pipeline = tokenizers.Tokenizer(tokenizers.models.BPE())
+    pipeline.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=600,
+        min_frequency=2,
+        special_tokens=[*SPECIAL_TOKENS],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    pipeline.train_from_iterator([PYDOC], trainer)
+    assert pipeline.get_vocab() == {token: place for place, token in enumerate(PAIRS.tokens)}
+    assert pipeline.encode(PYDOC).ids == PAIRS.encode(PYDOC).numpy().tolist()
+
+
+@pytest.mark.parametrize("size", [260, 5, 0, -1, 1e4, None, True])
+def test_byte_pairs_need_room_for_specials_and_bytes(size):
+    with pytest.raises(TokenizerError, match=f"at least 261, for 5 special tokens and 256 bytes, not {size!r}"):
+        BytePairTokenizer.from_text("ab", vocabulary_size=size)
+    assert BytePairTokenizer.from_text("ab", vocabulary_size=261).vocabulary_size == 261
+
+
+@pytest.mark.parametrize("size", [9, 5, 0, 1e4, None])
+def test_word_pieces_need_room_for_specials_and_characters(size):
+    with pytest.raises(TokenizerError, match="at least 10, for 5 special tokens and the characters of this text"):
+        WordPieceTokenizer.from_text("ab ac", vocabulary_size=size)  # a, b, c, ##b and ##c
+    assert WordPieceTokenizer.from_text("ab ac", vocabulary_size=10).vocabulary_size == 10
+
+
+@pytest.mark.parametrize("kind", [WordPieceTokenizer, BytePairTokenizer])
+@pytest.mark.parametrize("min_count", [0, -1, 1.5, None, True])
+def test_bad_min_counts(kind, min_count):
+    with pytest.raises(TokenizerError, match="min_count must be a whole number of at least 1"):
+        kind.from_text("ab", min_count=min_count)
+
+
+@pytest.mark.parametrize("text", [" \n\t ", "\x00\x01"])
+def test_word_pieces_need_a_word(text):
+    with pytest.raises(TokenizerError, match="at least one word"):
+        WordPieceTokenizer.from_text(text)
+    assert BytePairTokenizer.from_text(text).decode(BytePairTokenizer.from_text(text).encode(text)) == text
+
+
+@pytest.mark.parametrize("lowercase", [None, 1, "yes"])
+def test_bad_lowercase(lowercase):
+    for make in (
+        lambda: WordPieceTokenizer([*SPECIAL_TOKENS], lowercase),
+        lambda: WordPieceTokenizer.from_text("ab", lowercase=lowercase),
+    ):
+        with pytest.raises(TokenizerError, match="lowercase must be True or False"):
+            make()

@@ -1,0 +1,235 @@
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_seq.tokenizers import (
+    TOKENIZERS,
+    CharacterTokenizer,
+    Tokenizer,
+    TokenizerError,
+    WordTokenizer,
+    load_tokenizer,
+)
+
+TEXT = "The fox sees the dog; the dog sees a naïve fox, 漢字 and it's the fox's dog. " * 3
+OTHER = "Nothing like it was seen before, said the dog. " * 3
+TRAINED = {kind: tokenizer.from_text(TEXT) for kind, tokenizer in TOKENIZERS.items()}
+kinds = pytest.mark.parametrize("kind", TOKENIZERS)
+
+
+@kinds
+def test_all_kinds_answer_to_the_same_names(kind):
+    tokenizer = TRAINED[kind]
+    assert isinstance(tokenizer, TOKENIZERS[kind])
+    assert isinstance(tokenizer, Tokenizer | CharacterTokenizer)
+    assert tokenizer.vocabulary_size == len(tokenizer) == len(tokenizer.tokens) == len(set(tokenizer.tokens))
+    assert all(isinstance(token, str) for token in tokenizer.tokens)
+    assert tokenizer.unknown == ("error" if kind == "characters" else "[UNK]")
+    assert type(tokenizer).__name__ in repr(tokenizer)
+    ids = tokenizer.encode(TEXT)
+    assert isinstance(ids, tf.Tensor)
+    assert ids.dtype == tf.int32
+    assert ids.shape.rank == 1
+    assert 0 <= ids.numpy().min() <= ids.numpy().max() < tokenizer.vocabulary_size
+
+
+@kinds
+def test_ids_in_any_integers_give_the_text(kind):
+    tokenizer, text = TRAINED[kind], "the fox sees the dog"
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == tokenizer.decode(ids.numpy().astype(np.uint16)) == text
+    assert tokenizer.decode(ids.numpy().tolist()) == text
+    assert tokenizer.decode(ids[0]) == tokenizer.decode(int(ids[0])) == tokenizer.decode(ids[:1])
+
+
+@kinds
+def test_the_empty_text(kind):
+    ids = TRAINED[kind].encode("")
+    assert ids.shape == [0]
+    assert ids.dtype == tf.int32
+    assert TRAINED[kind].decode(ids) == TRAINED[kind].decode([]) == ""
+
+
+@kinds
+def test_save_and_load_give_an_equal_tokenizer(tmp_path, kind):
+    path, saved = tmp_path / "vocabulary.json", TRAINED[kind]
+    saved.save(path)
+    assert os.listdir(tmp_path) == ["vocabulary.json"]
+    for loaded in (TOKENIZERS[kind].load(path), load_tokenizer(path), load_tokenizer(str(path))):
+        assert type(loaded) is type(saved)
+        assert loaded == saved == type(saved).from_config(saved.get_config())
+        assert hash(loaded) == hash(saved)
+        assert loaded.tokens == saved.tokens
+        for text in (TEXT, "fox's dog"):
+            assert loaded.encode(text).numpy().tolist() == saved.encode(text).numpy().tolist()
+
+
+@pytest.mark.parametrize("kind", ["words", "wordpiece", "bpe"])
+def test_the_file_names_the_kind_in_ascii(tmp_path, kind):
+    TRAINED[kind].save(tmp_path / "vocabulary.json")
+    assert json.loads((tmp_path / "vocabulary.json").read_text("ascii"))["kind"] == kind == TRAINED[kind].kind
+
+
+@kinds
+def test_the_same_text_trains_an_equal_tokenizer_and_another_does_not(kind):
+    again, other = TOKENIZERS[kind].from_text(TEXT), TOKENIZERS[kind].from_text(OTHER)
+    assert again == TRAINED[kind]
+    assert again.tokens == TRAINED[kind].tokens
+    assert other != again
+    assert len({again, TRAINED[kind], other}) == 2
+
+
+def test_kinds_are_never_equal():
+    assert len(set(TRAINED.values())) == len(TRAINED)
+    assert WordTokenizer(["[UNK]"]) != "[UNK]"
+
+
+@kinds
+def test_it_cannot_be_changed(kind):
+    for name in ("tokens", "size", "unknown"):
+        with pytest.raises(AttributeError):
+            setattr(TRAINED[kind], name, 1)
+    TRAINED[kind].tokens.clear()
+    assert TRAINED[kind].tokens
+
+
+@kinds
+def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch, kind):
+    path = tmp_path / "vocabulary.json"
+    TRAINED[kind].save(path)
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        TOKENIZERS[kind].from_text(OTHER).save(path)
+    assert os.listdir(tmp_path) == ["vocabulary.json"]
+    assert load_tokenizer(path) == TRAINED[kind]
+
+
+@kinds
+@pytest.mark.parametrize("text", ["", None, b"ab", 3, ["ab"], "ab\udc80"])
+def test_bad_text_to_train_on(kind, text):
+    with pytest.raises(TokenizerError):
+        TOKENIZERS[kind].from_text(text)
+
+
+@kinds
+@pytest.mark.parametrize("text", [None, 3, b"ab\xff", [1, 2], "the dog\ud83d"])
+def test_bad_text_for_encode(kind, text):
+    with pytest.raises(TokenizerError):
+        TRAINED[kind].encode(text)
+
+
+@pytest.mark.parametrize("kind", ["words", "wordpiece", "bpe"])
+def test_half_a_surrogate_pair_is_named_with_its_position(kind):
+    with pytest.raises(TokenizerError, match=r"U\+D83D\), half a surrogate pair, at position 2:"):
+        TRAINED[kind].encode("ab\ud83d")
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([0, -1], "id -1 at position 1"),
+        ([10_000], "id 10000 at position 0"),
+        (np.array([2**63], np.uint64), "id 9223372036854775808"),
+        ([0.0], "integers"),
+        ([True], "integers"),
+        ("the", "integers"),
+        (None, "integers"),
+        ([[0, 1]], "one axis"),
+        ([[0], [0, 1]], "one axis"),
+    ],
+)
+def test_bad_ids(kind, ids, expected):
+    with pytest.raises(TokenizerError, match=expected):
+        TRAINED[kind].decode(ids)
+    with pytest.raises(TokenizerError, match=rf"ids run from 0 to {TRAINED[kind].vocabulary_size - 1}\."):
+        TRAINED[kind].decode([TRAINED[kind].vocabulary_size])
+
+
+FOREIGN = {
+    "": "not JSON",
+    '{"kind": "words", "tok': "not JSON",
+    "[" * 100_000: "not JSON",
+    "null": "made from exactly",
+    "[]": "made from exactly",
+    "{}": "made from exactly",
+    '{"kind": "sentencepiece"}': "one of characters, words, wordpiece, bpe, not str 'sentencepiece'",
+    '{"kind": ["words"]}': "one of characters, words",
+    '{"kind": null}': "one of characters, words",
+    '{"kind": "characters", "characters": "ab", "unknown": "error"}': "made from exactly",
+    '{"kind": "words"}': r"made from exactly \['kind', 'tokens'\]",
+    '{"kind": "words", "tokens": ["[UNK]"], "lowercase": true}': "made from exactly",
+    '{"kind": "words", "tokens": "[UNK]"}': "a list of strings",
+    '{"kind": "words", "tokens": ["[UNK]", 3]}': "a list of strings",
+    '{"kind": "words", "tokens": ["[UNK]", ""]}': "none of them empty",
+    '{"kind": "words", "tokens": []}': "must begin with",
+    '{"kind": "words", "tokens": ["a", "[UNK]"]}': "must begin with",
+    '{"kind": "words", "tokens": ["[UNK]", "a", " ", "a"]}': "'a' is there 2 times",
+    '{"kind": "words", "tokens": ["[UNK]", "\\ud800"]}': "surrogate",
+    '{"kind": "words", "tokens": ["[UNK]", "a b"]}': "'a b' has one inside",
+    '{"kind": "wordpiece", "tokens": ["[UNK]"], "lowercase": false}': "must begin with",
+    '{"kind": "wordpiece", "tokens": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "lowercase": 0}': "must be True",
+    '{"kind": "wordpiece", "tokens": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]}': "made from exactly",
+    '{"kind": "bpe", "merges": {}}': "merges must be a list",
+    '{"kind": "bpe", "merges": ["ab"]}': "A merge must be a list of two tokens",
+    '{"kind": "bpe", "merges": [["a"]]}': "A merge must be a list of two tokens",
+    '{"kind": "bpe", "merges": [["a", ["b"]]]}': "A merge must be a list of two tokens",
+    '{"kind": "bpe", "merges": [["ab", "c"], ["a", "b"]]}': "made by earlier merges",
+    '{"kind": "bpe", "merges": [["[CLS]", "a"]]}': "made by earlier merges",
+    '{"kind": "bpe", "merges": [["U", "N"], ["UN", "K"], ["[", "UNK"], ["[UNK", "]"]]}': r"\['\[UNK', '\]'\]",
+}
+
+
+@pytest.mark.parametrize(("data", "expected"), FOREIGN.items(), ids=range(len(FOREIGN)))
+def test_a_file_that_holds_no_tokenizer(tmp_path, data, expected):
+    path = tmp_path / "vocabulary.json"
+    path.write_text(data)
+    with pytest.raises(TokenizerError, match=rf"vocabulary\.json' holds no tokenizer.*{expected}"):
+        load_tokenizer(path)
+
+
+def test_a_file_of_another_kind(tmp_path):
+    for saved, tokenizer in TRAINED.items():
+        saved_to = tmp_path / f"{saved}.json"
+        tokenizer.save(saved_to)
+        for kind in TOKENIZERS.keys() - {saved}:
+            with pytest.raises(TokenizerError, match=rf"{saved}\.json' holds no"):
+                TOKENIZERS[kind].load(saved_to)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    for path in (tmp_path / "missing.json", tmp_path):
+        with pytest.raises(TokenizerError, match="cannot be read"):
+            load_tokenizer(path)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["[UNK]", "a", "b", "ab"]) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=6,
+)
+configs = st.fixed_dictionaries(
+    {"kind": st.sampled_from([*TOKENIZERS]) | values},
+    optional={"tokens": values, "lowercase": values, "merges": values, "characters": values, "unknown": values},
+)
+
+
+@given(data=st.binary(max_size=60) | configs.map(lambda config: json.dumps(config).encode()))
+@settings(max_examples=50, deadline=None)
+def test_a_file_is_a_tokenizer_or_one_clear_error(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("tokenizer") / "vocabulary.json"
+    path.write_bytes(data)
+    try:
+        tokenizer = load_tokenizer(path)
+    except TokenizerError:
+        return
+    assert tokenizer.get_config() == json.loads(data)

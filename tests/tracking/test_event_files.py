@@ -1,0 +1,166 @@
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import api as hparams
+
+from keras_seq import atomic_files
+from keras_seq.tracking import event_files
+
+
+def write(folder, steps, tag="loss"):
+    writer = tf.summary.create_file_writer(str(folder))
+    with writer.as_default():
+        for step in steps:
+            tf.summary.scalar(tag, float(step), step=step)
+    writer.close()
+
+
+def points(folder, tag="loss"):
+    found = EventAccumulator(str(folder))
+    found.Reload()
+    return [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in found.Tensors(tag)]
+
+
+@pytest.mark.parametrize("place", ["", "train", "validation"])
+def test_points_after_the_checkpoint_go_and_those_before_stay_in_one_file(tmp_path, place):
+    folder = tmp_path / place
+    write(folder, [10, 20, 30])
+    (first,) = event_files.event_files(folder)
+    event_files.truncate_after(tmp_path, 20)
+    write(folder, [30, 40])
+    assert points(folder) == [(10, 10.0), (20, 20.0), (30, 30.0), (40, 40.0)]
+    event_files.truncate_after(tmp_path, 30)
+    assert points(folder) == [(10, 10.0), (20, 20.0), (30, 30.0)]
+    (kept,) = event_files.event_files(folder)
+    assert kept.name < first.name
+
+
+def test_a_torn_end_is_left_out(tmp_path):
+    write(tmp_path, [10, 20, 30])
+    (path,) = event_files.event_files(tmp_path)
+    path.write_bytes(path.read_bytes()[:-3])
+    event_files.truncate_after(tmp_path, 100)
+    assert points(tmp_path) == [(10, 10.0), (20, 20.0)]
+
+
+def test_what_a_kill_between_two_files_left_in_both_is_there_once(tmp_path):
+    write(tmp_path, [10, 20])
+    (path,) = event_files.event_files(tmp_path)
+    path.with_name(path.name + ".more").write_bytes(path.read_bytes())
+    event_files.truncate_after(tmp_path, 100)
+    assert points(tmp_path) == [(10, 10.0), (20, 20.0)]
+
+
+def test_the_row_of_the_hparams_table_goes_as_each_start_writes_it_again(tmp_path):
+    write(tmp_path, [10])
+    with tf.summary.create_file_writer(str(tmp_path)).as_default():
+        hparams.hparams({"seed": 3}, trial_id="x")
+    event_files.truncate_after(tmp_path, 100)
+    found = EventAccumulator(str(tmp_path))
+    found.Reload()
+    assert set(found.summary_metadata) == {"loss"}
+
+
+def test_nothing_is_left_where_nothing_is_vouched_for(tmp_path):
+    write(tmp_path, [0, 10])
+    event_files.truncate_after(tmp_path, -1)
+    assert event_files.event_files(tmp_path) == []
+
+
+CURVE = {("loss", step): float(step) for step in (10, 20, 30)}
+
+
+def sized(folder):
+    write(folder / "train", [10, 20, 30])
+    return event_files.sizes(folder)
+
+
+DAMAGES = {
+    "a bit": lambda data: data[:60] + bytes([data[60] ^ 4]) + data[61:],
+    "half": lambda data: data[: len(data) // 2],
+    "a torn end": lambda data: data[:-3],
+    "zeros": lambda data: bytes(len(data)),
+    "empty": lambda data: b"",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_what_the_checkpoint_vouches_for_and_is_damaged_is_told_and_written_again(tmp_path, damage):
+    vouched = sized(tmp_path)
+    (path,) = event_files.event_files(tmp_path / "train")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.warns(UserWarning, match=r"train: TensorBoard's events are damaged .*metrics\.jsonl, and .* kept as"):
+        event_files.truncate_after(tmp_path, 30, vouched, {"train": CURVE})
+    assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
+    (aside,) = (tmp_path / "train").glob("*.damaged")
+    assert "tfevents" not in aside.name
+    event_files.truncate_after(tmp_path, 30, vouched, {"train": CURVE})  # told once
+
+
+def test_a_folder_in_the_place_of_an_event_file_is_kept_aside(tmp_path):
+    vouched = sized(tmp_path)
+    (path,) = event_files.event_files(tmp_path / "train")
+    path.unlink()
+    path.mkdir()
+    assert event_files.tags(tmp_path / "train") == set()
+    with pytest.warns(UserWarning, match=r"events are damaged or gone; .*, and what was there is kept as"):
+        event_files.truncate_after(tmp_path, 30, vouched, {"train": CURVE})
+    assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
+
+
+def test_that_they_are_gone_is_told_and_texts_are_called_lost(tmp_path):
+    write(tmp_path, [10], tag="sample")
+    vouched = event_files.sizes(tmp_path)
+    for path in event_files.event_files(tmp_path):
+        path.unlink()
+    with pytest.warns(UserWarning, match=r"gone; the curves from 10 tokens on .*; texts, .* are lost\."):
+        event_files.truncate_after(tmp_path, 30, vouched, {"": CURVE})
+
+
+def test_what_is_torn_after_what_the_checkpoint_vouches_for_is_dropped_in_silence(tmp_path):
+    vouched = sized(tmp_path)
+    (path,) = event_files.event_files(tmp_path / "train")
+    for more in (b"\1\2\3", bytes(500)):
+        whole = path.read_bytes()
+        path.write_bytes(whole + more)
+        event_files.truncate_after(tmp_path, 30, vouched, {"train": CURVE})
+        assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
+        (path,) = event_files.event_files(tmp_path / "train")
+
+
+def test_a_clock_that_was_set_back_changes_no_order(tmp_path):
+    write(tmp_path, [10, 20])
+    event_files.truncate_after(tmp_path, 20)
+    write(tmp_path, [30])
+    (newer,) = (path for path in event_files.event_files(tmp_path) if "0000000000" not in path.name)
+    newer.rename(newer.with_name(newer.name.replace(newer.name.split(".")[3], "1000000000")))
+    assert points(tmp_path) == [(10, 10.0), (20, 20.0), (30, 30.0)]
+
+
+def test_a_kill_at_any_write_leaves_nothing_that_tensorboard_reads_twice(tmp_path, monkeypatch):
+    vouched = sized(tmp_path)
+
+    class Killed(BaseException):
+        pass
+
+    def die(path, new=None, missing_ok=False):
+        if new is not None or not path.name.startswith("."):
+            raise Killed
+
+    with monkeypatch.context_length() as patch:
+        patch.setattr("os.replace", die)
+        patch.setattr("pathlib.Path.unlink", lambda path, missing_ok=False: None)  # nobody tidies up
+        with pytest.raises(Killed):
+            event_files.truncate_after(tmp_path, 30, vouched)
+    (left,) = (
+        path for path in (tmp_path / "train").iterdir() if path not in event_files.event_files(tmp_path / "train")
+    )
+    assert "tfevents" not in left.name
+    assert atomic_files.leftovers(tmp_path) == [left]
+    atomic_files.remove_leftovers(tmp_path)
+    with monkeypatch.context_length() as patch:
+        patch.setattr("pathlib.Path.unlink", die)  # after the rename
+        with pytest.raises(Killed):
+            event_files.truncate_after(tmp_path, 30, vouched)
+    event_files.truncate_after(tmp_path, 30, vouched)
+    assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]

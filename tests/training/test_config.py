@@ -1,0 +1,111 @@
+import typing
+
+import keras
+import pytest
+
+from keras_seq import layers
+from keras_seq.training import OPTIMIZERS, TrainConfig
+from keras_seq.training.config import ADAM_RATIOS, DTYPE_POLICIES, LEARNING_RATES
+
+FAMILIES = {
+    "recurrent": keras.Sequential(
+        [layers.PreNormResidual([layers.GRU(2, return_sequences=True)]), keras.layers.Dense(2)]
+    ),
+    "residual": keras.Sequential(
+        [layers.PreNormResidual([layers.MinGRU(2, return_sequences=True)]), keras.layers.Dense(2)]
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((name, value) for name in ("log_every", "validate_every", "checkpoint_every") for value in (0, -5)),
+        *(
+            (name, value)
+            for name in ("max_checkpoints_to_keep", "patience", "validation_characters")
+            for value in (0, -1)
+        ),
+        ("on_nan", "carry on"),
+        ("warmup_steps", -1),
+        ("sample_length", -1),
+        *(
+            (name, value)
+            for name in ("learning_rate", "adam_lr_ratio", "global_clipnorm", "checkpoint_every_seconds")
+            for value in (0.0, -1.0, float("nan"), float("inf"))
+        ),
+        *(("final_lr_fraction", value) for value in (-0.1, 1.1, float("nan"))),
+        ("optimizer", "nonesuch"),
+        ("precision", "float8"),
+    ],
+)
+def test_a_value_out_of_its_range_is_refused_by_name(field, value):
+    with pytest.raises(ValueError, match=field):
+        TrainConfig(**{field: value})
+
+
+def test_there_is_a_learning_rate_for_every_optimizer_and_family():
+    assert LEARNING_RATES.keys() == OPTIMIZERS.keys()
+    for optimizer, rates in LEARNING_RATES.items():
+        for family, model in FAMILIES.items():
+            assert TrainConfig(optimizer=optimizer).peak_learning_rate(model) == rates[family]
+            assert TrainConfig(optimizer=optimizer, learning_rate=0.5).peak_learning_rate(model) == 0.5
+
+
+def test_what_is_given_goes_before_the_default_of_the_family():
+    for family, model in FAMILIES.items():
+        expected = {"global_clipnorm": 1.0, "adam_lr_ratio": ADAM_RATIOS[family], "iteration_dtype": None}
+        assert TrainConfig().optimizer_options(model) == expected
+        assert TrainConfig(precision="bfloat16").optimizer_options(model) == {**expected, "iteration_dtype": "bfloat16"}
+        given = TrainConfig(adam_lr_ratio=0.7, global_clipnorm=2.0, precision="float16")
+        expected = {"global_clipnorm": 2.0, "adam_lr_ratio": 0.7, "iteration_dtype": None, "loss_scale_factor": 1024.0}
+        assert given.optimizer_options(model) == expected
+        momentum = {"global_clipnorm": 1.0, "momentum": 0.9, "nesterov": True}
+        assert TrainConfig(optimizer="sgd").optimizer_options(model) == momentum
+        assert TrainConfig(optimizer="adamw").optimizer_options(model) == {"global_clipnorm": 1.0, "weight_decay": 0.0}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("precision", DTYPE_POLICIES)
+def test_every_optimizer_can_be_chosen_and_takes_its_options(name, precision):
+    assert set(typing.get_type_hints(TrainConfig)["optimizer"].__args__) == OPTIMIZERS.keys()
+    train = TrainConfig(optimizer=name, global_clipnorm=0.5, precision=precision)
+    model = FAMILIES["recurrent"]
+    optimizer = OPTIMIZERS[name](train.peak_learning_rate(model), **train.optimizer_options(model))
+    assert type(optimizer).__name__.lower() == name
+    assert float(optimizer.learning_rate) == pytest.approx(LEARNING_RATES[name]["recurrent"])
+    assert optimizer.global_clipnorm == 0.5
+    assert optimizer.weight_decay in (0.0, None)  # as Muon has it
+
+
+def test_only_muon_has_a_part_for_adam():
+    model = FAMILIES["recurrent"]
+    given = {name for name in OPTIMIZERS if "adam_lr_ratio" in TrainConfig(optimizer=name).optimizer_options(model)}
+    assert given == {"muon"}
+
+
+@pytest.mark.parametrize("precision", DTYPE_POLICIES)
+def test_a_precision_is_a_policy_of_keras_that_keeps_weights_in_float32(precision):
+    policy = keras.dtype_policies.get(TrainConfig(precision=precision).dtype_policy)
+    assert (policy.compute_dtype, policy.variable_dtype) == (precision, "float32")
+
+
+@pytest.mark.parametrize("due", [(50, 500, 500), (7, 14, 21), (3, 8, 4), (1, 500, 500), (30, 60, 90), (29, 29, 29)])
+def test_as_many_steps_run_at_once_as_leave_nothing_due_between(due):
+    steps = TrainConfig(log_every=due[0], validate_every=due[1], checkpoint_every=due[2]).steps_per_execution
+    fits = [n for n in range(1, 26) if all(every % n == 0 for every in due)]
+    assert steps == max(fits)
+
+
+@pytest.mark.parametrize("first", [0, 1, 7, 30, 50, 64, 999, 1000])
+def test_from_any_step_on_no_step_at_which_something_is_due_is_passed(first):
+    train = TrainConfig(log_every=10, validate_every=40, checkpoint_every=100)
+    at_once = train.steps_per_execution_from(first)
+    seen = set(range(first, first + 1000, at_once))
+    assert 1 <= at_once <= 25
+    assert {step for step in range(first, first + 1000) if step % 10 == 0} <= seen
+
+
+def test_a_clock_may_not_choose_where_to_go_back_to():
+    with pytest.raises(ValueError, match="checkpoint_every_seconds"):
+        TrainConfig(checkpoint_every_seconds=5.0, on_nan="rollback")

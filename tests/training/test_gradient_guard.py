@@ -1,0 +1,137 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.training import OPTIMIZERS, AdamW, Muon, gradient_guard
+
+BAD = [float("nan"), float("inf")]
+
+
+@pytest.fixture
+def make():
+    """An optimizer over two weights, after one good step."""
+
+    def make(kind=AdamW, **options):
+        weights = [keras.Variable(np.ones((2, 3)), name="first"), keras.Variable(np.ones(3), name="second")]
+        optimizer = kind(0.1, **options)
+        optimizer.build(weights)
+        step(optimizer, 1.0)
+        return optimizer
+
+    return make
+
+
+def step(optimizer, gradient, loss=1.0):
+    """One step as Keras makes it: the loss scaled, the gradients with it. `gradient` is that of the second weight."""
+    scale = float(optimizer.scale_loss(ops.convert_to_tensor(loss)) / loss) if np.isfinite(loss) and loss else 1.0
+    if not np.isfinite(loss):
+        optimizer.scale_loss(ops.convert_to_tensor(loss))
+    first, second = optimizer._trainable_variables
+    optimizer.apply([ops.full((2, 3), scale), ops.full((3,), gradient * scale)], [first, second])
+
+
+WATCHING = {"iteration", "gradient_norm", "loss", "loss_scale", "clean_steps", "first_bad_step", "bad_place"}
+
+
+def moved(optimizer):
+    """All that a step may move."""
+    moments = [v for v in optimizer.variables if v.name not in WATCHING]
+    return [ops.convert_to_numpy(v).copy() for v in (*optimizer._trainable_variables, *moments)]
+
+
+def assert_same(one, other):
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("kind", [OPTIMIZERS[name] for name in ("sgd", "adamw", "muon")])
+def test_from_a_gradient_that_is_no_number_on_no_step_is_made_but_every_one_is_counted(make, kind, bad):
+    optimizer = make(kind)
+    before = moved(optimizer)
+    for gradient in (bad, 1.0, 2.0):
+        step(optimizer, gradient)
+    assert_same(moved(optimizer), before)
+    assert (int(optimizer.iterations), int(optimizer.first_nonfinite_step)) == (4, 1)
+    assert optimizer.describe_nonfinite() == "The gradient (of second)"
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_loss_that_is_no_number_is_noticed_though_its_gradients_are_some(make, bad):
+    optimizer = make()
+    before = moved(optimizer)
+    step(optimizer, 1.0, loss=bad)
+    step(optimizer, 1.0)
+    assert_same(moved(optimizer), before)
+    assert (int(optimizer.first_nonfinite_step), optimizer.describe_nonfinite()) == (1, "The loss")
+
+
+def test_a_gradient_too_long_for_float32_is_one(make):
+    optimizer = make()
+    step(optimizer, 1e30)
+    assert (int(optimizer.first_nonfinite_step), optimizer.describe_nonfinite()) == (1, "The gradient (of second)")
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_overflow_halves_the_scale_and_training_goes_on_as_if_the_step_had_not_been(make, bad):
+    scaled, plain = make(Muon, loss_scale_factor=8.0), make(Muon)
+    for gradient in (bad, bad, 3.0):
+        step(scaled, gradient)
+    plain.iterations.assign_add(2)
+    step(plain, 3.0)
+    assert float(scaled.loss_scale_factor) == 2.0
+    assert (int(scaled.iterations), int(scaled.first_nonfinite_step)) == (4, -1)
+    for a, b in zip(moved(scaled), moved(plain), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_what_no_smaller_scale_can_mend_is_bad(make):
+    optimizer = make(loss_scale_factor=2.0)
+    step(optimizer, float("inf"))
+    assert int(optimizer.first_nonfinite_step) == -1
+    step(optimizer, float("inf"))
+    assert int(optimizer.first_nonfinite_step) == 2
+    other = make(loss_scale_factor=2.0)
+    step(other, 1.0, loss=float("nan"))  # the forward pass is not scaled
+    assert int(other.first_nonfinite_step) == 1
+
+
+def test_the_scale_grows_after_steps_without_overflow(make, monkeypatch):
+    monkeypatch.setattr(gradient_guard, "GROWTH_STEPS", 3)
+    monkeypatch.setattr(gradient_guard, "MOST_SCALE", 16.0)
+    optimizer, scales = make(loss_scale_factor=4.0), []
+    for gradient in (1.0, 1.0, float("inf"), 1.0, 1.0, 1.0, *[1.0] * 12):
+        step(optimizer, gradient)
+        scales.append(float(optimizer.loss_scale_factor))
+    assert scales[:6] == [4, 8, 4, 4, 4, 8]
+    assert scales[-1] == 16
+
+
+def test_the_learning_rate_can_be_made_smaller_without_touching_its_schedule(make):
+    optimizer = make(kind=OPTIMIZERS["sgd"], momentum=0.0, nesterov=False, global_clipnorm=None)
+    optimizer.lr_factor.assign(0.25)
+    before = moved(optimizer)[0]
+    step(optimizer, 0.0)
+    assert float(optimizer.learning_rate) == pytest.approx(0.025)
+    np.testing.assert_allclose(before - moved(optimizer)[0], 0.025, rtol=1e-5)
+
+
+def test_the_config_has_the_first_scale_after_it_has_moved(make):
+    optimizer = make(loss_scale_factor=8.0)
+    step(optimizer, float("inf"))
+    again = AdamW.from_config(optimizer.get_config())
+    assert again.loss_scale_factor == 8.0
+
+
+def test_a_model_in_float16_survives_overflow_in_steps_that_run_at_once():
+    layer = keras.layers.Dense(1, dtype="mixed_float16")
+    model = keras.Sequential([keras.Input((2,)), layer])
+    optimizer = AdamW(0.1, loss_scale_factor=2.0**30)
+    model.compile(optimizer, "mse", steps_per_execution=8, jit_compile=False, auto_scale_loss=False)
+    before = layer.kernel.numpy()
+    model.fit(np.ones((24, 2)), np.ones((24, 1)), batch_size=1, shuffle=False, verbose=0)
+    assert float(optimizer.loss_scale_factor) < 2.0**20
+    assert (int(optimizer.iterations), int(optimizer.first_nonfinite_step)) == (24, -1)
+    assert np.isfinite(layer.kernel.numpy()).all()
+    assert (layer.kernel.numpy() != before).all()

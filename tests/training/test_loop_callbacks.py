@@ -1,0 +1,178 @@
+import json
+import math
+import types
+
+import keras
+import numpy as np
+import pytest
+
+from keras_seq.tracking import Summaries
+from keras_seq.training import AdamW, TrainingDiverged
+from keras_seq.training.loop_callbacks import TerminateOnNonFinite, ValidationCallback
+from keras_seq.training.metrics_logger import MetricsLogger
+from keras_seq.training.stop_signals import StopAsked
+
+STEPS, TOKENS = 8, 10
+
+
+class Board:
+    """What TensorBoard would be told."""
+
+    def __init__(self):
+        self.points = []
+
+    def record(self, tokens, logs):
+        self.points.append((tokens, logs))
+
+
+@pytest.fixture
+def fit(tmp_path):
+    """Fits a line, a few steps at a time; returns the lines of metrics.jsonl and what the board was told."""
+
+    def fit(every, at_once=1, callbacks=(), poison=None, last=STEPS):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(AdamW(0.1), "mse", steps_per_execution=at_once, jit_compile=False)
+        model.optimizer.build(model.trainable_variables)
+        random = np.random.default_rng(1)
+        x, y = random.normal(size=(STEPS * 3, 2)), random.normal(size=(STEPS * 3, 1))
+        if poison is not None:
+            x[3 * poison] = np.nan
+        path, board = tmp_path / f"every-{every}.jsonl", Board()
+        path.unlink(missing_ok=True)
+        record = MetricsLogger(path, board, TOKENS, every, last, characters_per_token=2.0)
+        model.fit(x, y, batch_size=3, shuffle=False, verbose=0, callbacks=[TerminateOnNonFinite(), record, *callbacks])
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()], board.points
+
+    return fit
+
+
+def test_the_loss_of_an_interval_is_the_mean_over_exactly_its_steps(fit):
+    single, _ = fit(every=1)
+    losses = [line["nats_per_token"] for line in single]
+    assert len(set(losses)) == STEPS
+    intervals, points = fit(every=3)
+    expected = [np.mean(losses[:3]), np.mean(losses[3:6]), np.mean(losses[6:])]
+    assert [line["step"] for line in intervals] == [3, 6, 8]  # the last step always has a line
+    assert [line["tokens"] for line in intervals] == [30, 60, 80]
+    np.testing.assert_allclose([line["nats_per_token"] for line in intervals], expected, rtol=1e-5)
+    np.testing.assert_allclose([line["bits_per_character"] for line in intervals], np.array(expected) / 2 / math.log(2))
+    assert [tokens for tokens, _ in points] == [30, 60, 80]
+    np.testing.assert_allclose([logs["loss"] for _, logs in points], expected, rtol=1e-5)
+
+
+def test_many_steps_at_once_change_no_line(fit):
+    def plain(lines):
+        return [{k: v for k, v in line.items() if k not in {"seconds", "tokens_per_second"}} for line in lines]
+
+    one, three = (fit(every=3, at_once=n)[0] for n in (1, 3))
+    for a, b in zip(plain(one), plain(three), strict=True):
+        assert (a.pop("split"), b.pop("split")) == ("train", "train")
+        assert a == pytest.approx(b, rel=1e-5)
+
+
+def test_speed_is_the_tokens_of_the_interval_by_its_own_seconds(fit):
+    lines, _ = fit(every=4)
+    first, second = lines
+    assert first["tokens_per_second"] == pytest.approx(4 * TOKENS / first["seconds"])
+    assert second["tokens_per_second"] == pytest.approx(4 * TOKENS / (second["seconds"] - first["seconds"]))
+
+
+class Keeps(keras.callbacks.Callback):
+    """The weights after some step, and the model."""
+
+    def __init__(self, step=None):
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == self.step:
+            self.kept = self.model.get_weights()
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_no_step_is_made_from_it_on(fit):
+    keeps = Keeps(step=5)
+    for at_once in (1, 8):
+        with pytest.raises(
+            TrainingDiverged, match=r"The loss of step 5 is not a number: .*--train.learning-rate"
+        ) as fault:
+            fit(every=4, at_once=at_once, poison=5, callbacks=[keeps])
+        assert fault.value.step == 5
+        for now, before in zip(keeps.model.get_weights(), keeps.kept, strict=True):
+            np.testing.assert_array_equal(now, before)
+
+
+def validate(figures, patience=None):
+    """What `Validate` does with the figures of validations, without a model; returns it and the steps it told."""
+    diagnostics, told = iter(figures), []
+    record = types.SimpleNamespace(
+        write=lambda step, *_: told.append(step), tokens_per_step=1, board=Board(), at=lambda *_: None
+    )
+    record.board.write = lambda *_: None
+    validate = ValidationCallback(lambda: Summaries({"nats_per_token": next(diagnostics)}), record, 1, 100, patience)
+    validate.set_model(types.SimpleNamespace(stop_training=False))
+    for step in range(1, len(figures) + 1):
+        if not validate.model.stop_training:
+            validate.at(step, {"loss": 1.0})
+    return validate, told
+
+
+def test_the_best_validation_is_the_first_of_the_lowest():
+    done, told = validate([3.0, math.nan, 2.0, 2.0, 2.5])
+    assert (done.best, done.best_step, done.wait, told) == (2.0, 3, 2, [1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize(("patience", "last"), [(1, 2), (2, 6), (3, 7), (None, 8)])
+def test_training_ends_when_the_patience_does(patience, last):
+    figures = [3.0, 3.5, 2.0, 1.0, 1.0, 1.5, 1.2, 1.1]
+    done, told = validate(figures, patience)
+    assert told[-1] == last
+    assert done.out_of_patience == (patience is not None)
+    assert done.model.stop_training == (patience is not None)
+
+
+def test_patience_ends_where_no_validation_gave_a_number(capsys):
+    done, told = validate([math.nan, math.inf, math.nan], patience=2)
+    assert (done.best_step, told) == (None, [1, 2])
+    assert "none was a number" in capsys.readouterr().out
+
+
+def test_a_validation_that_was_cut_off_leaves_no_trace_and_is_missed():
+    def measure():
+        raise StopAsked
+
+    record = types.SimpleNamespace(write=None, tokens_per_step=1, board=None)
+    validate = ValidationCallback(measure, record, 2, 9)
+    validate.at(4, {"loss": 1.0})
+    assert (validate.last_summaries, validate.best_step, validate.wait) == (None, None, 0)
+    lines = [{"step": 2, "split": "validation"}, {"step": 4, "split": "train"}]
+    assert [step for step in range(10) if validate.missed(step, lines)] == [4, 6, 8, 9]
+
+
+def test_patience_goes_on_from_the_lines_that_were_written():
+    figures = [3.0, 3.5, 2.0, 2.5]
+    whole, _ = validate(figures, patience=4)
+    lines = [{"step": n, "split": "validation", "nats_per_token": nats} for n, nats in enumerate(figures, 1)]
+    other = ValidationCallback(None, None, 1, 100, patience=4)
+    other.resume_at([{"step": 9, "split": "train", "nats_per_token": 0.0}, *lines])
+    assert (other.best, other.best_step, other.wait) == (whole.best, whole.best_step, whole.wait)
+
+
+def test_a_validation_is_of_the_step_it_stands_at(fit, tmp_path):
+    diagnostics = iter([Summaries({"nats_per_token": 2.0}, {"sample": "ab"}), Summaries({"nats_per_token": 1.0})])
+
+    class Shows(Board):
+        def show(self, tokens, summaries):
+            self.points.append((tokens, summaries))
+
+    board, path = Shows(), tmp_path / "validation.jsonl"
+    record = MetricsLogger(path, board, TOKENS, 4, STEPS)
+    summaries = ValidationCallback(lambda: next(diagnostics), record, every=5, last=STEPS)
+    fit(every=4, callbacks=[summaries])
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert lines == [
+        {"step": 5, "tokens": 50, "split": "validation", "nats_per_token": 2.0},
+        {"step": 8, "tokens": 80, "split": "validation", "nats_per_token": 1.0},
+    ]
+    assert [(tokens, summaries.texts) for tokens, summaries in board.points] == [(50, {"sample": "ab"}), (80, {})]
+    assert summaries.last_summaries.scalars == {"nats_per_token": 1.0}

@@ -1,0 +1,159 @@
+"""What a finished run holds is what its result.json says, or is written again."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from ends import points
+
+from keras_seq.tracking import event_files
+from keras_seq.training import (
+    CheckpointError,
+    checksummed_json,
+    language_model,
+    load_result,
+    result_files,
+    write_result,
+)
+from keras_seq.training.run_lock import lock_run
+
+
+class Tokenizer:
+    """As much of one as is looked at."""
+
+    size = 3
+
+    def __init__(self, tokens="abc"):
+        self.tokens = tokens
+
+    def get_config(self):
+        return {"tokens": self.tokens}
+
+    def save(self, path):
+        path.write_text(json.dumps(self.get_config()))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A finished run, without checkpoints."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.save(tmp_path / "model.keras")
+    np.save(tmp_path / "losses.npy", np.ones((3, 4), "float32"))
+    Tokenizer().save(tmp_path / "vocabulary.json")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "tokens": 5, "split": "train"}\n')
+    checksummed_json.write(tmp_path / "config.json", {"vocabulary": result_files.describe_tokenizer(Tokenizer())})
+    write_result(tmp_path, {"loss": 1.5, "sample": "é"})
+    return tmp_path
+
+
+def test_the_figures_come_back_without_what_seals_them(run):
+    assert load_result(run) == {"loss": 1.5, "sample": "é"}
+    assert load_result(run / "nowhere") is None
+
+
+DAMAGES = {
+    "a bit": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :],
+    "half": lambda data: data[: len(data) // 2],
+    "zeros": lambda data: bytes(len(data)),
+    "empty": lambda data: b"",
+    "gone": None,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("name", [*result_files.FILES, "result.json"])
+def test_what_is_damaged_is_named_and_the_run_goes_on(run, name, damage):
+    path = run / name
+    data = path.read_bytes()
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage(data))
+    elif name == "result.json":
+        assert load_result(run) is None  # never finished
+        return
+    with pytest.warns(UserWarning, match=rf"{name} (is|was) .*; it is written again from the last checkpoint\."):
+        assert load_result(run) is None
+    path.write_bytes(data)
+    assert load_result(run) is not None
+
+
+@pytest.mark.parametrize("text", ["1\n", "[]\n", "{}\n", '{"loss": 2.5, "sample": "x"}\n'])
+def test_a_result_that_is_no_record_is_told(run, text):
+    (run / "result.json").write_text(text)
+    with pytest.warns(UserWarning, match=r"result\.json"):
+        assert load_result(run) is None
+
+
+@pytest.mark.parametrize("text", ["1\n", "{}\n", "\0\0\0\n", '{"step": 1'])
+def test_curves_without_a_checkpoint_that_are_no_records_are_refused(run, text):
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(text)
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl: line 2 is damaged: .* trained anew\."):
+        load_result(run)
+
+
+def test_a_model_of_other_weights_is_another(run):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.save(run / "model.keras")
+    with pytest.warns(UserWarning, match=r"model\.keras is damaged, or another than its run wrote"):
+        assert load_result(run) is None
+
+
+def test_another_tokenizer_is_refused_by_whichever_file_is_there(run):
+    result_files.check_loaded(run, Tokenizer())
+    with pytest.raises(CheckpointError, match=r"vocabulary\.json is another than the run was trained with"):
+        result_files.check_loaded(run, Tokenizer("abd"))
+    (run / "config.json").unlink()
+    Tokenizer("abd").save(run / "vocabulary.json")
+    with pytest.raises(CheckpointError, match=r"vocabulary\.json is damaged, or another than its run wrote"):
+        result_files.check_loaded(run, Tokenizer("abd"))
+    (run / "result.json").unlink()
+    result_files.check_loaded(run, Tokenizer("abd"))  # nothing says otherwise
+
+
+def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkeypatch):
+    held, write = [], result_files.write_result
+
+    def diagnostic(folder, figures):
+        with pytest.raises(BlockingIOError), lock_run(folder):
+            pass
+        held.append({path.name for path in folder.iterdir()})
+        write(folder, figures)
+
+    monkeypatch.setattr(language_model, "write_result", diagnostic)
+    whole = tiny_run(tmp_path / "run")
+    assert held[0] >= {"model.keras", "losses.npy", "vocabulary.json", ".process"}
+    assert not (tmp_path / "run/.process").exists()
+    assert load_result(tmp_path / "run") == json.loads(json.dumps(whole))
+    parts = shutil.copytree(tmp_path / "run", tmp_path / "parts")
+    path = parts / "metrics.jsonl"
+    text = path.read_text()
+    path.write_text(f"{text}1\n")
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl is damaged; it is written again from the last checkpoint\."):
+        assert load_result(parts) is None
+    path.write_text(text[: len(text) // 2])
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl is damaged; it is written again from the last checkpoint\."):
+        assert load_result(parts) is None
+    with pytest.warns(UserWarning, match="are written again from the checkpoint"):
+        assert tiny_run(parts) == whole
+    assert path.read_text() == text
+
+
+def test_event_files_of_a_finished_run_that_are_damaged_or_gone_are_noticed_and_their_curves_written_again(
+    tiny_run, tmp_path
+):
+    whole = tiny_run(tmp_path / "run")
+    curves = {point[:3] for point in points(tmp_path / "run") if "loss" in point[1].lower()}
+    for place, damage in (("train", "zeros"), ("validation", "gone"), ("", "half")):
+        parts = shutil.copytree(tmp_path / "run", tmp_path / f"{place}parts")
+        [path] = event_files.event_files(parts / place)
+        data = path.read_bytes()
+        path.unlink() if damage == "gone" else path.write_bytes(DAMAGES[damage](data))
+        with pytest.warns(UserWarning, match=r"tfevents.* is (damaged|gone); it is written again"):
+            assert load_result(parts) is None
+        with pytest.warns(UserWarning, match="TensorBoard's events are damaged or gone"):
+            assert tiny_run(parts) == whole
+        assert load_result(parts) == json.loads(json.dumps(whole))
+        assert curves <= {point[:3] for point in points(parts)}
