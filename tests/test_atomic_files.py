@@ -102,5 +102,5 @@ def test_what_was_set_aside_before_stays(tmp_path):
     for text in ("first", "second", "third"):
         write_text(tmp_path / "events.out.tfevents.1", text)
         told = set_aside(tmp_path / "events.out.tfevents.1")
-    assert told == ", and what was there is kept as events.out.events.1.damaged-3"
+    assert told == ", and the old file is kept as events.out.events.1.damaged-3"
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["first", "second", "third"]

@@ -48,12 +48,12 @@ def check_tokenizer(tokenizer, model, size=None):
     """Refuses a tokenizer of another number of ids than a language model, where both can be told.
 
     Args:
-        tokenizer: whose `size` counts its ids.
+        tokenizer: its `vocabulary_size` is compared.
         model: for its name and, unless `size` is given, its vocabulary.
         size: V.
     """
     size = vocabulary_size(model) if size is None else size
-    if None not in (size, getattr(tokenizer, "size", None)) and tokenizer.vocabulary_size != size:
+    if None not in (size, getattr(tokenizer, "vocabulary_size", None)) and tokenizer.vocabulary_size != size:
         raise ValueError(
             f"The tokenizer has {tokenizer.vocabulary_size} ids, {model.name} has {size}; expected the one it was trained with."
         )

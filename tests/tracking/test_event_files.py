@@ -103,7 +103,7 @@ def test_a_folder_in_the_place_of_an_event_file_is_kept_aside(tmp_path):
     path.unlink()
     path.mkdir()
     assert event_files.tags(tmp_path / "train") == set()
-    with pytest.warns(UserWarning, match=r"events are damaged or gone; .*, and what was there is kept as"):
+    with pytest.warns(UserWarning, match=r"events are damaged or gone; .*, and the old file is kept as"):
         event_files.truncate_after(tmp_path, 30, vouched, {"train": CURVE})
     assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
 
