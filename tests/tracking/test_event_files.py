@@ -147,7 +147,7 @@ def test_a_kill_at_any_write_leaves_nothing_that_tensorboard_reads_twice(tmp_pat
         if new is not None or not path.name.startswith("."):
             raise Killed
 
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr("os.replace", die)
         patch.setattr("pathlib.Path.unlink", lambda path, missing_ok=False: None)  # nobody tidies up
         with pytest.raises(Killed):
@@ -158,7 +158,7 @@ def test_a_kill_at_any_write_leaves_nothing_that_tensorboard_reads_twice(tmp_pat
     assert "tfevents" not in left.name
     assert atomic_files.leftovers(tmp_path) == [left]
     atomic_files.remove_leftovers(tmp_path)
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.unlink", die)  # after the rename
         with pytest.raises(Killed):
             event_files.truncate_after(tmp_path, 30, vouched)

@@ -219,7 +219,7 @@ def test_a_write_that_fails_names_the_file_and_leaves_the_old_ones(small, tmp_pa
         checkpoints.save(tmp_path, small(step))
     before = {path.name: path.read_bytes() for path in checkpoints.list_checkpoints(tmp_path)}
     training_model = small(3)
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(operation, refuse)
         with pytest.raises(OSError, match="No space left") as fault:
             checkpoints.save(tmp_path, training_model)
