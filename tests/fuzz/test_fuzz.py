@@ -111,7 +111,7 @@ def test_batches_are_slices_of_the_text_or_are_refused(length, batch_size, row, 
     ids = np.arange(max(0, length))
     for kind in (StatefulWindows, RandomWindows, ShuffledWindows):
         try:
-            x, y = kind(ids, batch_size, row, seed=seed).at(step)
+            x, y = kind(ids, batch_size, row, seed=seed).batch(step)
         except ValueError:
             continue
         assert x.shape == (batch_size, row)
