@@ -1,7 +1,7 @@
-"""For the reference: the examples in docstrings become blocks of code.
+"""Turn the examples in docstrings into code blocks of the API reference.
 
-A docstring's `>>>` lines are for doctest; Markdown takes them for a quotation. griffe, which reads the docstrings for
-mkdocstrings, calls this extension (mkdocs.yml).
+Docstring lines that begin with `>>>` are doctests, which Markdown would show as quotations. griffe, which reads the
+docstrings for mkdocstrings, loads this extension (mkdocs.yml).
 """
 
 import re
@@ -11,14 +11,15 @@ import griffe
 EXAMPLE = re.compile(r"(?:^>>> .*(?:\n|\Z)(?:^.+(?:\n|\Z))*\n*)+", flags=re.MULTILINE)
 
 
-def fenced(docstring):
-    """The same text with its examples between fences, a blank line between two of them kept."""
+def fence_examples(docstring):
+    """Return `docstring` with each doctest in a fenced code block; blank lines between examples are kept."""
     return EXAMPLE.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n\n", docstring)
 
 
 class Examples(griffe.Extension):
-    """`fenced` on every docstring."""
+    """Apply `fence_examples` to every docstring."""
 
     def on_object(self, *, obj, loader, **kwargs):
+        """Rewrite the docstring of `obj`, if it has one."""
         if obj.docstring:
-            obj.docstring.value = fenced(obj.docstring.value)
+            obj.docstring.value = fence_examples(obj.docstring.value)

@@ -1,8 +1,7 @@
-"""The Python blocks of every page of docs/ run one after the other, and print what the page says.
+"""The Python blocks of every page of docs/ run in order and print what the page says.
 
-The blocks of a page share their names. A block that begins with >>> is a doctest: its numbers are compared to the
-digits that stand there, give or take one of the last. docs/layers.md has blocks that run each on its own, and a test of
-its own.
+The blocks of a page share their names. A block that begins with >>> is a doctest: numbers are compared to the precision
+that is printed. The blocks of docs/layers.md run separately, in tests/docs/test_layers_page.py.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""What docs/website.py and docs/docstrings.py make of links and docstrings. `make docs` tests the site itself."""
+"""docs/website.py and docs/docstrings.py convert links and docstrings. `make docs` tests the site itself."""
 
 import os
 import pathlib
@@ -22,10 +22,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 def test_a_link_out_of_docs_goes_to_a_page_with_the_file():
     text = "[`lstm_cell`](../keras_seq/layers/lstm.py), [a page](layers.md#residual), [b](https://example.org/c.py)"
     expected = text.replace("../keras_seq/layers/lstm.py", "source/keras_seq/layers/lstm.py.md")
-    assert website.redirected(text) == expected
-    assert website.redirected(f"```\n{text}\n```") == f"```\n{text}\n```"
-    assert website.redirected("[m](../JOURNAL.md#a)") == "[m](source/JOURNAL.md.md#a)"
-    assert website.redirected("[m](figures.py) ![p](zoo.png)") == "[m](source/docs/figures.py.md) ![p](zoo.png)"
+    assert website.redirect_links(text) == expected
+    assert website.redirect_links(f"```\n{text}\n```") == f"```\n{text}\n```"
+    assert website.redirect_links("[m](../SECURITY.md#a)") == "[m](source/SECURITY.md.md#a)"
+    assert website.redirect_links("[m](figures.py) ![p](zoo.png)") == "[m](source/docs/figures.py.md) ![p](zoo.png)"
 
 
 def test_a_link_to_a_name_goes_to_its_line():
@@ -37,7 +37,7 @@ def test_a_link_to_a_name_goes_to_its_line():
 
 
 def test_every_package_has_a_page_of_reference():
-    assert {f"keras_seq.{package}" for package in website.packages()} >= {"keras_seq.text", "keras_seq.layers"}
+    assert {f"keras_seq.{package}" for package in website.packages()} >= {"keras_seq.tokenizers", "keras_seq.layers"}
     for package in website.packages():
         assert website.reference(package).startswith(f"# keras_seq.{package}\n")
 
@@ -48,13 +48,13 @@ def test_every_public_layer_is_in_the_reference(name):
 
 
 def test_examples_in_docstrings_become_code():
-    fenced = docstrings.fenced("Text.\n\n>>> a = [1,\n...      2]\n>>> a\n[1, 2]\n\n>>> b\n3\n\nMore.")
+    fenced = docstrings.fence_examples("Text.\n\n>>> a = [1,\n...      2]\n>>> a\n[1, 2]\n\n>>> b\n3\n\nMore.")
     assert fenced == "Text.\n\n```pycon\n>>> a = [1,\n...      2]\n>>> a\n[1, 2]\n\n>>> b\n3\n```\n\nMore."
-    assert docstrings.fenced("No example.") == "No example."
+    assert docstrings.fence_examples("No example.") == "No example."
 
 
 @pytest.mark.slow
-def test_the_site_is_built_without_a_warning_and_asks_nothing_of_the_network(tmp_path):
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_the_network(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
     pages = [path for path in tmp_path.rglob("*.html") if "source" not in path.parts]
