@@ -29,6 +29,7 @@ def anchors(page):
 
 
 LINKS = [(page, text, target) for page in PAGES for text, target in dict.fromkeys(LINK.findall(prose(page)))]
+IDS = [f"{page.relative_to(ROOT)}-{target}" for page, _, target in LINKS]
 
 
 @pytest.mark.parametrize(
