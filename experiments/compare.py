@@ -73,7 +73,7 @@ def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, t
         windows=kind,
         seed=seed,
         corpus={"name": corpus.name, "sha256": corpus.sha256, "clean": settings.clean},
-        budget={"match": settings.match, "steps": budget.steps, "training_flops_per_token": budget.flops_per_token},
+        budget={"match": settings.match, "steps": budget.steps, "train_flops_per_token": budget.flops_per_token},
     )
     print(f"\n{run.name}, {'carried lanes' if settings.carries(model) else kind}")
     embeddings = EmbeddingProjector(vocabulary, run)
@@ -140,8 +140,8 @@ def compare(settings: Compare, folder: pathlib.Path) -> Findings:
         for name, budget in budgets.items():
             train = dataclasses.replace(settings.train, learning_rate=budget.learning_rate)
             result = run(f"{name}-seed{seed}", budget, train, train_text, validation_text, seed)
-            flops = budget.flops_per_token * result["training_tokens"]
-            rows.append({"model": name, "seed": seed, **result, "training_flops": flops})
+            flops = budget.flops_per_token * result["train_tokens"]
+            rows.append({"model": name, "seed": seed, **result, "train_flops": flops})
     references = compute_baselines(train_text, validation_text)
     found = Findings(folder, settings, corpus, rows, budgets, references, tried, note)
     compare_report.write(found)

@@ -80,12 +80,12 @@ def draw_references(axes, references):
 
 def draw_ends(axes, found, colours):
     """The final scores, the best model on top: a dot a seed, the mean of the cold ones as a number."""
-    order = sorted(colours, key=lambda model: found.mean(model, "cold_nats_per_character"), reverse=True)
+    order = sorted(colours, key=lambda model: found.mean(model, "val_loss_per_character"), reverse=True)
     for y, model in enumerate(order):
-        for key, fill in (("cold_nats_per_character", "full"), ("warm_nats_per_character", "none")):
+        for key, fill in (("val_loss_per_character", "full"), ("val_loss_per_character_streaming", "none")):
             values = [row[key] for row in found.of(model)]
             axes.plot(values, [y] * len(values), "o", color=colours[model], markersize=7, fillstyle=fill)
-        mean = found.mean(model, "cold_nats_per_character")
+        mean = found.mean(model, "val_loss_per_character")
         axes.annotate(f"{mean:.3f}", (mean, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
     axes.set_yticks(range(len(order)), order)
     axes.set_ylim(-0.6, len(order) - 0.2)

@@ -47,9 +47,7 @@ def tables(found: Findings) -> list[str]:
         alone = "; with one seed, over the text alone." if found.seeds == 1 else "."
         parts += [differences(found), OF_DIFFERENCES + alone]
     parts += [references(found.references), *([found.note] if found.note else []), notes(found.rows)]
-    parts.append(
-        f"Matched by {found.write_hparams.match}:\n\n{compare_budgets.table(found.write_hparams, found.budgets)}"
-    )
+    parts.append(f"Matched by {found.settings.match}:\n\n{compare_budgets.table(found.settings, found.budgets)}")
     if found.tried:
         swept = [f"Learning rates, on text cut from the training split:\n\n{compare_sweep.table(found.tried)}"]
         parts += swept + [f"Warning: {sentence}" for sentence in compare_sweep.warnings(found.tried)]

@@ -64,7 +64,7 @@ class Look:
         lines += [[p.text, iso, "yes" if ok else p.iso] for p, iso, ok in zip(self.pairs, written, right, strict=True)]
         picture = dates_report.attention_figure(SHOWN, *cross_attention(self.model, self.translate, SHOWN))
         return Summaries(
-            {"nats_per_token": float(self._nats()), "exact_match": float(np.mean(right))},
+            {"val_loss": float(self._nats()), "exact_match": float(np.mean(right))},
             {"sample": report.aligned(lines[:21])},
             {"cross_attention": pictures.pixels(picture)},
         )

@@ -56,7 +56,7 @@ def by_frequency(train_ids, targets, size) -> dict[str, float]:
     counts[list(SPECIAL_TOKENS.values())] = 0  # they are never hidden
     order = np.argsort(-counts, kind="stable")
     return {
-        "nats_per_token": float(-np.log(counts[targets] / counts.sum()).mean()),
+        "val_loss": float(-np.log(counts[targets] / counts.sum()).mean()),
         "accuracy": float(np.mean(targets == order[0])),
         "top5_accuracy": float(np.isin(targets, order[:TOP]).mean()),
     }
@@ -164,7 +164,7 @@ class Look:
         nats, ranks = np.concatenate(nats), np.concatenate(ranks)
         return Summaries(
             {
-                "nats_per_token": float(nats.mean(dtype="float64")),
+                "val_loss": float(nats.mean(dtype="float64")),
                 "accuracy": float(np.mean(ranks == 0)),
                 "top5_accuracy": float(np.mean(ranks < TOP)),
             },

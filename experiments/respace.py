@@ -136,7 +136,7 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
     reader = Reader(model, vocabulary, settings.length)
     examples = batches(settings, reader, *squeeze(train_text))
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary.save(folder / "vocabulary.json")
+    vocabulary.save(folder / "tokenizer.json")
     train = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
     of_corpus = {"name": corpus.name, "sha256": corpus.sha256}
     print(f"\n{folder.name}, {model.count_params():,} parameters")
@@ -163,9 +163,9 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
     result = {
         "parameters": model.count_params(),
         "training_characters": record.step * settings.batch_size * settings.length,
-        "training_seconds": record.seconds,
-        "training_nats_per_character": record.loss,
-        "nats_per_character": summaries.scalars["nats_per_token"],
+        "train_seconds": record.seconds,
+        "train_loss_per_character": record.loss,
+        "loss_per_character": summaries.scalars["val_loss"],
         **whole.scores,
         "sample": summaries.texts["sample"],
     }
@@ -177,7 +177,7 @@ def untagged(train_tags, tags) -> dict:
     """What it scores to tag nothing, and to know of the tags how frequent each is."""
     counts = np.bincount(train_tags, minlength=NUM_TAGS) + 1
     nats = -np.log(counts / counts.sum())[tags].mean()
-    return {"model": "no tags", "nats_per_character": float(nats), **scores(tags, np.zeros_like(tags))}
+    return {"model": "no tags", "loss_per_character": float(nats), **scores(tags, np.zeros_like(tags))}
 
 
 def compare(settings: Respace, folder: pathlib.Path):

@@ -71,7 +71,7 @@ def scores(tags, found) -> dict[str, float]:
         hits = np.sum(there & claimed)
         counts = {"precision": claimed.sum(), "recall": there.sum(), "f1": (claimed.sum() + there.sum()) / 2}
         figures |= {f"{name}_{kind}": float(hits / count) if count else 0.0 for kind, count in counts.items()}
-    return {**figures, "words_right": float(words_right(tags, found).mean())}
+    return {**figures, "word_accuracy": float(words_right(tags, found).mean())}
 
 
 def words_right(tags, found) -> np.ndarray:
@@ -97,8 +97,8 @@ class Look:
     def __call__(self) -> Summaries:
         logits = self.reader.logits(self.characters)
         self.scores = scores(self.tags, logits.argmax(-1))
-        figures = {"nats_per_token": float(np.mean(token_losses(logits, self.tags)))}
-        figures |= {name: self.scores[name] for name in ("space_f1", "capital_f1", "words_right")}
+        figures = {"val_loss": float(np.mean(token_losses(logits, self.tags)))}
+        figures |= {name: self.scores[name] for name in ("space_f1", "capital_f1", "word_accuracy")}
         return Summaries(figures, {"sample": sample(self.passage, self.reader(self.passage))})
 
 

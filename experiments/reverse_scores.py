@@ -47,10 +47,10 @@ class Score:
     def figures(self) -> dict[str, float]:
         """The ratios by name."""
         return {
-            "nats_per_token": self.nats / self.tokens,
+            "val_loss": self.nats / self.tokens,
             "second_half_accuracy": self.second_half_right / self.second_half_tokens,
-            "sequences_right": self.rows_right / self.rows,
-            "first_half_nats": self.letter_nats / self.letters,
+            "sequence_accuracy": self.rows_right / self.rows,
+            "first_half_loss": self.letter_nats / self.letters,
         }
 
 

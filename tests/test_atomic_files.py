@@ -65,17 +65,17 @@ def test_what_a_kill_before_the_rename_leaves_is_removed_and_nothing_else(tmp_pa
         patch.setattr(os, "replace", lambda old, new: left.append(pathlib.Path(old)))
         write_text(tmp_path / "newest", "x")
         write_json(tmp_path / "result.json", {})
-        CharacterTokenizer("ab").save(tmp_path / "vocabulary.json")
+        CharacterTokenizer("ab").save(tmp_path / "tokenizer.json")
     assert len(left) == 3
-    for path in [*left, tmp_path / "result.json", tmp_path / "vocabulary.json", tmp_path / "mine.part"]:
+    for path in [*left, tmp_path / "result.json", tmp_path / "tokenizer.json", tmp_path / "mine.part"]:
         path.touch()
     remove_partial_files(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ["mine.part", "result.json", "vocabulary.json"]
+    assert sorted(os.listdir(tmp_path)) == ["mine.part", "result.json", "tokenizer.json"]
 
 
 def test_what_another_process_is_writing_stays(tmp_path):
     others, ours = (tmp_path / f".model.{number}.partial.keras" for number in (os.getppid(), os.getpid()))
-    for path in (others, ours, tmp_path / "vocabulary.json.4194305.part"):  # no process has such a number
+    for path in (others, ours, tmp_path / "tokenizer.json.4194305.part"):  # no process has such a number
         path.touch()
     remove_partial_files(tmp_path)
     assert os.listdir(tmp_path) == [others.name]
@@ -89,13 +89,13 @@ def test_no_temporary_is_an_event_file_to_tensorboard(tmp_path):
 
 
 def test_a_folder_in_the_place_of_a_file_is_named_with_what_to_do(tmp_path):
-    ways = {"result.txt": write_text, "vocabulary.json": lambda path, text: CharacterTokenizer(text).save(path)}
+    ways = {"result.txt": write_text, "tokenizer.json": lambda path, text: CharacterTokenizer(text).save(path)}
     for name, write in ways.items():
         (tmp_path / name).mkdir()
         with pytest.raises(IsADirectoryError, match="a folder is where this file has to be written") as told:
             write(tmp_path / name, "ab")
         assert told.value.filename == str(tmp_path / name)
-    assert sorted(os.listdir(tmp_path)) == ["result.txt", "vocabulary.json"]
+    assert sorted(os.listdir(tmp_path)) == ["result.txt", "tokenizer.json"]
 
 
 def test_what_was_set_aside_before_stays(tmp_path):

@@ -8,7 +8,7 @@ from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.character_tokenizer import CharacterTokenizer
 from keras_seq.tokenizers.text_errors import TokenizerError
 
-ASSET = "vocabulary.json"
+ASSET = "tokenizer.json"
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

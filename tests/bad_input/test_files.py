@@ -98,7 +98,7 @@ def test_a_folder_that_is_no_finished_run(ends, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("linked", ["model.keras", "vocabulary.json"])
+@pytest.mark.parametrize("linked", ["model.keras", "tokenizer.json"])
 def test_a_run_whose_files_lie_elsewhere(ends, tmp_path, name, linked):
     run = run_folder(tmp_path, model_keras=b"PK", vocabulary_json=b"{}")
     (tmp_path / "secret").write_text("a secret")
@@ -136,9 +136,9 @@ VOCABULARIES = {
 
 @pytest.mark.parametrize("content", VOCABULARIES.values(), ids=VOCABULARIES)
 def test_a_tokenizer_that_is_none(refused, tmp_path, content):
-    (tmp_path / "vocabulary.json").write_bytes(content)
+    (tmp_path / "tokenizer.json").write_bytes(content)
     for load in (load_tokenizer, CharacterTokenizer.load):
-        assert len(refused(lambda load=load: load(tmp_path / "vocabulary.json"), "vocabulary.json")) < 600
+        assert len(refused(lambda load=load: load(tmp_path / "tokenizer.json"), "tokenizer.json")) < 600
 
 
 def test_a_tokenizer_is_read_from_a_small_regular_file_alone(refused, tmp_path):

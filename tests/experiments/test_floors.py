@@ -141,9 +141,9 @@ def test_figures_are_those_of_the_model_that_was_saved(smoke):
         model = keras.models.load_model(smoke.folder / row["run"] / "model.keras")
         logits = ops.log_softmax(model(text.ids[None, :-1]))[0]  # in one go, from the zero state
         losses = -np.take_along_axis(ops.convert_to_numpy(logits), text.ids[1:, None], axis=1)[:, 0]
-        assert row["warm_nats"] == pytest.approx(losses.mean(), abs=1e-4)
-        assert row["above"] == pytest.approx(losses.mean() - text.source.nats(text.ids)[1:].mean(), abs=1e-4)
-        assert row["true_nats"] + row["above"] == pytest.approx(row["warm_nats"], abs=1e-5)
+        assert row["val_loss_streaming"] == pytest.approx(losses.mean(), abs=1e-4)
+        assert row["excess_loss"] == pytest.approx(losses.mean() - text.source.nats(text.ids)[1:].mean(), abs=1e-4)
+        assert row["source_loss"] + row["excess_loss"] == pytest.approx(row["val_loss_streaming"], abs=1e-5)
         assert row["entropy_rate"] == text.source.entropy_rate
 
 
@@ -171,17 +171,22 @@ def a_row(folder, corpus, model, above, run=True):
     if run:
         (folder / f"{corpus}-{model}").mkdir()
         lines = [
-            {"tokens": 50 * n, "split": "train", "nats_per_token": 4.0 / n, "warm_nats_per_token": None}
-            for n in range(1, 9)
+            {"tokens": 50 * n, "split": "train", "val_loss": 4.0 / n, "val_loss_streaming": None} for n in range(1, 9)
         ]
         for tokens in (200, 400):
-            seen = {"tokens": tokens, "split": "validation", "warm_nats_per_token": 2.0 + above}
-            lines.append({**seen, "above_the_floor": above})
+            seen = {"tokens": tokens, "split": "validation", "val_loss_streaming": 2.0 + above}
+            lines.append({**seen, "excess_loss": above})
         (folder / f"{corpus}-{model}" / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return {
         **{"corpus": corpus, "model": model, "run": f"{corpus}-{model}" if run else None, "sample": "abc"},
-        **{"entropy_rate": 1.9, "true_nats": 2.0, "warm_nats": 2.0 + above, "above": above, "standard_error": 0.01},
-        **{"cold_nats": 2.5, "parameters": 1234, "training_seconds": 5.0},
+        **{
+            "entropy_rate": 1.9,
+            "source_loss": 2.0,
+            "val_loss_streaming": 2.0 + above,
+            "excess_loss": above,
+            "standard_error": 0.01,
+        },
+        **{"val_loss": 2.5, "parameters": 1234, "train_seconds": 5.0},
     }
 
 

@@ -21,7 +21,7 @@ from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, one_
 from keras_seq.tokenizers import CharacterTokenizer
 
 NAMES = respace.Respace().models
-CLOCKS = {"training_seconds", "tokens_per_second", "seconds"}
+CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
     assert {path.name for path in smoke.folder.iterdir()} == {*names, "respace.json", "respace.md", "respace.png"}
     for name in names:
         run = smoke.folder / name
-        for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json"):
+        for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
             assert (run / part).stat().st_size > 0
         assert sorted(path.name for path in (run / "checkpoints").iterdir())[-1] == "step-00000020.safetensors"
         config = json.loads((run / "config.json").read_text(encoding="utf-8"))
@@ -64,15 +64,15 @@ def test_the_rows_are_those_of_the_runs_beside_what_no_tags_score(smoke):
     none, *rows = smoke.rows
     assert [row["model"] for row in rows] == list(NAMES)
     assert (none["model"], none["space_f1"], none["capital_f1"]) == ("no tags", 0, 0)
-    assert 0 < none["nats_per_character"] < math.log(NUM_TAGS)
+    assert 0 < none["loss_per_character"] < math.log(NUM_TAGS)
     assert len({row["training_characters"] for row in rows}) == 1
     for row in rows:
         run = smoke.folder / row["run"]
         *_, last = (line for line in lines_of(run) if line["split"] == "validation")
-        assert last["nats_per_token"] == row["nats_per_character"]
-        assert {name: row[name] for name in ("space_f1", "capital_f1", "words_right")}.items() <= last.items()
+        assert last["val_loss"] == row["loss_per_character"]
+        assert {name: row[name] for name in ("space_f1", "capital_f1", "word_accuracy")}.items() <= last.items()
         first, *_, last = (line for line in lines_of(run) if line["split"] == "train")
-        assert last["nats_per_token"] == row["training_nats_per_character"] < first["nats_per_token"]
+        assert last["val_loss"] == row["train_loss_per_character"] < first["val_loss"]
 
 
 def test_the_report_has_table_picture_and_what_each_model_restores(smoke):
@@ -178,7 +178,7 @@ def test_scores_by_hand():
         {
             **{"space_precision": 2 / 3, "space_recall": 1.0, "space_f1": 0.8},
             **{"capital_precision": 1.0, "capital_recall": 0.5, "capital_f1": 2 / 3},
-            "words_right": 1 / 3,
+            "word_accuracy": 1 / 3,
         }
     )
     assert set(scores(tags, np.zeros_like(tags)).values()) == {0.0}

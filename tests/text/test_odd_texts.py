@@ -41,8 +41,8 @@ def test_the_whole_way_and_back(tmp_path, text):
     assert train + validation == corpus.text
 
     vocabulary = CharacterTokenizer.from_text(corpus.text)
-    vocabulary.save(tmp_path / "vocabulary.json")
-    vocabulary = CharacterTokenizer.load(tmp_path / "vocabulary.json")
+    vocabulary.save(tmp_path / "tokenizer.json")
+    vocabulary = CharacterTokenizer.load(tmp_path / "tokenizer.json")
     ids = vocabulary.encode(corpus.text)
     assert ids.shape == (len(corpus.text),)
     assert vocabulary.decode(ids) == corpus.text

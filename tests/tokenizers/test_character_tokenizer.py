@@ -152,14 +152,14 @@ def test_it_exports_with_a_module(tmp_path):
 @given(text=texts, unknown=policies)
 @settings(max_examples=25, deadline=None)
 def test_save_and_load_give_an_equal_vocabulary(tmp_path_factory, text, unknown):
-    path = tmp_path_factory.mktemp("vocabulary") / "vocabulary.json"
+    path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.json"
     saved = CharacterTokenizer.from_text(text, unknown)
     saved.save(path)
     loaded = CharacterTokenizer.load(path)
     assert loaded == saved == CharacterTokenizer.from_config(saved.get_config())
     assert hash(loaded) == hash(saved)
     assert loaded.encode(text).numpy().tolist() == saved.encode(text).numpy().tolist()
-    assert os.listdir(path.parent) == ["vocabulary.json"]
+    assert os.listdir(path.parent) == ["tokenizer.json"]
 
 
 def test_equality_is_of_characters_and_policy():
@@ -177,7 +177,7 @@ def test_it_cannot_be_changed():
 
 
 def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch):
-    path = tmp_path / "vocabulary.json"
+    path = tmp_path / "tokenizer.json"
     CharacterTokenizer("ab").save(path)
 
     def full(*args):
@@ -186,7 +186,7 @@ def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         CharacterTokenizer("abc").save(path)
-    assert os.listdir(tmp_path) == ["vocabulary.json"]
+    assert os.listdir(tmp_path) == ["tokenizer.json"]
     assert CharacterTokenizer.load(path) == CharacterTokenizer("ab")
 
 
@@ -213,7 +213,7 @@ def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch):
     ],
 )
 def test_a_file_that_holds_no_vocabulary(tmp_path, data):
-    path = tmp_path / "vocabulary.json"
+    path = tmp_path / "tokenizer.json"
     path.write_bytes(data)
     with pytest.raises(TokenizerError, match=r"vocabulary\.json"):
         CharacterTokenizer.load(path)
@@ -228,7 +228,7 @@ def test_a_file_that_is_not_there(tmp_path):
 @given(data=st.binary(max_size=200) | texts.map(lambda text: json.dumps({"characters": text}).encode()))
 @settings(max_examples=50, deadline=None)
 def test_no_file_breaks_the_reader(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("vocabulary") / "vocabulary.json"
+    path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.json"
     path.write_bytes(data)
     with pytest.raises(TokenizerError):
         CharacterTokenizer.load(path)

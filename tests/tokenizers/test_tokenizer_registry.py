@@ -57,9 +57,9 @@ def test_the_empty_text(kind):
 
 @kinds
 def test_save_and_load_give_an_equal_tokenizer(tmp_path, kind):
-    path, saved = tmp_path / "vocabulary.json", TRAINED[kind]
+    path, saved = tmp_path / "tokenizer.json", TRAINED[kind]
     saved.save(path)
-    assert os.listdir(tmp_path) == ["vocabulary.json"]
+    assert os.listdir(tmp_path) == ["tokenizer.json"]
     for loaded in (TOKENIZERS[kind].load(path), load_tokenizer(path), load_tokenizer(str(path))):
         assert type(loaded) is type(saved)
         assert loaded == saved == type(saved).from_config(saved.get_config())
@@ -71,8 +71,8 @@ def test_save_and_load_give_an_equal_tokenizer(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["words", "wordpiece", "bpe"])
 def test_the_file_names_the_kind_in_ascii(tmp_path, kind):
-    TRAINED[kind].save(tmp_path / "vocabulary.json")
-    assert json.loads((tmp_path / "vocabulary.json").read_text("ascii"))["kind"] == kind == TRAINED[kind].kind
+    TRAINED[kind].save(tmp_path / "tokenizer.json")
+    assert json.loads((tmp_path / "tokenizer.json").read_text("ascii"))["kind"] == kind == TRAINED[kind].kind
 
 
 @kinds
@@ -100,7 +100,7 @@ def test_it_cannot_be_changed(kind):
 
 @kinds
 def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch, kind):
-    path = tmp_path / "vocabulary.json"
+    path = tmp_path / "tokenizer.json"
     TRAINED[kind].save(path)
 
     def full(*args):
@@ -109,7 +109,7 @@ def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         TOKENIZERS[kind].from_text(OTHER).save(path)
-    assert os.listdir(tmp_path) == ["vocabulary.json"]
+    assert os.listdir(tmp_path) == ["tokenizer.json"]
     assert load_tokenizer(path) == TRAINED[kind]
 
 
@@ -191,7 +191,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize(("data", "expected"), FOREIGN.items(), ids=range(len(FOREIGN)))
 def test_a_file_that_holds_no_tokenizer(tmp_path, data, expected):
-    path = tmp_path / "vocabulary.json"
+    path = tmp_path / "tokenizer.json"
     path.write_text(data)
     with pytest.raises(TokenizerError, match=rf"vocabulary\.json' holds no tokenizer.*{expected}"):
         load_tokenizer(path)
@@ -226,7 +226,7 @@ configs = st.fixed_dictionaries(
 @given(data=st.binary(max_size=60) | configs.map(lambda config: json.dumps(config).encode()))
 @settings(max_examples=50, deadline=None)
 def test_a_file_is_a_tokenizer_or_one_clear_error(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("tokenizer") / "vocabulary.json"
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     path.write_bytes(data)
     try:
         tokenizer = load_tokenizer(path)

@@ -27,7 +27,7 @@ def metrics(folder):
 def result(folder):
     figures = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     return {
-        name: value for name, value in figures.items() if name not in {"training_seconds", "tokens_per_second", "seal"}
+        name: value for name, value in figures.items() if name not in {"train_seconds", "tokens_per_second", "checksum"}
     }
 
 
