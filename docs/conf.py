@@ -29,6 +29,7 @@ html_theme_options = {
     "footer_end": [],
 }
 python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
 suppress_warnings = ["misc.highlighting_failure"]
 
 

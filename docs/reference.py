@@ -20,6 +20,7 @@ TOP_LEVEL = {"generate": "generation.generate", "score": "evaluation.score_text"
 INHERITED = {"build", "build_from_config", "call", "get_config", "from_config", "compute_output_shape"}  # Keras's
 LINK = re.compile(r"\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s#:]+)(#[^()\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
+ARGUMENT = re.compile(r"^(\*{0,2}\w+(?:, \w+)*):( .*|$)", flags=re.MULTILINE)  # in a section such as "Call arguments"
 DOCTEST = re.compile(r"(?:^>>> .*(?:\n|\Z)(?:^.+(?:\n|\Z))*\n*)+", flags=re.MULTILINE)
 
 
@@ -106,7 +107,8 @@ def markdown(item) -> str:
             blocks = [text if sub.value == "text" else f"```pycon\n{text}\n```" for sub, text in value]
             parts.append("**Example**\n\n" + "\n\n".join(blocks))
         elif kind == "admonition":
-            parts.append(f"**{section.title}**\n\n{fence_doctests(value.contents)}")
+            items = ARGUMENT.sub(lambda match: f"- `{match[1]}`:{match[2]}", value.contents)
+            parts.append(f"**{section.title}**\n\n{fence_doctests(items)}")
         else:
             title = {"parameters": "Args", "raises": "Raises"}.get(kind, kind.capitalize())
             parts.append(f"**{title}**\n\n" + "\n".join(entry(field) for field in value))
@@ -211,7 +213,9 @@ def write_pages(folder: pathlib.Path) -> None:
         module = package if name == "keras_seq" else package[name.partition(".")[2]]
         pages[f"reference/{name}.md"] = package_page(name, module, names)
         pages |= {f"reference/{name}.{n}.md": reference_page(f"{name}.{n}", resolve(module, n)) for n in names}
-    queue, seen = [*(ROOT / "docs").glob("*.md")], set()
+    seen = {path.name for path in ROOT.glob("*.md")} - {"README.md"}
+    pages |= {source_page(path).removeprefix("generated/"): source_text(path) for path in seen}
+    queue = [*(ROOT / "docs").glob("*.md"), *(ROOT / path for path in seen)]
     while queue:
         page = queue.pop()
         prose = "".join(CODE.split(page.read_text(encoding="utf-8"))[::2])
