@@ -1,9 +1,9 @@
-# make compare   sets up .venv, trains both models on a text that comes with Python, compares them
+# make compare   sets up .venv, trains an LSTM and a Transformer on a text that comes with Python, compares them
 # make test      sets up .venv, passes the tests
 # make backends  passes the tests of the layers under JAX and torch too
 # make check     style
 # make smoke     every experiment at tiny sizes
-# make docs      the pages of docs/ and the reference, as a site in build/site
+# make docs      builds the pages of docs/ and the API reference as a site in build/site
 
 PYTHON ?= python3
 ARGS ?=
@@ -39,10 +39,10 @@ smoke-compare: .venv/installed
 smoke-%: .venv/installed
 	$(BIN)/python -m experiments.$* --smoke $(SMOKE_ARGS_$*)
 
-# No network is used. Not --quiet: strict counts only the warnings that are shown. The variable keeps an advertisement away.
+# No network is used; a warning is an error.
 docs: .venv/installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "build/site/index.html; with search: $(BIN)/python -m http.server --directory build/site"
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/site
+	@echo "Open build/site/index.html."
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "keras_seq needs Python 3.11 or later; name one with make PYTHON=...")'
@@ -71,4 +71,4 @@ $(BIN)/python:
 	touch $@ .venv/installed
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build docs/generated dist *.egg-info .pytest_cache .ruff_cache .hypothesis
