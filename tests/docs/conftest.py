@@ -1,4 +1,4 @@
-"""Make docs/figures.py, docs/plots and the MkDocs hooks importable."""
+"""Make docs/figures.py, docs/plots and docs/reference.py importable."""
 
 import pathlib
 import sys

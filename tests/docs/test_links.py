@@ -32,9 +32,7 @@ LINKS = [(page, text, target) for page in PAGES for text, target in dict.fromkey
 IDS = [f"{page.relative_to(ROOT)}-{target}" for page, _, target in LINKS]
 
 
-@pytest.mark.parametrize(
-    ("page", "text", "target"), LINKS, ids=[f"{p.relative_to(ROOT)}-{target}" for p, _, target in LINKS]
-)
+@pytest.mark.parametrize(("page", "text", "target"), LINKS, ids=IDS)
 def test_a_link_has_a_target(page, text, target):
     parts = urllib.parse.urlsplit(target)
     if parts.scheme:
