@@ -56,7 +56,7 @@ def plot_schedules():
     """Plot the default schedule and that of the original Transformer."""
     figure, (left, right) = subplots(2, height=2.2)
     steps = np.arange(0, 2001, 5)
-    linear_decay = WarmupLinearDecay(peak=0.02, total_steps=2000, warmup_steps=50, final_lr_fraction=0.02)
+    linear_decay = WarmupLinearDecay(0.02, total_steps=2000, warmup_steps=50, final_lr_fraction=0.02)
     left.plot(steps, ops.convert_to_numpy(linear_decay(steps)), color=COLORS[0])
     left.set(title="WarmupLinearDecay: peak 0.02, warm-up 50", xlabel="step", ylim=(0, None))
     steps = np.arange(0, 20001, 50)

@@ -24,8 +24,13 @@ def test_the_code_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
     names = {}
     for block in blocks:
         short = block.replace("total_steps=1000", "total_steps=2").replace("TrainConfig()", "SHORT")
-        names["SHORT"] = names["TrainConfig"](warmup_steps=1, log_every=1, validate_every=2, checkpoint_every=2,
-            validation_characters=2_000) if "TrainConfig" in names else None
+        names["SHORT"] = (
+            names["TrainConfig"](
+                warmup_steps=1, log_every=1, validate_every=2, checkpoint_every=2, validation_characters=2_000
+            )
+            if "TrainConfig" in names
+            else None
+        )
         exec(compile(short, page, "exec"), names)  # noqa: S102
     assert "keras_seq" in names
     capsys.readouterr()

@@ -28,7 +28,12 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
 
 
-LINKS = [(page, text, target) for page in PAGES for text, target in dict.fromkeys(LINK.findall(prose(page)))]
+LINKS = [
+    (page, text, target)
+    for page in PAGES
+    for text, target in dict.fromkeys(LINK.findall(prose(page)))
+    if not target.startswith("generated/")  # pages that `make docs` writes
+]
 IDS = [f"{page.relative_to(ROOT)}-{target}" for page, _, target in LINKS]
 
 

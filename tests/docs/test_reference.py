@@ -33,7 +33,9 @@ def test_a_page_of_the_root_links_back_into_the_site():
 
 
 def test_every_package_with_public_names_is_in_the_reference():
-    packages = {path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in ROOT.glob("keras_seq/**/__init__.py")}
+    packages = {
+        path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in ROOT.glob("keras_seq/**/__init__.py")
+    }
     names = reference.exported_names()
     assert packages == {*names}
     assert all(names[package] for package in packages - {"keras_seq.kernels"})
@@ -62,5 +64,7 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_the_network(
     names = {path.name for path in tmp_path.rglob("*.html")}
     assert {"index.html", "transformer.html", "keras_seq.layers.LSTM.html", "CONTRIBUTING.html"} <= names
     for path in tmp_path.rglob("*.html"):
-        loaded = re.findall(r'<(?:link|script|img)\b[^>]*(?:href|src)="(https?:[^"]*)', path.read_text(encoding="utf-8"))
+        loaded = re.findall(
+            r'<(?:link|script|img)\b[^>]*(?:href|src)="(https?:[^"]*)', path.read_text(encoding="utf-8")
+        )
         assert not loaded, (path, loaded)
