@@ -16,7 +16,7 @@ from keras import ops
 from tensorboard.plugins import projector
 
 from keras_seq.atomic_files import write_text
-from keras_seq.callbacks.layer_hooks import named_layers
+from keras_seq.layers.introspection import named_layers
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 
 TOKEN_CLASSES = {
