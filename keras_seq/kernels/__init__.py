@@ -9,6 +9,7 @@ Each module here holds `supports(*args)`, the predicate, and `apply(*args)`, wit
 
 import contextlib
 import importlib
+from collections.abc import Callable
 
 import keras
 
@@ -47,7 +48,7 @@ def disabled():
         _enabled = previous
 
 
-def dispatch(name, reference, *args):
+def dispatch(name: str, reference: Callable | None, *args):
     """Return the optimized kernel if it supports these arguments, else the reference implementation.
 
     Args:
@@ -67,7 +68,7 @@ def dispatch(name, reference, *args):
     return module.apply if _enabled and module and module.supports(*args) else reference
 
 
-def xla_compiled(function):
+def xla_compiled(function: Callable) -> Callable:
     """Return the function, compiled by XLA where TensorFlow traces it for a CPU (see `kernels/xla_fusion.py`)."""
     module = _MODULES.get("xla_fusion")
     return module.xla_compiled(function) if _enabled and module else function

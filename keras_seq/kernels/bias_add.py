@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_seq.kernels.devices import on_cpu
 
 
-def supports(x, bias):
+def supports(x, bias) -> bool:
     """Return whether x is bfloat16 on a CPU.
 
     Args:

@@ -22,7 +22,7 @@ MAX_SCORES_PER_BLOCK = 2**19  # numbers that fit in the processor's cache
 MAX_HEAD_SLICES = 16  # over the heads of all rows, so that the graph does not grow with the batch
 
 
-def supports(q, k, v):
+def supports(q, k, v) -> bool:
     """Return whether the arguments are float32 or bfloat16 on a CPU, with a known and large T.
 
     Args:

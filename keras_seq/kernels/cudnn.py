@@ -8,7 +8,7 @@ import keras
 from keras import tree
 
 
-def supports(layer):
+def supports(layer) -> bool:
     """Return whether cuDNN can run this layer on this machine."""
     # the class itself has to define keras_layer_class, because a subclass may compute something else
     has_keras_layer = "keras_layer_class" in vars(type(layer)) and layer.keras_layer_class is not None

@@ -12,7 +12,7 @@ MIN_IDS_PER_ROW = 4  # ids per row of the table; below, projecting the table cos
 MAX_ROWS_PER_COLUMN = 2  # V / D; above, the matmul of the gradient costs as much as it saves
 
 
-def supports(ids, rows, width):
+def supports(ids, rows, width) -> bool:
     """Return whether projecting the whole table and gathering rows is faster than gathering and then projecting.
 
     Args:

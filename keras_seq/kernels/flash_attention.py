@@ -10,7 +10,7 @@ from keras import ops
 from keras_seq.kernels.cudnn import on_gpu
 
 
-def supports(q, k, v):
+def supports(q, k, v) -> bool:
     """Return whether the arguments are float16 or bfloat16 on a GPU.
 
     Args:

@@ -14,7 +14,9 @@ from keras_seq.kernels.batch_split import batch_halves, concat_batch, to_time_ma
 MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer than the loop costs
 
 
-def supports(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropout_mask=None, activations=None):
+def supports(
+    x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropout_mask=None, activations=None
+) -> bool:
     """Return whether there is no mask, dropout or other activation, the reset is after the matmul, and T is suitable.
 
     Args:

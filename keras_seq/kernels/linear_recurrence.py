@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_seq.kernels.devices import on_cpu
 
 
-def supports(a, b, h):
+def supports(a, b, h) -> bool:
     """Return True: all arguments are supported.
 
     Args:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_seq.kernels import linear_recurrence
 
 
-def supports(log_a, log_b, h):
+def supports(log_a, log_b, h) -> bool:
     """Return True: all arguments are supported.
 
     Args:

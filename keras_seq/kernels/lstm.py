@@ -15,7 +15,7 @@ from keras_seq.kernels.batch_split import batch_halves, concat_batch, to_time_ma
 MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer than the loop costs
 
 
-def supports(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None):
+def supports(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None) -> bool:
     """Return whether there is no mask or other activation, and T is known and short, or the XLA loop is faster.
 
     Args:

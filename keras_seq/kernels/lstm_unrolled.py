@@ -20,7 +20,7 @@ def scan_with_vjp(z, recurrent_kernel, h, c, recurrent_dropout_mask):
         `((y [T, B, units], h [B, units], c [B, units]), vjp)`, with `vjp(dy, dh, dc) -> (dz [T, B, 4 units],
         dh [B, units], dc [B, units])`: from the gradients of the outputs to those of z and of the first h and c.
     """
-    state_dtype = c.dtype  # of gates and memory
+    state_dtype = c.dtype  # of gates and cell state
     outputs, cell_states, gates = [], [c], []
     for z_t in tf.unstack(z):
         h_in = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_seq.kernels.xla_fusion import is_large, xla_compiled
 
 
-def supports(x, gamma, beta, epsilon, centered):
+def supports(x, gamma, beta, epsilon, centered) -> bool:
     """Return whether x is large, on a CPU, and not wider than float32.
 
     Args:

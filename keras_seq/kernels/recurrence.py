@@ -9,7 +9,7 @@ import tensorflow as tf
 MAX_UNROLLED_STEPS = 128  # T; above, building the unrolled graph takes longer than the loop costs
 
 
-def supports(cell, z, state, mask=None):
+def supports(cell, z, state, mask=None) -> bool:
     """Return whether T is not 0.
 
     Args:

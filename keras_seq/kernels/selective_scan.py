@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_seq.kernels.devices import on_cpu
 
 
-def supports(x, delta, a, b, c, h):
+def supports(x, delta, a, b, c, h) -> bool:
     """Return whether there is no GPU.
 
     Args:

@@ -29,7 +29,7 @@ def xla_compiled(function):
     return tf.function(function, jit_compile=True, autograph=False)
 
 
-def supports(function, x):
+def supports(function, x) -> bool:
     """Return whether x is large and the function is not a layer, which may have weights.
 
     Args:

@@ -14,7 +14,7 @@ from keras import ops
 from keras_seq.layers.relative_positions import RelativePositions
 
 
-def slopes(num_heads):
+def slopes(num_heads: int) -> list[float]:
     """Return the slope m of each head, a list of H numbers."""
     power = 2 ** math.floor(math.log2(num_heads))
     regular = [2 ** (-8 * h / power) for h in range(1, power + 1)]
@@ -35,7 +35,7 @@ class AlibiPositions(RelativePositions):
     Masking: distances count non-padding elements only.
     """
 
-    def bias(self, query_positions, key_positions, num_heads):
+    def bias(self, query_positions, key_positions, num_heads: int):
         """Compute the biases of the scores.
 
         Args:

@@ -9,6 +9,7 @@ projections of `MultiHeadSelfAttention` and `CrossAttention`.
 """
 
 import functools
+from collections.abc import Callable
 
 import keras
 from keras import ops
@@ -20,7 +21,7 @@ from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.layers.precision import at_least_float32
 
 
-def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
+def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout: Callable | None = None):
     """Compute softmax attention, with the softmax in float32 or wider.
 
     Args:
@@ -131,16 +132,16 @@ class MultiHeadAttentionBase(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        key_dim=None,
-        value_dim=None,
-        num_key_value_heads=None,
-        use_qk_norm=False,
-        dropout=0.0,
-        use_bias=True,
+        num_heads: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        use_qk_norm: bool = False,
+        dropout: float = 0.0,
+        use_bias: bool = True,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
-        seed=None,
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -160,7 +161,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         self.seed = seed
         self.supports_masking = True
 
-    def build_projections(self, query_dim, context_dim):
+    def build_projections(self, query_dim: int, context_dim: int):
         """Create the matrices of the four projections, and the normalizations of `use_qk_norm`.
 
         Args:
@@ -212,7 +213,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         v = ops.reshape(self.value_dense(x), (-1, ops.shape(x)[1], self._num_kv_heads, self._value_dim))
         return self.key_normalization(k) if self.use_qk_norm else k, v
 
-    def attend(self, q, k, v, mask, bias, training):
+    def attend(self, q, k, v, mask, bias, training: bool | None):
         """Compute attention and the output projection.
 
         Args:

@@ -55,7 +55,7 @@ class Bidirectional(keras.layers.Layer):
             layers do not match.
     """
 
-    def __init__(self, layer, merge_mode="concat", backward_layer=None, **kwargs):
+    def __init__(self, layer, merge_mode: str | None = "concat", backward_layer=None, **kwargs):
         super().__init__(**kwargs)
         if isinstance(layer, (Bidirectional, Stateful)) or not isinstance(layer, keras.layers.Layer):
             raise ValueError(f"layer={layer!r}; expected a layer of one direction, e.g. LSTM(8).")
@@ -98,7 +98,7 @@ class Bidirectional(keras.layers.Layer):
                 f"{self.layer.name} returns {shape} for {tuple(inputs_shape)}; expected [B, T, units] or [B, units]."
             )
 
-    def call(self, inputs, initial_state=None, mask=None, inputs_mask=None, training=None):
+    def call(self, inputs, initial_state=None, mask=None, inputs_mask=None, training: bool | None = None):
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
         initial_state = [] if initial_state is None else list(initial_state)
@@ -131,7 +131,7 @@ class Bidirectional(keras.layers.Layer):
             return None
         return (mask, mask) if self.merge_mode is None else mask
 
-    def compute_output_shape(self, inputs_shape, initial_state_shape=None):
+    def compute_output_shape(self, inputs_shape, initial_state_shape=None) -> tuple:
         """`[B, 2 units]` or `[B, T, 2 units]`, of other merge modes than "concat" `units`; then those of the states."""
         shape, states = self.layer.compute_output_shape(inputs_shape), ()
         if self.return_state:

@@ -14,7 +14,7 @@ from keras_seq import checks
 from keras_seq.layers.state_checks import shapes
 
 
-def empty_cache(batch_size, capacity, num_heads, key_dim, value_dim, dtype):
+def empty_cache(batch_size, capacity: int, num_heads: int, key_dim: int, value_dim: int, dtype):
     """Create an empty cache.
 
     Args:
@@ -56,7 +56,7 @@ def full_cache(key, value, positions):
     }
 
 
-def cache_shapes(cache, batch_size, num_heads, key_dim, value_dim):
+def cache_shapes(cache, batch_size, num_heads: int, key_dim: int, value_dim: int):
     """Return the expected shapes of a cache, for the capacity that its positions have.
 
     Args:

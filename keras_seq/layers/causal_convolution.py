@@ -42,7 +42,7 @@ class CausalDepthwiseConv1D(ExplicitState):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
-    def __init__(self, kernel_size=4, kernel_initializer="lecun_uniform", bias_initializer="zeros", **kwargs):
+    def __init__(self, kernel_size: int = 4, kernel_initializer="lecun_uniform", bias_initializer="zeros", **kwargs):
         super().__init__(**kwargs)
         self.kernel_size = checks.positive_integer("kernel_size", kernel_size)
         if self.kernel_size < 2:
@@ -62,7 +62,7 @@ class CausalDepthwiseConv1D(ExplicitState):
         """Return zeros, `[B, K - 1, D]`."""
         return ops.zeros((batch_size, self.kernel_size - 1, self._dim), self.compute_dtype)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state=False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
         x, previous, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         if mask is not None:  # stable sort: non-padding positions first
             count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
@@ -80,7 +80,7 @@ class CausalDepthwiseConv1D(ExplicitState):
             state = _gather(x, count[:, -1:] + ops.arange(num_previous, dtype="int32"))
         return (y, state) if return_state else y
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape) -> tuple:
         """Return the shape of the inputs, `[B, T, D]`."""
         return tuple(inputs_shape)
 

@@ -107,9 +107,9 @@ class CrossAttention(MultiHeadAttentionBase):
         context_mask=None,
         mask=None,
         attention_mask=None,
-        training=None,
-        return_state=False,
-        return_attention_scores=False,
+        training: bool | None = None,
+        return_state: bool = False,
+        return_attention_scores: bool = False,
     ):
         """Apply cross-attention; the arguments are documented in the class."""
         checks.real("inputs", inputs)
@@ -137,6 +137,6 @@ class CrossAttention(MultiHeadAttentionBase):
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 
-    def compute_output_shape(self, inputs_shape, context_shape=None):
+    def compute_output_shape(self, inputs_shape, context_shape=None) -> tuple:
         """Return the shape of the inputs, `[B, T, D]`."""
         return tuple(inputs_shape)

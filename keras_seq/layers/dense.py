@@ -17,7 +17,7 @@ class Dense(keras.layers.Dense):
     gradient is 15 to 40 % wrong. Arguments and weights are those of `keras.layers.Dense`.
     """
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, training: bool | None = None):
         """Map `[..., D]` to `[..., units]`."""
         x = ops.matmul(inputs, self.kernel)
         if self.bias is not None:

@@ -40,7 +40,7 @@ class ExplicitState(keras.layers.Layer):
         self.autocast = False  # autocast would also cast the state, which is wider than the compute dtype
 
     @property
-    def state_dtype(self):
+    def state_dtype(self) -> str:
         """Return the dtype of sums over positions: float32, or float64 under that dtype policy."""
         return at_least_float32(self.compute_dtype)
 

@@ -42,13 +42,13 @@ class FeedForward(keras.layers.Layer):
 
     def __init__(
         self,
-        feed_forward_dim,
+        feed_forward_dim: int,
         activation="gelu",
-        dropout=0.0,
-        use_bias=True,
+        dropout: float = 0.0,
+        use_bias: bool = True,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
-        seed=None,
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -85,11 +85,11 @@ class FeedForward(keras.layers.Layer):
     def _activate(self, h):
         return kernels.dispatch("xla_fusion", _apply, self.activation, h)(self.activation, h)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, training: bool | None = None):
         """Map `[..., D]` to `[..., D]`."""
         return self.output_dense(self.dropout_layer(self.hidden(inputs), training=training))
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape) -> tuple:
         """Return the shape of the inputs."""
         return tuple(inputs_shape)
 
@@ -127,7 +127,7 @@ class GatedFeedForward(FeedForward):
         ValueError: If an argument is out of its range, or the width of the inputs is unknown.
     """
 
-    def __init__(self, feed_forward_dim, activation="silu", **kwargs):
+    def __init__(self, feed_forward_dim: int, activation="silu", **kwargs):
         super().__init__(feed_forward_dim, activation=activation, **kwargs)
 
     def build(self, inputs_shape):

@@ -104,13 +104,20 @@ class GRU(Gated):
     num_gates = 3
 
     def __init__(
-        self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True, *, reset_after=True, **kwargs
+        self,
+        units: int,
+        activation="tanh",
+        recurrent_activation="sigmoid",
+        use_bias: bool = True,
+        *,
+        reset_after: bool = True,
+        **kwargs,
     ):
         super().__init__(units, activation, recurrent_activation, use_bias, **kwargs)
         self.reset_after = checks.boolean("reset_after", reset_after)
 
     @property
-    def bias_shape(self):
+    def bias_shape(self) -> tuple[int, ...]:
         """Return the shape of the bias; with `reset_after` it has a second row, for the recurrent matmul."""
         return (2, 3 * self.units) if self.reset_after else (3 * self.units,)
 

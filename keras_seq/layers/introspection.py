@@ -94,7 +94,7 @@ def vocabulary_size(model) -> int | None:
     return getattr(getattr(model, "embedding", None), "input_dim", None)
 
 
-def check_tokenizer(tokenizer, model, size=None):
+def check_tokenizer(tokenizer, model, size: int | None = None):
     """Check that a tokenizer and a language model have the same vocabulary size, where both are known.
 
     Args:

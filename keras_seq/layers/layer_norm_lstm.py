@@ -14,7 +14,7 @@ from keras_seq.layers.lstm import LSTM, TANH_AND_SIGMOID
 from keras_seq.layers.recurrent_base import recurrence
 
 
-def normalize(v, epsilon):
+def normalize(v, epsilon: float):
     """Normalize the last axis to mean 0 and variance 1.
 
     Args:
@@ -56,7 +56,7 @@ class LayerNormLSTM(LSTM):
 
     keras_layer_class = None
 
-    def __init__(self, units, activation="tanh", recurrent_activation="sigmoid", epsilon=1e-5, **kwargs):
+    def __init__(self, units: int, activation="tanh", recurrent_activation="sigmoid", epsilon: float = 1e-5, **kwargs):
         super().__init__(units, activation, recurrent_activation, **kwargs)
         self.epsilon = checks.positive_number("epsilon", epsilon)
 

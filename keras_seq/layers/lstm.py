@@ -138,13 +138,13 @@ class LSTM(Gated):
 
     def __init__(
         self,
-        units,
+        units: int,
         activation="tanh",
         recurrent_activation="sigmoid",
-        use_bias=True,
+        use_bias: bool = True,
         *,  # from here on Keras has another order
         bias_initializer="zeros",
-        unit_forget_bias=True,
+        unit_forget_bias: bool = True,
         **kwargs,
     ):
         bias_initializer = UnitForgetBias() if bias_initializer == "unit_forget" else bias_initializer

@@ -31,7 +31,7 @@ def compute_positions(length, mask=None, start=0):
     return ops.where(mask, counted - 1 + start, -1)
 
 
-def compute_attention_mask(query_positions, key_positions, causal=False, sliding_window=None):
+def compute_attention_mask(query_positions, key_positions, causal: bool = False, sliding_window: int | None = None):
     """Compute which query may attend to which key.
 
     Args:

@@ -82,8 +82,8 @@ class MinimalRNN(RNNInterface):
 
     def __init__(
         self,
-        units,
-        use_bias=True,
+        units: int,
+        use_bias: bool = True,
         kernel_initializer="glorot_uniform",
         bias_initializer="zeros",
         kernel_regularizer=None,
@@ -118,7 +118,7 @@ class MinimalRNN(RNNInterface):
         """Return the zero state h `[B, units]`."""
         return ops.zeros((batch_size, self.units), self.state_dtype)
 
-    def sequence(self, x, h, mask, training=None, projected_inputs=None):
+    def sequence(self, x, h, mask, training: bool | None = None, projected_inputs=None):
         """Compute the outputs at all time steps.
 
         Args:

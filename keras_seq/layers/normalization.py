@@ -10,7 +10,7 @@ from keras import ops
 from keras_seq import kernels
 
 
-def normalize(x, gamma, beta, epsilon, centered):
+def normalize(x, gamma, beta, epsilon: float, centered: bool):
     """Normalize the last axis of x.
 
     Args:
@@ -42,7 +42,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         **kwargs: Those of `keras.layers.LayerNormalization` except `axis` and `scale`.
     """
 
-    def __init__(self, epsilon=1e-5, center=True, **kwargs):
+    def __init__(self, epsilon: float = 1e-5, center: bool = True, **kwargs):
         super().__init__(axis=-1, epsilon=epsilon, center=center, scale=True, **kwargs)
 
     def call(self, inputs):
@@ -62,7 +62,7 @@ class RMSNormalization(keras.layers.RMSNormalization):
         **kwargs: Those of `keras.layers.Layer`.
     """
 
-    def __init__(self, epsilon=1e-6, **kwargs):
+    def __init__(self, epsilon: float = 1e-6, **kwargs):
         super().__init__(axis=-1, epsilon=epsilon, **kwargs)
         self.supports_masking = True  # Keras's layer passes masks on but does not set this
 

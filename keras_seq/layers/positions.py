@@ -18,7 +18,7 @@ from keras_seq.layers.state_checks import check_state
 MAX_START = 2**24  # float32, in which angles are computed, represents all integers up to here
 
 
-def sinusoids(positions, dim, base=10_000.0, dtype="float32"):
+def sinusoids(positions, dim: int, base: float = 10_000.0, dtype: str = "float32"):
     """Compute sines (even features) and cosines (odd features) of positions.
 
     Args:
@@ -90,7 +90,7 @@ class AdditivePositions(keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def get_initial_state(self, batch_size, capacity=None):
+    def get_initial_state(self, batch_size, capacity: int | None = None):
         """Return the number of positions before the first: zeros, int32 `[B]`.
 
         Args:
@@ -102,7 +102,7 @@ class AdditivePositions(keras.layers.Layer):
         """
         return ops.zeros((batch_size,), "int32")
 
-    def call(self, inputs, start=0, mask=None, inputs_mask=None, state=None, return_state=False):
+    def call(self, inputs, start=0, mask=None, inputs_mask=None, state=None, return_state: bool = False):
         """Add the vectors; the arguments are documented in the subclasses."""
         checks.real("inputs", inputs)
         if state is not None:
@@ -125,11 +125,11 @@ class AdditivePositions(keras.layers.Layer):
         count = ops.shape(x)[1] if mask is None else ops.sum(ops.cast(mask, "int32"), axis=1)
         return y, count_before + ops.cast(count, "int32")
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape) -> tuple:
         """Return the shape of the inputs, `[B, T, D]`."""
         return tuple(inputs_shape)
 
-    def compute_output_spec(self, inputs, *args, return_state=False, **kwargs):
+    def compute_output_spec(self, inputs, *args, return_state: bool = False, **kwargs):
         """Return the spec of the inputs in the compute dtype and, if requested, that of the state."""
         y = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         return (y, keras.KerasTensor(inputs.shape[:1], dtype="int32")) if return_state else y
@@ -164,7 +164,7 @@ class PositionalEncoding(AdditivePositions):
         ValueError: If an argument is out of its range, or both `start` and a state are passed.
     """
 
-    def __init__(self, base=10_000.0, **kwargs):
+    def __init__(self, base: float = 10_000.0, **kwargs):
         super().__init__(**kwargs)
         self.base = checks.positive_number("base", base)
 
@@ -220,7 +220,7 @@ class LearnedPositions(AdditivePositions):
             past the length gives NaN.
     """
 
-    def __init__(self, length, embeddings_initializer="uniform", **kwargs):
+    def __init__(self, length: int, embeddings_initializer="uniform", **kwargs):
         super().__init__(**kwargs)
         self.length = checks.positive_integer("length", length)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)

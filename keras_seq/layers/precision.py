@@ -3,7 +3,7 @@
 import keras
 
 
-def at_least_float32(dtype):
+def at_least_float32(dtype) -> str:
     """Return `"float64"` for float64, else `"float32"`.
 
     (`keras.backend.result_type` narrows float64 on JAX and torch.)

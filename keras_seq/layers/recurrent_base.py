@@ -6,6 +6,8 @@
 Dropout is variational (Gal & Ghahramani, 2016): a row has the same dropout mask at every time step of a call.
 """
 
+from collections.abc import Callable
+
 import keras
 from keras import ops, tree
 
@@ -13,7 +15,7 @@ from keras_seq import checks, kernels
 from keras_seq.layers.rnn_interface import RNNInterface
 
 
-def recurrence(cell, z, state, mask=None):
+def recurrence(cell: Callable, z, state, mask=None):
     """Apply a cell to all time steps, one after the other.
 
     Args:
@@ -78,9 +80,9 @@ class RecurrentBase(RNNInterface):
 
     def __init__(
         self,
-        units,
+        units: int,
         activation="tanh",
-        use_bias=True,
+        use_bias: bool = True,
         kernel_initializer="glorot_uniform",
         recurrent_initializer="orthogonal",
         bias_initializer="zeros",
@@ -91,10 +93,10 @@ class RecurrentBase(RNNInterface):
         kernel_constraint=None,
         recurrent_constraint=None,
         bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        seed=None,
-        use_cudnn="auto",
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        use_cudnn: bool | str = "auto",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -118,7 +120,7 @@ class RecurrentBase(RNNInterface):
             self.seed_generator = keras.random.SeedGenerator(seed)
 
     @property
-    def bias_shape(self):
+    def bias_shape(self) -> tuple[int, ...]:
         """Return the shape of the bias: one number for each column of the kernels."""
         return (self.num_gates * self.units,)
 
@@ -141,7 +143,7 @@ class RecurrentBase(RNNInterface):
         rules = {rule: getattr(self, f"{prefix}_{rule}") for rule in ("regularizer", "constraint")}
         return self.add_weight(shape=shape, initializer=initializer, name=name, **rules)
 
-    def sequence(self, x, state, mask, training=None, projected_inputs=None):
+    def sequence(self, x, state, mask, training: bool | None = None, projected_inputs=None):
         """Compute the outputs at all time steps.
 
         Args:
@@ -210,7 +212,7 @@ class Gated(RecurrentBase):
         **kwargs: Those of `RecurrentBase`.
     """
 
-    def __init__(self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True, **kwargs):
+    def __init__(self, units: int, activation="tanh", recurrent_activation="sigmoid", use_bias: bool = True, **kwargs):
         super().__init__(units, activation, use_bias, **kwargs)
         self.recurrent_activation = keras.activations.get(recurrent_activation)
 
@@ -221,7 +223,7 @@ class Gated(RecurrentBase):
         return None if activations == (keras.activations.tanh, keras.activations.sigmoid) else activations
 
     @property
-    def cudnn_supported(self):
+    def cudnn_supported(self) -> bool:
         """Return whether cuDNN implements this formula and its use is allowed."""
         return self.activations is None and self.use_bias and self.use_cudnn is not False
 

@@ -15,7 +15,7 @@ class RelativePositions:
     `keras.saving.register_keras_serializable`.
     """
 
-    def validate_key_dim(self, key_dim):
+    def validate_key_dim(self, key_dim: int) -> None:
         """Raise a `ValueError` if heads of width `key_dim` are not supported."""
 
     def rotate(self, x, positions):
@@ -30,7 +30,7 @@ class RelativePositions:
         """
         return x
 
-    def bias(self, query_positions, key_positions, num_heads):
+    def bias(self, query_positions, key_positions, num_heads: int):
         """Compute the biases of the scores.
 
         Args:

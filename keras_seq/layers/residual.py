@@ -25,7 +25,7 @@ def initial_states(layers, batch_size, **capacity):
     return tuple(layer.get_initial_state(batch_size, **capacity) for layer in layers if has_explicit_state(layer))
 
 
-def apply_sequentially(layers, x, state=None, mask=None, training=None, first_kwargs=None):
+def apply_sequentially(layers, x, state=None, mask=None, training: bool | None = None, first_kwargs=None):
     """Apply layers one after the other.
 
     Args:
@@ -97,7 +97,7 @@ class PreNormResidual(ExplicitState):
         ValueError: If an argument is out of its range, a layer occurs twice, or the layers change the shape.
     """
 
-    def __init__(self, layers, normalization="rms", dropout=0.0, **kwargs):
+    def __init__(self, layers, normalization: str = "rms", dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         if not isinstance(layers, list | tuple) or not all(isinstance(layer, keras.layers.Layer) for layer in layers):
             raise ValueError(f"layers={layers!r}; expected a list of layers.")
@@ -125,7 +125,9 @@ class PreNormResidual(ExplicitState):
         """Return a tuple of the initial states of the layers that have a state."""
         return initial_states(self.layers, batch_size)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, training=None, return_state=False):
+    def call(
+        self, inputs, state=None, mask=None, inputs_mask=None, training: bool | None = None, return_state: bool = False
+    ):
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", ops.cast(inputs, self.compute_dtype), inputs_mask if mask is None else mask)
         if state is None and return_state:
@@ -134,7 +136,7 @@ class PreNormResidual(ExplicitState):
         y = x + self.dropout_layer(y, training=training)
         return (y, state) if return_state else y
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape) -> tuple:
         """Return the shape of the inputs."""
         return tuple(inputs_shape)
 

@@ -44,12 +44,12 @@ class RNNInterface(ExplicitState):
 
     def __init__(
         self,
-        return_sequences=False,
-        return_state=False,
-        go_backwards=False,
-        unroll=False,
-        zero_output_for_mask=False,
-        stateful=False,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        unroll: bool = False,
+        zero_output_for_mask: bool = False,
+        stateful: bool = False,
         **kwargs,
     ):
         class_name = type(self).__name__
@@ -74,8 +74,8 @@ class RNNInterface(ExplicitState):
         state=None,
         mask=None,
         inputs_mask=None,
-        training=None,
-        return_state=None,
+        training: bool | None = None,
+        return_state: bool | None = None,
         initial_state=None,
         projected_inputs=None,
     ):
@@ -135,7 +135,7 @@ class RNNInterface(ExplicitState):
             return None
         return ops.flip(mask, axis=1) if self.go_backwards else mask
 
-    def compute_output_shape(self, inputs_shape, initial_state_shape=None):
+    def compute_output_shape(self, inputs_shape, initial_state_shape=None) -> tuple:
         """Return `[B, units]` or `[B, T, units]`; with `return_state=True` also one per tensor of the state."""
         last = (inputs_shape[0], self.units)
         y = (*inputs_shape[:-1], self.units) if self.return_sequences else last
@@ -153,7 +153,7 @@ class RNNInterface(ExplicitState):
         """Raise a `TypeError`, because `keras.layers.RNN(layer)` reads this attribute of a cell."""
         class_name = type(self).__name__
         raise TypeError(
-            f"{class_name} is not a cell for keras.layers.RNN; use {class_name}(...) instead of RNN({class_name}(...)), "
+            f"{class_name} is not a cell for keras.layers.RNN; use {class_name}(...) instead of RNN({class_name}(...)) "
             "and a stack of layers with return_sequences=True instead of a list of cells."
         )
 

@@ -40,7 +40,7 @@ def rotate(x, positions, frequencies, amplitude=1.0):
     return ops.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
-def no_scaling(positions, key_dim):
+def no_scaling(positions, key_dim: int) -> list[float]:
     """Return the frequencies of the paper.
 
     Args:
@@ -53,7 +53,7 @@ def no_scaling(positions, key_dim):
     return [positions.base ** (-2 * i / key_dim) for i in range(key_dim // 2)]
 
 
-def linear(positions, key_dim):
+def linear(positions, key_dim: int) -> list[float]:
     """Return all frequencies divided by the factor, which interpolates positions into the original length.
 
     Args:
@@ -66,7 +66,7 @@ def linear(positions, key_dim):
     return [w / positions.scaling_factor for w in no_scaling(positions, key_dim)]
 
 
-def ntk(positions, key_dim):
+def ntk(positions, key_dim: int) -> list[float]:
     """Return the frequencies for a base that divides the lowest frequency by exactly the factor.
 
     Args:
@@ -80,7 +80,7 @@ def ntk(positions, key_dim):
     return [base ** (-2 * i / key_dim) for i in range(key_dim // 2)]
 
 
-def yarn(positions, key_dim, beta_slow=1, beta_fast=32):
+def yarn(positions, key_dim: int, beta_slow: float = 1, beta_fast: float = 32) -> list[float]:
     """Return the frequencies, divided by the factor where they are low, with a linear ramp between low and high.
 
     Args:
@@ -151,7 +151,7 @@ class RotaryPositions(RelativePositions):
         if self.scaling == "yarn" or self.original_context_length is not None:
             checks.positive_integer("original_context_length", self.original_context_length)
 
-    def validate_key_dim(self, key_dim):
+    def validate_key_dim(self, key_dim: int) -> None:
         """Raise a `ValueError` unless K is even (and at least 4 for NTK, whose base would be infinite)."""
         if key_dim % 2 or (self.scaling == "ntk" and key_dim < 4):
             expected = "an even number of at least 4" if self.scaling == "ntk" else "an even number"

@@ -29,7 +29,7 @@ class SegmentEmbedding(keras.layers.Layer):
             integers `[B, T]` or are out of range. In compiled code, where they are unknown, one out of range gives NaN.
     """
 
-    def __init__(self, num_segments=2, embeddings_initializer="uniform", **kwargs):
+    def __init__(self, num_segments: int = 2, embeddings_initializer="uniform", **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.num_segments = checks.positive_integer("num_segments", num_segments)
@@ -54,7 +54,7 @@ class SegmentEmbedding(keras.layers.Layer):
         is_valid = ops.logical_and(segment_ids >= 0, segment_ids < self.num_segments)
         return x + ops.cast(ops.where(ops.expand_dims(is_valid, -1), rows, float("nan")), x.dtype)
 
-    def compute_output_shape(self, inputs_shape, segment_ids_shape=None):
+    def compute_output_shape(self, inputs_shape, segment_ids_shape=None) -> tuple:
         """Return the shape of the inputs, `[B, T, D]`."""
         return tuple(inputs_shape)
 

@@ -28,7 +28,7 @@ class TimeStepBias(keras.initializers.Initializer):
         max_dt: Largest time step.
     """
 
-    def __init__(self, min_dt=1e-3, max_dt=0.1):
+    def __init__(self, min_dt: float = 1e-3, max_dt: float = 0.1):
         self.min_dt, self.max_dt = min_dt, max_dt
 
     def __call__(self, shape, dtype=None):
@@ -71,11 +71,11 @@ class SelectiveStateSpace(ExplicitState):
 
     def __init__(
         self,
-        state_dim=16,
-        expand=2,
-        kernel_size=4,
-        dt_rank=None,
-        use_bias=False,
+        state_dim: int = 16,
+        expand: int = 2,
+        kernel_size: int = 4,
+        dt_rank: int | None = None,
+        use_bias: bool = False,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
         **kwargs,
@@ -126,7 +126,7 @@ class SelectiveStateSpace(ExplicitState):
         h = ops.zeros((batch_size, *self.log_a.shape), self.state_dtype)
         return self.convolution.get_initial_state(batch_size), h
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state=False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
         x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         u, gate = ops.split(self.input_dense(x), 2, axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, return_state=True)
@@ -148,7 +148,7 @@ class SelectiveStateSpace(ExplicitState):
     def _to_state_dtype(self, v):
         return ops.cast(v, self.state_dtype)
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape) -> tuple:
         """Return the shape of the inputs, `[B, T, D]`."""
         return tuple(inputs_shape)
 

@@ -72,19 +72,19 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
 
     def __init__(
         self,
-        num_heads,
-        key_dim=None,
-        value_dim=None,
-        num_key_value_heads=None,
-        causal=False,
-        sliding_window=None,
+        num_heads: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        causal: bool = False,
+        sliding_window: int | None = None,
         positions=None,
-        use_qk_norm=False,
-        dropout=0.0,
-        use_bias=True,
+        use_qk_norm: bool = False,
+        dropout: float = 0.0,
+        use_bias: bool = True,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
-        seed=None,
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(
@@ -114,7 +114,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         if self.positions is not None:
             self.positions.validate_key_dim(self._key_dim)
 
-    def get_initial_state(self, batch_size, capacity=None):
+    def get_initial_state(self, batch_size, capacity: int | None = None):
         """Return an empty key/value cache.
 
         Args:
@@ -145,9 +145,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         mask=None,
         attention_mask=None,
         inputs_mask=None,
-        training=None,
-        return_state=False,
-        return_attention_scores=False,
+        training: bool | None = None,
+        return_state: bool = False,
+        return_attention_scores: bool = False,
     ):
         """Apply self-attention; the arguments are documented in the class."""
         if state is not None and not self.causal:
@@ -198,7 +198,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape) -> tuple:
         """Return the shape of the inputs, `[B, T, D]`."""
         return tuple(inputs_shape)
 

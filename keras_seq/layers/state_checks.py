@@ -29,7 +29,7 @@ def shapes(state):
     return list(state.shape) if hasattr(state, "shape") else state
 
 
-def check_state(name, state, expected):
+def check_state(name: str, state, expected):
     """Check that a state has the expected structure and shapes, and dtypes that can be cast without loss.
 
     Args:

@@ -50,11 +50,11 @@ class Stateful(keras.layers.Layer):
             or has a state that is not `[B, ...]`; if a training batch has another number of rows than `batch_size`.
     """
 
-    def __init__(self, layer, batch_size, **kwargs):
+    def __init__(self, layer, batch_size: int, **kwargs):
         super().__init__(**kwargs)
         if not has_explicit_state(layer):
             raise ValueError(
-                f"layer={layer!r}; expected a layer of keras_seq, or one that has get_initial_state(batch_size) and takes state=."
+                f"layer={layer!r}; expected a layer with a state: with get_initial_state(batch_size) and state=."
             )
         if getattr(layer, "return_state", False):
             raise ValueError(f"{layer.name} has return_state=True; expected False, because Stateful holds the state.")
@@ -120,7 +120,7 @@ class Stateful(keras.layers.Layer):
             for initial, tensor in zip(tree.flatten(self.layer.get_initial_state(self.batch_size)), state, strict=True)
         ]
 
-    def call(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training=None):
+    def call(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training: bool | None = None):
         mask = inputs_mask if mask is None else mask
         takes_mask = mask is not None and "mask" in inspect.signature(self.layer.call).parameters
         masked = {"mask": mask} if takes_mask else {}
@@ -142,7 +142,7 @@ class Stateful(keras.layers.Layer):
         """Return the mask of the wrapped layer."""
         return self.layer.compute_mask(inputs, mask)
 
-    def compute_output_spec(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training=None):
+    def compute_output_spec(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training: bool | None = None):
         """Return the output spec of the wrapped layer."""
         return self.layer.compute_output_spec(inputs)
 

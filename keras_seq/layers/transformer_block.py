@@ -79,19 +79,19 @@ class TransformerBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        feed_forward_dim,
-        causal=False,
-        norm_first=True,
-        cross_attention=False,
-        normalization="layer",
+        num_heads: int,
+        feed_forward_dim: int,
+        causal: bool = False,
+        norm_first: bool = True,
+        cross_attention: bool = False,
+        normalization: str = "layer",
         activation="gelu",
-        dropout=0.0,
-        use_bias=True,
+        dropout: float = 0.0,
+        use_bias: bool = True,
         positions=None,
-        use_qk_norm=False,
-        num_key_value_heads=None,
-        sliding_window=None,
+        use_qk_norm: bool = False,
+        num_key_value_heads: int | None = None,
+        sliding_window: int | None = None,
         residual_initializer="glorot_uniform",
         **kwargs,
     ):
@@ -140,7 +140,7 @@ class TransformerBlock(keras.layers.Layer):
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     @property
-    def sublayers(self):
+    def sublayers(self) -> tuple[str, ...]:
         """Return the names of the two or three sublayers, in the order of the call."""
         return ("self_attention", *(("cross_attention",) if self.cross_attention else ()), "feed_forward")
 
@@ -156,7 +156,7 @@ class TransformerBlock(keras.layers.Layer):
         if self.cross_attention:
             self.cross_attention_layer.build(inputs_shape, context_shape)
 
-    def get_initial_state(self, batch_size, capacity=None, context=None, context_mask=None):
+    def get_initial_state(self, batch_size, capacity: int | None = None, context=None, context_mask=None):
         """Return an empty cache for self-attention and, with cross-attention, the keys and values of the context.
 
         Args:
@@ -187,9 +187,9 @@ class TransformerBlock(keras.layers.Layer):
         context_mask=None,
         attention_mask=None,
         inputs_mask=None,
-        training=None,
-        return_state=False,
-        return_attention_scores=False,
+        training: bool | None = None,
+        return_state: bool = False,
+        return_attention_scores: bool = False,
     ):
         """Apply the block; the arguments are documented in the class."""
         checks.real("inputs", inputs)
@@ -244,7 +244,7 @@ class TransformerBlock(keras.layers.Layer):
         x = x + self.dropout_layer(h, training=training)
         return x if self.norm_first else self.normalizations[sublayer](x)
 
-    def compute_output_shape(self, inputs_shape, context_shape=None):
+    def compute_output_shape(self, inputs_shape, context_shape=None) -> tuple:
         """Return the shape of the inputs, `[B, T, D]`."""
         return tuple(inputs_shape)
 
