@@ -151,14 +151,14 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part,
     )
 
     def at(step):
-        batch = examples.at(step)
-        masked, targets, weights = hiding.at(step, batch["ids"])
-        return {"ids": masked, "segments": batch["segments"]}, targets, weights
+        batch = examples.batch(step)
+        masked, targets, weights = hiding.batch(step, batch["token_ids"])
+        return {"token_ids": masked, "segment_ids": batch["segment_ids"]}, targets, weights
 
     reader = Reader(model, pieces)
     # Another seed than any of training: the same tokens are hidden at every validation.
     whole = diagnostic = Look(reader, rows, masking(pieces, settings.fraction, settings.seed + 1), texts)
-    times = len(rows["ids"]) / len(part["ids"])
+    times = len(rows["token_ids"]) / len(part["token_ids"])
     if times > 1:
         diagnostic = Look(reader, part, masking(pieces, settings.fraction, settings.seed + 1), texts)
     used = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
@@ -179,13 +179,13 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part,
         final=None if diagnostic is whole else whole,
         final_times=times,
     )
-    pieces.save(folder / "vocabulary.json")
+    pieces.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", model)
     result = {
         "parameters": model.count_params(),
-        "training_tokens": record.step * settings.batch_size * length,
-        "training_seconds": record.seconds,
-        "training_nats_per_token": record.loss,
+        "train_tokens": record.step * settings.batch_size * length,
+        "train_seconds": record.seconds,
+        "train_loss": record.loss,
         "hidden_tokens": int(whole.hidden.sum()),
         **summaries.scalars,
         "by_frequency": by_frequency(train_ids, whole.targets[whole.hidden], pieces.vocabulary_size),

@@ -46,7 +46,7 @@ class EmbeddingProjector(keras.callbacks.Callback):
 
     def __init__(self, tokenizer, log_dir):
         super().__init__()
-        self.tokens = list(getattr(tokenizer, "tokens", tokenizer))
+        self.tokens = list(getattr(tokenizer, "vocabulary", tokenizer))
         self.log_dir = pathlib.Path(log_dir)
 
     def on_train_begin(self, logs=None):

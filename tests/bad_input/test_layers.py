@@ -135,7 +135,7 @@ def test_what_stands_behind_an_encoder_wants_one(refused):
         (checks.non_negative_integer, (-1, 1.5, "x", None, True, 2**63)),
         (checks.positive_number, ABOVE_ZERO),
         (checks.fraction, FRACTION),
-        (lambda name, value: checks.number(name, value, least=0, most=1), (-1, 1.1, "x", float("nan"), True)),
+        (lambda name, value: checks.number(name, value, min_value=0, max_value=1), (-1, 1.1, "x", float("nan"), True)),
         (checks.boolean, (0, 1, "x", None)),
     ],
 )

@@ -74,7 +74,7 @@ def test_matrices_start_differently():
     ("make", "words"),
     [
         (lambda: FeedForward(0), ["feed_forward_dim=0", "at least 1"]),
-        (lambda: GatedFeedForward(2.5), ["feed_forward_dim=2.5", "whole number"]),
+        (lambda: GatedFeedForward(2.5), ["feed_forward_dim=2.5", "an integer"]),
         (lambda: FeedForward(4, dropout=-0.5), ["dropout=-0.5", "at least 0"]),
         (lambda: FeedForward(4, activation="swish-ish"), ["activation", "swish-ish"]),
         (lambda: FeedForward(4).build((3,)), ["inputs has shape (3,)", "[B, ..., D]"]),

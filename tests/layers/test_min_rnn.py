@@ -280,7 +280,7 @@ def test_matrices_are_marked_as_blocks(made, kind):
 @each
 @pytest.mark.parametrize("units", [0, -1, 2.5, None, True])
 def test_units_that_are_no_size_are_refused(kind, units):
-    with pytest.raises(ValueError, match=f"units={units!r}; expected a whole number of at least 1"):
+    with pytest.raises(ValueError, match=f"units={units!r}; expected an integer of at least 1"):
         kind(units)
 
 

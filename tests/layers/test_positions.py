@@ -227,7 +227,7 @@ def test_position_objects_revive_by_value(positions):
         (lambda: RotaryPositions(scaling="magic"), ["scaling='magic'", "'linear'", "'yarn'"]),
         (lambda: RotaryPositions(scaling="linear", scaling_factor=0.5), ["scaling_factor=0.5", "at least 1"]),
         (lambda: RotaryPositions(scaling_factor=2.0), ["scaling_factor=2.0", "scaling=None"]),
-        (lambda: RotaryPositions(scaling="yarn", scaling_factor=2.0), ["original_context_length=None", "whole number"]),
+        (lambda: RotaryPositions(scaling="yarn", scaling_factor=2.0), ["original_context_length=None", "an integer"]),
         (lambda: RotaryPositions(scaling="ntk", scaling_factor=2.0).validate_key_dim(2), ["key_dim=2", "at least 4"]),
         (lambda: RotaryPositions().validate_key_dim(5), ["key_dim=5", "even"]),
         (lambda: PositionalEncoding(base=-1), ["base=-1", "greater than 0"]),

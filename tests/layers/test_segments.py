@@ -136,7 +136,7 @@ def test_a_segment_out_of_range_is_an_error_or_nan_where_it_is_not_known(bad):
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="num_segments=0; expected a whole number of at least 1"):
+    with pytest.raises(ValueError, match="num_segments=0; expected an integer of at least 1"):
         SegmentEmbedding(0)
     with pytest.raises(ValueError, match=r"inputs has shape \(2, 6\); expected \[B, T, D\]"):
         make()(inputs()[:, 0], SEGMENTS[:, 0])

@@ -293,7 +293,7 @@ def test_the_state_at_the_start(made, policy):
 @pytest.mark.parametrize("name", ["state_dim", "expand", "kernel_size", "dt_rank"])
 @pytest.mark.parametrize("value", [0, -1, 2.5, "4"])
 def test_sizes_that_are_none_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name}={value!r}; expected a whole number"):
+    with pytest.raises(ValueError, match=f"{name}={value!r}; expected an integer"):
         SelectiveStateSpace(**{name: value})
 
 

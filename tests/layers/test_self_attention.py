@@ -238,9 +238,9 @@ def test_kernels_are_matrices_and_start_differently():
     ("options", "words"),
     [
         ({"num_heads": 0}, ["num_heads", "0", "at least 1"]),
-        ({"num_heads": 2.5}, ["num_heads", "2.5", "whole number"]),
+        ({"num_heads": 2.5}, ["num_heads", "2.5", "an integer"]),
         ({"num_heads": 2, "key_dim": -1}, ["key_dim", "-1", "at least 1"]),
-        ({"num_heads": 2, "value_dim": "4"}, ["value_dim", "'4'", "whole number"]),
+        ({"num_heads": 2, "value_dim": "4"}, ["value_dim", "'4'", "an integer"]),
         ({"num_heads": 4, "num_key_value_heads": 3}, ["num_key_value_heads", "3", "divisor", "4"]),
         ({"num_heads": 2, "sliding_window": 0}, ["sliding_window", "0", "at least 1"]),
         ({"num_heads": 2, "dropout": -0.1}, ["dropout", "-0.1", "at least 0"]),
