@@ -25,7 +25,7 @@ def initial_states(layers, batch_size, **capacity):
     return tuple(layer.get_initial_state(batch_size, **capacity) for layer in layers if has_explicit_state(layer))
 
 
-def apply_sequentially(layers, x, state=None, mask=None, training: bool | None = None, first_kwargs=None):
+def apply_sequentially(layers, x, state=None, mask=None, training: bool | None = None, first=None):
     """Apply layers one after the other.
 
     Args:
@@ -34,7 +34,7 @@ def apply_sequentially(layers, x, state=None, mask=None, training: bool | None =
         state: From `initial_states` or the previous call; None runs every layer from its own initial state.
         mask: `[B, T]`, for the layers that take one.
         training: Passed to every layer.
-        first_kwargs: A dict of further keyword arguments of the first layer.
+        first: A dict of further keyword arguments of the first layer.
 
     Returns:
         `(y, state)`; the state is None if none was passed.
@@ -43,7 +43,7 @@ def apply_sequentially(layers, x, state=None, mask=None, training: bool | None =
         ValueError: If the state does not have an entry for each layer with a state.
     """
     check_states(layers, state)
-    state_in, state_out, extra_kwargs = list(state or ()), [], first_kwargs or {}
+    state_in, state_out, extra_kwargs = list(state or ()), [], first or {}
     for layer in layers:
         if mask is not None and "mask" in inspect.signature(layer.call).parameters:
             extra_kwargs = extra_kwargs | {"mask": mask}

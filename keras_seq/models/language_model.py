@@ -131,7 +131,7 @@ class LanguageModel(keras.Model):
         first = (
             {} if projected_inputs is None else {"projected_inputs": projected_inputs}
         )  # and x is not computed: nobody asks for it
-        return apply_sequentially(self.blocks, x, state, training=training, first_kwargs=first)
+        return apply_sequentially(self.blocks, x, state, training=training, first=first)
 
     def _vocabulary_projection(self, ids, training):
         """What a recurrent first layer makes of each vector alone, had once for each id there is; None if not for less.
