@@ -124,7 +124,7 @@ def _differences(found):
 def _references(found):
     lines = [["", "nats", "bits"]]
     for r in found.references:
-        lines.append([r.name, f"{r.nats_per_character:.3f}", f"{r.nats_per_character / math.log(2):.3f}"])
+        lines.append([r.name, f"{r.loss_per_character:.3f}", f"{r.loss_per_character / math.log(2):.3f}"])
     return lines
 
 
@@ -172,5 +172,5 @@ def _data(found) -> dict:
                 "positions": rounded(found.by_position(model), 4),
             }
         )
-    references = [{"name": r.name, "nats": round(r.nats_per_character, 4)} for r in found.references]
+    references = [{"name": r.name, "nats": round(r.loss_per_character, 4)} for r in found.references]
     return {"models": models, "references": references, "seeds": found.seeds}

@@ -60,7 +60,7 @@ def draw_references(axes, references):
     low, high = axes.get_ylim()
     outside, labels = [], []
     for reference in references:
-        value = reference.nats_per_character
+        value = reference.loss_per_character
         if reference.name not in SHOWN:
             continue
         if not low < value < high:
@@ -91,7 +91,7 @@ def draw_ends(axes, found, colours):
     axes.set_ylim(-0.6, len(order) - 0.2)
     axes.margins(x=0.12)
     axes.set_xlabel("nats per character at the end")
-    best = min(found.references, key=lambda reference: reference.nats_per_character)
+    best = min(found.references, key=lambda reference: reference.loss_per_character)
     low, high = axes.get_xlim()
     if low < best.nats_per_character < high:
         axes.axvline(best.nats_per_character, color="0.55", linewidth=0.7, linestyle=(0, (4, 3)), zorder=0)

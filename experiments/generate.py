@@ -85,7 +85,7 @@ def within(run: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
 
 def first_prompt(tokenizer) -> str:
     """A line break if the tokenizer has one, else its first token that is not special."""
-    tokens = getattr(tokenizer, "tokens", None) or list(tokenizer.characters)
+    tokens = tokenizer.vocabulary
     return "\n" if "\n" in tokens else next(token for token in tokens if not token.startswith("["))
 
 

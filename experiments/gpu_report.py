@@ -11,7 +11,7 @@ NANO_GPT = 1.4697  # best validation loss of its README, of its evaluations by r
 
 
 def write_text(path: pathlib.Path, text):
-    """Writes a UTF-8 text, whole or not at all. (`keras_seq.atomic_files` cannot be had without TensorFlow.)"""
+    """Write a UTF-8 text atomically, without `keras_seq.atomic_files`, whose package imports Keras and its backend."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)

@@ -10,7 +10,6 @@ are never mixed: cold, every non-overlapping window of T; and nanoGPT's estimate
 
 import dataclasses
 import json
-import os
 import pathlib
 import sys
 import time
@@ -21,7 +20,8 @@ import keras
 import numpy as np
 
 from experiments import gpu_jax, gpu_models
-from experiments.gpu_report import lines_of, write_json, write_text
+from experiments.gpu_report import lines_of
+from keras_seq.atomic_files import atomic_write, write_json, write_text
 
 
 class Validation:
@@ -65,10 +65,9 @@ class Validation:
 
 def save(path: pathlib.Path, state, step):
     """Writes a checkpoint, whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial.npz")
     leaves = {f"array_{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(state))}
-    np.savez(partial, step=step, **leaves)
-    os.replace(partial, path)
+    with atomic_write(path) as temporary:
+        np.savez(temporary, step=step, **leaves)
 
 
 def restored(path: pathlib.Path, state):

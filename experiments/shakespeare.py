@@ -78,7 +78,7 @@ def crops_score(model, ids, length, batches=CROP_BATCHES) -> tuple[float, float]
     crops = RandomWindows(ids, CROPS, length, seed=1337)
     evaluator = Evaluator(model, rows=CROPS)
     means = np.concatenate(
-        [evaluator.independent_token_losses(*crops.at(step)).mean(axis=1) for step in range(batches)]
+        [evaluator.independent_token_losses(*crops.batch(step)).mean(axis=1) for step in range(batches)]
     )
     return float(means.mean()), float(means.std(ddof=1) / len(means) ** 0.5)
 

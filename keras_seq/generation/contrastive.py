@@ -33,7 +33,7 @@ def contrastive_search(model, ids, length, top_k=4, alpha=0.6):
     if not hasattr(model, "hidden_states"):
         raise ValueError(f"model={model!r}; expected a LanguageModel: contrastive search compares what it represents.")
     top_k = checks.positive_integer("top_k", top_k)
-    checks.number("alpha", alpha, least=0, most=1)
+    checks.number("alpha", alpha, min_value=0, max_value=1)
     if isinstance(length, bool) or not isinstance(length, int) or length < 0:
         raise ValueError(f"length={length!r}; expected a whole number, 0 or more.")
     if not isinstance(ids, list) or not all(isinstance(id, numbers.Integral) for id in ids):

@@ -115,12 +115,12 @@ class SamplingConfig:
     """Above 1, what is in the text already becomes less likely."""
 
     def __post_init__(self):
-        checks.number("temperature", self.temperature, least=0)
+        checks.number("temperature", self.temperature, min_value=0)
         if self.top_k is not None:
             checks.positive_integer("top_k", self.top_k)
         for name in ("top_p", "min_p", "typical_p"):
             value = getattr(self, name)
-            if value is not None and not checks.number(name, value, least=0, most=1) > 0:
+            if value is not None and not checks.number(name, value, min_value=0, max_value=1) > 0:
                 raise ValueError(f"{name}={value}; expected a number above 0 and at most 1.")
         if self.repetition_penalty is not None:
             checks.positive_number("repetition_penalty", self.repetition_penalty)

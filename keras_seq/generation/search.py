@@ -78,7 +78,7 @@ def beam_search(step, state, first, length, end=None, width=4, length_penalty=0.
     """
     first, length, end = _checked(first, length, end)
     width = checks.positive_integer("width", width)
-    checks.number("length_penalty", length_penalty, least=0)
+    checks.number("length_penalty", length_penalty, min_value=0)
 
     batch_size = first.shape[0]
     rows = tf.range(batch_size)[:, None]

@@ -16,6 +16,7 @@ import keras
 
 from keras_seq.layers import CausalDepthwiseConv1D, LearnedPositions, MinGRU, MinLSTM, SelectiveStateSpace
 from keras_seq.layers.attention import MultiHeadAttentionBase
+from keras_seq.layers.introspection import iter_layers
 from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.models.language_model import LanguageModel
 
@@ -34,7 +35,7 @@ def flops_per_token(model, length: int, training: bool = False) -> int:
     Raises:
         ValueError: a layer has a matrix that this module does not know how to count.
     """
-    forward = sum(_layer_flops(layer, length) for layer in _iter_layers(model, {}).values())
+    forward = sum(_layer_flops(layer, length) for layer in iter_layers(model, attributes=True))
     return forward * (TRAIN_MULTIPLIER if training else 1)
 
 
@@ -60,13 +61,3 @@ def _layer_flops(layer, length):
     if matrices and not isinstance(layer, NO_MATMUL_LAYERS):
         raise ValueError(f"{layer.name}: what {', '.join(matrices)} costs is not known; expected layers of keras_seq.")
     return 0
-
-
-def _iter_layers(layer, found):
-    """The layer and all layers inside it, each once, by their ids."""
-    found[id(layer)] = layer
-    for value in vars(layer).values():
-        for child in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(child, keras.layers.Layer) and id(child) not in found:
-                _iter_layers(child, found)
-    return found

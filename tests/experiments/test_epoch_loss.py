@@ -163,7 +163,7 @@ def test_squeezing_is_that_of_the_corpus(tmp_path, string):
     assert squeezed(string) == "".join(c for c in string if c not in " \n")
     path = tmp_path / "text"
     path.write_text("x" + string, encoding="utf-8")
-    assert "x" + squeezed(string) == load_corpus(path, clean="squeeze").text
+    assert "x" + squeezed(string) == load_corpus(path, strip_whitespace=True).text
 
 
 def test_both_forms_have_the_same_text_to_validate_on(data):
