@@ -22,7 +22,7 @@ TRAINING_NOTES = (
 
 
 def write_text(path: pathlib.Path, text):
-    """Write a UTF-8 text atomically; importing `keras_seq.atomic_files` would need a Keras backend.
+    """Write a UTF-8 text atomically, without `keras_seq.atomic_files`, whose package imports Keras and its backend.
 
     Args:
         path: File to write.

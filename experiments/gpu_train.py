@@ -10,7 +10,6 @@ protocols: val_loss on all disjoint windows of T, and nanoGPT's estimate, the me
 
 import dataclasses
 import json
-import os
 import pathlib
 import sys
 import time
@@ -21,7 +20,8 @@ import keras
 import numpy as np
 
 from experiments import gpu_jax, gpu_models
-from experiments.gpu_report import read_metrics, write_json, write_text
+from experiments.gpu_report import read_metrics
+from keras_seq.atomic_files import atomic_write, write_json, write_text
 
 LOSSES = ("val_loss", "val_loss_random_windows")
 
@@ -81,10 +81,9 @@ def save_checkpoint(path: pathlib.Path, state, step):
         state: Training state.
         step: Number of the training step.
     """
-    partial = path.with_name(f".{path.name}.partial.npz")
     leaves = {f"array_{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(state))}
-    np.savez(partial, step=step, **leaves)
-    os.replace(partial, path)
+    with atomic_write(path) as temporary:
+        np.savez(temporary, step=step, **leaves)
 
 
 def load_checkpoint(path: pathlib.Path, state):

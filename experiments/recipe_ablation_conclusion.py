@@ -1,61 +1,72 @@
-"""What the figures of `experiments.epoch_loss` say, in a few sentences: docs/old_curve.md has those of one run.
+"""Summarize the results of `experiments.recipe_ablation` in a few sentences, as in docs/recipe_ablation.md.
 
-Chance is what other draws of the same windows were worth, the cause `pipeline`: no smaller worth is told as an effect.
+Noise level: the change of the loss caused by different random windows alone (`pipeline`). Smaller improvements are not
+reported as effects.
 """
 
-from experiments.epoch_loss_report import level, nats, same_order, steps, worths
-from experiments.epoch_loss_settings import EpochLoss
+from experiments.recipe_ablation_report import cumulative_runs, format_milli, improvements, loss_milli, ranking_message
+from experiments.recipe_ablation_settings import RecipeAblationConfig
 
 
-def conclusion(settings: EpochLoss, corpus: str, rows) -> str:
-    """A Markdown list.
+def conclusion(config: RecipeAblationConfig, corpus: str, rows) -> str:
+    """Summarize the results as a Markdown list.
 
     Args:
-        settings: those of the experiment.
-        corpus: what the text is called.
-        rows: a dict for each run, as epoch_loss.json has them.
+        config: Options of the experiment.
+        corpus: Name of the corpus.
+        rows: One dict per run, as in recipe_ablation.json.
     """
-    found = worths(settings, rows)
-    ladder = {cause: here["ladder"] for cause, here in found.items()}
-    alone = {cause: here["alone"] for cause, here in found.items() if "alone" in here}
+    improvement = improvements(config, rows)
+    cumulative = {change: kinds["cumulative"] for change, kinds in improvement.items()}
+    individual = {change: kinds["individual"] for change, kinds in improvement.items() if "individual" in kinds}
     by_run = {row["run"]: row for row in rows}
-    old, new = (by_run[steps(rows)[place]] for place in (0, -1))
-    chance = abs(ladder.get("pipeline", 0))
-    down, up = (
-        sorted((cause for cause in ladder if sign * ladder[cause] > chance), key=lambda cause: -abs(ladder[cause]))
-        for sign in (1, -1)
-    )
-    within = [cause for cause in ladder if abs(ladder[cause]) <= chance]
-    told = [
-        f"The old recipe on {corpus}, {old['updates']:,} updates and {old['training_characters']:,} characters: it "
-        f"prints {old['train_loss_per_original_character']:.3f} nats per character; {ends(settings, old)}.",
-        f"The new one, {new['updates']:,} updates and as many characters, {new['recipe']['units']:,} units: it prints "
-        f"{new['train_loss_per_original_character']:.3f}; {ends(settings, new)}. The whole difference is "
-        f"{nats(level(old) - level(new), '+')} nats per original character, the sum of the steps.",
-        f"In the order of the ladder, what lowers the loss: {listed(down, ladder)}.",
-        f"What raises it: {listed(up, ladder)}.",
-        f"Within chance, which is {nats(chance)} (one seed): {listed(within, ladder)}.",
-        f"Each by itself, added to the old recipe at {settings.units:,} units, most first: "
-        f"{listed(sorted(alone, key=alone.get, reverse=True), alone)}. Worth depends on what was mended "
-        "before.",
-        f"The printed loss is no validation loss: of the old recipe, on training text and under a state that another "
-        f"place in the text left, it is {old['train_loss_per_original_character'] - old['val_loss_streaming']:+.3f} nats off "
-        "the warm score.",
-        f"Without spaces and newlines {old['original_share']:.1%} of the characters are left, so a loss per character "
-        "of that text looks higher than one of the original text; what the spaces would cost is in none of it.",
-        same_order(settings, rows),
+    legacy, new = (by_run[cumulative_runs(rows)[index]] for index in (0, -1))
+    noise = abs(cumulative.get("pipeline", 0))
+    by_size = sorted(cumulative, key=lambda change: -abs(cumulative[change]))
+    lower, higher = ([change for change in by_size if sign * cumulative[change] > noise] for sign in (1, -1))
+    within_noise = [change for change in cumulative if abs(cumulative[change]) <= noise]
+    legacy_train_loss, new_train_loss = (run["train_loss_per_original_character"] for run in (legacy, new))
+    difference = legacy_train_loss - legacy["val_loss_streaming"]
+    sentences = [
+        f"The legacy recipe on {corpus}, {legacy['steps']:,} steps and {legacy['train_tokens']:,} characters: train "
+        f"loss {legacy_train_loss:.3f}; {final_losses(config, legacy)}.",
+        f"The new recipe, {new['steps']:,} steps and the same number of characters, {new['recipe']['units']:,} units: "
+        f"train loss {new_train_loss:.3f}; {final_losses(config, new)}. The total improvement is "
+        f"{format_milli(loss_milli(legacy) - loss_milli(new), '+')} per original character, the sum of the cumulative "
+        "improvements.",
+        f"Applied cumulatively, these changes lower the loss: {format_changes(lower, cumulative)}.",
+        f"These changes raise it: {format_changes(higher, cumulative)}.",
+        f"Within the noise level of {format_milli(noise)} (one seed): {format_changes(within_noise, cumulative)}.",
+        f"Applied individually to the legacy recipe at {config.units:,} units, largest first: "
+        f"{format_changes(sorted(individual, key=individual.get, reverse=True), individual)}. The improvement of a "
+        "change depends on the changes before it.",
+        f"The train loss that the legacy script printed is not a validation loss: it is measured on training text with "
+        f"a state carried from another place of the text, and differs from val_loss_streaming by {difference:+.3f}.",
+        f"Without whitespace the text has {legacy['char_ratio']:.1%} of its characters, so its loss per character is "
+        "higher than that of the original text. The loss of the whitespace itself is then not included.",
+        ranking_message(config, rows),
     ]
-    return "\n".join(f"- {sentence}" for sentence in told if sentence)
+    return "\n".join(f"- {sentence}" for sentence in sentences if sentence)
 
 
-def ends(settings: EpochLoss, row) -> str:
-    """Where a run ends on the validation split."""
+def final_losses(config: RecipeAblationConfig, row) -> str:
+    """Describe the validation losses of a run.
+
+    Args:
+        config: Options of the experiment.
+        row: The run, as in recipe_ablation.json.
+    """
     return (
-        f"the validation split gives {row['val_loss']:.3f} cold@{settings.length}, "
-        f"{row['val_loss_streaming']:.3f} warm, and cold {nats(level(row))} per character of the original text"
+        f"val_loss@{config.sequence_length} {row['val_loss']:.3f}, val_loss_streaming "
+        f"{row['val_loss_streaming']:.3f}, val_loss per original character {format_milli(loss_milli(row))}"
     )
 
 
-def listed(causes, worth) -> str:
-    """The causes with their worths."""
-    return ", ".join(f"{cause} {nats(worth[cause], '+')}" for cause in causes) or "none"
+def format_changes(changes, improvement) -> str:
+    """List changes with their improvements.
+
+    Args:
+        changes: Names of the changes.
+        improvement: Improvement of each change, in thousandths of a nat.
+    """
+    return ", ".join(f"{change} {format_milli(improvement[change], '+')}" for change in changes) or "none"

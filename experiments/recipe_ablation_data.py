@@ -1,9 +1,9 @@
-"""The text of `experiments.epoch_loss`, with its spaces and without, and the batches of a recipe.
+"""Load the text of `experiments.recipe_ablation` with and without whitespace, and make the batches of a recipe.
 
-    original  = training | validation              cut once, so that both forms have the same text to validate on
-    squeezed  = squeezed(training) | squeezed(validation)
+    original  = training | validation                               split once, so both variants share a validation text
+    stripped  = strip_whitespace(training) | strip_whitespace(validation)
 
-The per-character pipeline is the old one: for every row, every character of a window is looked up by itself, eagerly.
+The per-character pipeline is the legacy one: it looks up every character of every window separately and eagerly.
 """
 
 import dataclasses
@@ -11,115 +11,143 @@ import dataclasses
 import tensorflow as tf
 
 from experiments.corpora import note_copied
-from experiments.epoch_loss_settings import EpochLoss, Recipe
+from experiments.recipe_ablation_settings import RecipeAblationConfig, RecipeConfig
 from keras_seq.data import PythonGeneratorWindows, RandomWindows, StatefulWindows, Windows, load_corpus
 from keras_seq.tokenizers import CharacterTokenizer
 
-SMOKE = 60_000  # characters of the text are enough to see that everything works
-FRESH = 0x5EED  # rows start anew by other draws than those of where they start
+SMOKE_CHARACTERS = 60_000  # length of the text in a smoke run
+RESET_SEED = 0x5EED  # makes the draws of the reset mask independent of those of the windows
 
 
-def squeezed(string: str) -> str:
-    """The text without spaces and newlines, as `load_corpus(..., clean="squeeze")` has it."""
-    return string.replace(" ", "").replace("\n", "")
+def strip_whitespace(text: str) -> str:
+    """Remove spaces and newlines, like `load_corpus(..., strip_whitespace=True)`."""
+    return text.replace(" ", "").replace("\n", "")
 
 
-class Form:
-    """The text in one of its two forms.
+class TextVariant:
+    """Training and validation ids of one variant of the text.
 
     Args:
-        train: the training split, a text.
-        validation: the validation split.
-        original_characters: how many characters the validation split has with its spaces.
+        train: Training split, a text.
+        validation: Validation split, a text.
+        original_characters: Number of characters of the validation split with its whitespace.
     """
 
     def __init__(self, train: str, validation: str, original_characters: int):
-        self.vocabulary = CharacterTokenizer.from_text(train + validation)
-        self.train = self.vocabulary.encode(train).numpy()
-        self.validation = self.vocabulary.encode(validation).numpy()
-        # nats per character of this form times this are nats per character of the original text
-        self.share = len(validation) / original_characters
+        self.tokenizer = CharacterTokenizer.from_text(train + validation)
+        self.train = self.tokenizer.encode(train).numpy()
+        self.validation = self.tokenizer.encode(validation).numpy()
+        # the loss per character of this variant times this is the loss per character of the original text
+        self.char_ratio = len(validation) / original_characters
 
 
-class Data:
-    """A corpus, cut once, in both forms."""
+class TextVariants:
+    """Corpus that is split once, as its `original` and its `stripped` variant.
 
-    def __init__(self, settings: EpochLoss):
-        self.corpus = load_corpus(settings.corpus)
-        if settings.smoke:
-            self.corpus = dataclasses.replace(self.corpus, text=self.corpus.text[:SMOKE])
-        train, validation = self.corpus.split(min_length=settings.length + 1)
+    Args:
+        config: Options of the experiment.
+
+    Raises:
+        ValueError: A split without whitespace is shorter than one window.
+    """
+
+    def __init__(self, config: RecipeAblationConfig):
+        self.corpus = load_corpus(config.corpus)
+        if config.smoke:
+            self.corpus = dataclasses.replace(self.corpus, text=self.corpus.text[:SMOKE_CHARACTERS])
+        train, validation = self.corpus.split(min_length=config.sequence_length + 1)
         note_copied(train, validation)
-        self.original = Form(train, validation, len(validation))
-        for part in (squeezed(train), squeezed(validation)):
-            if len(part) <= settings.length:
+        self.original = TextVariant(train, validation, len(validation))
+        for split in (strip_whitespace(train), strip_whitespace(validation)):
+            if len(split) <= config.sequence_length:
                 raise ValueError(
-                    f"The corpus {settings.corpus!r} has {len(part)} characters on one side of its split without its "
-                    f"spaces, fewer than the {settings.length + 1} of one window: give a longer text or a smaller "
-                    "--length."
+                    f"A split of the corpus {config.corpus!r} has {len(split)} characters without its whitespace, "
+                    f"fewer than the {config.sequence_length + 1} of one window: give a longer text or a smaller "
+                    "--sequence-length."
                 )
-        self.squeezed = Form(squeezed(train), squeezed(validation), len(validation))
+        self.stripped = TextVariant(strip_whitespace(train), strip_whitespace(validation), len(validation))
 
-    def form(self, recipe: Recipe) -> Form:
-        """That which the recipe reads."""
-        return self.original if recipe.spaces else self.squeezed
+    def variant(self, recipe: RecipeConfig) -> TextVariant:
+        """Return the variant that a recipe is trained on."""
+        return self.original if recipe.keep_whitespace else self.stripped
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PerCharacterWindows(PythonGeneratorWindows):
-    """`GeneratorWindows` that hold a text and look up its characters one by one, every time they are read.
+    """`PythonGeneratorWindows` that hold a text and look up each character separately whenever it is read.
 
     Args:
-        ids, batch_size, length, seed: as `GeneratorWindows` has them; the draws are the same, and so the batches.
-        vocabulary: the `Vocabulary` of the ids.
+        ids: Ids of the text, `[N]`. The draws, and so the batches, are those of `PythonGeneratorWindows`.
+        batch_size: Number of windows B in a batch.
+        sequence_length: Sequence length T, in characters.
+        seed: Random seed of the windows.
+        tokenizer: `CharacterTokenizer` of the ids.
     """
 
-    vocabulary: CharacterTokenizer = None
+    tokenizer: CharacterTokenizer = None
 
-    def dataset(self, first=0, last=None) -> tf.data.Dataset:
-        """The batches `at(first)`, ..., `at(last - 1)`, in this order."""
-        points = tf.constant([ord(c) for c in self.vocabulary.decode(self.ids)], tf.int32)
-        table = self.vocabulary.tables[0]
+    def dataset(self, start_step=0, stop_step=None) -> tf.data.Dataset:
+        """Return the batches of the steps from `start_step` up to, but not including, `stop_step`.
+
+        Args:
+            start_step: First step.
+            stop_step: Step after the last one.
+        """
+        code_points = tf.constant([ord(c) for c in self.tokenizer.decode(self.ids)], tf.int32)
+        table = self.tokenizer.tables[0]
 
         def examples():
-            for step in range(first, last):
+            for step in range(start_step, stop_step):
                 for start in self.starts(step):
-                    window = points[start : start + self.length + 1]
+                    window = code_points[start : start + self.sequence_length + 1]
                     ids = tf.map_fn(table.lookup, window)
                     yield ids[:-1], ids[1:]
 
-        row = tf.TensorSpec([self.length], tf.int32)
-        return tf.data.Dataset.from_generator(examples, output_signature=(row, row)).encode_batch(self.batch_size)
+        row = tf.TensorSpec([self.sequence_length], tf.int32)
+        return tf.data.Dataset.from_generator(examples, output_signature=(row, row)).batch(self.batch_size)
 
 
-def windows(settings: EpochLoss, recipe: Recipe, form: Form) -> Windows:
-    """What the recipe reads; lanes are tensors whatever the pipeline."""
-    sizes = {"batch_size": recipe.batch_size, "length": settings.length, "seed": settings.seed}
-    if recipe.windows == "lanes":
-        return StatefulWindows(form.train, reset_prob=recipe.restart, **sizes)
-    if recipe.pipeline == "per_character":
-        return PerCharacterWindows(form.train, vocabulary=form.vocabulary, **sizes)
-    kind = RandomWindows if recipe.pipeline == "tensors" else PythonGeneratorWindows
-    return kind(form.train, **sizes)
+def windows(config: RecipeAblationConfig, recipe: RecipeConfig, variant: TextVariant) -> Windows:
+    """Return the training windows of a recipe; stateful windows use the tensor pipeline always.
 
-
-def batches(settings: EpochLoss, recipe: Recipe, form: Form):
-    """A function of two steps that gives the batches between, `((ids [B, T], fresh [B]), targets [B, T])`.
-
-    Lanes go on where the carried state ended; random windows do not, and still the state is carried into all rows but
-    the `fresh` ones: that is what the old script did.
+    Args:
+        config: Options of the experiment.
+        recipe: The recipe.
+        variant: Variant of the text that the recipe is trained on.
     """
-    chosen = windows(settings, recipe, form)
-    if recipe.windows == "lanes":
-        return chosen.stateful_dataset
+    sizes = {"batch_size": recipe.batch_size, "sequence_length": config.sequence_length, "seed": config.seed}
+    if recipe.windows == "stateful":
+        return StatefulWindows(variant.train, reset_prob=recipe.reset_prob, **sizes)
+    if recipe.pipeline == "per_character":
+        return PerCharacterWindows(variant.train, tokenizer=variant.tokenizer, **sizes)
+    windows_class = RandomWindows if recipe.pipeline == "tensors" else PythonGeneratorWindows
+    return windows_class(variant.train, **sizes)
+
+
+def batches(config: RecipeAblationConfig, recipe: RecipeConfig, variant: TextVariant):
+    """Return a function `(start_step, stop_step) -> dataset` of `((ids [B, T], reset_mask [B]), targets [B, T])`.
+
+    Stateful windows continue where the carried state ended. Random windows do not, but the state is carried into all
+    rows outside `reset_mask` nevertheless, as in the legacy script.
+
+    Args:
+        config: Options of the experiment.
+        recipe: The recipe.
+        variant: Variant of the text that the recipe is trained on.
+    """
+    recipe_windows = windows(config, recipe, variant)
+    if recipe.windows == "stateful":
+        return recipe_windows.stateful_dataset
 
     def reset_mask(step):
-        seed = tf.stack([tf.constant(settings.seed ^ FRESH, tf.int64), step])
-        return tf.random.stateless_uniform([recipe.batch_size], seed) < recipe.restart
+        seed = tf.stack([tf.constant(config.seed ^ RESET_SEED, tf.int64), step])
+        return tf.random.stateless_uniform([recipe.batch_size], seed) < recipe.reset_prob
 
-    def between(first, last):
-        rows = tf.data.Dataset.range(first, last).map(reset_mask)
-        both = tf.data.Dataset.zip(chosen.dataset(first, last), rows).map(lambda xy, rows: ((xy[0], rows), xy[1]))
-        return both.apply(tf.data.experimental.assert_cardinality(last - first))  # a generator does not tell its own
+    def dataset(start_step, stop_step):
+        masks = tf.data.Dataset.range(start_step, stop_step).map(reset_mask)
+        pairs = tf.data.Dataset.zip(recipe_windows.dataset(start_step, stop_step), masks)
+        examples = pairs.map(lambda xy, mask: ((xy[0], mask), xy[1]))
+        # a dataset made from a generator has unknown cardinality
+        return examples.apply(tf.data.experimental.assert_cardinality(stop_step - start_step))
 
-    return between
+    return dataset

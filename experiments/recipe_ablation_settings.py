@@ -1,8 +1,8 @@
-"""What `experiments.epoch_loss` can be told, and the recipes between the old char-RNN and the new one.
+"""Define the options of `experiments.recipe_ablation`, and the recipes between the legacy char-RNN and the new one.
 
-ladder   old -> full size -> one cause after the other -> new     each recipe is the one before it, changed once
-alone    the old recipe at the small size with one change         what a cause is worth by itself
-full     the old recipe at its own size with one change           whether the small size tells the same
+cumulative   legacy -> small size -> one change after the other -> new    each recipe is the previous one with a change
+individual   the legacy recipe at the small size with one change          the effect of a change without the others
+full size    the legacy recipe at its own size with one change            whether the small size ranks changes equally
 """
 
 import dataclasses
@@ -10,28 +10,28 @@ from typing import Annotated, Literal
 
 import tyro
 
-from experiments.options import check_options
+from experiments.option_checks import check_options
 from keras_seq import training
 from keras_seq.training.config import LEARNING_RATES
 
-CAUSES = (
-    *("pipeline", "lanes", "restart", "initializer", "clipping", "schedule"),
-    *("learning rate", "optimizer", "updates", "spaces"),
+CHANGES = (
+    *("pipeline", "stateful-windows", "state-resets", "initializer", "clipping", "schedule"),
+    *("learning-rate", "optimizer", "more-steps", "whitespace"),
 )
-Cause = Literal[CAUSES]
-NO_CLIPPING = 1e9  # no gradient is as long, so none is shortened
+Change = Literal[CHANGES]
+NO_CLIPPING = 1e9  # above every gradient norm, so no gradient is clipped
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.TrainConfig):
-    """The new recipe's training. Durations are in steps of the old batch; smaller batches take as many more of them."""
+class RecipeTrainConfig(training.TrainConfig):
+    """Training of the new recipe. Durations are in legacy batches; smaller batches get proportionally more steps."""
 
     warmup_steps: int = 10
     """Steps over which the learning rate rises from zero."""
     log_every: int = 1
-    """Steps between two points of the training curve: the old script printed every one."""
+    """Steps between two points of the training curve; the legacy script printed every step."""
     validate_every: int = 50
-    """Steps between two passes over the validation split."""
+    """Steps between two validations."""
     checkpoint_every: int = 100
     """Steps between two checkpoints; the last two are kept."""
     sample_length: int = 200
@@ -39,14 +39,14 @@ class Train(training.TrainConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
-    """One way to train the char-RNN. At the defaults of `EpochLoss`, that of the old script."""
+class RecipeConfig:
+    """One way to train the char-RNN. `RecipeAblationConfig.legacy` is the recipe of the legacy script."""
 
-    spaces: bool
+    keep_whitespace: bool
     units: int
     pipeline: str
     windows: str
-    restart: float
+    reset_prob: float
     recurrent_initializer: str
     global_clipnorm: float
     warmup_steps: int
@@ -54,79 +54,84 @@ class Recipe:
     optimizer: str
     learning_rate: float | None
     batch_size: int
-    updates: int
+    num_steps: int
 
 
 @dataclasses.dataclass(frozen=True)
-class EpochLoss:
-    """Explain the loss of the old char-RNN: change one thing after the other."""
+class RecipeAblationConfig:
+    """Explain the loss of the legacy char-RNN by an ablation: apply one change after the other."""
 
     corpus: str = "docstrings"
-    """docstrings or pydoc (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
-    UTF-8 file."""
-    old_units: int = 1024
-    """Width of the old LSTM."""
+    """Training corpus: docstrings or pydoc (come with Python), shakespeare (downloaded once, or from the folder
+    KERAS_SEQ_DATA), or a UTF-8 file."""
+    legacy_units: int = 1024
+    """Units of the legacy LSTM."""
     units: int = 128
-    """Width of the LSTM by which everything else is measured."""
+    """Units of the LSTM with which all changes but the size are measured."""
     embedding_dim: int = 128
-    """Width of a character's vector."""
+    """Embedding width D."""
     batch_size: int = 50
-    """Rows of the old batch."""
-    length: int = 200
-    """Characters in a row."""
-    updates: int = 200
-    """Old batches in a training, which the old script called epochs."""
-    parts: int = 10
-    """For the cause `updates`: into how many smaller batches an old one is cut. A divisor of the batch size."""
-    restart: float = 0.25
-    """For the cause `restart`: the fraction of rows that start from the zero state."""
+    """Batch size of the legacy recipe."""
+    sequence_length: int = 200
+    """Sequence length T of the training windows, in characters."""
+    legacy_steps: int = 200
+    """Training steps of the legacy recipe, one batch each, which the legacy script called epochs."""
+    split_batches: int = 10
+    """Number of smaller batches that replace a legacy batch in the change `more-steps`. A divisor of the batch size."""
+    reset_prob: float = 0.25
+    """Probability with which a row starts from the zero state in the change `state-resets`."""
     learning_rate: float = LEARNING_RATES["adam"]["recurrent"]
-    """For the cause `learning rate`: Adam's, in place of 1e-3."""
+    """Learning rate of Adam in the change `learning-rate`; the legacy one is 1e-3."""
     pipeline: Literal["generator", "per_character"] = "generator"
-    """Of the old recipe: windows from a Python generator. per_character looks up every character by itself too, as the
-    old script did, at 2,660 characters a second; the batches are the same, bit by bit."""
-    causes: tuple[Cause, ...] = CAUSES
-    """What is changed after the size, in this order, one on top of the other."""
-    alone: tuple[Cause, ...] = ("lanes", "restart", "schedule", "learning rate", "optimizer", "updates", "spaces")
-    """Which causes to add to the old recipe by themselves, at the small size."""
-    full: tuple[Cause, ...] = ()
-    """The same at the old size."""
+    """Input pipeline of the legacy recipe. generator: windows from a Python generator. per_character: also look up
+    every character separately, as the legacy script did, at 2,660 characters per second. The batches are the same."""
+    changes: tuple[Change, ...] = CHANGES
+    """Changes to apply cumulatively after the size, in this order."""
+    individual: tuple[Change, ...] = (
+        *("stateful-windows", "state-resets", "schedule", "learning-rate", "optimizer", "more-steps", "whitespace"),
+    )
+    """Changes to apply individually to the legacy recipe at the small size."""
+    full_size: tuple[Change, ...] = ()
+    """Changes to apply individually to the legacy recipe at its full size."""
     seed: int = 0
-    """Of weights and batches."""
+    """Random seed of the weights and batches."""
     log_dir: str = "logs"
-    """The runs go to LOG_DIR/epoch_loss/UTC-TIME/."""
+    """Folder of the runs: LOG_DIR/recipe_ablation/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/epoch_loss/UTC-TIME to go on with; options not given are taken from there."""
+    """Folder LOG_DIR/recipe_ablation/UTC-TIME to resume. Options not given on the command line are read from there."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Seconds, tiny sizes: shows that everything works, and nothing else."""
-    train: Train = dataclasses.field(default_factory=Train)
+    """Use tiny sizes that take seconds, to check that everything works."""
+    train: RecipeTrainConfig = dataclasses.field(default_factory=RecipeTrainConfig)
 
     def __post_init__(self):
-        sizes = {"batch_size": 1, "length": 1, "updates": 1, "parts": 1}
-        check_options(self, **sizes, old_units=1, units=1, embedding_dim=1)
-        if self.batch_size % self.parts:
-            raise ValueError(f"--parts {self.parts}: expected a divisor of --batch-size {self.batch_size}.")
-        if not 0 <= self.restart <= 1:
-            raise ValueError(f"--restart {self.restart}: expected a fraction from 0 to 1.")
+        sizes = {"batch_size": 1, "sequence_length": 1, "legacy_steps": 1, "split_batches": 1}
+        check_options(self, **sizes, legacy_units=1, units=1, embedding_dim=1)
+        if self.batch_size % self.split_batches:
+            raise ValueError(
+                f"--split-batches {self.split_batches}: expected a divisor of --batch-size {self.batch_size}."
+            )
+        if not 0 <= self.reset_prob <= 1:
+            raise ValueError(f"--reset-prob {self.reset_prob}: expected a probability from 0 to 1.")
         if self.train.patience is not None:
             raise ValueError(
-                f"--train.patience {self.train.patience}: every recipe is to be trained to its end; leave it out."
+                f"--train.patience {self.train.patience}: expected none, since all recipes are trained to their end."
             )
         if self.learning_rate <= 0:
             raise ValueError(f"--learning-rate {self.learning_rate}: expected a number above zero.")
-        for name in ("causes", "alone", "full"):
-            given = getattr(self, name)
-            if len(set(given)) < len(given) or not self.causes:
-                raise ValueError(f"--{name} {' '.join(given)}: expected causes, each once.")
+        for name in ("changes", "individual", "full_size"):
+            changes = getattr(self, name)
+            if len(set(changes)) < len(changes) or not self.changes:
+                option = name.replace("_", "-")
+                raise ValueError(f"--{option} {' '.join(changes)}: expected at least one change, each only once.")
 
     @property
-    def old(self) -> Recipe:
-        """The script that this project grew from."""
-        return Recipe(
-            spaces=False,
-            units=self.old_units,
+    def legacy(self) -> RecipeConfig:
+        """Return the recipe of the legacy script."""
+        return RecipeConfig(
+            keep_whitespace=False,
+            units=self.legacy_units,
             pipeline=self.pipeline,
-            windows="crops",
+            windows="random",
             reset_prob=0.0,
             recurrent_initializer="glorot_normal",
             global_clipnorm=NO_CLIPPING,
@@ -135,78 +140,76 @@ class EpochLoss:
             optimizer="adam",
             learning_rate=1e-3,
             batch_size=self.batch_size,
-            updates=self.updates,
+            num_steps=self.legacy_steps,
         )
 
     @property
-    def changes(self) -> dict[str, dict]:
-        """What each cause changes in a recipe."""
+    def new_values(self) -> dict[str, dict]:
+        """Return the fields of a recipe that each change sets."""
         train = self.train
         return {
             "size": {"units": self.units},
             "pipeline": {"pipeline": "tensors"},
-            "lanes": {"windows": "lanes"},
-            "restart": {"restart": self.restart},
+            "stateful-windows": {"windows": "stateful"},
+            "state-resets": {"reset_prob": self.reset_prob},
             "initializer": {"recurrent_initializer": "orthogonal"},
             "clipping": {"global_clipnorm": train.global_clipnorm},
             "schedule": {"warmup_steps": train.warmup_steps, "final_lr_fraction": train.final_lr_fraction},
-            "learning rate": {"learning_rate": self.learning_rate},
+            "learning-rate": {"learning_rate": self.learning_rate},
             "optimizer": {"optimizer": train.optimizer, "learning_rate": train.learning_rate},
-            "updates": {"batch_size": self.batch_size // self.parts, "updates": self.updates * self.parts},
-            "spaces": {"spaces": True},
+            "more-steps": {
+                "batch_size": self.batch_size // self.split_batches,
+                "num_steps": self.legacy_steps * self.split_batches,
+            },
+            "whitespace": {"keep_whitespace": True},
         }
 
     @property
-    def ladder(self) -> tuple[str, ...]:
-        """The causes in their order, the size first: all that follows is measured at the small one."""
-        return ("size", *self.causes)
+    def cumulative(self) -> tuple[str, ...]:
+        """Return the cumulative changes in order; the size is first, so the others are measured at the small size."""
+        return ("size", *self.changes)
 
     @property
-    def recipes(self) -> dict[str, Recipe]:
-        """Every training by the name of its run: the ladder first, from old to new."""
-        recipe = self.old
-        found = {"00-old": recipe}
-        for number, cause in enumerate(self.ladder, 1):
-            recipe = dataclasses.replace(recipe, **self.changes[cause])
-            found[f"{number:02d}-{slug(cause)}"] = recipe
-        small = dataclasses.replace(self.old, **self.changes["size"])
-        for kind, base, chosen in (("alone", small, self.alone), ("full", self.old, self.full)):
-            found |= {f"{kind}-{slug(c)}": dataclasses.replace(base, **self.changes[c]) for c in chosen}
-        return found
+    def recipes(self) -> dict[str, RecipeConfig]:
+        """Return the recipe of every run by the run's name: first the cumulative ones, from legacy to new."""
+        recipe = self.legacy
+        recipes = {"00-legacy": recipe}
+        for number, change in enumerate(self.cumulative, 1):
+            recipe = dataclasses.replace(recipe, **self.new_values[change])
+            recipes[f"{number:02d}-{change}"] = recipe
+        small = dataclasses.replace(self.legacy, **self.new_values["size"])
+        groups = (("individual", small, self.individual), ("full-size", self.legacy, self.full_size))
+        for kind, base, changes in groups:
+            recipes |= {f"{kind}-{name}": dataclasses.replace(base, **self.new_values[name]) for name in changes}
+        return recipes
 
-    def train_for(self, recipe: Recipe) -> training.TrainConfig:
-        """How a recipe is trained; durations in its own, perhaps smaller, steps."""
-        more = recipe.updates // self.updates
+    def train_for(self, recipe: RecipeConfig) -> training.TrainConfig:
+        """Return the training config of a recipe, with durations in its own steps."""
+        factor = recipe.num_steps // self.legacy_steps
+        intervals = ("log_every", "validate_every", "checkpoint_every")
         return dataclasses.replace(
             self.train,
             optimizer=recipe.optimizer,
             learning_rate=recipe.learning_rate,
-            warmup_steps=recipe.warmup_steps * more,
+            warmup_steps=recipe.warmup_steps * factor,
             final_lr_fraction=recipe.final_lr_fraction,
             global_clipnorm=recipe.global_clipnorm,
-            **{name: getattr(self.train, name) * more for name in ("log_every", "validate_every", "checkpoint_every")},
+            **{name: getattr(self.train, name) * factor for name in intervals},
         )
 
 
-def slug(cause: str) -> str:
-    """A cause as a part of a file name."""
-    return cause.replace(" ", "-")
-
-
-def tiny(settings: EpochLoss) -> EpochLoss:
-    """The same at sizes that take seconds."""
+def smoke_config(config: RecipeAblationConfig) -> RecipeAblationConfig:
+    """Return the config at sizes that take seconds."""
     return dataclasses.replace(
-        settings,
-        old_units=12,
+        config,
+        legacy_units=12,
         units=8,
         embedding_dim=8,
         batch_size=4,
-        length=12,
-        updates=4,
-        parts=2,
-        causes=settings.causes[-1:],
-        alone=("updates",),
-        train=dataclasses.replace(
-            settings.train, validate_every=2, checkpoint_every=2, warmup_steps=1, sample_length=20
-        ),
+        sequence_length=12,
+        legacy_steps=4,
+        split_batches=2,
+        changes=config.changes[-1:],
+        individual=("more-steps",),
+        train=dataclasses.replace(config.train, validate_every=2, checkpoint_every=2, warmup_steps=1, sample_length=20),
     )
