@@ -19,8 +19,8 @@ COLUMN_NOTES = (
     "state or the empty cache. N: all parameters except those of embedding and head. train FLOP: floating-point "
     "operations of the training, those of the head included. fit: value of the fitted curve; residual: val_loss minus "
     "fit. M: geometric mean of the sizes. ±: jackknife standard errors over the few points, one training each; they "
-    "are rough. With equal tokens the curve is a power law; its asymptote L_inf is the loss of a very large model after "
-    "these tokens, not the entropy of the text. With equal compute it is a parabola in ln N: small models are limited "
+    "are rough. With equal tokens the curve is a power law; its asymptote L_inf is the loss of a very large model "
+    "after these tokens, not the entropy of the text. With equal compute it is a parabola in ln N: small models are limited "
     "by their size, large ones by their few tokens."
 )
 
@@ -47,7 +47,7 @@ class Curves:
 
     @property
     def curve(self):
-        """Return the curve to plot: the parabola for equal compute, or the power law whose parameters are identified."""
+        """Return the curve to plot: the parabola for equal compute, or the power law that is identified."""
         if self.budget == "compute":
             return self.parabola
         return self.law if self.has_asymptote else self.pure_law
