@@ -20,8 +20,8 @@ COLUMN_NOTES = (
     "operations of the training, those of the head included. fit: value of the fitted curve; residual: val_loss minus "
     "fit. M: geometric mean of the sizes. ±: jackknife standard errors over the few points, one training each; they "
     "are rough. With equal tokens the curve is a power law; its asymptote L_inf is the loss of a very large model "
-    "after these tokens, not the entropy of the text. With equal compute it is a parabola in ln N: small models are limited "
-    "by their size, large ones by their few tokens."
+    "after these tokens, not the entropy of the text. With equal compute it is a parabola in ln N: small models are "
+    "limited by their size, large ones by their few tokens."
 )
 
 
