@@ -105,7 +105,7 @@ def test_every_recipe_is_trained_on_as_many_characters():
 
 
 def test_smaller_steps_are_logged_and_validated_after_as_many_characters():
-    last = CONFIG.recipes["09-more-steps"]
+    last = CONFIG.recipes["10-more-steps"]
     legacy, new = CONFIG.train_for(CONFIG.legacy), CONFIG.train_for(last)
     for name in ("log_every", "validate_every", "checkpoint_every"):
         assert getattr(legacy, name) * CONFIG.legacy.batch_size == getattr(new, name) * last.batch_size

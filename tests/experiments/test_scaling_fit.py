@@ -40,7 +40,7 @@ def test_noise_moves_the_estimate_by_about_its_error():
     rng, errors, misses = np.random.default_rng(1), [], []
     for _ in range(20):
         losses = 1.3 + 0.3 * (SIZES / MIDDLE) ** -0.5 + rng.normal(0, 0.004, 5)
-        misses.append(fit_power_law(SIZES, losses).floor - 1.3)
+        misses.append(fit_power_law(SIZES, losses).asymptote - 1.3)
         errors.append(jackknife_error([law.asymptote for law in leave_one_out(fit_power_law, SIZES, losses)]))
     assert 0.3 < np.std(misses) / np.median(errors) < 3
 
