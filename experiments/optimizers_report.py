@@ -16,8 +16,8 @@ KEY = "held_out_loss_per_character"
 COLUMN_NOTES = (
     "Losses in nats per character, on disjoint windows from the zero state or the empty cache. Columns of factors and "
     "curves: loss of text held out from the training split, by which the learning rate is chosen. val_loss: loss of "
-    "the validation split at the best rate. diverged: a loss or a gradient was not finite. The learning rate of muon is "
-    "that of its hidden matrices; adamw has no weight decay here, so it equals adam. A best rate at the edge of the "
+    "the validation split at the best rate. diverged: a loss or a gradient was not finite. The learning rate of muon "
+    "is that of its hidden matrices; adamw has no weight decay here, so it equals adam. A best rate at the edge of the "
     "grid may not be the best one: try more --factors."
 )
 

@@ -1,8 +1,8 @@
 """Make standard input, output and error usable, also if the process was started with closed streams.
 
 A closed stream (`2>&-`, some daemons) is opened at the null device: otherwise the next file opened would get its
-number, and with it what libraries write to file descriptor 2. Characters that the encoding of a stream (ASCII, Latin-1) lacks
-are written as Unicode escapes, so that they do not raise.
+number, and with it what libraries write to file descriptor 2. Characters that the encoding of a stream (ASCII,
+Latin-1) lacks are written as Unicode escapes, so that they do not raise.
 """
 
 import io
