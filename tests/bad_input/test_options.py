@@ -16,14 +16,14 @@ NESTED = {
 
 
 def _names(option, message):
-    return option.reindex("_", "-") in message or option in message
+    return option.replace("_", "-") in message or option in message
 
 
 @pytest.mark.parametrize(("name", "option", "kind"), CASES, ids=[f"{name}-{option}" for name, option, _ in CASES])
 def test_no_config_is_made_with_a_bad_value(refused, name, option, kind):
     config = default_config(name)
     for value in bad(kind, option):
-        message = refused(lambda value=value: dataclasses.reindex(config, **{option: value}), "expected")
+        message = refused(lambda value=value: dataclasses.replace(config, **{option: value}), "expected")
         assert _names(option, message)
 
 
@@ -34,10 +34,10 @@ def test_nor_with_a_bad_value_in_a_group_of_options(refused, name, path, kind):
     for option, of_type in options(kind):
         for value in bad(of_type, option):
             refused(
-                lambda option=option, value=value: dataclasses.reindex(
-                    config, **{path: dataclasses.reindex(group, **{option: value})}
+                lambda option=option, value=value: dataclasses.replace(
+                    config, **{path: dataclasses.replace(group, **{option: value})}
                 ),
-                option.reindex("_", "[-_]"),
+                option.replace("_", "[-_]"),
             )
 
 
