@@ -126,7 +126,7 @@ def _differences(results):
 def _baselines(results):
     lines = [["baseline", "loss", "bits"]]
     for b in results.baselines:
-        lines.append([b.name, f"{b.nats_per_character:.3f}", f"{b.nats_per_character / math.log(2):.3f}"])
+        lines.append([b.name, f"{b.loss_per_character:.3f}", f"{b.loss_per_character / math.log(2):.3f}"])
     return lines
 
 
@@ -175,5 +175,5 @@ def _data(results) -> dict:
                 "positions": rounded(results.by_position(model), 4),
             }
         )
-    baselines = [{"name": b.name, "loss": round(b.nats_per_character, 4)} for b in results.baselines]
+    baselines = [{"name": b.name, "loss": round(b.loss_per_character, 4)} for b in results.baselines]
     return {"models": models, "baselines": baselines, "num_seeds": results.num_seeds}

@@ -75,7 +75,7 @@ def plot_baselines(axes: Axes, baselines: Sequence[Baseline]):
     low, high = axes.get_ylim()
     off_scale, labels = [], []
     for baseline in baselines:
-        loss = baseline.nats_per_character
+        loss = baseline.loss_per_character
         if baseline.name not in BASELINES:
             continue
         if not low < loss < high:
@@ -112,11 +112,11 @@ def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, 
     axes.set_ylim(-0.6, len(order) - 0.2)
     axes.margins(x=0.12)
     axes.set_xlabel("final loss (nats per character)")
-    best = min(results.baselines, key=lambda baseline: baseline.nats_per_character)
+    best = min(results.baselines, key=lambda baseline: baseline.loss_per_character)
     low, high = axes.get_xlim()
-    if low < best.nats_per_character < high:
-        axes.axvline(best.nats_per_character, color="0.55", linewidth=0.7, linestyle=(0, (4, 3)), zorder=0)
-    title = f"best baseline: {best.name} {best.nats_per_character:.3f}"
+    if low < best.loss_per_character < high:
+        axes.axvline(best.loss_per_character, color="0.55", linewidth=0.7, linestyle=(0, (4, 3)), zorder=0)
+    title = f"best baseline: {best.name} {best.loss_per_character:.3f}"
     axes.set_title(title, fontsize=7.5, color="0.45", loc="right", pad=3)
     handles = [
         Line2D([], [], color="0.3", marker="o", linestyle="", markersize=7, fillstyle=fill, label=label)

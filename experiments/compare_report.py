@@ -29,7 +29,7 @@ def write_report(results: ComparisonResults):
         {
             "rows": [{key: value for key, value in row.items() if key != "sample"} for row in results.rows],
             "differences": {model: dataclasses.asdict(d) for model, d in differences.items()},
-            "baselines": {b.name: b.nats_per_character for b in results.baselines},
+            "baselines": {b.name: b.loss_per_character for b in results.baselines},
             "sweep_runs": [dataclasses.asdict(run) for run in results.sweep_runs],
         },
     )
@@ -69,7 +69,7 @@ def baselines_table(baselines: Sequence[Baseline]) -> str:
     """Return a table of the losses of the baselines, in nats and bits per character of the validation text."""
     lines = [["baseline", "loss", "bits"]]
     for b in baselines:
-        lines.append([b.name, f"{b.nats_per_character:.3f}", f"{b.nats_per_character / math.log(2):.3f}"])
+        lines.append([b.name, f"{b.loss_per_character:.3f}", f"{b.loss_per_character / math.log(2):.3f}"])
     return markdown_table(lines)
 
 

@@ -37,7 +37,7 @@ class GenerateConfig:
     """Beginning of the text; - reads it from standard input. A line break by default, or the first token if the
     tokenizer has no line break."""
     max_new_tokens: int = 500
-    """Number of tokens to generate: characters, unless the run has another tokenizer. A --stop text ends earlier."""
+    """Number of tokens to generate: characters, unless the run has another tokenizer. Texts end earlier at one of the --stop-strings."""
     num_samples: int = 1
     """Number of texts."""
     method: Literal["sample", "beam", "contrastive"] = "sample"
@@ -49,8 +49,8 @@ class GenerateConfig:
     """Candidate tokens of a step of the contrastive search."""
     alpha: float = 0.6
     """Weight of the repetition penalty in the contrastive search, from 0 to 1."""
-    stop: tuple[str, ...] = ()
-    """Strings before which a text ends."""
+    stop_strings: tuple[str, ...] = ()
+    """Strings; a text ends before the first one that is generated."""
     seed: int = 0
     """Random seed; the same seed gives the same texts."""
     out: pathlib.Path | None = None
@@ -63,8 +63,8 @@ class GenerateConfig:
         check_options(self, max_new_tokens=0, num_samples=1, num_beams=1, num_candidates=1, alpha=0)
         if self.alpha > 1:
             raise ValueError(f"--alpha {self.alpha}: expected a number from 0 to 1.")
-        if self.method != "sample" and (self.num_samples > 1 or self.stop):
-            raise ValueError(f"--method {self.method}: expected --num-samples 1 and no --stop; only sampling has them.")
+        if self.method != "sample" and (self.num_samples > 1 or self.stop_strings):
+            raise ValueError(f"--method {self.method}: expected --num-samples 1 and no --stop-strings.")
         if self.out is not None and not self.out.parent.is_dir():
             raise ValueError(f"--out {self.out}: the folder {self.out.parent} does not exist.")
 
@@ -118,7 +118,7 @@ def within(run: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
 
 def default_prompt(tokenizer: Tokenizer) -> str:
     """Return a line break if the tokenizer has one, else its first token that is not special."""
-    tokens = getattr(tokenizer, "tokens", None) or list(tokenizer.characters)
+    tokens = tokenizer.vocabulary
     return "\n" if "\n" in tokens else next(token for token in tokens if not token.startswith("["))
 
 
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None):
     prompt = sys.stdin.read() if config.prompt == "-" else config.prompt
     prompt = default_prompt(tokenizer) if prompt is None else prompt
     generator = TextGenerator(model, tokenizer)
-    options = {**dataclasses.asdict(config.sampling), "seed": config.seed, "stop": config.stop}
+    options = {**dataclasses.asdict(config.sampling), "seed": config.seed, "stop_strings": config.stop_strings}
     if config.method == "beam":
         texts = [generator.beam(prompt, config.max_new_tokens, config.num_beams)]
         print(texts[0])

@@ -43,7 +43,7 @@ REQUIRED = {  # options without a default
     "inspect_model": {"run": "RUN"},
     "score_text": {"run": "RUN", "text": "a"},
 }
-MAY_BE_EMPTY = {"cases", "prompt", "text", "stop", "individual", "full_size"}
+MAY_BE_EMPTY = {"cases", "prompt", "text", "stop_strings", "individual", "full_size"}
 
 
 def default_config(name):

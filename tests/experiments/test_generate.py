@@ -50,13 +50,13 @@ def test_without_a_prompt_a_line_begins(written):
 def test_it_ends_before_a_stop_text(written):
     whole = written(*PROMPT)
     stop = whole[30:34]
-    assert written(*PROMPT, "--stop", stop) == whole[: whole.index(stop, 4)]
+    assert written(*PROMPT, "--stop-strings", stop) == whole[: whole.index(stop, 4)]
 
 
 def test_it_can_search(written, smoke):
     generator = TextGenerator(*load_run(smoke.folder / "lstm-seed0"))
     options = ["--prompt", "The ", "--max-new-tokens", 12, "--method"]
-    assert written(*options, "beam", "--num-beams", 3) == generator.beam("The ", 12, 3)
+    assert written(*options, "beam", "--num-beams", 3) == generator.beam("The ", 12, num_beams=3)
     assert written(*options, "contrastive", "--alpha", 0.9) == generator.contrastive("The ", 12, alpha=0.9)
 
 
