@@ -10,7 +10,7 @@ import pathlib
 
 from experiments import compare_budgets, compare_sweep, html_page, report
 from experiments.compare_results import CURVES, ComparisonResults
-from keras_seq.training.resume_check import begun_with
+from keras_seq.training.resume_check import read_config
 
 HERE = pathlib.Path(__file__).parent
 STYLE = """
@@ -142,7 +142,7 @@ def _samples(results) -> str:
 
 def _config(results) -> str:
     """Return what is needed to repeat the comparison: budgets, corpus, versions and options."""
-    saved = begun_with(results.run(results.rows[0]))
+    saved = read_config(results.run(results.rows[0]))
     budgets = _table(_cells(compare_budgets.table(results.config, results.budgets)))
     options = json.dumps(dataclasses.asdict(results.config), indent=1, ensure_ascii=False)
     versions = ", ".join(f"{name} {value}" for name, value in saved["versions"].items())

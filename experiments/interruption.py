@@ -34,22 +34,22 @@ def raise_on_stop_request() -> Iterator[None]:
     Raises:
         KeyboardInterrupt: A stop was requested.
     """
-    from keras_seq.training.stop_signals import UNREAD, handling, watching_output
+    from keras_seq.training.stop_signals import OUTPUT_CLOSED, guard_output, signal_handler
 
     def stop(number, frame=None):
         raise KeyboardInterrupt(number)
 
-    def unread(error):
+    def output_error(error):
         if not _run_folders:
-            stop(UNREAD)
+            stop(OUTPUT_CLOSED)
 
     del _run_folders[:]
-    with handling(stop), watching_output(unread):
+    with signal_handler(stop), guard_output(output_error):
         yield
         if sys.stdout is not None:
             sys.stdout.flush()
-            if sys.stdout.fault is not None:
-                stop(UNREAD)
+            if sys.stdout.error is not None:
+                stop(OUTPUT_CLOSED)
 
 
 def exit_interrupted(script: str, stop: KeyboardInterrupt) -> NoReturn:
@@ -63,15 +63,15 @@ def exit_interrupted(script: str, stop: KeyboardInterrupt) -> NoReturn:
         SystemExit: Always, with status 128 + the number of the signal.
     """
     from keras_seq.training import TrainingInterrupted
-    from keras_seq.training.stop_signals import UNREAD
+    from keras_seq.training.stop_signals import OUTPUT_CLOSED
 
     if isinstance(stop, TrainingInterrupted):
-        message, number, folder = f"\nStopped. A checkpoint is in {stop.path}", stop.number, stop.path.parents[2]
+        message, number, folder = f"\nStopped. A checkpoint is in {stop.path}", stop.signal_number, stop.path.parents[2]
     else:
         message, number = "\nStopped.", next(iter(stop.args), signal.SIGINT)
         folder = next((folder for folder in _run_folders if any(folder.glob("*/config.json"))), None)
     with contextlib.suppress(OSError):  # the terminal, or the reader of `2>&1 | tee log`, may be gone
-        if folder is not None or number != UNREAD:  # `experiments.generate RUN | head` ends silently
+        if folder is not None or number != OUTPUT_CLOSED:  # `experiments.generate RUN | head` ends silently
             print(message, file=sys.stderr)
         if folder is not None:
             print(f"To resume: {python('-m', script, '--resume', folder)}", file=sys.stderr)

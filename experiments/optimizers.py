@@ -166,7 +166,7 @@ def train_one(folder: pathlib.Path, config: OptimizersConfig, train: training.Tr
             tokens_per_step,
             config.steps,
             train,
-            settings=config_json,
+            config=config_json,
             name=folder.name,
             characters_per_token=1.0,
             **training.capped_validation(

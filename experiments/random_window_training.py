@@ -93,7 +93,7 @@ def train_one(
         batch_size * sequence_length,
         steps,
         train,
-        settings=run_config(
+        config=run_config(
             config,
             name,
             model_config,

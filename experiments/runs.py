@@ -24,7 +24,7 @@ from experiments.startup import command_line
 from keras_seq.atomic_files import leftovers, remove_leftovers, remove_partial_files
 from keras_seq.data import Corpus
 from keras_seq.training import checkpoints, checksummed_json
-from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, begun_with, diff, flatten, format_diff, leaf_name
+from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, read_config, diff, flatten, format_diff, leaf_name
 from keras_seq.training.run_lock import lock_run
 
 
@@ -101,7 +101,7 @@ def _remove_leftovers(folder):
     """Remove the temporary files of processes that were killed."""
     remove_partial_files(folder)
     for run in list_runs(folder):
-        if leftovers(run) or (run / ".process").exists():
+        if leftovers(run) or (run / ".pid").exists():
             with lock_run(run):
                 remove_leftovers(run)
 
@@ -148,7 +148,7 @@ def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
 
 
 def _write_changes(folder, config, runs_are_longer):
-    saved_configs = {run: begun_with(run) for run in list_runs(folder)}
+    saved_configs = {run: read_config(run) for run in list_runs(folder)}
     with contextlib.ExitStack() as locks:
         for run in saved_configs:
             locks.enter_context(lock_run(run))
@@ -176,7 +176,7 @@ def load_config(folder: pathlib.Path, config_class: type) -> Any:
     first_error = None
     for run in list_runs(folder):
         try:
-            return dataclass_from_dict(config_class, begun_with(run)["experiment"])
+            return dataclass_from_dict(config_class, read_config(run)["experiment"])
         except checkpoints.CheckpointError as error:
             first_error = first_error or error
         except (KeyError, TypeError, AttributeError) as error:
@@ -197,7 +197,7 @@ def check_same_corpus(folder: pathlib.Path, corpus: Corpus):
     """
     for run in list_runs(folder):
         try:
-            sha256 = begun_with(run)["corpus"]["sha256"]
+            sha256 = read_config(run)["corpus"]["sha256"]
         except (KeyError, TypeError) as error:
             problem = f"{run / 'config.json'} does not name the corpus of its run"
             raise ValueError(f"{problem}: start a new run.") from error

@@ -66,15 +66,15 @@ def new(*options):
         return begun
 
 
-def stands(folder):
+def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 @pytest.mark.parametrize("place", ["", "gru-seed0", "rnn-seed0"])
 def test_the_settings_are_those_of_the_folder_also_when_a_run_in_it_is_named(folder, place):
-    before = stands(folder)
+    before = contents(folder)
     assert resume(folder / place) == (SAVED, folder)
-    assert stands(folder) == before
+    assert contents(folder) == before
 
 
 def test_the_word_may_stand_anywhere_and_with_an_equals_sign(folder):
@@ -108,7 +108,7 @@ def test_more_seeds_leave_the_runs_that_are_there_as_they_are(folder):
 
 
 def test_while_another_process_trains_nothing_changes(folder):
-    before = stands(folder)
+    before = contents(folder)
     with lock_run(folder / "rnn-seed0"), pytest.raises(BlockingIOError, match="another process trains there"):
         resume(folder, "--tokens", "80")
     assert {path: path.read_bytes() for path in before} == before
@@ -116,10 +116,19 @@ def test_while_another_process_trains_nothing_changes(folder):
 
 def test_a_config_that_is_damaged_is_named_and_nothing_changes(folder):
     (folder / "rnn-seed0/config.json").write_text("{")
-    before = stands(folder)
-    with pytest.raises(ValueError, match=r"rnn-seed0/config\.json is damaged"):
+    before = contents(folder)
+    with pytest.raises(ValueError, match=r"rnn-seed0/config\.json is corrupt"):
         resume(folder, "--tokens", "80")
-    assert stands(folder) == before
+    assert contents(folder) == before
+
+
+def test_a_folder_of_an_older_version_is_refused_and_nothing_changes(folder):
+    for run in ("gru-seed0", "rnn-seed0"):
+        (folder / run / "config.json").write_text('{"experiment": {"tokens": 50}, "seal": "ab"}')
+    before = contents(folder)
+    with pytest.raises(ValueError, match=r"gru-seed0/config\.json .*keras_seq 0\.1"):
+        resume(folder)
+    assert contents(folder) == before
 
 
 def test_runs_that_name_no_text_do_not_go_on_with_one(folder):
@@ -143,10 +152,10 @@ def test_runs_that_name_no_text_do_not_go_on_with_one(folder):
     ],
 )
 def test_what_has_to_stay_is_refused_by_name_and_nothing_changes(folder, options, message):
-    before = stands(folder)
+    before = contents(folder)
     with pytest.raises(ValueError, match=message):
         resume(folder, *options)
-    assert stands(folder) == before
+    assert contents(folder) == before
 
 
 def test_where_no_run_is_none_goes_on(tmp_path):
@@ -190,7 +199,7 @@ def test_where_nothing_is_written_no_folder_stays(tmp_path):
 
 
 def test_a_folder_in_which_another_process_works_is_refused_and_nothing_changes(folder):
-    before = stands(folder)
+    before = contents(folder)
     with lock_run(folder), pytest.raises(BlockingIOError, match=f"process {os.getpid()} "):
         resume(folder)
     with _begin("--resume", str(folder)), pytest.raises(BlockingIOError):
@@ -201,7 +210,7 @@ def test_a_folder_in_which_another_process_works_is_refused_and_nothing_changes(
 def test_what_kills_have_left_is_removed_also_beside_the_runs_and_from_runs_that_are_finished(folder):
     before = {*folder.rglob("*")}
     names = [".compare.4194305.partial.json", "gru-seed0/train/.events.out.events.1.4194305.partial.v2"]
-    names += ["gru-seed0/.model.4194305.partial.keras", "gru-seed0/.process"]
+    names += ["gru-seed0/.model.4194305.partial.keras", "gru-seed0/.pid"]
     (folder / "gru-seed0/train").mkdir()
     for name in names:
         (folder / name).touch()
@@ -213,7 +222,7 @@ def test_the_settings_come_from_whichever_run_has_them_whole(folder):
     (folder / "gru-seed0/config.json").write_text("{")
     assert resume(folder)[0] == SAVED
     (folder / "rnn-seed0/config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"gru-seed0/config\.json is damaged.*remove \S*gru-seed0 to have it trained"):
+    with pytest.raises(ValueError, match=r"gru-seed0/config\.json is corrupt.*remove \S*gru-seed0 to have it trained"):
         resume(folder)
 
 
