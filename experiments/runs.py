@@ -89,7 +89,7 @@ def _locked(folder):
 
 
 def _is_run(folder):
-    return (folder / "config.json").exists() or checkpoints.any_in(folder / "checkpoints")
+    return (folder / "config.json").exists() or checkpoints.has_checkpoints(folder / "checkpoints")
 
 
 def list_runs(folder: pathlib.Path) -> list[pathlib.Path]:

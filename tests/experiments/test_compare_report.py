@@ -157,7 +157,7 @@ def test_baselines_are_lines_or_named_as_off_the_scale(results, monkeypatch):
 def test_one_seed_has_no_bands_and_an_interval_of_the_text_alone(results, monkeypatch):
     one = dataclasses.replace(results, rows=[row for row in results.rows if row["seed"] == 0])
     assert not plotted(one, monkeypatch)[0].collections
-    assert any("over the text alone" in part for part in compare_report.tables(one))
+    assert any("over the text only" in part for part in compare_report.tables(one))
     assert report.seeds_table(results.rows) in compare_report.tables(results)
     assert report.seeds_table(one.rows) not in compare_report.tables(one)
 

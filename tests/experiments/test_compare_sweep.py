@@ -51,7 +51,7 @@ def test_a_best_rate_at_the_edge_is_said(losses, end):
 
 
 def test_where_all_diverge_nothing_can_be_chosen():
-    with pytest.raises(ValueError, match="gru diverged at every rate"):
+    with pytest.raises(ValueError, match="gru diverged at every learning rate"):
         compare_sweep.best_learning_rate([SweepRun("gru", 1.0, None)], "gru")
 
 
