@@ -10,7 +10,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 SCRIPT = """
 import os, sys
 sys.path.insert(0, {root!r})
-import experiments.streams  # the package itself makes the streams ready
+import experiments.streams  # the package itself prepares the streams
 print("out \\u2013 \\xfc \\udcff")
 print("err \\u2013", file=sys.stderr)
 with open({log!r}, "w", encoding="ascii") as file:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from experiments.statistics import paired_difference
+from experiments.bootstrap import paired_difference
 
 WINDOWS = 800
 
@@ -20,26 +20,26 @@ def random():
 def test_the_mean_is_the_mean_and_a_shift_moves_everything_by_itself(random):
     shared = random.normal(size=WINDOWS)
     first, second = losses(random, 3, 0.01, 0.1, shared), losses(random, 2, 0.01, 0.1, shared)
-    found, moved = paired_difference(first, second), paired_difference(first, second + 0.25)
-    assert found.mean == pytest.approx(second.mean() - first.mean())
-    assert found.low < found.mean < found.high
+    difference, moved = paired_difference(first, second), paired_difference(first, second + 0.25)
+    assert difference.mean == pytest.approx(second.mean() - first.mean())
+    assert difference.low < difference.mean < difference.high
     for name in ("mean", "low", "high"):
-        assert getattr(moved, name) == pytest.approx(getattr(found, name) + 0.25)
-    assert moved.clear
+        assert getattr(moved, name) == pytest.approx(getattr(difference, name) + 0.25)
+    assert moved.significant
 
 
 def test_the_same_losses_differ_by_nothing():
     same = np.random.default_rng(0).normal(size=(1, WINDOWS))
-    found = paired_difference(same, same)
-    assert (found.mean, found.low, found.high, found.clear) == (0, 0, 0, False)
+    difference = paired_difference(same, same)
+    assert (difference.mean, difference.low, difference.high, difference.significant) == (0, 0, 0, False)
 
 
 def test_the_windows_are_paired(random):
     """How hard a window is for both models is no doubt about their difference."""
     shared = random.normal(scale=10, size=WINDOWS)
-    found = paired_difference(losses(random, 1, 0, 0.1, shared), losses(random, 1, 0, 0.1, shared, shift=0.1))
-    assert found.high - found.low < 0.05
-    assert found.clear
+    difference = paired_difference(losses(random, 1, 0, 0.1, shared), losses(random, 1, 0, 0.1, shared, shift=0.1))
+    assert difference.high - difference.low < 0.05
+    assert difference.significant
 
 
 @pytest.mark.parametrize(("seeds", "between_seeds"), [(1, 0.0), (8, 0.0), (8, 0.05)])
@@ -49,8 +49,8 @@ def test_the_interval_is_that_of_the_normal_distribution_where_that_is_known(see
     for n in range(30):
         random = np.random.default_rng(n)
         first, second = (losses(random, seeds, between_seeds, 0.3, 0.0) for _ in range(2))
-        found = paired_difference(first, second, seed=n)
-        widths.append(found.high - found.low)
+        difference = paired_difference(first, second, seed=n)
+        widths.append(difference.high - difference.low)
     variance = 2 * 0.3**2 / (seeds * WINDOWS) + 2 * between_seeds**2 / seeds
     assert np.mean(widths) == pytest.approx(2 * 1.96 * np.sqrt(variance), rel=0.12)
 
@@ -76,5 +76,5 @@ def test_losses_that_are_not_of_the_same_windows_are_refused(shapes):
 
 
 def test_a_text_of_one_window_has_no_doubt_that_can_be_seen():
-    found = paired_difference(np.zeros((1, 1)), np.ones((1, 1)))
-    assert (found.low, found.mean, found.high) == (1, 1, 1)
+    difference = paired_difference(np.zeros((1, 1)), np.ones((1, 1)))
+    assert (difference.low, difference.mean, difference.high) == (1, 1, 1)

@@ -1,13 +1,15 @@
-"""One self-contained HTML page: no file beside it, nothing from a network, light or dark as the reader's device is.
+"""Build self-contained HTML pages: no other files, no network, light or dark by the device's setting.
 
-    background of a token = the page's colour and one hue, mixed in oklab by a number from 0 to 1
+    background of a token = the page's color and one hue, mixed in oklab by a number from 0 to 1
 
-Mixed in oklab, equal steps of the number look like equal steps. The number stands in the token's style, so the colours
-are there without JavaScript too; what hovering and tapping tell is JavaScript.
+In oklab, equal steps of the number look equally large. The number is in the token's `style`, so the colors need no
+JavaScript; only the details shown on hovering and tapping do.
 """
 
 import html
 import json
+import pathlib
+from typing import Any
 
 from keras_seq.tokenizers.show_whitespace import escape_control
 
@@ -23,17 +25,18 @@ h2 { font-size: 1rem; margin: 1.2rem 0 .4rem; }
 p, .faint { color: var(--faint); margin: .3rem 0; }
 .text, code { font: 1rem/1.7 ui-monospace, Menlo, Consolas, monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
 .text { margin: 1rem 0; }
-.text s, .scale s { text-decoration: none; color: var(--faint); }
+.text s, .color-legend s { text-decoration: none; color: var(--faint); }
 .text s::before { content: "\\23ce"; }
 [style*="--n"] { background: color-mix(in oklab, var(--hue, var(--hot)) calc(100% * var(--n)), var(--page)); }
 .text span { cursor: pointer; padding: .15em 0; scroll-margin: 6rem; }
 .text .picked { outline: 2px solid var(--ink); border-radius: 2px; }
 .text span:target { outline: 2px dashed var(--ink); border-radius: 2px; }
-.scale { display: flex; align-items: center; gap: .5rem; font-size: .85rem; color: var(--faint); flex-wrap: wrap; }
-.scale i { display: inline-block; width: 1rem; height: 1rem; }
-.scale div { display: flex; border: 1px solid var(--line); }
+.color-legend { display: flex; align-items: center; gap: .5rem; font-size: .85rem; color: var(--faint);
+  flex-wrap: wrap; }
+.color-legend i { display: inline-block; width: 1rem; height: 1rem; }
+.color-legend div { display: flex; border: 1px solid var(--line); }
 a { color: inherit; }
-.told { position: sticky; bottom: 0; background: var(--page); border-top: 1px solid var(--line); padding: .6rem 0;
+.tooltip { position: sticky; bottom: 0; background: var(--page); border-top: 1px solid var(--line); padding: .6rem 0;
   min-height: 1.5rem; }
 """
 SCRIPT = """
@@ -64,47 +67,61 @@ function pick(container, show) {
 """
 
 
-def named(run) -> str:
-    """What a page calls a run: its folder and the one around it, not where they are."""
+def run_label(run: pathlib.Path) -> str:
+    """Return the last two parts of a run's path, as its name on a page: TIME/RUN."""
     return "/".join(run.resolve().parts[-2:])
 
 
-def percent(p) -> str:
-    """A probability: 37 %, 0.6 %, 0.0002 %; as the JavaScript above has it."""
+def percent(p: float) -> str:
+    """Format a probability as 37 %, 0.6 % or 0.0002 %, like `percent` in `SCRIPT`."""
     return f"{100 * p:.0f} %" if p >= 0.01 else f"{100 * p:.1g} %" if p >= 1e-6 else "under 0.0001 %"
 
 
-def escaped(text) -> str:
-    """The text as HTML that shows every character of it: none is markup, and none changes the page around it."""
+def escape(text: str) -> str:
+    """Escape markup and control characters, so that every character of the text is displayed as text."""
     return html.escape("".join(c if c in "\n\t" else escape_control(c) for c in text))
 
 
-def token(text, **attributes) -> str:
-    """A span with the text, its line breaks marked and kept."""
-    named = "".join(f' {name}="{html.escape(str(value))}"' for name, value in attributes.items())
-    return f"<span{named}>{escaped(text).replace(chr(10), '<s></s>' + chr(10))}</span>"
-
-
-def scale(low, high, hue="--hot") -> str:
-    """A legend: eleven steps of the hue between two words."""
-    steps = "".join(f'<i style="--n:{n / 10};--hue:var({hue})"></i>' for n in range(11))
-    return f'<div class="scale">{escaped(low)} <div>{steps}</div> {escaped(high)}</div>'
-
-
-def page(title, body, script, style="", data=None) -> str:
-    """A whole document.
+def token(text: str, **attributes: Any) -> str:
+    """Return a span with the text of a token; line breaks are marked and kept.
 
     Args:
-        title: of the page and its first heading; a text.
-        body: HTML.
-        script: JavaScript, to run behind `SCRIPT` when the body is there.
-        style: CSS behind `STYLE`.
-        data: what JSON knows; the script finds it as `data`.
+        text: Text of the token.
+        **attributes: HTML attributes of the span.
+    """
+    html_attributes = "".join(f' {name}="{html.escape(str(value))}"' for name, value in attributes.items())
+    return f"<span{html_attributes}>{escape(text).replace(chr(10), '<s></s>' + chr(10))}</span>"
+
+
+def color_legend(low: str, high: str, hue: str = "--hot") -> str:
+    """Return a color legend: eleven shades of a hue between two labels.
+
+    Args:
+        low: Label of the lightest shade.
+        high: Label of the strongest shade.
+        hue: CSS variable of the hue.
+    """
+    steps = "".join(f'<i style="--n:{n / 10};--hue:var({hue})"></i>' for n in range(11))
+    return f'<div class="color-legend">{escape(low)} <div>{steps}</div> {escape(high)}</div>'
+
+
+def page(title: str, body: str, script: str, style: str = "", data: Any = None) -> str:
+    """Return a whole HTML document.
+
+    Args:
+        title: Title of the page and its first heading, as plain text.
+        body: HTML below the heading.
+        script: JavaScript that runs after `SCRIPT` and the body.
+        style: CSS after `STYLE`.
+        data: Value that JSON can represent, available to the script as `data`.
+
+    Raises:
+        ValueError: `data` has a number that is not finite.
     """
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escaped(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<h1>{escaped(title)}</h1>",
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>",
         body,
     ]
     if data is not None:
@@ -114,8 +131,8 @@ def page(title, body, script, style="", data=None) -> str:
 
 
 def _json(data) -> str:
-    """JSON in ASCII that holds no markup."""
-    written = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    """Encode as ASCII JSON without the characters of markup."""
+    encoded = json.dumps(data, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
-        written = written.replace(character, f"\\u{ord(character):04x}")
-    return written
+        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
+    return encoded

@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from experiments import pages
+from experiments import html_page
 
 HOSTILE = "</span><script>alert(\"1\")</script> & 'two' &lt; </div>\n\t<b onclick=x>`${y}`"
 
@@ -39,12 +39,12 @@ class Reader(html.parser.HTMLParser):
 
 
 def body(tokens):
-    return f'<div class="text" id="text">{"".join(map(pages.token, tokens))}</div>'
+    return f'<div class="text" id="text">{"".join(map(html_page.token, tokens))}</div>'
 
 
 def test_no_character_is_markup_or_lost():
     characters = [chr(n) for n in range(1, 0x3000)] + list("\ufeff\uffff猫😀\U0001f1e6")
-    tokens = Reader(pages.page("t", body(characters), "")).tokens
+    tokens = Reader(html_page.page("t", body(characters), "")).tokens
     for character, token in zip(characters, tokens, strict=True):
         hidden = unicodedata.category(character) in ("Cc", "Cf") and character not in "\n\t"
         assert token == (f"⟨U+{ord(character):04X}⟩" if hidden else character)
@@ -52,7 +52,7 @@ def test_no_character_is_markup_or_lost():
 
 def test_a_text_that_is_markup_stays_text_everywhere():
     plain, hostile = (
-        Reader(pages.page(text, body([text]) + pages.scale(text, text), "", data={"text": text}))
+        Reader(html_page.page(text, body([text]) + html_page.color_legend(text, text), "", data={"text": text}))
         for text in ("plain", HOSTILE)
     )
     assert hostile.tokens == [HOSTILE]
@@ -60,23 +60,23 @@ def test_a_text_that_is_markup_stays_text_everywhere():
 
 
 def test_attributes_cannot_be_left():
-    (attributes,) = Reader(f'<div id="text">{pages.token("a", title=HOSTILE)}</div>').attributes
+    (attributes,) = Reader(f'<div id="text">{html_page.token("a", title=HOSTILE)}</div>').attributes
     assert attributes == {"title": HOSTILE}
 
 
 def test_the_data_arrive_as_they_are_and_as_ascii_without_markup():
     data = {"text": HOSTILE + "\u2028猫</script>", "numbers": [0.1, 1e-9, None]}
-    page = pages.page("t", "", "", data=data)
+    page = html_page.page("t", "", "", data=data)
     written = page.split('id="data">')[1].split("</script>")[0]
     assert json.loads(written) == data
     assert written.isascii()
     assert not set("<>&") & set(written)
     with pytest.raises(ValueError, match="JSON"):
-        pages.page("t", "", "", data=[float("nan")])
+        html_page.page("t", "", "", data=[float("nan")])
 
 
 def test_a_page_needs_nothing_from_elsewhere():
-    page = pages.page("t", body("ab") + pages.scale("0", "1"), "", data={})
+    page = html_page.page("t", body("ab") + html_page.color_legend("0", "1"), "", data={})
     for sign in ("http", "url(", "@import", "src=", "<link", "//cdn"):
         assert sign not in page
     assert "prefers-color-scheme: dark" in page
@@ -84,7 +84,7 @@ def test_a_page_needs_nothing_from_elsewhere():
 
 
 @pytest.mark.parametrize(
-    ("p", "told"),
+    ("p", "text"),
     [
         (1, "100 %"),
         (0.372, "37 %"),
@@ -94,9 +94,9 @@ def test_a_page_needs_nothing_from_elsewhere():
         (sys.float_info.min, "under"),
     ],
 )
-def test_a_probability_is_told_to_a_digit_or_two(p, told):
-    assert pages.percent(p).startswith(told)
+def test_a_probability_is_formatted_to_a_digit_or_two(p, text):
+    assert html_page.percent(p).startswith(text)
 
 
 def test_a_run_is_called_by_its_folders(tmp_path):
-    assert pages.named(tmp_path / "20260101-120000" / "lstm-seed0") == "20260101-120000/lstm-seed0"
+    assert html_page.run_label(tmp_path / "20260101-120000" / "lstm-seed0") == "20260101-120000/lstm-seed0"

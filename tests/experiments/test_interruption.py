@@ -8,8 +8,8 @@ import types
 
 import pytest
 
-from experiments import stopped
-from experiments.startup import one_sentence
+from experiments import interruption
+from experiments.startup import exit_with_message
 from tests.experiments.conftest import ROOT
 
 
@@ -34,20 +34,20 @@ def weights(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["a closed terminal", "nobody reads"])
-def test_a_comparison_that_is_left_alone_ends_with_a_checkpoint_and_goes_on(tmp_path, smoke, python, end):
+def test_a_comparison_without_terminal_or_reader_stops_with_a_checkpoint_and_resumes(tmp_path, smoke, python, end):
     with comparison(tmp_path) as process:
         if end == "a closed terminal":
             process.send_signal(signal.SIGHUP)
         else:
             process.stdout.close()
-        said = process.stderr.read()
+        stderr = process.stderr.read()
     assert process.returncode == 128 + (signal.SIGHUP if end == "a closed terminal" else signal.SIGPIPE)
-    assert "Traceback" not in said
+    assert "Traceback" not in stderr
     (folder,) = (tmp_path / "compare").iterdir()
-    assert f"To go on: {os.path.relpath(sys.executable)} -m experiments.compare --resume {folder}\n" in said
+    assert f"To resume: {os.path.relpath(sys.executable)} -m experiments.compare --resume {folder}\n" in stderr
     assert list((folder / "lstm-seed0/checkpoints").glob("step-*"))
-    done = python("-m", "experiments.compare", "--resume", folder)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = python("-m", "experiments.compare", "--resume", folder)
+    assert (process.returncode, process.stderr) == (0, "")
     assert weights(folder / "lstm-seed0") == weights(smoke.folder / "lstm-seed0")
 
 
@@ -55,9 +55,9 @@ def test_a_comparison_that_is_left_alone_ends_with_a_checkpoint_and_goes_on(tmp_
 def test_under_nohup_a_closed_terminal_changes_nothing(tmp_path):
     process = comparison(tmp_path, preexec_fn=ignore_closed_terminal)
     process.send_signal(signal.SIGHUP)
-    told, said = process.communicate()
-    assert (process.returncode, said) == (0, "")
-    assert "transformer-seed0" in told
+    stdout, stderr = process.communicate()
+    assert (process.returncode, stderr) == (0, "")
+    assert "transformer-seed0" in stdout
 
 
 class Gone:
@@ -78,11 +78,11 @@ def run(tmp_path):
     return types.SimpleNamespace(folder=tmp_path, line=f"-m script --resume {tmp_path}\n")
 
 
-@one_sentence("script")
+@exit_with_message("script")
 def script(lines=(), folder=None, number=None):
     """Prints lines, and is asked to stop."""
     if folder is not None:
-        stopped.goes_to(folder)
+        interruption.register_run_folder(folder)
     for line in lines:
         print(line)
     if number is not None:
