@@ -53,7 +53,7 @@ def check_tokenizer(tokenizer, model, size=None):
         size: V.
     """
     size = vocabulary_size(model) if size is None else size
-    if None not in (size, getattr(tokenizer, "size", None)) and tokenizer.vocabulary_size != size:
+    if None not in (size, getattr(tokenizer, "vocabulary_size", None)) and tokenizer.vocabulary_size != size:
         raise ValueError(
             f"The tokenizer has {tokenizer.vocabulary_size} ids, {model.name} has {size}; expected the one it was trained with."
         )

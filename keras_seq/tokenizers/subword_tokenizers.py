@@ -41,13 +41,14 @@ class SubwordTokenizer(Tokenizer):
                 None makes the rows as long as the longest of them needs.
 
         Returns:
-            NumPy arrays `[B, T]`: `ids` and `segments` (1 from the second text on, 0 elsewhere), int32, and `mask`,
-            bool, True for what is not padding.
+            NumPy arrays `[B, T]`: `token_ids` and `segment_ids` (1 for the second text, 0 elsewhere), int32, and
+            `padding_mask`, bool, True for non-padding.
 
         Raises:
             VocabularyError: No texts, not as many pairs, not strings; or a length that does not hold the specials.
 
-        >>> BytePairs.from_text("ab").batch(["a", "bb"], length=5)["mask"].astype(int).tolist()
+        >>> tokenizer = BytePairTokenizer.from_text("ab")
+        >>> tokenizer.encode_batch(["a", "bb"], sequence_length=5)["padding_mask"].astype(int).tolist()
         [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]]
         """
         firsts = self._encode_rows("texts", texts)

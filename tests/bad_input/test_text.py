@@ -70,7 +70,11 @@ TABLE = {  # what is called with each of the values, the values, a word of the s
     },
     "batch": (PAIRS.batch, (None, [], "x", [7], [None]), "text"),
     "batch pairs": (lambda v: PAIRS.encode_batch(["a"], v), ([], ["a", "b"], "x"), "text_pairs"),
-    "batch length": (lambda v: PAIRS.encode_batch(["a"], sequence_length=v), (0, 1, -1, 1.5, "x", True, HUGE), "length"),
+    "batch length": (
+        lambda v: PAIRS.encode_batch(["a"], sequence_length=v),
+        (0, 1, -1, 1.5, "x", True, HUGE),
+        "length",
+    ),
     "split_words": (split_words, (None, 7, b"x"), "text"),
     "Examples": (lambda v: ArrayBatches(v, 2), ((), {}, 7, ([1, 2], [1])), "arrays"),
     "Examples batch": (lambda v: ArrayBatches(([1, 2, 3],), v), (*WHOLE, 9), "batch_size"),

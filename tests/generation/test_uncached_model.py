@@ -54,14 +54,14 @@ def test_the_texts_and_scores_are_those_of_the_fast_way():
 
 
 def test_it_says_that_there_is_a_faster_way():
-    with pytest.warns(UserWarning, match="own reads the whole text anew .* slow way. A .*LanguageModel"):
+    with pytest.warns(UserWarning, match="own reads the whole text again .* slow way. A .*LanguageModel"):
         TextGenerator(own(), VOCABULARY)
 
 
 @SLOW
 def test_what_sees_the_future_or_gives_no_logits_is_refused():
     for build in (lambda model: TextGenerator(model, VOCABULARY), lambda model: score_text(model, VOCABULARY, "abc")):
-        with pytest.raises(ValueError, match="own sees the future"):
+        with pytest.raises(ValueError, match="own is not causal"):
             build(own(causal=False))
     with pytest.raises(ValueError, match="The tokenizer has 7 ids, own has 9; expected the one"):
         TextGenerator(own(units=9), VOCABULARY)

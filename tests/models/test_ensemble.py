@@ -89,12 +89,12 @@ def test_it_comes_back_from_disk_and_writes_text(average, tmp_path):
 
 
 def test_what_cannot_be_averaged_is_refused(average):
-    with pytest.raises(ValueError, match="members: 0 given; expected one or more"):
+    with pytest.raises(ValueError, match="members has 0 models; expected one or more"):
         Ensemble([])
-    with pytest.raises(ValueError, match="members: 2 given; expected one or more, each of them once"):
+    with pytest.raises(ValueError, match="members has 2 models; expected one or more, each listed once"):
         Ensemble([average.members[0]] * 2)
-    with pytest.raises(ValueError, match=r"vocabularies of 5 and 6 ids; expected one vocabulary"):
+    with pytest.raises(ValueError, match="vocabulary sizes 5 and 6; expected the same size"):
         Ensemble([average.members[0], LSTMConfig(embedding_dim=3, units=4).build_model(6)])
     assert isinstance(average.members[0], LanguageModel)
-    with pytest.raises(ValueError, match="no language model"):
+    with pytest.raises(ValueError, match="not a language model"):
         Ensemble([BiLSTMConfig(embedding_dim=3, units=4).build_model(VOCABULARY)])

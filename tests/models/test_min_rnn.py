@@ -20,7 +20,7 @@ def found_in_minimal(model, kind):
     *residuals, _ = model.blocks
     mixers, feed_forwards = residuals[::2], residuals[1::2]
     convolutions, minimal, outputs = zip(*(block.layers for block in mixers), strict=True)
-    assert {type(layer) for layer in minimal} == {kind.layer}
+    assert {type(layer) for layer in minimal} == {kind.layer_class}
     assert {layer.units for layer in outputs} == {model.embedding.output_dim}
     return {
         "embedding_dim": {model.embedding.output_dim},

@@ -12,7 +12,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 def found_in(model, kind):
     """The values of the fields, read from the layers."""
-    recurrent = [block for block in model.blocks if isinstance(block, kind.layer)]
+    recurrent = [block for block in model.blocks if isinstance(block, kind.layer_class)]
     dropouts = [block for block in model.blocks if isinstance(block, keras.layers.Dropout)]
     assert len(dropouts) in (0, len(recurrent))
     return {

@@ -32,7 +32,7 @@ def test_every_field_reaches_its_layers():
 
 def test_beyond_its_context_it_says_so(randomize):
     model, ids = randomize(SMALL.build_model(VOCABULARY)), np.arange(2 * CONTEXT + 2).reshape(2, -1) % VOCABULARY
-    with pytest.raises(ValueError, match=f"{CONTEXT + 1} ids in a row; expected at most context={CONTEXT}"):
+    with pytest.raises(ValueError, match=f"{CONTEXT + 1} positions; expected at most context_length={CONTEXT}"):
         model(ids)
     _, state = model(ids[:, :CONTEXT], state=model.get_initial_state(2), return_state=True)
     with pytest.raises(ValueError, match=f"capacity={CONTEXT}"):

@@ -39,7 +39,7 @@ def test_every_row_is_the_texts_between_specials_and_padding(data, pairs):
     specials = 3 if pairs else 2
     length = data.draw(st.none() | st.integers(specials, 30))
     batch = pack_segments(firsts, seconds, length)
-    ids, segments, mask = batch["ids"], batch["segments"], batch["mask"]
+    ids, segments, mask = batch["token_ids"], batch["segment_ids"], batch["padding_mask"]
     longest = max(len(f) + len(s) + specials for f, s in zip(firsts, seconds or [[]] * len(firsts), strict=True))
     assert ids.shape == segments.shape == mask.shape == (len(firsts), longest if length is None else length)
     assert (ids.dtype, segments.dtype, mask.dtype) == (np.int32, np.int32, np.bool_)
@@ -60,7 +60,7 @@ def test_a_batch_of_texts(tokenizer, firsts, data, pairs):
     seconds = data.draw(st.permutations(firsts)) if pairs else None
     length = data.draw(st.none() | st.integers(3, 20))
     batch = tokenizer.encode_batch(firsts, seconds, length)
-    ids, segments, mask = batch["ids"], batch["segments"], batch["mask"]
+    ids, segments, mask = batch["token_ids"], batch["segment_ids"], batch["padding_mask"]
     assert ids.shape[0] == len(firsts)
     assert length is None or ids.shape[1] == length
     assert (ids[:, 0] == CLS).all()
@@ -78,14 +78,14 @@ def test_a_batch_of_texts(tokenizer, firsts, data, pairs):
 def test_a_pair_by_hand():
     pieces = WordPieceTokenizer([*SPECIAL_TOKENS, "my", "dog", "is", "cute", "he", "likes", "play", "##ing"])
     batch = pieces.encode_batch(["my dog is cute", "he likes"], ["he likes playing", "dog"], sequence_length=12)
-    spelt = [" ".join(pieces.tokens[identity] for identity in row) for row in batch["ids"]]
+    spelt = [" ".join(pieces.tokens[identity] for identity in row) for row in batch["token_ids"]]
     assert spelt == [
         "[CLS] my dog is cute [SEP] he likes play ##ing [SEP] [PAD]",
         "[CLS] he likes [SEP] dog [SEP] [PAD] [PAD] [PAD] [PAD] [PAD] [PAD]",
     ]
-    assert batch["segments"].tolist() == [[0] * 6 + [1] * 5 + [0], [0] * 4 + [1] * 2 + [0] * 6]
-    assert batch["mask"].sum(1).tolist() == [11, 6]
-    cut = pieces.encode_batch(["my dog is cute"], ["he likes playing"], sequence_length=8)["ids"][0]
+    assert batch["segment_ids"].tolist() == [[0] * 6 + [1] * 5 + [0], [0] * 4 + [1] * 2 + [0] * 6]
+    assert batch["padding_mask"].sum(1).tolist() == [11, 6]
+    cut = pieces.encode_batch(["my dog is cute"], ["he likes playing"], sequence_length=8)["token_ids"][0]
     assert " ".join(pieces.tokens[identity] for identity in cut) == "[CLS] my dog is [SEP] he likes [SEP]"
 
 
