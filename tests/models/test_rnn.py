@@ -7,7 +7,7 @@ from keras_seq.models import GRUConfig, LSTMConfig, RNNConfig
 
 KINDS = [RNNConfig, GRUConfig, LSTMConfig]
 VOCABULARY = 11
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.model_name)
 
 
 def found_in(model, kind):
@@ -40,7 +40,7 @@ def test_every_field_reaches_its_layers(kind):
     ):
         model = definition.build_model(VOCABULARY)
         assert found_in(model, kind) == {name: {value} for name, value in dataclasses.asdict(definition).items()}
-        assert (model.name, model.embedding.input_dim, model.context_length) == (kind.name, VOCABULARY, None)
+        assert (model.name, model.embedding.input_dim, model.context_length) == (kind.model_name, VOCABULARY, None)
 
 
 @every_kind
