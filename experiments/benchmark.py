@@ -115,9 +115,9 @@ def measure(settings: Benchmark) -> dict:
             "name": row.name,
             "row": dataclasses.asdict(row),
             "measured": summaries,
-            "against_torch": ratio(summaries, "torch"),
-            "against_keras": ratio(summaries, "keras"),
-            "of_matmul": ours["flops_per_token"] * ours["tokens_per_second"] / peaks[row.precision],
+            "speedup_vs_torch": ratio(summaries, "torch"),
+            "speedup_vs_keras": ratio(summaries, "keras"),
+            "matmul_utilization": ours["flops_per_token"] * ours["tokens_per_second"] / peaks[row.precision],
             "pipeline": None if row.kind == "attention" else ours["tokens_per_second"] / pipeline_speed(row),
         }
         found["rows"].append(entry)

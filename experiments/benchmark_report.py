@@ -36,7 +36,7 @@ def table(entries) -> str:
             for cell in (_number(entry[f"against_{way}"]), _number(entry["row"][f"{way}_asked"]))
         ]
         pipeline = "-" if entry["pipeline"] is None else f"{entry['pipeline']:.2%}"
-        lines.append([entry["name"], *speeds, *ratios, f"{entry['of_matmul']:.0%}", pipeline])
+        lines.append([entry["name"], *speeds, *ratios, f"{entry['matmul_utilization']:.0%}", pipeline])
     return aligned(lines)
 
 

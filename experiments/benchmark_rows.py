@@ -22,29 +22,36 @@ class Row:
     num_heads: int = 1
     """Of the Transformer and of attention alone."""
     vocabulary_size: int = 65
-    torch_asked: float | None = None
+    torch_target: float | None = None
     """The ratio to PyTorch's speed that is asked for."""
-    keras_asked: float | None = None
+    keras_target: float | None = None
     """The ratio to the speed of keras.layers that is asked for."""
 
 
-def _both(row: Row, torch_asked, keras_asked) -> tuple[Row, Row]:
+def _both(row: Row, torch_target, keras_target) -> tuple[Row, Row]:
     """The row in float32 and in bfloat16."""
-    half = {"precision": "bfloat16", "torch_asked": torch_asked, "keras_asked": keras_asked}
+    half = {"precision": "bfloat16", "torch_target": torch_target, "keras_target": keras_target}
     return row, dataclasses.replace(row, name=row.name.replace("float32", "bfloat16"), **half)
 
 
-def _lstm(units, embedding_dim, batch_size, length, torch_asked, keras_asked):
+def _lstm(units, embedding_dim, batch_size, length, torch_target, keras_target):
     name = f"LSTM {units}, E {embedding_dim}, B {batch_size}, T {length}, float32"
     return Row(
-        name, "lstm", batch_size, length, embedding_dim, units=units, torch_asked=torch_asked, keras_asked=keras_asked
+        name,
+        "lstm",
+        batch_size,
+        length,
+        embedding_dim,
+        units=units,
+        torch_target=torch_target,
+        keras_target=keras_target,
     )
 
 
-def _transformer(num_layers, embedding_dim, num_heads, batch_size, length, torch_asked, keras_asked):
+def _transformer(num_layers, embedding_dim, num_heads, batch_size, length, torch_target, keras_target):
     sizes = {"num_layers": num_layers, "num_heads": num_heads}
     name = f"Transformer {num_layers} x {embedding_dim}, H {num_heads}, B {batch_size}, T {length}, float32"
-    asked = {"torch_asked": torch_asked, "keras_asked": keras_asked}
+    asked = {"torch_target": torch_target, "keras_target": keras_target}
     return Row(name, "transformer", batch_size, length, embedding_dim, **sizes, **asked)
 
 
@@ -54,7 +61,7 @@ ROWS = (
     *_both(_lstm(384, 64, 12, 64, 0.7, 1.5), 0.6, 1.8),
     _transformer(4, 128, 4, 12, 64, 1.0, 1.3),
     *_both(_transformer(6, 384, 6, 64, 256, 0.9, 1.3), 0.8, 1.8),
-    Row("attention, T 4096, H 6, K 64", "attention", 1, 4096, 384, num_heads=6, torch_asked=0.7, keras_asked=2.0),
+    Row("attention, T 4096, H 6, K 64", "attention", 1, 4096, 384, num_heads=6, torch_target=0.7, keras_target=2.0),
 )
 
 TINY = (  # two kinds are enough: each takes three processes

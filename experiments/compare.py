@@ -72,8 +72,8 @@ def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, t
         train_config,
         windows=kind,
         seed=seed,
-        corpus={"name": corpus.name, "sha256": corpus.sha256, "clean": settings.clean},
-        budget={"match": settings.match, "steps": budget.steps, "training_flops_per_token": budget.flops_per_token},
+        corpus={"name": corpus.name, "sha256": corpus.sha256, "strip_whitespace": settings.strip_whitespace},
+        budget={"match": settings.match, "steps": budget.steps, "train_flops_per_token": budget.flops_per_token},
     )
     print(f"\n{run.name}, {'carried lanes' if settings.carries(model) else kind}")
     embeddings = EmbeddingProjector(vocabulary, run)
@@ -101,7 +101,7 @@ def train_one(run, settings: Compare, budget, train, seed, corpus, vocabulary, t
 
 def compare(settings: Compare, folder: pathlib.Path) -> Findings:
     """Trains all that is not yet trained in `folder`, then writes the comparison."""
-    corpus = load_corpus(settings.corpus, clean=settings.clean)
+    corpus = load_corpus(settings.corpus, strip_whitespace=settings.strip_whitespace)
     same_corpus(folder, corpus)
     train_text, validation_text = corpus.split(min_length=settings.context + 1)
     vocabulary = CharacterTokenizer.from_text(corpus.text)
@@ -140,8 +140,8 @@ def compare(settings: Compare, folder: pathlib.Path) -> Findings:
         for name, budget in budgets.items():
             train = dataclasses.replace(settings.train, learning_rate=budget.learning_rate)
             result = run(f"{name}-seed{seed}", budget, train, train_text, validation_text, seed)
-            flops = budget.flops_per_token * result["training_tokens"]
-            rows.append({"model": name, "seed": seed, **result, "training_flops": flops})
+            flops = budget.flops_per_token * result["train_tokens"]
+            rows.append({"model": name, "seed": seed, **result, "train_flops": flops})
     references = compute_baselines(train_text, validation_text)
     found = Findings(folder, settings, corpus, rows, budgets, references, tried, note)
     compare_report.write(found)

@@ -18,9 +18,9 @@ from keras_seq.data import Corpus
 from keras_seq.training import read_metrics
 
 CURVES = {  # by what they are called: the split and the key of their points in metrics.jsonl
-    "training": ("train", "nats_per_token"),
-    "cold validation": ("validation", "nats_per_token"),
-    "warm validation": ("validation", "warm_nats_per_token"),
+    "training": ("train", "loss"),
+    "cold validation": ("validation", "val_loss"),
+    "warm validation": ("validation", "val_loss_streaming"),
 }
 
 
@@ -76,7 +76,9 @@ class Findings:
         return {m: paired_difference(first, losses) for m, losses in zip(self.models[1:], others, strict=True)}
 
     def _by_window(self, row):
-        return np.load(self.run(row) / "losses.npy").mean(axis=1, dtype="float64") / row["characters_per_token"]
+        return (
+            np.load(self.run(row) / "val_token_losses.npy").mean(axis=1, dtype="float64") / row["characters_per_token"]
+        )
 
     def curve(self, model, name) -> dict[str, list[float]]:
         """A curve of `CURVES` of one model, over its seeds: tokens, seconds, mean, low and high."""
@@ -101,5 +103,5 @@ class Findings:
 
     def by_position(self, model) -> list[float]:
         """The cold nats per character at each position of a window, over the seeds of a model."""
-        losses = [np.divide(row["cold_nats_by_position"], row["characters_per_token"]) for row in self.of(model)]
+        losses = [np.divide(row["val_loss_by_position"], row["characters_per_token"]) for row in self.of(model)]
         return np.mean(losses, axis=0).tolist()

@@ -7,7 +7,7 @@ LAYOUT = {  # of the Custom Scalars page: a chart a question, all models in it
     "Losses over tokens seen (nats per token)": {
         "training": "Loss/training",
         "validation, cold": "Loss/validation",
-        "validation, warm": "Loss/validation_warm",
+        "validation, warm": "Loss/validation_streaming",
     },
     "Cold validation loss at one position of the window": {
         "the first": "loss_by_position/0",

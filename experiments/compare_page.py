@@ -53,8 +53,8 @@ def comparison_page(found: Findings) -> str:
     """The page, as HTML."""
     title = f"{found.corpus.name}: {', '.join(found.models)}"
     count = f"{found.seeds} seeds each; " if found.seeds > 1 else ""
-    matched = f"{count}matched by {found.write_hparams.match}."
-    most = found.write_hparams.train.validation_characters
+    matched = f"{count}matched by {found.settings.match}."
+    most = found.settings.train.validation_characters
     part = "" if most is None else f" Where that is longer, the curves are of its first {most:,} characters."
     body = [
         f"<p>{matched} Losses are nats per character of the whole validation split.{part}</p>",
@@ -124,7 +124,7 @@ def _differences(found):
 def _references(found):
     lines = [["", "nats", "bits"]]
     for r in found.references:
-        lines.append([r.name, f"{r.nats_per_character:.3f}", f"{r.nats_per_character / math.log(2):.3f}"])
+        lines.append([r.name, f"{r.loss_per_character:.3f}", f"{r.loss_per_character / math.log(2):.3f}"])
     return lines
 
 
@@ -141,8 +141,8 @@ def _samples(found) -> str:
 def _settings(found) -> str:
     """What it takes to do it again."""
     config = begun_with(found.run(found.rows[0]))
-    budgets = _table(_cells(compare_budgets.table(found.write_hparams, found.budgets)))
-    shown = json.dumps(dataclasses.asdict(found.write_hparams), indent=1, ensure_ascii=False)
+    budgets = _table(_cells(compare_budgets.table(found.settings, found.budgets)))
+    shown = json.dumps(dataclasses.asdict(found.settings), indent=1, ensure_ascii=False)
     return (
         f"<h2>Settings</h2>{budgets}<p>Corpus {pages.escaped(found.corpus.name)}, {len(found.corpus.text):,} "
         f"characters, sha256 <code>{found.corpus.sha256}</code></p>"
@@ -172,5 +172,5 @@ def _data(found) -> dict:
                 "positions": rounded(found.by_position(model), 4),
             }
         )
-    references = [{"name": r.name, "nats": round(r.nats_per_character, 4)} for r in found.references]
+    references = [{"name": r.name, "nats": round(r.loss_per_character, 4)} for r in found.references]
     return {"models": models, "references": references, "seeds": found.seeds}

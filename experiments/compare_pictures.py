@@ -60,7 +60,7 @@ def draw_references(axes, references):
     low, high = axes.get_ylim()
     outside, labels = [], []
     for reference in references:
-        value = reference.nats_per_character
+        value = reference.loss_per_character
         if reference.name not in SHOWN:
             continue
         if not low < value < high:
@@ -80,18 +80,18 @@ def draw_references(axes, references):
 
 def draw_ends(axes, found, colours):
     """The final scores, the best model on top: a dot a seed, the mean of the cold ones as a number."""
-    order = sorted(colours, key=lambda model: found.mean(model, "cold_nats_per_character"), reverse=True)
+    order = sorted(colours, key=lambda model: found.mean(model, "val_loss_per_character"), reverse=True)
     for y, model in enumerate(order):
-        for key, fill in (("cold_nats_per_character", "full"), ("warm_nats_per_character", "none")):
+        for key, fill in (("val_loss_per_character", "full"), ("val_loss_per_character_streaming", "none")):
             values = [row[key] for row in found.of(model)]
             axes.plot(values, [y] * len(values), "o", color=colours[model], markersize=7, fillstyle=fill)
-        mean = found.mean(model, "cold_nats_per_character")
+        mean = found.mean(model, "val_loss_per_character")
         axes.annotate(f"{mean:.3f}", (mean, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
     axes.set_yticks(range(len(order)), order)
     axes.set_ylim(-0.6, len(order) - 0.2)
     axes.margins(x=0.12)
     axes.set_xlabel("nats per character at the end")
-    best = min(found.references, key=lambda reference: reference.nats_per_character)
+    best = min(found.references, key=lambda reference: reference.loss_per_character)
     low, high = axes.get_xlim()
     if low < best.nats_per_character < high:
         axes.axvline(best.nats_per_character, color="0.55", linewidth=0.7, linestyle=(0, (4, 3)), zorder=0)

@@ -26,7 +26,7 @@ def write(found: Findings):
         {
             "rows": [{key: value for key, value in row.items() if key != "sample"} for row in found.rows],
             "differences": {model: dataclasses.asdict(d) for model, d in differences.items()},
-            "references": {r.name: r.nats_per_character for r in found.references},
+            "references": {r.name: r.loss_per_character for r in found.references},
             "sweep": [dataclasses.asdict(t) for t in found.tried],
         },
     )
@@ -47,9 +47,7 @@ def tables(found: Findings) -> list[str]:
         alone = "; with one seed, over the text alone." if found.seeds == 1 else "."
         parts += [differences(found), OF_DIFFERENCES + alone]
     parts += [references(found.references), *([found.note] if found.note else []), notes(found.rows)]
-    parts.append(
-        f"Matched by {found.write_hparams.match}:\n\n{compare_budgets.table(found.write_hparams, found.budgets)}"
-    )
+    parts.append(f"Matched by {found.settings.match}:\n\n{compare_budgets.table(found.settings, found.budgets)}")
     if found.tried:
         swept = [f"Learning rates, on text cut from the training split:\n\n{compare_sweep.table(found.tried)}"]
         parts += swept + [f"Warning: {sentence}" for sentence in compare_sweep.warnings(found.tried)]
@@ -68,7 +66,7 @@ def references(found) -> str:
     """What counting and compressing make of the validation text, the training text known."""
     lines = [["without training", "nats", "bits"]]
     for r in found:
-        lines.append([r.name, f"{r.nats_per_character:.3f}", f"{r.nats_per_character / math.log(2):.3f}"])
+        lines.append([r.name, f"{r.loss_per_character:.3f}", f"{r.loss_per_character / math.log(2):.3f}"])
     return aligned(lines)
 
 

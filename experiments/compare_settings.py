@@ -58,8 +58,8 @@ class Compare:
     """The rates of the sweep, as factors of the one that each model would have without it."""
     sweep_tokens: int | None = None
     """Characters that each run of the sweep is trained on; by default as many as those that are compared."""
-    clean: Literal["squeeze"] | None = None
-    """squeeze: strip all spaces and newlines from the text, as the 2017-style scripts did."""
+    strip_whitespace: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Remove all spaces and newlines from the text, as some char-RNN scripts did."""
     profile: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Trace some training steps of each run with TensorFlow's profiler, for TensorBoard's Profile tab."""
     log_dir: str = "logs"

@@ -52,7 +52,7 @@ def sweep(settings, budgets, texts, train_one) -> list[Tried]:
             train = dataclasses.replace(settings.train, learning_rate=rate, validate_every=never)
             try:
                 result = train_one(f"sweep-{budget.name}-{rate:g}", shorter, train, *texts)
-                nats = result["cold_nats_per_character"]
+                nats = result["val_loss_per_character"]
             except training.TrainingDiverged:
                 nats = None
             tried.append(Tried(budget.name, rate, nats))

@@ -50,7 +50,7 @@ def train_one(folder, settings, name, definition, parts: Parts, batch_size, leng
     evaluator = Evaluator(model)
 
     def score(ids):
-        return Summaries({"nats_per_token": evaluator.chunked_loss(ids, length).nats_per_token})
+        return Summaries({"val_loss": evaluator.chunked_loss(ids, length).mean})
 
     used = {**dataclasses.asdict(train), **train.resolved(model)}
     of_corpus = {"name": parts.corpus.name, "sha256": parts.corpus.sha256}
@@ -70,16 +70,16 @@ def train_one(folder, settings, name, definition, parts: Parts, batch_size, leng
         characters_per_token=1.0,
         **training.capped_validation(score, parts.validation, train, least=length + 1),
     )
-    parts.vocabulary.save(folder / "vocabulary.json")
+    parts.vocabulary.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", model)
     return evaluator, {
         "model": name,
         "parameters": model.count_params(),
         "batch_size": batch_size,
         "learning_rate": used["learning_rate"],
-        "training_tokens": record.step * batch_size * length,
-        "training_seconds": record.seconds,
-        "training_nats_per_character": record.loss,
-        "cold_context": length,
-        "cold_nats_per_character": summaries.scalars["nats_per_token"],
+        "train_tokens": record.step * batch_size * length,
+        "train_seconds": record.seconds,
+        "train_loss_per_character": record.loss,
+        "val_sequence_length": length,
+        "val_loss_per_character": summaries.scalars["val_loss"],
     }

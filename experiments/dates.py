@@ -91,7 +91,7 @@ class Dates:
     def __post_init__(self):
         whole = ("steps", "batch_size", "training_dates", "pairs", "validation_pairs", "test_pairs")
         check_options(self, **dict.fromkeys(whole, 1), beam_width=2)
-        most = (dates.LAST - dates.FIRST).days + 1 - TEST_DATES - VALIDATION_DATES
+        most = (dates.MAX_DATE - dates.MIN_DATE).days + 1 - TEST_DATES - VALIDATION_DATES
         if self.training_dates > most:
             raise ValueError(
                 f"--training-dates {self.training_dates}: expected at most {most}; the others are for tests."
@@ -155,7 +155,7 @@ def train(run: pathlib.Path, settings: Dates) -> dict:
     tokens_per_step = settings.batch_size * dates.TARGET_LENGTH
     training.compile_model(model, settings.train, settings.steps, loss, schedule, tokens_per_step)
     run.mkdir(parents=True, exist_ok=True)
-    CharacterTokenizer(dates.ALPHABET).save(run / "vocabulary.json")
+    CharacterTokenizer(dates.ALPHABET).save(run / "tokenizer.json")
     print(f"{len(to_train):,} pairs in {len(dates.FORMATS)} formats, {model.count_params():,} parameters\n{run.name}")
     record, summaries = training.fit_resumable(
         run,
@@ -175,11 +175,11 @@ def train(run: pathlib.Path, settings: Dates) -> dict:
     result = {
         "parameters": model.count_params(),
         "vocabulary_size": dates.VOCABULARY_SIZE,
-        "training_tokens": record.step * tokens_per_step,
-        "training_seconds": record.seconds,
+        "train_tokens": record.step * tokens_per_step,
+        "train_seconds": record.seconds,
         "tokens_per_second": record.step * tokens_per_step / record.seconds,
-        "smoothed_training_nats_per_token": record.loss,
-        "nats_per_token": summaries.scalars["nats_per_token"],
+        "smoothed_train_loss": record.loss,
+        "val_loss": summaries.scalars["val_loss"],
         "validation_exact_match": summaries.scalars["exact_match"],
         "beam_width": settings.beam_width,
         "exact_match": dates_report.totals(formats),

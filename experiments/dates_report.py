@@ -44,8 +44,8 @@ def summary(result) -> str:
     for name, figures in result["exact_match"].items():
         lines.append([name, f"{figures['texts']:,}", f"{figures['greedy']:.2%}", f"{figures['beam']:.2%}"])
     sizes = (
-        f"{result['parameters']:,} parameters, {result['training_seconds']:.0f} seconds of training, "
-        f"{result['nats_per_token']:.4f} nats per character on validation, of which "
+        f"{result['parameters']:,} parameters, {result['train_seconds']:.0f} seconds of training, "
+        f"{result['val_loss']:.4f} nats per character on validation, of which "
         f"{result['validation_exact_match']:.2%} are an exact match (greedy)."
     )
     return report.aligned(lines) + "\n\n" + sizes
@@ -85,10 +85,10 @@ def draw(path, metrics: pathlib.Path, result, smoothing):
         [["loss", "bars"], ["match", "bars"]], figsize=(12, 6.4), width_ratios=(5, 6), layout="constrained"
     )
     loss, match, bars = axes["loss"], axes["match"], axes["bars"]
-    loss.plot(*_points(train, "nats_per_token"), color="C0", alpha=0.4, label=f"training, smoothed by {smoothing:g}")
+    loss.plot(*_points(train, "loss"), color="C0", alpha=0.4, label=f"training, smoothed by {smoothing:g}")
     least = floor(smoothing, result["vocabulary_size"])
     loss.axhline(least, color="C0", linestyle=(0, (1.5, 1.5)), linewidth=1, label=f"the least of it, {least:.2f}")
-    loss.plot(*_points(validation, "nats_per_token"), color="C0", marker="o", markersize=3, label="validation, plain")
+    loss.plot(*_points(validation, "val_loss"), color="C0", marker="o", markersize=3, label="validation, plain")
     loss.set_ylabel("nats per character")
     loss.set_ylim(0)
     loss.legend(frameon=False)

@@ -35,7 +35,7 @@ class Translator:
         state, first = self._begin(tf.constant(dates.source_ids(texts))), [dates.START] * len(texts)
         how = (self._step, state, first, dates.TARGET_LENGTH, dates.END)
         ids = greedy(*how)[0] if width == 1 else beam_search(*how, num_beams=width)[0][:, 0]
-        return [dates.text_of(row) for row in ids.numpy()]
+        return [dates.decode_ids(row) for row in ids.numpy()]
 
 
 def inputs_of(pairs) -> tuple[dict, np.ndarray]:
@@ -64,7 +64,7 @@ class Look:
         lines += [[p.text, iso, "yes" if ok else p.iso] for p, iso, ok in zip(self.pairs, written, right, strict=True)]
         picture = dates_report.attention_figure(SHOWN, *cross_attention(self.model, self.translate, SHOWN))
         return Summaries(
-            {"nats_per_token": float(self._nats()), "exact_match": float(np.mean(right))},
+            {"val_loss": float(self._nats()), "exact_match": float(np.mean(right))},
             {"sample": report.aligned(lines[:21])},
             {"cross_attention": pictures.pixels(picture)},
         )

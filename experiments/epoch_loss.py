@@ -51,15 +51,15 @@ class Look:
     """
 
     def __init__(self, model, form, ids, settings: EpochLoss, at_the_end):
-        self.form, self.ids, self.write_hparams, self.at_the_end = form, ids, settings, at_the_end
+        self.form, self.ids, self.settings, self.at_the_end = form, ids, settings, at_the_end
         self.evaluator = Evaluator(model)
 
     def __call__(self) -> Summaries:
-        cold = self.evaluator.chunked_loss(self.ids, self.write_hparams.length).nats_per_token
-        figures = {"nats_per_token": cold, "nats_per_original_character": cold * self.form.share}
+        cold = self.evaluator.chunked_loss(self.ids, self.settings.length).mean
+        figures = {"val_loss": cold, "val_loss_per_original_character": cold * self.form.share}
         if self.at_the_end():
-            warm = self.evaluator.streaming_loss(self.ids).nats_per_token
-            figures |= {"warm_nats_per_token": warm, "warm_nats_per_original_character": warm * self.form.share}
+            warm = self.evaluator.streaming_loss(self.ids).mean
+            figures |= {"val_loss_streaming": warm, "val_loss_per_original_character_streaming": warm * self.form.share}
         return Summaries(figures)
 
 
@@ -107,17 +107,16 @@ def train_one(folder: pathlib.Path, settings: EpochLoss, recipe: Recipe, data: D
         final_times=len(form.validation) / len(part),
     )
     save_model(folder / "model.keras", model)
-    form.vocabulary.save(folder / "vocabulary.json")
+    form.vocabulary.save(folder / "tokenizer.json")
     result = {
         "parameters": model.count_params(),
         "updates": recipe.updates,
         "training_characters": recipe.updates * recipe.batch_size * settings.length,
-        "training_seconds": record.seconds,
+        "train_seconds": record.seconds,
         "seconds": time.perf_counter() - begun,
-        "printed_nats_per_character": record.loss,
+        "train_loss_per_original_character": record.loss,
         "original_share": form.share,
-        **{f"cold_{name}": summaries.scalars[name] for name in ("nats_per_token", "nats_per_original_character")},
-        **{name: nats for name, nats in summaries.scalars.items() if name.startswith("warm_")},
+        **summaries.scalars,
     }
     training.write_result(folder, result)
     return result

@@ -28,9 +28,9 @@ def conclusion(settings: EpochLoss, corpus: str, rows) -> str:
     within = [cause for cause in ladder if abs(ladder[cause]) <= chance]
     told = [
         f"The old recipe on {corpus}, {old['updates']:,} updates and {old['training_characters']:,} characters: it "
-        f"prints {old['printed_nats_per_character']:.3f} nats per character; {ends(settings, old)}.",
+        f"prints {old['train_loss_per_original_character']:.3f} nats per character; {ends(settings, old)}.",
         f"The new one, {new['updates']:,} updates and as many characters, {new['recipe']['units']:,} units: it prints "
-        f"{new['printed_nats_per_character']:.3f}; {ends(settings, new)}. The whole difference is "
+        f"{new['train_loss_per_original_character']:.3f}; {ends(settings, new)}. The whole difference is "
         f"{nats(level(old) - level(new), '+')} nats per original character, the sum of the steps.",
         f"In the order of the ladder, what lowers the loss: {listed(down, ladder)}.",
         f"What raises it: {listed(up, ladder)}.",
@@ -39,7 +39,7 @@ def conclusion(settings: EpochLoss, corpus: str, rows) -> str:
         f"{listed(sorted(alone, key=alone.get, reverse=True), alone)}. Worth depends on what was mended "
         "before.",
         f"The printed loss is no validation loss: of the old recipe, on training text and under a state that another "
-        f"place in the text left, it is {old['printed_nats_per_character'] - old['warm_nats_per_token']:+.3f} nats off "
+        f"place in the text left, it is {old['train_loss_per_original_character'] - old['val_loss_streaming']:+.3f} nats off "
         "the warm score.",
         f"Without spaces and newlines {old['original_share']:.1%} of the characters are left, so a loss per character "
         "of that text looks higher than one of the original text; what the spaces would cost is in none of it.",
@@ -51,8 +51,8 @@ def conclusion(settings: EpochLoss, corpus: str, rows) -> str:
 def ends(settings: EpochLoss, row) -> str:
     """Where a run ends on the validation split."""
     return (
-        f"the validation split gives {row['cold_nats_per_token']:.3f} cold@{settings.length}, "
-        f"{row['warm_nats_per_token']:.3f} warm, and cold {nats(level(row))} per character of the original text"
+        f"the validation split gives {row['val_loss']:.3f} cold@{settings.length}, "
+        f"{row['val_loss_streaming']:.3f} warm, and cold {nats(level(row))} per character of the original text"
     )
 
 

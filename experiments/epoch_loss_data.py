@@ -20,7 +20,7 @@ FRESH = 0x5EED  # rows start anew by other draws than those of where they start
 
 
 def squeezed(string: str) -> str:
-    """The text without spaces and newlines, as `load_corpus(..., clean="squeeze")` has it."""
+    """The text without spaces and newlines, as `load_corpus(..., strip_whitespace=True)` has it."""
     return string.replace(" ", "").replace("\n", "")
 
 
@@ -89,7 +89,7 @@ class PerCharacterWindows(PythonGeneratorWindows):
                     yield ids[:-1], ids[1:]
 
         row = tf.TensorSpec([self.length], tf.int32)
-        return tf.data.Dataset.from_generator(examples, output_signature=(row, row)).encode_batch(self.batch_size)
+        return tf.data.Dataset.from_generator(examples, output_signature=(row, row)).batch(self.batch_size)
 
 
 def windows(settings: EpochLoss, recipe: Recipe, form: Form) -> Windows:

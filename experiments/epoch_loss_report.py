@@ -51,7 +51,7 @@ def described(settings: EpochLoss) -> dict[str, str]:
 
 def level(row) -> int:
     """Cold nats per original character, in thousandths."""
-    return round(1000 * row["cold_nats_per_original_character"])
+    return round(1000 * row["val_loss_per_original_character"])
 
 
 def worths(settings: EpochLoss, rows) -> dict[str, dict[str, int]]:
@@ -88,9 +88,9 @@ def ladder_table(settings: EpochLoss, rows) -> str:
     found, what = worths(settings, rows), described(settings)
     ladder = [row for row in rows if row["run"] in steps(rows)]
     for row, cause in zip(ladder, ["old", *settings.ladder], strict=True):
-        keys = ("printed_nats_per_character", "cold_nats_per_token", "warm_nats_per_token")
+        keys = ("train_loss_per_original_character", "val_loss", "val_loss_streaming")
         shown = [f"{row[key]:.3f}" for key in keys]
-        shown += [nats(level(row)), f"{row['warm_nats_per_original_character']:.3f}"]
+        shown += [nats(level(row)), f"{row['val_loss_per_original_character_streaming']:.3f}"]
         worth = "" if cause == "old" else nats(found[cause]["ladder"], "+")
         lines.append([cause, what.get(cause, "the old script"), *shown, worth])
     total = sum(found[cause]["ladder"] for cause in settings.ladder)

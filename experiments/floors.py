@@ -128,7 +128,7 @@ class Floors:
         if name == "markov":
             chain = MarkovChain(self.symbols, self.order, self.seed, self.concentration)
             return Corpus(name, chain, LETTERS[: self.symbols], *sizes, order=self.order + 1)
-        grammar = bracket_grammar(letters=self.symbols, seed=self.seed)
+        grammar = bracket_grammar(num_letters=self.symbols, seed=self.seed)
         return Corpus(name, grammar, grammar.terminals, *sizes)
 
 
@@ -153,7 +153,7 @@ class Look:
     """Scores a model on the beginning of the validation text, or on all of it, and has it write some."""
 
     def __init__(self, model, corpus: Corpus, settings: Floors):
-        self.corpus, self.write_hparams = corpus, settings
+        self.corpus, self.settings = corpus, settings
         self.evaluator, self.generator = Evaluator(model), TextGenerator(model, corpus.vocabulary)
 
     def __call__(self, ids) -> Summaries:
@@ -161,12 +161,12 @@ class Look:
         gap = Gap.of(warm, self.corpus.true_nats[: len(ids) - 1])
         return Summaries(
             {
-                "nats_per_token": self.evaluator.chunked_loss(ids, self.write_hparams.context).nats_per_token,
-                "warm_nats_per_token": float(warm.mean(dtype="float64")),
-                "above_the_floor": gap.above,
+                "val_loss": self.evaluator.chunked_loss(ids, self.settings.context).mean,
+                "val_loss_streaming": float(warm.mean(dtype="float64")),
+                "excess_loss": gap.above,
                 "standard_error": gap.standard_error,
             },
-            {"sample": self.generator(self.corpus.vocabulary.decode(ids[:1]), self.write_hparams.train.sample_length)},
+            {"sample": self.generator(self.corpus.vocabulary.decode(ids[:1]), self.settings.train.sample_length)},
         )
 
 
@@ -198,17 +198,17 @@ def train_one(folder, settings: Floors, name, corpus: Corpus) -> dict:
         characters_per_token=1.0,
         **training.capped_validation(Look(model, corpus, settings), corpus.ids, settings.train, settings.context + 1),
     )
-    corpus.vocabulary.save(folder / "vocabulary.json")
+    corpus.vocabulary.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", model)
     tokens = record.step * settings.batch_size * settings.context
     result = {
         "parameters": model.count_params(),
-        "training_tokens": tokens,
-        "training_seconds": record.seconds,
+        "train_tokens": tokens,
+        "train_seconds": record.seconds,
         "tokens_per_second": tokens / record.seconds,
-        "cold_nats": summaries.scalars["nats_per_token"],
-        "warm_nats": summaries.scalars["warm_nats_per_token"],
-        "above": summaries.scalars["above_the_floor"],
+        "val_loss": summaries.scalars["val_loss"],
+        "val_loss_streaming": summaries.scalars["val_loss_streaming"],
+        "excess_loss": summaries.scalars["excess_loss"],
         "standard_error": summaries.scalars["standard_error"],
         "sample": summaries.texts["sample"],
     }
@@ -226,10 +226,10 @@ def compare(settings: Floors, folder: pathlib.Path) -> list[dict]:
             f"{corpus.source.vocabulary_size} distinct; entropy rate {corpus.source.entropy_rate:.4f} nats, of the "
             f"validation text {corpus.floor:.4f}"
         )
-        floor = {"corpus": corpus.name, "entropy_rate": corpus.source.entropy_rate, "true_nats": corpus.floor}
+        floor = {"corpus": corpus.name, "entropy_rate": corpus.source.entropy_rate, "source_loss": corpus.floor}
         ngrams = dataclasses.asdict(corpus.ngrams())
         rows.append({**floor, "model": f"{corpus.order}-gram", "run": None, **ngrams})
-        rows[-1]["warm_nats"] = corpus.floor + ngrams["above"]
+        rows[-1]["val_loss_streaming"] = corpus.floor + ngrams["excess_loss"]
         for name in settings.models:
             run = folder / f"{corpus.name}-{name}-seed{settings.seed}"
             result = training.load_result(run) or train_one(run, settings, name, corpus)

@@ -15,13 +15,13 @@ COLUMNS = {
     "text": lambda row: row["corpus"],
     "model": lambda row: row["model"],
     "parameters": lambda row: f"{row['parameters']:,}" if row["run"] else "-",
-    "seconds": lambda row: f"{row['training_seconds']:.0f}" if row["run"] else "-",
-    "cold nats": lambda row: f"{row['cold_nats']:.4f}" if row["run"] else "-",
-    "warm nats": lambda row: f"{row['warm_nats']:.4f}",
-    "floor": lambda row: f"{row['true_nats']:.4f}",
+    "seconds": lambda row: f"{row['train_seconds']:.0f}" if row["run"] else "-",
+    "cold nats": lambda row: f"{row['val_loss']:.4f}" if row["run"] else "-",
+    "warm nats": lambda row: f"{row['val_loss_streaming']:.4f}",
+    "floor": lambda row: f"{row['source_loss']:.4f}",
     "entropy rate": lambda row: f"{row['entropy_rate']:.4f}",
-    "above": lambda row: f"{row['above'] / row['true_nats']:.2%}",
-    "±": lambda row: f"{row['standard_error'] / row['true_nats']:.2%}",
+    "excess_loss": lambda row: f"{row['excess_loss'] / row['source_loss']:.2%}",
+    "±": lambda row: f"{row['standard_error'] / row['source_loss']:.2%}",
 }
 NOTES = (
     "Nats per id of the validation text. cold: every window of a context on its own, from the zero state. warm: the "
@@ -41,7 +41,7 @@ def table(rows) -> str:
 
 def leaks(rows) -> list[str]:
     """A sentence for each model that is below the floor by more than chance."""
-    gaps = [(row, Gap(row["above"], row["standard_error"])) for row in rows]
+    gaps = [(row, Gap(row["excess_loss"], row["standard_error"])) for row in rows]
     return [gap.sentence(row["model"], row["corpus"]) for row, gap in gaps if gap.leaks]
 
 
@@ -49,8 +49,8 @@ def verdicts(rows) -> str:
     """Whether a model leaks, and the best one on each text."""
     lines = leaks(rows) or [f"No model is below the floor by more than {TOO_FAR} standard errors."]
     for corpus in dict.fromkeys(row["corpus"] for row in rows):
-        best = min((row for row in rows if row["corpus"] == corpus and row["run"]), key=lambda row: row["above"])
-        above = best["above"] / best["true_nats"]
+        best = min((row for row in rows if row["corpus"] == corpus and row["run"]), key=lambda row: row["excess_loss"])
+        above = best["excess_loss"] / best["source_loss"]
         lines.append(f"Best on {corpus}: {best['model']}, {above:.2%} above the floor.")
     return "\n".join(lines)
 
@@ -94,23 +94,23 @@ def draw(folder, rows):
 
 def draw_corpus(losses, above, folder, rows, colours):
     """The curves of one text, with its floor and its n-grams."""
-    floor, highest = rows[0]["true_nats"], 0.0
+    floor, highest = rows[0]["source_loss"], 0.0
     for row in rows:
         if row["run"] is None:
-            for axes, level in ((losses, row["warm_nats"]), (above, row["above"] / floor)):
+            for axes, level in ((losses, row["val_loss_streaming"]), (above, row["excess_loss"] / floor)):
                 axes.axhline(level, linestyle=":", **GREY)
                 named(axes, level, row["model"])
-            highest = max(highest, row["warm_nats"])
+            highest = max(highest, row["val_loss_streaming"])
             continue
         path, colour = folder / row["run"] / "metrics.jsonl", colours[row["model"]]
         lines = read_metrics(path)
-        points = [(line["tokens"], line["nats_per_token"]) for line in lines if line["split"] == "train"]
+        points = [(line["tokens"], line["loss"]) for line in lines if line["split"] == "train"]
         losses.plot(*zip(*points, strict=True), color=colour, alpha=0.35, linewidth=1.2)
         seen = [line for line in lines if line["split"] == "validation"]
-        tokens, warm = [line["tokens"] for line in seen], [line["warm_nats_per_token"] for line in seen]
+        tokens, warm = [line["tokens"] for line in seen], [line["val_loss_streaming"] for line in seen]
         highest = max(highest, warm[0], points[len(points) // 8][1])
         losses.plot(tokens, warm, color=colour, linewidth=1.8, marker="o", markersize=3)
-        shares = [line["above_the_floor"] / floor for line in seen]
+        shares = [line["excess_loss"] / floor for line in seen]
         above.plot(tokens, shares, color=colour, linewidth=1.8, marker="o", markersize=3)
         place = {"textcoords": "offset points", "va": "center", "ha": "left", "fontsize": 9, "color": colour}
         above.annotate(f"{shares[-1]:.2%}", (tokens[-1], shares[-1]), (6, 0), **place)
@@ -121,7 +121,7 @@ def draw_corpus(losses, above, folder, rows, colours):
     named(losses, min(floor, rate), f"floor of this text {floor:.4f}; entropy rate (dashed) {rate:.4f}", va="top")
     room = highest - floor
     losses.set_ylim(min(floor, rate) - 0.14 * room, highest + 0.1 * room)
-    if min(row["above"] for row in rows) > 0:
+    if min(row["excess_loss"] for row in rows) > 0:
         above.set_yscale("log")
         above.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         above.yaxis.set_minor_formatter(NullFormatter())

@@ -63,13 +63,13 @@ class Generate:
 
 def load_run(run: pathlib.Path):
     """The model and the tokenizer of a finished run, which somebody else may have made; see SECURITY.md."""
-    for name in ("model.keras", "vocabulary.json"):
+    for name in ("model.keras", "tokenizer.json"):
         if not (run / name).is_file():
             raise ValueError(f"{run}: {name} is not there; expected the folder of a finished run.")
-    for name in ("model.keras", "vocabulary.json", "config.json", "result.json"):
+    for name in ("model.keras", "tokenizer.json", "config.json", "result.json"):
         within(run, run / name)
     try:
-        model, tokenizer = load_untrusted_model(run / "model.keras"), load_tokenizer(run / "vocabulary.json")
+        model, tokenizer = load_untrusted_model(run / "model.keras"), load_tokenizer(run / "tokenizer.json")
         result_files.check_loaded(run, tokenizer)
     except (UntrustedModelError, TokenizerError, CheckpointError) as error:
         again = f"to have it written again from the last checkpoint, --resume {run} with the experiment of the run"
@@ -86,7 +86,7 @@ def within(run: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
 
 def first_prompt(tokenizer) -> str:
     """A line break if the tokenizer has one, else its first token that is not special."""
-    tokens = getattr(tokenizer, "tokens", None) or list(tokenizer.characters)
+    tokens = tokenizer.vocabulary
     return "\n" if "\n" in tokens else next(token for token in tokens if not token.startswith("["))
 
 

@@ -140,9 +140,9 @@ def measured_row(row: Row, ways, settings: GPU, device) -> dict:
         "row": dataclasses.asdict(row),
         "measured": summaries,
         "errors": {way: about["error"] for way, about in told.items() if "error" in about},
-        "against_torch": ratios["torch"],
-        "against_keras": ratios["keras"],
-        "of_matmul": flops / device["matmul_flops"][row.precision] if ours else None,
+        "speedup_vs_torch": ratios["torch"],
+        "speedup_vs_keras": ratios["keras"],
+        "matmul_utilization": flops / device["matmul_flops"][row.precision] if ours else None,
     }
 
 

@@ -11,7 +11,7 @@ NANO_GPT = 1.4697  # best validation loss of its README, of its evaluations by r
 
 
 def write_text(path: pathlib.Path, text):
-    """Writes a UTF-8 text, whole or not at all. (`keras_seq.atomic_files` cannot be had without TensorFlow.)"""
+    """Write a UTF-8 text atomically, without `keras_seq.atomic_files`, whose package imports Keras and its backend."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
@@ -64,8 +64,8 @@ def rows(entries) -> str:
     for entry in entries:
         summaries = entry["measured"]
         speeds = [f"{summaries[way]['tokens_per_second']:,.0f}" if way in summaries else "-" for way in WAYS]
-        ratios = [number(entry["against_torch"]), number(entry["against_keras"])]
-        of_matmul = "-" if entry["of_matmul"] is None else f"{entry['of_matmul']:.1%}"
+        ratios = [number(entry["speedup_vs_torch"]), number(entry["speedup_vs_keras"])]
+        of_matmul = "-" if entry["matmul_utilization"] is None else f"{entry['matmul_utilization']:.1%}"
         memory = [f"{summaries[way]['peak_megabytes']:,.0f}" if way in summaries else "-" for way in WAYS]
         lines.append([entry["name"], *speeds, *ratios, of_matmul, *memory])
     return aligned(lines)
@@ -87,25 +87,25 @@ def training(found) -> str:
     """The evaluations."""
     lines = [["step", "training nats", "cold nats", "crops nats", "seconds"]]
     for line in found["evaluations"]:
-        nats = "-" if line["training_nats"] is None else f"{line['training_nats']:.4f}"
-        scores = [f"{line[name]:.4f}" for name in ("cold_nats", "crops_nats")]
-        lines.append([str(line["step"]), nats, *scores, f"{line['training_seconds']:.0f}"])
+        nats = "-" if line["train_loss"] is None else f"{line['train_loss']:.4f}"
+        scores = [f"{line[name]:.4f}" for name in ("val_loss", "val_loss_random_windows")]
+        lines.append([str(line["step"]), nats, *scores, f"{line['train_seconds']:.0f}"])
     return aligned(lines)
 
 
 def best(found) -> str:
     """The lowest of the evaluations, both ways, and what they are to be compared with."""
-    cold, crops = found["best"]["cold_nats"], found["best"]["crops_nats"]
+    cold, crops = found["best"]["val_loss"], found["best"]["val_loss_random_windows"]
     sizes, settings = found["sizes"], found["settings"]
-    speed = found["training_tokens"] / found["training_seconds"]
+    speed = found["train_tokens"] / found["train_seconds"]
     return (
         f"{found['parameters']:,} parameters ({found['parameters_without_positions']:,} without the positions), "
         f"{settings['corpus']}, {settings['steps']} steps of {sizes['batch_size']} x {sizes['context']}, "
         f"{settings['precision']}, seed {settings['seed']}. Best of the evaluations: "
-        f"cold@{sizes['context']} {cold['cold_nats']:.4f} at step {cold['step']}; "
-        f"by {sizes['crop_batches']} batches of random crops {crops['crops_nats']:.4f} at step {crops['step']}. "
+        f"cold@{sizes['context']} {cold['val_loss']:.4f} at step {cold['step']}; "
+        f"by {sizes['crop_batches']} batches of random crops {crops['val_loss_random_windows']:.4f} at step {crops['step']}. "
         f"nanoGPT's README has {NANO_GPT} for tiny Shakespeare, the best of its evaluations by such crops: the lowest "
         "of many looks at the validation split, here as there. "
-        f"The training took {found['training_seconds']:.0f} s ({speed:,.0f} tokens/s), compilation in it, "
+        f"The training took {found['train_seconds']:.0f} s ({speed:,.0f} tokens/s), compilation in it, "
         "evaluations not."
     )

@@ -10,7 +10,6 @@ are never mixed: cold, every non-overlapping window of T; and nanoGPT's estimate
 
 import dataclasses
 import json
-import os
 import pathlib
 import sys
 import time
@@ -21,7 +20,8 @@ import keras
 import numpy as np
 
 from experiments import gpu_jax, gpu_models
-from experiments.gpu_report import lines_of, write_json, write_text
+from experiments.gpu_report import lines_of
+from keras_seq.atomic_files import atomic_write, write_json, write_text
 
 
 class Validation:
@@ -60,15 +60,14 @@ class Validation:
         trainable, rest, _ = state
         cold = sum(float(self._total(trainable, rest, x, y)) for x, y in self.pieces) / self.characters
         crops = float(self._of_crops(trainable, rest, jax.random.fold_in(self.key, step)))
-        return {"cold_nats": cold, "crops_nats": crops}
+        return {"val_loss": cold, "val_loss_random_windows": crops}
 
 
 def save(path: pathlib.Path, state, step):
     """Writes a checkpoint, whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial.npz")
     leaves = {f"array_{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(state))}
-    np.savez(partial, step=step, **leaves)
-    os.replace(partial, path)
+    with atomic_write(path) as temporary:
+        np.savez(temporary, step=step, **leaves)
 
 
 def restored(path: pathlib.Path, state):
@@ -110,11 +109,11 @@ def train(folder: pathlib.Path) -> dict:
     )
     parameters = model.count_params()
     print(f"{parameters:,} parameters, {len(ids):,} characters to train on, {len(validation):,} to validate on.")
-    seconds = lines[-1]["training_seconds"] if lines else 0.0
+    seconds = lines[-1]["train_seconds"] if lines else 0.0
     loss = None
     while True:
         if not lines or lines[-1]["step"] < step:
-            lines.append({"step": step, "training_nats": loss, **evaluate(state, step), "training_seconds": seconds})
+            lines.append({"step": step, "train_loss": loss, **evaluate(state, step), "train_seconds": seconds})
             write_text(metrics, "".join(json.dumps(line) + "\n" for line in lines))
             save(checkpoint, state, step)
             print(told(lines[-1]), flush=True)
@@ -135,19 +134,21 @@ def train(folder: pathlib.Path) -> dict:
         "vocabulary_size": vocabulary_size,
         "sizes": dataclasses.asdict(sizes),
         "settings": settings,
-        "best": {name: min(lines, key=lambda line, name=name: line[name]) for name in ("cold_nats", "crops_nats")},
+        "best": {
+            name: min(lines, key=lambda line, name=name: line[name]) for name in ("val_loss", "val_loss_random_windows")
+        },
         "last": lines[-1],
         "evaluations": lines,
-        "training_seconds": seconds,
-        "training_tokens": step * sizes.batch_size * sizes.context,
+        "train_seconds": seconds,
+        "train_tokens": step * sizes.batch_size * sizes.context,
     }
 
 
 def told(line) -> str:
     """An evaluation in a line."""
-    training = "" if line["training_nats"] is None else f"training {line['training_nats']:.4f}, "
-    scores = f"cold {line['cold_nats']:.4f}, crops {line['crops_nats']:.4f} nats"
-    return f"step {line['step']}: {training}{scores}, {line['training_seconds']:.0f} s"
+    training = "" if line["train_loss"] is None else f"training {line['train_loss']:.4f}, "
+    scores = f"cold {line['val_loss']:.4f}, crops {line['val_loss_random_windows']:.4f} nats"
+    return f"step {line['step']}: {training}{scores}, {line['train_seconds']:.0f} s"
 
 
 def main():

@@ -154,7 +154,7 @@ def train_one(folder, settings: GradientDescent, name, problem: Problem) -> dict
 
     def diagnostic():
         loss = problem.loss(model.get_weights()[0][:, 0].astype("float64"))
-        return Summaries({"nats_per_token": loss, "above_the_optimum": loss - lowest})
+        return Summaries({"val_loss": loss, "suboptimality": loss - lowest})
 
     used = {**dataclasses.asdict(train), "global_clipnorm": None}
     print(f"\n{folder.name}: {METHODS[name].what}")
@@ -174,9 +174,9 @@ def train_one(folder, settings: GradientDescent, name, problem: Problem) -> dict
         "learning_rate": rate,
         "batch_size": batch_size,
         "steps": record.step,
-        "training_seconds": record.seconds,
-        "nats": summaries.scalars["nats_per_token"],
-        "above_the_optimum": summaries.scalars["above_the_optimum"],
+        "train_seconds": record.seconds,
+        "nats": summaries.scalars["val_loss"],
+        "suboptimality": summaries.scalars["suboptimality"],
     }
     training.write_result(folder, result)
     return result
@@ -185,7 +185,7 @@ def train_one(folder, settings: GradientDescent, name, problem: Problem) -> dict
 def curve(run: pathlib.Path, examples) -> list[tuple[float, float]]:
     """Passes over the data, and how far the loss stood above the optimum then."""
     lines = training.read_metrics(run / "metrics.jsonl")
-    return [(line["tokens"] / examples, line["above_the_optimum"]) for line in lines if line["split"] == "validation"]
+    return [(line["tokens"] / examples, line["suboptimality"]) for line in lines if line["split"] == "validation"]
 
 
 def table(folder, settings: GradientDescent, rows) -> str:

@@ -151,8 +151,8 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part,
     )
 
     def at(step):
-        batch = examples.at(step)
-        masked, targets, weights = hiding.at(step, batch["token_ids"])
+        batch = examples.batch(step)
+        masked, targets, weights = hiding.batch(step, batch["token_ids"])
         return {"token_ids": masked, "segment_ids": batch["segment_ids"]}, targets, weights
 
     reader = Reader(model, pieces)
@@ -179,13 +179,13 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part,
         final=None if diagnostic is whole else whole,
         final_times=times,
     )
-    pieces.save(folder / "vocabulary.json")
+    pieces.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", model)
     result = {
         "parameters": model.count_params(),
-        "training_tokens": record.step * settings.batch_size * length,
-        "training_seconds": record.seconds,
-        "training_nats_per_token": record.loss,
+        "train_tokens": record.step * settings.batch_size * length,
+        "train_seconds": record.seconds,
+        "train_loss": record.loss,
         "hidden_tokens": int(whole.hidden.sum()),
         **summaries.scalars,
         "by_frequency": by_frequency(train_ids, whole.targets[whole.hidden], pieces.vocabulary_size),

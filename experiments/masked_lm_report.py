@@ -20,9 +20,9 @@ NOTES = (
 def table(result) -> str:
     """The encoder and the baseline, as a Markdown table that reads as plain text too."""
     lines = [["model", "parameters", "seconds", "hidden tokens", "nats", "likeliest", "5 likeliest"]]
-    sizes = [f"{result['parameters']:,}", f"{result['training_seconds']:.0f}"]
+    sizes = [f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"]
     for name, cells, figures in (("encoder", sizes, result), ("frequency", ["-", "-"], result["by_frequency"])):
-        scores = [f"{figures['nats_per_token']:.3f}", f"{figures['accuracy']:.1%}", f"{figures['top5_accuracy']:.1%}"]
+        scores = [f"{figures['val_loss']:.3f}", f"{figures['accuracy']:.1%}", f"{figures['top5_accuracy']:.1%}"]
         lines.append([name, *cells, f"{result['hidden_tokens']:,}", *scores])
     return report.aligned(lines)
 
@@ -90,8 +90,8 @@ def draw_curves(folder: pathlib.Path, run: pathlib.Path, baseline):
     lines = read_metrics(run / "metrics.jsonl")
     figure, (nats, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     curves = (
-        (nats, "train", "nats_per_token", "training", "C0"),
-        (nats, "validation", "nats_per_token", "validation", "C1"),
+        (nats, "train", "loss", "training", "C0"),
+        (nats, "validation", "val_loss", "validation", "C1"),
         (right, "validation", "top5_accuracy", "among the 5 likeliest", "C2"),
         (right, "validation", "accuracy", "the likeliest", "C1"),
     )

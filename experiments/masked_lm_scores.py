@@ -56,7 +56,7 @@ def by_frequency(train_ids, targets, size) -> dict[str, float]:
     counts[list(SPECIAL_TOKENS.values())] = 0  # they are never hidden
     order = np.argsort(-counts, kind="stable")
     return {
-        "nats_per_token": float(-np.log(counts[targets] / counts.sum()).mean()),
+        "val_loss": float(-np.log(counts[targets] / counts.sum()).mean()),
         "accuracy": float(np.mean(targets == order[0])),
         "top5_accuracy": float(np.isin(targets, order[:TOP]).mean()),
     }
@@ -101,7 +101,7 @@ class Reader:
         """For each [MASK] the likeliest tokens and their probabilities."""
         row = self.row(text)
         (logits,) = keras.ops.convert_to_numpy(self.model(row, training=False)).astype("float64")
-        tokens, told = self.pieces.tokens, []
+        tokens, told = self.pieces.vocabulary, []
         for at in np.flatnonzero(row["token_ids"][0] == SPECIAL_TOKENS[HIDDEN]):
             probabilities = np.exp(logits[at] - np.logaddexp.reduce(logits[at]))
             likeliest = np.argsort(-probabilities)[:top]
@@ -116,7 +116,7 @@ class Reader:
     def attention(self, text) -> tuple[list[str], np.ndarray]:
         """The tokens of a text, and who attends to whom among them: `[blocks, H, T, T]`."""
         row = self.row(text)
-        return [self.pieces.tokens[n] for n in row["token_ids"][0]], attention_scores(self.model, row)[:, 0]
+        return [self.pieces.vocabulary[n] for n in row["token_ids"][0]], attention_scores(self.model, row)[:, 0]
 
 
 def hidden_ids(text, pieces: WordPieceTokenizer) -> list[int]:
@@ -141,7 +141,7 @@ class Look:
 
     def __init__(self, reader: Reader, rows, masking: MaskedLMMaskGenerator, texts, batch_size=64):
         self.reader, self.texts, self.batch_size = reader, texts, batch_size
-        masked, targets, weights = (part.numpy() for part in masking.at(0, rows["token_ids"]))
+        masked, targets, weights = (part.numpy() for part in masking.batch(0, rows["token_ids"]))
         self.inputs, self.targets, self.hidden = {**rows, "token_ids": masked}, targets, weights > 0
         if not self.hidden.any():
             raise ValueError("The validation split is too short: none of its tokens is hidden. Give a longer text.")
@@ -164,7 +164,7 @@ class Look:
         nats, ranks = np.concatenate(nats), np.concatenate(ranks)
         return Summaries(
             {
-                "nats_per_token": float(nats.mean(dtype="float64")),
+                "val_loss": float(nats.mean(dtype="float64")),
                 "accuracy": float(np.mean(ranks == 0)),
                 "top5_accuracy": float(np.mean(ranks < TOP)),
             },

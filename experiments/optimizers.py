@@ -144,7 +144,7 @@ def train_one(folder, settings: Optimizers, train: training.TrainConfig, data: D
     evaluator, held_out, validation = Evaluator(model), data.ids("held_out"), data.ids("validation")
 
     def score(ids):
-        return evaluator.chunked_loss(ids, settings.context).nats_per_token
+        return evaluator.chunked_loss(ids, settings.context).mean
 
     used = {**dataclasses.asdict(train), **train.resolved(model)}
     of_corpus = {"name": data.corpus.name, "sha256": data.corpus.sha256}
@@ -169,28 +169,28 @@ def train_one(folder, settings: Optimizers, train: training.TrainConfig, data: D
             name=folder.name,
             characters_per_token=1.0,
             **training.capped_validation(
-                lambda ids: Summaries({"nats_per_token": score(ids)}), held_out, train, settings.context + 1
+                lambda ids: Summaries({"val_loss": score(ids)}), held_out, train, settings.context + 1
             ),
         )
     except training.TrainingDiverged as fault:
         print(fault)
         result |= {
             "diverged": str(fault),
-            "training_tokens": fault.step * tokens_per_step,
-            "held_out_nats_per_character": None,
-            "validation_nats_per_character": None,
+            "train_tokens": fault.step * tokens_per_step,
+            "held_out_loss_per_character": None,
+            "val_loss_per_character": None,
         }
     else:
         save_model(folder / "model.keras", model)
         result |= {
             "diverged": None,
-            "training_tokens": record.step * tokens_per_step,
-            "training_seconds": record.seconds,
-            "training_nats_per_character": record.loss,
-            "held_out_nats_per_character": summaries.scalars["nats_per_token"],
-            "validation_nats_per_character": score(validation),
+            "train_tokens": record.step * tokens_per_step,
+            "train_seconds": record.seconds,
+            "train_loss_per_character": record.loss,
+            "held_out_loss_per_character": summaries.scalars["val_loss"],
+            "val_loss_per_character": score(validation),
         }
-    data.vocabulary.save(folder / "vocabulary.json")
+    data.vocabulary.save(folder / "tokenizer.json")
     training.write_result(folder, result)
     return result
 

@@ -10,7 +10,7 @@ from experiments import pictures, report
 from keras_seq.atomic_files import write_json, write_text
 from keras_seq.training import read_metrics
 
-KEY = "held_out_nats_per_character"
+KEY = "held_out_loss_per_character"
 NOTES = (
     "Nats per character, every window from the zero state or the empty cache. Rates are compared on text held out from "
     "the training split (the columns of factors; the curves); validation: of the run at the best rate, on the "
@@ -53,7 +53,7 @@ def table(rows) -> str:
         end = (
             ["-", "", "-"]
             if chosen is None
-            else [f"{chosen['learning_rate']:g}", border(group), f"{chosen['validation_nats_per_character']:.3f}"]
+            else [f"{chosen['learning_rate']:g}", border(group), f"{chosen['val_loss_per_character']:.3f}"]
         )
         lines.append([name, default, *(found[factor] for factor in factors), *end])
     return report.aligned(lines)
@@ -76,7 +76,7 @@ def draw(folder, rows):
         style["linestyle"] = "--" if name == "adamw" else "-"  # without decay, as it is here, it lies on adam
         if (chosen := best(group)) is not None:
             lines = read_metrics(folder / chosen["run"] / "metrics.jsonl")
-            points = [(line["tokens"], line["nats_per_token"]) for line in lines if line["split"] == "validation"]
+            points = [(line["tokens"], line["val_loss"]) for line in lines if line["split"] == "validation"]
             curves.plot(*zip(*points, strict=True), **style)
             ends[f"{name} {chosen['learning_rate']:g}"] = (*points[-1], style["color"])
         finite = [row for row in group if row["diverged"] is None]

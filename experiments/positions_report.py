@@ -32,7 +32,7 @@ def octave(row, weights) -> tuple[np.ndarray, np.ndarray]:
 
 def trained(row) -> int:
     """The octaves within the context that the row's model was trained with."""
-    return int(np.log2(row["cold_context"] / row["octaves"]["first"]))
+    return int(np.log2(row["val_sequence_length"] / row["octaves"]["first"]))
 
 
 def fall(number) -> np.ndarray:
@@ -63,8 +63,8 @@ def table(rows) -> str:
         changes = "--"
         if number > 1:
             changes = [shown(*octave(row, weights)) for weights in (fall(number), -slope_weights(number))]
-        size = [str(row["cold_context"]), f"{row['parameters']:,}", f"{row['training_seconds']:.0f}"]
-        lines.append([row["model"], *size, f"{row['cold_nats_per_character']:.3f}", *cells, *changes])
+        size = [str(row["val_sequence_length"]), f"{row['parameters']:,}", f"{row['train_seconds']:.0f}"]
+        lines.append([row["model"], *size, f"{row['val_loss_per_character']:.3f}", *cells, *changes])
     return report.aligned(lines)
 
 
@@ -76,8 +76,8 @@ def shown(sums, counts) -> str:
 
 def statement(rows) -> str:
     """What was found, in sentences made from the figures."""
-    context = max(row["cold_context"] for row in rows)
-    longest = {row["model"]: row for row in rows if row["cold_context"] == context}
+    context = max(row["val_sequence_length"] for row in rows)
+    longest = {row["model"]: row for row in rows if row["val_sequence_length"] == context}
     names = ranges(rows)
     number = trained(rows[-1])
     last = np.eye(number)[-2] - np.eye(number)[-1]
@@ -114,11 +114,11 @@ def write(folder: pathlib.Path, corpus, rows):
 def draw(folder, rows):
     """positions.png: on the left the losses over the characters seen; on the right what more past is worth."""
     figure, (curves, gains) = plt.subplots(1, 2, figsize=(12, 5.2), width_ratios=(6, 5), layout="constrained")
-    contexts = sorted({row["cold_context"] for row in rows})
+    contexts = sorted({row["val_sequence_length"] for row in rows})
     shades = {context: 0.35 + 0.65 * n / (len(contexts) - 1) for n, context in enumerate(contexts)}
     for row in rows:
-        style = {"color": COLOURS[row["model"]], "alpha": shades[row["cold_context"]], "linewidth": 1.7}
-        draw_curve(curves, row, style, band=row["cold_context"] == contexts[-1])
+        style = {"color": COLOURS[row["model"]], "alpha": shades[row["val_sequence_length"]], "linewidth": 1.7}
+        draw_curve(curves, row, style, band=row["val_sequence_length"] == contexts[-1])
         draw_gain(gains, row, style)
     curves.set_xscale("log", base=2)
     curves.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -146,7 +146,7 @@ def draw_curve(axes, row, style, band):
     bins = row["by_position"]
     low, high = np.array(bins["edges"][:-1]) + 1, np.array(bins["edges"][1:])
     x, y, error = np.sqrt(low * high), np.array(bins["nats"]), np.array(bins["errors"])
-    inside = high <= row["cold_context"]
+    inside = high <= row["val_sequence_length"]
     axes.plot(x[inside], y[inside], **style)
     if not inside.all():
         beyond = slice(int(inside.sum()) - 1, None)

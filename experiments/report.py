@@ -11,17 +11,17 @@ COLUMNS = {
     "model": lambda row: row["model"],
     "seed": lambda row: str(row["seed"]),
     "parameters": lambda row: f"{row['parameters']:,}",
-    "training tokens": lambda row: f"{row['training_tokens']:,}",
-    "TFLOP": lambda row: tera(row["training_flops"]),
-    "seconds": lambda row: f"{row['training_seconds']:.0f}",
+    "training tokens": lambda row: f"{row['train_tokens']:,}",
+    "TFLOP": lambda row: tera(row["train_flops"]),
+    "seconds": lambda row: f"{row['train_seconds']:.0f}",
     "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
-    "training nats": lambda row: f"{row['training_nats_per_character']:.3f}",
-    "cold nats": lambda row: f"{row['cold_nats_per_character']:.3f}",
+    "training nats": lambda row: f"{row['train_loss_per_character']:.3f}",
+    "cold nats": lambda row: f"{row['val_loss_per_character']:.3f}",
     "cold bits": lambda row: f"{row['bits_per_character']:.3f}",
-    "warm nats": lambda row: f"{row['warm_nats_per_character']:.3f}",
-    "warm bits": lambda row: f"{row['warm_bits_per_character']:.3f}",
-    "perplexity": lambda row: f"{row['perplexity_per_token']:.2f}",
-    "per word": lambda row: perplexity(row["perplexity_per_word"]),
+    "warm nats": lambda row: f"{row['val_loss_per_character_streaming']:.3f}",
+    "warm bits": lambda row: f"{row['val_bits_per_character_streaming']:.3f}",
+    "perplexity": lambda row: f"{row['val_perplexity']:.2f}",
+    "per word": lambda row: perplexity(row["val_word_perplexity"]),
 }
 LEFT = {"model", "width", "dates in", "format", "for example", "text", "without training", "step", "what", "cause"}
 CLOSEST = 1.05  # parameter counts further apart than this are pointed out
@@ -47,7 +47,7 @@ def aligned(lines) -> str:
 
 def spread(rows) -> str:
     """Mean and standard deviation over the seeds of each model."""
-    digits = {f"{kind}_per_character": 3 for kind in ("cold_nats", "warm_nats", "bits")} | {"training_seconds": 0}
+    digits = {f"{kind}_per_character": 3 for kind in ("val_loss", "val_loss_streaming", "bits")} | {"train_seconds": 0}
     lines = [["model", "seeds", "cold nats", "warm nats", "cold bits", "seconds"]]
     for model in dict.fromkeys(row["model"] for row in rows):
         mine = [row for row in rows if row["model"] == model]
@@ -93,7 +93,7 @@ def sizes(counts) -> str:
 
 def notes(rows) -> str:
     """What the columns mean, and whether the models are of one size."""
-    contexts = ", ".join(str(c) for c in sorted({row["cold_context"] for row in rows}))
+    contexts = ", ".join(str(c) for c in sorted({row["val_sequence_length"] for row in rows}))
     return (
         "Nats and bits are per character of the whole validation split. "
         f"cold: every window of {contexts} characters on its own, from the zero state. "

@@ -29,7 +29,7 @@ from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
 from keras_seq.data import ArrayBatches, load_corpus
-from keras_seq.data.synthetic.spacing_task import NUM_TAGS, squeeze
+from keras_seq.data.synthetic.spacing_task import NUM_TAGS, strip_spacing
 from keras_seq.saving import save_model
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import checksummed_json
@@ -136,9 +136,9 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
     definition = getattr(settings, name)
     model = definition.build_model(vocabulary.vocabulary_size + 1, dtype=settings.train.dtype_policy)
     reader = Reader(model, vocabulary, settings.length)
-    examples = batches(settings, reader, *squeeze(train_text))
+    examples = batches(settings, reader, *strip_spacing(train_text))
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary.save(folder / "vocabulary.json")
+    vocabulary.save(folder / "tokenizer.json")
     train = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
     of_corpus = {"name": corpus.name, "sha256": corpus.sha256}
     print(f"\n{folder.name}, {model.count_params():,} parameters")
@@ -165,9 +165,9 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
     result = {
         "parameters": model.count_params(),
         "training_characters": record.step * settings.batch_size * settings.length,
-        "training_seconds": record.seconds,
-        "training_nats_per_character": record.loss,
-        "nats_per_character": summaries.scalars["nats_per_token"],
+        "train_seconds": record.seconds,
+        "train_loss_per_character": record.loss,
+        "loss_per_character": summaries.scalars["val_loss"],
         **whole.scores,
         "sample": summaries.texts["sample"],
     }
@@ -179,7 +179,7 @@ def untagged(train_tags, tags) -> dict:
     """What it scores to tag nothing, and to know of the tags how frequent each is."""
     counts = np.bincount(train_tags, minlength=NUM_TAGS) + 1
     nats = -np.log(counts / counts.sum())[tags].mean()
-    return {"model": "no tags", "nats_per_character": float(nats), **scores(tags, np.zeros_like(tags))}
+    return {"model": "no tags", "loss_per_character": float(nats), **scores(tags, np.zeros_like(tags))}
 
 
 def compare(settings: Respace, folder: pathlib.Path):
@@ -187,7 +187,7 @@ def compare(settings: Respace, folder: pathlib.Path):
     corpus = load_corpus(settings.corpus)
     same_corpus(folder, corpus)
     train_text, validation_text = corpus.split()
-    (characters, train_tags), (held_out, tags) = squeeze(train_text), squeeze(validation_text)
+    (characters, train_tags), (held_out, tags) = strip_spacing(train_text), strip_spacing(validation_text)
     least = settings.length + (settings.batch_size - 1) * (settings.length // OVERLAP)
     for side, count, needed in (("training", len(characters), least), ("validation", len(held_out), settings.length)):
         if count < needed:
@@ -195,7 +195,7 @@ def compare(settings: Respace, folder: pathlib.Path):
                 f"The {side} side of the corpus {corpus.name!r} has {count} characters that are no white space, fewer "
                 f"than the {needed} needed: give a longer text, or a smaller --length or --batch-size."
             )
-    vocabulary = CharacterTokenizer.from_text(characters, unknown="[UNK]")
+    vocabulary = CharacterTokenizer.from_text(characters, oov_token="[UNK]")
     sizes = [
         getattr(settings, name).build_model(vocabulary.vocabulary_size + 1).count_params() for name in settings.models
     ]

@@ -14,18 +14,18 @@ from keras_seq.training import read_metrics
 COLUMNS = {
     "model": lambda row: row["model"],
     "parameters": lambda row: f"{row['parameters']:,}" if "parameters" in row else "-",
-    "seconds": lambda row: f"{row['training_seconds']:.0f}" if "training_seconds" in row else "-",
-    "nats": lambda row: f"{row['nats_per_character']:.4f}",
+    "seconds": lambda row: f"{row['train_seconds']:.0f}" if "train_seconds" in row else "-",
+    "nats": lambda row: f"{row['loss_per_character']:.4f}",
     "space P": lambda row: f"{row['space_precision']:.3f}",
     "space R": lambda row: f"{row['space_recall']:.3f}",
     "space F1": lambda row: f"{row['space_f1']:.3f}",
     "capital P": lambda row: f"{row['capital_precision']:.3f}",
     "capital R": lambda row: f"{row['capital_recall']:.3f}",
     "capital F1": lambda row: f"{row['capital_f1']:.3f}",
-    "words right": lambda row: f"{row['words_right']:.1%}",
+    "words right": lambda row: f"{row['word_accuracy']:.1%}",
 }
 STYLES = {"space_f1": {"linestyle": "-", "marker": "o"}, "capital_f1": {"linestyle": (0, (3, 1.5)), "marker": "s"}}
-BARS = {"space_f1": "F1 of spaces", "capital_f1": "F1 of capitals", "words_right": "words right"}
+BARS = {"space_f1": "F1 of spaces", "capital_f1": "F1 of capitals", "word_accuracy": "words right"}
 NOTES = (
     "Of the validation split, which was never trained on. nats: per character that is no white space. P, precision: "
     "how many of the spaces (or capitals) that the model puts are in the text. R, recall: how many of those in the "

@@ -75,7 +75,7 @@ class Look:
 
     def rows(self, length, count):
         """Whole sequences `[count, 2 L + 3]`."""
-        x, y = dataclasses.replace(self.task.of_length(length), batch_size=count, seed=self.seed + length).at(0)
+        x, y = dataclasses.replace(self.task.with_length(length), batch_size=count, seed=self.seed + length).batch(0)
         return np.concatenate([x, y[:, -1:]], axis=1)
 
     def sample(self, length):
@@ -114,8 +114,8 @@ def train_one(folder, settings: Reverse, name) -> dict:
     tokens = record.step * tokens_per_step
     result = {
         "parameters": model.count_params(),
-        "training_tokens": tokens,
-        "training_seconds": record.seconds,
+        "train_tokens": tokens,
+        "train_seconds": record.seconds,
         "tokens_per_second": tokens / record.seconds,
         **tested(settings, scorer),
         "sample": summaries.texts["sample"],
@@ -129,10 +129,10 @@ def tested(settings: Reverse, scorer: Scorer) -> dict:
     longest = settings.max_length
     scores = scorer(range(1, 2 * longest + 1), settings.test_sequences, settings.seed + TEST)
     figures = sum((scores[length] for length in range(1, longest + 1)), Score()).scalars
-    causal, passed, sentence = verdict(figures["first_half_nats"], settings.alphabet_size)
+    causal, passed, sentence = verdict(figures["first_half_loss"], settings.alphabet_size)
     return {
         **figures,
-        "log_alphabet": math.log(settings.alphabet_size),
+        "entropy": math.log(settings.alphabet_size),
         "causal": causal,
         "passed": passed,
         "verdict": sentence,

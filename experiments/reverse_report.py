@@ -16,12 +16,12 @@ from keras_seq.training import read_metrics
 COLUMNS = {
     "model": lambda row: row["model"],
     "parameters": lambda row: f"{row['parameters']:,}",
-    "training tokens": lambda row: f"{row['training_tokens']:,}",
-    "seconds": lambda row: f"{row['training_seconds']:.0f}",
+    "training tokens": lambda row: f"{row['train_tokens']:,}",
+    "seconds": lambda row: f"{row['train_seconds']:.0f}",
     "second half right": lambda row: f"{row['second_half_accuracy']:.2%}",
-    "sequences right": lambda row: f"{row['sequences_right']:.2%}",
-    "first-half nats": lambda row: f"{row['first_half_nats']:.3f}",
-    "least": lambda row: f"{row['log_alphabet']:.3f}",
+    "sequences right": lambda row: f"{row['sequence_accuracy']:.2%}",
+    "first-half nats": lambda row: f"{row['first_half_loss']:.3f}",
+    "least": lambda row: f"{row['entropy']:.3f}",
 }
 NOTES = (
     "Of new sequences, as many at each trained length. second half right: ids behind the separator. sequences right: "
@@ -29,8 +29,8 @@ NOTES = (
     "before the separator, given that a letter comes. least: log of the size of the alphabet; nobody gets below it "
     "without seeing the future."
 )
-STYLES = {"second_half_accuracy": {"linestyle": "-"}, "sequences_right": {"linestyle": (0, (3, 1.5))}}
-NAMES = {"second_half_accuracy": "ids of the second half", "sequences_right": "whole sequences"}
+STYLES = {"second_half_accuracy": {"linestyle": "-"}, "sequence_accuracy": {"linestyle": (0, (3, 1.5))}}
+NAMES = {"second_half_accuracy": "ids of the second half", "sequence_accuracy": "whole sequences"}
 
 
 def table(rows) -> str:
@@ -74,7 +74,7 @@ def draw(folder, rows):
         for key, style in STYLES.items():
             points = [(part["length"], part[key]) for part in row["by_length"]]
             axes["lengths"].plot(*zip(*points, strict=True), color=f"C{number}", linewidth=1.8, **style)
-    least = rows[0]["log_alphabet"]
+    least = rows[0]["entropy"]
     below, above = least * (1 - TOLERANCE), least * (1 + TOLERANCE)
     axes["first"].axhspan(below, above, color="0.93", zorder=0)
     axes["first"].axhline(least, color="0.3", linewidth=1, linestyle=":")
@@ -114,7 +114,7 @@ def draw_training(right, first, path, colour):
     tokens = [line["tokens"] for line in lines]
     for key, style in STYLES.items():
         right.plot(tokens, [line[key] for line in lines], color=colour, linewidth=1.8, **style)
-    first.plot(tokens, [line["first_half_nats"] for line in lines], color=colour, linewidth=1.8)
+    first.plot(tokens, [line["first_half_loss"] for line in lines], color=colour, linewidth=1.8)
 
 
 def attention_maps(maps, signs):

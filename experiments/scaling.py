@@ -160,7 +160,7 @@ def run_one(folder, settings: Scaling, run: Planned, parts: Parts) -> dict:
         "seed": settings.seed,
         "steps": run.steps,
         "non_embedding_parameters": run.non_embedding,
-        "training_flops": run.flops_per_token * result["training_tokens"],
+        "train_flops": run.flops_per_token * result["train_tokens"],
     }
     training.write_result(folder, result)
     return result

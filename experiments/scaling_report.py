@@ -34,7 +34,7 @@ class Curves:
     def __init__(self, rows):
         self.rows = sorted(rows, key=lambda row: row["non_embedding_parameters"])
         self.sizes = np.array([row["non_embedding_parameters"] for row in self.rows], "float64")
-        self.losses = np.array([row["cold_nats_per_character"] for row in self.rows])
+        self.losses = np.array([row["val_loss_per_character"] for row in self.rows])
         self.family, self.budget = rows[0]["model"], rows[0]["budget"]
         self.law = power_law(self.sizes, self.losses)
         self.laws = left_out(power_law, self.sizes, self.losses)
@@ -73,14 +73,14 @@ def groups(rows) -> list[Curves]:
 def table(rows) -> str:
     """A line for each run, as a Markdown table that reads as plain text too."""
     lines = [["model", "budget", "N", "parameters", "rate", "tokens", "operations", "seconds"]]
-    lines[0] += [f"cold@{rows[0]['cold_context']}", "fit", "residual"]
+    lines[0] += [f"cold@{rows[0]['val_sequence_length']}", "fit", "residual"]
     for curves in groups(rows):
         residuals = curves.residuals
         for n, row in enumerate(curves.rows):
-            loss = row["cold_nats_per_character"]
+            loss = row["val_loss_per_character"]
             fitted = [f"{loss - residuals[n]:.3f}", f"{residuals[n]:+.3f}"]
             sizes = [f"{row[name]:,}" for name in ("non_embedding_parameters", "parameters")]
-            cost = [f"{row['training_tokens']:,}", f"{row['training_flops']:.2g}", f"{row['training_seconds']:.0f}"]
+            cost = [f"{row['train_tokens']:,}", f"{row['train_flops']:.2g}", f"{row['train_seconds']:.0f}"]
             rate = f"{row['learning_rate']:g}"
             lines.append([row["model"], row["budget"], *sizes, rate, *cost, f"{loss:.3f}", *fitted])
     return report.aligned(lines)
@@ -148,7 +148,7 @@ def statement(rows) -> str:
                     f"them, with residuals of up to {largest(curves, curves.pure)}."
                 )
         else:
-            size, tokens = curves.rows[best]["non_embedding_parameters"], curves.rows[best]["training_tokens"]
+            size, tokens = curves.rows[best]["non_embedding_parameters"], curves.rows[best]["train_tokens"]
             told = f"the best size tried is N = {size:,} with {tokens:,} tokens, {tokens / size:.0f} for each weight. "
             told += f"Size where the parabola is lowest: {best_size(curves)}."
         sentences.append(who + told)
@@ -172,8 +172,8 @@ def draw(folder, rows):
     columns = {"tokens": axes[:, 0], "compute": axes[:, 1]}
     for curves in groups(rows):
         draw_curves(*columns[curves.budget], curves)
-    tokens = max(row["training_tokens"] for row in rows if row["budget"] == "tokens")
-    compute = np.mean([row["training_flops"] for row in rows if row["budget"] == "compute"])
+    tokens = max(row["train_tokens"] for row in rows if row["budget"] == "tokens")
+    compute = np.mean([row["train_flops"] for row in rows if row["budget"] == "compute"])
     for budget, (losses, residuals) in columns.items():
         for part in (losses, residuals):
             part.set_xscale("log")

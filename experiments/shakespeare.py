@@ -78,7 +78,7 @@ def crops_score(model, ids, length, batches=CROP_BATCHES) -> tuple[float, float]
     crops = RandomWindows(ids, CROPS, length, seed=1337)
     evaluator = Evaluator(model, rows=CROPS)
     means = np.concatenate(
-        [evaluator.independent_token_losses(*crops.at(step)).mean(axis=1) for step in range(batches)]
+        [evaluator.independent_token_losses(*crops.batch(step)).mean(axis=1) for step in range(batches)]
     )
     return float(means.mean()), float(means.std(ddof=1) / len(means) ** 0.5)
 
@@ -104,7 +104,7 @@ def train_member(folder, settings: Shakespeare, name, seed, data: Data):
     evaluator = Evaluator(model)
 
     def score(ids):
-        return Summaries({"nats_per_token": evaluator.chunked_loss(ids, settings.context).nats_per_token})
+        return Summaries({"val_loss": evaluator.chunked_loss(ids, settings.context).mean})
 
     print(f"\n{folder.name}: {model.count_params():,} parameters, {windows.batch_size} x {windows.length} a step")
     record, summaries = training.fit_resumable(
@@ -119,14 +119,14 @@ def train_member(folder, settings: Shakespeare, name, seed, data: Data):
         characters_per_token=1.0,
         **training.capped_validation(score, data.scored_ids, train, least=settings.context + 1),
     )
-    data.vocabulary.save(folder / "vocabulary.json")
+    data.vocabulary.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", model)
     result = {
         "parameters": model.count_params(),
-        "training_tokens": record.step * characters,
-        "training_seconds": record.seconds,
-        "training_nats_per_character": record.loss,
-        "cold_nats_per_character": summaries.scalars["nats_per_token"],
+        "train_tokens": record.step * characters,
+        "train_seconds": record.seconds,
+        "train_loss_per_character": record.loss,
+        "val_loss_per_character": summaries.scalars["val_loss"],
     }
     training.write_result(folder, result)
     return result
@@ -150,20 +150,20 @@ def train_members(folder, settings: Shakespeare, name, seed, data: Data) -> dict
     nats, error = crops_score(mean, data.scored_ids, settings.context, batches=2 if settings.smoke else CROP_BATCHES)
     result = {
         "parameters": mean.count_params(),
-        "training_tokens": sum(result["training_tokens"] for result in results),
-        "training_seconds": sum(result["training_seconds"] for result in results),
+        "train_tokens": sum(result["train_tokens"] for result in results),
+        "train_seconds": sum(result["train_seconds"] for result in results),
         "seconds": time.perf_counter() - begun,
-        "training_nats_per_character": float(np.mean([result["training_nats_per_character"] for result in results])),
-        "members_cold_nats_per_character": [result["cold_nats_per_character"] for result in results],
-        "cold_nats_per_character": summaries.scalars["nats_per_token"],
-        "warm_nats_per_character": summaries.scalars["warm_nats_per_token"],
-        "crops_nats_per_character": nats,
+        "train_loss_per_character": float(np.mean([result["train_loss_per_character"] for result in results])),
+        "member_val_loss_per_character": [result["val_loss_per_character"] for result in results],
+        "val_loss_per_character": summaries.scalars["val_loss"],
+        "val_loss_per_character_streaming": summaries.scalars["val_loss_streaming"],
+        "val_random_windows_loss_per_character": nats,
         "crops_standard_error": error,
         "sample": summaries.texts["sample"],
     }
     folder.mkdir(parents=True, exist_ok=True)
     checksummed_json.write(folder / "config.json", run_config(settings, name, seed, data, members=settings.members))
-    data.vocabulary.save(folder / "vocabulary.json")
+    data.vocabulary.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", mean)
     training.write_result(folder, result)
     return result

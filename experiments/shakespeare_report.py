@@ -9,6 +9,7 @@ from experiments import pictures
 from experiments.report import aligned, indented, thousands, to_look
 from keras_seq.atomic_files import write_json, write_text
 from keras_seq.training import read_metrics
+from keras_seq.training.metrics_logger import LOSS_KEYS
 
 NANOGPT = 1.4697  # nats per character, its README: 10.65 million parameters, an A100, the best of its evaluations
 
@@ -33,10 +34,10 @@ def table(settings, rows) -> str:
                 row["model"],
                 str(row["seed"]),
                 f"{row['parameters']:,}",
-                f"{row['training_tokens']:,}",
-                f"{row['training_seconds']:.0f}",
-                f"{row['training_nats_per_character']:.4f}",
-                f"{statistics.mean(row['members_cold_nats_per_character']):.4f}",
+                f"{row['train_tokens']:,}",
+                f"{row['train_seconds']:.0f}",
+                f"{row['train_loss_per_character']:.4f}",
+                f"{statistics.mean(row['member_val_loss_per_character']):.4f}",
                 *(f"{row[f'{kind}_nats_per_character']:.4f}" for kind in ("cold", "crops", "warm")),
             ]
         )
@@ -81,14 +82,14 @@ def draw(folder, settings, rows):
             path = folder / f"{row['model']}-seed{row['seed']}-member{member}" / "metrics.jsonl"
             lines = read_metrics(path)
             for split, style in (("train", {"alpha": 0.2}), ("validation", {"marker": "o", "markersize": 3})):
-                points = [(line["tokens"], line["nats_per_token"]) for line in lines if line["split"] == split]
+                points = [(line["tokens"], line[LOSS_KEYS[split]]) for line in lines if line["split"] == split]
                 axes.plot(*zip(*points, strict=True), color=colour, linewidth=1, **style)
                 if split == "validation":
                     highest = max(highest, points[0][1])
-        each = row["training_tokens"] / settings.members
+        each = row["train_tokens"] / settings.members
         label = f"{row['model']}, mean of {settings.members}: {row['parameters'] / 1e6:.2f} M parameters"
         label = None if row["seed"] else label
-        axes.plot(each, row["cold_nats_per_character"], "*", color=colour, markersize=12, label=label)
+        axes.plot(each, row["val_loss_per_character"], "*", color=colour, markersize=12, label=label)
     if settings.corpus == "shakespeare" and not settings.tune:
         axes.axhline(NANOGPT, color="0.4", linestyle="--", linewidth=1)
         axes.annotate(

@@ -11,19 +11,20 @@ from matplotlib.ticker import FuncFormatter
 from experiments import pictures, report
 from keras_seq.atomic_files import write_json, write_text
 from keras_seq.training import read_metrics
+from keras_seq.training.metrics_logger import LOSS_KEYS
 
 COLUMNS = {
     "blocks": lambda row: row["blocks"],
-    "seconds": lambda row: f"{row['training_seconds']:.0f}",
-    "tokens": lambda row: f"{row['training_tokens']:,}",
+    "seconds": lambda row: f"{row['train_seconds']:.0f}",
+    "tokens": lambda row: f"{row['train_tokens']:,}",
     "passes": lambda row: f"{row['passes']:.1f}",
     "best at tokens": lambda row: f"{row['best']['tokens']:,}",
     "at pass": lambda row: f"{row['best']['passes']:.1f}",
     "perplexity": lambda row: f"{row['best']['perplexity']:.1f}",
-    "warm": lambda row: f"{row['best']['warm_perplexity']:.1f}",
-    "per word": lambda row: f"{row['best']['perplexity_per_word']:.0f}",
+    "warm": lambda row: f"{row['best']['perplexity_streaming']:.1f}",
+    "per word": lambda row: f"{row['best']['val_word_perplexity']:.0f}",
     "bits/character": lambda row: f"{row['best']['bits_per_character']:.3f}",
-    "last training": lambda row: f"{row['training_perplexity']:.1f}",
+    "last training": lambda row: f"{row['train_perplexity']:.1f}",
     "last validation": lambda row: f"{row['perplexity']:.1f}",
 }
 NOTES = (
@@ -53,22 +54,22 @@ def curve(folder: pathlib.Path, row, split) -> list[dict]:
 def followed(folder: pathlib.Path, row, about) -> dict:
     """A run's row with what its curves tell: where validation was best, and where both ended."""
     validation = curve(folder, row, "validation")
-    best = min(validation, key=lambda line: line["nats_per_token"])
+    best = min(validation, key=lambda line: line["val_loss"])
     tokens_per_pass = row["steps_per_pass"] * best["tokens"] // best["step"]
     return {
         **row,
         "tokens_per_pass": tokens_per_pass,
-        "passes": row["training_tokens"] / tokens_per_pass,
+        "passes": row["train_tokens"] / tokens_per_pass,
         "best": {
             "tokens": best["tokens"],
             "passes": best["tokens"] / tokens_per_pass,
-            "perplexity": math.exp(best["nats_per_token"]),
-            "warm_perplexity": math.exp(best["warm_nats_per_token"]),
-            "perplexity_per_word": math.exp(best["nats_per_token"] * about["pieces_per_word"]),
-            "bits_per_character": best["bits_per_character"],
+            "perplexity": math.exp(best["val_loss"]),
+            "perplexity_streaming": math.exp(best["val_loss_streaming"]),
+            "val_word_perplexity": math.exp(best["val_loss"] * about["pieces_per_word"]),
+            "bits_per_character": best["val_bits_per_character"],
         },
-        "training_perplexity": math.exp(curve(folder, row, "train")[-1]["nats_per_token"]),
-        "perplexity": math.exp(validation[-1]["nats_per_token"]),
+        "train_perplexity": math.exp(curve(folder, row, "train")[-1]["loss"]),
+        "perplexity": math.exp(validation[-1]["val_loss"]),
     }
 
 
@@ -83,7 +84,7 @@ def side_by_side(folder, rows) -> str:
     for passes in range(1, int(min(row["passes"] for row in rows)) + 1):
         places[f"pass {passes}"] = [passes * row["tokens_per_pass"] for row in rows]
     for share in (0.125, 0.25, 0.5, 1.0):
-        tokens = share * rows[0]["training_tokens"]
+        tokens = share * rows[0]["train_tokens"]
         places[f"{tokens:,.0f} tokens"] = [tokens for _ in rows]
     kinds = {"training": "train", "validation": "validation"}
     lines = [["after", *(f"{row['blocks']}, {kind}" for row in rows for kind in kinds)]]
@@ -94,7 +95,7 @@ def side_by_side(folder, rows) -> str:
         lines.append([name])
         for row, at in zip(rows, tokens, strict=True):
             for split in kinds.values():
-                points = [(line["tokens"], line["nats_per_token"]) for line in curve(folder, row, split)]
+                points = [(line["tokens"], line[LOSS_KEYS[split]]) for line in curve(folder, row, split)]
                 lines[-1].append(f"{math.exp(np.interp(at, *zip(*points, strict=True))):.1f}")
     return report.aligned(lines)
 
@@ -120,7 +121,7 @@ def draw(folder, rows):
             unit = 1 if panel == "tokens" else row["tokens_per_pass"]
             for split, style in (("train", {"alpha": 0.4, "linewidth": 1.3}), ("validation", {"linewidth": 2})):
                 points = curve(folder, row, split)
-                values = [math.exp(line["nats_per_token"]) for line in points]
+                values = [math.exp(line[LOSS_KEYS[split]]) for line in points]
                 axes.plot([line["tokens"] / unit for line in points], values, color=f"C{number}", **style)
             highest = max(highest, values[0])
             axes.plot(row["best"]["tokens"] / unit, row["best"]["perplexity"], "o", color=f"C{number}", markersize=7)

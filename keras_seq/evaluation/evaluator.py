@@ -62,10 +62,10 @@ def nats(logits, targets):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, tf.cast(logits, tf.float32))
 
 
-def perplexity_per_word(nats_per_character, text) -> float | None:
+def word_perplexity(loss_per_character, text) -> float | None:
     """exp(nats of the text / its words); None for a text without words. Words are what stands between white space."""
     words = len(text.split())
-    nats = nats_per_character * len(text) / words if words else math.inf
+    nats = loss_per_character * len(text) / words if words else math.inf
     return math.exp(nats) if nats < MAX_NATS_PER_WORD else None
 
 

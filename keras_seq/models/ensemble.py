@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_seq.layers.precision import at_least_float32
-from keras_seq.layers.residual import check_parts
+from keras_seq.layers.residual import check_states
 from keras_seq.models.id_checks import as_ids
 from keras_seq.models.language_model import LanguageModel, check_step
 
@@ -75,7 +75,7 @@ class Ensemble(keras.Model):
         return super().__call__(as_ids("ids", ids), *args, **kwargs)
 
     def call(self, ids, state=None, training=None, return_state=False):
-        check_parts(self.members, state)
+        check_states(self.members, state)
         if state is None and return_state:
             state = self.get_initial_state(ops.shape(ids)[0])
         if state is None:

@@ -16,6 +16,7 @@ import keras
 
 from keras_seq.layers import CausalDepthwiseConv1D, LearnedPositions, MinGRU, MinLSTM, SelectiveStateSpace
 from keras_seq.layers.attention import MultiHeadAttentionBase
+from keras_seq.layers.introspection import iter_layers
 from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.models.language_model import LanguageModel
 
@@ -37,7 +38,7 @@ def flops_per_token(model, length: int, training: bool = False) -> int:
     Raises:
         ValueError: A layer has a matrix and is not one of keras_seq's or Keras's `Dense` or `Embedding`.
     """
-    forward = sum(_layer_flops(layer, length) for layer in _unique_layers(model, {}).values())
+    forward = sum(_layer_flops(layer, length) for layer in iter_layers(model, attributes=True))
     return forward * (TRAIN_MULTIPLIER if training else 1)
 
 
@@ -63,13 +64,3 @@ def _layer_flops(layer, length):
     if matrices and not isinstance(layer, NO_MATMUL_LAYERS):
         raise ValueError(f"{layer.name}: the cost of {', '.join(matrices)} is unknown; expected layers of keras_seq.")
     return 0
-
-
-def _unique_layers(layer, layers):
-    """Add the layer and all layers that it or its lists hold to `layers`, by their Python ids."""
-    layers[id(layer)] = layer
-    for value in vars(layer).values():
-        for child in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(child, keras.layers.Layer) and id(child) not in layers:
-                _unique_layers(child, layers)
-    return layers

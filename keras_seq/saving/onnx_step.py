@@ -12,6 +12,7 @@ import pathlib
 
 import tensorflow as tf
 
+from keras_seq.atomic_files import atomic_write
 from keras_seq.layers.introspection import has_time_loop
 
 OPSET = 17
@@ -48,12 +49,7 @@ def export_onnx(model, path: str | os.PathLike) -> None:
         tf.TensorSpec((None, 1), tf.int32, name="ids"),
         *(tf.TensorSpec((None, *part.shape[1:]), part.dtype, name=name) for name, part in parts),
     ]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        temporary.unlink(missing_ok=True)  # in a shared folder it might be a link to another place
+    with atomic_write(path) as temporary:
         tf2onnx.convert.from_function(
             tf.function(step, input_signature=signature), input_signature=signature, opset=OPSET, output_path=temporary
         )
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

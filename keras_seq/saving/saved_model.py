@@ -10,10 +10,10 @@ with a context length starts new caches where `sampling_loop.py` does.
 import errno
 import os
 import pathlib
-import shutil
 
 import tensorflow as tf
 
+from keras_seq.atomic_files import atomic_write
 from keras_seq.generation.samplers import sample_token
 from keras_seq.generation.sampling_loop import cache_stride, not_finite
 from keras_seq.layers.introspection import check_tokenizer
@@ -131,17 +131,10 @@ def export_saved_model(model, tokenizer, path: str | os.PathLike) -> None:
     if path.exists():
         raise ValueError(f"{path} exists already; expected the name of a new folder.")
     module = ExportedTextGenerator(model, tokenizer)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        if temporary.is_symlink():
-            temporary.unlink()  # in a shared folder it might be a link to another place
-        temporary.mkdir(exist_ok=True)
-        signatures = {"generate": module.generate, "logits": module.logits}
-        tf.saved_model.save(module, str(temporary), signatures=signatures)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(path)) from error
-    except tf.errors.OpError as error:  # raised by TensorFlow, e.g. for a full disk
+        with atomic_write(path) as temporary:
+            temporary.mkdir()
+            signatures = {"generate": module.generate, "logits": module.logits}
+            tf.saved_model.save(module, str(temporary), signatures=signatures)
+    except tf.errors.OpError as error:  # raised by TensorFlow for a full disk, for example
         raise OSError(errno.EIO, error.message.splitlines()[0], str(path)) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

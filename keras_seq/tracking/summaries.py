@@ -29,7 +29,4 @@ class Summaries:
     def line(self) -> str:
         """The figures in words: `validation 1.218 (with context 1.156)   bits per character 1.7574`."""
         shown = {name: value for name, value in self.scalars.items() if "/" not in name}
-        nats, warm = (shown.pop(name, None) for name in ("nats_per_token", "warm_nats_per_token"))
-        words = "validation" if nats is None else f"validation {nats:.3f}"
-        words += "" if warm is None else f" (with context {warm:.3f})"
-        return "   ".join([words, *(f"{name.replace('_', ' ')} {value:.4f}" for name, value in shown.items())])
+        return "   ".join(f"{name} {value:.4f}" for name, value in shown.items())

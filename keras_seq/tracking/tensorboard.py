@@ -23,9 +23,12 @@ from tensorboard.plugins.hparams import metadata
 from keras_seq import checks
 from keras_seq.tracking.event_files import tags
 
-METRIC_TAGS = {"nats_per_token": "loss", "warm_nats_per_token": "warm_loss"}  # in one chart with what Keras calls so
 # With a capital, so that TensorBoard, which sorts by code point, shows them first.
-OVERLAY_TAGS = {"loss": "Loss/training", "val_loss": "Loss/validation", "val_warm_loss": "Loss/validation_warm"}
+OVERLAY_TAGS = {
+    "loss": "Loss/training",
+    "val_loss": "Loss/validation",
+    "val_loss_streaming": "Loss/validation_streaming",
+}
 
 
 class TokenTensorBoard(keras.callbacks.TensorBoard):
@@ -78,7 +81,7 @@ class TokenTensorBoard(keras.callbacks.TensorBoard):
     def show(self, tokens, summaries):
         """A `Measured`: its figures to validation/, those with a group and all else to the run's own folder."""
         plain = {name: value for name, value in summaries.scalars.items() if "/" not in name}
-        self.record(tokens, {f"val_{METRIC_TAGS.get(name, name)}": value for name, value in plain.items()})
+        self.record(tokens, {f"val_{name.removeprefix('val_')}": value for name, value in plain.items()})
         with self._told():
             write_summaries(self.own, tokens, summaries, without=plain)
 
@@ -97,7 +100,7 @@ class TokenTensorBoard(keras.callbacks.TensorBoard):
             told = f"TensorBoard's files cannot be written ({error.message})"
             raise OSError(errno.EIO, told, str(self.log_dir)) from error
 
-    def settings(self, values):
+    def write_hparams(self, values):
         """The run's row in the HParams table: a dict from names to numbers and words."""
         with self._told(), self.own.as_default():
             # The run's name first: the table shows some fifteen letters.
@@ -137,19 +140,18 @@ def points_of(lines) -> dict[str, dict]:
     for line in lines:
         at = line["tokens"]
         if line["split"] == "train":
-            own[OVERLAY_TAGS["loss"], at] = train["epoch_loss", at] = line["nats_per_token"]
+            own[OVERLAY_TAGS["loss"], at] = train["epoch_loss", at] = line["loss"]
             for name in ("gradient_norm", "tokens_per_second", "learning_rate"):
                 train[f"epoch_{name}", at] = line[name]
         elif line["split"] == "validation":
             scalars = {name: value for name, value in line.items() if name not in ("step", "tokens", "split")}
             for name, value in scalars.items():
-                tag = METRIC_TAGS.get(name, name)
-                if f"val_{tag}" in OVERLAY_TAGS:
-                    own[OVERLAY_TAGS[f"val_{tag}"], at] = value
+                if name in OVERLAY_TAGS:
+                    own[OVERLAY_TAGS[name], at] = value
                 if "/" in name:
                     own[name, at] = value
                 else:
-                    validation[f"epoch_{tag}", at] = value
+                    validation[f"epoch_{name.removeprefix('val_')}", at] = value
     return {"": own, "train": train, "validation": validation}
 
 
@@ -161,9 +163,11 @@ def write_hparams_config(folder, names):
         hparams.hparams_config(
             hparams=[hparams.HParam(name) for name in names],
             metrics=[
-                hparams.Metric("epoch_loss", group="validation", display_name="validation, cold (nats)"),
-                hparams.Metric("epoch_warm_loss", group="validation", display_name="validation, warm (nats)"),
-                hparams.Metric("epoch_loss", group="train", display_name="training (nats)"),
+                hparams.Metric("epoch_loss", group="validation", display_name="val_loss (nats/token)"),
+                hparams.Metric(
+                    "epoch_loss_streaming", group="validation", display_name="val_loss_streaming (nats/token)"
+                ),
+                hparams.Metric("epoch_loss", group="train", display_name="train loss (nats/token)"),
             ],
         )
 

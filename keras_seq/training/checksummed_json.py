@@ -12,7 +12,7 @@ import pathlib
 from keras_seq.atomic_files import write_json
 from keras_seq.training.checkpoints import CorruptCheckpointError
 
-CHECKSUM = "seal"
+CHECKSUM = "checksum"
 
 
 def checksum(value: dict) -> str:

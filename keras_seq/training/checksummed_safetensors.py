@@ -40,7 +40,7 @@ def checksum(arrays: dict, metadata: dict) -> str:
 
 def write(path, arrays: dict, metadata: dict):
     """Writes arrays by name with their seal; whole or not at all, and durable."""
-    data = save(arrays, {**metadata, "seal": checksum(arrays, metadata)})
+    data = save(arrays, {**metadata, "checksum": checksum(arrays, metadata)})
     with atomic_write(path) as temporary:
         temporary.write_bytes(data)
 
@@ -76,7 +76,7 @@ def read(path, most_bytes) -> tuple[dict, dict]:
         name: np.frombuffer(data, dtype, math.prod(shape), begin).reshape(shape)
         for name, (dtype, shape, begin, _) in places.items()
     }
-    if metadata.pop("seal", None) != checksum(arrays, metadata):
+    if metadata.pop("checksum", None) != checksum(arrays, metadata):
         raise CorruptFileError("its checksum is another")
     return metadata, arrays
 

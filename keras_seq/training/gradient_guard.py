@@ -83,7 +83,7 @@ class GradientGuard:
             self.build(trainable_variables)
         update = functools.partial(self._apply, trainable_variables)
         many = sum(math.prod(v.shape) for v in trainable_variables or self._trainable_variables) >= MIN_FUSED_PARAMS
-        (kernels.fused(update) if many else update)([_dense(g) for g in grads])
+        (kernels.xla_compiled(update) if many else update)([_dense(g) for g in grads])
 
     def _apply(self, trainable_variables, grads):
         squares = [ops.zeros(()) if g is None else _square(g) for g in grads]

@@ -17,7 +17,7 @@ import numpy as np
 from keras_seq import checks
 from keras_seq.atomic_files import atomic_write
 from keras_seq.data import StatefulWindows
-from keras_seq.evaluation.evaluator import LossSum, get_evaluator, perplexity_per_word
+from keras_seq.evaluation.evaluator import LossSum, get_evaluator, word_perplexity
 from keras_seq.generation import TextGenerator
 from keras_seq.layers import Stateful
 from keras_seq.layers.introspection import check_tokenizer
@@ -110,9 +110,9 @@ def train_language_model(
             final_times=len(validation) / len(part),
             hold=contextlib.nullcontext,
         )
-        tokenizer.save(folder / "vocabulary.json")
+        tokenizer.save(folder / "tokenizer.json")
         save_model(folder / "model.keras", model)
-        with atomic_write(folder / "losses.npy") as temporary:
+        with atomic_write(folder / "val_token_losses.npy") as temporary:
             np.save(temporary, whole.chunked_token_losses)
         result = _result(model, whole, record, summaries, tokens_per_step, validation)
         write_result(folder, result)
@@ -121,29 +121,28 @@ def train_language_model(
 
 def _result(model, whole, record, summaries, tokens_per_step, validation) -> dict:
     """The final figures."""
-    cold, warm = summaries.scalars["nats_per_token"], summaries.scalars["warm_nats_per_token"]
-    nats_per_character = {
-        "training": record.loss / whole.characters_per_token,
-        "cold": cold / whole.characters_per_token,
-        "warm": warm / whole.characters_per_token,
-    }
+    loss, streaming = summaries.scalars["val_loss"], summaries.scalars["val_loss_streaming"]
+    per_character, per_character_streaming = (loss / whole.characters_per_token for loss in (loss, streaming))
     return {
         "parameters": model.count_params(),
-        "training_tokens": record.step * tokens_per_step,
-        "training_seconds": record.seconds,
+        "train_tokens": record.step * tokens_per_step,
+        "train_seconds": record.seconds,
         "tokens_per_second": record.step * tokens_per_step / record.seconds,
         "characters_per_token": whole.characters_per_token,
-        "cold_nats_per_token": cold,
-        "cold_context": whole.length,
-        "warm_nats_per_token": warm,
-        **{f"{kind}_nats_per_character": nats for kind, nats in nats_per_character.items()},
-        "bits_per_character": nats_per_character["cold"] / math.log(2),
-        "warm_bits_per_character": nats_per_character["warm"] / math.log(2),
-        "perplexity_per_token": math.exp(cold),
-        "warm_perplexity_per_token": math.exp(warm),
-        "perplexity_per_word": perplexity_per_word(nats_per_character["cold"], validation),
-        "warm_perplexity_per_word": perplexity_per_word(nats_per_character["warm"], validation),
-        "cold_nats_by_position": whole.chunked_token_losses.mean(axis=0, dtype="float64").tolist(),
+        "train_loss": record.loss,
+        "val_loss": loss,
+        "val_loss_streaming": streaming,
+        "val_sequence_length": whole.length,
+        "train_loss_per_character": record.loss / whole.characters_per_token,
+        "val_loss_per_character": per_character,
+        "val_loss_per_character_streaming": per_character_streaming,
+        "val_bits_per_character": per_character / math.log(2),
+        "val_bits_per_character_streaming": per_character_streaming / math.log(2),
+        "val_perplexity": math.exp(loss),
+        "val_perplexity_streaming": math.exp(streaming),
+        "val_word_perplexity": word_perplexity(per_character, validation),
+        "val_word_perplexity_streaming": word_perplexity(per_character_streaming, validation),
+        "val_loss_by_position": whole.chunked_token_losses.mean(axis=0, dtype="float64").tolist(),
         "sample": summaries.texts["sample"],
     }
 
@@ -169,12 +168,12 @@ class LanguageModelValidator:
 
     def __call__(self) -> Summaries:
         self.chunked_token_losses = self.evaluator.chunked_token_losses(self.ids, self.length)
-        cold, warm = LossSum.of(self.chunked_token_losses), self.evaluator.streaming_loss(self.ids)
+        loss, streaming = LossSum.of(self.chunked_token_losses), self.evaluator.streaming_loss(self.ids)
         return Summaries(
             {
-                "nats_per_token": cold.nats_per_token,
-                "warm_nats_per_token": warm.nats_per_token,
-                "bits_per_character": cold.bits_per_token / self.characters_per_token,
+                "val_loss": loss.mean,
+                "val_loss_streaming": streaming.mean,
+                "val_bits_per_character": loss.bits_per_token / self.characters_per_token,
             },
             {"sample": self.generator(self.prompt, self.sample_length, temperature=0.8)},
         )

@@ -80,7 +80,7 @@ class ValidationCallback(EveryNSteps):
         """Takes up the best so far from the lines of metrics.jsonl."""
         for line in lines:
             if line["split"] == "validation":
-                self._count(line["step"], line.get("nats_per_token", math.inf))
+                self._count(line["step"], line.get("val_loss", math.inf))
 
     def missed(self, step, lines) -> bool:
         """Whether the validation of a step was due, and is not in the lines of metrics.jsonl: a stop cut it off."""
@@ -109,7 +109,7 @@ class ValidationCallback(EveryNSteps):
         self.record.board.write(step * self.record.tokens_per_step, self.last_summaries)
         tokens = step * self.record.tokens_per_step
         tqdm.write(f"{tokens:>12,} tokens   train {loss:.3f} | {self.last_summaries.line}")
-        self._count(step, self.last_summaries.scalars.get("nats_per_token", math.inf))
+        self._count(step, self.last_summaries.scalars.get("val_loss", math.inf))
         if self.out_of_patience and step < self.last:
             best = "none was a number" if self.best_step is None else f"the best is that of step {self.best_step:,}"
             tqdm.write(f"No better validation for {self.wait} times: {best}.")

@@ -15,6 +15,8 @@ from keras_seq.tracking.event_files import sizes
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.loop_callbacks import EveryNSteps
 
+LOSS_KEYS = {"train": "loss", "validation": "val_loss"}  # the loss in a line of metrics.jsonl, by its split
+
 
 def read_metrics(path) -> list[dict]:
     """The lines of the metrics.jsonl of a finished run.
@@ -79,7 +81,7 @@ class MetricsLogger(EveryNSteps):
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         for line in kept:
             if line["split"] == "train":
-                self.seconds, self.loss, self.point = line["seconds"], line["nats_per_token"], line["step"]
+                self.seconds, self.loss, self.point = line["seconds"], line["loss"], line["step"]
                 self.tokens_per_second = line["tokens_per_second"]
         self.step, self._since = step, (self.seconds, step)
         return kept
@@ -110,7 +112,7 @@ class MetricsLogger(EveryNSteps):
             self.tokens_per_second = (step - before) * self.tokens_per_step / (self.seconds - seconds)
         self.point, self._since, self.loss = step, (self.seconds, step), float(logs["loss"])
         line = {
-            "nats_per_token": self.loss,
+            "loss": self.loss,
             **self._bits(),
             "learning_rate": float(optimizer.learning_rate),
             "gradient_norm": float(optimizer.gradient_norm),

@@ -18,7 +18,7 @@ from keras_seq.training.checkpoints import CheckpointError, CorruptCheckpointErr
 from keras_seq.training.metrics_logger import read_metrics
 
 MODEL, WEIGHTS = "model.keras", "model.weights.h5"
-FILES = (MODEL, "vocabulary.json", "losses.npy")
+FILES = (MODEL, "tokenizer.json", "val_token_losses.npy")
 
 
 def write_result(run, figures: dict):
@@ -81,10 +81,10 @@ def check_loaded(run, tokenizer):
     if (run / "config.json").exists():
         begun = checksummed_json.read(run / "config.json").get("vocabulary")
         if begun is not None and begun != describe_tokenizer(tokenizer):
-            raise CorruptCheckpointError(f"{run / 'vocabulary.json'} is another than the run was trained with")
+            raise CorruptCheckpointError(f"{run / 'tokenizer.json'} is another than the run was trained with")
     if (run / "result.json").exists():
         files = checksummed_json.read(run / "result.json").get("files", {})
-        for name in (MODEL, "vocabulary.json"):
+        for name in (MODEL, "tokenizer.json"):
             check_file(run / name, files)
 
 

@@ -28,7 +28,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.peak = checks.positive_number("peak", peak)
         self.total_steps = checks.non_negative_integer("total_steps", total_steps)
         self.warmup_steps = checks.non_negative_integer("warmup_steps", warmup_steps)
-        self.final_lr_fraction = checks.number("final_lr_fraction", final_lr_fraction, least=0, most=1)
+        self.final_lr_fraction = checks.number("final_lr_fraction", final_lr_fraction, min_value=0, max_value=1)
 
     def __call__(self, step):
         step = ops.cast(step, "float32")

@@ -98,7 +98,7 @@ def test_a_folder_that_is_no_finished_run(ends, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("linked", ["model.keras", "vocabulary.json"])
+@pytest.mark.parametrize("linked", ["model.keras", "tokenizer.json"])
 def test_a_run_whose_files_lie_elsewhere(ends, tmp_path, name, linked):
     run = run_folder(tmp_path, model_keras=b"PK", vocabulary_json=b"{}")
     (tmp_path / "secret").write_text("a secret")
@@ -118,27 +118,28 @@ def test_pictures_are_not_written_through_a_link(tmp_path):
     assert within(run, run / "other") == run / "other"
 
 
-VOCABULARIES = {
+TOKENIZER_FILES = {
     "no JSON": b"{",
     "a list": b"[]",
     "deep": b"[" * 100_000,
     "a number": b"1" * 5000,
-    "no kind": b'{"kind": "other"}',
-    "a kind of another kind": b'{"kind": ["bpe"]}',
-    "no characters": b'{"characters": "", "unknown": "error"}',
-    "half a character": b'{"characters": "\\ud800", "unknown": "error"}',
-    "too much": b'{"characters": "ab", "unknown": "error", "more": 1}',
+    "no kind": b'{"schema": 2, "registry_name": "other"}',
+    "a kind of another kind": b'{"schema": 2, "registry_name": ["bpe"]}',
+    "no characters": b'{"schema": 2, "registry_name": "characters", "characters": "", "oov_token": null}',
+    "half a character": b'{"schema": 2, "registry_name": "characters", "characters": "\\ud800", "oov_token": null}',
+    "too much": b'{"schema": 2, "registry_name": "characters", "characters": "ab", "oov_token": null, "more": 1}',
     "NaN": b"NaN",
-    "merges of nothing": b'{"kind": "bpe", "merges": [["x", "yy"]]}',
-    "tokens twice": b'{"kind": "words", "tokens": ["[UNK]", "a", "a"]}',
+    "an older one": b'{"characters": "ab", "unknown": "error"}',
+    "merges of nothing": b'{"schema": 2, "registry_name": "bpe", "merges": [["x", "yy"]]}',
+    "tokens twice": b'{"schema": 2, "registry_name": "words", "vocabulary": ["[UNK]", "a", "a"]}',
 }
 
 
-@pytest.mark.parametrize("content", VOCABULARIES.values(), ids=VOCABULARIES)
+@pytest.mark.parametrize("content", TOKENIZER_FILES.values(), ids=TOKENIZER_FILES)
 def test_a_tokenizer_that_is_none(refused, tmp_path, content):
-    (tmp_path / "vocabulary.json").write_bytes(content)
+    (tmp_path / "tokenizer.json").write_bytes(content)
     for load in (load_tokenizer, CharacterTokenizer.load):
-        assert len(refused(lambda load=load: load(tmp_path / "vocabulary.json"), "vocabulary.json")) < 600
+        assert len(refused(lambda load=load: load(tmp_path / "tokenizer.json"), "tokenizer.json")) < 600
 
 
 def test_a_tokenizer_is_read_from_a_small_regular_file_alone(refused, tmp_path):

@@ -32,7 +32,7 @@ MODELS = {
         embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=LENGTH
     ),
 }
-LAYOUT = {"The models": {"training": "Loss/training", "cold": "Loss/validation", "warm": "Loss/validation_warm"}}
+LAYOUT = {"The models": {"training": "Loss/training", "cold": "Loss/validation", "warm": "Loss/validation_streaming"}}
 
 
 class Killed(Exception):

@@ -31,16 +31,15 @@ def test_all_runs_are_on_one_page(server):
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_curve_is_the_one_on_disk_over_tokens_also_of_the_run_that_was_killed(server, lines, run):
-    training = [(line["tokens"], line["nats_per_token"]) for line in lines(run, "train")]
+    training = [(line["tokens"], line["val_loss"]) for line in lines(run, "train")]
     assert [tokens for tokens, _ in training] == [step * TOKENS for step in range(2, STEPS + 1, 2)]
     cold, warm = (
-        [(line["tokens"], line[key]) for line in lines(run, "validation")]
-        for key in ("nats_per_token", "warm_nats_per_token")
+        [(line["tokens"], line[key]) for line in lines(run, "validation")] for key in ("val_loss", "val_loss_streaming")
     )
     assert len(cold) == 2
     assert scalars(server, f"{run}/train", "epoch_loss") == scalars(server, run, "Loss/training") == training
     assert scalars(server, f"{run}/validation", "epoch_loss") == scalars(server, run, "Loss/validation") == cold
-    assert scalars(server, run, "Loss/validation_warm") == warm
+    assert scalars(server, run, "Loss/validation_streaming") == warm
     for position in (0, 7):
         tag = f"loss_by_position/{position}"
         assert scalars(server, run, tag) == [(line["tokens"], line[tag]) for line in lines(run, "validation")]
@@ -50,7 +49,7 @@ def test_the_mean_of_the_loss_by_position_lies_about_the_cold_loss(lines):
     for run in RUNS:
         (*_, last) = lines(run, "validation")
         spread = [value for name, value in last.items() if name.startswith("loss_by_position/")]
-        assert min(spread) - 1 < last["nats_per_token"] < max(spread) + 1
+        assert min(spread) - 1 < last["val_loss"] < max(spread) + 1
 
 
 def test_custom_scalars_overlay_the_models(server, lines):
@@ -88,9 +87,9 @@ def test_the_hparams_table_has_settings_and_final_figures(server, lines):
         }
         (*_, train), (*_, validation) = lines(run, "train"), lines(run, "validation")
         assert told == {
-            ("train", "epoch_loss"): pytest.approx(train["nats_per_token"], rel=1e-5),
-            ("validation", "epoch_loss"): pytest.approx(validation["nats_per_token"], rel=1e-5),
-            ("validation", "epoch_warm_loss"): pytest.approx(validation["warm_nats_per_token"], rel=1e-5),
+            ("train", "epoch_loss"): pytest.approx(train["val_loss"], rel=1e-5),
+            ("validation", "epoch_loss"): pytest.approx(validation["val_loss"], rel=1e-5),
+            ("validation", "epoch_loss_streaming"): pytest.approx(validation["val_loss_streaming"], rel=1e-5),
         }
 
 

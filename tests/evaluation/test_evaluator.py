@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq.evaluation import Evaluator, LossSum
-from keras_seq.evaluation.evaluator import perplexity_per_word
+from keras_seq.evaluation.evaluator import word_perplexity
 from keras_seq.models import LSTMConfig, TransformerConfig
 
 VOCABULARY = 5
@@ -52,7 +52,7 @@ def eagerly():
 def assert_score(score, losses):
     assert score.tokens == len(losses)
     assert score.nats == pytest.approx(np.sum(losses), rel=1e-5)
-    assert score.nats_per_token == pytest.approx(np.mean(losses), rel=1e-5)
+    assert score.mean == pytest.approx(np.mean(losses), rel=1e-5)
     assert score.bits_per_token == pytest.approx(np.mean(losses) / np.log(2), rel=1e-5)
 
 
@@ -78,10 +78,10 @@ def test_warm_of_a_recurrent_model_is_one_long_pass_however_it_is_cut(length):
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("context_length", [1, 2, 3, 7, 8])
 def test_windows_of_a_model_with_a_context_count_every_id_once_with_half_the_context_before_it(context_length):
-    toy = Toy(context)
+    toy = Toy(context_length)
     for count in (2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 16, 17, 23, 40):
         ids = some_ids(count, seed=count)
-        width = min(context, count - 1)
+        width = min(context_length, count - 1)
         half = max(1, width // 2)
         last = count - 1 - width  # where the last window starts, so that it ends with the text
         starts = [*range(0, last, half), last]
@@ -92,8 +92,8 @@ def test_windows_of_a_model_with_a_context_count_every_id_once_with_half_the_con
                 assert place in range(1, count)
         assert sorted(losses) == list(range(1, count))
         score = Evaluator(toy, rows=3).streaming_loss(ids)
-        assert score.tokens == count - 1, (context, count)
-        assert score.nats == pytest.approx(sum(losses.values()), rel=1e-5), (context, count)
+        assert score.tokens == count - 1, (context_length, count)
+        assert score.nats == pytest.approx(sum(losses.values()), rel=1e-5), (context_length, count)
 
 
 def test_warm_of_an_lstm_is_one_long_pass(randomize):
@@ -130,16 +130,16 @@ def test_a_guess_among_n_has_perplexity_n():
     assert LossSum(10 * np.log(5), 10).perplexity == pytest.approx(5)
 
 
-def test_perplexity_per_word_spreads_the_nats_of_the_text_over_its_words():
+def test_word_perplexity_spreads_the_nats_of_the_text_over_its_words():
     text = "to be,\n or  not"
-    assert perplexity_per_word(0.5, text) == pytest.approx(np.exp(0.5 * len(text) / 4))
-    assert perplexity_per_word(2.0, "word" * 1000) is None  # one word of 8,000 nats
-    assert perplexity_per_word(2.0, " \n") is None
+    assert word_perplexity(0.5, text) == pytest.approx(np.exp(0.5 * len(text) / 4))
+    assert word_perplexity(2.0, "word" * 1000) is None  # one word of 8,000 nats
+    assert word_perplexity(2.0, " \n") is None
 
 
 def test_scores_add_as_sums():
     total = LossSum(3.0, 2) + LossSum(1.0, 6)
-    assert (total.nats, total.tokens, total.nats_per_token) == (4.0, 8, 0.5)
+    assert (total.nats, total.tokens, total.mean) == (4.0, 8, 0.5)
 
 
 def test_too_short_a_text_is_refused():

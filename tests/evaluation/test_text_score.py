@@ -31,7 +31,7 @@ def test_every_character_costs_what_the_warm_score_adds_up(model):
     assert (len(scored.nats), scored.characters) == (len(TEXT), len(TEXT) - 1)
     assert np.isnan(scored.nats[0])
     assert np.nansum(scored.nats) == pytest.approx(warm.nats, rel=1e-6)
-    assert scored.nats_per_character == pytest.approx(warm.nats_per_token, rel=1e-6)
+    assert scored.nats_per_character == pytest.approx(warm.mean, rel=1e-6)
     assert scored.bits_per_character == pytest.approx(warm.bits_per_token, rel=1e-6)
 
 

@@ -16,8 +16,8 @@ from keras_seq.training import checksummed_json
 
 NAMES = compare.Compare().models
 KEYS = {
-    *("model", "seed", "parameters", "training_tokens", "training_seconds", "tokens_per_second"),
-    *("cold_nats_per_character", "cold_context", "warm_nats_per_character", "bits_per_character"),
+    *("model", "seed", "parameters", "train_tokens", "train_seconds", "tokens_per_second"),
+    *("val_loss_per_character", "val_sequence_length", "val_loss_per_character_streaming", "val_bits_per_character"),
 }
 
 
@@ -29,7 +29,14 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
     assert {path.name for path in smoke.folder.iterdir() if path.is_dir()} == {f"{name}-seed0" for name in NAMES}
     for name in NAMES:
         run = smoke.folder / f"{name}-seed0"
-        for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json", "losses.npy"):
+        for part in (
+            "config.json",
+            "tokenizer.json",
+            "metrics.jsonl",
+            "model.keras",
+            "result.json",
+            "val_token_losses.npy",
+        ):
             assert (run / part).stat().st_size > 0
         for part in ("train", "validation", "."):
             assert list((run / part).glob("events.out.tfevents.*")), part
@@ -40,39 +47,39 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
 
 def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
     assert [row["model"] for row in smoke.rows] == list(NAMES) == ["lstm", "transformer"]
-    assert len({(row["training_tokens"], row["cold_context"], row["seed"]) for row in smoke.rows}) == 1
+    assert len({(row["train_tokens"], row["val_sequence_length"], row["seed"]) for row in smoke.rows}) == 1
     for row in smoke.rows:
         assert row.keys() >= KEYS
-        assert row["training_tokens"] == 20 * 4 * 32
-        assert row["tokens_per_second"] == pytest.approx(row["training_tokens"] / row["training_seconds"])
-        assert row["bits_per_character"] == pytest.approx(row["cold_nats_per_character"] / math.log(2))
+        assert row["train_tokens"] == 20 * 4 * 32
+        assert row["tokens_per_second"] == pytest.approx(row["train_tokens"] / row["train_seconds"])
+        assert row["val_bits_per_character"] == pytest.approx(row["val_loss_per_character"] / math.log(2))
         run = smoke.folder / f"{row['model']}-seed0"
         *_, last = (line for line in lines_of(run) if line["split"] == "validation")
-        assert (last["nats_per_token"], last["warm_nats_per_token"]) == (
-            row["cold_nats_per_character"],
-            row["warm_nats_per_character"],
+        assert (last["val_loss"], last["val_loss_streaming"]) == (
+            row["val_loss_per_character"],
+            row["val_loss_per_character_streaming"],
         )
         assert (
             json.loads((run / "result.json").read_text(encoding="utf-8")).items()
-            >= {key: value for key, value in row.items() if key not in ("model", "seed", "training_flops")}.items()
+            >= {key: value for key, value in row.items() if key not in ("model", "seed", "train_flops")}.items()
         )
 
 
 def test_the_losses_by_window_and_position_add_up_to_the_score(smoke):
     for row in smoke.rows:
-        losses = np.load(smoke.folder / f"{row['model']}-seed0/losses.npy")
-        assert losses.shape[1] == row["cold_context"] == len(row["cold_nats_by_position"]) == 32
-        assert losses.mean(dtype="float64") == pytest.approx(row["cold_nats_per_token"], rel=1e-9)
-        assert losses.mean(axis=0, dtype="float64") == pytest.approx(row["cold_nats_by_position"], rel=1e-6)
+        losses = np.load(smoke.folder / f"{row['model']}-seed0/val_token_losses.npy")
+        assert losses.shape[1] == row["val_sequence_length"] == len(row["val_loss_by_position"]) == 32
+        assert losses.mean(dtype="float64") == pytest.approx(row["val_loss"], rel=1e-9)
+        assert losses.mean(axis=0, dtype="float64") == pytest.approx(row["val_loss_by_position"], rel=1e-6)
 
 
 def test_perplexities_are_of_the_same_nats(smoke):
     text = load_corpus("pydoc")
     _, validation = text.split(min_length=33)
     for row in smoke.rows:
-        assert row["perplexity_per_token"] == pytest.approx(math.exp(row["cold_nats_per_token"]))
-        nats = row["warm_nats_per_character"] * len(validation)
-        assert row["warm_perplexity_per_word"] == pytest.approx(math.exp(nats / len(validation.split())))
+        assert row["val_perplexity"] == pytest.approx(math.exp(row["val_loss"]))
+        nats = row["val_loss_per_character_streaming"] * len(validation)
+        assert row["val_word_perplexity_streaming"] == pytest.approx(math.exp(nats / len(validation.split())))
 
 
 def test_the_smallest_training_learns(smoke):
@@ -80,16 +87,16 @@ def test_the_smallest_training_learns(smoke):
         first, *_, last = (
             line for line in lines_of(smoke.folder / f"{row['model']}-seed0") if line["split"] == "train"
         )
-        assert last["nats_per_token"] < first["nats_per_token"]
-        assert row["cold_nats_per_character"] < math.log(103)  # better than knowing nothing but the vocabulary
+        assert last["val_loss"] < first["val_loss"]
+        assert row["val_loss_per_character"] < math.log(103)  # better than knowing nothing but the vocabulary
 
 
 @pytest.mark.slow  # `make smoke` runs it too
 def test_every_causal_model_trains_in_one_comparison(zoo):
     assert [row["model"] for row in zoo.rows] == [*LANGUAGE_MODELS]
-    assert len({(row["training_tokens"], row["cold_context"], row["seed"]) for row in zoo.rows}) == 1
+    assert len({(row["train_tokens"], row["val_sequence_length"], row["seed"]) for row in zoo.rows}) == 1
     for row in zoo.rows:
-        assert max(row["cold_nats_per_character"], row["warm_nats_per_character"]) < math.log(103), row
+        assert max(row["val_loss_per_character"], row["val_loss_per_character_streaming"]) < math.log(103), row
         windows = json.loads((zoo.folder / f"{row['model']}-seed0/config.json").read_text(encoding="utf-8"))["windows"]
         assert windows == ("crops" if row["model"] in {"transformer", "gpt2", "llama"} else "lanes")
     assert zoo.stderr == ""
@@ -160,7 +167,7 @@ def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures
     for part in ("compare.json", "compare.md", "loss_curves.png"):
         (folder / part).unlink()
     compare.main(["--resume", str(folder)])
-    clocks = {"training_seconds", "tokens_per_second", "seconds"}
+    clocks = {"train_seconds", "tokens_per_second", "seconds"}
     rows = json.loads((folder / "compare.json").read_text(encoding="utf-8"))["rows"]
     for row, expected in zip(rows, smoke.rows, strict=True):
         assert {k: v for k, v in row.items() if k not in clocks} == {
@@ -274,7 +281,7 @@ def test_after_import_keras_seq_alone_a_process_can_load_the_models(smoke, pytho
 
 
 def test_the_vocabulary_is_of_the_whole_corpus(smoke):
-    vocabularies = {CharacterTokenizer.load(smoke.folder / f"{name}-seed0/vocabulary.json") for name in NAMES}
+    vocabularies = {CharacterTokenizer.load(smoke.folder / f"{name}-seed0/tokenizer.json") for name in NAMES}
     assert len(vocabularies) == 1
 
 

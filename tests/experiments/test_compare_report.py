@@ -29,12 +29,21 @@ MODELS = {"lstm": LSTMConfig(3, 4), "transformer": TransformerConfig(4, 1, 2, 8,
 def make_row(model, seed, losses):
     cold = float(losses.mean())
     return {
-        **{"model": model, "seed": seed, "parameters": 1000, "training_tokens": 300, "training_flops": 9e5},
-        **{"training_seconds": 3.0, "tokens_per_second": 100.0, "characters_per_token": 1.0, "cold_context": LENGTH},
-        **{"training_nats_per_character": 1.25, "cold_nats_per_character": cold, "warm_nats_per_character": cold - 0.1},
-        **{"bits_per_character": cold / np.log(2), "warm_bits_per_character": (cold - 0.1) / np.log(2)},
-        **{"perplexity_per_token": np.exp(cold), "perplexity_per_word": None},
-        **{"cold_nats_by_position": losses.mean(axis=0).tolist(), "sample": f"{model} {HOSTILE}"},
+        **{"model": model, "seed": seed, "parameters": 1000, "train_tokens": 300, "train_flops": 9e5},
+        **{
+            "train_seconds": 3.0,
+            "tokens_per_second": 100.0,
+            "characters_per_token": 1.0,
+            "val_sequence_length": LENGTH,
+        },
+        **{
+            "train_loss_per_character": 1.25,
+            "val_loss_per_character": cold,
+            "val_loss_per_character_streaming": cold - 0.1,
+        },
+        **{"val_bits_per_character": cold / np.log(2), "val_bits_per_character_streaming": (cold - 0.1) / np.log(2)},
+        **{"val_perplexity": np.exp(cold), "val_word_perplexity": None},
+        **{"val_loss_by_position": losses.mean(axis=0).tolist(), "sample": f"{model} {HOSTILE}"},
     }
 
 
@@ -48,13 +57,13 @@ def found(tmp_path):
             run = tmp_path / f"{model}-seed{seed}"
             run.mkdir()
             losses = random.normal(2.0 + 0.2 * n, 0.1, size=(WINDOWS, LENGTH))
-            np.save(run / "losses.npy", losses.astype("float32"))
+            np.save(run / "val_token_losses.npy", losses.astype("float32"))
             lines = [
-                {"tokens": 100 * k, "split": "train", "seconds": float(k), "nats_per_token": 4.0 - k / 2 - seed}
+                {"tokens": 100 * k, "split": "train", "seconds": float(k), "val_loss": 4.0 - k / 2 - seed}
                 for k in (1, 2, 3)
             ]
             lines += [
-                {"tokens": t, "split": "validation", "nats_per_token": 3.5 + n + seed, "warm_nats_per_token": 3.25 + n}
+                {"tokens": t, "split": "validation", "val_loss": 3.5 + n + seed, "val_loss_streaming": 3.25 + n}
                 for t in (150, 300)
             ]
             (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
@@ -85,12 +94,14 @@ def test_a_curve_is_the_mean_over_the_seeds_with_its_extremes_and_its_time(found
 
 def test_differences_are_those_of_the_windows_and_positions_those_of_the_rows(found):
     first, second = (
-        np.stack([np.load(found.folder / f"{m}-seed{s}/losses.npy").mean(axis=1, dtype="float64") for s in (0, 1)])
+        np.stack(
+            [np.load(found.folder / f"{m}-seed{s}/val_token_losses.npy").mean(axis=1, dtype="float64") for s in (0, 1)]
+        )
         for m in MODELS
     )
     assert found.differences() == {"transformer": paired_difference(first, second)}
     assert found.differences()["transformer"].mean == pytest.approx(0.2, abs=0.03)
-    expected = np.mean([row["cold_nats_by_position"] for row in found.of("lstm")], axis=0)
+    expected = np.mean([row["val_loss_by_position"] for row in found.of("lstm")], axis=0)
     assert found.by_position("lstm") == pytest.approx(expected.tolist())
 
 
@@ -122,9 +133,9 @@ def test_the_picture_shows_every_point_with_bands_in_one_colour_a_model(found, m
     shown = {}
     for line in ends.get_lines():
         model = [label.get_text() for label in ends.get_yticklabels()][int(line.get_ydata()[0])]
-        key = "warm_nats_per_character" if line.get_fillstyle() == "none" else "cold_nats_per_character"
+        key = "val_loss_per_character_streaming" if line.get_fillstyle() == "none" else "val_loss_per_character"
         shown[model, key] = list(line.get_xdata())
-    keys = ("cold_nats_per_character", "warm_nats_per_character")
+    keys = ("val_loss_per_character", "val_loss_per_character_streaming")
     assert shown == {(m, k): [r[k] for r in found.of(m)] for m in MODELS for k in keys}
 
 
@@ -244,7 +255,7 @@ def test_in_a_browser_curves_toggle_the_table_sorts_and_points_tell_their_values
     title = done.stdout[done.stdout.index("<title>") + 7 : done.stdout.index("</title>")]
     curves, fewer, column, told, fits = json.loads(title.replace("&quot;", '"'))
     assert (curves, fewer) == (3 * len(MODELS), 3)
-    cold = sorted(f"{row['cold_nats_per_character']:.3f}" for row in found.rows)
+    cold = sorted(f"{row['val_loss_per_character']:.3f}" for row in found.rows)
     assert column.split() == cold
     assert told.endswith(f"transformer {found.by_position('transformer')[-1]:.3f}")
     assert fits

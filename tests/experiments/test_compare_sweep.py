@@ -26,7 +26,7 @@ def test_every_model_is_tried_at_its_own_rates_and_diverging_is_no_end():
         seen.append((run, budget.steps, train.learning_rate))
         if train.learning_rate > 0.05:
             raise training.TrainingDiverged("too fast")
-        return {"cold_nats_per_character": abs(train.learning_rate - 0.01)}
+        return {"val_loss_per_character": abs(train.learning_rate - 0.01)}
 
     settings = Compare(sweep="learning-rate", sweep_factors=(3.0, 1.0, 0.3), sweep_tokens=384_000)
     tried = compare_sweep.sweep(settings, budgets(), ("left", "right"), train_one)
@@ -93,7 +93,7 @@ def test_seconds_matched_and_swept_and_stopped_in_between_ends_as_if_it_had_not_
     assert len(written["sweep"]) == 4
     for row in written["rows"]:
         config = json.loads((folder / f"{row['model']}-seed{row['seed']}/config.json").read_text(encoding="utf-8"))
-        assert config["budget"]["steps"] * 4 * 32 == row["training_tokens"]
+        assert config["budget"]["steps"] * 4 * 32 == row["train_tokens"]
         assert config["budget"]["steps"] == kept[row["model"]]["steps"]
         mine = [Tried(**tried) for tried in written["sweep"]]
         assert config["train"]["learning_rate"] == compare_sweep.best(mine, row["model"])

@@ -33,7 +33,7 @@ def lines_of(run):
 
 
 def test_it_leaves_a_whole_run_and_a_report(smoke):
-    for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json"):
+    for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
         assert (smoke.run / part).stat().st_size > 0
     for part in ("train", "validation", "."):
         assert list((smoke.run / part).glob("events.out.tfevents.*")), part
@@ -56,18 +56,18 @@ def test_the_pictures_are_some(smoke, name):
 def test_the_figures_agree_with_each_other(smoke):
     assert json.loads((smoke.run / "result.json").read_text(encoding="utf-8")) == smoke.result
     *_, last = (line for line in lines_of(smoke.run) if line["split"] == "validation")
-    assert last["nats_per_token"] == smoke.result["nats_per_token"]
+    assert last["val_loss"] == smoke.result["val_loss"]
     assert last["exact_match"] == smoke.result["validation_exact_match"]
     assert [row["format"] for row in smoke.result["formats"]] == [*dates.FORMATS, *dates.HELD_OUT_FORMATS]
-    assert smoke.result["training_tokens"] == 20 * 8 * dates.TARGET_LENGTH
+    assert smoke.result["train_tokens"] == 20 * 8 * dates.TARGET_LENGTH
     wrong = sum(row["texts"] * (1 - row["greedy"]) for row in smoke.result["formats"])
     assert len(smoke.result["mistakes"]) == pytest.approx(wrong)
 
 
 def test_the_smallest_training_learns(smoke):
-    losses = [line["nats_per_token"] for line in lines_of(smoke.run) if line["split"] == "train"]
+    losses = [line["val_loss"] for line in lines_of(smoke.run) if line["split"] == "train"]
     assert losses[-1] < losses[0]
-    assert smoke.result["nats_per_token"] < np.log(dates.VOCABULARY_SIZE)
+    assert smoke.result["val_loss"] < np.log(dates.VOCABULARY_SIZE)
 
 
 def test_the_config_makes_the_same_training_again(smoke):
@@ -136,7 +136,9 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, smoke, tmp
 
 def test_a_run_of_other_characters_is_refused(fails, smoke, tmp_path):
     other = shutil.copytree(smoke.run, tmp_path / "other")
-    (other / "vocabulary.json").write_text('{"characters": "ab", "unknown": "error"}', encoding="utf-8")
+    (other / "tokenizer.json").write_text(
+        '{"schema": 2, "registry_name": "characters", "characters": "ab", "oov_token": null}', encoding="utf-8"
+    )
     assert "not those of dates" in fails(experiment.main, "--run", other, "--text", "3.9.1994")
 
 
@@ -147,8 +149,8 @@ def test_no_date_is_on_two_sides_and_no_held_out_format_in_training():
     tested = [pair for pairs in tested.values() for pair in pairs]
     sides = [{pair.iso for pair in pairs} for pairs in (trained, validated, tested)]
     assert len(set.union(*sides)) == sum(map(len, sides))
-    assert {pair.form for pair in (*trained, *validated)} == {*dates.FORMATS}
-    assert {pair.form for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT_FORMATS}
+    assert {pair.format for pair in (*trained, *validated)} == {*dates.FORMATS}
+    assert {pair.format for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT_FORMATS}
 
 
 @pytest.fixture(scope="module")
@@ -157,20 +159,20 @@ def model():
 
 
 def test_what_is_measured_is_the_mean_over_all_target_characters(model):
-    pairs = dates.draw_pairs([dates.FIRST, dates.LAST], dates.FORMATS, 3, seed=0)
+    pairs = dates.draw_pairs([dates.MIN_DATE, dates.MAX_DATE], dates.FORMATS, 3, seed=0)
     inputs, wanted = inputs_of(pairs)
     logits = model(inputs).numpy().astype("float64")
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     expected = -np.take_along_axis(log_p, wanted[..., None], axis=-1).mean()
     summaries = Look(model, pairs)()
-    assert summaries.scalars["nats_per_token"] == pytest.approx(expected, rel=1e-5)
+    assert summaries.scalars["val_loss"] == pytest.approx(expected, rel=1e-5)
     assert summaries.scalars["exact_match"] == 0
     assert summaries.images["cross_attention"].shape[-1] == 3
 
 
 def test_the_share_that_is_right_is_counted_for_each_way_to_search():
     pairs_of = {
-        form: dates.draw_pairs([dates.FIRST], (form,), 4, seed=0)
+        form: dates.draw_pairs([dates.MIN_DATE], (form,), 4, seed=0)
         for form in (dates.FORMATS[0], *dates.HELD_OUT_FORMATS)
     }
 

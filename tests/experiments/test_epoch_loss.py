@@ -54,11 +54,11 @@ def some_rows(settings, seed=0):
             "updates": recipe.updates,
             "training_characters": 2_000_000,
             "original_share": 0.8,
-            "printed_nats_per_character": draw.uniform(1, 4),
-            "cold_nats_per_token": draw.uniform(1, 4),
-            "warm_nats_per_token": draw.uniform(1, 4),
-            "cold_nats_per_original_character": draw.uniform(1, 4),
-            "warm_nats_per_original_character": draw.uniform(1, 4),
+            "train_loss_per_original_character": draw.uniform(1, 4),
+            "val_loss": draw.uniform(1, 4),
+            "val_loss_streaming": draw.uniform(1, 4),
+            "val_loss_per_original_character": draw.uniform(1, 4),
+            "val_loss_per_original_character_streaming": draw.uniform(1, 4),
         }
         for name, recipe in settings.recipes.items()
     ]
@@ -163,7 +163,7 @@ def test_squeezing_is_that_of_the_corpus(tmp_path, string):
     assert squeezed(string) == "".join(c for c in string if c not in " \n")
     path = tmp_path / "text"
     path.write_text("x" + string, encoding="utf-8")
-    assert "x" + squeezed(string) == load_corpus(path, clean="squeeze").text
+    assert "x" + squeezed(string) == load_corpus(path, strip_whitespace=True).text
 
 
 def test_both_forms_have_the_same_text_to_validate_on(data):
@@ -245,7 +245,7 @@ def test_the_steps_add_up_to_the_whole_difference_exactly_as_they_are_shown(seed
     assert sum(thousandths) == int(total.replace(".", "")) == whole
     levels = [int(line[header.index("cold per original")].replace(".", "")) for line in lines[:-1]]
     assert [before - after for before, after in itertools.pairwise(levels)] == thousandths
-    assert abs(whole / 1000 - (old[(k := "cold_nats_per_original_character")] - new[k])) <= 0.001
+    assert abs(whole / 1000 - (old[(k := "val_loss_per_original_character")] - new[k])) <= 0.001
 
 
 def test_alone_is_against_the_old_recipe_of_the_same_size():
@@ -276,7 +276,7 @@ def test_it_says_whether_the_order_of_causes_is_the_same_at_both_sizes(swapped, 
         kind, _, cause = row["run"].partition("-")
         if cause in ("lanes", "updates") and kind in ("alone", "full"):
             better = (cause == "updates") != (swapped and kind == "full")
-            row["cold_nats_per_original_character"] = 0.5 if better else 0.75
+            row["val_loss_per_original_character"] = 0.5 if better else 0.75
     assert says in epoch_loss_report.same_order(settings, rows)
     assert epoch_loss_report.same_order(SETTINGS, some_rows(SETTINGS)) == ""
 
@@ -308,9 +308,9 @@ def test_the_conclusion_tells_causes_by_their_worth_and_chance_apart():
     )
     rows = some_rows(settings)
     for row, thousandths in zip(rows, (2000, 2300, 2310, 2305, 1800, 1200, 1250, 1500), strict=True):
-        row["cold_nats_per_original_character"] = thousandths / 1000
+        row["val_loss_per_original_character"] = thousandths / 1000
     old, new, down, up, chance, alone, *rest = conclusion(settings, "my text", rows).splitlines()
-    assert f"prints {rows[0]['printed_nats_per_character']:.3f} nats" in old
+    assert f"prints {rows[0]['train_loss_per_original_character']:.3f} nats" in old
     assert "+0.750 nats" in new
     assert "optimizer +0.600, updates +0.505." in down
     assert "size -0.300, spaces -0.050." in up
@@ -350,18 +350,18 @@ def test_the_figures_are_those_of_the_models_that_are_left(run):
         count = (len(form.validation) - 1) // length
         x, y = (form.validation[s : s + count * length].reshape(count, -1) for s in (0, 1))
         cold = np.mean(keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True))
-        assert row["cold_nats_per_token"] == pytest.approx(cold, rel=1e-5)
+        assert row["val_loss"] == pytest.approx(cold, rel=1e-5)
         logits = tf.function(model, reduce_retracing=True)
         x, y = form.validation[None, :-1], form.validation[None, 1:]
         warm = np.mean(keras.losses.sparse_categorical_crossentropy(y, logits(x), from_logits=True))
-        assert row["warm_nats_per_token"] == pytest.approx(warm, rel=1e-5)
+        assert row["val_loss_streaming"] == pytest.approx(warm, rel=1e-5)
         for kind, nats in (("cold", cold), ("warm", warm)):
             per_original = nats * len(form.validation) / len(data.original.validation)
             assert row[f"{kind}_nats_per_original_character"] == pytest.approx(per_original, rel=1e-5)
         lines = (run.folder / row["run"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        printed = [line["nats_per_token"] for line in map(json.loads, lines) if line["split"] == "train"]
+        printed = [line["val_loss"] for line in map(json.loads, lines) if line["split"] == "train"]
         assert len(printed) == run.settings.updates
-        assert row["printed_nats_per_character"] == printed[-1]
+        assert row["train_loss_per_original_character"] == printed[-1]
 
 
 @pytest.mark.slow
@@ -386,7 +386,7 @@ def test_it_leaves_a_report_a_picture_and_a_page_in_tensorboard(run):
     (shown,) = board.Tensors("causes")
     assert run.rows[0]["run"] in shown.tensor_proto.string_val[0].decode()
     board = EventAccumulator(str(run.folder / "00-old" / "validation")).Reload()
-    assert "epoch_nats_per_original_character" in {*board.Tags()["tensors"], *board.Tags()["scalars"]}
+    assert "epoch_loss_per_original_character" in {*board.Tags()["tensors"], *board.Tags()["scalars"]}
 
 
 @pytest.mark.slow

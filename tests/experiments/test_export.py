@@ -66,8 +66,8 @@ def test_a_folder_that_cannot_be_written(run, fails, monkeypatch, tmp_path):
 
 
 def test_words_cannot_be_exported(run, fails):
-    (run / "vocabulary.json").unlink()
-    WordTokenizer.from_text("a b c").save(run / "vocabulary.json")
+    (run / "tokenizer.json").unlink()
+    WordTokenizer.from_text("a b c").save(run / "tokenizer.json")
     for name in ("config.json", "result.json"):  # which know what the run was trained with
         (run / name).unlink(missing_ok=True)
     assert "expected one of characters" in fails(export.main, run)

@@ -71,8 +71,8 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
     [
         ("nowhere", "", "model.keras is not there"),
         (".", "", "model.keras is not there"),
-        ("no-vocabulary", "", "vocabulary.json is not there"),
-        ("torn-vocabulary", "", "vocabulary.json"),
+        ("no-vocabulary", "", "tokenizer.json is not there"),
+        ("torn-vocabulary", "", "tokenizer.json"),
         ("torn-model", "", "model.keras"),
         ("lstm-seed0", "--prompt=", "is empty"),
         ("lstm-seed0", "--prompt=猫", "'猫' (U+732B) at position 0"),
@@ -94,7 +94,7 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
 def test_a_mistake_is_named_in_one_sentence(smoke, fails, tmp_path, run, options, names):
     if "-vocabulary" in run or "-model" in run:
         folder = shutil.copytree(smoke.folder / "lstm-seed0", tmp_path / run)
-        what = folder / ("vocabulary.json" if "vocabulary" in run else "model.keras")
+        what = folder / ("tokenizer.json" if "vocabulary" in run else "model.keras")
         if run.startswith("torn"):
             what.write_bytes(what.read_bytes()[:40])
         else:

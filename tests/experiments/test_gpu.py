@@ -151,14 +151,18 @@ def test_its_optimizer_is_the_one_of_nano_gpt(small):
 def test_a_report_tells_what_failed_and_the_best_of_each_way():
     summaries = {"ours": {"tokens_per_second": 3e6, "peak_megabytes": 12.0}}
     row = {"name": "a row", "measured": summaries, "errors": {"keras": "ended with status 1"}}
-    row |= {"against_torch": None, "against_keras": None, "of_matmul": 0.25}
+    row |= {"speedup_vs_torch": None, "speedup_vs_keras": None, "matmul_utilization": 0.25}
     lines = [
-        {"step": step, "training_nats": nats, "cold_nats": cold, "crops_nats": crops, "training_seconds": 2.0}
+        {"step": step, "train_loss": nats, "val_loss": cold, "val_loss_random_windows": crops, "train_seconds": 2.0}
         for step, nats, cold, crops in ((0, None, 4.0, 4.25), (5, 3.0, 2.5, 1.25), (9, 2.0, 1.5, 1.75))
     ]
     training = {
         **{"parameters": 10, "parameters_without_positions": 8, "evaluations": lines},
-        **{"best": {"cold_nats": lines[2], "crops_nats": lines[1]}, "training_tokens": 8, "training_seconds": 2.0},
+        **{
+            "best": {"val_loss": lines[2], "val_loss_random_windows": lines[1]},
+            "train_tokens": 8,
+            "train_seconds": 2.0,
+        },
         **{"sizes": {"batch_size": 1, "context": 7, "crop_batches": 3}},
         **{"settings": {"corpus": "pydoc", "steps": 9, "precision": "float32", "seed": 0}},
     }
@@ -186,11 +190,11 @@ def test_a_tiny_run_without_tensorflow_leaves_its_report(tmp_path):
     (folder,) = (tmp_path / "logs" / "gpu").iterdir()
     found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert [entry["name"] for entry in found["rows"]] == [row.name for row in TINY]
-    assert all(entry["against_keras"] > 0 and not entry["errors"] for entry in found["rows"])
+    assert all(entry["speedup_vs_keras"] > 0 and not entry["errors"] for entry in found["rows"])
     lines = gpu_report.lines_of(folder / "metrics.jsonl")
     assert [line["step"] for line in lines] == [0, 10, 20]
     assert lines == found["training"]["evaluations"]
-    assert found["training"]["best"]["cold_nats"]["cold_nats"] < lines[0]["cold_nats"]
+    assert found["training"]["best"]["val_loss"]["val_loss"] < lines[0]["val_loss"]
     assert gpu_report.told(found) in (folder / "gpu.md").read_text(encoding="utf-8")
     assert gpu_report.told(found) in done.stdout
 

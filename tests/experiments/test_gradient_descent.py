@@ -70,7 +70,7 @@ def test_all_compute_the_same_number_of_gradients(run):
     assert list(run.rows) == list(descent.METHODS)
     for name, row in run.rows.items():
         assert row["steps"] * row["batch_size"] == 2400
-        assert curve(run, name)[-1] == (10, row["above_the_optimum"])
+        assert curve(run, name)[-1] == (10, row["suboptimality"])
 
 
 def test_small_batches_are_ahead_after_two_passes(run):

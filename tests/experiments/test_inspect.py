@@ -85,7 +85,7 @@ def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
 
 
 def test_a_run_of_another_kind_is_refused(fails, tmp_path):
-    VOCABULARY.save(tmp_path / "vocabulary.json")
+    VOCABULARY.save(tmp_path / "tokenizer.json")
     save_model(
         tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(VOCABULARY.vocabulary_size)
     )

@@ -71,7 +71,7 @@ def test_the_baseline_is_the_entropy_of_what_it_was_counted_on():
     ids = np.repeat([5, 6, 7], [99, 49, 24])
     scores = by_frequency(ids, ids, size=8)
     p = np.array([100, 50, 25]) / 175
-    assert scores["nats_per_token"] == pytest.approx(-(np.array([99, 49, 24]) / 172) @ np.log(p))
+    assert scores["val_loss"] == pytest.approx(-(np.array([99, 49, 24]) / 172) @ np.log(p))
     assert scores["accuracy"] == pytest.approx(99 / 172)
     assert scores["top5_accuracy"] == 1
 
@@ -94,7 +94,7 @@ def test_a_text_is_filled_in_by_the_probabilities_of_the_model(model, pieces):
     assert len(told) == 2
     for at, likeliest in zip(np.flatnonzero(row["token_ids"][0] == MASK), told, strict=True):
         p = np.exp(logits[at]) / np.exp(logits[at]).sum()
-        assert [token for token, _ in likeliest] == [pieces.tokens[n] for n in np.argsort(-p)[:3]]
+        assert [token for token, _ in likeliest] == [pieces.vocabulary[n] for n in np.argsort(-p)[:3]]
         np.testing.assert_allclose([share for _, share in likeliest], np.sort(p)[::-1][:3], rtol=1e-5)
 
 
@@ -107,7 +107,7 @@ def test_scores_are_of_the_hidden_tokens_only(model, pieces):
     logp = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
     own = np.take_along_axis(logp, diagnostic.targets[..., None], axis=-1)
     ranks = (logp > own).sum(axis=-1)[diagnostic.hidden]
-    assert figures["nats_per_token"] == pytest.approx(-own[..., 0][diagnostic.hidden].mean(), rel=1e-5)
+    assert figures["val_loss"] == pytest.approx(-own[..., 0][diagnostic.hidden].mean(), rel=1e-5)
     assert figures["accuracy"] == pytest.approx((ranks == 0).mean())
     assert figures["top5_accuracy"] == pytest.approx((ranks < 5).mean())
     assert not np.isin(rows["token_ids"][diagnostic.hidden], list(SPECIAL_TOKENS.values())).any()
@@ -128,14 +128,14 @@ def test_attention_scores_are_of_every_block_and_head_and_leave_padding_out(mode
 
 def test_it_learns_more_than_nothing(run):
     lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    first, last = (line["nats_per_token"] for line in lines if line["split"] == "validation")
+    first, last = (line["val_loss"] for line in lines if line["split"] == "validation")
     assert last < first < math.log(400) + 0.5
-    assert run.result["nats_per_token"] == last
-    assert run.result["by_frequency"]["nats_per_token"] < math.log(400)
+    assert run.result["val_loss"] == last
+    assert run.result["by_frequency"]["val_loss"] < math.log(400)
 
 
 def test_it_leaves_a_whole_folder(run):
-    for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json"):
+    for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
         assert (run.path / part).stat().st_size > 0
     for part in ("train", "validation", "."):
         assert list((run.path / part).glob("events.out.tfevents.*")), part

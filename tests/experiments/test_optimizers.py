@@ -18,7 +18,7 @@ def a_row(optimizer, factor, nats, validation=9.0):
     rate = factor * LEARNING_RATES[optimizer]["residual"]
     return {
         **{"run": f"{optimizer}-{rate:g}-seed0", "factor": factor, "optimizer": optimizer, "learning_rate": rate},
-        **{"diverged": diverged, "held_out_nats_per_character": nats, "validation_nats_per_character": validation},
+        **{"diverged": diverged, "held_out_loss_per_character": nats, "val_loss_per_character": validation},
     }
 
 
@@ -85,14 +85,14 @@ def test_a_run_that_diverges_is_a_result(run):
         result = json.loads((run.folder / row["run"] / "result.json").read_text(encoding="utf-8"))
         assert result.items() <= row.items()
         assert (row["diverged"] is None) == (row["factor"] == 1)
-        assert (row["held_out_nats_per_character"] is None) == (row["factor"] > 1)
+        assert (row["held_out_loss_per_character"] is None) == (row["factor"] > 1)
         assert (run.folder / row["run"] / "model.keras").exists() == (row["factor"] == 1)
         lines = (run.folder / row["run"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         recorded = [0, *(json.loads(line)["tokens"] for line in lines)][-1]
         if row["diverged"]:
-            assert recorded <= row["training_tokens"] < 8 * 4 * 16
+            assert recorded <= row["train_tokens"] < 8 * 4 * 16
         else:
-            assert row["training_tokens"] == recorded
+            assert row["train_tokens"] == recorded
     for name in ("sgd", "adam"):
         assert cells(optimizers_report.table(run.rows))[name].count("diverged") == 1
 
@@ -104,7 +104,7 @@ def test_all_start_from_the_same_weights_and_read_the_same(run):
         if row["diverged"] is None:
             lines = (run.folder / row["run"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             first[row["optimizer"]] = json.loads(lines[0])
-    assert first["sgd"]["nats_per_token"] == pytest.approx(first["adam"]["nats_per_token"], rel=0.02)
+    assert first["sgd"]["val_loss"] == pytest.approx(first["adam"]["val_loss"], rel=0.02)
     assert first["sgd"]["tokens"] == first["adam"]["tokens"]
 
 

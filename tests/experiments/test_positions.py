@@ -18,8 +18,8 @@ def a_row(model, context, by_octave, noise=0.01):
     means = np.array(by_octave) + rng.normal(0, noise, (30, len(by_octave)))
     edges = [0, *positions_scores.edges(1, 4 * 2 ** len(by_octave))]
     return {
-        **{"model": model, "cold_context": context, "parameters": 1000, "training_seconds": 12.0, "seed": 0},
-        "cold_nats_per_character": float(np.mean(by_octave)),
+        **{"model": model, "val_sequence_length": context, "parameters": 1000, "train_seconds": 12.0, "seed": 0},
+        "val_loss_per_character": float(np.mean(by_octave)),
         "octaves": {"first": 4, "sums": (10 * means).tolist(), "counts": [10] * 30},
         "by_position": {
             "edges": edges,
@@ -143,13 +143,13 @@ def run(python, tmp_path_factory):
 
 @pytest.mark.slow
 def test_every_family_is_trained_at_every_context_on_as_much(run):
-    assert [(row["model"], row["cold_context"]) for row in run.rows] == [
+    assert [(row["model"], row["val_sequence_length"]) for row in run.rows] == [
         (family, context) for context in (8, 16) for family in ("lstm", "transformer")
     ]
-    assert {(row["training_tokens"], row["batch_size"] * row["cold_context"]) for row in run.rows} == {(512, 64)}
+    assert {(row["train_tokens"], row["batch_size"] * row["val_sequence_length"]) for row in run.rows} == {(512, 64)}
     for row in run.rows:
-        folder = run.folder / f"{row['model']}-{row['cold_context']}-seed0"
-        for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json"):
+        folder = run.folder / f"{row['model']}-{row['val_sequence_length']}-seed0"
+        for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
             assert (folder / part).stat().st_size > 0
         assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == row
 
@@ -164,7 +164,7 @@ def test_the_figures_are_those_of_the_model_that_is_left(run):
     windows = (len(ids) - 1) // 8
     x, y = (ids[start : start + windows * 8].reshape(windows, 8) for start in (0, 1))
     nats = np.asarray(keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True))
-    assert row["cold_nats_per_character"] == pytest.approx(nats.mean(), rel=1e-5)
+    assert row["val_loss_per_character"] == pytest.approx(nats.mean(), rel=1e-5)
     # There are windows from every character on here, so that the first ones of these are an eighth of them.
     np.testing.assert_allclose(row["by_position"]["nats"][:4], nats.mean(axis=0)[:4], rtol=0.02)
     assert row["by_position"]["edges"][-1] == 16  # a recurrent state has no length

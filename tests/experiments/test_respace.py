@@ -17,11 +17,11 @@ from experiments.respace_models import BiLSTM
 from experiments.respace_scores import Reader, passage, sample, scores, words_right
 from experiments.runs import revive
 from keras_seq.data import load_corpus
-from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, one_space, restore, squeeze
+from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer
 
 NAMES = respace.Respace().models
-CLOCKS = {"training_seconds", "tokens_per_second", "seconds"}
+CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
     assert {path.name for path in smoke.folder.iterdir()} == {*names, "respace.json", "respace.md", "respace.png"}
     for name in names:
         run = smoke.folder / name
-        for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json"):
+        for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
             assert (run / part).stat().st_size > 0
         assert sorted(path.name for path in (run / "checkpoints").iterdir())[-1] == "step-00000020.safetensors"
         config = json.loads((run / "config.json").read_text(encoding="utf-8"))
@@ -64,15 +64,15 @@ def test_the_rows_are_those_of_the_runs_beside_what_no_tags_score(smoke):
     none, *rows = smoke.rows
     assert [row["model"] for row in rows] == list(NAMES)
     assert (none["model"], none["space_f1"], none["capital_f1"]) == ("no tags", 0, 0)
-    assert 0 < none["nats_per_character"] < math.log(NUM_TAGS)
+    assert 0 < none["loss_per_character"] < math.log(NUM_TAGS)
     assert len({row["training_characters"] for row in rows}) == 1
     for row in rows:
         run = smoke.folder / row["run"]
         *_, last = (line for line in lines_of(run) if line["split"] == "validation")
-        assert last["nats_per_token"] == row["nats_per_character"]
-        assert {name: row[name] for name in ("space_f1", "capital_f1", "words_right")}.items() <= last.items()
+        assert last["val_loss"] == row["loss_per_character"]
+        assert {name: row[name] for name in ("space_f1", "capital_f1", "word_accuracy")}.items() <= last.items()
         first, *_, last = (line for line in lines_of(run) if line["split"] == "train")
-        assert last["nats_per_token"] == row["training_nats_per_character"] < first["nats_per_token"]
+        assert last["val_loss"] == row["train_loss_per_character"] < first["val_loss"]
 
 
 def test_the_report_has_table_picture_and_what_each_model_restores(smoke):
@@ -109,7 +109,7 @@ def test_a_finished_model_restores_any_text_and_changes_nothing_else(smoke, caps
     text = "Tobe, ornot\ntobe:猫istheß" + "question" * 9
     respace.main(["--run", str(smoke.folder / f"{name}-seed0"), "--text", text])
     output = capsys.readouterr()
-    assert squeeze(output.out)[0] == squeeze(text)[0]
+    assert strip_spacing(output.out)[0] == strip_spacing(text)[0]
     assert not output.out[0].isspace()
     assert (output.out.count("\n"), output.err) == (1, "")
 
@@ -143,13 +143,13 @@ class Far:
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 30, 33])
 def test_a_long_text_is_read_as_a_whole_as_far_as_a_quarter_of_the_length(length, count):
     characters = "".join(np.random.default_rng(count).choice(list("abcdefgh"), count))
-    reader = Reader(Far(length // 4), CharacterTokenizer("abcdefgh", unknown="[UNK]"), length, rows=3)
+    reader = Reader(Far(length // 4), CharacterTokenizer("abcdefgh", oov_token="[UNK]"), length, rows=3)
     expected = reader.model(reader.ids(characters)[None], training=False)[0]
     np.testing.assert_array_equal(reader.logits(characters), expected)
 
 
 def test_ids_keep_clear_of_padding():
-    ids = Reader(None, CharacterTokenizer("ab", unknown="[UNK]"), 4).ids("ab猫")
+    ids = Reader(None, CharacterTokenizer("ab", oov_token="[UNK]"), 4).ids("ab猫")
     assert ids.tolist() == [2, 3, 1]
 
 
@@ -178,7 +178,7 @@ def test_scores_by_hand():
         {
             **{"space_precision": 2 / 3, "space_recall": 1.0, "space_f1": 0.8},
             **{"capital_precision": 1.0, "capital_recall": 0.5, "capital_f1": 2 / 3},
-            "words_right": 1 / 3,
+            "word_accuracy": 1 / 3,
         }
     )
     assert set(scores(tags, np.zeros_like(tags)).values()) == {0.0}
@@ -188,9 +188,9 @@ def test_scores_by_hand():
 def test_a_passage_is_prose_and_its_sample_says_what_became_of_it():
     text = load_corpus("pydoc").text[:200_000]
     chosen = passage(text)
-    assert chosen in one_space(text)
+    assert chosen in collapse_whitespace(text)
     assert sum(map(str.isalpha, chosen)) / len(chosen) > 0.75
-    characters, tags = squeeze(chosen)
+    characters, tags = strip_spacing(chosen)
     parts = sample(chosen, restore(characters, tags)).split("\n\n")
     assert [part.split(":\n")[0] for part in parts] == ["original", "stripped", "restored"]
     assert parts[0].removeprefix("original") == parts[2].removeprefix("restored")
@@ -200,8 +200,8 @@ def test_a_passage_is_prose_and_its_sample_says_what_became_of_it():
 
 def test_batches_are_windows_of_characters_with_their_own_tags():
     settings = respace.Respace(batch_size=2, length=8)
-    characters, tags = squeeze("To be, or not to be: that is the Question. " * 3)
-    vocabulary = CharacterTokenizer.from_text(characters, unknown="[UNK]")
+    characters, tags = strip_spacing("To be, or not to be: that is the Question. " * 3)
+    vocabulary = CharacterTokenizer.from_text(characters, oov_token="[UNK]")
     examples = respace.batches(settings, Reader(None, vocabulary, 8), characters, tags)
     assert examples.num_examples == (len(characters) - 8) // 2 + 1
     for x, y in examples.dataset(0, 5):

@@ -19,7 +19,7 @@ from keras_seq.data.synthetic import Reversal
 from keras_seq.models import assert_causal
 
 NAMES = Reverse().models
-CLOCKS = {"training_seconds", "tokens_per_second", "seconds"}
+CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
 TASK = Reversal(alphabet_size=6, min_length=1, max_length=5, batch_size=40, seed=2)
 
 
@@ -66,17 +66,17 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
 
 def test_the_rows_are_the_results_of_the_runs(smoke):
     assert [row["model"] for row in smoke.rows] == list(NAMES)
-    assert len({row["training_tokens"] for row in smoke.rows}) == 1
+    assert len({row["train_tokens"] for row in smoke.rows}) == 1
     for row in smoke.rows:
         result = read(smoke.folder / row["run"] / "result.json")
         assert result.items() >= {key: value for key, value in row.items() if key not in ("model", "run")}.items()
         assert row["causal"] is row["passed"] is True
-        assert row["first_half_nats"] == pytest.approx(math.log(4), rel=0.02)
+        assert row["first_half_loss"] == pytest.approx(math.log(4), rel=0.02)
         lengths = row["by_length"]
         assert [(part["length"], part["trained"]) for part in lengths] == [(n, n <= 3) for n in range(1, 7)]
         # as many sequences at each length, n + 1 ids behind the separator of each
         trained = lengths[:3]
-        assert row["sequences_right"] == pytest.approx(np.mean([part["sequences_right"] for part in trained]))
+        assert row["sequence_accuracy"] == pytest.approx(np.mean([part["sequence_accuracy"] for part in trained]))
         accuracies, weights = [part["second_half_accuracy"] for part in trained], [2, 3, 4]
         assert row["second_half_accuracy"] == pytest.approx(np.average(accuracies, weights=weights))
 
@@ -84,7 +84,7 @@ def test_the_rows_are_the_results_of_the_runs(smoke):
 def test_the_smallest_training_learns(smoke):
     for row in smoke.rows:
         first, last = (line for line in lines_of(smoke.folder / row["run"]) if line["split"] == "validation")
-        assert last["nats_per_token"] < first["nats_per_token"] < math.log(7)
+        assert last["val_loss"] < first["val_loss"] < math.log(7)
         assert last["second_half_accuracy"] > 0.4  # one in four letters, and the end, which is one id in three
 
 
@@ -96,7 +96,7 @@ def test_tensorboard_gets_figures_samples_and_the_attention(smoke):
         assert tags["sample"] == 2
         assert tags.get("attention") == (2 if row["model"] == "transformer" else None)
         figures = EventAccumulator(str(run / "validation")).Reload().Tags()["tensors"]
-        assert {"epoch_loss", "epoch_second_half_accuracy", "epoch_sequences_right", "epoch_first_half_nats"} <= {
+        assert {"epoch_loss", "epoch_second_half_accuracy", "epoch_sequences_right", "epoch_first_half_loss"} <= {
             *figures
         }
 
@@ -139,7 +139,7 @@ def test_without_its_mask_the_transformer_is_caught(tmp_path, capsys):
     assert "broken: The model sees the future: a letter" in (folder / "reverse.md").read_text(encoding="utf-8")
     result = read(folder / "broken-seed0/result.json")
     assert result["causal"] is result["passed"] is False
-    assert result["first_half_nats"] < 0.9 * math.log(4)
+    assert result["first_half_loss"] < 0.9 * math.log(4)
     with pytest.raises(AssertionError, match="not causal"):
         assert_causal(keras.models.load_model(folder / "broken-seed0/model.keras"))
     with pytest.raises(SystemExit) as stop:  # nor is it forgotten when it is asked again
@@ -153,7 +153,7 @@ def test_broken_and_whole_transformer_differ_in_the_mask_only(randomize):
     broken.set_weights(randomize(whole).get_weights())
     assert broken.count_params() == whole.count_params()
     assert_causal(whole, length=10)
-    x, _ = settings.task.at(0)
+    x, _ = settings.task.batch(0)
     differs = ~np.isclose(whole(x), broken(x), atol=1e-4).all(axis=(0, 2))
     np.testing.assert_array_equal(differs, [*[True] * (x.shape[1] - 1), False])  # the last position has no future
     (seen,), (seen_broken,) = attention(whole, x[0].numpy()), attention(broken, x[0].numpy())
@@ -176,25 +176,25 @@ def figures(logits, x, y):
 
 
 def test_who_knows_all_is_right_everywhere_and_sees_the_future():
-    x, y = TASK.at(0)
+    x, y = TASK.batch(0)
     found = figures(sure(y, TASK.vocabulary_size), x, y)
-    assert (found["second_half_accuracy"], found["sequences_right"]) == (1, 1)
-    assert found["first_half_nats"] == pytest.approx(0, abs=1e-6)
-    assert verdict(found["first_half_nats"], 6)[0] is False
+    assert (found["second_half_accuracy"], found["sequence_accuracy"]) == (1, 1)
+    assert found["first_half_loss"] == pytest.approx(0, abs=1e-6)
+    assert verdict(found["first_half_loss"], 6)[0] is False
 
 
 def test_who_knows_no_letter_pays_the_log_of_the_alphabet_whatever_else_it_expects():
-    x, y = TASK.at(0)
+    x, y = TASK.batch(0)
     for separator in (-30.0, 0.0, 30.0):
         logits = np.zeros((*y.shape, TASK.vocabulary_size), "float32")
         logits[..., TASK.separator] = separator
         found = figures(logits, x, y)
-        assert found["first_half_nats"] == pytest.approx(math.log(6), rel=1e-6)
-        assert verdict(found["first_half_nats"], 6)[:2] == (True, True)
+        assert found["first_half_loss"] == pytest.approx(math.log(6), rel=1e-6)
+        assert verdict(found["first_half_loss"], 6)[:2] == (True, True)
 
 
 def test_only_what_stands_behind_the_separator_is_counted_as_second_half():
-    x, y = (ids.numpy() for ids in TASK.at(0))
+    x, y = (ids.numpy() for ids in TASK.batch(0))
     targets = y.copy()
     separators = (x == TASK.separator).argmax(1)
     for row, place in enumerate(separators):
@@ -203,7 +203,7 @@ def test_only_what_stands_behind_the_separator_is_counted_as_second_half():
     row = 5
     targets[row, separators[row]] = (y[row, separators[row]] + 1) % 6
     found = figures(sure(targets, TASK.vocabulary_size), x, y)
-    assert found["sequences_right"] == pytest.approx(1 - 1 / 40)
+    assert found["sequence_accuracy"] == pytest.approx(1 - 1 / 40)
     assert found["second_half_accuracy"] == pytest.approx(1 - 1 / separators.sum())  # L + 1 ids of each row
 
 
@@ -216,7 +216,7 @@ def test_figures_are_sums_over_counts_whatever_the_batches(randomize):
     assert total.scalars["second_half_accuracy"] == pytest.approx(
         sum(part.second_half_right for part in scores.values()) / (301 * (2 + 3 + 4))
     )
-    assert total.scalars["first_half_nats"] >= math.log(6) - 0.1
+    assert total.scalars["first_half_loss"] >= math.log(6) - 0.1
 
 
 def almost(ids, training=False):
@@ -232,19 +232,19 @@ def almost(ids, training=False):
 
 def test_teacher_forcing_is_right_throughout_exactly_where_greedy_generation_is():
     scorer = Scorer(almost, TASK)
-    x, y = dataclasses.replace(TASK.of_length(4), batch_size=200).at(0)
+    x, y = dataclasses.replace(TASK.with_length(4), batch_size=200).batch(0)
     behind = slice(5, None)
     forced = (almost(x).numpy().argmax(-1) == y.numpy())[:, behind].all(axis=1)
     generated = (scorer.write(x.numpy()[:, :6])[:, 1:] == y.numpy()).all(axis=1)
     np.testing.assert_array_equal(generated, forced)
     assert 0.1 < forced.mean() < 0.5
-    assert figures(almost(x), x, y)["sequences_right"] == pytest.approx(forced.mean())
+    assert figures(almost(x), x, y)["sequence_accuracy"] == pytest.approx(forced.mean())
 
 
 @pytest.mark.parametrize("kind", [SmallTransformer(8, 2, 2, 16, context_length=12), SmallLSTM(8, 16)])
 def test_to_write_is_greedy_generation_by_steps(randomize, kind):
     model = randomize(kind.build_model(TASK.vocabulary_size), scale=1.5)
-    x, _ = dataclasses.replace(TASK.of_length(5), batch_size=40).at(3)
+    x, _ = dataclasses.replace(TASK.with_length(5), batch_size=40).batch(3)
     given = x.numpy()[:, :7]
     rows, state = given, model.get_initial_state(40)
     for place in range(12):

@@ -19,8 +19,8 @@ def a_row(model, budget, size, loss):
     tokens = 600_000 if budget == "tokens" else round(4e11 / 6 / size)
     return {
         **{"model": model, "budget": budget, "non_embedding_parameters": size, "parameters": size + 5000},
-        **{"learning_rate": 0.03, "training_tokens": tokens, "training_flops": 6 * size * tokens, "steps": 9},
-        **{"training_seconds": 12.0, "cold_context": 64, "cold_nats_per_character": float(loss), "seed": 0},
+        **{"learning_rate": 0.03, "train_tokens": tokens, "train_flops": 6 * size * tokens, "steps": 9},
+        **{"train_seconds": 12.0, "val_sequence_length": 64, "val_loss_per_character": float(loss), "seed": 0},
     }
 
 
@@ -113,11 +113,11 @@ def test_the_table_of_fits_gives_the_curves_back():
 
 def test_residuals_are_losses_less_the_curve():
     bent = rows()
-    bent[2]["cold_nats_per_character"] += 0.05
+    bent[2]["val_loss_per_character"] += 0.05
     for curves in scaling_report.groups(bent):
         np.testing.assert_allclose(curves.residuals + curves.curve(curves.sizes), curves.losses)
     for line, row in zip(cells(scaling_report.table(bent))[:5], bent[:5], strict=True):
-        assert line["cold@64"] == f"{row['cold_nats_per_character']:.3f}"
+        assert line["cold@64"] == f"{row['val_loss_per_character']:.3f}"
         assert float(line["fit"]) + float(line["residual"]) == pytest.approx(float(line["cold@64"]), abs=0.0016)
 
 
@@ -135,7 +135,7 @@ def test_a_group_that_opens_downwards_still_has_a_report(tmp_path):
     odd = rows()
     for row in odd:
         if row["budget"] == "compute":
-            row["cold_nats_per_character"] = 2 - 0.01 * np.log(row["non_embedding_parameters"] / 6e4) ** 2
+            row["val_loss_per_character"] = 2 - 0.01 * np.log(row["non_embedding_parameters"] / 6e4) ** 2
     scaling_report.write(tmp_path, "my text", odd)
     assert [line["N of the lowest"] for line in cells(scaling_report.fits(odd))[4:]] == ["not identified"] * 2
     assert "not identified" in (tmp_path / "scaling.md").read_text(encoding="utf-8")
@@ -151,7 +151,7 @@ def test_the_picture_has_every_point_its_curve_and_its_residual(tmp_path, monkey
         points = [line for line in axes.get_lines() if len(line.get_xdata()) == 5]
         drawn = {tuple(line.get_ydata()) for line in points}
         expected = {
-            tuple(r["cold_nats_per_character"] for r in rows() if (r["budget"], r["model"]) == (budget, model))
+            tuple(r["val_loss_per_character"] for r in rows() if (r["budget"], r["model"]) == (budget, model))
             for model in ("lstm", "transformer")
         }
         assert drawn == expected
@@ -214,10 +214,10 @@ def test_every_size_is_trained_by_both_budgets(run):
         assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == row
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         assert config["train"]["learning_rate"] == row["learning_rate"]
-        assert config["steps"] == row["steps"] == row["training_tokens"] / 32
+        assert config["steps"] == row["steps"] == row["train_tokens"] / 32
         *_, last = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
         assert last["step"] == row["steps"]
-    assert len({row["training_tokens"] for row in run.rows if row["budget"] == "tokens"}) == 1
+    assert len({row["train_tokens"] for row in run.rows if row["budget"] == "tokens"}) == 1
 
 
 @pytest.mark.slow
@@ -229,7 +229,7 @@ def test_the_figures_are_those_of_the_model_that_is_left(run):
     windows = (len(ids) - 1) // 8
     x, y = (ids[start : start + windows * 8].reshape(windows, 8) for start in (0, 1))
     nats = np.asarray(keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True))
-    assert row["cold_nats_per_character"] == pytest.approx(nats.mean(), rel=1e-5)
+    assert row["val_loss_per_character"] == pytest.approx(nats.mean(), rel=1e-5)
 
 
 @pytest.mark.slow

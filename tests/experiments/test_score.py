@@ -131,7 +131,7 @@ def test_a_text_too_long_for_a_page_is_refused(smoke, fails, tmp_path, monkeypat
 
 def test_a_run_of_another_kind_is_refused(smoke, fails, tmp_path):
     _, tokenizer = load_run(smoke.folder / "lstm-seed0")
-    tokenizer.save(tmp_path / "vocabulary.json")
+    tokenizer.save(tmp_path / "tokenizer.json")
     save_model(
         tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(tokenizer.vocabulary_size)
     )

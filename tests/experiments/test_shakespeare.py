@@ -90,7 +90,7 @@ def test_a_tiny_run_leaves_its_report_and_is_not_trained_again(python, tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "shakespeare").iterdir()
     (row,) = json.loads((folder / "shakespeare.json").read_text(encoding="utf-8"))
-    assert f"{row['cold_nats_per_character']:.4f}" in done.stdout
+    assert f"{row['val_loss_per_character']:.4f}" in done.stdout
     assert {"shakespeare.md", "shakespeare.png", "lstm-seed0", "lstm-seed0-member1"} <= {
         path.name for path in folder.iterdir()
     }
@@ -98,7 +98,7 @@ def test_a_tiny_run_leaves_its_report_and_is_not_trained_again(python, tmp_path)
     assert [len(member.weights) for member in mean.members] == [len(mean.members[0].weights)] * 2
     members = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*-member?/result.json")]
     assert row["parameters"] == sum(member["parameters"] for member in members) == mean.count_params()
-    assert row["cold_nats_per_character"] < np.mean([member["cold_nats_per_character"] for member in members])
+    assert row["val_loss_per_character"] < np.mean([member["val_loss_per_character"] for member in members])
     again = python(*run[:2], "--resume", folder)
     assert again.returncode == 0, again.stderr
     assert json.loads((folder / "shakespeare.json").read_text(encoding="utf-8")) == [row]

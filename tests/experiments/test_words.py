@@ -14,7 +14,7 @@ from experiments.runs import revive
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import WordTokenizer
 
-CLOCKS = {"training_seconds", "tokens_per_second", "seconds"}
+CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_it_leaves_a_whole_folder_for_both_kinds_of_blocks(smoke):
     assert {path.name for path in smoke.folder.iterdir()} == {*names, "words.json", "words.md", "words.png"}
     for name in names:
         run = smoke.folder / name
-        for part in ("config.json", "vocabulary.json", "metrics.jsonl", "model.keras", "result.json"):
+        for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
             assert (run / part).stat().st_size > 0
         assert list((run / "checkpoints").iterdir())
         config = json.loads((run / "config.json").read_text(encoding="utf-8"))
@@ -53,22 +53,22 @@ def test_it_leaves_a_whole_folder_for_both_kinds_of_blocks(smoke):
 
 def test_both_get_the_same_tokens_and_the_overlapping_one_fewer_passes(smoke):
     apart, overlapping = smoke.rows
-    assert apart["training_tokens"] == overlapping["training_tokens"]
+    assert apart["train_tokens"] == overlapping["train_tokens"]
     settings = words.tiny(words.WordModels())
     assert apart["passes"] == settings.passes
     assert overlapping["passes"] == pytest.approx(apart["passes"] / settings.overlap, rel=0.02)
     for row in smoke.rows:
         first, *_, last = (line for line in lines_of(smoke.folder / row["run"]) if line["split"] == "train")
-        assert last["nats_per_token"] < first["nats_per_token"]
-        assert row["training_perplexity"] == pytest.approx(math.exp(last["nats_per_token"]))
+        assert last["val_loss"] < first["val_loss"]
+        assert row["train_perplexity"] == pytest.approx(math.exp(last["val_loss"]))
 
 
 def test_the_figures_of_the_text_are_those_of_its_pieces(smoke):
     training, validation = load_corpus("pydoc").split()
     tokenizer = WordTokenizer.from_text(training, min_count=words.tiny(words.WordModels()).min_count)
-    assert WordTokenizer.load(smoke.folder / "apart-seed0/vocabulary.json") == tokenizer
+    assert WordTokenizer.load(smoke.folder / "apart-seed0/tokenizer.json") == tokenizer
     pieces = re.findall(r"\w+|\W+", validation)
-    known = set(tokenizer.tokens)
+    known = set(tokenizer.vocabulary)
     assert smoke.about["vocabulary"] == len(known)
     assert smoke.about["unknown_in_validation"] == pytest.approx(np.mean([piece not in known for piece in pieces]))
     assert smoke.about["pieces_per_word"] == pytest.approx(len(pieces) / len(re.findall(r"\w+", validation)))
@@ -76,7 +76,7 @@ def test_the_figures_of_the_text_are_those_of_its_pieces(smoke):
         bits = math.log2(row["best"]["perplexity"]) * len(pieces) / len(validation)
         assert row["best"]["bits_per_character"] == pytest.approx(bits)
         nats = math.log(row["best"]["perplexity"]) * smoke.about["pieces_per_word"]
-        assert math.log(row["best"]["perplexity_per_word"]) == pytest.approx(nats)
+        assert math.log(row["best"]["val_word_perplexity"]) == pytest.approx(nats)
 
 
 def test_the_report_has_both_tables_the_picture_and_samples(smoke):
@@ -128,14 +128,14 @@ def curves(tmp_path):
         lines = []
         for n, loss in enumerate(losses, start=1):
             at = {"step": 10 * n, "tokens": 1000 * n}
-            lines.append({**at, "split": "train", "nats_per_token": loss / 2})
-            nats = {"nats_per_token": loss, "warm_nats_per_token": loss - 0.5, "bits_per_character": loss / 4}
+            lines.append({**at, "split": "train", "val_loss": loss / 2})
+            nats = {"val_loss": loss, "val_loss_streaming": loss - 0.5, "val_bits_per_character": loss / 4}
             lines.append({**at, "split": "validation", **nats})
         (tmp_path / run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         rows.append(
             {
                 **{"blocks": kind, "run": run, "steps_per_pass": steps_per_pass},
-                **{"training_tokens": 4000, "training_seconds": 1.0, "sample": "To be"},
+                **{"train_tokens": 4000, "train_seconds": 1.0, "sample": "To be"},
             }
         )
     return tmp_path, [words_report.followed(tmp_path, row, {"pieces_per_word": 2.0}) for row in rows]
@@ -147,11 +147,11 @@ def test_the_best_of_a_curve_and_its_end(curves):
         "tokens": 3000,
         "passes": 3.0,
         "perplexity": math.exp(1.0),
-        "warm_perplexity": math.exp(0.5),
-        "perplexity_per_word": math.exp(2.0),
+        "perplexity_streaming": math.exp(0.5),
+        "val_word_perplexity": math.exp(2.0),
         "bits_per_character": 0.25,
     }
-    assert (apart["perplexity"], apart["training_perplexity"]) == (math.exp(2.5), math.exp(1.25))
+    assert (apart["perplexity"], apart["train_perplexity"]) == (math.exp(2.5), math.exp(1.25))
     assert (apart["passes"], overlapping["passes"], overlapping["best"]["passes"]) == (4, 1, 1)
 
 

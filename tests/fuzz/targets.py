@@ -63,7 +63,7 @@ def _saved(save):
 
 def tokenizer(data):
     """Reads a tokenizer; what it reads, it writes the same, and it keeps a text."""
-    path = _written("vocabulary.json", data)
+    path = _written("tokenizer.json", data)
     found = load_tokenizer(path)
     found.save(path)
     assert load_tokenizer(path) == found

@@ -123,7 +123,7 @@ def test_a_few_steps_of_training_lower_the_loss(name):
 def test_wrong_arguments_are_refused_by_name():
     encoder = SMALL.build_model(VOCABULARY)
     for make, name in ((text_classifier, "num_classes"), (token_classifier, "num_tags")):
-        with pytest.raises(ValueError, match=f"{name}=0; expected"):
+        with pytest.raises(ValueError, match=f"{name}=0; expected an integer of at least 1"):
             make(encoder, 0)
         assert make(encoder, 2, dropout=0.4).get_layer("head_dropout").rate == 0.4
         with pytest.raises(ValueError, match=r"dropout=1\.0; expected"):

@@ -51,7 +51,7 @@ def test_the_layer_gives_ids_as_they_came_and_comes_back_from_its_config():
     assert TokenIdCheck.from_config(layer.get_config()).get_config() == layer.get_config()
     assert TokenIdCheck(VOCABULARY).context_length is None
     for options in ({"vocabulary_size": 0, "context_length": 1}, {"vocabulary_size": 1, "context_length": 0}):
-        with pytest.raises(ValueError, match="=0; expected"):
+        with pytest.raises(ValueError, match="=0; expected an integer"):
             TokenIdCheck(**options)
 
 

@@ -99,8 +99,8 @@ def test_one_keras_file_holds_model_and_vocabulary(model, tmp_path):
         np.testing.assert_allclose(logits[row, : len(text)], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_layer_without_a_vocabulary_says_so():
-    with pytest.raises(ValueError, match="no vocabulary"):
+def test_a_layer_without_a_tokenizer_says_so():
+    with pytest.raises(ValueError, match="no tokenizer"):
         TextToIds()(tf.constant(["a"]))
 
 

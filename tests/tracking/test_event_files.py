@@ -103,7 +103,7 @@ def test_a_folder_in_the_place_of_an_event_file_is_kept_aside(tmp_path):
     path.unlink()
     path.mkdir()
     assert event_files.tags(tmp_path / "train") == set()
-    with pytest.warns(UserWarning, match=r"events are damaged or gone; .*, and what was there is kept as"):
+    with pytest.warns(UserWarning, match=r"events are damaged or gone; .*, and the old file is kept as"):
         event_files.truncate_after(tmp_path, 30, vouched, {"train": CURVE})
     assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
 
@@ -147,7 +147,7 @@ def test_a_kill_at_any_write_leaves_nothing_that_tensorboard_reads_twice(tmp_pat
         if new is not None or not path.name.startswith("."):
             raise Killed
 
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr("os.replace", die)
         patch.setattr("pathlib.Path.unlink", lambda path, missing_ok=False: None)  # nobody tidies up
         with pytest.raises(Killed):
@@ -158,7 +158,7 @@ def test_a_kill_at_any_write_leaves_nothing_that_tensorboard_reads_twice(tmp_pat
     assert "tfevents" not in left.name
     assert atomic_files.leftovers(tmp_path) == [left]
     atomic_files.remove_leftovers(tmp_path)
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.unlink", die)  # after the rename
         with pytest.raises(Killed):
             event_files.truncate_after(tmp_path, 30, vouched)

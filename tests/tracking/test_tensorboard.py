@@ -37,7 +37,7 @@ def run(tmp_path):
     board.write_hparams({"model.name": "lstm", "seed": 3, "train.momentum": 0.5, "windows.fresh": True})
     for tokens, loss in ((3072, 2.5), (6144, 2.25)):
         board.record(tokens, {"loss": loss, "gradient_norm": loss / 2})
-    figures = {"nats_per_token": 2.375, "warm_nats_per_token": 2.0, "accuracy": 0.5, "gates/open": 0.25}
+    figures = {"val_loss": 2.375, "val_loss_streaming": 2.0, "accuracy": 0.5, "gates/open": 0.25}
     picture = np.full((3, 2, 3), 200, "uint8")
     texts, histograms = {"sample": "To be,\n  or *not* to be\n"}, {"gates/all": np.arange(30).reshape(5, 6)}
     board.write(6144, Summaries(figures, texts, {"attention": picture}, histograms))
@@ -48,7 +48,7 @@ def run(tmp_path):
 def test_training_and_validation_loss_stand_in_one_chart_over_tokens(run):
     assert points(run / "train", "epoch_loss") == {3072: 2.5, 6144: 2.25}
     assert points(run / "validation", "epoch_loss") == {6144: 2.375}
-    assert points(run / "validation", "epoch_warm_loss") == {6144: 2.0}
+    assert points(run / "validation", "epoch_loss_streaming") == {6144: 2.0}
     assert points(run / "validation", "epoch_accuracy") == {6144: 0.5}
     assert points(run / "train", "epoch_gradient_norm") == {3072: 1.25, 6144: 1.125}
     assert points(run / "train", "epoch_learning_rate") == {3072: 0.5, 6144: 0.5}
@@ -57,7 +57,7 @@ def test_training_and_validation_loss_stand_in_one_chart_over_tokens(run):
 def test_each_loss_has_a_name_of_its_own_so_that_a_chart_can_overlay_the_models(run):
     assert points(run, "Loss/training") == {3072: 2.5, 6144: 2.25}
     assert points(run, "Loss/validation") == {6144: 2.375}
-    assert points(run, "Loss/validation_warm") == {6144: 2.0}
+    assert points(run, "Loss/validation_streaming") == {6144: 2.0}
 
 
 def test_figures_with_a_group_belong_to_the_run_as_a_whole(run):
@@ -113,7 +113,7 @@ def test_the_table_of_a_folder_shows_the_final_figures_of_both_splits(tmp_path):
     assert [info.name for info in experiment.hparam_infos] == ["model.name", "seed"]
     assert [(info.name.group, info.name.tag) for info in experiment.metric_infos] == [
         ("validation", "epoch_loss"),
-        ("validation", "epoch_warm_loss"),
+        ("validation", "epoch_loss_streaming"),
         ("train", "epoch_loss"),
     ]
 

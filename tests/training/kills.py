@@ -90,7 +90,7 @@ def train(name, folder):
 
     def measure():
         logits = model(x.get(name, firsts), training=False)
-        return Summaries({"nats_per_token": float(keras.ops.mean(model.loss(y, logits)))})
+        return Summaries({"val_loss": float(keras.ops.mean(model.loss(y, logits)))})
 
     training.fit_resumable(folder, model, batches, BATCH * LENGTH, STEPS, TRAIN, measure, settings)
     write_json(folder / "result.json", {})

@@ -63,7 +63,7 @@ def train(folder, steps, **intervals):
     watch = Watch(steps)
 
     def measure():
-        return Summaries({"nats_per_token": 1 / int(training_model.optimizer.iterations)}, {"sample": "abc"})
+        return Summaries({"val_loss": 1 / int(training_model.optimizer.iterations)}, {"sample": "abc"})
 
     record, _ = training.fit_resumable(
         folder, training_model, lanes.stateful_dataset, 15, steps, settings, measure, {}, callbacks=[watch]

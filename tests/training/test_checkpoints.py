@@ -166,7 +166,7 @@ def test_that_the_newest_is_gone_is_noticed(small, tmp_path):
     assert len(str(told[0].message)) < 500
     (tmp_path / "newest").unlink()
     (tmp_path / "newest").mkdir()
-    with pytest.warns(UserWarning, match=r"newest is damaged: .*, and what was there is kept as newest\.damaged"):
+    with pytest.warns(UserWarning, match=r"newest is damaged: .*, and the old file is kept as newest\.damaged"):
         assert checkpoints.load_newest(tmp_path, small(9)) == 1
     assert (tmp_path / "newest").read_text() == "step-00000001.safetensors"
 
@@ -219,7 +219,7 @@ def test_a_write_that_fails_names_the_file_and_leaves_the_old_ones(small, tmp_pa
         checkpoints.save(tmp_path, small(step))
     before = {path.name: path.read_bytes() for path in checkpoints.list_checkpoints(tmp_path)}
     training_model = small(3)
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(operation, refuse)
         with pytest.raises(OSError, match="No space left") as fault:
             checkpoints.save(tmp_path, training_model)

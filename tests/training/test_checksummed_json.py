@@ -10,7 +10,7 @@ VALUE = {"b": (1, 2.5, 1e-300), "a": {"ü": None, "text": "Œ\n"}}
 def test_what_is_read_is_what_was_written_as_json_has_it(tmp_path):
     checksummed_json.write(tmp_path / "x.json", VALUE)
     assert checksummed_json.read(tmp_path / "x.json") == json.loads(json.dumps(VALUE))
-    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")).keys() == {"b", "a", "seal"}
+    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")).keys() == {"b", "a", "checksum"}
 
 
 def test_every_cut_and_every_other_byte_is_noticed_and_the_file_is_named(tmp_path):

@@ -57,5 +57,5 @@ def test_the_threads_of_the_pipeline_change_no_batch(threads):
     options.threading.private_threadpool_size = threads
     got = crops.dataset(20, 60).with_options(options).as_numpy_iterator()
     for step, (x, y) in zip(range(20, 60), got, strict=True):
-        for a, b in zip((x, y), crops.at(step), strict=True):
+        for a, b in zip((x, y), crops.batch(step), strict=True):
             np.testing.assert_array_equal(a, b)

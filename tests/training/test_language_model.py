@@ -23,13 +23,13 @@ def capped(tiny_run, tmp_path, ids):
 def test_the_curve_is_of_the_beginning_of_the_text_and_the_final_figures_are_of_all_of_it(capped, tmp_path):
     result, point, evaluator, ids = capped
     assert len(ids) > PART
-    for kind in ("nats_per_token", "warm_nats_per_token"):
+    for kind in ("val_loss", "val_loss_streaming"):
         score = evaluator.warm if kind.startswith("warm") else lambda x: evaluator.chunked_loss(x, LENGTH)
-        assert point[kind] == pytest.approx(score(ids[:PART]).nats_per_token, rel=1e-6)
+        assert point[kind] == pytest.approx(score(ids[:PART]).mean, rel=1e-6)
         final = kind if kind.startswith("warm") else f"cold_{kind}"
-        assert result[final] == pytest.approx(score(ids).nats_per_token, rel=1e-6)
+        assert result[final] == pytest.approx(score(ids).mean, rel=1e-6)
         assert abs(result[final] - point[kind]) > 1e-4
-    assert np.load(tmp_path / "losses.npy").shape == ((len(ids) - 1) // LENGTH, LENGTH)
+    assert np.load(tmp_path / "val_token_losses.npy").shape == ((len(ids) - 1) // LENGTH, LENGTH)
 
 
 def test_a_part_that_makes_no_window_is_refused_before_any_work(tiny_run, tmp_path):

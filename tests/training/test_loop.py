@@ -80,7 +80,7 @@ def line(tmp_path):
         diagnostics = iter(nats)
 
         def measure():
-            return Summaries({"nats_per_token": next(diagnostics, 1.0)})
+            return Summaries({"val_loss": next(diagnostics, 1.0)})
 
         folder, batches = tmp_path / name, batches or Batches()
         fit_resumable(
@@ -296,7 +296,7 @@ def test_the_final_figures_are_measured_once_and_are_in_no_curve(line, tmp_path)
 
     def final():
         calls.append(1)
-        return Summaries({"nats_per_token": 7.0})
+        return Summaries({"val_loss": 7.0})
 
     _, told = line(final=final, nats=[3.0, 2.0, 2.5, 2.6])
     assert_same((_, told), line("plain", nats=[3.0, 2.0, 2.5, 2.6]))
@@ -366,7 +366,7 @@ def test_a_full_disk_is_told_and_what_was_there_goes_on(line, tmp_path, monkeypa
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fsync(number)
 
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left on device"):
             line()

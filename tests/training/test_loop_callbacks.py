@@ -49,13 +49,13 @@ def fit(tmp_path):
 
 def test_the_loss_of_an_interval_is_the_mean_over_exactly_its_steps(fit):
     single, _ = fit(every=1)
-    losses = [line["nats_per_token"] for line in single]
+    losses = [line["val_loss"] for line in single]
     assert len(set(losses)) == STEPS
     intervals, points = fit(every=3)
     expected = [np.mean(losses[:3]), np.mean(losses[3:6]), np.mean(losses[6:])]
     assert [line["step"] for line in intervals] == [3, 6, 8]  # the last step always has a line
     assert [line["tokens"] for line in intervals] == [30, 60, 80]
-    np.testing.assert_allclose([line["nats_per_token"] for line in intervals], expected, rtol=1e-5)
+    np.testing.assert_allclose([line["val_loss"] for line in intervals], expected, rtol=1e-5)
     np.testing.assert_allclose([line["bits_per_character"] for line in intervals], np.array(expected) / 2 / math.log(2))
     assert [tokens for tokens, _ in points] == [30, 60, 80]
     np.testing.assert_allclose([logs["loss"] for _, logs in points], expected, rtol=1e-5)
@@ -109,7 +109,7 @@ def validate(figures, patience=None):
         write=lambda step, *_: told.append(step), tokens_per_step=1, board=Board(), at=lambda *_: None
     )
     record.board.write = lambda *_: None
-    validate = ValidationCallback(lambda: Summaries({"nats_per_token": next(diagnostics)}), record, 1, 100, patience)
+    validate = ValidationCallback(lambda: Summaries({"val_loss": next(diagnostics)}), record, 1, 100, patience)
     validate.set_model(types.SimpleNamespace(stop_training=False))
     for step in range(1, len(figures) + 1):
         if not validate.model.stop_training:
@@ -152,14 +152,14 @@ def test_a_validation_that_was_cut_off_leaves_no_trace_and_is_missed():
 def test_patience_goes_on_from_the_lines_that_were_written():
     figures = [3.0, 3.5, 2.0, 2.5]
     whole, _ = validate(figures, patience=4)
-    lines = [{"step": n, "split": "validation", "nats_per_token": nats} for n, nats in enumerate(figures, 1)]
+    lines = [{"step": n, "split": "validation", "val_loss": nats} for n, nats in enumerate(figures, 1)]
     other = ValidationCallback(None, None, 1, 100, patience=4)
-    other.resume_at([{"step": 9, "split": "train", "nats_per_token": 0.0}, *lines])
+    other.resume_at([{"step": 9, "split": "train", "val_loss": 0.0}, *lines])
     assert (other.best, other.best_step, other.wait) == (whole.best, whole.best_step, whole.wait)
 
 
 def test_a_validation_is_of_the_step_it_stands_at(fit, tmp_path):
-    diagnostics = iter([Summaries({"nats_per_token": 2.0}, {"sample": "ab"}), Summaries({"nats_per_token": 1.0})])
+    diagnostics = iter([Summaries({"val_loss": 2.0}, {"sample": "ab"}), Summaries({"val_loss": 1.0})])
 
     class Shows(Board):
         def show(self, tokens, summaries):
@@ -171,8 +171,8 @@ def test_a_validation_is_of_the_step_it_stands_at(fit, tmp_path):
     fit(every=4, callbacks=[summaries])
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert lines == [
-        {"step": 5, "tokens": 50, "split": "validation", "nats_per_token": 2.0},
-        {"step": 8, "tokens": 80, "split": "validation", "nats_per_token": 1.0},
+        {"step": 5, "tokens": 50, "split": "validation", "val_loss": 2.0},
+        {"step": 8, "tokens": 80, "split": "validation", "val_loss": 1.0},
     ]
     assert [(tokens, summaries.texts) for tokens, summaries in board.points] == [(50, {"sample": "ab"}), (80, {})]
-    assert summaries.last_summaries.scalars == {"nats_per_token": 1.0}
+    assert summaries.last_summaries.scalars == {"val_loss": 1.0}

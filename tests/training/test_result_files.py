@@ -40,8 +40,8 @@ def run(tmp_path):
     """A finished run, without checkpoints."""
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.save(tmp_path / "model.keras")
-    np.save(tmp_path / "losses.npy", np.ones((3, 4), "float32"))
-    Tokenizer().save(tmp_path / "vocabulary.json")
+    np.save(tmp_path / "val_token_losses.npy", np.ones((3, 4), "float32"))
+    Tokenizer().save(tmp_path / "tokenizer.json")
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "tokens": 5, "split": "train"}\n')
     checksummed_json.write(tmp_path / "config.json", {"vocabulary": result_files.describe_tokenizer(Tokenizer())})
     write_result(tmp_path, {"loss": 1.5, "sample": "é"})
@@ -106,7 +106,7 @@ def test_another_tokenizer_is_refused_by_whichever_file_is_there(run):
     with pytest.raises(CheckpointError, match=r"vocabulary\.json is another than the run was trained with"):
         result_files.check_loaded(run, Tokenizer("abd"))
     (run / "config.json").unlink()
-    Tokenizer("abd").save(run / "vocabulary.json")
+    Tokenizer("abd").save(run / "tokenizer.json")
     with pytest.raises(CheckpointError, match=r"vocabulary\.json is damaged, or another than its run wrote"):
         result_files.check_loaded(run, Tokenizer("abd"))
     (run / "result.json").unlink()
@@ -124,7 +124,7 @@ def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkey
 
     monkeypatch.setattr(language_model, "write_result", diagnostic)
     whole = tiny_run(tmp_path / "run")
-    assert held[0] >= {"model.keras", "losses.npy", "vocabulary.json", ".process"}
+    assert held[0] >= {"model.keras", "val_token_losses.npy", "tokenizer.json", ".process"}
     assert not (tmp_path / "run/.process").exists()
     assert load_result(tmp_path / "run") == json.loads(json.dumps(whole))
     parts = shutil.copytree(tmp_path / "run", tmp_path / "parts")

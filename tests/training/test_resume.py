@@ -27,7 +27,7 @@ def metrics(folder):
 def result(folder):
     figures = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     return {
-        name: value for name, value in figures.items() if name not in {"training_seconds", "tokens_per_second", "seal"}
+        name: value for name, value in figures.items() if name not in {"train_seconds", "tokens_per_second", "checksum"}
     }
 
 
@@ -59,7 +59,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path,
         save(*arguments)
         raise Killed
 
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "save", save_and_die)
         with pytest.raises(Killed):
             tiny_run(tmp_path / "parts", name, log_every=log_every)
@@ -79,7 +79,7 @@ def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on
             if int(self.model.optimizer.iterations) == 4:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr("keras_seq.training.loop.Progress", Impatient)
         with pytest.raises(TrainingInterrupted) as stop:
             tiny_run(tmp_path / "parts", log_every=3)
@@ -111,7 +111,7 @@ def test_a_run_that_was_stopped_in_a_validation_goes_on_as_if_it_had_not_been(ti
         return counted
 
     for scores, step in ((1, 4), (5, 8)):
-        with monkeypatch.context_length() as patch:
+        with monkeypatch.context() as patch:
             patch.setattr(evaluator, "counted", pressed(scores))
             with pytest.raises(TrainingInterrupted) as stop:
                 tiny_run(tmp_path / "parts", name, **often)
