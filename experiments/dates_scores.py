@@ -34,14 +34,14 @@ class Translator:
         """One ISO date, or whatever the model writes, for each text: greedily, or by a beam of `width`."""
         state, first = self._begin(tf.constant(dates.source_ids(texts))), [dates.START] * len(texts)
         how = (self._step, state, first, dates.TARGET_LENGTH, dates.END)
-        ids = greedy(*how)[0] if width == 1 else beam_search(*how, num_beams=width)[0][:, 0]
+        ids = greedy(*how)[0] if width == 1 else beam_search(*how, width=width)[0][:, 0]
         return [dates.decode_ids(row) for row in ids.numpy()]
 
 
 def inputs_of(pairs) -> tuple[dict, np.ndarray]:
-    """Return inputs `{"encoder_token_ids": [B, S], "decoder_token_ids": [B, T]}` and targets `[B, T]` of date pairs."""
+    """What the model takes, and what it is to say: `({"source": [B, S], "target": [B, T]}, wanted [B, T])`."""
     read, wanted = dates.target_ids([pair.iso for pair in pairs])
-    return {"encoder_token_ids": dates.source_ids([pair.text for pair in pairs]), "decoder_token_ids": read}, wanted
+    return {"source": dates.source_ids([pair.text for pair in pairs]), "target": read}, wanted
 
 
 class Look:
@@ -100,7 +100,6 @@ def cross_attention(model, translate: Translator, text) -> tuple[str, np.ndarray
     """
     (written,) = translate([text])
     read = [dates.START, *(dates.END + 1 + dates.ALPHABET.index(c) for c in written if c in dates.ALPHABET)]
-    decoder_token_ids = np.array([read[: dates.TARGET_LENGTH]])
-    inputs = {"encoder_token_ids": dates.source_ids([text]), "decoder_token_ids": decoder_token_ids}
+    inputs = {"source": dates.source_ids([text]), "target": np.array([read[: dates.TARGET_LENGTH]])}
     weights = np.concatenate([block.numpy() for block in model.cross_attention(inputs)])
     return written, weights[..., : len(text)]

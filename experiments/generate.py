@@ -1,10 +1,9 @@
-"""Generate text with a trained model.
+"""Write text with a trained model.
 
-    python -m experiments.generate RUN --prompt "ROMEO:" --max-new-tokens 500 --top-k 40
+    python -m experiments.generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --length 500 --top-k 40
     echo "ROMEO:" | python -m experiments.generate RUN --prompt - --num-samples 3 --out samples.txt
 
-RUN is the folder of a finished run, such as logs/compare/20260101-120000/lstm-seed0. One text is printed as it is
-sampled; several are sampled in one batch. Takes seconds.
+RUN is the folder of a finished run. One text appears as it is written; several are written side by side. Takes seconds.
 """
 
 import dataclasses
@@ -25,38 +24,38 @@ from keras_seq.training import CheckpointError, result_files
 
 @dataclasses.dataclass(frozen=True)
 class Generate:
-    """Generate text with a trained model."""
+    """Write text with a trained model."""
 
     run: Annotated[pathlib.Path, tyro.conf.Positional]
-    """Folder of a finished run, with model.keras and vocabulary.json."""
+    """The folder of a finished run: it holds model.keras and vocabulary.json."""
     prompt: str | None = None
-    """Start of the text; - reads it from standard input. By default a line break, or the first token."""
-    max_new_tokens: int = 500
-    """Tokens to generate: characters, unless the run has another tokenizer."""
+    """What the text begins with; - reads it from standard input. By default a line break, or the first token."""
+    length: int = 500
+    """New characters, or tokens where the run has another tokenizer."""
     num_samples: int = 1
-    """Number of texts."""
+    """How many texts."""
     search: Literal["sample", "beam", "contrastive"] = "sample"
-    """sample: draw tokens; beam: beam search; contrastive: contrastive search, likely tokens unlike those before."""
-    num_beams: int = 4
-    """Hypotheses of the beam search, or candidates (top_k) of the contrastive search."""
+    """sample: draws tokens; beam: the likeliest text that is found; contrastive: likely, unlike what came before."""
+    width: int = 4
+    """Hypotheses of the beam, or candidates of the contrastive search."""
     alpha: float = 0.6
-    """Weight of the similarity penalty of the contrastive search, from 0 to 1."""
-    stop_strings: tuple[str, ...] = ()
-    """Texts before the first of which a generated text ends."""
+    """What being different is worth to the contrastive search, from 0 to 1."""
+    stop: tuple[str, ...] = ()
+    """A text ends before the first of these."""
     seed: int = 0
-    """Random seed; the same seed gives the same texts."""
+    """The same seed gives the same texts."""
     out: pathlib.Path | None = None
-    """File to write the texts to, in addition to standard output."""
+    """A file to write the texts to as well."""
     sampling: Annotated[SamplingConfig, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=lambda: SamplingConfig(temperature=0.8)
     )
 
     def __post_init__(self):
-        check_options(self, max_new_tokens=0, num_samples=1, num_beams=1, alpha=0)
+        check_options(self, length=0, num_samples=1, width=1, alpha=0)
         if self.alpha > 1:
             raise ValueError(f"--alpha {self.alpha}: expected a number from 0 to 1.")
-        if self.search != "sample" and (self.num_samples > 1 or self.stop_strings):
-            raise ValueError(f"--search {self.search}: expected --num-samples 1 and no --stop-strings.")
+        if self.search != "sample" and (self.num_samples > 1 or self.stop):
+            raise ValueError(f"--search {self.search}: expected one text and no --stop, for it does not draw.")
         if self.out is not None and not self.out.parent.is_dir():
             raise ValueError(f"--out {self.out}: there is no folder {self.out.parent}.")
 
@@ -98,19 +97,19 @@ def main(arguments=None):
     prompt = sys.stdin.read() if settings.prompt == "-" else settings.prompt
     prompt = first_prompt(tokenizer) if prompt is None else prompt
     generator = TextGenerator(model, tokenizer)
-    options = {**dataclasses.asdict(settings.sampling), "seed": settings.seed, "stop_strings": settings.stop_strings}
+    options = {**dataclasses.asdict(settings.sampling), "seed": settings.seed, "stop": settings.stop}
     if settings.search == "beam":
-        texts = [generator.beam(prompt, settings.max_new_tokens, settings.num_beams)]
+        texts = [generator.beam(prompt, settings.length, settings.width)]
         print(texts[0])
     elif settings.search == "contrastive":
-        texts = [generator.contrastive(prompt, settings.max_new_tokens, settings.num_beams, settings.alpha)]
+        texts = [generator.contrastive(prompt, settings.length, settings.width, settings.alpha)]
         print(texts[0])
     elif settings.num_samples > 1:
-        texts = generator(settings.num_samples * [prompt], settings.max_new_tokens, **options)
+        texts = generator(settings.num_samples * [prompt], settings.length, **options)
         for number, text in enumerate(texts, start=1):
             print(f"--- {number} of {settings.num_samples} ---\n{text}")
     else:
-        pieces = generator.stream(prompt, settings.max_new_tokens, **options)
+        pieces = generator.stream(prompt, settings.length, **options)
         texts = [prompt]
         print(prompt, end="", flush=True)
         for piece in pieces:

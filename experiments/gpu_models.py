@@ -9,7 +9,7 @@ import keras
 
 from experiments.benchmark_rows import Row
 from keras_seq import layers, models
-from keras_seq.models.language_model import build_language_model
+from keras_seq.models.assembly import build_language_model
 from keras_seq.models.gpt2 import gelu_tanh
 
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}

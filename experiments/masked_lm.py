@@ -47,7 +47,7 @@ SENTENCES = {
 class Encoder(models.BertConfig):
     """`keras_seq.models.Encoder`, as wide and long as is trained in minutes."""
 
-    context_length: int = 64
+    context: int = 64
     """T, the tokens in a row, [CLS] and both [SEP] among them."""
 
 
@@ -95,7 +95,7 @@ class MaskedLM:
         check_options(self, pieces=1, tokens=1, batch_size=1, top=1)
         if not 0 < self.fraction <= 1:
             raise ValueError(f"--fraction {self.fraction}: expected a probability above 0 and at most 1.")
-        for name, least in (("context_length", 8), ("num_segments", 2)):
+        for name, least in (("context", 8), ("num_segments", 2)):
             if getattr(self.encoder, name) < least:
                 raise ValueError(
                     f"--encoder.{name.replace('_', '-')} {getattr(self.encoder, name)}: expected at least {least}."
@@ -106,7 +106,7 @@ class MaskedLM:
     @property
     def steps(self) -> int:
         """Batches that hold the tokens."""
-        return -(-self.tokens // (self.batch_size * self.encoder.context_length))
+        return -(-self.tokens // (self.batch_size * self.encoder.context))
 
 
 def tiny(settings: MaskedLM) -> MaskedLM:
@@ -131,12 +131,12 @@ def sentences(settings: MaskedLM, pieces, held_out) -> tuple[str, ...]:
     """What is to be filled in: --text, or sentences that suit the corpus, or some of the held-out text."""
     texts = settings.text or SENTENCES.get(settings.corpus)
     if not texts:
-        room = (settings.encoder.context_length - 3) // 2
+        room = (settings.encoder.context - 3) // 2
         starts = range(0, min(len(held_out) - room, 3 * room) + 1, room)
         both = [(held_out[n : n + room // 2], held_out[n + room // 2 + 1 : n + room]) for n in starts]
         texts = tuple(f"{pieces.decode(before)} {HIDDEN} {pieces.decode(after)}" for before, after in both)
     for text in texts:
-        check_text(text, pieces, settings.encoder.context_length)
+        check_text(text, pieces, settings.encoder.context)
     return texts
 
 
@@ -145,7 +145,7 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part,
     keras.backend.clear_session()
     keras.utils.set_random_seed(settings.seed)
     model = models.masked_lm(settings.encoder.build_model(pieces.vocabulary_size, dtype=settings.train.dtype_policy))
-    length, hiding = settings.encoder.context_length, masking(pieces, settings.fraction, settings.seed)
+    length, hiding = settings.encoder.context, masking(pieces, settings.fraction, settings.seed)
     examples = ArrayBatches(
         pairs(train_ids, length, length // OVERLAP, settings.seed), settings.batch_size, settings.seed
     )
@@ -204,13 +204,13 @@ def pretrain(settings: MaskedLM, folder: pathlib.Path) -> dict:
     pieces = WordPieceTokenizer.from_text(train_text, vocabulary_size=settings.pieces)
     train_ids, held_out = (pieces.encode(side).numpy() for side in (train_text, validation_text))
     part = pieces.encode(settings.train.validated_part(validation_text)).numpy()
-    length = settings.encoder.context_length
+    length = settings.encoder.context
     least = length + (settings.batch_size - 1) * (length // OVERLAP)
     for side, ids, needed in (("training", train_ids, least), ("validation", held_out, length)):
         if len(ids) < needed:
             raise ValueError(
                 f"The {side} side of the corpus {corpus.name!r} has {len(ids)} tokens, fewer than the {needed} needed: "
-                "give a longer text, or a smaller --encoder.context-length or --batch-size."
+                "give a longer text, or a smaller --encoder.context or --batch-size."
             )
     if len(part) < length:
         raise ValueError(

@@ -66,7 +66,7 @@ def attention_scores(model, inputs) -> np.ndarray:
     """Who attends to whom, in every block: `[blocks, B, H, T, T]`.
 
     Args:
-        model: a functional model with `TransformerBlock`s, such as one of `BertConfig`, or a head on it.
+        model: a functional model with `TransformerBlock`s, such as an `Encoder` or what stands behind one.
         inputs: what it takes.
     """
     blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
@@ -85,7 +85,7 @@ class Reader:
 
     def __init__(self, model, pieces: WordPieceTokenizer):
         self.model, self.pieces = model, pieces
-        self.context_length = model.get_layer("token_id_check").context_length
+        self.context = model.get_layer("checked_ids").context
 
     def row(self, text) -> dict[str, np.ndarray]:
         """The ids and segments of a text, `[1, T]`; the tokenizer does not take [MASK] for special, so it is put here.
@@ -93,7 +93,7 @@ class Reader:
         Raises:
             ValueError: nothing is hidden, or the text is too long.
         """
-        check_text(text, self.pieces, self.context_length)
+        check_text(text, self.pieces, self.context)
         rows = pack_segments([hidden_ids(text, self.pieces)], None, None)
         return {name: rows[name] for name in ("token_ids", "segment_ids")}
 

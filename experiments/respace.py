@@ -83,10 +83,8 @@ class Respace:
         check_options(self, characters=1, batch_size=1, length=OVERLAP)
         if not self.models:
             raise ValueError(f"--models: expected at least one of {', '.join(MODELS)}.")
-        if self.bert.context_length < self.length:
-            raise ValueError(
-                f"--bert.context-length {self.bert.context_length}: expected at least the --length {self.length}."
-            )
+        if self.bert.context < self.length:
+            raise ValueError(f"--bert.context {self.bert.context}: expected at least the --length {self.length}.")
         if (self.run is None) != (self.text is None):
             raise ValueError("--run and --text go together: expected the folder of a finished run, and a text for it.")
 

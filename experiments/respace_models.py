@@ -110,7 +110,7 @@ class Bert(models.BertConfig):
     """D, the width of the model."""
     feed_forward_dim: int = 368
     """Width of the hidden layer of each block's feed-forward part."""
-    context_length: int = 128
+    context: int = 128
     """The most positions it can read."""
     num_segments: int = 1
     """How many texts can stand in one sequence."""
@@ -119,7 +119,7 @@ class Bert(models.BertConfig):
         """The Keras model, all in one segment."""
         both = models.token_classifier(super().build_model(vocabulary_size, dtype), NUM_TAGS, self.dropout)
         ids = keras.Input((None,), dtype="int32", name="ids")
-        return keras.Model(ids, both({"token_ids": ids, "segment_ids": ops.zeros_like(ids)}), name="bert")
+        return keras.Model(ids, both({"ids": ids, "segments": ops.zeros_like(ids)}), name="bert")
 
 
 def tags(x, dtype):

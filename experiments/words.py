@@ -3,7 +3,7 @@
     python -m experiments.words                                     # Python's help topics, offline
     python -m experiments.words --corpus shakespeare --passes 4 --overlap 2 --train.validate-every 250
     python -m experiments.words --smoke                             # seconds, tiny: does everything work?
-    python -m experiments.generate logs/words/20260101-120000/apart-seed0 --prompt "The " --max-new-tokens 60
+    python -m experiments.generate logs/words/20260101-120000/apart-seed0 --prompt "The " --length 60
 
 The same LSTM, optimizer and number of updates, once on blocks that lie side by side and once on blocks of which every
 word stands in four; the learning rate stays, so that every point of a curve is the end of a shorter training. 4 to 6

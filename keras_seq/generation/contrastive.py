@@ -34,7 +34,7 @@ def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 
     if not hasattr(model, "hidden_states"):
         raise ValueError(f"model={model!r}; expected a LanguageModel: contrastive search compares its hidden states.")
     top_k = checks.positive_integer("top_k", top_k)
-    checks.number("alpha", alpha, 0, 1)
+    checks.number("alpha", alpha, min_value=0, max_value=1)
     if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
         raise ValueError(f"max_new_tokens={max_new_tokens!r}; expected an integer of at least 0.")
     if not isinstance(ids, list) or not all(isinstance(id, numbers.Integral) for id in ids):

@@ -162,12 +162,12 @@ class SamplingConfig:
     """Above 1, tokens that the text already has become less likely."""
 
     def __post_init__(self):
-        checks.number("temperature", self.temperature, 0)
+        checks.number("temperature", self.temperature, min_value=0)
         if self.top_k is not None:
             checks.positive_integer("top_k", self.top_k)
         for name in ("top_p", "min_p", "typical_p"):
             value = getattr(self, name)
-            if value is not None and not checks.number(name, value, 0, 1) > 0:
+            if value is not None and not checks.number(name, value, min_value=0, max_value=1) > 0:
                 raise ValueError(f"{name}={value}; expected a number above 0 and at most 1.")
         if self.repetition_penalty is not None:
             checks.positive_number("repetition_penalty", self.repetition_penalty)

@@ -96,7 +96,7 @@ def beam_search(
     """
     start_ids, max_new_tokens, end_token_id = _checked(start_ids, max_new_tokens, end_token_id)
     num_beams = checks.positive_integer("num_beams", num_beams)
-    checks.number("length_penalty", length_penalty, 0)
+    checks.number("length_penalty", length_penalty, min_value=0)
 
     batch_size = start_ids.shape[0]
     rows = tf.range(batch_size)[:, None]

@@ -50,9 +50,9 @@ def run(python, tmp_path_factory):
 def test_rows_are_two_texts_of_which_the_second_goes_on():
     ids = np.arange(100, 140)
     rows = pairs(ids, length=11, move=4, seed=0)
-    assert rows["token_ids"].shape == rows["segment_ids"].shape == (9, 11)
+    assert rows["ids"].shape == rows["segments"].shape == (9, 11)
     middles = set()
-    for n, (row, segments) in enumerate(zip(rows["token_ids"], rows["segment_ids"], strict=True)):
+    for n, (row, segments) in enumerate(zip(rows["ids"], rows["segments"], strict=True)):
         first, second = np.flatnonzero(row == SEP)
         assert (row[0], second) == (CLS, 10)
         np.testing.assert_array_equal(np.r_[row[1:first], row[first + 1 : second]], ids[4 * n : 4 * n + 8])
@@ -63,7 +63,7 @@ def test_rows_are_two_texts_of_which_the_second_goes_on():
 
 def test_rows_side_by_side_hold_every_token_but_the_rest_once():
     ids = np.arange(100, 140)
-    rows = pairs(ids, length=11, move=8, seed=0)["token_ids"]
+    rows = pairs(ids, length=11, move=8, seed=0)["ids"]
     np.testing.assert_array_equal(np.sort(rows[rows >= 100]), ids)
 
 
@@ -87,12 +87,12 @@ def test_a_text_is_filled_in_by_the_probabilities_of_the_model(model, pieces):
     reader = Reader(model, pieces)
     text = "to [MASK] or not to [MASK]"
     row = reader.row(text)
-    assert row["token_ids"][0].tolist() == [CLS, *hidden_ids(text, pieces), SEP]
-    assert not row["segment_ids"].any()
+    assert row["ids"][0].tolist() == [CLS, *hidden_ids(text, pieces), SEP]
+    assert not row["segments"].any()
     logits = np.asarray(model(row))[0].astype("float64")
     told = reader(text, top=3)
     assert len(told) == 2
-    for at, likeliest in zip(np.flatnonzero(row["token_ids"][0] == MASK), told, strict=True):
+    for at, likeliest in zip(np.flatnonzero(row["ids"][0] == MASK), told, strict=True):
         p = np.exp(logits[at]) / np.exp(logits[at]).sum()
         assert [token for token, _ in likeliest] == [pieces.vocabulary[n] for n in np.argsort(-p)[:3]]
         np.testing.assert_allclose([share for _, share in likeliest], np.sort(p)[::-1][:3], rtol=1e-5)
@@ -110,13 +110,13 @@ def test_scores_are_of_the_hidden_tokens_only(model, pieces):
     assert figures["val_loss"] == pytest.approx(-own[..., 0][diagnostic.hidden].mean(), rel=1e-5)
     assert figures["accuracy"] == pytest.approx((ranks == 0).mean())
     assert figures["top5_accuracy"] == pytest.approx((ranks < 5).mean())
-    assert not np.isin(rows["token_ids"][diagnostic.hidden], list(SPECIAL_TOKENS.values())).any()
+    assert not np.isin(rows["ids"][diagnostic.hidden], list(SPECIAL_TOKENS.values())).any()
     assert diagnostic().scalars == figures
 
 
 def test_attention_scores_are_of_every_block_and_head_and_leave_padding_out(model):
     ids = np.array([[CLS, 9, 8, MASK, 7, SEP, 0, 0], [CLS, 7, 8, 9, 10, 11, 12, SEP]])
-    inputs = {"token_ids": ids, "segment_ids": np.zeros_like(ids)}
+    inputs = {"ids": ids, "segments": np.zeros_like(ids)}
     scores = attention_scores(model, inputs)
     assert scores.shape == (2, 2, 2, 8, 8)
     np.testing.assert_allclose(scores.sum(axis=-1), 1, atol=1e-5)
@@ -183,8 +183,8 @@ def test_to_resume_what_is_finished_says_it_again_and_trains_nothing(run, capsys
         (["--run", "nowhere", "--text", "[MASK]"], "nowhere"),
         (["--corpus", "/nonexistent"], "/nonexistent"),
         (["--pieces", "10"], "size must be"),
-        (["--encoder.context-length", "7"], "--encoder.context-length 7"),
-        (["--encoder.context-length", "100000"], "tokens, fewer than"),
+        (["--encoder.context", "7"], "--encoder.context 7"),
+        (["--encoder.context", "100000"], "tokens, fewer than"),
         (["--encoder.num-segments", "1"], "--encoder.num-segments 1"),
         (["--encoder.num-heads", "3"], "num_heads=3"),
         (["--fraction", "0"], "--fraction 0.0"),

@@ -225,7 +225,7 @@ def test_a_model_of_other_tags_is_refused():
         ("--seed -1", "--seed -1"),
         ("--models", "--models"),
         ("--models gpt", "--models"),
-        ("--length 200", "--bert.context-length 128"),
+        ("--length 200", "--bert.context 128"),
         ("--text abc", "--run and --text"),
         ("--run nowhere", "--run and --text"),
         ("--run nowhere --text abc", "nowhere"),

@@ -140,7 +140,7 @@ def test_without_its_mask_the_transformer_is_caught(tmp_path, capsys):
     result = read(folder / "broken-seed0/result.json")
     assert result["causal"] is result["passed"] is False
     assert result["first_half_loss"] < 0.9 * math.log(4)
-    with pytest.raises(AssertionError, match="not causal"):
+    with pytest.raises(AssertionError, match="sees the future"):
         assert_causal(keras.models.load_model(folder / "broken-seed0/model.keras"))
     with pytest.raises(SystemExit) as stop:  # nor is it forgotten when it is asked again
         reverse.main(["--resume", str(folder)])

@@ -93,7 +93,7 @@ def test_the_report_has_both_tables_the_picture_and_samples(smoke):
 
 
 def test_generate_writes_with_a_run(smoke, capsys):
-    generate.main([str(smoke.folder / "overlapping-seed0"), "--prompt", "The ", "--max-new-tokens", "5"])
+    generate.main([str(smoke.folder / "overlapping-seed0"), "--prompt", "The ", "--length", "5"])
     output = capsys.readouterr()
     assert output.out.startswith("The ")
     assert len(output.out) > len("The ") + 5

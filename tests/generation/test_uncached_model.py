@@ -66,8 +66,8 @@ def test_what_sees_the_future_or_gives_no_logits_is_refused():
     with pytest.raises(ValueError, match="The tokenizer has 7 ids, own has 9; expected the one"):
         TextGenerator(own(units=9), VOCABULARY)
     pooled = keras.Sequential([keras.layers.Embedding(7, 3), keras.layers.GlobalAveragePooling1D()], name="pooled")
-    for model, told in ((pooled, r"pooled maps ids \(1, 16\) to \(1, 3\)"), (keras.layers.Dense(3), "expected a Lang")):
-        with pytest.raises(ValueError, match=told):
+    for model, message in ((pooled, r"pooled maps ids \(1, 16\) to \(1, 3\)"), (keras.layers.Dense(3), "expected a Lang")):
+        with pytest.raises(ValueError, match=message):
             TextGenerator(model, VOCABULARY)
 
 
@@ -81,12 +81,12 @@ def test_what_takes_or_gives_something_else_is_refused_by_name():
     softmax = keras.Sequential([keras.layers.Embedding(7, 7), keras.layers.Softmax()], name="own")
     stateful = keras.layers.LSTM(7, return_sequences=True, stateful=True, name="keeper")
     keeps = keras.Sequential([keras.Input((6,), batch_size=1), keras.layers.Embedding(7, 3), stateful])
-    for model, told in (
+    for model, message in (
         (softmax, "own gives probabilities; expected logits"),
         (keeps, "keeper has stateful=True, so a call depends on the one before"),
         (TwoTexts(name="own"), "own takes ids, other; expected"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             TextGenerator(model, VOCABULARY)
 
 

@@ -17,7 +17,7 @@ IDS = np.random.default_rng(0).integers(VOCABULARY, size=(3, 8)).astype("int32")
 def average(randomize):
     small = LSTMConfig(embedding_dim=3, units=4), LSTMConfig(embedding_dim=2, units=6, num_layers=2)
     attends = TransformerConfig(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=6, context_length=8)
-    members = [definition.build_model(VOCABULARY) for definition in (*small, attends)]
+    members = [config.build_model(VOCABULARY) for config in (*small, attends)]
     return Ensemble([randomize(member, seed=n) for n, member in enumerate(members)])
 
 
@@ -35,7 +35,7 @@ def test_it_is_the_mean_of_the_probabilities(average):
     np.testing.assert_allclose(np.exp(alone), probabilities(average.members[0](IDS)), rtol=1e-5)
 
 
-def test_its_nats_are_at_most_the_mean_of_its_members_at_every_position(average):
+def test_its_loss_is_at_most_the_mean_of_its_members_at_every_position(average):
     text = np.random.default_rng(1).integers(VOCABULARY, size=100)
     apart = [Evaluator(member).chunked_token_losses(text, 8) for member in average.members]
     together = Evaluator(average).chunked_token_losses(text, 8)

@@ -104,9 +104,9 @@ def test_kerass_loss_leaves_the_padding_of_a_tagger_out(make):
     tags = np.random.default_rng(0).integers(CLASSES, size=IDS.shape)
     other = np.where(IDS == 0, (tags + 1) % CLASSES, tags)
     logits = numpy(model(INPUTS))
-    nats = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, tags[..., None], -1)[..., 0]
+    losses = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, tags[..., None], -1)[..., 0]
     for targets in (tags, other):
-        assert model.evaluate(INPUTS, targets, verbose=0) == pytest.approx(nats[IDS != 0].mean(), rel=1e-5)
+        assert model.evaluate(INPUTS, targets, verbose=0) == pytest.approx(losses[IDS != 0].mean(), rel=1e-5)
 
 
 @each

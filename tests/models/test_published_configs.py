@@ -21,9 +21,9 @@ def test_the_formula_counts_what_is_built(kind, seed):
     def draw(most):
         return int(random.integers(1, most + 1))
 
-    definition, vocabulary_size = KINDS[kind](draw, draw(3)), draw(50)
-    assert definition.count_params(vocabulary_size) == definition.build_model(vocabulary_size).count_params(), (
-        definition
+    config, vocabulary_size = KINDS[kind](draw, draw(3)), draw(50)
+    assert config.count_params(vocabulary_size) == config.build_model(vocabulary_size).count_params(), (
+        config
     )
 
 

@@ -34,12 +34,12 @@ def found_in(model, kind):
 @every_kind
 def test_every_field_reaches_its_layers(kind):
     sizes = {"embedding_dim": 5, "units": 7, "num_layers": 2}
-    for definition in (
+    for config in (
         kind(**sizes, dropout=0.3, recurrent_dropout=0.2, recurrent_initializer="glorot_normal"),
         kind(**sizes, tie_embeddings=True),
     ):
-        model = definition.build_model(VOCABULARY)
-        assert found_in(model, kind) == {name: {value} for name, value in dataclasses.asdict(definition).items()}
+        model = config.build_model(VOCABULARY)
+        assert found_in(model, kind) == {name: {value} for name, value in dataclasses.asdict(config).items()}
         assert (model.name, model.embedding.input_dim, model.context_length) == (kind.model_name, VOCABULARY, None)
 
 

@@ -12,8 +12,8 @@ SMALL = TransformerConfig(
 
 
 def test_every_field_reaches_its_layers():
-    for definition in (SMALL, dataclasses.replace(SMALL, tie_embeddings=True)):
-        model = definition.build_model(VOCABULARY)
+    for config in (SMALL, dataclasses.replace(SMALL, tie_embeddings=True)):
+        model = config.build_model(VOCABULARY)
         *blocks, _ = model.blocks
         found = {
             "embedding_dim": {model.embedding.output_dim},
@@ -25,7 +25,7 @@ def test_every_field_reaches_its_layers():
                 for name in ("num_heads", "feed_forward_dim", "dropout")
             },
         }
-        assert found == {name: {value} for name, value in dataclasses.asdict(definition).items()}
+        assert found == {name: {value} for name, value in dataclasses.asdict(config).items()}
         assert (model.name, model.embedding.input_dim) == ("transformer", VOCABULARY)
         assert all(block.causal for block in blocks)
 
