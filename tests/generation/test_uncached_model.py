@@ -66,7 +66,10 @@ def test_what_sees_the_future_or_gives_no_logits_is_refused():
     with pytest.raises(ValueError, match="The tokenizer has 7 ids, own has 9; expected the one"):
         TextGenerator(own(units=9), VOCABULARY)
     pooled = keras.Sequential([keras.layers.Embedding(7, 3), keras.layers.GlobalAveragePooling1D()], name="pooled")
-    for model, message in ((pooled, r"pooled maps ids \(1, 16\) to \(1, 3\)"), (keras.layers.Dense(3), "expected a Lang")):
+    for model, message in (
+        (pooled, r"pooled maps ids \(1, 16\) to \(1, 3\)"),
+        (keras.layers.Dense(3), "expected a Lang"),
+    ):
         with pytest.raises(ValueError, match=message):
             TextGenerator(model, VOCABULARY)
 

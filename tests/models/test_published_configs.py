@@ -22,9 +22,7 @@ def test_the_formula_counts_what_is_built(kind, seed):
         return int(random.integers(1, most + 1))
 
     config, vocabulary_size = KINDS[kind](draw, draw(3)), draw(50)
-    assert config.count_params(vocabulary_size) == config.build_model(vocabulary_size).count_params(), (
-        config
-    )
+    assert config.count_params(vocabulary_size) == config.build_model(vocabulary_size).count_params(), config
 
 
 @pytest.mark.parametrize("name", PUBLISHED_CONFIGS)
