@@ -1,7 +1,7 @@
 """What a language model writes behind a few prompts, while it learns."""
 
 from keras_seq.callbacks.diagnostic import Diagnostic
-from keras_seq.generation import text_generator
+from keras_seq.generation import generate
 from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 from keras_seq.tracking.summaries import Summaries
@@ -37,7 +37,7 @@ class TextSamples(Diagnostic):
     def compute_summaries(self, model):
         if self.missing_requirement(model):
             return Summaries({})
-        texts = text_generator(model, self.tokenizer, self.prompts, self.length, **self.options)
+        texts = generate(model, self.tokenizer, self.prompts, self.length, **self.options)
         return Summaries(
             {}, {f"sample/{show_whitespace(p)}": text for p, text in zip(self.prompts, texts, strict=True)}
         )

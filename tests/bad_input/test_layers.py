@@ -89,7 +89,7 @@ def test_a_model_that_cannot_be(refused, kind, name, of_type):
 
 @pytest.mark.parametrize("kind", models.MODELS.values())
 def test_no_model_is_built_for_a_number_of_ids_that_is_none(refused, kind):
-    definition = kind(**({"context": 8} if "context" in kind.__dataclass_fields__ else {}))
+    definition = kind(**({"context_length": 8} if "context_length" in kind.__dataclass_fields__ else {}))
     for value in WHOLE:
         refused(lambda value=value: definition.build_model(value), "vocabulary_size")
 
