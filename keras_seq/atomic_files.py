@@ -105,11 +105,11 @@ def _other_lives(process):
 
 
 def set_aside(path) -> str:
-    """Keeps a damaged file under another name, without "tfevents" in it; says so, in words that follow a comma."""
+    """Keeps a corrupt file under another name, without "tfevents" in it; says so, in words that follow a comma."""
     path = pathlib.Path(path)
     if not path.exists():
         return ""
-    first = path.with_name(f"{path.name.replace('tfevents', 'events')}.damaged")
+    first = path.with_name(f"{path.name.replace('tfevents', 'events')}.corrupt")
     names = itertools.chain([first], (first.with_name(f"{first.name}-{n}") for n in itertools.count(2)))
     kept = next(name for name in names if not os.path.lexists(name))
     os.rename(path, kept)
