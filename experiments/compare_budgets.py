@@ -130,8 +130,8 @@ def _seconds_per_step(settings, definition, vocabulary_size, windows):
     model = definition.build_model(vocabulary_size, dtype=settings.train.dtype_policy)
     batches = windows(settings.windows_for(model))
     carry = settings.carries(model)
-    training_model = stateful_training_model(model, batches.batch_size, batches.length) if carry else model
-    at_once = batches.batch_size * batches.length
+    training_model = stateful_training_model(model, batches.batch_size, batches.sequence_length) if carry else model
+    at_once = batches.batch_size * batches.sequence_length
     training.compile_model(training_model, settings.train, settings.steps, tokens_per_step=at_once)
     together, clock = settings.train.steps_per_execution, _Clock()
     data = (batches.stateful_dataset if carry else batches.dataset)(0, together * (1 + EXECUTIONS))

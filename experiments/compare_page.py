@@ -10,7 +10,7 @@ import pathlib
 
 from experiments import compare_budgets, compare_sweep, pages, report
 from experiments.compare_findings import CURVES, Findings
-from keras_seq.training.resume_check import begun_with
+from keras_seq.training.resume_check import read_config
 
 HERE = pathlib.Path(__file__).parent
 STYLE = """
@@ -140,7 +140,7 @@ def _samples(found) -> str:
 
 def _settings(found) -> str:
     """What it takes to do it again."""
-    config = begun_with(found.run(found.rows[0]))
+    config = read_config(found.run(found.rows[0]))
     budgets = _table(_cells(compare_budgets.table(found.settings, found.budgets)))
     shown = json.dumps(dataclasses.asdict(found.settings), indent=1, ensure_ascii=False)
     return (

@@ -63,12 +63,12 @@ def train_one(folder, settings, name, definition, parts: Parts, batch_size, leng
         batch_size * length,
         steps,
         train,
-        settings=config(
+        config=config(
             settings, name, definition, used, batch_size=batch_size, steps=steps, seed=settings.seed, corpus=of_corpus
         ),
         name=folder.name,
         characters_per_token=1.0,
-        **training.capped_validation(score, parts.validation, train, least=length + 1),
+        **training.capped_validation(score, parts.validation, train, min_characters=length + 1),
     )
     parts.vocabulary.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", model)

@@ -103,8 +103,8 @@ def train_one(folder: pathlib.Path, settings: EpochLoss, recipe: Recipe, data: D
         diagnostic,
         run_config,
         folder.name,
-        final=None if diagnostic is whole else whole,
-        final_times=len(form.validation) / len(part),
+        final_validate_fn=None if diagnostic is whole else whole,
+        final_duration_ratio=len(form.validation) / len(part),
     )
     save_model(folder / "model.keras", model)
     form.vocabulary.save(folder / "tokenizer.json")

@@ -165,7 +165,7 @@ def train_one(folder, settings: Optimizers, train: training.TrainConfig, data: D
             tokens_per_step,
             settings.steps,
             train,
-            settings=run_config,
+            config=run_config,
             name=folder.name,
             characters_per_token=1.0,
             **training.capped_validation(

@@ -21,7 +21,7 @@ from experiments.startup import command_line
 from experiments.stopped import goes_to
 from keras_seq.atomic_files import leftovers, remove_leftovers, remove_partial_files
 from keras_seq.training import checkpoints, checksummed_json
-from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, begun_with, diff, flatten, format_diff, leaf_name
+from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, diff, flatten, format_diff, leaf_name, read_config
 from keras_seq.training.run_lock import lock_run
 
 
@@ -76,7 +76,7 @@ def _held(folder):
 
 
 def _is_run(folder):
-    return (folder / "config.json").exists() or checkpoints.any_in(folder / "checkpoints")
+    return (folder / "config.json").exists() or checkpoints.has_checkpoints(folder / "checkpoints")
 
 
 def runs_in(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -88,7 +88,7 @@ def _tidy(folder):
     """Removes what kills have left."""
     remove_partial_files(folder)
     for run in runs_in(folder):
-        if leftovers(run) or (run / ".process").exists():
+        if leftovers(run) or (run / ".pid").exists():
             with lock_run(run):
                 remove_leftovers(run)
 
@@ -125,7 +125,7 @@ def changed(folder: pathlib.Path, begun, given):
 
 
 def _write_changes(folder, given, runs_are_longer):
-    begun = {run: begun_with(run) for run in runs_in(folder)}
+    begun = {run: read_config(run) for run in runs_in(folder)}
     with contextlib.ExitStack() as held:
         for run in begun:
             held.enter_context(lock_run(run))
@@ -141,7 +141,7 @@ def settings_in(folder: pathlib.Path, settings):
     fault = None
     for run in runs_in(folder):
         try:
-            return revive(settings, begun_with(run)["experiment"])
+            return revive(settings, read_config(run)["experiment"])
         except checkpoints.CheckpointError as error:
             fault = fault or error
         except (KeyError, TypeError, AttributeError) as error:
@@ -154,7 +154,7 @@ def same_corpus(folder: pathlib.Path, corpus):
     """Raises a ValueError where the runs in a folder were begun with another text."""
     for run in runs_in(folder):
         try:
-            sha256 = begun_with(run)["corpus"]["sha256"]
+            sha256 = read_config(run)["corpus"]["sha256"]
         except (KeyError, TypeError) as error:
             path = run / "config.json"
             raise ValueError(f"{path} does not say which text its run was begun with: begin anew.") from error

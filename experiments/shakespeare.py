@@ -76,7 +76,7 @@ class Data:
 def crops_score(model, ids, length, batches=CROP_BATCHES) -> tuple[float, float]:
     """nanoGPT's estimate: the mean loss of random crops, each from nothing. Also its standard error over the crops."""
     crops = RandomWindows(ids, CROPS, length, seed=1337)
-    evaluator = Evaluator(model, rows=CROPS)
+    evaluator = Evaluator(model, batch_size=CROPS)
     means = np.concatenate(
         [evaluator.independent_token_losses(*crops.at(step)).mean(axis=1) for step in range(batches)]
     )
@@ -97,8 +97,8 @@ def train_member(folder, settings: Shakespeare, name, seed, data: Data):
     model = settings.model(name).build_model(data.vocabulary.vocabulary_size, dtype=settings.train.dtype_policy)
     windows, train = settings.windows(name, data.train_ids, seed), settings.training(name)
     carry = isinstance(windows, StatefulWindows)
-    training_model = stateful_training_model(model, windows.batch_size, windows.length) if carry else model
-    characters = windows.batch_size * windows.length
+    training_model = stateful_training_model(model, windows.batch_size, windows.sequence_length) if carry else model
+    characters = windows.batch_size * windows.sequence_length
     steps = -(-settings.tokens // characters)
     training.compile_model(training_model, train, steps, tokens_per_step=characters)
     evaluator = Evaluator(model)
@@ -106,7 +106,7 @@ def train_member(folder, settings: Shakespeare, name, seed, data: Data):
     def score(ids):
         return Summaries({"val_loss": evaluator.chunked_loss(ids, settings.context).mean})
 
-    print(f"\n{folder.name}: {model.count_params():,} parameters, {windows.batch_size} x {windows.length} a step")
+    print(f"\n{folder.name}: {model.count_params():,} parameters, {windows.batch_size} x {windows.sequence_length} a step")
     record, summaries = training.fit_resumable(
         folder,
         training_model,
@@ -114,10 +114,10 @@ def train_member(folder, settings: Shakespeare, name, seed, data: Data):
         characters,
         steps,
         train,
-        settings=run_config(settings, name, seed, data, used=train.resolved(training_model)),
+        config=run_config(settings, name, seed, data, used=train.resolved(training_model)),
         name=folder.name,
         characters_per_token=1.0,
-        **training.capped_validation(score, data.scored_ids, train, least=settings.context + 1),
+        **training.capped_validation(score, data.scored_ids, train, min_characters=settings.context + 1),
     )
     data.vocabulary.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", model)

@@ -26,36 +26,36 @@ def stops_raise():
     So it does where standard output cannot be written; but where there are runs, only after the next training has
     stopped with a checkpoint, or at the end.
     """
-    from keras_seq.training.stop_signals import UNREAD, handling, watching_output
+    from keras_seq.training.stop_signals import OUTPUT_CLOSED, guard_output, signal_handler
 
     def stop(number, frame=None):
         raise KeyboardInterrupt(number)
 
     def unread(error):
         if not _folders:
-            stop(UNREAD)
+            stop(OUTPUT_CLOSED)
 
     del _folders[:]
-    with handling(stop), watching_output(unread):
+    with signal_handler(stop), guard_output(unread):
         yield
         if sys.stdout is not None:
             sys.stdout.flush()
-            if sys.stdout.fault is not None:
-                stop(UNREAD)
+            if sys.stdout.error is not None:
+                stop(OUTPUT_CLOSED)
 
 
 def end(script, stop: KeyboardInterrupt):
     """Says what is there and how to go on, as far as anybody can read it, and ends the process."""
     from keras_seq.training import TrainingInterrupted
-    from keras_seq.training.stop_signals import UNREAD
+    from keras_seq.training.stop_signals import OUTPUT_CLOSED
 
     if isinstance(stop, TrainingInterrupted):
-        told, number, folder = f"\nStopped. A checkpoint is in {stop.path}", stop.number, stop.path.parents[2]
+        told, number, folder = f"\nStopped. A checkpoint is in {stop.path}", stop.signal_number, stop.path.parents[2]
     else:
         told, number = "\nStopped.", next(iter(stop.args), signal.SIGINT)
         folder = next((folder for folder in _folders if any(folder.glob("*/config.json"))), None)
     with contextlib.suppress(OSError):  # the terminal, or the reader of `2>&1 | tee log`, may be gone
-        if folder is not None or number != UNREAD:  # `experiments.generate RUN | head` is no fault
+        if folder is not None or number != OUTPUT_CLOSED:  # `experiments.generate RUN | head` is no fault
             print(told, file=sys.stderr)
         if folder is not None:
             print(f"To go on: {python('-m', script, '--resume', folder)}", file=sys.stderr)

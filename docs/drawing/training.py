@@ -56,7 +56,7 @@ def schedules():
     """The defaults of this project, and the Transformer's own."""
     figure, (left, right) = panes(2, height=2.2)
     steps = np.arange(0, 2001, 5)
-    down = WarmupLinearDecay(peak=0.02, total_steps=2000, warmup_steps=50, final_lr_fraction=0.02)
+    down = WarmupLinearDecay(peak_learning_rate=0.02, total_steps=2000, warmup_steps=50, final_lr_fraction=0.02)
     left.plot(steps, ops.convert_to_numpy(down(steps)), color=COLOURS[0])
     left.set(title="WarmupDecay: peak 0.02, warm-up 50", xlabel="step", ylim=(0, None))
     steps = np.arange(0, 20001, 50)

@@ -41,13 +41,11 @@ class LossByPosition(Diagnostic):
         windows = (len(ids) - 1) // sequence_length if sequence_length > 0 else 0
         if windows < 1 or (max_windows is not None and max_windows < 1):
             raise ValueError(
-                f"LossByPosition: {len(ids)} ids, sequence_length={sequence_length}, max_windows={max_windows}; expected "
-                "at least one window of at least one position, and one more id."
+                f"LossByPosition: {len(ids)} ids, sequence_length={sequence_length}, max_windows={max_windows}; "
+                "expected at least one window of at least one position, and one more id."
             )
-        self.ids, self.sequence_length = (
-            ids[: min(windows, max_windows or windows) * sequence_length + 1],
-            sequence_length,
-        )
+        self.ids = ids[: min(windows, max_windows or windows) * sequence_length + 1]
+        self.sequence_length = sequence_length
 
     def missing_requirement(self, model: keras.Model) -> str | None:
         """Return None: every language model has losses."""

@@ -1,9 +1,9 @@
 """Score every model in the same way: sums of token losses, divided by the tokens, over a whole text.
 
     chunked@T   every non-overlapping window of T tokens, each from the zero state or the empty cache: `val_loss`
-    streaming   the text from start to end: a recurrent model carries its state; a model with a context length C sees
-                windows of C that move by C / 2; every token counts once, with at least C / 2 before it past the first C:
-                `val_loss_streaming`
+    streaming   the text from start to end: `val_loss_streaming`. A recurrent model carries its state; a model with a
+                context length C sees windows of C that move by C / 2: every token counts once, and past the first C
+                has at least C / 2 tokens before it
 
 The two are different quantities and do not compare.
 """

@@ -108,8 +108,8 @@ class BitsPerCharacter(_LossRatio):
     """Compute bits per character of the text that the non-padding tokens stand for; 0 before the first character.
 
     Args:
-        characters_per_token: `[V]`, characters of each id: 1 for every id of a `CharacterTokenizer`; 0 for an id that is
-            not in the text, such as an end token, whose loss counts all the same. With numbers of bytes instead, the
+        characters_per_token: `[V]`, characters of each id: 1 for every id of a `CharacterTokenizer`; 0 for an id that
+            is not in the text, such as an end token, whose loss counts all the same. With numbers of bytes instead, the
             result is in bits per byte.
         ignore_class: Id that counts as padding; targets below zero do too.
         name: Name in Keras's logs.

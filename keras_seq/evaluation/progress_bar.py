@@ -2,7 +2,7 @@
 
     seconds remaining = (last_step - step) s + v(step) t + f
 
-s: seconds of a step;  v: remaining validations;  t: seconds of the last validation;  f: seconds of the final validation.
+s: seconds of a step;  v: remaining validations;  t: seconds of the last validation;  f: seconds of the final one.
 Code that scores a text reports its progress through `track_progress`, whether a bar listens or not.
 """
 

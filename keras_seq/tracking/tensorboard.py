@@ -5,7 +5,7 @@ train/ and validation/   scalars by `keras.callbacks.TensorBoard`: epoch_loss an
 the run's own folder     the losses again, each under its own tag, so that a chart can overlay the models; texts,
                          images, histograms, and the run's row in the HParams table
 
-`write_hparams_config` and `write_custom_scalars_layout` set up the HParams and Custom Scalars pages of a folder of runs.
+`write_hparams_config` and `write_custom_scalars_layout` set up the HParams and Custom Scalars pages of several runs.
 """
 
 import contextlib
@@ -45,8 +45,8 @@ class TokenTensorBoard(keras.callbacks.TensorBoard):
 
     Args:
         log_dir: Folder of the run.
-        tokens_per_step: Tokens of a batch. If given, the logs of each epoch of `fit` are written at the optimizer's step
-            times this; if None, only calls of `record` and `write` are logged.
+        tokens_per_step: Tokens of a batch. If given, the logs of each epoch of `fit` are written at the optimizer's
+            step times this; if None, only calls of `record` and `write` are logged.
         **kwargs: Arguments of `keras.callbacks.TensorBoard`; what Keras writes per batch keeps Keras's axis.
 
     Raises:

@@ -21,7 +21,7 @@ from keras_seq.layers import Stateful
 from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.saving.keras_file import save_model
 from keras_seq.tracking.summaries import Summaries
-from keras_seq.training.compile_model import compile_model
+from keras_seq.training.compilation import compile_model
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.loop import fit_resumable
 from keras_seq.training.result_files import describe_tokenizer, write_result
@@ -94,11 +94,11 @@ def train_language_model(
     folder = pathlib.Path(folder)
     config = {**config, "tokenizer": describe_tokenizer(tokenizer)}
     stateful = isinstance(windows, StatefulWindows) and model.context_length is None
-    training_model = stateful_training_model(model, windows.batch_size, windows.length) if stateful else model
-    tokens_per_step = windows.batch_size * windows.length
+    training_model = stateful_training_model(model, windows.batch_size, windows.sequence_length) if stateful else model
+    tokens_per_step = windows.batch_size * windows.sequence_length
     compile_model(training_model, train, total_steps, tokens_per_step=tokens_per_step)
     final_validator = validator = LanguageModelValidator(
-        model, tokenizer, validation, val_sequence_length or windows.length, train.sample_length
+        model, tokenizer, validation, val_sequence_length or windows.sequence_length, train.sample_length
     )
     part = train.validated_part(validation)
     if len(part) < len(validation):

@@ -1,7 +1,7 @@
 """Train any compiled model in a loop that resumes exactly: batches are a function of the step.
 
     compile_model(training_model, train, total_steps, tokens_per_step=tokens_per_step)
-    logger, summaries = fit_resumable(folder, training_model, windows.dataset, ...)     dataset_fn(start_step, stop_step)
+    logger, summaries = fit_resumable(folder, training_model, windows.dataset, ...)    dataset_fn(start_step, stop_step)
 
 `start_step` is 0, or the step of the latest checkpoint: a resumed run differs by its start step alone. On a CPU the
 same seed gives the same bits on the same number of cores, in any process and with any number of pipeline threads. For
