@@ -179,7 +179,10 @@ def train_one(folder, settings: Floors, name, corpus: Corpus) -> dict:
     sizes = {"batch_size": settings.batch_size, "length": settings.context}
     if model.context is None:
         windows = StatefulWindows(corpus.train_ids, reset_prob=0.25, seed=settings.seed, **sizes)
-        training_model, batches = stateful_training_model(model, **sizes), windows.stateful_dataset
+        training_model, batches = (
+            stateful_training_model(model, settings.batch_size, settings.context),
+            windows.stateful_dataset,
+        )
     else:
         training_model, batches = model, SequentialWindows(corpus.train_ids, **sizes).dataset
     train = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
@@ -193,7 +196,7 @@ def train_one(folder, settings: Floors, name, corpus: Corpus) -> dict:
         tokens_per_step,
         settings.steps,
         settings.train,
-        settings=config(settings, name, definition, train, seed=settings.seed, corpus={"name": corpus.name}),
+        config=config(settings, name, definition, train, seed=settings.seed, corpus={"name": corpus.name}),
         name=folder.name,
         characters_per_token=1.0,
         **training.capped_validation(Look(model, corpus, settings), corpus.ids, settings.train, settings.context + 1),

@@ -11,7 +11,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.patches import Rectangle
 
 from experiments.inspect_reading import SIGNALS, Reading, most_varied
-from keras_seq.callbacks.render import LETTERS, label
+from keras_seq.callbacks.render import LABEL_STYLE, label
 
 UNITS = 16  # shown of a layer
 LINE, CELL, LETTER = 9.6, 0.24, 0.065  # inches: a line of the picture of what comes next, a cell, a letter
@@ -31,7 +31,7 @@ def figures(reading: Reading):
 def along(axis, pieces):
     """Writes the text along the x axis; upright where a token is longer than a character."""
     labels = [label(piece) for piece in pieces]
-    axis.set_ticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 1 else 0, **LETTERS)
+    axis.set_ticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 1 else 0, **LABEL_STYLE)
 
 
 def attention_figure(name, maps, pieces):
@@ -50,7 +50,7 @@ def attention_figure(name, maps, pieces):
         image = pane.imshow(seen, cmap=ONE_HUE, norm=PowerNorm(0.5, 0, 1))
         pane.set_title(f"head {head + 1}", fontsize=9)
         along(pane.xaxis, pieces)
-        pane.set_yticks(range(len(pieces)), [label(piece) for piece in pieces], **LETTERS)
+        pane.set_yticks(range(len(pieces)), [label(piece) for piece in pieces], **LABEL_STYLE)
         pane.tick_params(length=0, pad=1)
         pane.spines[:].set_color("0.8")
     figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, label="attention", ticks=[0, 0.05, 0.2, 0.5, 1])
@@ -103,7 +103,7 @@ def next_figure(reading: Reading, top=5):
         for x, ranks in enumerate(here):
             for y, (piece, p) in enumerate(ranks):
                 colour = "white" if p > 0.6 else "black"
-                pane.text(x, y, label(piece), ha="center", va="center", color=colour, **LETTERS)
+                pane.text(x, y, label(piece), ha="center", va="center", color=colour, **LABEL_STYLE)
         for x, (rank, _) in enumerate(nexts[first : first + columns]):
             if rank < top:
                 pane.add_patch(Rectangle((x - 0.46, rank - 0.46), 0.92, 0.92, fill=False, linewidth=0.9))

@@ -176,8 +176,8 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part,
         diagnostic,
         config(settings, "encoder", settings.encoder, used, seed=settings.seed, corpus=of_corpus),
         folder.name,
-        final=None if diagnostic is whole else whole,
-        final_times=times,
+        final_validate_fn=None if diagnostic is whole else whole,
+        final_duration_ratio=times,
     )
     pieces.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", model)

@@ -16,7 +16,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.evaluation.evaluator import nats
+from keras_seq.evaluation.losses import token_losses
 
 
 def window_starts(num_ids, stride, longest) -> np.ndarray:
@@ -26,7 +26,7 @@ def window_starts(num_ids, stride, longest) -> np.ndarray:
 
 def nats_by_window(model, ids, starts, length, rows=64) -> np.ndarray:
     """The losses `[windows, T]`, float32, of windows of T = `length` that each begin from the zero state."""
-    score = tf.function(lambda x, y: nats(model(x, training=False), y), reduce_retracing=True)
+    score = tf.function(lambda x, y: token_losses(model(x, training=False), y), reduce_retracing=True)
     parts = []
     for first in range(0, len(starts), rows):
         windows = ids[starts[first : first + rows, None] + np.arange(length + 1)]

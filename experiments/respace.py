@@ -156,8 +156,8 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
         diagnostic,
         config(settings, name, definition, train, seed=settings.seed, corpus=of_corpus),
         folder.name,
-        final=None if diagnostic is whole else whole,
-        final_times=len(validation_text) / len(part),
+        final_validate_fn=None if diagnostic is whole else whole,
+        final_duration_ratio=len(validation_text) / len(part),
     )
     save_model(folder / "model.keras", model)
     result = {

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_seq.data.synthetic.spacing_task import CAPITAL, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.evaluation.progress_bar import counted
+from keras_seq.evaluation.progress_bar import track_progress
 from keras_seq.tracking import Summaries
 
 LINE = 96  # characters in a line of a sample
@@ -51,7 +51,7 @@ class Reader:
         padded = np.pad(ids, (before, windows * move + self.length - before - len(ids)))
         starts = np.arange(windows) * move
         x = padded[starts[:, None] + np.arange(self.length)]
-        rows = counted(range(0, windows, self.rows), len(ids))
+        rows = track_progress(range(0, windows, self.rows), len(ids))
         parts = [self._logits(x[row : row + self.rows]).numpy() for row in rows]
         return np.concatenate(parts)[:, before : before + move].reshape(windows * move, -1)[: len(ids)]
 

@@ -73,20 +73,20 @@ def text_of(settings: Score) -> str:
 
 def line_and_column(scored: TextScore, place: int) -> tuple[int, int]:
     """Where a token begins, both counted from 1."""
-    before = "".join(scored.pieces[:place])
+    before = "".join(scored.tokens[:place])
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
 def told(scored: TextScore, top: int) -> str:
     """What the terminal shows."""
     lines = [
-        f"{scored.characters:,} characters, and the first token, which nothing predicts",
-        f"{scored.nats_per_character:.4f} nats per character, {scored.bits_per_character:.4f} bits per character",
+        f"{scored.num_characters:,} characters, and the first token, which nothing predicts",
+        f"{scored.loss_per_character:.4f} nats per character, {scored.bits_per_character:.4f} bits per character",
     ]
     places = surprises(scored, top)
     lines += ["\nThe most surprising places:"] if places else []
     for place in places:
-        nats, (line, column) = float(scored.nats[place]), line_and_column(scored, place)
+        nats, (line, column) = float(scored.token_losses[place]), line_and_column(scored, place)
         before, piece, behind = map(show_whitespace, around(scored, place))
         where = f"line {line}, column {column}"
         lines.append(f"{nats:7.2f} nats  {pages.percent(math.exp(-nats)):>14}  {where:<21}  {before}[{piece}]{behind}")
@@ -101,9 +101,9 @@ def main(arguments=None):
     text = text_of(settings)
     with scoring_bar("scoring"):
         scored = score_text(model, tokenizer, text)
-    if settings.html is not None and len(scored.pieces) > LONGEST_PAGE:
+    if settings.html is not None and len(scored.tokens) > LONGEST_PAGE:
         raise ValueError(
-            f"--html: the text has {len(scored.pieces):,} tokens, and a browser is slow with more than "
+            f"--html: the text has {len(scored.tokens):,} tokens, and a browser is slow with more than "
             f"{LONGEST_PAGE:,}; score a part of it, or leave out --html."
         )
     print(told(scored, settings.top))

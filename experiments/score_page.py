@@ -25,14 +25,14 @@ pick(document.getElementById("text"), span => {
 
 def surprises(scored: TextScore, top: int) -> list[int]:
     """The places of the tokens that cost most, the dearest first."""
-    return (1 + np.argsort(-scored.nats[1:], kind="stable")[:top]).tolist()
+    return (1 + np.argsort(-scored.token_losses[1:], kind="stable")[:top]).tolist()
 
 
 def around(scored: TextScore, place: int) -> tuple[str, str, str]:
     """What stands before a token, the token, and what stands behind it."""
-    before = "".join(scored.pieces[max(0, place - AROUND) : place])
-    behind = "".join(scored.pieces[place + 1 : place + 1 + AROUND])
-    return before[-AROUND:], scored.pieces[place], behind[:AROUND]
+    before = "".join(scored.tokens[max(0, place - AROUND) : place])
+    behind = "".join(scored.tokens[place + 1 : place + 1 + AROUND])
+    return before[-AROUND:], scored.tokens[place], behind[:AROUND]
 
 
 def score_page(scored: TextScore, run, vocabulary_size: int, top: int) -> str:
@@ -45,14 +45,18 @@ def score_page(scored: TextScore, run, vocabulary_size: int, top: int) -> str:
         top: how many of the most surprising places to list.
     """
     guess = math.log(vocabulary_size)
-    shades = np.clip(scored.nats / guess, 0, 1)
-    tokens = [pages.token(scored.pieces[0], id="t0")]
-    for place in range(1, len(scored.pieces)):
-        numbers = {"style": f"--n:{shades[place]:.2f}", "data-nats": f"{scored.nats[place]:.4f}", "id": f"t{place}"}
-        tokens.append(pages.token(scored.pieces[place], **numbers))
-    numbers = f"{scored.nats_per_character:.4f} nats per character, {scored.bits_per_character:.4f} bits per character"
+    shades = np.clip(scored.token_losses / guess, 0, 1)
+    tokens = [pages.token(scored.tokens[0], id="t0")]
+    for place in range(1, len(scored.tokens)):
+        numbers = {
+            "style": f"--n:{shades[place]:.2f}",
+            "data-nats": f"{scored.token_losses[place]:.4f}",
+            "id": f"t{place}",
+        }
+        tokens.append(pages.token(scored.tokens[place], **numbers))
+    numbers = f"{scored.loss_per_character:.4f} nats per character, {scored.bits_per_character:.4f} bits per character"
     body = [
-        f"<p>{numbers}; {scored.characters:,} characters, each predicted from all that stands before it.</p>",
+        f"<p>{numbers}; {scored.num_characters:,} characters, each predicted from all that stands before it.</p>",
         pages.scale("0 nats: sure", f"{guess:.1f} nats or more: no better than a guess"),
         f'<div class="text" id="text">{"".join(tokens)}</div>',
         _list(scored, surprises(scored, top)) if top else "",
@@ -67,5 +71,5 @@ def _list(scored, places) -> str:
     for place in places:
         before, piece, behind = (pages.escaped(show_whitespace(text)) for text in around(scored, place))
         shown = f'<a href="#t{place}">{before}<b>[{piece}]</b>{behind}</a>'
-        lines.append(f"<li>{scored.nats[place]:.2f} nats <code>{shown}</code></li>")
+        lines.append(f"<li>{scored.token_losses[place]:.2f} nats <code>{shown}</code></li>")
     return f"<h2>The most surprising places</h2>\n<ol>{''.join(lines)}</ol>"

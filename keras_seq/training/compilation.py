@@ -1,4 +1,6 @@
-"""How a model is compiled for training: loss, optimizer and learning rate, and whether XLA compiles the whole step."""
+"""Compile a model for training: loss, optimizer, learning rate schedule, and whether XLA compiles the whole step."""
+
+from collections.abc import Callable
 
 import keras
 
@@ -8,29 +10,36 @@ from keras_seq.training.config import TrainConfig
 from keras_seq.training.optimizers import OPTIMIZERS
 from keras_seq.training.schedules import WarmupLinearDecay
 
-# Weights times tokens of a step up to which a CPU is faster with the whole step compiled. Beyond, XLA's matmuls, slower
-# than TensorFlow's, in bfloat16 by far, cost more than fusing small operations gives (JOURNAL.md).
+# Parameters times tokens of a step up to which XLA is faster on a CPU for the whole step. Beyond, its matmuls, slower
+# than TensorFlow's, in bfloat16 by far, cost more than the fusion of small operations gains.
 MAX_JIT_COST = {"float32": 10**10, "bfloat16": 10**9, "float16": 10**9}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class _CrossEntropy(keras.losses.SparseCategoricalCrossentropy):
-    """Keras's, also where a text has only one character: Keras's own would take logits `[B, T, 1]` for `[B, T]`."""
+    """Compute Keras's loss for a vocabulary of one token too, where Keras would squeeze logits `[B, T, 1]`."""
 
     def call(self, y_true, y_pred):
         return keras.ops.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
 
 
-def compile_model(training_model, train: TrainConfig, total_steps, loss=None, schedule=None, tokens_per_step=1000):
-    """Compiles a model with the optimizer of `train`.
+def compile_model(
+    training_model: keras.Model,
+    train: TrainConfig,
+    total_steps: int,
+    loss: keras.losses.Loss | None = None,
+    schedule: Callable | None = None,
+    tokens_per_step: int = 1000,
+):
+    """Compile a model with the optimizer of `train`.
 
     Args:
-        trainee: the model; its layers say what kind it is, and so which learning rate is the default.
-        train: optimizer, learning rate and the like.
-        total_steps: where the schedule ends.
-        loss: a Keras loss; by default the cross-entropy of logits.
-        schedule: from a step to a learning rate; by default the warm-up and decay of `train`.
-        tokens_per_step: positions of a batch, roughly: which way to compile is the fastest depends on it.
+        training_model: The model; its layers decide the default learning rate.
+        train: Training config.
+        total_steps: Step at which the schedule ends.
+        loss: Keras loss; by default the cross-entropy of logits.
+        schedule: Function from step to learning rate; by default the warm-up and decay of `train`.
+        tokens_per_step: Approximate number of tokens of a batch; decides whether XLA compiles the step.
     """
     peak = train.peak_learning_rate(training_model)
     training_model.compile(
@@ -47,7 +56,7 @@ def compile_model(training_model, train: TrainConfig, total_steps, loss=None, sc
 
 
 def _should_jit_compile(training_model, precision, tokens_per_step):
-    """Whether XLA compiles a whole step, which fuses many small operations; else the kernels have it compile parts."""
-    if has_time_loop(training_model):  # over positions, around which it costs more than it gives
+    """Return whether XLA compiles the whole step; otherwise the optimized kernels have it compile parts."""
+    if has_time_loop(training_model):  # XLA around a loop over time steps is slower
         return False
     return not on_cpu() or training_model.count_params() * tokens_per_step <= MAX_JIT_COST[precision]
