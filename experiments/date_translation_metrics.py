@@ -1,105 +1,143 @@
-"""How well dates are translated: nats per target character, and the share that is right in every character.
+"""Metrics of date translation: loss per target character, and exact match of whole dates.
 
-An encoder-decoder writes the ISO date id by id, greedily or by beam search; `cross_attention` shows where it looks.
+The encoder-decoder generates ISO dates id by id, with greedy or beam search.
 """
 
 import numpy as np
 import tensorflow as tf
 
-from experiments import dates_report, pictures, report
+from experiments import date_translation_report, plots, report
 from keras_seq.data.synthetic import dates
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.generation import beam_search, greedy
 from keras_seq.tracking import Summaries
 
-SHOWN = "Sat 3rd of Sept. 1994"  # the date of the picture
+EXAMPLE_TEXT = "Sat 3rd of Sept. 1994"  # the date whose cross-attention is plotted
 
 
 class Translator:
-    """Dates as written -> ISO dates. The model is compiled once for each number of rows.
+    """Translate written dates into ISO dates; the model is compiled once for each batch size.
 
     Args:
-        model: an `EncoderDecoder` over the ids of `keras_seq.data.synthetic.dates`.
+        model: An `EncoderDecoder` over the ids of `keras_seq.data.synthetic.dates`.
     """
 
     def __init__(self, model):
         self.model = model
-        self._begin = tf.function(self._read, autograph=False)
+        self._start = tf.function(self._encode, autograph=False)
         self._step = tf.function(model.step, autograph=False)
 
-    def _read(self, source):
+    def _encode(self, source):
         return self.model.get_initial_state(source, capacity=dates.TARGET_LENGTH)
 
-    def __call__(self, texts: list[str], width=1) -> list[str]:
-        """One ISO date, or whatever the model writes, for each text: greedily, or by a beam of `width`."""
-        state, first = self._begin(tf.constant(dates.source_ids(texts))), [dates.START] * len(texts)
-        how = (self._step, state, first, dates.TARGET_LENGTH, dates.END)
-        ids = greedy(*how)[0] if width == 1 else beam_search(*how, width=width)[0][:, 0]
+    def __call__(self, texts: list[str], num_beams: int = 1) -> list[str]:
+        """Translate each text.
+
+        Args:
+            texts: Dates as written.
+            num_beams: Hypotheses of the beam search; 1 is greedy search.
+
+        Returns:
+            What the model generates for each text: an ISO date, or another string of characters if it is wrong.
+        """
+        state, start_ids = self._start(tf.constant(dates.source_ids(texts))), [dates.START] * len(texts)
+        arguments = (self._step, state, start_ids, dates.TARGET_LENGTH, dates.END)
+        ids = greedy(*arguments)[0] if num_beams == 1 else beam_search(*arguments, num_beams=num_beams)[0][:, 0]
         return [dates.text_of(row) for row in ids.numpy()]
 
 
-def inputs_of(pairs) -> tuple[dict, np.ndarray]:
-    """What the model takes, and what it is to say: `({"source": [B, S], "target": [B, T]}, wanted [B, T])`."""
-    read, wanted = dates.target_ids([pair.iso for pair in pairs])
-    return {"source": dates.source_ids([pair.text for pair in pairs]), "target": read}, wanted
+def model_inputs(pairs) -> tuple[dict, np.ndarray]:
+    """Encode pairs for the model.
+
+    Returns:
+        The model's inputs, ids `[B, S]` and `[B, T]`, and the target ids `[B, T]`.
+    """
+    decoder_ids, targets = dates.target_ids([pair.iso for pair in pairs])
+    return {"source": dates.source_ids([pair.text for pair in pairs]), "target": decoder_ids}, targets
 
 
-class Look:
-    """Called, it measures a model on pairs that it never saw: nats without smoothing, and what greedy search writes."""
+class Validator:
+    """Compute the loss without label smoothing, and the exact match of greedy search, on fixed pairs.
+
+    Args:
+        model: The model.
+        pairs: Pairs that are not trained on.
+    """
 
     def __init__(self, model, pairs):
         self.model, self.pairs = model, pairs
-        self.inputs, self.wanted = inputs_of(pairs)
+        self.inputs, self.targets = model_inputs(pairs)
         self.translate = Translator(model)
-        self._nats = tf.function(self._nats_per_token, autograph=False)
+        self._loss = tf.function(self._mean_loss, autograph=False)
 
-    def _nats_per_token(self):
+    def _mean_loss(self):
         logits = self.model(self.inputs, training=False)
-        return TokenCrossEntropy(ignore_class=dates.PADDING)(self.wanted, logits)
+        return TokenCrossEntropy(ignore_class=dates.PADDING)(self.targets, logits)
 
     def __call__(self) -> Summaries:
-        written = self.translate([pair.text for pair in self.pairs])
-        right = [iso == pair.iso for iso, pair in zip(written, self.pairs, strict=True)]
-        lines = [["text", "written", "right"]]
-        lines += [[p.text, iso, "yes" if ok else p.iso] for p, iso, ok in zip(self.pairs, written, right, strict=True)]
-        picture = dates_report.attention_figure(SHOWN, *cross_attention(self.model, self.translate, SHOWN))
+        translations = self.translate([pair.text for pair in self.pairs])
+        correct = [iso == pair.iso for iso, pair in zip(translations, self.pairs, strict=True)]
+        lines = [["text", "translation", "correct"]]
+        rows = zip(self.pairs, translations, correct, strict=True)
+        lines += [[pair.text, iso, "yes" if is_correct else pair.iso] for pair, iso, is_correct in rows]
+        figure = date_translation_report.attention_figure(
+            EXAMPLE_TEXT, *cross_attention(self.model, self.translate, EXAMPLE_TEXT)
+        )
         return Summaries(
-            {"val_loss": float(self._nats()), "exact_match": float(np.mean(right))},
-            {"sample": report.aligned(lines[:21])},
-            {"cross_attention": pictures.pixels(picture)},
+            {"val_loss": float(self._loss()), "exact_match": float(np.mean(correct))},
+            {"sample": report.markdown_table(lines[:21])},
+            {"cross_attention": plots.pixels(figure)},
         )
 
 
-def by_format(translate: Translator, pairs_of: dict, width: int) -> tuple[list[dict], list[dict]]:
-    """The share that is right for each format, greedily and by a beam of `width`, and what greedy search has wrong.
+def by_format(translate: Translator, test_pairs: dict, num_beams: int) -> tuple[list[dict], list[dict]]:
+    """Compute the exact match for each format, with greedy and beam search.
 
     Args:
-        translate: with the model.
-        pairs_of: from a format to its pairs.
-        width: of the beam.
+        translate: Translator of the model.
+        test_pairs: A dict from each format to its pairs.
+        num_beams: Hypotheses of the beam search.
+
+    Returns:
+        A row for each format, and the pairs that greedy search translates wrongly.
     """
     rows, mistakes = [], []
-    for form, pairs in pairs_of.items():
+    for date_format, pairs in test_pairs.items():
         texts = [pair.text for pair in pairs]
-        written = {"greedy": translate(texts), "beam": translate(texts, width)}
-        right = {name: np.mean([iso == p.iso for iso, p in zip(w, pairs, strict=True)]) for name, w in written.items()}
-        row = {"format": form, "held_out": form in dates.HELD_OUT_FORMATS, "example": texts[0], "texts": len(texts)}
-        rows.append(row | {name: float(share) for name, share in right.items()})
+        translations = {"greedy": translate(texts), "beam": translate(texts, num_beams)}
+        accuracies = {
+            name: np.mean([iso == pair.iso for iso, pair in zip(isos, pairs, strict=True)])
+            for name, isos in translations.items()
+        }
+        row = {
+            "format": date_format,
+            "held_out": date_format in dates.HELD_OUT_FORMATS,
+            "example": texts[0],
+            "texts": len(texts),
+        }
+        rows.append(row | {name: float(accuracy) for name, accuracy in accuracies.items()})
         mistakes += [
-            {"text": pair.text, "iso": pair.iso, "greedy": one, "beam": other}
-            for pair, one, other in zip(pairs, *written.values(), strict=True)
-            if one != pair.iso
+            {"text": pair.text, "iso": pair.iso, "greedy": by_greedy, "beam": by_beam}
+            for pair, by_greedy, by_beam in zip(pairs, *translations.values(), strict=True)
+            if by_greedy != pair.iso
         ]
     return rows, mistakes
 
 
 def cross_attention(model, translate: Translator, text) -> tuple[str, np.ndarray]:
-    """What is written for one text, and where the decoder looks meanwhile: `[blocks, H, T, S]`.
+    """Compute the cross-attention weights for one text.
 
-    Each of the T rows belongs to a character that is written, the last one to the end (where it comes in time).
+    Args:
+        model: The model.
+        translate: Its translator.
+        text: A date as written, S characters.
+
+    Returns:
+        The translation, and the weights `[blocks, H, T, S]`. Each of the T rows belongs to a generated character, the
+        last one to the end token if it was generated.
     """
-    (written,) = translate([text])
-    read = [dates.START, *(dates.END + 1 + dates.ALPHABET.index(c) for c in written if c in dates.ALPHABET)]
-    inputs = {"source": dates.source_ids([text]), "target": np.array([read[: dates.TARGET_LENGTH]])}
+    (translation,) = translate([text])
+    decoder_ids = [dates.START, *(dates.END + 1 + dates.ALPHABET.index(c) for c in translation if c in dates.ALPHABET)]
+    inputs = {"source": dates.source_ids([text]), "target": np.array([decoder_ids[: dates.TARGET_LENGTH]])}
     weights = np.concatenate([block.numpy() for block in model.cross_attention(inputs)])
-    return written, weights[..., : len(text)]
+    return translation, weights[..., : len(text)]

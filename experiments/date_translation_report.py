@@ -1,4 +1,4 @@
-"""What `experiments.dates` leaves beside its run: dates.json, dates.md, dates.png, cross_attention.png; and says."""
+"""Report of `experiments.date_translation`: date_translation.json, .md and .png, and the final message."""
 
 import pathlib
 
@@ -6,132 +6,161 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from experiments import pictures, report
+from experiments import plots, report
 from keras_seq.atomic_files import write_json, write_text
 from keras_seq.training import read_metrics
 
-NOTES = (
-    "Exact match: the share of dates whose ten characters are all right. No date here was trained on, in any format; "
-    "the formats held out were not trained on with any date. Validation is other dates again, in the formats seen."
+COLUMN_NOTES = (
+    "Exact match: the fraction of dates whose ten characters are all correct. The test dates were not trained on in "
+    "any format, and the held-out formats were not trained on with any date. The validation pairs are of other dates, "
+    "in the formats trained on."
 )
-MISTAKES = 12  # told in the report
+MAX_MISTAKES = 12  # shown in the report
 
 
-def write(folder: pathlib.Path, run: str, result: dict, smoothing: float):
-    """Writes dates.json, dates.md and dates.png into `folder`."""
-    write_json(folder / "dates.json", result)
-    parts = ["# Dates to ISO 8601", summary(result), formats(result), NOTES, mistakes(result)]
-    parts += ["![Loss and exact match over training; exact match by format](dates.png)"]
-    parts += ["![Where the decoder looks while it writes a date](cross_attention.png)"]
-    write_text(folder / "dates.md", "\n\n".join(parts) + "\n")
-    draw(folder / "dates.png", folder / run / "metrics.jsonl", result, smoothing)
+def write_report(folder: pathlib.Path, run: str, result: dict, label_smoothing: float):
+    """Write date_translation.json, date_translation.md and date_translation.png.
+
+    Args:
+        folder: Folder of the experiment.
+        run: Name of the run's folder in it.
+        result: Content of the run's result.json.
+        label_smoothing: Label smoothing of the training loss.
+    """
+    write_json(folder / "date_translation.json", result)
+    parts = ["# DateTranslationConfig to ISO 8601", summary(result), formats(result), COLUMN_NOTES, mistakes(result)]
+    parts += ["![Loss and exact match during training; exact match by format](date_translation.png)"]
+    parts += ["![Cross-attention of the decoder while it generates a date](cross_attention.png)"]
+    write_text(folder / "date_translation.md", "\n\n".join(parts) + "\n")
+    plot(folder / "date_translation.png", folder / run / "metrics.jsonl", result, label_smoothing)
 
 
 def totals(formats) -> dict:
-    """Exact match over all texts in the formats trained on, and over all in those held out."""
-    found = {}
+    """Compute the exact match over all test texts in the formats trained on, and over those in the held-out formats."""
+    exact_match = {}
     for name, held_out in (("formats trained on", False), ("formats held out", True)):
         rows = [row for row in formats if row["held_out"] == held_out]
         texts = sum(row["texts"] for row in rows)
-        shares = {way: sum(row[way] * row["texts"] for row in rows) / texts for way in ("greedy", "beam")}
-        found[name] = {"texts": texts, **shares}
-    return found
+        shares = {search: sum(row[search] * row["texts"] for row in rows) / texts for search in ("greedy", "beam")}
+        exact_match[name] = {"texts": texts, **shares}
+    return exact_match
 
 
 def summary(result) -> str:
-    """A Markdown table of the whole."""
-    lines = [["dates in", "texts", "greedy", f"beam of {result['beam_width']}"]]
-    for name, figures in result["exact_match"].items():
-        lines.append([name, f"{figures['texts']:,}", f"{figures['greedy']:.2%}", f"{figures['beam']:.2%}"])
+    """Format the exact match of all formats together as a Markdown table, with sizes and the validation loss below."""
+    lines = [["format", "texts", "greedy", f"{result['num_beams']} beams"]]
+    for name, row in result["exact_match"].items():
+        lines.append([name, f"{row['texts']:,}", f"{row['greedy']:.2%}", f"{row['beam']:.2%}"])
     sizes = (
         f"{result['parameters']:,} parameters, {result['train_seconds']:.0f} seconds of training, "
-        f"{result['val_loss']:.4f} nats per character on validation, of which "
-        f"{result['validation_exact_match']:.2%} are an exact match (greedy)."
+        f"val_loss {result['val_loss']:.4f} nats per character, exact match of greedy search on the validation pairs "
+        f"{result['val_exact_match']:.2%}."
     )
-    return report.aligned(lines) + "\n\n" + sizes
+    return report.markdown_table(lines) + "\n\n" + sizes
 
 
 def formats(result) -> str:
-    """A Markdown table, a line a format."""
-    lines = [["format", "for example", "trained on", "greedy", f"beam of {result['beam_width']}"]]
+    """Format the exact match of each format as a Markdown table."""
+    lines = [["format", "example", "trained on", "greedy", f"{result['num_beams']} beams"]]
     for row in result["formats"]:
         shares = [f"{row[name]:.1%}" for name in ("greedy", "beam")]
         lines.append([row["format"], row["example"], "no" if row["held_out"] else "yes", *shares])
-    return report.aligned(lines)
+    return report.markdown_table(lines)
 
 
 def mistakes(result) -> str:
-    """The first mistakes of greedy search, or that there are none."""
-    wrong = result["mistakes"]
-    if not wrong:
-        return "Greedy search made no mistake."
-    lines = [["text", "is", "greedy wrote", f"a beam of {result['beam_width']} wrote"]]
-    lines += [[w["text"], w["iso"], w["greedy"], w["beam"]] for w in wrong[:MISTAKES]]
-    return f"The first of {len(wrong)} mistakes of greedy search:\n\n{report.aligned(lines)}"
+    """Format the first mistakes of greedy search as a Markdown table."""
+    if not result["mistakes"]:
+        return "Greedy search made no mistakes."
+    lines = [["text", "target", "greedy", f"{result['num_beams']} beams"]]
+    lines += [
+        [mistake[key] for key in ("text", "iso", "greedy", "beam")] for mistake in result["mistakes"][:MAX_MISTAKES]
+    ]
+    return f"The first of {len(result['mistakes'])} mistakes of greedy search:\n\n{report.markdown_table(lines)}"
 
 
-def floor(smoothing, size) -> float:
-    """The least cross-entropy there is of a target smoothed over `size` ids: its own entropy, in nats."""
-    p = np.full(size, smoothing / size)
-    p[0] += 1 - smoothing
+def smoothed_entropy(label_smoothing: float, vocabulary_size: int) -> float:
+    """Compute the entropy in nats of a smoothed target, a lower bound of the training loss.
+
+    Args:
+        label_smoothing: Probability that is spread over all ids.
+        vocabulary_size: V.
+    """
+    p = np.full(vocabulary_size, label_smoothing / vocabulary_size)
+    p[0] += 1 - label_smoothing
     return float(-(p[p > 0] * np.log(p[p > 0])).sum())
 
 
-def draw(path, metrics: pathlib.Path, result, smoothing):
-    """dates.png: loss and exact match over training on the left, a bar a format on the right."""
+def plot(path, metrics: pathlib.Path, result, label_smoothing):
+    """Plot loss and exact match during training on the left, and the exact match of each format on the right.
+
+    Args:
+        path: PNG file to write.
+        metrics: The run's metrics.jsonl.
+        result: Content of the run's result.json.
+        label_smoothing: Label smoothing of the training loss.
+    """
     lines = read_metrics(metrics)
     train, validation = ([line for line in lines if line["split"] == split] for split in ("train", "validation"))
     figure, axes = plt.subplot_mosaic(
         [["loss", "bars"], ["match", "bars"]], figsize=(12, 6.4), width_ratios=(5, 6), layout="constrained"
     )
     loss, match, bars = axes["loss"], axes["match"], axes["bars"]
-    loss.plot(*_points(train, "loss"), color="C0", alpha=0.4, label=f"training, smoothed by {smoothing:g}")
-    least = floor(smoothing, result["vocabulary_size"])
-    loss.axhline(least, color="C0", linestyle=(0, (1.5, 1.5)), linewidth=1, label=f"the least of it, {least:.2f}")
-    loss.plot(*_points(validation, "val_loss"), color="C0", marker="o", markersize=3, label="validation, plain")
-    loss.set_ylabel("nats per character")
+    loss.plot(*_points(train, "loss"), color="C0", alpha=0.4, label=f"training, label smoothing {label_smoothing:g}")
+    entropy = smoothed_entropy(label_smoothing, result["vocabulary_size"])
+    label = f"entropy of the smoothed targets, {entropy:.2f}"
+    loss.axhline(entropy, color="C0", linestyle=(0, (1.5, 1.5)), linewidth=1, label=label)
+    loss.plot(
+        *_points(validation, "val_loss"), color="C0", marker="o", markersize=3, label="validation, no label smoothing"
+    )
+    loss.set_ylabel("loss (nats per character)")
     loss.set_ylim(0)
     loss.legend(frameon=False)
     match.plot(*_points(validation, "exact_match"), color="C2", marker="o", markersize=3)
     match.set_ylabel("exact match, validation")
-    match.set_xlabel("characters written in training")
+    match.set_xlabel("target characters trained on")
     match.set_ylim(-0.02, 1.05)
     match.yaxis.set_major_formatter(PercentFormatter(1))
     for axis in (loss, match):
         axis.set_xlim(0)
         axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.xaxis.set_major_formatter(FuncFormatter(report.thousands))
-        pictures.plain(axis)
-    draw_formats(bars, result)
-    pictures.save(figure, path)
+        plots.style_axes(axis)
+    plot_formats(bars, result)
+    plots.save(figure, path)
 
 
-def draw_formats(axes, result):
-    """A bar for each format, those held out in another colour; the end of the beam search as a mark."""
-    rows, beam = result["formats"][::-1], f"beam of {result['beam_width']}"
+def plot_formats(axes, result):
+    """Plot a bar for each format, in another color for held-out ones, with a mark for the beam search.
+
+    Args:
+        axes: Matplotlib axes.
+        result: Content of the run's result.json.
+    """
+    rows, beam = result["formats"][::-1], f"{result['num_beams']} beams"
     for held_out, label in ((False, "trained on"), (True, "held out")):
-        places = [n for n, row in enumerate(rows) if row["held_out"] == held_out]
-        shares = [rows[n]["greedy"] for n in places]
-        axes.barh(places, shares, height=0.7, color=f"C{1 if held_out else 0}", alpha=0.75, label=label)
+        positions = [n for n, row in enumerate(rows) if row["held_out"] == held_out]
+        shares = [rows[n]["greedy"] for n in positions]
+        axes.barh(positions, shares, height=0.7, color=f"C{1 if held_out else 0}", alpha=0.75, label=label)
     axes.plot([row["beam"] for row in rows], range(len(rows)), "|", color="0.15", label=beam)
-    for place, row in enumerate(rows):
-        axes.annotate(f"{row['greedy']:.1%}", (1.02, place), va="center", fontsize=9)
+    for position, row in enumerate(rows):
+        axes.annotate(f"{row['greedy']:.1%}", (1.02, position), va="center", fontsize=9)
     axes.set_yticks(range(len(rows)), [row["example"] for row in rows], fontsize=9)
     axes.set_xlim(0, 1.14)
     axes.set_ylim(-0.6, len(rows) + 0.9)
     axes.set_xticks(np.linspace(0, 1, 6))
     axes.xaxis.set_major_formatter(PercentFormatter(1))
-    axes.set_xlabel("exact match on dates never trained on")
+    axes.set_xlabel("exact match on dates not trained on")
     axes.legend(frameon=False, loc="upper left", ncols=3)
-    pictures.plain(axes)
+    plots.style_axes(axes)
 
 
-def attention_figure(text, written, weights):
-    """A picture for each block of the decoder, heads averaged: what was read on x, what is written on y.
+def attention_figure(text: str, translation: str, weights: np.ndarray):
+    """Plot the cross-attention of each decoder block, averaged over its heads: source on x, target on y.
 
     Args:
         text: S characters.
-        written: what the model writes.
+        translation: What the model generates for it.
         weights: `[blocks, H, T, S]`.
     """
     figure, all_axes = plt.subplots(
@@ -141,9 +170,9 @@ def attention_figure(text, written, weights):
     for number, (axes, mean) in enumerate(zip(all_axes[0], means, strict=True)):
         image = axes.imshow(mean, cmap="Blues", vmin=0, vmax=means.max(), aspect="auto")
         axes.set_xticks(range(len(text)), text.replace(" ", "␣"), family="monospace")
-        axes.set_yticks(range(len(mean)), [*written, "end"][: len(mean)], family="monospace")
-        axes.set_title(f"block {number + 1} of the decoder, mean of {weights.shape[1]} heads", fontsize=10)
-    figure.colorbar(image, ax=all_axes, fraction=0.03, label="weight")
+        axes.set_yticks(range(len(mean)), [*translation, "end"][: len(mean)], family="monospace")
+        axes.set_title(f"decoder block {number + 1}, mean of {weights.shape[1]} heads", fontsize=10)
+    figure.colorbar(image, ax=all_axes, fraction=0.03, label="attention weight")
     return figure
 
 
@@ -151,9 +180,14 @@ def _points(lines, key):
     return [line["tokens"] for line in lines], [line[key] for line in lines]
 
 
-def closing(folder: pathlib.Path, result) -> str:
-    """What the terminal shows at the end."""
-    files = {"Curves": "dates.png", "Attention": "cross_attention.png", "Report": "dates.md"}
-    where = "\n".join(f"{name + ':':11}{folder / file}" for name, file in files.items())
-    parts = [formats(result), NOTES, mistakes(result), summary(result), where]
+def final_message(folder: pathlib.Path, result) -> str:
+    """Format the message at the end of the experiment.
+
+    Args:
+        folder: Folder of the experiment.
+        result: Content of the run's result.json.
+    """
+    files = {"Curves": "date_translation.png", "Attention": "cross_attention.png", "Report": "date_translation.md"}
+    paths = "\n".join(f"{name + ':':11}{folder / file}" for name, file in files.items())
+    parts = [formats(result), COLUMN_NOTES, mistakes(result), summary(result), paths]
     return "\n" + "\n\n".join(parts) + f"\n{report.to_look(folder)}"

@@ -1,10 +1,11 @@
-"""Texts whose floor is known, and how far above it a loss is.
+"""Synthetic texts with a known entropy floor, and the excess loss of a model above it.
 
-    d[t] = the model's nats of id t - the source's own nats of it          above the floor = mean of d
+    d[t] = loss of the model for token t - loss of the source for it          excess loss = mean of d
 
-Given the past, the expected d[t] of a model that sees nothing else is a relative entropy, never below zero; what is
-left is a martingale difference, so the mean of d over N ids has the standard error s / sqrt(N), s the deviation of d. A
-mean more than 4 of them below zero is a leak: the model sees what it is to predict, or was trained on the text.
+Given the past, the expected d[t] of a causal model is a relative entropy, which is never negative; the deviations from
+it are a martingale difference sequence, so the mean of d over N tokens has the standard error s / sqrt(N), where s is
+the standard deviation of d. A mean of more than 4 standard errors below zero is a leak: the model sees tokens that it
+has to predict, or was trained on the validation text.
 """
 
 import dataclasses
@@ -17,67 +18,90 @@ from keras_seq.data.synthetic import Grammar, MarkovChain
 from keras_seq.tokenizers import CharacterTokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-TOO_FAR = 4  # standard errors
-LONGEST = 8  # of the n-grams that are tried
+MAX_STANDARD_ERRORS = 4  # below the floor, by chance
+MAX_NGRAM_ORDER = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Gap:
-    """How far a loss is above what is possible, in nats per id, and the standard error of that."""
+class ExcessLoss:
+    """Excess of a loss over the loss of the source, in nats per token, and its standard error."""
 
-    above: float
+    excess: float
     standard_error: float
 
     @classmethod
-    def of(cls, nats, true):
-        """From the losses `[N]` of a model and those of the source, of the same ids."""
-        differences = np.asarray(nats, "float64") - true
+    def from_losses(cls, losses, source_losses):
+        """Compute the excess loss from token losses.
+
+        Args:
+            losses: Losses of the model `[N]`.
+            source_losses: Losses of the source for the same tokens `[N]`.
+        """
+        differences = np.asarray(losses, "float64") - source_losses
         return cls(float(differences.mean()), float(differences.std() / math.sqrt(len(differences))))
 
     @property
-    def leaks(self) -> bool:
-        """Whether it is below by more than chance."""
-        return self.above < -TOO_FAR * self.standard_error
+    def is_leak(self) -> bool:
+        """Return whether the loss is below the floor by more than chance."""
+        return self.excess < -MAX_STANDARD_ERRORS * self.standard_error
 
-    def sentence(self, model, corpus) -> str:
-        """What is wrong with a model that leaks."""
-        errors = -self.above / self.standard_error if self.standard_error else math.inf
+    def message(self, model: str, corpus: str) -> str:
+        """Format the error message for a model that leaks.
+
+        Args:
+            model: Name of the model.
+            corpus: Name of the text.
+        """
+        errors = -self.excess / self.standard_error if self.standard_error else math.inf
         return (
-            f"{model} on {corpus} is {-self.above:.4f} nats below what the source itself allows, {errors:.0f} standard "
-            "errors: it sees what it is to predict, or was trained on the text that it is scored on."
+            f"{model} on {corpus} is {-self.excess:.4f} nats per token below the entropy floor, by {errors:.0f} "
+            "standard errors: it sees tokens that it has to predict, or was trained on the validation text."
         )
 
 
-class Corpus:
-    """A text from a source, to train on, and another one to validate on.
+class SyntheticCorpus:
+    """Draw a training and a validation text from a source.
 
     Args:
-        name: what it is called.
-        source: what draws it and knows its floor.
-        characters: how its ids are written.
-        train, validation: ids in each.
-        order: of the n-grams that are held against the models; None for what is best on the end of the training text.
+        name: Name of the text.
+        source: Source of the tokens; its loss is the entropy floor.
+        characters: A character for each id.
+        train_tokens: Tokens in the training text.
+        validation_tokens: Tokens in the validation text.
+        order: Order of the n-gram baseline; None for the best on the last tenth of the training text.
     """
 
-    def __init__(self, name, source: MarkovChain | Grammar, characters, train, validation, order=None):
-        self.name, self.source, self.vocabulary = name, source, CharacterTokenizer(characters)
-        self.train_ids, self.ids = source.ids(train, seed=0), source.ids(validation, seed=1)
-        self.true_nats = source.nats(self.ids)[1:]  # no model predicts the first id
+    def __init__(
+        self,
+        name: str,
+        source: MarkovChain | Grammar,
+        characters: str,
+        train_tokens: int,
+        validation_tokens: int,
+        order: int | None = None,
+    ):
+        self.name, self.source, self.tokenizer = name, source, CharacterTokenizer(characters)
+        self.train_ids, self.ids = source.sample(train_tokens, seed=0), source.sample(validation_tokens, seed=1)
+        self.source_losses = source.token_losses(self.ids)[1:]  # the first token is not predicted
         self.order = order or self._best_order()
 
     @property
-    def floor(self) -> float:
-        """The source's own loss on the validation text: close to the entropy rate, which a longer text has."""
-        return float(self.true_nats.mean())
+    def source_loss(self) -> float:
+        """Return the mean loss of the source on the validation text, in nats per token.
 
-    def ngrams(self) -> Gap:
-        """How far n-grams of the training text are above the floor."""
+        It converges to the entropy rate as the text gets longer.
+        """
+        return float(self.source_losses.mean())
+
+    def ngrams(self) -> ExcessLoss:
+        """Compute the excess loss of an n-gram model of the training text."""
         ngrams = KneserNeyNGrams(self.train_ids, self.order, self.source.vocabulary_size)
-        return Gap.of(ngrams.nats(self.ids)[1:], self.true_nats)
+        return ExcessLoss.from_losses(ngrams.token_losses(self.ids)[1:], self.source_losses)
 
     def _best_order(self):
-        train, held_out = np.split(self.train_ids, [9 * len(self.train_ids) // 10])
+        train_ids, dev_ids = np.split(self.train_ids, [9 * len(self.train_ids) // 10])
         losses = [
-            KneserNeyNGrams(train, n, self.source.vocabulary_size).nats(held_out).mean() for n in range(1, LONGEST + 1)
+            KneserNeyNGrams(train_ids, n, self.source.vocabulary_size).token_losses(dev_ids).mean()
+            for n in range(1, MAX_NGRAM_ORDER + 1)
         ]
         return 1 + int(np.argmin(losses))

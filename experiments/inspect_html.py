@@ -1,11 +1,11 @@
-"""The page of `experiments.inspect`: hover over a character to see what the model expects behind it, and why.
+"""HTML page of `experiments.inspect_model`: hover over a token to see predictions, attention weights or activations.
 
-The text, the likeliest next tokens, and the numbers of `Reading` as JSON; a little JavaScript shows those of one place:
-where a Transformer's heads look from there, or which units of a recurrent layer are most active there.
+The page has the text, the most likely next tokens, and a `ModelTrace` as JSON. JavaScript shows what belongs to one
+position: the attention weights of a Transformer's heads, or the most active units of a recurrent layer.
 """
 
-from experiments import pages
-from experiments.inspect_reading import SIGNALS, Reading, most_varied
+from experiments import html_page
+from experiments.model_trace import SIGNAL_NAMES, ModelTrace, most_variable_units
 
 STYLE = """
 .controls { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; }
@@ -24,127 +24,131 @@ button.row:hover, .row.chosen { outline: 1px solid var(--faint); }
 .row b { font-weight: normal; text-align: right; white-space: nowrap; }
 """
 SCRIPT = """
-const byId = id => document.getElementById(id), spans = [...byId("text").children], MOST = 8;
-let place = spans.length - 1;
+const byId = id => document.getElementById(id), spans = [...byId("text").children], MAX_BARS = 8;
+let position = spans.length - 1;
 
-function make(kind, parent, text, name) {
-  const made = parent.appendChild(document.createElement(kind));
-  made.textContent = text;
-  if (name) made.className = name;
-  return made;
+function addElement(tag, parent, text, className) {
+  const element = parent.appendChild(document.createElement(tag));
+  element.textContent = text;
+  if (className) element.className = className;
+  return element;
 }
 
-function select(label, options) {
-  const made = make("select", make("label", byId("controls"), label + " "), "");
-  for (const [value, text] of options) make("option", made, text).value = value;
-  made.addEventListener("change", show);
-  return made;
+function addSelect(label, options) {
+  const select = addElement("select", addElement("label", byId("controls"), label + " "), "");
+  for (const [value, text] of options) addElement("option", select, text).value = value;
+  select.addEventListener("change", show);
+  return select;
 }
 
-// A line with a bar: its label, how long it is (-1 to 1), and what it says at the end.
-function bar(parent, label, length, end, kind = "div") {
-  const row = make(kind, parent, "", "row");
-  make("code", row, label);
-  const drawn = make("u", make("span", row, ""), "", length < 0 ? "negative" : "");
-  drawn.style.width = 100 * Math.min(1, Math.abs(length)) + "%";
-  make("b", row, end);
+// Adds a row with a label, a bar (length from -1 to 1) and a value.
+function addBar(parent, label, length, value, tag = "div") {
+  const row = addElement(tag, parent, "", "row");
+  addElement("code", row, label);
+  const bar = addElement("u", addElement("span", row, ""), "", length < 0 ? "negative" : "");
+  bar.style.width = 100 * Math.min(1, Math.abs(length)) + "%";
+  addElement("b", row, value);
   return row;
 }
 
-function colour(span, value) {
+function setColor(span, value) {
   span.style.setProperty("--n", Math.min(1, Math.abs(value)).toFixed(3));
   span.style.setProperty("--hue", value < 0 ? "var(--cold)" : "var(--hot)");
 }
 
-const quoted = at => "“" + visible(data.pieces[at]) + "”";
-const largest = (values, size) => values.map((value, n) => n).sort((a, b) => size(values[b]) - size(values[a]));
+const quoted = index => "“" + visible(data.tokens[index]) + "”";
+const sortedByMagnitude = values =>
+  values.map((value, index) => index).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]));
 
 function showNext() {
-  const list = byId("next"), [comes, chance] = data.next[place] || [];
+  const list = byId("next"), [nextRank, probability] = data.next[position] || [];
   list.replaceChildren();
-  make("h2", list, "What it expects behind " + quoted(place));
-  const mark = rank => rank === comes ? "  ←" : "";
-  data.top[place].forEach(([piece, p], rank) => bar(list, visible(piece) + mark(rank), p, percent(p)));
-  make("p", list, comes === undefined ? "This is the last of the text."
-    : "What comes: " + quoted(place + 1) + ", its choice number " + (comes + 1) + ", with " + percent(chance) + ".");
+  addElement("h2", list, "Most likely tokens after " + quoted(position));
+  const mark = rank => rank === nextRank ? "  ←" : "";
+  data.top[position].forEach(([token, p], rank) => addBar(list, visible(token) + mark(rank), p, percent(p)));
+  addElement("p", list, nextRank === undefined ? "This is the last token of the text."
+    : "The next token is " + quoted(position + 1) + ": rank " + (nextRank + 1) + ", probability "
+      + percent(probability) + ".");
 }
 
-function attention() {
+function attentionView() {
   const blocks = Object.keys(data.attention);
-  const block = select("Block", blocks.map(name => [name, name]));
-  const head = select("Head",
+  const block = addSelect("Block", blocks.map(name => [name, name]));
+  const head = addSelect("Head",
     [["", "mean of all"], ...data.attention[blocks[0]].map((_, n) => [n, n + 1])]);
   return () => {
-    const heads = data.attention[block.value].map(head => head[place]);
-    const mean = at => heads.reduce((sum, weights) => sum + weights[at], 0) / heads.length;
-    const weights = head.value === "" ? heads[0].map((_, at) => mean(at)) : heads[head.value];
-    spans.forEach((span, at) => colour(span, at <= place ? Math.sqrt(weights[at]) : 0));
-    const list = byId("looks");
+    const heads = data.attention[block.value].map(rows => rows[position]);
+    const mean = index => heads.reduce((sum, weights) => sum + weights[index], 0) / heads.length;
+    const weights = head.value === "" ? heads[0].map((_, index) => mean(index)) : heads[head.value];
+    spans.forEach((span, index) => setColor(span, index <= position ? Math.sqrt(weights[index]) : 0));
+    const list = byId("details");
     list.replaceChildren();
-    make("h2", list, "Where it looks from " + quoted(place));
-    for (const at of largest(weights, Math.abs).slice(0, MOST)) {
-      const back = at === place ? "itself" : place - at + " back";
-      bar(list, visible(data.pieces[at]) + "  " + back, weights[at], percent(weights[at]));
+    addElement("h2", list, "Attention weights from " + quoted(position));
+    for (const index of sortedByMagnitude(weights).slice(0, MAX_BARS)) {
+      const distance = index === position ? "itself" : position - index + " back";
+      addBar(list, visible(data.tokens[index]) + "  " + distance, weights[index], percent(weights[index]));
     }
   };
 }
 
-function activations() {
+function activationsView() {
   const layers = Object.keys(data.activations), signalsOf = layer => Object.keys(data.activations[layer]);
-  const layer = select("Layer", layers.map(name => [name, name]));
-  const signal = select("Signal", signalsOf(layers[0]).map(letter => [letter, data.signals[letter]]));
-  const unit = make("input", make("label", byId("controls"), "Unit "), "");
+  const layer = addSelect("Layer", layers.map(name => [name, name]));
+  const signal = addSelect("Signal", signalsOf(layers[0]).map(letter => [letter, data.signals[letter]]));
+  const unit = addElement("input", addElement("label", byId("controls"), "Unit "), "");
   Object.assign(unit, { type: "number", min: 0 });
-  const begin = () => { unit.value = data.varied[layer.value]; };
-  begin();
-  layer.addEventListener("change", () => { begin(); show(); });
+  const selectMostVariable = () => { unit.value = data.mostVariable[layer.value]; };
+  selectMostVariable();
+  layer.addEventListener("change", () => { selectMostVariable(); show(); });
   unit.addEventListener("input", show);
   return () => {
     const rows = data.activations[layer.value][signal.value];
     unit.max = rows[0].length - 1;
     const bounded = "ifogh".includes(signal.value);
-    const shown = Math.min(unit.max, Math.max(0, Math.round(unit.value) || 0));
-    const most = bounded ? 1 : Math.max(1e-6, ...rows.map(row => Math.abs(row[shown])));
-    spans.forEach((span, at) => colour(span, rows[at][shown] / most));
-    const list = byId("looks"), here = rows[place];
+    const selected = Math.min(unit.max, Math.max(0, Math.round(unit.value) || 0));
+    const limit = bounded ? 1 : Math.max(1e-6, ...rows.map(row => Math.abs(row[selected])));
+    spans.forEach((span, index) => setColor(span, rows[index][selected] / limit));
+    const list = byId("details"), values = rows[position];
     list.replaceChildren();
-    make("h2", list, "The most active units at " + quoted(place) + ": " + data.signals[signal.value]);
-    const order = largest(here, Math.abs).slice(0, MOST), longest = bounded ? 1 : Math.abs(here[order[0]]) || 1;
+    addElement("h2", list, "Most active units at " + quoted(position) + ": " + data.signals[signal.value]);
+    const order = sortedByMagnitude(values).slice(0, MAX_BARS);
+    const maximum = bounded ? 1 : Math.abs(values[order[0]]) || 1;
     for (const n of order) {
-      const row = bar(list, "unit " + n, here[n] / longest, here[n].toFixed(3), "button");
-      if (n === shown) row.classList.add("chosen");
+      const row = addBar(list, "unit " + n, values[n] / maximum, values[n].toFixed(3), "button");
+      if (n === selected) row.classList.add("chosen");
       row.addEventListener("click", () => { unit.value = n; show(); });
     }
-    const scale = bounded ? "" : ", full colour at " + most.toFixed(3);
-    make("p", list, "The text shows unit " + shown + ": " + here[shown].toFixed(3) + " here; positive orange, "
-      + "negative blue" + scale + ". Press another unit to see it.");
+    const scale = bounded ? "" : ", full color at " + limit.toFixed(3);
+    addElement("p", list, "The text shows unit " + selected + ": " + values[selected].toFixed(3) + " at this token; "
+      + "positive orange, negative blue" + scale + ". Select another unit to show it.");
   };
 }
 
-const showMore = Object.keys(data.attention).length ? attention() : activations();
-function show() { showNext(); showMore(); }
-pick(byId("text"), span => { place = spans.indexOf(span); show(); })(spans[place]);
+const showDetails = Object.keys(data.attention).length ? attentionView() : activationsView();
+function show() { showNext(); showDetails(); }
+pick(byId("text"), span => { position = spans.indexOf(span); show(); })(spans[position]);
 """
 
 
-def page_data(reading: Reading) -> dict:
-    """What the page shows, rounded: probabilities to five digits, attention to five places, activations to three."""
+def page_data(trace: ModelTrace) -> dict:
+    """Return the data of the page, rounded: probabilities to 5 digits, attention to 5 decimals, activations to 3."""
     return {
-        "pieces": list(reading.pieces),
-        "top": [[[piece, _digits(p)] for piece, p in row] for row in reading.likeliest()],
-        "next": [[rank, _digits(p)] for rank, p in reading.nexts()],
+        "tokens": list(trace.tokens),
+        "top": [[[token, _digits(p)] for token, p in row] for row in trace.top_predictions()],
+        "next": [[rank, _digits(p)] for rank, p in trace.next_token_ranks()],
         "attention": {
-            name: [[_places(row[: t + 1], 5) for t, row in enumerate(head)] for head in maps]
-            for name, maps in reading.attention.items()
+            name: [[_rounded(row[: t + 1], 5) for t, row in enumerate(head)] for head in maps]
+            for name, maps in trace.attention.items()
         },
         "activations": {
-            name: {letter: [_places(row, 3) for row in signal] for letter, signal in signals.items()}
-            for name, signals in reading.activations.items()
+            name: {letter: [_rounded(row, 3) for row in signal] for letter, signal in signals.items()}
+            for name, signals in trace.activations.items()
         },
-        "varied": {
-            name: int(most_varied(next(iter(signals.values())), 1)[0]) for name, signals in reading.activations.items()
+        "mostVariable": {
+            name: int(most_variable_units(next(iter(signals.values())), 1)[0])
+            for name, signals in trace.activations.items()
         },
-        "signals": SIGNALS,
+        "signals": SIGNAL_NAMES,
     }
 
 
@@ -152,26 +156,28 @@ def _digits(p) -> float:
     return float(f"{p:.5g}")
 
 
-def _places(row, places) -> list[float]:
-    return [round(float(value), places) for value in row]
+def _rounded(row, decimals) -> list[float]:
+    return [round(float(value), decimals) for value in row]
 
 
-def inspect_page(reading: Reading, run: str) -> str:
-    """The page, as HTML.
+def inspect_page(trace: ModelTrace, run: str) -> str:
+    """Return the page as HTML.
 
     Args:
-        reading: what the model did.
-        run: what it is called.
+        trace: What the model computes.
+        run: Label of the run.
     """
-    if reading.attention:
-        colours = "Coloured is where the chosen head looks from the marked place (the square root of the attention)."
+    if trace.attention:
+        legend = (
+            "The color shows the attention weights of the selected head at the selected token (their square roots)."
+        )
     else:
-        colours = "Coloured is what the chosen unit does over the text."
+        legend = "The color shows the activation of the selected unit at each token."
     body = [
-        f"<p>Hover over the text, tap it, or go along it with the arrow keys. {colours}</p>",
+        f"<p>Hover over the text, tap it, or move along it with the arrow keys. {legend}</p>",
         '<div class="controls" id="controls"></div>',
-        f'<div class="text" id="text">{"".join(map(pages.token, reading.pieces))}</div>',
-        '<div class="columns"><div id="next"></div><div id="looks"></div></div>',
-        "<noscript><p>The numbers need JavaScript.</p></noscript>",
+        f'<div class="text" id="text">{"".join(map(html_page.token, trace.tokens))}</div>',
+        '<div class="columns"><div id="next"></div><div id="details"></div></div>',
+        "<noscript><p>The details need JavaScript.</p></noscript>",
     ]
-    return pages.page(f"Inside {run}", "\n".join(body), SCRIPT, STYLE, page_data(reading))
+    return html_page.page(f"Inside {run}", "\n".join(body), SCRIPT, STYLE, page_data(trace))

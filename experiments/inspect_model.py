@@ -1,10 +1,10 @@
-"""Look inside a trained model while it reads a text: what it expects next, where it attends, what its gates do.
+"""Inspect what a trained language model computes for a text: predictions, attention weights, gates and activations.
 
-    python -m experiments.inspect logs/compare/20260101-120000/transformer-seed0 --text "To be, or not to be"
-    python -m experiments.inspect RUN --out FOLDER
+    python -m experiments.inspect_model logs/compare/20260101-120000/transformer-seed0 --text "To be, or not to be"
+    python -m experiments.inspect_model RUN --out FOLDER
 
-RUN is the folder of a finished run of a language model. Into RUN/inspect or FOLDER go inspect.html, a page to hover
-over or tap, pictures, and the same pictures for TensorBoard. Takes ten to thirty seconds.
+RUN is the folder of a finished run of a language model. RUN/inspect, or FOLDER, gets an interactive page, inspect.html,
+and plots as PNG files and for TensorBoard. This takes 10 to 30 seconds.
 """
 
 import dataclasses
@@ -14,72 +14,90 @@ from typing import Annotated
 import tensorflow as tf
 import tyro
 
-from experiments import pages, pictures
+from experiments import html_page, plots
 from experiments.generate import within
-from experiments.inspect_page import inspect_page
-from experiments.inspect_pictures import figures
-from experiments.inspect_reading import Reading, read
-from experiments.options import check_options
+from experiments.inspect_html import inspect_page
+from experiments.inspect_plots import plot_all
+from experiments.model_trace import ModelTrace, trace_model
+from experiments.option_checks import check_options
 from experiments.report import to_look
-from experiments.score import load_language_model
-from experiments.startup import command_line, one_sentence
+from experiments.score_text import load_language_model
+from experiments.startup import command_line, exit_with_message
 from keras_seq.atomic_files import write_text
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 
-LONGEST = 200  # tokens, where the model itself sets no limit
+MAX_TOKENS = 200  # for a model without a context length
 
 
 @dataclasses.dataclass(frozen=True)
-class Inspect:
-    """Look inside a trained model while it reads a text."""
+class InspectConfig:
+    """Inspect what a trained language model computes for a text."""
 
     run: Annotated[pathlib.Path, tyro.conf.Positional]
-    """The folder of a finished run: it holds model.keras and vocabulary.json."""
+    """Folder of a finished run, with model.keras and tokenizer.json."""
     text: str = "The king is not the man that he was."
-    """What the model reads: as much as its context holds, or 200 tokens."""
+    """Text to run the model on; it is cut to the model's context length, or to 200 tokens."""
     out: pathlib.Path | None = None
-    """The folder for what is written; by default inspect/ in that of the run."""
+    """Folder to write to; by default inspect/ in the folder of the run."""
 
     def __post_init__(self):
         check_options(self)
 
 
-def shortened(model, ids):
-    """The ids that are read, and a sentence if those are not all; a ValueError for fewer than two."""
+def truncate(model, ids):
+    """Cut ids to what the model takes and the page can show.
+
+    Args:
+        model: The model.
+        ids: Ids of the text.
+
+    Returns:
+        The ids, and a message if they were cut, else None.
+
+    Raises:
+        ValueError: There are fewer than two ids.
+    """
     if len(ids) < 2:
         raise ValueError(f"--text has {len(ids)} tokens; expected at least 2.")
-    longest = model.context or LONGEST
-    if len(ids) <= longest:
+    max_tokens = model.context_length or MAX_TOKENS
+    if len(ids) <= max_tokens:
         return ids, None
-    why = f"the model's context is {longest}" if model.context else "more cannot be shown well"
-    return ids[:longest], f"Only the first {longest} of the {len(ids)} tokens are read: {why}."
+    reason = f"the model's context length is {max_tokens}" if model.context_length else "more cannot be displayed well"
+    return ids[:max_tokens], f"Only the first {max_tokens} of the {len(ids)} tokens are used: {reason}."
 
 
-def write(folder: pathlib.Path, reading: Reading, run: str):
-    """Writes the page, the pictures, and the pictures for TensorBoard: there, each call is a step of its own."""
+def write_outputs(folder: pathlib.Path, trace: ModelTrace, run: str):
+    """Write the page and the plots, also as images for TensorBoard, where each call is a new step.
+
+    Args:
+        folder: Folder to write to.
+        trace: What the model computes.
+        run: Label of the run.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     step = len(list(folder.glob("events.out.tfevents.*")))
     with tf.summary.create_file_writer(str(folder)).as_default():
-        for name, figure in figures(reading):
-            pictures.save(figure, folder / f"{name}.png")
-            tf.summary.image(name, pictures.pixels(figure)[None], step=step)
-    write_text(folder / "inspect.html", inspect_page(reading, run))
+        for name, figure in plot_all(trace):
+            plots.save(figure, folder / f"{name}.png")
+            tf.summary.image(name, plots.pixels(figure)[None], step=step)
+    write_text(folder / "inspect.html", inspect_page(trace, run))
 
 
-@one_sentence("experiments.inspect")
+@exit_with_message("experiments.inspect_model")
 def main(arguments=None):
-    """The command line."""
-    settings = command_line(Inspect, "experiments.inspect", __doc__, arguments)
-    model, tokenizer = load_language_model(settings.run)
-    ids, told = shortened(model, tokenizer.encode(settings.text).numpy())
-    reading = read(model, tokenizer, ids)
-    folder = within(settings.run, settings.run / "inspect") if settings.out is None else settings.out
-    write(folder, reading, pages.named(settings.run))
-    if told:
-        print(told)
-    expected = "   ".join(f"{show_whitespace(piece)} {pages.percent(p)}" for piece, p in reading.likeliest()[-1])
-    print(f"Behind the last token it expects:  {expected}")
-    print(f"Page:      {folder / 'inspect.html'}\nPictures:  {folder}/*.png\n{to_look(folder)}")
+    """Run the command line."""
+    config = command_line(InspectConfig, "experiments.inspect_model", __doc__, arguments)
+    model, tokenizer = load_language_model(config.run)
+    ids, message = truncate(model, tokenizer.encode(config.text).numpy())
+    trace = trace_model(model, tokenizer, ids)
+    folder = within(config.run, config.run / "inspect") if config.out is None else config.out
+    write_outputs(folder, trace, html_page.run_label(config.run))
+    if message:
+        print(message)
+    predictions = trace.top_predictions()[-1]
+    line = "   ".join(f"{show_whitespace(token)} {html_page.percent(p)}" for token, p in predictions)
+    print(f"Predictions after the last token:  {line}")
+    print(f"Page:   {folder / 'inspect.html'}\nPlots:  {folder}/*.png\n{to_look(folder)}")
 
 
 if __name__ == "__main__":

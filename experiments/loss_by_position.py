@@ -1,17 +1,19 @@
-"""What is a longer past worth? Loss by position of an LSTM and a Transformer, trained with contexts of 64 to 512.
+"""Measure what a longer past is worth: loss by position of LSTMs and Transformers trained on windows of 64 to 512.
 
-    python -m experiments.positions                                # Python's docstrings, offline
-    python -m experiments.positions --corpus shakespeare
-    python -m experiments.positions --contexts 64 1024
-    python -m experiments.positions --smoke                        # seconds, tiny: does everything work?
+    python -m experiments.loss_by_position                             # Python's docstrings, offline
+    python -m experiments.loss_by_position --corpus shakespeare
+    python -m experiments.loss_by_position --sequence-lengths 64 1024
+    python -m experiments.loss_by_position --smoke                     # tiny sizes, takes seconds
 
-Kaplan et al. (2020, figure 7) saw LSTMs flatten after some hundred tokens where Transformers go on. To expect on tiny
-Shakespeare, seed 0, 0.35 million parameters each: both are flat. From 32-64 characters of past to 256-512 the LSTM
-gains 0.003 nats and the Transformer 0.006 ± 0.001, none of it after 64-128; in the last doubling the LSTM gains
-0.0000 and the Transformer loses 0.003. So the LSTM does as Kaplan says; a Transformer this small, after 1.2 million
-characters, does not go on. cold@64, 128, 256, 512: LSTM 1.634, 1.613, 1.596, 1.604, Transformer 1.660, 1.645, 1.648,
-1.682. 23 minutes of processor time (62 minutes on 2 cores that a dozen other programs used), more than half of it for
-contexts of 512.
+Kaplan et al. (2020, https://arxiv.org/abs/2001.08361, figure 7) found that the loss of LSTMs stops falling after some
+hundred tokens of context, while that of Transformers keeps falling.
+
+Expected result on tiny Shakespeare, seed 0, 0.35 million parameters each: both are flat. From 32-64 characters of past
+to 256-512 the loss of the LSTM falls by 0.003 nats and that of the Transformer by 0.006 ± 0.001, none of it after
+64-128; in the last doubling it changes by 0.0000 (LSTM), and rises by 0.003 (Transformer). So the LSTM agrees with
+Kaplan et al.; a Transformer of this size, after 1.2 million characters, does not. val_loss@64, 128, 256, 512: LSTM
+1.634, 1.613, 1.596, 1.604, Transformer 1.660, 1.645, 1.648, 1.682. This takes 23 minutes of processor time (62 minutes
+on 2 cores shared with other programs), more than half of it for windows of 512.
 """
 
 import dataclasses
@@ -20,12 +22,12 @@ from typing import Annotated
 
 import tyro
 
-from experiments import positions_report, positions_scores, report
+from experiments import loss_by_position_metrics, loss_by_position_report, report
 from experiments.corpora import for_smoke, note_copied
-from experiments.crops import Parts, train_one
-from experiments.options import check_options
-from experiments.runs import begin, same_corpus
-from experiments.startup import one_sentence
+from experiments.option_checks import check_options
+from experiments.random_window_training import SplitCorpus, train_one
+from experiments.runs import check_same_corpus, start_or_resume
+from experiments.startup import exit_with_message
 from keras_seq import training
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.tracking import write_hparams_config
@@ -34,35 +36,36 @@ FAMILIES = ("lstm", "transformer")
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.TrainConfig):
-    """As everywhere, with the pace of a short run."""
+class TrainConfig(training.TrainConfig):
+    """Training options for short runs."""
 
     checkpoint_every: int = 250
     """Steps between two checkpoints; the last two are kept."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Positions:
-    """Train two families at growing context, and look at their losses by position."""
+class LossByPositionConfig:
+    """Train two families at growing sequence lengths, and compare their losses by position."""
 
     corpus: str = "docstrings"
     """docstrings or pydoc (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
-    UTF-8 file."""
-    contexts: tuple[int, ...] = (64, 128, 256, 512)
-    """Characters in a row; each is the smallest one times a power of 2."""
+    UTF-8 file.
+    """
+    sequence_lengths: tuple[int, ...] = (64, 128, 256, 512)
+    """Sequence lengths T of the training windows, in characters: the smallest one times powers of 2."""
     tokens: int = 1_228_800
-    """Characters that each model is trained on, passes counted again."""
+    """Characters that each model is trained on, over all epochs."""
     batch_tokens: int = 2048
-    """Characters in a batch, whatever the context: rows x context."""
+    """Characters in a batch, at every sequence length."""
     seed: int = 0
-    """Of weights and batches."""
+    """Random seed of the weights and batches."""
     log_dir: str = "logs"
-    """The runs go to LOG_DIR/positions/UTC-TIME/."""
+    """Folder for logs; the runs are written to LOG_DIR/loss_by_position/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/positions/UTC-TIME to go on with; options not given are taken from there."""
+    """Folder LOG_DIR/loss_by_position/UTC-TIME to resume. Options not given are read from its config.json."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Seconds, tiny sizes, pydoc for docstrings: shows that everything works, and nothing else."""
-    train: Train = dataclasses.field(default_factory=Train)
+    """Use tiny sizes that take seconds, and pydoc for docstrings, to check that everything works."""
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     lstm: LSTMConfig = dataclasses.field(default_factory=lambda: LSTMConfig(embedding_dim=64, units=256))
     transformer: TransformerConfig = dataclasses.field(
         default_factory=lambda: TransformerConfig(embedding_dim=96, num_layers=3, num_heads=3, feed_forward_dim=384)
@@ -70,121 +73,157 @@ class Positions:
 
     def __post_init__(self):
         check_options(self, tokens=1, batch_tokens=1)
-        smallest = min(self.contexts, default=0)
-        given = f"--contexts {' '.join(map(str, self.contexts))}"
-        if len(set(self.contexts)) < 2 or len(set(self.contexts)) < len(self.contexts):
-            raise ValueError(f"{given}: expected two or more, each once.")
-        if smallest < 2 or smallest % 2 or any(context not in self._doubled(smallest) for context in self.contexts):
-            raise ValueError(f"{given}: expected an even number, and that number times powers of 2, e.g. 64 128 256.")
-        if self.batch_tokens % self.longest:
+        smallest = min(self.sequence_lengths, default=0)
+        option = f"--sequence-lengths {' '.join(map(str, self.sequence_lengths))}"
+        if len(set(self.sequence_lengths)) < 2 or len(set(self.sequence_lengths)) < len(self.sequence_lengths):
+            raise ValueError(f"{option}: expected two or more lengths, each once.")
+        if (
+            smallest < 2
+            or smallest % 2
+            or any(length not in self._doubled(smallest) for length in self.sequence_lengths)
+        ):
+            raise ValueError(f"{option}: expected an even number and that number times powers of 2, e.g. 64 128 256.")
+        if self.batch_tokens % self.max_length:
             raise ValueError(
-                f"--batch-tokens {self.batch_tokens}: expected a multiple of the longest context, {self.longest}."
+                f"--batch-tokens {self.batch_tokens}: expected a multiple of the longest sequence length, "
+                f"{self.max_length}."
             )
-        if self.transformer.context is not None:
-            raise ValueError(f"--transformer.context {self.transformer.context}: choose them by --contexts.")
+        if self.transformer.context_length is not None:
+            raise ValueError(
+                f"--transformer.context-length {self.transformer.context_length}: expected none; it is set to each of "
+                "the --sequence-lengths."
+            )
 
     @staticmethod
     def _doubled(smallest):
         return {smallest * 2**k for k in range(32)}
 
     @property
-    def longest(self) -> int:
-        """The longest context: what is never seen beyond."""
-        return max(self.contexts)
+    def max_length(self) -> int:
+        """Return the longest sequence length; no score uses a longer past."""
+        return max(self.sequence_lengths)
 
     @property
     def stride(self) -> int:
-        """S, how far apart the scored windows begin."""
-        return min(self.contexts)
+        """Return S, the distance between the starts of two scored windows, in characters."""
+        return min(self.sequence_lengths)
 
     @property
     def block(self) -> int:
-        """Characters in a block of text, which stands for itself in standard errors."""
-        return 2 * self.longest
+        """Return the characters in a block of text, the independent unit of the standard errors."""
+        return 2 * self.max_length
 
     @property
     def steps(self) -> int:
-        """Batches that hold the tokens."""
+        """Return the number of training steps that `tokens` take."""
         return -(-self.tokens // self.batch_tokens)
 
-    def definition(self, family, context) -> LSTMConfig | TransformerConfig:
-        """What the model is built from."""
-        return self.lstm if family == "lstm" else dataclasses.replace(self.transformer, context=context)
+    def model_config(self, family: str, sequence_length: int) -> LSTMConfig | TransformerConfig:
+        """Return the config of a model.
+
+        Args:
+            family: "lstm" or "transformer".
+            sequence_length: T of its training windows.
+        """
+        return self.lstm if family == "lstm" else dataclasses.replace(self.transformer, context_length=sequence_length)
 
 
-def tiny(settings: Positions) -> Positions:
-    """The same at sizes that take seconds."""
+def smoke_config(config: LossByPositionConfig) -> LossByPositionConfig:
+    """Return the config with tiny sizes that take seconds."""
     return dataclasses.replace(
-        settings,
-        corpus=for_smoke(settings.corpus),
-        contexts=(8, 16),
+        config,
+        corpus=for_smoke(config.corpus),
+        sequence_lengths=(8, 16),
         tokens=8 * 64,
         batch_tokens=64,
-        train=dataclasses.replace(settings.train, warmup_steps=2, log_every=2, validate_every=4, checkpoint_every=8),
-        lstm=dataclasses.replace(settings.lstm, embedding_dim=8, units=16),
+        train=dataclasses.replace(config.train, warmup_steps=2, log_every=2, validate_every=4, checkpoint_every=8),
+        lstm=dataclasses.replace(config.lstm, embedding_dim=8, units=16),
         transformer=dataclasses.replace(
-            settings.transformer, embedding_dim=16, num_layers=1, num_heads=2, feed_forward_dim=32
+            config.transformer, embedding_dim=16, num_layers=1, num_heads=2, feed_forward_dim=32
         ),
     )
 
 
-def run_one(folder, settings: Positions, family, context, parts: Parts) -> dict:
-    """One run: one family at one context. Returns what result.json says."""
+def run_one(folder, config: LossByPositionConfig, family, sequence_length, split_corpus: SplitCorpus) -> dict:
+    """Train and score one family at one sequence length.
+
+    Args:
+        folder: Folder of the run.
+        config: Options of the experiment.
+        family: "lstm" or "transformer".
+        sequence_length: T of the training windows.
+        split_corpus: The corpus.
+
+    Returns:
+        The content of result.json.
+    """
     evaluator, result = train_one(
-        *(folder, settings, family, settings.definition(family, context), parts),
-        *(settings.batch_tokens // context, context, settings.steps, settings.train),
+        *(folder, config, family, config.model_config(family, sequence_length), split_corpus),
+        *(config.batch_tokens // sequence_length, sequence_length, config.steps, config.train),
     )
-    model, ids = evaluator.model, parts.validation
-    starts = positions_scores.window_starts(len(ids), settings.stride, settings.longest)
-    # A recurrent state has no length: the LSTM is read on beyond what it was trained with.
-    length = model.context or settings.longest
-    losses = positions_scores.nats_by_window(model, ids, starts, length)
-    places, of_octaves = positions_scores.octaves(losses, starts, settings.stride, settings.longest)
-    sums, counts = positions_scores.blocks(of_octaves, places, settings.block)
+    model, ids = evaluator.model, split_corpus.validation
+    starts = loss_by_position_metrics.window_starts(len(ids), config.stride, config.max_length)
+    # A recurrent state has no maximum length, so the LSTM is also scored beyond its training length.
+    length = model.context_length or config.max_length
+    losses = loss_by_position_metrics.window_losses(model, ids, starts, length)
+    indices, octave_losses = loss_by_position_metrics.octaves(losses, starts, config.stride, config.max_length)
+    sums, counts = loss_by_position_metrics.block_sums(octave_losses, indices, config.block)
     result |= {
-        "seed": settings.seed,
-        "by_position": positions_scores.by_position(model, ids, settings.stride, losses, starts, settings.block),
-        "octaves": {"first": settings.stride // 2, "sums": sums.tolist(), "counts": counts.tolist()},
+        "seed": config.seed,
+        "by_position": loss_by_position_metrics.by_position(model, ids, config.stride, losses, starts, config.block),
+        "octaves": {"first": config.stride // 2, "sums": sums.tolist(), "counts": counts.tolist()},
     }
     training.write_result(folder, result)
     return result
 
 
-def compare(settings: Positions, folder: pathlib.Path) -> list[dict]:
-    """Trains all that is not yet trained in `folder`, then writes the report. Returns its rows."""
-    parts = Parts(settings.corpus, min_length=2 * settings.block + 1)
-    same_corpus(folder, parts.corpus)
-    sizes = {
-        family: settings.definition(family, settings.longest)
-        .build_model(parts.vocabulary.vocabulary_size)
+def compare(config: LossByPositionConfig, folder: pathlib.Path) -> list[dict]:
+    """Train the models that are not finished yet, and write the report.
+
+    Args:
+        config: Options of the experiment.
+        folder: Folder of the experiment.
+
+    Returns:
+        The rows of the report.
+    """
+    split_corpus = SplitCorpus(config.corpus, min_length=2 * config.block + 1)
+    check_same_corpus(folder, split_corpus.corpus)
+    counts = {
+        family: config.model_config(family, config.max_length)
+        .build_model(split_corpus.tokenizer.vocabulary_size)
         .count_params()
         for family in FAMILIES
     }
     print(
-        f"{parts.corpus.name}: {len(parts.train):,} characters to train on, {len(parts.validation):,} to validate on, "
-        f"{parts.vocabulary.vocabulary_size} distinct; {settings.steps:,} steps of {settings.batch_tokens:,} characters"
-        f"{report.validated(settings.train, parts.validation, settings.longest + 1)}"
+        f"{split_corpus.corpus.name}: {len(split_corpus.train):,} training characters, "
+        f"{len(split_corpus.validation):,} validation characters, {split_corpus.tokenizer.vocabulary_size} distinct; "
+        f"{config.steps:,} steps of {config.batch_tokens:,} "
+        f"characters{report.validated(config.train, split_corpus.validation, config.max_length + 1)}"
     )
-    note_copied(*parts.texts)
-    print("Parameters: " + ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
-    print(report.sizes(sizes.values()))
+    note_copied(*split_corpus.texts)
+    print("Parameters: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+    print(report.sizes(counts.values()))
     folder.mkdir(parents=True, exist_ok=True)
-    write_hparams_config(folder, ("model.name", "model.context", "batch_size", "seed"))
+    write_hparams_config(folder, ("model.name", "model.context_length", "batch_size", "seed"))
     rows = []
-    for context in sorted(settings.contexts):
+    for sequence_length in sorted(config.sequence_lengths):
         for family in FAMILIES:
-            run = folder / f"{family}-{context}-seed{settings.seed}"
-            rows.append(training.load_result(run) or run_one(run, settings, family, context, parts))
-    positions_report.write(folder, parts.corpus.name, rows)
+            run = folder / f"{family}-{sequence_length}-seed{config.seed}"
+            rows.append(training.load_result(run) or run_one(run, config, family, sequence_length, split_corpus))
+    loss_by_position_report.write_report(folder, split_corpus.corpus.name, rows)
     return rows
 
 
-@one_sentence("experiments.positions")
+@exit_with_message("experiments.loss_by_position")
 def main(arguments=None):
-    """The command line."""
-    with begin(Positions, "positions", __doc__, arguments, tiny) as (settings, folder):
-        rows = compare(settings, folder)
-        print(positions_report.closing(folder, rows))
+    """Run the experiment from the command line."""
+    with start_or_resume(LossByPositionConfig, "loss_by_position", __doc__, arguments, smoke_config) as (
+        config,
+        folder,
+    ):
+        rows = compare(config, folder)
+        print(loss_by_position_report.final_message(folder, rows))
 
 
 if __name__ == "__main__":

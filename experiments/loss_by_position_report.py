@@ -1,4 +1,4 @@
-"""What `experiments.positions` leaves beside its runs: positions.json, positions.md and positions.png."""
+"""Report of `experiments.loss_by_position`: loss_by_position.json, .md and .png, and the final message."""
 
 import pathlib
 
@@ -7,145 +7,184 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from experiments import pictures, report
-from experiments.positions_scores import mean_and_error, slope_weights
+from experiments import plots, report
+from experiments.loss_by_position_metrics import mean_and_error, slope_weights
 from keras_seq.atomic_files import write_json, write_text
 
-COLOURS = {"lstm": "C0", "transformer": "C1"}
+COLORS = {"lstm": "C0", "transformer": "C1"}
 TITLES = {"lstm": "LSTM", "transformer": "Transformer"}
-NOTES = (
-    "Nats per character of the validation split. cold@T: every window of T characters on its own, from the zero state "
-    "or the empty cache, T the context that the model was trained with. The columns of ranges: the loss behind so many "
-    "characters of past, from windows that overlap; the characters are the same in all of them and for all models. *: "
-    "behind more past than the model was trained with. A Transformer has no such figure: it holds its context and no "
-    "more, for its attention was never trained on longer distances. falls: from the first of the ranges to the last "
-    "that it was trained with; per doubling: by a least-squares line through them. ±: a standard error over "
-    "blocks of text; what another seed would give is not in it."
+COLUMN_NOTES = (
+    "Losses are in nats per character of the validation split. T: the length of the training windows. val_loss@T: over "
+    "disjoint windows of T characters, each from the zero state or the empty cache. Columns of ranges: the loss after "
+    "that many characters of past, from overlapping windows; all columns and all models are scored on the same "
+    "characters. *: more past than in training; a Transformer has no such value, since its context length is T. falls "
+    "by: the loss in the first range minus that in the last one within T; per doubling: the slope of a least-squares "
+    "line through these ranges. ±: a standard error over blocks of text; the variance between seeds is not in it."
 )
 
 
-def octave(row, weights) -> tuple[np.ndarray, np.ndarray]:
-    """The weighted sum of a row's octaves in each block of text, and the characters of each block, `[B]` both."""
+def octave_sums(row: dict, weights) -> tuple[np.ndarray, np.ndarray]:
+    """Sum the weighted octave losses of a row in each block of text.
+
+    Args:
+        row: Result of a run.
+        weights: Weights of the first octaves.
+
+    Returns:
+        The sums and the numbers of characters, `[B]` each.
+    """
     sums = np.array(row["octaves"]["sums"])[:, : len(weights)]
     return sums @ np.asarray(weights, "float64"), np.array(row["octaves"]["counts"])
 
 
-def trained(row) -> int:
-    """The octaves within the context that the row's model was trained with."""
+def num_trained_octaves(row: dict) -> int:
+    """Return the number of octaves within the training length of a row's model."""
     return int(np.log2(row["val_sequence_length"] / row["octaves"]["first"]))
 
 
-def fall(number) -> np.ndarray:
-    """What a fall from the first of `number` octaves to the last takes of each."""
-    return np.eye(number)[0] - np.eye(number)[-1]
+def fall_weights(num_octaves: int) -> np.ndarray:
+    """Return the weights of the octaves in the fall of the loss from the first one to the last."""
+    return np.eye(num_octaves)[0] - np.eye(num_octaves)[-1]
 
 
 def ranges(rows) -> list[str]:
-    """The octaves as words: 32-64, ..."""
+    """Return the labels of the octaves: 32-64, ..."""
     first = rows[0]["octaves"]["first"]
-    most = max(len(row["octaves"]["sums"][0]) for row in rows)
-    return [f"{first * 2**k}-{first * 2 ** (k + 1)}" for k in range(most)]
+    num_ranges = max(len(row["octaves"]["sums"][0]) for row in rows)
+    return [f"{first * 2**k}-{first * 2 ** (k + 1)}" for k in range(num_ranges)]
 
 
 def table(rows) -> str:
-    """A line for each run, as a Markdown table that reads as plain text too."""
+    """Format the rows as a Markdown table."""
     names = ranges(rows)
-    lines = [["model", "context", "parameters", "seconds", "cold@T", *names, "falls by", "per doubling"]]
+    lines = [["model", "T", "parameters", "seconds", "val_loss@T", *names, "falls by", "per doubling"]]
     for row in rows:
-        there, number = len(row["octaves"]["sums"][0]), trained(row)
+        num_octaves, num_trained = len(row["octaves"]["sums"][0]), num_trained_octaves(row)
         cells = []
         for k in range(len(names)):
-            if k < there:
-                mean, _ = mean_and_error(*octave(row, np.eye(there)[k]))
-                cells.append(f"{mean:.3f}{'' if k < number else '*'}")
+            if k < num_octaves:
+                mean, _ = mean_and_error(*octave_sums(row, np.eye(num_octaves)[k]))
+                cells.append(f"{mean:.3f}{'' if k < num_trained else '*'}")
             else:
                 cells.append("-")
         changes = "--"
-        if number > 1:
-            changes = [shown(*octave(row, weights)) for weights in (fall(number), -slope_weights(number))]
+        if num_trained > 1:
+            weight_sets = (fall_weights(num_trained), -slope_weights(num_trained))
+            changes = [format_estimate(*octave_sums(row, weights)) for weights in weight_sets]
         size = [str(row["val_sequence_length"]), f"{row['parameters']:,}", f"{row['train_seconds']:.0f}"]
         lines.append([row["model"], *size, f"{row['val_loss_per_character']:.3f}", *cells, *changes])
-    return report.aligned(lines)
+    return report.markdown_table(lines)
 
 
-def shown(sums, counts) -> str:
-    """A mean and its standard error as words."""
+def format_estimate(sums, counts) -> str:
+    """Format a mean and its standard error.
+
+    Args:
+        sums: Sum of each block of text, `[B]`.
+        counts: Number of characters in each block, `[B]`.
+    """
     mean, error = mean_and_error(sums, counts)
     return f"{round(mean, 4) + 0.0:.4f} ± {error:.4f}"  # no -0.0000
 
 
-def statement(rows) -> str:
-    """What was found, in sentences made from the figures."""
-    context = max(row["val_sequence_length"] for row in rows)
-    longest = {row["model"]: row for row in rows if row["val_sequence_length"] == context}
+def conclusion(rows) -> str:
+    """Format the conclusion from the rows of the longest windows."""
+    max_length = max(row["val_sequence_length"] for row in rows)
+    longest_rows = {row["model"]: row for row in rows if row["val_sequence_length"] == max_length}
     names = ranges(rows)
-    number = trained(rows[-1])
-    last = np.eye(number)[-2] - np.eye(number)[-1]
-    sentences = [f"Trained and scored with {context} characters, the same characters behind more and more past:"]
-    for name, row in longest.items():
-        whole, slope = (shown(*octave(row, weights)) for weights in (fall(number), -slope_weights(number)))
+    num_octaves = num_trained_octaves(rows[-1])
+    last_doubling = np.eye(num_octaves)[-2] - np.eye(num_octaves)[-1]
+    sentences = [f"Trained and scored on windows of {max_length} characters; the same characters after a growing past:"]
+    for name, row in longest_rows.items():
+        weight_sets = (fall_weights(num_octaves), -slope_weights(num_octaves))
+        total, slope = (format_estimate(*octave_sums(row, weights)) for weights in weight_sets)
+        gain = octave_sums(row, last_doubling)
         sentences.append(
-            f"- {TITLES[name]}: loss falls by {whole} from {names[0]} to {names[number - 1]}, {slope} per doubling; "
-            f"the last doubling is worth {shown(*octave(row, last))}{flat(*mean_and_error(*octave(row, last)))}."
+            f"- {TITLES[name]}: loss falls by {total} from {names[0]} to {names[num_octaves - 1]}, {slope} per "
+            f"doubling; in the last doubling by {format_estimate(*gain)}{significance_note(*mean_and_error(*gain))}."
         )
-    for what, weights in (("whole fall", fall(number)), ("last doubling", last)):
-        (of_transformer, counts), (of_lstm, _) = (octave(longest[name], weights) for name in ("transformer", "lstm"))
+    for label, weights in (("total fall", fall_weights(num_octaves)), ("fall in the last doubling", last_doubling)):
+        transformer_sums, counts = octave_sums(longest_rows["transformer"], weights)
+        lstm_sums, _ = octave_sums(longest_rows["lstm"], weights)
         sentences.append(
-            f"- The Transformer's {what} less the LSTM's, character by character: "
-            f"{shown(of_transformer - of_lstm, counts)}."
+            f"- The Transformer's {label} minus the LSTM's, paired by character: "
+            f"{format_estimate(transformer_sums - lstm_sums, counts)}."
         )
     return "\n".join(sentences)
 
 
-def flat(mean, error) -> str:
-    """What two standard errors say of a gain."""
-    return ", which is nothing within two standard errors" if abs(mean) < 2 * error else ""
+def significance_note(mean: float, error: float) -> str:
+    """Return a note if a gain is less than two standard errors, else an empty string.
+
+    Args:
+        mean: The gain.
+        error: Its standard error.
+    """
+    return ", not significant (less than two standard errors)" if abs(mean) < 2 * error else ""
 
 
-def write(folder: pathlib.Path, corpus, rows):
-    """Writes the three files into `folder`."""
-    write_json(folder / "positions.json", rows)
-    picture = "![Left: loss over the characters seen. Right: what more past is worth](positions.png)"
-    parts = [f"# {corpus}: what is a longer past worth?", table(rows), NOTES, statement(rows), picture]
-    write_text(folder / "positions.md", "\n\n".join(parts) + "\n")
-    draw(folder, rows)
+def write_report(folder: pathlib.Path, corpus, rows):
+    """Write loss_by_position.json, loss_by_position.md and loss_by_position.png.
+
+    Args:
+        folder: Folder of the experiment.
+        corpus: Name of the corpus.
+        rows: Results of the runs.
+    """
+    write_json(folder / "loss_by_position.json", rows)
+    image = "![Left: loss by position. Right: loss relative to the first range](loss_by_position.png)"
+    parts = [f"# {corpus}: loss by position", table(rows), COLUMN_NOTES, conclusion(rows), image]
+    write_text(folder / "loss_by_position.md", "\n\n".join(parts) + "\n")
+    plot(folder, rows)
 
 
-def draw(folder, rows):
-    """positions.png: on the left the losses over the characters seen; on the right what more past is worth."""
+def plot(folder, rows):
+    """Plot the loss by position on the left, and the loss in each octave relative to the first on the right.
+
+    Args:
+        folder: Folder of the experiment.
+        rows: Results of the runs.
+    """
     figure, (curves, gains) = plt.subplots(1, 2, figsize=(12, 5.2), width_ratios=(6, 5), layout="constrained")
-    contexts = sorted({row["val_sequence_length"] for row in rows})
-    shades = {context: 0.35 + 0.65 * n / (len(contexts) - 1) for n, context in enumerate(contexts)}
+    sequence_lengths = sorted({row["val_sequence_length"] for row in rows})
+    alphas = {length: 0.35 + 0.65 * n / (len(sequence_lengths) - 1) for n, length in enumerate(sequence_lengths)}
     for row in rows:
-        style = {"color": COLOURS[row["model"]], "alpha": shades[row["val_sequence_length"]], "linewidth": 1.7}
-        draw_curve(curves, row, style, band=row["val_sequence_length"] == contexts[-1])
-        draw_gain(gains, row, style)
+        style = {"color": COLORS[row["model"]], "alpha": alphas[row["val_sequence_length"]], "linewidth": 1.7}
+        plot_curve(curves, row, style, band=row["val_sequence_length"] == sequence_lengths[-1])
+        plot_gain(gains, row, style)
     curves.set_xscale("log", base=2)
     curves.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     curves.xaxis.set_minor_locator(NullLocator())
-    curves.set_xlabel("characters seen of the window")
-    curves.set_ylabel("nats per character")
+    curves.set_xlabel("position: characters of past")
+    curves.set_ylabel("loss (nats per character)")
     gains.set_xticks(range(len(ranges(rows))), ranges(rows))
-    gains.set_xlabel("characters seen of the window")
-    gains.set_ylabel(f"nats above those behind {ranges(rows)[0]}, the same characters")
+    gains.set_xlabel("position: characters of past")
+    gains.set_ylabel(f"loss minus that at {ranges(rows)[0]}, same characters (nats)")
     for axes in (curves, gains):
-        pictures.plain(axes)
+        plots.style_axes(axes)
     gains.axhline(0, color="0.6", linewidth=0.8, zorder=0)
-    families = [Line2D([], [], color=COLOURS[name], linewidth=2.2, label=TITLES[name]) for name in COLOURS]
-    grey = [
-        Line2D([], [], color="0.2", alpha=shades[context], linewidth=2, label=f"trained with {context}")
-        for context in contexts
+    families = [Line2D([], [], color=COLORS[name], linewidth=2.2, label=TITLES[name]) for name in COLORS]
+    lengths = [
+        Line2D([], [], color="0.2", alpha=alphas[length], linewidth=2, label=f"T = {length}")
+        for length in sequence_lengths
     ]
-    beyond = Line2D([], [], color="0.2", linewidth=1.5, linestyle="--", label="LSTM, beyond its training")
-    curves.legend(handles=[*families, *grey, beyond], frameon=False, loc="upper right", fontsize=9)
-    pictures.save(figure, folder / "positions.png")
+    beyond = Line2D([], [], color="0.2", linewidth=1.5, linestyle="--", label="LSTM, beyond T")
+    curves.legend(handles=[*families, *lengths, beyond], frameon=False, loc="upper right", fontsize=9)
+    plots.save(figure, folder / "loss_by_position.png")
 
 
-def draw_curve(axes, row, style, band):
-    """A row's loss in bins of positions; dashed behind more past than it was trained with."""
+def plot_curve(axes, row, style, band):
+    """Plot the loss of a row in bins of positions, dashed beyond its training length.
+
+    Args:
+        axes: Matplotlib axes.
+        row: Result of a run.
+        style: Style of the line.
+        band: Whether to shade one standard error.
+    """
     bins = row["by_position"]
     low, high = np.array(bins["edges"][:-1]) + 1, np.array(bins["edges"][1:])
-    x, y, error = np.sqrt(low * high), np.array(bins["nats"]), np.array(bins["errors"])
+    x, y, error = np.sqrt(low * high), np.array(bins["losses"]), np.array(bins["standard_errors"])
     inside = high <= row["val_sequence_length"]
     axes.plot(x[inside], y[inside], **style)
     if not inside.all():
@@ -155,21 +194,32 @@ def draw_curve(axes, row, style, band):
         axes.fill_between(x, y - error, y + error, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def draw_gain(axes, row, style):
-    """A row's loss in each octave less that in the first, with its standard error."""
-    there, number = len(row["octaves"]["sums"][0]), trained(row)
-    x = np.arange(there)
-    estimates = [mean_and_error(*octave(row, np.eye(there)[k] - np.eye(there)[0])) for k in range(there)]
+def plot_gain(axes, row, style):
+    """Plot the loss of a row in each octave minus that in the first, with its standard error.
+
+    Args:
+        axes: Matplotlib axes.
+        row: Result of a run.
+        style: Style of the line.
+    """
+    num_octaves, num_trained = len(row["octaves"]["sums"][0]), num_trained_octaves(row)
+    x, weights = np.arange(num_octaves), np.eye(num_octaves)
+    estimates = [mean_and_error(*octave_sums(row, weights[k] - weights[0])) for k in range(num_octaves)]
     y, error = (np.array(column) for column in zip(*estimates, strict=True))
     marks = {"marker": "o", "markersize": 4, "capsize": 2.5, "elinewidth": 1}
-    if number > 1:
-        axes.errorbar(x[:number], y[:number], error[:number], **style, **marks)
-    if there > number:
-        beyond = slice(number - 1, None)
+    if num_trained > 1:
+        axes.errorbar(x[:num_trained], y[:num_trained], error[:num_trained], **style, **marks)
+    if num_octaves > num_trained:
+        beyond = slice(num_trained - 1, None)
         axes.errorbar(x[beyond], y[beyond], error[beyond], **style, **marks, linestyle="--")
 
 
-def closing(folder: pathlib.Path, rows) -> str:
-    """What the terminal shows at the end."""
-    files = f"Picture: {folder / 'positions.png'}\nReport:  {folder / 'positions.md'}"
-    return "\n" + "\n\n".join([table(rows), NOTES, statement(rows), files]) + f"\n{report.to_look(folder)}"
+def final_message(folder: pathlib.Path, rows) -> str:
+    """Format the message at the end of the experiment.
+
+    Args:
+        folder: Folder of the experiment.
+        rows: Results of the runs.
+    """
+    files = f"Curves:  {folder / 'loss_by_position.png'}\nReport:  {folder / 'loss_by_position.md'}"
+    return "\n" + "\n\n".join([table(rows), COLUMN_NOTES, conclusion(rows), files]) + f"\n{report.to_look(folder)}"

@@ -1,9 +1,9 @@
-"""What goes on in a language model while it reads a text.
+"""Trace what a language model computes for a text.
 
-probabilities    [T, V]       of the token behind each position
-attention        [H, T, T]    of each Transformer block: who (row) looks at whom (column)
-activations      [T, units]   of each LSTM: the gates i, f and o, the candidate g, the memory c, the output h;
-                              in a model that has neither, the output of each block
+probabilities    [T, V]       of the next token at each position
+attention        [H, T, T]    of each Transformer block: queries in rows, keys in columns
+activations      [T, units]   of each LSTM: the gates i, f and o, the candidate g, the cell state c, the output h;
+                              in a model with neither attention nor LSTM, the output of each block
 """
 
 import dataclasses
@@ -19,9 +19,9 @@ from keras_seq.layers import LSTM
 from keras_seq.layers.gates import pre_activations
 from keras_seq.layers.introspection import check_tokenizer
 
-SIGNALS = {
+SIGNAL_NAMES = {
     "h": "output h",
-    "c": "memory c",
+    "c": "cell state c",
     "i": "input gate i",
     "f": "forget gate f",
     "g": "candidate g",
@@ -31,34 +31,35 @@ SIGNALS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
-    """What a model did with a text of T tokens.
+class ModelTrace:
+    """Hold what a model computes for a text of T tokens.
 
     Args:
-        pieces: the text of each token.
-        ids: their ids `[T]`.
-        probabilities: of what comes behind each of them, float64 `[T, V]`.
-        attention: `[H, T, T]` by the name of the block.
-        activations: `[T, units]` by the name of the layer and the letter of the signal, a key of `SIGNALS`.
-        decode: from a list of ids to their text.
+        tokens: The text of each token.
+        ids: Their ids `[T]`.
+        probabilities: Next-token probabilities at each position, float64 `[T, V]`.
+        attention: Attention weights `[H, T, T]` by the name of the block.
+        activations: Activations `[T, units]` by the name of the layer and the letter of the signal, a key of
+            `SIGNAL_NAMES`.
+        decode: A function from a list of ids to their text.
     """
 
-    pieces: tuple[str, ...]
+    tokens: tuple[str, ...]
     ids: np.ndarray
     probabilities: np.ndarray
     attention: dict[str, np.ndarray]
     activations: dict[str, dict[str, np.ndarray]]
     decode: Callable[[list[int]], str]
 
-    def likeliest(self, top=5) -> list[list[tuple[str, float]]]:
-        """Behind each position the likeliest tokens and their probabilities, the likeliest first."""
+    def top_predictions(self, top: int = 5) -> list[list[tuple[str, float]]]:
+        """Return the most likely next tokens and their probabilities at each position, most likely first."""
         order = np.argsort(-self.probabilities, axis=-1, kind="stable")[:, :top]
-        pieces = {n: self.decode([n]) for n in np.unique(order).tolist()}
+        texts = {n: self.decode([n]) for n in np.unique(order).tolist()}
         rows = zip(order.tolist(), self.probabilities, strict=True)
-        return [[(pieces[n], float(probabilities[n])) for n in row] for row, probabilities in rows]
+        return [[(texts[n], float(probabilities[n])) for n in row] for row, probabilities in rows]
 
-    def nexts(self) -> list[tuple[int, float]]:
-        """The rank (0: the likeliest) and the probability of what does come behind each position but the last."""
+    def next_token_ranks(self) -> list[tuple[int, float]]:
+        """Return the rank (0: most likely) and probability of the actual next token, at each position but the last."""
         order = np.argsort(-self.probabilities[:-1], axis=-1, kind="stable")
         ranks = np.argmax(order == self.ids[1:, None], axis=-1)
         probabilities = self.probabilities[np.arange(len(ranks)), self.ids[1:]]
@@ -66,11 +67,14 @@ class Reading:
 
 
 def lstm_signals(layer: LSTM, x) -> dict[str, np.ndarray]:
-    """The inside of an LSTM at every position, by its formula (docs/rnn-lstm.md): `[T, units]` a letter.
+    """Compute the gates and states of an LSTM at every position, by its equations (docs/rnn-lstm.md).
 
     Args:
-        layer: a built `LSTM`.
-        x: its input `[1, T, D]`.
+        layer: A built `LSTM`.
+        x: Its input `[1, T, D]`.
+
+    Returns:
+        A dict from each letter to an array `[T, units]`.
     """
     z = _numpy(pre_activations(layer, x, layer(x))[0])
     i, f, g, o = np.split(z, 4, axis=-1)
@@ -78,17 +82,20 @@ def lstm_signals(layer: LSTM, x) -> dict[str, np.ndarray]:
     c = np.zeros_like(i)
     for t in range(len(c)):
         c[t] = f[t] * c[t - 1] + i[t] * g[t] if t else i[t] * g[t]
-    told = {"i": i, "f": f, "g": g, "o": o, "c": c, "h": o * np.tanh(c)}
-    return {letter: told[letter] for letter in SIGNALS if letter in told}
+    signals = {"i": i, "f": f, "g": g, "o": o, "c": c, "h": o * np.tanh(c)}
+    return {letter: signals[letter] for letter in SIGNAL_NAMES if letter in signals}
 
 
-def read(model, tokenizer, ids) -> Reading:
-    """Has a model read the ids `[T]`.
+def trace_model(model, tokenizer, ids) -> ModelTrace:
+    """Run a model on ids, and record what it computes.
 
     Args:
-        model: a `LanguageModel`.
-        tokenizer: the `Vocabulary` or other tokenizer it was trained with.
-        ids: at most as many as the model's context.
+        model: A `LanguageModel`.
+        tokenizer: The tokenizer that it was trained with.
+        ids: Ids `[T]`, at most as many as the model's context length.
+
+    Raises:
+        ValueError: The tokenizer does not belong to the model, or the logits are not finite.
     """
     check_tokenizer(tokenizer, model)
     ids = np.asarray(ids)
@@ -99,7 +106,7 @@ def read(model, tokenizer, ids) -> Reading:
     activations, outputs = {}, {}
     x = model.embedding(ids[None])
     for block in model.blocks:
-        if type(block) is LSTM:  # a layer that inherits from it has another formula
+        if type(block) is LSTM:  # subclasses have other equations
             activations[block.name] = lstm_signals(block, x)
         x = block(x, training=False)
         if not isinstance(block, keras.layers.Dropout):
@@ -107,12 +114,17 @@ def read(model, tokenizer, ids) -> Reading:
     if not attention and not activations:
         activations = outputs
     probabilities = np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
-    pieces = tuple(tokenizer.decode([n]) for n in ids.tolist())
-    return Reading(pieces, ids, probabilities, attention, activations, tokenizer.decode)
+    tokens = tuple(tokenizer.decode([n]) for n in ids.tolist())
+    return ModelTrace(tokens, ids, probabilities, attention, activations, tokenizer.decode)
 
 
-def most_varied(signal, count) -> np.ndarray:
-    """The units `[T, units]` -> `[count]` whose value changes most over the text, the most changing first."""
+def most_variable_units(signal, count: int) -> np.ndarray:
+    """Return the units with the highest standard deviation over the text, in descending order.
+
+    Args:
+        signal: `[T, units]`.
+        count: Number of units to return.
+    """
     return np.argsort(-signal.std(axis=0), kind="stable")[:count]
 
 

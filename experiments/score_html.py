@@ -1,71 +1,82 @@
-"""The page of `experiments.score`: a text whose tokens are coloured by their nats.
+"""HTML page of `experiments.score_text`: a text whose tokens are colored by their loss.
 
-no colour: the model was sure of it          full colour: log V nats or more, no better than a guess among V tokens
+no color: probability 1          full color: log V nats or more, no better than a uniform guess among V tokens
 """
 
 import math
 
 import numpy as np
 
-from experiments import pages
+from experiments import html_page
 from keras_seq.evaluation import TextScore
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 
-AROUND = 20  # characters shown before and behind a surprising token
+CONTEXT_CHARACTERS = 20  # shown on each side of a token with a high loss
 SCRIPT = """
-const told = document.getElementById("told");
+const tooltip = document.getElementById("tooltip");
 pick(document.getElementById("text"), span => {
-  const nats = parseFloat(span.dataset.nats), token = "“" + visible(span.textContent) + "”";
-  told.textContent = isNaN(nats)
-    ? token + " is the first: nothing stands before it that could predict it."
-    : token + ": " + nats.toFixed(3) + " nats, probability " + percent(Math.exp(-nats));
+  const loss = parseFloat(span.dataset.loss), token = "“" + visible(span.textContent) + "”";
+  tooltip.textContent = isNaN(loss)
+    ? token + " is the first token; it is not predicted."
+    : token + ": " + loss.toFixed(3) + " nats, probability " + percent(Math.exp(-loss));
 });
 """
 
 
-def surprises(scored: TextScore, top: int) -> list[int]:
-    """The places of the tokens that cost most, the dearest first."""
-    return (1 + np.argsort(-scored.nats[1:], kind="stable")[:top]).tolist()
-
-
-def around(scored: TextScore, place: int) -> tuple[str, str, str]:
-    """What stands before a token, the token, and what stands behind it."""
-    before = "".join(scored.pieces[max(0, place - AROUND) : place])
-    behind = "".join(scored.pieces[place + 1 : place + 1 + AROUND])
-    return before[-AROUND:], scored.pieces[place], behind[:AROUND]
-
-
-def score_page(scored: TextScore, run, vocabulary_size: int, top: int) -> str:
-    """The page, as HTML.
+def highest_losses(score: TextScore, top: int) -> list[int]:
+    """Return the indices of the tokens with the highest loss, in descending order.
 
     Args:
-        scored: the text and its nats.
-        run: what the model is called.
-        vocabulary_size: V, for the scale.
-        top: how many of the most surprising places to list.
+        score: The scored text.
+        top: Number of tokens.
     """
-    guess = math.log(vocabulary_size)
-    shades = np.clip(scored.nats / guess, 0, 1)
-    tokens = [pages.token(scored.pieces[0], id="t0")]
-    for place in range(1, len(scored.pieces)):
-        numbers = {"style": f"--n:{shades[place]:.2f}", "data-nats": f"{scored.nats[place]:.4f}", "id": f"t{place}"}
-        tokens.append(pages.token(scored.pieces[place], **numbers))
-    numbers = f"{scored.nats_per_character:.4f} nats per character, {scored.bits_per_character:.4f} bits per character"
+    return (1 + np.argsort(-score.token_losses[1:], kind="stable")[:top]).tolist()
+
+
+def token_context(score: TextScore, index: int) -> tuple[str, str, str]:
+    """Return the text before a token, the token, and the text after it.
+
+    Args:
+        score: The scored text.
+        index: Index of the token.
+    """
+    prefix = "".join(score.tokens[max(0, index - CONTEXT_CHARACTERS) : index])
+    suffix = "".join(score.tokens[index + 1 : index + 1 + CONTEXT_CHARACTERS])
+    return prefix[-CONTEXT_CHARACTERS:], score.tokens[index], suffix[:CONTEXT_CHARACTERS]
+
+
+def score_page(score: TextScore, run: str, vocabulary_size: int, top: int) -> str:
+    """Return the page as HTML.
+
+    Args:
+        score: The scored text.
+        run: Label of the run.
+        vocabulary_size: V, for the color scale.
+        top: Number of tokens with the highest loss to list.
+    """
+    uniform_loss = math.log(vocabulary_size)
+    shades = np.clip(score.token_losses / uniform_loss, 0, 1)
+    spans = [html_page.token(score.tokens[0], id="t0")]
+    for index in range(1, len(score.tokens)):
+        loss = f"{score.token_losses[index]:.4f}"
+        attributes = {"style": f"--n:{shades[index]:.2f}", "data-loss": loss, "id": f"t{index}"}
+        spans.append(html_page.token(score.tokens[index], **attributes))
+    means = f"{score.nats_per_character:.4f} nats per character, {score.bits_per_character:.4f} bits per character"
     body = [
-        f"<p>{numbers}; {scored.characters:,} characters, each predicted from all that stands before it.</p>",
-        pages.scale("0 nats: sure", f"{guess:.1f} nats or more: no better than a guess"),
-        f'<div class="text" id="text">{"".join(tokens)}</div>',
-        _list(scored, surprises(scored, top)) if top else "",
-        '<div class="told" id="told">Hover over the text or tap it; then the arrow keys go on from there.</div>',
+        f"<p>{means}; {score.num_characters:,} characters, each predicted from the text before it.</p>",
+        html_page.color_legend("0 nats: certain", f"{uniform_loss:.1f} nats or more: no better than a uniform guess"),
+        f'<div class="text" id="text">{"".join(spans)}</div>',
+        _list(score, highest_losses(score, top)) if top else "",
+        '<div class="tooltip" id="tooltip">Hover over the text or tap it; the arrow keys move along it.</div>',
     ]
-    return pages.page(f"How surprised {run} is", "\n".join(body), SCRIPT)
+    return html_page.page(f"Token losses of {run}", "\n".join(body), SCRIPT)
 
 
-def _list(scored, places) -> str:
-    """The most surprising places, with a link to each."""
+def _list(score, indices) -> str:
+    """Format the tokens with the highest loss, with a link to each."""
     lines = []
-    for place in places:
-        before, piece, behind = (pages.escaped(show_whitespace(text)) for text in around(scored, place))
-        shown = f'<a href="#t{place}">{before}<b>[{piece}]</b>{behind}</a>'
-        lines.append(f"<li>{scored.nats[place]:.2f} nats <code>{shown}</code></li>")
-    return f"<h2>The most surprising places</h2>\n<ol>{''.join(lines)}</ol>"
+    for index in indices:
+        prefix, token, suffix = (html_page.escape(show_whitespace(text)) for text in token_context(score, index))
+        link = f'<a href="#t{index}">{prefix}<b>[{token}]</b>{suffix}</a>'
+        lines.append(f"<li>{score.token_losses[index]:.2f} nats <code>{link}</code></li>")
+    return f"<h2>Tokens with the highest loss</h2>\n<ol>{''.join(lines)}</ol>"

@@ -1,12 +1,12 @@
-"""How surprised a trained model is by a text: nats and bits per character, and where it is surprised most.
+"""Score a text with a trained language model: nats and bits per character, and the tokens with the highest loss.
 
-    python -m experiments.score logs/compare/20260101-120000/lstm-seed0 --text "To be, or not to be"
-    python -m experiments.score RUN --file my.txt --html my.html
-    echo "To be, or not to be" | python -m experiments.score RUN --file -
+    python -m experiments.score_text logs/compare/20260101-120000/lstm-seed0 --text "To be, or not to be"
+    python -m experiments.score_text RUN --file my.txt --html my.html
+    echo "To be, or not to be" | python -m experiments.score_text RUN --file -
 
-RUN is the folder of a finished run of a language model; the page colours every token by its nats. Takes ten seconds,
-half a minute for a hundred thousand characters. The text is read as `keras_seq.evaluation.text_score` reads it, so that the
-validation split gives the warm score of its run.
+RUN is the folder of a finished run of a language model. --html writes a page that colors every token by its loss. This
+takes 10 seconds, or 30 for a hundred thousand characters. The text is scored as by `keras_seq.evaluation.score_text`,
+so the validation split gives the val_loss_streaming of its run.
 """
 
 import dataclasses
@@ -17,11 +17,11 @@ from typing import Annotated
 
 import tyro
 
-from experiments import pages
+from experiments import html_page
 from experiments.generate import load_run
-from experiments.options import check_options
-from experiments.score_page import around, score_page, surprises
-from experiments.startup import command_line, one_sentence
+from experiments.option_checks import check_options
+from experiments.score_html import highest_losses, score_page, token_context
+from experiments.startup import command_line, exit_with_message
 from keras_seq.atomic_files import write_text
 from keras_seq.data import load_corpus
 from keras_seq.evaluation import TextScore, score_text
@@ -29,89 +29,103 @@ from keras_seq.evaluation.progress_bar import scoring_bar
 from keras_seq.models import Ensemble, LanguageModel
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 
-LONGEST_PAGE = 100_000  # tokens; a browser is slow with more
+MAX_HTML_TOKENS = 100_000  # browsers are slow with more
 
 
 @dataclasses.dataclass(frozen=True)
-class Score:
-    """How surprised a trained model is by a text."""
+class ScoreTextConfig:
+    """Score a text with a trained language model."""
 
     run: Annotated[pathlib.Path, tyro.conf.Positional]
-    """The folder of a finished run: it holds model.keras and vocabulary.json."""
+    """Folder of a finished run, with model.keras and tokenizer.json."""
     text: str | None = None
-    """The text to score; or name a --file."""
+    """Text to score; or give a --file."""
     file: pathlib.Path | None = None
-    """A UTF-8 file to score; - reads standard input."""
+    """UTF-8 file to score; - reads standard input."""
     top: int = 10
-    """How many of the most surprising places to show."""
+    """Number of tokens with the highest loss to show."""
     html: pathlib.Path | None = None
-    """A file for a page that colours every token by its nats."""
+    """HTML file to write, with every token colored by its loss."""
 
     def __post_init__(self):
         if (self.text is None) == (self.file is None):
-            given = "neither was given" if self.text is None else "both were given"
-            raise ValueError(f"--text or --file: {given}; expected one of them.")
+            received = "neither was given" if self.text is None else "both were given"
+            raise ValueError(f"--text or --file: {received}; expected one of them.")
         check_options(self, top=0)
         if self.html is not None and not self.html.parent.is_dir():
-            raise ValueError(f"--html {self.html}: there is no folder {self.html.parent}.")
+            raise ValueError(f"--html {self.html}: expected an existing folder; {self.html.parent} is none.")
 
 
 def load_language_model(run: pathlib.Path):
-    """The model and the tokenizer of a finished run whose model predicts the next token."""
+    """Load the model and the tokenizer of a finished run.
+
+    Raises:
+        ValueError: The model does not predict the next token.
+    """
     model, tokenizer = load_run(run)
     if not isinstance(model, (LanguageModel, Ensemble)):
-        raise ValueError(f"{run}: its model is no language model; expected one that predicts the next token.")
+        raise ValueError(f"{run}: its model is not a language model; expected one that predicts the next token.")
     return model, tokenizer
 
 
-def text_of(settings: Score) -> str:
-    """The text that was named, wherever it is."""
-    if settings.text is not None:
-        return settings.text
-    return sys.stdin.read() if str(settings.file) == "-" else load_corpus(settings.file).text
+def read_text(config: ScoreTextConfig) -> str:
+    """Return the text of --text or --file."""
+    if config.text is not None:
+        return config.text
+    return sys.stdin.read() if str(config.file) == "-" else load_corpus(config.file).text
 
 
-def line_and_column(scored: TextScore, place: int) -> tuple[int, int]:
-    """Where a token begins, both counted from 1."""
-    before = "".join(scored.pieces[:place])
-    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+def line_and_column(score: TextScore, index: int) -> tuple[int, int]:
+    """Return the line and the column where a token starts, both counted from 1.
+
+    Args:
+        score: The scored text.
+        index: Index of the token.
+    """
+    prefix = "".join(score.tokens[:index])
+    return prefix.count("\n") + 1, len(prefix) - (prefix.rfind("\n") + 1) + 1
 
 
-def told(scored: TextScore, top: int) -> str:
-    """What the terminal shows."""
+def format_report(score: TextScore, top: int) -> str:
+    """Format the message for the terminal.
+
+    Args:
+        score: The scored text.
+        top: Number of tokens with the highest loss to show.
+    """
     lines = [
-        f"{scored.characters:,} characters, and the first token, which nothing predicts",
-        f"{scored.nats_per_character:.4f} nats per character, {scored.bits_per_character:.4f} bits per character",
+        f"{score.num_characters:,} characters, without the first token, which is not predicted",
+        f"{score.nats_per_character:.4f} nats per character, {score.bits_per_character:.4f} bits per character",
     ]
-    places = surprises(scored, top)
-    lines += ["\nThe most surprising places:"] if places else []
-    for place in places:
-        nats, (line, column) = float(scored.nats[place]), line_and_column(scored, place)
-        before, piece, behind = map(show_whitespace, around(scored, place))
-        where = f"line {line}, column {column}"
-        lines.append(f"{nats:7.2f} nats  {pages.percent(math.exp(-nats)):>14}  {where:<21}  {before}[{piece}]{behind}")
+    indices = highest_losses(score, top)
+    lines += ["\nTokens with the highest loss:"] if indices else []
+    for index in indices:
+        loss, (line, column) = float(score.token_losses[index]), line_and_column(score, index)
+        prefix, token, suffix = map(show_whitespace, token_context(score, index))
+        location, probability = f"line {line}, column {column}", html_page.percent(math.exp(-loss))
+        lines.append(f"{loss:7.2f} nats  {probability:>14}  {location:<21}  {prefix}[{token}]{suffix}")
     return "\n".join(lines)
 
 
-@one_sentence("experiments.score")
+@exit_with_message("experiments.score_text")
 def main(arguments=None):
-    """The command line."""
-    settings = command_line(Score, "experiments.score", __doc__, arguments)
-    model, tokenizer = load_language_model(settings.run)
-    text = text_of(settings)
+    """Run the command line."""
+    config = command_line(ScoreTextConfig, "experiments.score_text", __doc__, arguments)
+    model, tokenizer = load_language_model(config.run)
+    text = read_text(config)
     with scoring_bar("scoring"):
-        scored = score_text(model, tokenizer, text)
-    if settings.html is not None and len(scored.pieces) > LONGEST_PAGE:
+        score = score_text(model, tokenizer, text)
+    if config.html is not None and len(score.tokens) > MAX_HTML_TOKENS:
         raise ValueError(
-            f"--html: the text has {len(scored.pieces):,} tokens, and a browser is slow with more than "
-            f"{LONGEST_PAGE:,}; score a part of it, or leave out --html."
+            f"--html: the text has {len(score.tokens):,} tokens; expected at most {MAX_HTML_TOKENS:,}, because "
+            "browsers are slow with more: score a part of the text, or omit --html."
         )
-    print(told(scored, settings.top))
-    if settings.html is not None:
+    print(format_report(score, config.top))
+    if config.html is not None:
         write_text(
-            settings.html, score_page(scored, pages.named(settings.run), tokenizer.vocabulary_size, settings.top)
+            config.html, score_page(score, html_page.run_label(config.run), tokenizer.vocabulary_size, config.top)
         )
-        print(f"\nPage:  {settings.html}")
+        print(f"\nPage:  {config.html}")
 
 
 if __name__ == "__main__":

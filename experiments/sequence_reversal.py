@@ -1,18 +1,20 @@
-"""Learn to say a random sequence backwards, and show by its loss that a model does not see the future.
+"""Train models to reverse random sequences, and check by the loss that no model sees future tokens.
 
-    python -m experiments.reverse
-    python -m experiments.reverse --broken-mask --steps 300          # a Transformer without a causal mask: it is caught
-    python -m experiments.reverse --smoke                            # seconds, tiny: does everything work?
-    python -m experiments.reverse --resume logs/reverse/20260101-120000
+    python -m experiments.sequence_reversal
+    python -m experiments.sequence_reversal --broken-mask --steps 300    # no causal mask: the check has to fail
+    python -m experiments.sequence_reversal --smoke                      # tiny sizes, takes seconds
+    python -m experiments.sequence_reversal --resume logs/sequence_reversal/20260101-120000
 
-Seven minutes on 2 busy cores. To expect on 20,000 new sequences of 1 to 20 letters, the trained lengths, with seed 0:
+This takes 7 minutes on 2 busy cores. Expected result on 20,000 new sequences of 1 to 20 letters, seed 0:
 
-    Transformer   102,464 parameters   second half 100.00 % right   sequences 100.00 %   first half 3.259 nats a letter
-    LSTM          338,013              99.09 %                      91.42 %              3.268
+    model         parameters   second half accuracy   sequence accuracy   first half loss (nats per letter)
+    Transformer   102,464      100.00 %               100.00 %            3.259
+    LSTM          338,013      99.09 %                91.42 %             3.268
 
-where log 26 = 3.258 is the least without seeing the future; without the mask it is 0.030, and the status is 1. The LSTM
-has to hold all letters in its state, and gets 44 % of the sequences of 20. At lengths never trained on both fail: no
-sequence of 21 letters for the Transformer, new to such positions, 23 % for the LSTM, and 10 to 12 % of ids at 40.
+A causal model cannot have a first half loss below log 26 = 3.258 on average. Without the causal mask it is 0.030, and
+the exit status is 1. The LSTM has to store all letters in its state; its accuracy for sequences of 20 letters is 44 %.
+Neither model generalizes to lengths not trained on: for 21 letters the sequence accuracy is 0 % (Transformer) and 23 %
+(LSTM); for 40 letters 10 to 12 % of the ids are correct.
 """
 
 import dataclasses
@@ -23,28 +25,36 @@ import sys
 import keras
 import numpy as np
 
-from experiments import pictures, reverse_report
-from experiments.reverse_scores import Score, Scorer, attention, spelled, verdict
-from experiments.reverse_settings import BROKEN, Reverse, tiny
-from experiments.runs import begin, config
-from experiments.startup import one_sentence
+from experiments import plots, sequence_reversal_report
+from experiments.runs import run_config, start_or_resume
+from experiments.sequence_reversal_metrics import ReversalTotals, Scorer, attention, causality_verdict, to_letters
+from experiments.sequence_reversal_settings import BROKEN, SequenceReversalConfig, smoke_config
+from experiments.startup import exit_with_message
 from keras_seq import training
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.layers import TransformerBlock
 from keras_seq.saving import save_model
 from keras_seq.tracking import Summaries
 
-VALIDATION, TEST = 2**40, 2**41  # added to the seed of training: sequences of their own
+VALIDATION, TEST = 2**40, 2**41  # added to the training seed, so that no sequence is shared
 
 
-def build(settings: Reverse, name) -> keras.Model:
-    """The Keras model."""
-    model = settings.model(name).build_model(settings.task.vocabulary_size, dtype=settings.train.dtype_policy)
-    return without_mask(model) if name == BROKEN else model
+def build_model(config: SequenceReversalConfig, name: str) -> keras.Model:
+    """Build the Keras model.
+
+    Args:
+        config: Options of the experiment.
+        name: "transformer", "lstm" or "broken".
+    """
+    model = config.model_config(name).build_model(config.task.vocabulary_size, dtype=config.train.dtype_policy)
+    return remove_causal_mask(model) if name == BROKEN else model
 
 
-def without_mask(model) -> keras.Model:
-    """The layers of a language model with attention that sees all positions; `LanguageModel` refuses such blocks."""
+def remove_causal_mask(model) -> keras.Model:
+    """Rebuild a language model with attention to all positions.
+
+    The result is a functional model, because `LanguageModel` refuses layers that are not causal.
+    """
     ids = keras.Input((None,), dtype="int32")
     x = model.embedding(ids)
     for block in model.blocks:
@@ -54,118 +64,156 @@ def without_mask(model) -> keras.Model:
     return keras.Model(ids, model.embedding(x, reverse=True) if model.head is None else model.head(x), name="broken")
 
 
-class Look:
-    """Called, it scores a model on the sequences of validations, has it write some, and draws where it looks."""
+class Validator:
+    """Score a model on validation sequences, and generate samples and attention maps.
 
-    def __init__(self, model, scorer: Scorer, settings: Reverse):
-        self.model, self.scorer, self.task = model, scorer, settings.task
-        self.seed, self.sequences = settings.seed + VALIDATION, settings.validation_sequences
+    Args:
+        model: The model.
+        scorer: Its scorer.
+        config: Options of the experiment.
+    """
+
+    def __init__(self, model, scorer: Scorer, config: SequenceReversalConfig):
+        self.model, self.scorer, self.task = model, scorer, config.task
+        self.seed, self.sequences = config.seed + VALIDATION, config.validation_sequences
 
     def __call__(self) -> Summaries:
-        longest = self.task.max_length
-        scores = self.scorer(range(1, longest + 1), self.sequences, self.seed)
-        (row,) = self.rows(longest, count=1)
+        max_length = self.task.max_length
+        totals = self.scorer(range(1, max_length + 1), self.sequences, self.seed)
+        (row,) = self.rows(max_length, count=1)
         maps = attention(self.model, row[:-1])
-        drawn = reverse_report.attention_maps(maps, spelled(row[:-1], self.task)) if maps else None
+        figure = sequence_reversal_report.attention_maps(maps, to_letters(row[:-1], self.task)) if maps else None
         return Summaries(
-            sum(scores.values(), Score()).scalars,
-            {"sample": "\n".join(self.sample(length) for length in (longest, longest + 1, 2 * longest))},
-            {} if drawn is None else {"attention": pictures.pixels(drawn)},
+            sum(totals.values(), ReversalTotals()).metrics,
+            {"sample": "\n".join(self.sample(length) for length in (max_length, max_length + 1, 2 * max_length))},
+            {} if figure is None else {"attention": plots.pixels(figure)},
         )
 
     def rows(self, length, count):
-        """Whole sequences `[count, 2 L + 3]`."""
-        x, y = dataclasses.replace(self.task.of_length(length), batch_size=count, seed=self.seed + length).at(0)
+        """Draw whole sequences `[count, 2 L + 3]`.
+
+        Args:
+            length: L, the number of letters.
+            count: Number of sequences.
+        """
+        task = dataclasses.replace(self.task.with_length(length), batch_size=count, seed=self.seed + length)
+        x, y = task.batch(0)
         return np.concatenate([x, y[:, -1:]], axis=1)
 
     def sample(self, length):
-        """Sequences of one length, and what the model writes behind the separator."""
-        lines = [f"{length} letters{'' if length <= self.task.max_length else ', a length never trained on'}:"]
+        """Format three sequences of one length, as the model completes them after the separator."""
+        lines = [f"{length} letters{'' if length <= self.task.max_length else ', a length not trained on'}:"]
         rows = self.rows(length, count=3)
-        for right, written in zip(rows, self.scorer.write(rows[:, : length + 2]), strict=True):
-            text = spelled(written, self.task)
-            hits = (right == written)[length + 2 :].sum()
-            lines.append(f"    {text[: length + 2]} {text[length + 2 :]}   {hits} right of {length + 1}")
+        for target, generated in zip(rows, self.scorer.generate(rows[:, : length + 2]), strict=True):
+            text = to_letters(generated, self.task)
+            num_correct = (target == generated)[length + 2 :].sum()
+            lines.append(f"    {text[: length + 2]} {text[length + 2 :]}   {num_correct} of {length + 1} correct")
         return "\n".join(lines)
 
 
-def train_one(folder, settings: Reverse, name) -> dict:
-    """One run: one model. Returns what result.json says."""
+def train_one(folder, config: SequenceReversalConfig, name) -> dict:
+    """Train and test one model.
+
+    Args:
+        folder: Folder of the run.
+        config: Options of the experiment.
+        name: "transformer", "lstm" or "broken".
+
+    Returns:
+        The content of result.json.
+    """
     keras.backend.clear_session()
-    keras.utils.set_random_seed(settings.seed)
-    task, model = settings.task, build(settings, name)
+    keras.utils.set_random_seed(config.seed)
+    task, model = config.task, build_model(config, name)
     scorer = Scorer(model, task)
-    train = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
+    train_config = {**dataclasses.asdict(config.train), **config.train.resolved(model)}
     print(f"\n{folder.name}, {model.count_params():,} parameters")
     loss, tokens_per_step = TokenCrossEntropy(), task.tokens_per_step
-    training.compile_model(model, settings.train, settings.steps, loss, tokens_per_step=tokens_per_step)
-    record, summaries = training.fit_resumable(
+    training.compile_model(model, config.train, config.steps, loss, tokens_per_step=tokens_per_step)
+    logger, summaries = training.fit_resumable(
         folder,
         model,
         task.dataset,
         tokens_per_step,
-        settings.steps,
-        settings.train,
-        Look(model, scorer, settings),
-        config(settings, name, settings.model(name), train, seed=settings.seed),
+        config.steps,
+        config.train,
+        Validator(model, scorer, config),
+        run_config(config, name, config.model_config(name), train_config, seed=config.seed),
         folder.name,
     )
     save_model(folder / "model.keras", model)
-    tokens = record.step * tokens_per_step
+    tokens = logger.step * tokens_per_step
     result = {
         "parameters": model.count_params(),
         "train_tokens": tokens,
-        "train_seconds": record.seconds,
-        "tokens_per_second": tokens / record.seconds,
-        **tested(settings, scorer),
+        "train_seconds": logger.seconds,
+        "tokens_per_second": tokens / logger.seconds,
+        **test_metrics(config, scorer),
         "sample": summaries.texts["sample"],
     }
     training.write_result(folder, result)
     return result
 
 
-def tested(settings: Reverse, scorer: Scorer) -> dict:
-    """The figures on new sequences: of all trained lengths together, of each length up to twice the longest."""
-    longest = settings.max_length
-    scores = scorer(range(1, 2 * longest + 1), settings.test_sequences, settings.seed + TEST)
-    figures = sum((scores[length] for length in range(1, longest + 1)), Score()).scalars
-    causal, passed, sentence = verdict(figures["first_half_loss"], settings.alphabet_size)
+def test_metrics(config: SequenceReversalConfig, scorer: Scorer) -> dict:
+    """Compute the metrics on new sequences: over all training lengths, and for each length up to twice the longest.
+
+    Args:
+        config: Options of the experiment.
+        scorer: Scorer of the model.
+    """
+    max_length = config.max_length
+    totals = scorer(range(1, 2 * max_length + 1), config.test_sequences, config.seed + TEST)
+    metrics = sum((totals[length] for length in range(1, max_length + 1)), ReversalTotals()).metrics
+    causal, passed, message = causality_verdict(metrics["first_half_loss"], config.alphabet_size)
     return {
-        **figures,
-        "entropy": math.log(settings.alphabet_size),
+        **metrics,
+        "entropy": math.log(config.alphabet_size),
         "causal": causal,
         "passed": passed,
-        "verdict": sentence,
+        "verdict": message,
         "by_length": [
-            {"length": length, "trained": length <= longest, **score.scalars} for length, score in scores.items()
+            {"length": length, "trained": length <= max_length, **length_totals.metrics}
+            for length, length_totals in totals.items()
         ],
     }
 
 
-def compare(settings: Reverse, folder: pathlib.Path) -> list[dict]:
-    """Trains all that is not yet trained in `folder`, then writes the report. Returns its rows."""
-    for name in settings.names:  # what cannot be built is an error now, before anything is written
-        build(settings, name)
-    task = settings.task
+def compare(config: SequenceReversalConfig, folder: pathlib.Path) -> list[dict]:
+    """Train the models that are not finished yet, and write the report.
+
+    Args:
+        config: Options of the experiment.
+        folder: Folder of the experiment.
+
+    Returns:
+        The rows of the report.
+    """
+    for name in config.model_names:  # raises before anything is written
+        build_model(config, name)
+    task = config.task
     print(
-        f"1 to {task.max_length} of {task.alphabet_size} letters; {settings.steps:,} steps of {task.batch_size} "
-        f"sequences, {settings.steps * task.tokens_per_step:,} tokens to predict"
+        f"Sequences of 1 to {task.max_length} letters, {task.alphabet_size} different ones; {config.steps:,} steps of "
+        f"{task.batch_size} sequences, {config.steps * task.tokens_per_step:,} target tokens"
     )
     rows = []
-    for name in settings.names:
-        run = folder / f"{name}-seed{settings.seed}"
-        result = training.load_result(run) or train_one(run, settings, name)
+    for name in config.model_names:
+        run = folder / f"{name}-seed{config.seed}"
+        result = training.load_result(run) or train_one(run, config, name)
         rows.append({"model": name, "run": run.name, **result})
-    reverse_report.write(folder, rows)
+    sequence_reversal_report.write_report(folder, rows)
     return rows
 
 
-@one_sentence("experiments.reverse")
+@exit_with_message("experiments.sequence_reversal")
 def main(arguments=None):
-    """The command line."""
-    with begin(Reverse, "reverse", __doc__, arguments, tiny) as (settings, folder):
-        rows = compare(settings, folder)
-        print(reverse_report.closing(folder, rows))
+    """Run the experiment from the command line; the exit status is 1 if a model fails the causality check."""
+    with start_or_resume(SequenceReversalConfig, "sequence_reversal", __doc__, arguments, smoke_config) as (
+        config,
+        folder,
+    ):
+        rows = compare(config, folder)
+        print(sequence_reversal_report.final_message(folder, rows))
         if not all(row["passed"] for row in rows):
             sys.exit(1)
 

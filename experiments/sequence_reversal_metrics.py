@@ -1,13 +1,12 @@
-"""How well a model reverses sequences that it was not trained on, and whether it sees the future.
+"""Metrics of sequence reversal, and a check by the loss that a model is causal.
 
-    second half   behind the separator: is argmax of the logits the id that comes?
-    first half    the letters before it, given that a letter comes:  nats = logsumexp(z_a over all letters a) - z_y
+    second half   the ids after the separator; correct where argmax(logits) is the target
+    first half    the letters before it, given that a letter comes:  loss = logsumexp(z_a over all letters a) - z_y
 
-The ids before each position are the right ones (teacher forcing). Greedy generation, which reads what it wrote itself,
-gets a sequence right exactly when teacher forcing has it right everywhere: up to the first mistake a causal model reads
-the same in both.
+The inputs are the true ids (teacher forcing). Greedy generation of a causal model gets a sequence right exactly if
+teacher forcing has all its ids right: up to the first mistake both have the same inputs.
 
-The letters of the first half are drawn at random: whoever does not see them pays log A for each, on average.
+The letters of the first half are independent and uniform, so the expected loss of a causal model is at least log A.
 """
 
 import dataclasses
@@ -23,102 +22,149 @@ from keras_seq.evaluation.losses import token_losses
 from keras_seq.layers import TransformerBlock
 
 LETTERS = string.ascii_lowercase + string.ascii_uppercase
-TOLERANCE = 0.02  # of log A
-ROWS = 250  # sequences scored at a time
+TOLERANCE = 0.02  # relative, of the first half loss around log A
+BATCH_SIZE = 250  # sequences scored at a time
 
 
 @dataclasses.dataclass(frozen=True)
-class Score:
-    """Sums, and what they are over; scores of different sequences can be added."""
+class ReversalTotals:
+    """Sums and counts of scored sequences; instances for different sequences can be added."""
 
-    nats: float = 0.0
+    loss: float = 0.0
     tokens: float = 0.0
-    second_half_right: float = 0.0
+    second_half_correct: float = 0.0
     second_half_tokens: float = 0.0
-    rows_right: float = 0.0
-    rows: float = 0.0
-    letter_nats: float = 0.0
-    letters: float = 0.0
+    correct_sequences: float = 0.0
+    sequences: float = 0.0
+    first_half_loss: float = 0.0
+    first_half_letters: float = 0.0
 
     def __add__(self, other):
-        return Score(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
+        return ReversalTotals(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
 
     @property
-    def figures(self) -> dict[str, float]:
-        """The ratios by name."""
+    def metrics(self) -> dict[str, float]:
+        """Return the means by name."""
         return {
-            "val_loss": self.nats / self.tokens,
-            "second_half_accuracy": self.second_half_right / self.second_half_tokens,
-            "sequence_accuracy": self.rows_right / self.rows,
-            "first_half_loss": self.letter_nats / self.letters,
+            "val_loss": self.loss / self.tokens,
+            "second_half_accuracy": self.second_half_correct / self.second_half_tokens,
+            "sequence_accuracy": self.correct_sequences / self.sequences,
+            "first_half_loss": self.first_half_loss / self.first_half_letters,
         }
 
 
-def score(logits, x, y, task: Reversal) -> Score:
-    """The score of one batch of `task`: logits `[B, T, V]`, ids and targets `[B, T]`."""
-    logits, real = tf.cast(logits, tf.float32), y >= 0
-    second = (tf.cumsum(tf.cast(x == task.separator, tf.int32), axis=1) > 0) & real
-    right = tf.argmax(logits, -1, tf.int32) == y
-    letter = real & ~second & (y < task.alphabet_size)
-    letter_nats = token_losses(logits[..., : task.alphabet_size], tf.where(letter, y, -1))
-    counted = (real, right & second, second, tf.reduce_all(right | ~second, axis=1), tf.ones_like(x[:, 0]))
-    sums = [token_losses(logits, y), *counted, letter_nats, letter]
-    return Score(*(float(tf.reduce_sum(tf.cast(values, tf.float32))) for values in sums))
+def batch_totals(logits, x, y, task: Reversal) -> ReversalTotals:
+    """Score one batch.
+
+    Args:
+        logits: `[B, T, V]`.
+        x: Input ids `[B, T]`.
+        y: Target ids `[B, T]`, -1 where there is none.
+        task: The task that the batch is drawn from.
+    """
+    logits, is_valid = tf.cast(logits, tf.float32), y >= 0
+    second_half = (tf.cumsum(tf.cast(x == task.separator, tf.int32), axis=1) > 0) & is_valid
+    correct = tf.argmax(logits, -1, tf.int32) == y
+    first_half = is_valid & ~second_half & (y < task.alphabet_size)
+    first_half_losses = token_losses(logits[..., : task.alphabet_size], tf.where(first_half, y, -1))
+    sequence_correct = tf.reduce_all(correct | ~second_half, axis=1)
+    counts = (is_valid, correct & second_half, second_half, sequence_correct, tf.ones_like(x[:, 0]))
+    sums = [token_losses(logits, y), *counts, first_half_losses, first_half]
+    return ReversalTotals(*(float(tf.reduce_sum(tf.cast(values, tf.float32))) for values in sums))
 
 
 class Scorer:
-    """Scores one model; compiled once for all its validations."""
+    """Score a model; it is compiled once for all validations.
+
+    Args:
+        model: Model from ids `[B, T]` to logits `[B, T, V]`.
+        task: The training task.
+    """
 
     def __init__(self, model, task: Reversal):
         self.task = task
         self.logits = tf.function(lambda ids: model(ids, training=False), reduce_retracing=True)
 
-    def __call__(self, lengths, sequences, seed) -> dict[int, Score]:
-        """The score at each of these lengths, over so many sequences drawn with this seed."""
-        return {length: self._at(length, sequences, seed) for length in lengths}
+    def __call__(self, lengths, num_sequences: int, seed: int) -> dict[int, ReversalTotals]:
+        """Score sequences of each length.
 
-    def _at(self, length, sequences, seed):
-        rows = {"batch_size": min(ROWS, sequences), "seed": seed + length}  # other letters at every length
-        task = dataclasses.replace(self.task.of_length(length), **rows)
-        total = Score()
-        for step, left in enumerate(range(sequences, 0, -task.batch_size)):
-            x, y = (ids[:left] for ids in task.at(step))
-            total += score(self.logits(x), x, y, task)
+        Args:
+            lengths: Numbers of letters.
+            num_sequences: Sequences of each length.
+            seed: Random seed of the sequences.
+
+        Returns:
+            A dict from each length to its totals.
+        """
+        return {length: self._totals(length, num_sequences, seed) for length in lengths}
+
+    def _totals(self, length, num_sequences, seed):
+        batching = {
+            "batch_size": min(BATCH_SIZE, num_sequences),
+            "seed": seed + length,
+        }  # a different seed for each length
+        task = dataclasses.replace(self.task.with_length(length), **batching)
+        total = ReversalTotals()
+        for step, remaining in enumerate(range(num_sequences, 0, -task.batch_size)):
+            x, y = (ids[:remaining] for ids in task.batch(step))
+            total += batch_totals(self.logits(x), x, y, task)
         return total
 
-    def write(self, given) -> np.ndarray:
-        """Rows `[B, 2 L + 3]` from `start a_1 ... a_L |`, `[B, L + 2]`: the rest is greedy generation.
+    def generate(self, prompts) -> np.ndarray:
+        """Complete rows `start a_1 ... a_L |` by greedy generation.
 
-        The whole row goes in for every id, with ends where nothing is written yet: a causal model does not mind.
+        Each step runs the model on the whole row, padded with end ids, which a causal model ignores.
+
+        Args:
+            prompts: Ids `[B, L + 2]`.
+
+        Returns:
+            Ids `[B, 2 L + 3]`.
         """
-        rows = np.pad(given, ((0, 0), (0, given.shape[1] - 1)), constant_values=self.task.end)
-        for place in range(given.shape[1], rows.shape[1]):
-            rows[:, place] = self.logits(tf.constant(rows[:, :-1]))[:, place - 1].numpy().argmax(-1)
+        rows = np.pad(prompts, ((0, 0), (0, prompts.shape[1] - 1)), constant_values=self.task.end)
+        for t in range(prompts.shape[1], rows.shape[1]):
+            rows[:, t] = self.logits(tf.constant(rows[:, :-1]))[:, t - 1].numpy().argmax(-1)
         return rows
 
 
-def spelled(row, task: Reversal) -> str:
-    """Ids as text, `<abc|cba>`."""
-    signs = LETTERS[: task.alphabet_size] + "|><"
-    return "".join(signs[i] for i in row)
+def to_letters(row, task: Reversal) -> str:
+    """Decode ids as text, such as `<abc|cba>`.
+
+    Args:
+        row: Ids `[T]`.
+        task: The task, for its alphabet.
+    """
+    symbols = LETTERS[: task.alphabet_size] + "|><"
+    return "".join(symbols[i] for i in row)
 
 
-def verdict(first_half_nats, alphabet_size) -> tuple[bool, bool, str]:
-    """Whether a model is causal, whether it has learned as well what a causal model can, and both in a sentence."""
-    least = math.log(alphabet_size)
-    cost, known = (
-        f"a letter of the first half costs it {first_half_nats:.3f} nats",
-        f"log {alphabet_size} = {least:.3f}",
-    )
-    if first_half_nats < (1 - TOLERANCE) * least:
-        return False, False, f"The model sees the future: {cost}, and nobody who does not gets below {known}."
-    if first_half_nats > (1 + TOLERANCE) * least:
-        return True, False, f"The model has not learned yet that all letters are as likely: {cost}, more than {known}."
-    return True, True, f"The model does not see the future: {cost}, and {known} is the least without."
+def causality_verdict(first_half_loss: float, alphabet_size: int) -> tuple[bool, bool, str]:
+    """Decide by the first half loss whether a model is causal.
+
+    Args:
+        first_half_loss: Mean loss in nats per letter of the first half.
+        alphabet_size: A.
+
+    Returns:
+        Whether the model is causal, whether its loss is also as low as a causal model can have it, and a message.
+    """
+    entropy = math.log(alphabet_size)
+    loss = f"its first half loss is {first_half_loss:.3f} nats per letter"
+    bound = f"log {alphabet_size} = {entropy:.3f}"
+    if first_half_loss < (1 - TOLERANCE) * entropy:
+        return False, False, f"The model is not causal, it sees future tokens: {loss}; the minimum without is {bound}."
+    if first_half_loss > (1 + TOLERANCE) * entropy:
+        return True, False, f"The model has not learned that all letters are equally likely: {loss}, more than {bound}."
+    return True, True, f"The model is causal: {loss}; the minimum without seeing future tokens is {bound}."
 
 
 def attention(model, ids) -> list[np.ndarray]:
-    """The attention weights `[H, T, T]` of each Transformer block, for one row of ids `[T]`."""
+    """Compute the attention weights `[H, T, T]` of each Transformer block.
+
+    Args:
+        model: The model.
+        ids: One row of ids `[T]`.
+    """
     x, maps = tf.constant(ids)[None], []
     for layer in model.layers:
         if isinstance(layer, TransformerBlock):

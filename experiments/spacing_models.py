@@ -1,10 +1,10 @@
-"""Taggers from ids `[B, T]` (0 is padding) to logits `[B, T, 4]`, of about one size at their defaults.
+"""Taggers from ids `[B, T]` (0 is padding) to logits `[B, T, 4]`, of about equal size at their defaults.
 
-    lstm      y_t from x_1 ... x_t                      what stands before
-    bilstm    y_t from x_1 ... x_t and x_T ... x_t      both sides, one after the other
-    encoder   y_t from x_1 ... x_T                      both sides, all at once; so does bert
+    lstm      y_t from x_1 ... x_t                      the left context
+    bilstm    y_t from x_1 ... x_t and x_T ... x_t      both sides, by two recurrences
+    encoder   y_t from x_1 ... x_T                      both sides, by self-attention; so does bert
 
-Padding is masked, so that a window at the end of a text is a shorter text.
+Padding is masked, so a window at the end of a text is scored like a shorter text.
 """
 
 import dataclasses
@@ -18,15 +18,15 @@ from keras_seq.layers.precision import at_least_float32
 
 
 @dataclasses.dataclass(frozen=True)
-class LSTM:
-    """Reads forwards only."""
+class LSTMConfig:
+    """Config of the causal LSTM tagger."""
 
     embedding_dim: int = 64
-    """Width of a character's vector."""
+    """Width of the character embeddings."""
     units: int = 304
-    """Width of the layer's output."""
+    """Width of the LSTM's output."""
     dropout: float = 0.1
-    """Fraction of that output that is dropped in training."""
+    """Fraction of the LSTM's output that is dropped in training."""
 
     def __post_init__(self):
         for name in ("embedding_dim", "units"):
@@ -34,20 +34,25 @@ class LSTM:
         checks.fraction("dropout", self.dropout)
 
     def build_model(self, vocabulary_size: int, dtype=None) -> keras.Model:
-        """The Keras model."""
+        """Build the Keras model.
+
+        Args:
+            vocabulary_size: V, with padding.
+            dtype: Dtype or dtype policy of the layers.
+        """
         ids = keras.Input((None,), dtype="int32", name="ids")
         x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(ids)
         x = layers.LSTM(self.units, return_sequences=True, dtype=dtype, name="lstm")(x)
         x = keras.layers.Dropout(self.dropout, dtype=dtype, name="dropout")(x)
-        return keras.Model(ids, tags(x, dtype), name="lstm")
+        return keras.Model(ids, tag_logits(x, dtype), name="lstm")
 
 
 @dataclasses.dataclass(frozen=True)
-class BiLSTM(models.BiLSTMConfig):
-    """Reads both ways: `keras_seq.models.BiLSTM`."""
+class BiLSTMConfig(models.BiLSTMConfig):
+    """Config of the bidirectional LSTM tagger, `keras_seq.models.BiLSTMConfig` with 4 tags."""
 
     num_tags: int = NUM_TAGS
-    """One for every combination of space and capital."""
+    """Number of tags: one for every combination of space and capital."""
     units: int = 204
     """Width of each direction's output."""
     dropout: float = 0.1
@@ -56,23 +61,25 @@ class BiLSTM(models.BiLSTMConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.num_tags != NUM_TAGS:
-            raise ValueError(f"num_tags={self.num_tags}; expected the {NUM_TAGS} of spaces and capitals.")
+            raise ValueError(
+                f"num_tags={self.num_tags}; expected num_tags={NUM_TAGS}: every combination of space and capital."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoder:
-    """Sees every position from every position: pre-norm blocks with rotary positions that begin as the identity."""
+class EncoderConfig:
+    """Config of a bidirectional Transformer: pre-norm blocks with rotary positions, initialized as the identity."""
 
     embedding_dim: int = 96
     """D, the width of the residual stream."""
     num_layers: int = 4
-    """Blocks on top of each other."""
+    """Number of blocks."""
     num_heads: int = 4
     """Attention heads in each block."""
     feed_forward_dim: int = 384
-    """Width of the hidden layer of each block's feed-forward part."""
+    """Width of the hidden layer of each block's feed-forward network."""
     dropout: float = 0.1
-    """Fraction of the attention weights, and of what each part adds to the stream, dropped in training."""
+    """Fraction of the attention weights and of each sublayer's output that is dropped in training."""
 
     def __post_init__(self):
         for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim"):
@@ -80,7 +87,12 @@ class Encoder:
         checks.fraction("dropout", self.dropout)
 
     def build_model(self, vocabulary_size: int, dtype=None) -> keras.Model:
-        """The Keras model."""
+        """Build the Keras model.
+
+        Args:
+            vocabulary_size: V, with padding.
+            dtype: Dtype or dtype policy of the layers.
+        """
         ids = keras.Input((None,), dtype="int32", name="ids")
         x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(ids)
         for n in range(self.num_layers):
@@ -96,33 +108,43 @@ class Encoder:
                 name=f"block_{n}",
             )(x)
         x = keras.layers.LayerNormalization(center=False, dtype=dtype, name="normalization")(x)
-        return keras.Model(ids, tags(x, dtype), name="encoder")
+        return keras.Model(ids, tag_logits(x, dtype), name="encoder")
 
 
 @dataclasses.dataclass(frozen=True)
-class Bert(models.BertConfig):
-    """As published in 2019, post-norm with learned positions: `keras_seq.models.Encoder` and its `tagger`.
+class BertConfig(models.BertConfig):
+    """Config of BERT (Devlin et al., 2019), post-norm with learned positions, with a token classifier.
 
-    It wants more training than a few minutes: in 0.8 million characters of pydoc it came from 0.54 to 0.46 nats.
+    It needs more training than a few minutes: in 0.8 million characters of pydoc its loss fell from 0.54 to 0.46 nats.
     """
 
     embedding_dim: int = 96
     """D, the width of the model."""
     feed_forward_dim: int = 368
-    """Width of the hidden layer of each block's feed-forward part."""
-    context: int = 128
-    """The most positions it can read."""
+    """Width of the hidden layer of each block's feed-forward network."""
+    context_length: int = 128
+    """Maximum number of positions."""
     num_segments: int = 1
-    """How many texts can stand in one sequence."""
+    """Number of segment ids."""
 
     def build_model(self, vocabulary_size: int, dtype=None) -> keras.Model:
-        """The Keras model, all in one segment."""
-        both = models.token_classifier(super().build_model(vocabulary_size, dtype), NUM_TAGS, self.dropout)
+        """Build the Keras model, with all positions in segment 0.
+
+        Args:
+            vocabulary_size: V, with padding.
+            dtype: Dtype or dtype policy of the layers.
+        """
+        classifier = models.token_classifier(super().build_model(vocabulary_size, dtype), NUM_TAGS, self.dropout)
         ids = keras.Input((None,), dtype="int32", name="ids")
-        return keras.Model(ids, both({"ids": ids, "segments": ops.zeros_like(ids)}), name="bert")
+        return keras.Model(ids, classifier({"ids": ids, "segments": ops.zeros_like(ids)}), name="bert")
 
 
-def tags(x, dtype):
-    """`[B, T, D]` -> logits `[B, T, 4]`, float32 at least."""
+def tag_logits(x, dtype):
+    """Project features `[B, T, D]` to logits `[B, T, 4]`, in float32 at least.
+
+    Args:
+        x: Features `[B, T, D]`.
+        dtype: Dtype or dtype policy of the projection.
+    """
     logits = keras.layers.Dense(NUM_TAGS, dtype=dtype, name="head")(x)
     return keras.layers.Activation("linear", dtype=at_least_float32(logits.dtype), name="logits")(logits)

@@ -7,21 +7,21 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from experiments import dates as experiment
-from experiments import dates_report
-from experiments.dates_scores import SHOWN, Look, Translator, by_format, cross_attention, inputs_of
-from experiments.runs import revive
+from experiments import date_translation as experiment
+from experiments import date_translation_report
+from experiments.date_translation_metrics import EXAMPLE_TEXT, Validator, Translator, by_format, cross_attention, model_inputs
+from experiments.runs import dataclass_from_dict
 from keras_seq.data.synthetic import dates
 from keras_seq.models import Seq2SeqConfig
 
-TINY = experiment.tiny(experiment.Dates())
+TINY = experiment.smoke_config(experiment.DateTranslationConfig())
 
 
 @pytest.fixture(scope="module")
 def smoke(python, tmp_path_factory):
     """`dates --smoke` in a process of its own: what it said, its folder, its run."""
     logs = tmp_path_factory.mktemp("logs")
-    done = python("-m", "experiments.dates", "--smoke", "--log-dir", logs)
+    done = python("-m", "experiments.date_translation", "--smoke", "--log-dir", logs)
     assert done.returncode == 0, done.stderr
     (folder,) = (logs / "dates").iterdir()
     result = json.loads((folder / "dates.json").read_text(encoding="utf-8"))
@@ -39,7 +39,7 @@ def test_it_leaves_a_whole_run_and_a_report(smoke):
         assert list((smoke.run / part).glob("events.out.tfevents.*")), part
     assert len([*(smoke.run / "checkpoints").glob("step-*")]) == 2
     report = (smoke.folder / "dates.md").read_text(encoding="utf-8")
-    for table in (dates_report.formats(smoke.result), dates_report.summary(smoke.result)):
+    for table in (date_translation_report.formats(smoke.result), date_translation_report.summary(smoke.result)):
         assert table in report
         assert table in smoke.stdout
     assert smoke.stderr == ""
@@ -57,7 +57,7 @@ def test_the_figures_agree_with_each_other(smoke):
     assert json.loads((smoke.run / "result.json").read_text(encoding="utf-8")) == smoke.result
     *_, last = (line for line in lines_of(smoke.run) if line["split"] == "validation")
     assert last["val_loss"] == smoke.result["val_loss"]
-    assert last["exact_match"] == smoke.result["validation_exact_match"]
+    assert last["exact_match"] == smoke.result["val_exact_match"]
     assert [row["format"] for row in smoke.result["formats"]] == [*dates.FORMATS, *dates.HELD_OUT_FORMATS]
     assert smoke.result["train_tokens"] == 20 * 8 * dates.TARGET_LENGTH
     wrong = sum(row["texts"] * (1 - row["greedy"]) for row in smoke.result["formats"])
@@ -72,8 +72,8 @@ def test_the_smallest_training_learns(smoke):
 
 def test_the_config_makes_the_same_training_again(smoke):
     config = json.loads((smoke.run / "config.json").read_text(encoding="utf-8"))
-    settings = revive(experiment.Dates, config["experiment"])
-    assert settings == dataclasses.replace(TINY, log_dir=settings.log_dir, smoke=True)
+    config = dataclass_from_dict(experiment.DateTranslationConfig, config["experiment"])
+    assert config == dataclasses.replace(TINY, log_dir=config.log_dir, smoke=True)
     assert config["train"]["learning_rate"] == pytest.approx(1 / np.sqrt(16 * 4))
 
 
@@ -84,7 +84,7 @@ def test_to_resume_what_is_half_done_ends_at_the_same_weights(smoke, tmp_path, c
     for part in ("result.json", "model.keras", "checkpoints/newest", "checkpoints/step-00000020.safetensors"):
         (run / part).unlink()
     experiment.main(["--resume", str(folder)])
-    assert dates_report.formats(smoke.result) in capsys.readouterr().out
+    assert date_translation_report.formats(smoke.result) in capsys.readouterr().out
     last = "checkpoints/step-00000020.safetensors"
     assert (run / last).read_bytes() == (smoke.run / last).read_bytes()
 
@@ -93,7 +93,7 @@ def test_to_resume_what_is_finished_trains_nothing(smoke, capsys):
     before = {path: path.stat().st_mtime_ns for path in smoke.run.rglob("*")}
     experiment.main(["--resume", str(smoke.folder)])
     assert {path: path.stat().st_mtime_ns for path in smoke.run.rglob("*")} == before
-    assert dates_report.formats(smoke.result) in capsys.readouterr().out
+    assert date_translation_report.formats(smoke.result) in capsys.readouterr().out
 
 
 def test_a_date_of_ones_own_is_translated_as_before_and_nothing_is_trained(smoke, capsys):
@@ -112,7 +112,7 @@ def test_a_date_of_ones_own_is_translated_as_before_and_nothing_is_trained(smoke
         ("--training-dates 36000", "--training-dates 36000: expected at most 33525"),
         ("--validation-pairs 0", "--validation-pairs 0"),
         ("--beam-width 1", "--beam-width 1"),
-        ("--smoothing 1", "--smoothing 1"),
+        ("--label_smoothing 1", "--label_smoothing 1"),
         ("--schedule nope", "--schedule"),
         ("--train.warmup-steps 0", "--train.warmup-steps 0"),
         ("--train.learning-rate 0", "learning_rate=0"),
@@ -129,7 +129,7 @@ def test_a_date_of_ones_own_is_translated_as_before_and_nothing_is_trained(smoke
 )
 def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, smoke, tmp_path, arguments, names):
     sentence = fails(experiment.main, *arguments.format(run=smoke.run).split(), "--log-dir", tmp_path / "logs")
-    assert sentence.startswith("experiments.dates: ")
+    assert sentence.startswith("experiments.date_translation: ")
     assert names in sentence
     assert not (tmp_path / "logs").exists()
 
@@ -141,14 +141,14 @@ def test_a_run_of_other_characters_is_refused(fails, smoke, tmp_path):
 
 
 def test_no_date_is_on_two_sides_and_no_held_out_format_in_training():
-    trained, validated, tested = experiment.pairs_of(
+    trained, validated, tested = experiment.draw_splits(
         dataclasses.replace(TINY, training_dates=33_525, pairs=60_000, validation_pairs=2_000, test_pairs=500)
     )
     tested = [pair for pairs in tested.values() for pair in pairs]
     sides = [{pair.iso for pair in pairs} for pairs in (trained, validated, tested)]
     assert len(set.union(*sides)) == sum(map(len, sides))
-    assert {pair.form for pair in (*trained, *validated)} == {*dates.FORMATS}
-    assert {pair.form for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT_FORMATS}
+    assert {pair.date_format for pair in (*trained, *validated)} == {*dates.FORMATS}
+    assert {pair.date_format for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT_FORMATS}
 
 
 @pytest.fixture(scope="module")
@@ -158,39 +158,39 @@ def model():
 
 def test_what_is_measured_is_the_mean_over_all_target_characters(model):
     pairs = dates.draw_pairs([dates.FIRST, dates.LAST], dates.FORMATS, 3, seed=0)
-    inputs, wanted = inputs_of(pairs)
+    inputs, targets = model_inputs(pairs)
     logits = model(inputs).numpy().astype("float64")
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    expected = -np.take_along_axis(log_p, wanted[..., None], axis=-1).mean()
-    summaries = Look(model, pairs)()
+    expected = -np.take_along_axis(log_p, targets[..., None], axis=-1).mean()
+    summaries = Validator(model, pairs)()
     assert summaries.scalars["val_loss"] == pytest.approx(expected, rel=1e-5)
     assert summaries.scalars["exact_match"] == 0
     assert summaries.images["cross_attention"].shape[-1] == 3
 
 
 def test_the_share_that_is_right_is_counted_for_each_way_to_search():
-    pairs_of = {
-        form: dates.draw_pairs([dates.FIRST], (form,), 4, seed=0)
-        for form in (dates.FORMATS[0], *dates.HELD_OUT_FORMATS)
+    draw_splits = {
+        date_format: dates.draw_pairs([dates.FIRST], (date_format,), 4, seed=0)
+        for date_format in (dates.FORMATS[0], *dates.HELD_OUT_FORMATS)
     }
 
     def translate(texts, width=1):
         return ["1950-01-01"] * (len(texts) - 1) + ["1950-01-0" + "19"[width == 1]]
 
-    rows, mistakes = by_format(translate, pairs_of, width=4)
+    rows, mistakes = by_format(translate, draw_splits, width=4)
     assert [(row["greedy"], row["beam"], row["held_out"]) for row in rows] == [(0.75, 1, False), *[(0.75, 1, True)] * 2]
     assert [(m["greedy"], m["beam"]) for m in mistakes] == [("1950-01-09", "1950-01-01")] * 3
-    totals = dates_report.totals([*rows, {**rows[0], "greedy": 0.0, "texts": 12}])
+    totals = date_translation_report.totals([*rows, {**rows[0], "greedy": 0.0, "texts": 12}])
     assert totals["formats trained on"] == {"texts": 16, "greedy": 3 / 16, "beam": 1}
     assert totals["formats held out"] == {"texts": 8, "greedy": 0.75, "beam": 1}
 
 
 def test_attention_has_a_row_for_every_character_written_and_a_column_for_every_one_read(model):
-    written, weights = cross_attention(model, Translator(model), SHOWN)
-    assert weights.shape == (2, 2, min(len(written) + 1, dates.TARGET_LENGTH), len(SHOWN))
+    written, weights = cross_attention(model, Translator(model), EXAMPLE_TEXT)
+    assert weights.shape == (2, 2, min(len(written) + 1, dates.TARGET_LENGTH), len(EXAMPLE_TEXT))
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
 
 
 def test_the_least_smoothed_loss_is_that_of_the_smoothed_target_itself():
-    assert dates_report.floor(0.0, 10) == 0
-    assert dates_report.floor(0.1, 2) == pytest.approx(-(0.95 * np.log(0.95) + 0.05 * np.log(0.05)))
+    assert date_translation_report.floor(0.0, 10) == 0
+    assert date_translation_report.floor(0.1, 2) == pytest.approx(-(0.95 * np.log(0.95) + 0.05 * np.log(0.05)))

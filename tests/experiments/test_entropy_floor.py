@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from experiments import floors, floors_report
-from experiments.floors_scores import Corpus, Gap
-from experiments.runs import revive
+from experiments import entropy_floor, entropy_floor_report
+from experiments.entropy_floor_metrics import SyntheticCorpus, ExcessLoss
+from experiments.runs import dataclass_from_dict
 from keras_seq.data import SequentialWindows, StatefulWindows
 from keras_seq.data.synthetic import MarkovChain, bracket_grammar
 from keras_seq.models import LANGUAGE_MODELS, BiLSTMConfig, LanguageModel
@@ -22,24 +22,24 @@ CHAIN = MarkovChain(vocabulary_size=4, order=2, seed=1)
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
     logs = tmp_path_factory.mktemp("logs")
-    floors.main(["--smoke", "--log-dir", str(logs), "--models", "lstm"])
-    (folder,) = (logs / "floors").iterdir()
-    rows = json.loads((folder / "floors.json").read_text(encoding="utf-8"))
+    entropy_floor.main(["--smoke", "--log-dir", str(logs), "--models", "lstm"])
+    (folder,) = (logs / "entropy_floor").iterdir()
+    rows = json.loads((folder / "entropy_floor.json").read_text(encoding="utf-8"))
     return types.SimpleNamespace(folder=folder, rows={(row["corpus"], row["model"]): row for row in rows})
 
 
 @pytest.fixture(scope="module")
 def corpus():
-    return Corpus("markov", CHAIN, "abcd", train=20_000, validation=4_000, order=3)
+    return SyntheticCorpus("markov", CHAIN, "abcd", train=20_000, validation=4_000, order=3)
 
 
 def other_rows(seed):
     """What a model knows that takes the chain for another one."""
-    return 0.9 * CHAIN.rows + 0.1 * dataclasses.replace(CHAIN, seed=seed).rows
+    return 0.9 * CHAIN.transition_probs + 0.1 * dataclasses.replace(CHAIN, seed=seed).transition_probs
 
 
 def test_a_gap_is_a_mean_and_its_standard_error():
-    gap = Gap.of(np.array([1.0, 2.0, 4.0, 1.0], "float32"), [1.0, 1.0, 1.0, 1.0])
+    gap = ExcessLoss.from_losses(np.array([1.0, 2.0, 4.0, 1.0], "float32"), [1.0, 1.0, 1.0, 1.0])
     assert gap.above == 1.0
     assert gap.standard_error == pytest.approx(np.std([0, 1, 3, 0]) / 2)
 
@@ -48,30 +48,30 @@ def test_models_that_know_less_than_the_source_are_above_it_by_the_relative_entr
     contexts = corpus.ids[:-2] * 4 + corpus.ids[1:-1]
     for seed in range(2, 8):
         rows = other_rows(seed)
-        gap = Gap.of(-np.log(rows[contexts, corpus.ids[2:]]), corpus.true_nats[1:])
-        divergence = CHAIN.stationary @ (CHAIN.rows * np.log(CHAIN.rows / rows)).sum(axis=1)
+        gap = ExcessLoss.from_losses(-np.log(rows[contexts, corpus.ids[2:]]), corpus.source_losses[1:])
+        divergence = CHAIN.stationary @ (CHAIN.transition_probs * np.log(CHAIN.transition_probs / rows)).sum(axis=1)
         assert gap.above == pytest.approx(divergence, abs=4 * gap.standard_error)
-        assert not gap.leaks
+        assert not gap.is_leak
 
 
 def test_chance_alone_is_no_leak():
     """Twenty texts under the source itself, slightly mistaken: about half are below, none is called a leak."""
-    rows = 0.98 * CHAIN.rows + 0.02 / 4
+    rows = 0.98 * CHAIN.transition_probs + 0.02 / 4
     gaps = []
     for seed in range(20):
-        ids = CHAIN.ids(300, seed)
-        gaps.append(Gap.of(-np.log(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]]), CHAIN.nats(ids)[2:]))
+        ids = CHAIN.sample(300, seed)
+        gaps.append(ExcessLoss.from_losses(-np.log(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]]), CHAIN.token_losses(ids)[2:]))
     assert any(gap.above < 0 for gap in gaps)
-    assert not any(gap.leaks for gap in gaps)
+    assert not any(gap.is_leak for gap in gaps)
 
 
 def test_a_chain_that_peeks_is_caught(corpus):
     """p(id | the two before, the one behind), exactly: what the best model with a leak of one position knows."""
     ids = corpus.ids
-    joint = CHAIN.rows.reshape(4, 4, 4, 1) * CHAIN.rows.reshape(1, 4, 4, 4)  # a, b, c, d: p(c | a b) p(d | b c)
+    joint = CHAIN.transition_probs.reshape(4, 4, 4, 1) * CHAIN.transition_probs.reshape(1, 4, 4, 4)  # a, b, c, d: p(c | a b) p(d | b c)
     peeking = joint / joint.sum(axis=2, keepdims=True)
-    gap = Gap.of(-np.log(peeking[ids[:-3], ids[1:-2], ids[2:-1], ids[3:]]), corpus.true_nats[1:-1])
-    assert gap.leaks
+    gap = ExcessLoss.from_losses(-np.log(peeking[ids[:-3], ids[1:-2], ids[2:-1], ids[3:]]), corpus.source_losses[1:-1])
+    assert gap.is_leak
     assert "peek on markov is 0." in gap.sentence("peek", "markov")
     assert "nats below what the source itself allows" in gap.sentence("peek", "markov")
 
@@ -88,72 +88,72 @@ def test_a_tagger_that_reads_both_sides_is_caught(corpus):
     logits = tagger(corpus.ids[:3_990].reshape(-1, 10) + 1)
     shown = corpus.ids[1:3_991].reshape(-1, 10)
     losses = ops.convert_to_numpy(keras.losses.sparse_categorical_crossentropy(shown, logits, from_logits=True))
-    assert Gap.of(losses.ravel(), corpus.true_nats[: losses.size]).leaks
+    assert ExcessLoss.from_losses(losses.ravel(), corpus.source_losses[: losses.size]).is_leak
 
 
 def test_n_grams_of_the_chain_s_order_are_close_and_never_below(corpus):
     gap = corpus.ngrams()
-    assert not gap.leaks
+    assert not gap.is_leak
     assert gap.above < 0.03 * corpus.floor
-    short = Corpus("markov", CHAIN, "abcd", train=20_000, validation=4_000, order=1)
+    short = SyntheticCorpus("markov", CHAIN, "abcd", train=20_000, validation=4_000, order=1)
     assert short.ngrams().above > 5 * gap.above
 
 
 def test_the_order_of_n_grams_is_chosen_on_the_training_text():
-    assert Corpus("markov", CHAIN, "abcd", train=30_000, validation=10).order == 3
+    assert SyntheticCorpus("markov", CHAIN, "abcd", train=30_000, validation=10).order == 3
 
 
 def test_what_is_written_and_read_are_the_same_ids():
-    grammar = bracket_grammar(letters=3)
-    corpus = Corpus("grammar", grammar, grammar.terminals, train=200, validation=100)
+    grammar = bracket_grammar(num_letters=3)
+    corpus = SyntheticCorpus("grammar", grammar, grammar.terminals, train=200, validation=100)
     text = corpus.vocabulary.decode(corpus.ids)
     assert text[0] in "([{<"
     np.testing.assert_array_equal(corpus.vocabulary.encode(text), corpus.ids)
-    assert len(corpus.true_nats) == 99
+    assert len(corpus.source_losses) == 99
     assert (corpus.train_ids[:100] != corpus.ids).any()
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
 def test_every_model_can_be_had_at_the_width(name):
-    settings = floors.Floors(width=16, context=8)
+    config = entropy_floor.EntropyFloorConfig(width=16, context=8)
     small, large = (
-        dataclasses.replace(settings, width=width).definition(name).build_model(8).count_params() for width in (16, 64)
+        dataclasses.replace(config, width=width).model_config(name).build_model(8).count_params() for width in (16, 64)
     )
     assert small < large < 400_000
 
 
 def test_every_id_is_trained_on_once():
-    settings = floors.Floors(tokens=5_000, batch_size=4, context=8, validation=50)
-    ids = settings.corpus("grammar").train_ids
+    config = entropy_floor.EntropyFloorConfig(tokens=5_000, batch_size=4, context=8, validation=50)
+    ids = config.corpus("grammar").train_ids
     for windows in (SequentialWindows(ids, 4, 8), StatefulWindows(ids, 4, 8)):
-        assert windows.steps_per_epoch == settings.steps
-    assert len(ids) == settings.steps * 4 * 8 + 1
+        assert windows.steps_per_epoch == config.steps
+    assert len(ids) == config.steps * 4 * 8 + 1
 
 
 @pytest.mark.slow
 def test_figures_are_those_of_the_model_that_was_saved(smoke):
-    for corpus in floors.CORPORA:
+    for corpus in entropy_floor.CORPORA:
         row = smoke.rows[corpus, "lstm"]
-        settings = revive(
-            floors.Floors, json.loads((smoke.folder / row["run"] / "config.json").read_text())["experiment"]
+        config = dataclass_from_dict(
+            entropy_floor.EntropyFloorConfig, json.loads((smoke.folder / row["run"] / "config.json").read_text())["experiment"]
         )
-        text = settings.corpus(corpus)
+        text = config.corpus(corpus)
         model = keras.models.load_model(smoke.folder / row["run"] / "model.keras")
         logits = ops.log_softmax(model(text.ids[None, :-1]))[0]  # in one go, from the zero state
         losses = -np.take_along_axis(ops.convert_to_numpy(logits), text.ids[1:, None], axis=1)[:, 0]
         assert row["val_loss_streaming"] == pytest.approx(losses.mean(), abs=1e-4)
-        assert row["excess_loss"] == pytest.approx(losses.mean() - text.source.nats(text.ids)[1:].mean(), abs=1e-4)
+        assert row["excess_loss"] == pytest.approx(losses.mean() - text.source.token_losses(text.ids)[1:].mean(), abs=1e-4)
         assert row["source_loss"] + row["excess_loss"] == pytest.approx(row["val_loss_streaming"], abs=1e-5)
         assert row["entropy_rate"] == text.source.entropy_rate
 
 
 @pytest.mark.slow
 def test_the_report_has_every_row_and_the_picture(smoke):
-    report = (smoke.folder / "floors.md").read_text(encoding="utf-8")
+    report = (smoke.folder / "entropy_floor.md").read_text(encoding="utf-8")
     for corpus, model in smoke.rows:
         assert any(line.split()[1:4:2] == [corpus, model] for line in report.splitlines() if line.startswith("| "))
     assert "No model is below the floor" in report
-    height, width, _ = matplotlib.image.imread(smoke.folder / "floors.png").shape
+    height, width, _ = matplotlib.image.imread(smoke.folder / "entropy_floor.png").shape
     assert width > height > 400
 
 
@@ -161,7 +161,7 @@ def test_the_report_has_every_row_and_the_picture(smoke):
 def test_a_finished_run_is_not_trained_again(smoke, capsys):
     before = {path: path.stat().st_mtime_ns for path in smoke.folder.rglob("*-seed0/*")}
     assert before
-    floors.main(["--resume", str(smoke.folder)])
+    entropy_floor.main(["--resume", str(smoke.folder)])
     assert {path: path.stat().st_mtime_ns for path in smoke.folder.rglob("*-seed0/*")} == before
     assert "Best on markov: lstm" in capsys.readouterr().out
 
@@ -192,8 +192,8 @@ def a_row(folder, corpus, model, above, run=True):
 
 def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, monkeypatch):
     rows = [a_row(tmp_path, "markov", "4-gram", 0.1, run=False), a_row(tmp_path, "markov", "lstm", 0.3)]
-    monkeypatch.setattr(floors_report.images, "save", lambda figure, path: None)
-    floors_report.draw(tmp_path, rows)
+    monkeypatch.setattr(entropy_floor_report.images, "save", lambda figure, path: None)
+    entropy_floor_report.plot(tmp_path, rows)
     losses, above = plt.gcf().axes
     plt.close("all")
     levels = {float(line.get_ydata()[0]) for line in losses.get_lines() if len(set(line.get_ydata())) == 1}
@@ -204,16 +204,16 @@ def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, monkeyp
 
 def test_the_table_has_the_share_above_the_floor_and_the_verdict_names_leaks_and_the_best(tmp_path):
     rows = [a_row(tmp_path, "markov", "lstm", 0.3), a_row(tmp_path, "markov", "gpt2", 0.02)]
-    lines = floors_report.table(rows).splitlines()
+    lines = entropy_floor_report.table(rows).splitlines()
     assert [line.split()[-4] for line in lines[2:]] == ["15.00%", "1.00%"]
-    assert floors_report.verdicts(rows).splitlines() == [
+    assert entropy_floor_report.verdicts(rows).splitlines() == [
         "No model is below the floor by more than 4 standard errors.",
         "Best on markov: gpt, 1.00% above the floor.",
     ]
     leaking = [*rows, a_row(tmp_path, "markov", "mamba", -0.05)]
-    (sentence,) = floors_report.leaks(leaking)
+    (sentence,) = entropy_floor_report.leak_messages(leaking)
     assert sentence.startswith("mamba on markov is 0.0500 nats below what the source itself allows, 5 standard errors")
-    assert floors_report.verdicts(leaking).startswith(sentence)
+    assert entropy_floor_report.verdicts(leaking).startswith(sentence)
 
 
 class Peek(keras.layers.Layer):
@@ -237,11 +237,11 @@ class Leaking:
 
 
 def test_a_model_that_sees_the_next_id_ends_with_status_1_and_a_sentence(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(floors.Floors, "definition", lambda self, name: Leaking())
-    monkeypatch.setattr(floors.training, "save_model", lambda path, model: None)
+    monkeypatch.setattr(entropy_floor.EntropyFloorConfig, "model_config", lambda self, name: Leaking())
+    monkeypatch.setattr(entropy_floor.training, "save_model", lambda path, model: None)
     options = "--smoke --models gpt --corpora markov --train.learning-rate 0.2 --train.optimizer adam"
     with pytest.raises(SystemExit) as stop:
-        floors.main([*options.split(), "--log-dir", str(tmp_path)])
+        entropy_floor.main([*options.split(), "--log-dir", str(tmp_path)])
     output = capsys.readouterr()
     assert stop.value.code == 1
     assert output.err.strip().startswith("gpt on markov is 0.")
@@ -269,7 +269,7 @@ def test_a_model_that_sees_the_next_id_ends_with_status_1_and_a_sentence(tmp_pat
     ],
 )
 def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, tmp_path, arguments, names):
-    sentence = fails(floors.main, *arguments.split(), "--log-dir", tmp_path / "logs")
-    assert sentence.startswith("experiments.floors: ")
+    sentence = fails(entropy_floor.main, *arguments.split(), "--log-dir", tmp_path / "logs")
+    assert sentence.startswith("experiments.entropy_floor: ")
     assert names in sentence
     assert not (tmp_path / "logs").exists()

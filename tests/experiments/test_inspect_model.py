@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from experiments import inspect
+from experiments import inspect_model
 from experiments.generate import load_run
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
@@ -55,14 +55,14 @@ def test_a_long_text_is_cut_and_it_says_so(inspected, smoke):
     context = load_run(smoke.folder / "transformer-seed0")[0].context
     said, data = inspected("--text", 300 * "ab", name="transformer")
     assert "".join(data["pieces"]) == (300 * "ab")[:context]
-    assert said.startswith(f"Only the first {context} of the 600 tokens are read: the model's context is {context}.\n")
+    assert said.startswith(f"Only the first {context} of the 600 tokens are trace_model: the model's context is {context}.\n")
 
 
 def test_a_model_without_a_context_reads_200_tokens():
     ids = np.arange(201)
     shorter, told = inspect.shortened(small("gru"), ids)
     assert shorter.tolist() == list(range(200))
-    assert told == "Only the first 200 of the 201 tokens are read: more cannot be shown well."
+    assert told == "Only the first 200 of the 201 tokens are trace_model: more cannot be shown well."
     assert inspect.shortened(small("gru"), ids[:200]) == (pytest.approx(ids[:200]), None)
 
 
@@ -80,7 +80,7 @@ def test_a_model_without_a_context_reads_200_tokens():
 def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
     folder = smoke.folder / run
     sentence = fails(inspect.main, folder, *options.format(folder).split())
-    assert sentence.startswith("experiments.inspect: ")
+    assert sentence.startswith("experiments.inspect_model: ")
     assert names in sentence
 
 

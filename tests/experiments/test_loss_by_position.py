@@ -8,15 +8,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments import positions, positions_report, positions_scores
-from experiments.runs import revive
+from experiments import loss_by_position, loss_by_position_report, loss_by_position_metrics
+from experiments.runs import dataclass_from_dict
 
 
 def a_row(model, context, by_octave, noise=0.01):
     """A run whose loss behind 4-8, 8-16, ... characters is as given, 10 characters in each of 30 blocks."""
     rng = np.random.default_rng(len(by_octave))
     means = np.array(by_octave) + rng.normal(0, noise, (30, len(by_octave)))
-    edges = [0, *positions_scores.edges(1, 4 * 2 ** len(by_octave))]
+    edges = [0, *loss_by_position_metrics.edges(1, 4 * 2 ** len(by_octave))]
     return {
         **{"model": model, "val_sequence_length": context, "parameters": 1000, "train_seconds": 12.0, "seed": 0},
         "val_loss_per_character": float(np.mean(by_octave)),
@@ -43,24 +43,24 @@ def cells(table):
 
 
 def test_the_table_marks_what_is_beyond_the_training():
-    lstm, transformer, long_lstm, long_transformer = cells(positions_report.table(ROWS))
+    lstm, transformer, long_lstm, long_transformer = cells(loss_by_position_report.table(ROWS))
     assert [lstm[name].endswith("*") for name in ("4-8", "8-16", "16-32")] == [False, True, True]
     assert float(transformer["4-8"]) == pytest.approx(1.7, abs=0.01)
     assert (transformer["8-16"], transformer["16-32"]) == ("-", "-")
     assert (transformer["falls by"], transformer["per doubling"]) == ("-", "-")
     assert "*" not in "".join(long_lstm.values()) + "".join(long_transformer.values())
-    fall, error = map(float, long_transformer["falls by"].split(" ± "))
-    assert fall == pytest.approx(0.4, abs=0.01)
+    fall_weights, error = map(float, long_transformer["falls by"].split(" ± "))
+    assert fall_weights == pytest.approx(0.4, abs=0.01)
     assert error == pytest.approx(0.01 * np.sqrt(2 / 30), rel=0.4)
     assert float(long_transformer["per doubling"].split(" ± ")[0]) == pytest.approx(0.2, abs=0.005)
 
 
 def test_the_statement_says_who_goes_on_and_who_is_flat():
-    statement = positions_report.statement(ROWS).splitlines()
-    assert "32 characters" in statement[0]
-    flat, goes_on, *differences = statement[1:]
-    assert flat.startswith("- LSTM")
-    assert flat.endswith("nothing within two standard errors.")
+    conclusion = loss_by_position_report.conclusion(ROWS).splitlines()
+    assert "32 characters" in conclusion[0]
+    significance_note, goes_on, *differences = conclusion[1:]
+    assert significance_note.startswith("- LSTM")
+    assert significance_note.endswith("nothing within two standard errors.")
     assert goes_on.startswith("- Transformer")
     assert "nothing" not in goes_on
     falls, last = (float(line.split(": ")[1].split(" ± ")[0]) for line in differences)
@@ -73,14 +73,14 @@ def test_a_difference_is_taken_character_by_character():
     one, other = (a_row("lstm", 32, (1.6, 1.5, 1.4), noise=0.5) for _ in range(2))
     sums = np.array(other["octaves"]["sums"])
     other = {**other, "model": "transformer", "octaves": {**other["octaves"], "sums": (sums - [[0, 0, 1]]).tolist()}}
-    assert "whole fall less the LSTM's, character by character: 0.1000 ± 0.0000" in positions_report.statement(
+    assert "whole fall_weights less the LSTM's, character by character: 0.1000 ± 0.0000" in loss_by_position_report.conclusion(
         [one, other]
     )
 
 
 def test_the_picture_has_a_curve_a_run_dashed_beyond_its_training(tmp_path, monkeypatch):
     monkeypatch.setattr(plt, "close", lambda figure: None)
-    positions_report.draw(tmp_path, ROWS)
+    loss_by_position_report.plot(tmp_path, ROWS)
     curves, gains = plt.gcf().axes
     monkeypatch.undo()
     plt.close("all")
@@ -92,40 +92,40 @@ def test_the_picture_has_a_curve_a_run_dashed_beyond_its_training(tmp_path, monk
     assert max(lines[0].get_xdata()) < 8 < max(lines[1].get_xdata()) < 32
     assert lines[0].get_alpha() < lines[3].get_alpha()  # the longer context is stronger
     drawn = [container.lines[0].get_linestyle() for container in gains.containers]
-    assert drawn == ["--", "-", "-"]  # a Transformer with one octave has nothing to compare
-    assert (tmp_path / "positions.png").read_bytes().startswith(b"\x89PNG")
+    assert drawn == ["--", "-", "-"]  # a Transformer with one octave_sums has nothing to compare
+    assert (tmp_path / "loss_by_position.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_both_families_are_of_one_size_and_see_as_much():
-    settings = positions.Positions()
-    sizes = [settings.definition(family, 64).build_model(65).count_params() for family in positions.FAMILIES]
+    config = loss_by_position.LossByPositionConfig()
+    sizes = [config.model_config(family, 64).build_model(65).count_params() for family in loss_by_position.FAMILIES]
     assert max(sizes) < 1.05 * min(sizes)
-    assert {settings.batch_tokens // context * context for context in settings.contexts} == {settings.batch_tokens}
-    assert settings.steps * settings.batch_tokens == settings.tokens
+    assert {config.batch_tokens // context * context for context in config.sequence_lengths} == {config.batch_tokens}
+    assert config.steps * config.batch_tokens == config.tokens
 
 
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
         ("--corpus /nonexistent", "/nonexistent"),
-        ("--contexts 64", "two or more"),
-        ("--contexts 64 64", "each once"),
-        ("--contexts 64 96", "--contexts 64 96"),
-        ("--contexts 7 14", "--contexts 7 14"),
-        ("--contexts 0 8", "--contexts 0 8"),
-        ("--contexts 64 65536 --batch-tokens 65536", "smaller context"),
+        ("--sequence_lengths 64", "two or more"),
+        ("--sequence_lengths 64 64", "each once"),
+        ("--sequence_lengths 64 96", "--sequence_lengths 64 96"),
+        ("--sequence_lengths 7 14", "--sequence_lengths 7 14"),
+        ("--sequence_lengths 0 8", "--sequence_lengths 0 8"),
+        ("--sequence_lengths 64 65536 --batch-tokens 65536", "smaller context"),
         ("--batch-tokens 100", "--batch-tokens 100"),
         ("--batch-tokens 0", "--batch-tokens 0"),
         ("--tokens 0", "--tokens 0"),
         ("--seed -1", "--seed -1"),
-        ("--transformer.context 64", "--contexts"),
+        ("--transformer.context 64", "--sequence_lengths"),
         ("--train.log-every 0", "log_every=0"),
         ("--resume nowhere", "nowhere"),
     ],
 )
 def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, tmp_path, arguments, names):
-    sentence = fails(positions.main, *arguments.split(), "--log-dir", tmp_path / "logs")
-    assert sentence.startswith("experiments.positions: ")
+    sentence = fails(loss_by_position.main, *arguments.split(), "--log-dir", tmp_path / "logs")
+    assert sentence.startswith("experiments.loss_by_position: ")
     assert names in sentence
     assert not (tmp_path / "logs").exists()
 
@@ -134,10 +134,10 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, tmp_path, 
 def run(python, tmp_path_factory):
     """The smallest of all runs, in a process of its own."""
     logs = tmp_path_factory.mktemp("logs")
-    done = python("-m", "experiments.positions", "--smoke", "--log-dir", logs)
+    done = python("-m", "experiments.loss_by_position", "--smoke", "--log-dir", logs)
     assert done.returncode == 0, done.stderr
-    (folder,) = (logs / "positions").iterdir()
-    rows = json.loads((folder / "positions.json").read_text(encoding="utf-8"))
+    (folder,) = (logs / "loss_by_position").iterdir()
+    rows = json.loads((folder / "loss_by_position.json").read_text(encoding="utf-8"))
     return types.SimpleNamespace(folder=folder, rows=rows, said=done)
 
 
@@ -158,8 +158,8 @@ def test_every_family_is_trained_at_every_context_on_as_much(run):
 def test_the_figures_are_those_of_the_model_that_is_left(run):
     row = run.rows[0]
     folder = run.folder / "lstm-8-seed0"
-    settings = revive(positions.Positions, json.loads((folder / "config.json").read_text())["experiment"])
-    ids = positions.Parts(settings.corpus, 65).validation
+    config = dataclass_from_dict(loss_by_position.LossByPositionConfig, json.loads((folder / "config.json").read_text())["experiment"])
+    ids = loss_by_position.SplitCorpus(config.corpus, 65).validation
     model = keras.models.load_model(folder / "model.keras")
     windows = (len(ids) - 1) // 8
     x, y = (ids[start : start + windows * 8].reshape(windows, 8) for start in (0, 1))
@@ -173,11 +173,11 @@ def test_the_figures_are_those_of_the_model_that_is_left(run):
 
 @pytest.mark.slow
 def test_it_leaves_a_report_and_a_picture_and_says_where(run):
-    page = (run.folder / "positions.md").read_text(encoding="utf-8")
-    for part in (positions_report.table(run.rows), positions_report.statement(run.rows)):
+    page = (run.folder / "loss_by_position.md").read_text(encoding="utf-8")
+    for part in (loss_by_position_report.table(run.rows), loss_by_position_report.conclusion(run.rows)):
         assert part in page
         assert part in run.said.stdout
-    height, width, _ = matplotlib.image.imread(run.folder / "positions.png").shape
+    height, width, _ = matplotlib.image.imread(run.folder / "loss_by_position.png").shape
     assert width > height > 400
     assert "tensorboard --logdir" in run.said.stdout.splitlines()[-1]
     assert run.said.stderr == ""
@@ -186,12 +186,12 @@ def test_it_leaves_a_report_and_a_picture_and_says_where(run):
 @pytest.mark.slow
 def test_to_resume_what_is_finished_trains_nothing(run, capsys):
     before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*-seed0/*")}
-    positions.main(["--resume", str(run.folder)])
+    loss_by_position.main(["--resume", str(run.folder)])
     assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*-seed0/*")} == before
-    assert positions_report.table(run.rows) in capsys.readouterr().out
+    assert loss_by_position_report.table(run.rows) in capsys.readouterr().out
 
 
 def test_settings_survive_the_way_to_disk_and_back():
-    settings = positions.tiny(dataclasses.replace(positions.Positions(), smoke=True, seed=3))
-    stored = json.loads(json.dumps(dataclasses.asdict(settings)))
-    assert revive(positions.Positions, stored) == settings
+    config = loss_by_position.smoke_config(dataclasses.replace(loss_by_position.LossByPositionConfig(), smoke=True, seed=3))
+    stored = json.loads(json.dumps(dataclasses.asdict(config)))
+    assert dataclass_from_dict(loss_by_position.LossByPositionConfig, stored) == config

@@ -8,16 +8,16 @@ import pytest
 
 from experiments import masked_lm, masked_lm_report
 from experiments.generate import load_run
-from experiments.masked_lm_scores import (
-    Look,
-    Reader,
+from experiments.masked_lm_metrics import (
+    Validator,
+    MaskFiller,
     attention_scores,
-    by_frequency,
-    hidden_ids,
-    masking,
-    pairs,
+    unigram_baseline,
+    ids_with_mask,
+    mask_generator,
+    segment_pairs,
 )
-from experiments.runs import revive
+from experiments.runs import dataclass_from_dict
 from keras_seq import models
 from keras_seq.tokenizers import SPECIAL_TOKENS, WordPieceTokenizer
 
@@ -49,7 +49,7 @@ def run(python, tmp_path_factory):
 
 def test_rows_are_two_texts_of_which_the_second_goes_on():
     ids = np.arange(100, 140)
-    rows = pairs(ids, length=11, move=4, seed=0)
+    rows = segment_pairs(ids, length=11, move=4, seed=0)
     assert rows["ids"].shape == rows["segments"].shape == (9, 11)
     middles = set()
     for n, (row, segments) in enumerate(zip(rows["ids"], rows["segments"], strict=True)):
@@ -63,13 +63,13 @@ def test_rows_are_two_texts_of_which_the_second_goes_on():
 
 def test_rows_side_by_side_hold_every_token_but_the_rest_once():
     ids = np.arange(100, 140)
-    rows = pairs(ids, length=11, move=8, seed=0)["ids"]
+    rows = segment_pairs(ids, length=11, move=8, seed=0)["ids"]
     np.testing.assert_array_equal(np.sort(rows[rows >= 100]), ids)
 
 
 def test_the_baseline_is_the_entropy_of_what_it_was_counted_on():
     ids = np.repeat([5, 6, 7], [99, 49, 24])
-    scores = by_frequency(ids, ids, size=8)
+    scores = unigram_baseline(ids, ids, size=8)
     p = np.array([100, 50, 25]) / 175
     assert scores["val_loss"] == pytest.approx(-(np.array([99, 49, 24]) / 172) @ np.log(p))
     assert scores["accuracy"] == pytest.approx(99 / 172)
@@ -78,19 +78,19 @@ def test_the_baseline_is_the_entropy_of_what_it_was_counted_on():
 
 def test_what_is_hidden_in_a_text_is_the_mask_and_the_rest_as_it_is(pieces):
     before, after = pieces.encode("to be or").numpy(), pieces.encode("to be").numpy()
-    assert hidden_ids("to be or [MASK] to be", pieces) == [*before, MASK, *after]
-    assert hidden_ids("[MASK][MASK]", pieces) == [MASK, MASK]
+    assert ids_with_mask("to be or [MASK] to be", pieces) == [*before, MASK, *after]
+    assert ids_with_mask("[MASK][MASK]", pieces) == [MASK, MASK]
     assert MASK not in pieces.encode("[MASK]").numpy()  # the tokenizer itself does not know it
 
 
 def test_a_text_is_filled_in_by_the_probabilities_of_the_model(model, pieces):
-    reader = Reader(model, pieces)
+    filler = MaskFiller(model, pieces)
     text = "to [MASK] or not to [MASK]"
-    row = reader.row(text)
-    assert row["ids"][0].tolist() == [CLS, *hidden_ids(text, pieces), SEP]
+    row = filler.row(text)
+    assert row["ids"][0].tolist() == [CLS, *ids_with_mask(text, pieces), SEP]
     assert not row["segments"].any()
     logits = np.asarray(model(row))[0].astype("float64")
-    told = reader(text, top=3)
+    told = filler(text, top=3)
     assert len(told) == 2
     for at, likeliest in zip(np.flatnonzero(row["ids"][0] == MASK), told, strict=True):
         p = np.exp(logits[at]) / np.exp(logits[at]).sum()
@@ -100,8 +100,8 @@ def test_a_text_is_filled_in_by_the_probabilities_of_the_model(model, pieces):
 
 def test_scores_are_of_the_hidden_tokens_only(model, pieces):
     ids = pieces.encode("to be or not to be that is the question " * 20).numpy()
-    rows = pairs(ids, 12, 9, seed=0)
-    diagnostic = Look(Reader(model, pieces), rows, masking(pieces, 0.3, seed=1), ["to [MASK]"], batch_size=3)
+    rows = segment_pairs(ids, 12, 9, seed=0)
+    diagnostic = Validator(MaskFiller(model, pieces), rows, mask_generator(pieces, 0.3, seed=1), ["to [MASK]"], batch_size=3)
     figures = diagnostic().scalars
     logits = np.asarray(model(diagnostic.inputs)).astype("float64")
     logp = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
@@ -131,7 +131,7 @@ def test_it_learns_more_than_nothing(run):
     first, last = (line["val_loss"] for line in lines if line["split"] == "validation")
     assert last < first < math.log(400) + 0.5
     assert run.result["val_loss"] == last
-    assert run.result["by_frequency"]["val_loss"] < math.log(400)
+    assert run.result["unigram_baseline"]["val_loss"] < math.log(400)
 
 
 def test_it_leaves_a_whole_folder(run):
@@ -140,7 +140,7 @@ def test_it_leaves_a_whole_folder(run):
     for part in ("train", "validation", "."):
         assert list((run.path / part).glob("events.out.tfevents.*")), part
     config = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
-    assert revive(masked_lm.MaskedLM, config["experiment"]).text == TEXTS
+    assert dataclass_from_dict(masked_lm.MaskedLMConfig, config["experiment"]).text == TEXTS
     for name in ("masked_lm.png", "attention.png"):
         height, width, _ = matplotlib.image.imread(run.folder / name).shape
         assert width > height > 400
@@ -158,7 +158,7 @@ def test_it_says_table_fillings_and_how_to_open_tensorboard(run):
 
 def test_the_model_that_is_left_fills_in_what_the_report_says(run, capsys):
     model, pieces = load_run(run.path)
-    assert "\n".join(Reader(model, pieces).said(text) for text in TEXTS) == run.result["hidden"]
+    assert "\n".join(MaskFiller(model, pieces).said(text) for text in TEXTS) == run.result["hidden"]
     masked_lm.main(["--run", str(run.path), "--text", TEXTS[0], "--top", "2"])
     text, likeliest = capsys.readouterr().out.splitlines()
     assert text == TEXTS[0]
@@ -183,8 +183,8 @@ def test_to_resume_what_is_finished_says_it_again_and_trains_nothing(run, capsys
         (["--run", "nowhere", "--text", "[MASK]"], "nowhere"),
         (["--corpus", "/nonexistent"], "/nonexistent"),
         (["--pieces", "10"], "size must be"),
-        (["--encoder.context", "7"], "--encoder.context 7"),
-        (["--encoder.context", "100000"], "tokens, fewer than"),
+        (["--encoder.context_length", "7"], "--encoder.context_length 7"),
+        (["--encoder.context_length", "100000"], "tokens, fewer than"),
         (["--encoder.num-segments", "1"], "--encoder.num-segments 1"),
         (["--encoder.num-heads", "3"], "num_heads=3"),
         (["--fraction", "0"], "--fraction 0.0"),
@@ -204,8 +204,8 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, run, tmp_p
 
 
 def test_of_a_text_of_ones_own_some_is_hidden_to_be_filled_in(pieces):
-    settings = masked_lm.MaskedLM(corpus="own.txt", encoder=masked_lm.Encoder(context_length=16))
+    config = masked_lm.MaskedLMConfig(corpus="own.txt", encoder=masked_lm.EncoderConfig(context_length=16))
     held_out = pieces.encode("to be or not to be that is the question " * 4).numpy()
-    texts = masked_lm.sentences(settings, pieces, held_out)
+    texts = masked_lm.masked_sentences(config, pieces, held_out)
     assert len(texts) > 1
     assert all(text.count("[MASK]") == 1 for text in texts)

@@ -6,9 +6,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments.inspect_page import inspect_page
-from experiments.inspect_pictures import figures, label
-from experiments.inspect_reading import lstm_signals, most_varied, read
+from experiments.inspect_html import inspect_page
+from experiments.inspect_plots import plot_all, label
+from experiments.model_trace import lstm_signals, most_varied, trace_model
 from keras_seq.layers import LSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.tokenizers import CharacterTokenizer
@@ -56,7 +56,7 @@ def softmax(logits):
 
 def test_the_page_says_what_the_model_expects(model):
     expected = softmax(np.array(keras.ops.convert_to_numpy(model(IDS[None]))[0], "float64"))
-    data = data_of(inspect_page(read(model, VOCABULARY, IDS), "run"))
+    data = data_of(inspect_page(trace_model(model, VOCABULARY, IDS), "run"))
     assert "".join(data["pieces"]) == TEXT
     assert len(data["top"]) == len(TEXT) == len(data["next"]) + 1
     for t, row in enumerate(data["top"]):
@@ -81,12 +81,12 @@ def test_the_attention_is_that_of_the_model_itself(name, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(MultiHeadSelfAttention, "attend", spy)
         model(IDS[None])
-    reading = read(model, VOCABULARY, IDS)
-    assert list(reading.attention) == ["block_0", "block_1"]
-    assert reading.activations == {}
+    trace = trace_model(model, VOCABULARY, IDS)
+    assert list(trace.attention) == ["block_0", "block_1"]
+    assert trace.activations == {}
     assert not np.allclose(seen[0][0], seen[0][1], atol=0.01)  # the heads differ
-    data = data_of(inspect_page(reading, "run"))
-    for expected, maps, block in zip(seen, reading.attention.values(), data["attention"].values(), strict=True):
+    data = data_of(inspect_page(trace, "run"))
+    for expected, maps, block in zip(seen, trace.attention.values(), data["attention"].values(), strict=True):
         np.testing.assert_allclose(maps, expected, atol=1e-6)
         np.testing.assert_allclose(maps.sum(axis=-1), 1, atol=1e-5)
         assert not np.triu(maps, 1).any()
@@ -98,12 +98,12 @@ def test_the_attention_is_that_of_the_model_itself(name, monkeypatch):
 @pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-6), ("mixed_bfloat16", 0.01)])
 def test_the_signals_of_an_lstm_make_its_own_output(dtype, atol):
     model = small("lstm", dtype)
-    reading = read(model, VOCABULARY, IDS)
-    assert list(reading.activations) == ["lstm_0", "lstm_1"]
-    assert reading.attention == {}
+    trace = trace_model(model, VOCABULARY, IDS)
+    assert list(trace.activations) == ["lstm_0", "lstm_1"]
+    assert trace.attention == {}
     x = model.embedding(IDS[None])
     for layer in (block for block in model.blocks if isinstance(block, LSTM)):
-        signals = reading.activations[layer.name]
+        signals = trace.activations[layer.name]
         x, (_, c) = layer(x, return_state=True)
         y = keras.ops.convert_to_numpy(keras.ops.cast(x, "float32"))[0]
         np.testing.assert_allclose(signals["h"], y, atol=atol)
@@ -130,10 +130,10 @@ def test_the_gates_are_those_worked_out_by_hand():
 
 
 def test_the_page_has_the_signals(model):
-    reading = read(model, VOCABULARY, IDS)
-    data = data_of(inspect_page(reading, "run"))
+    trace = trace_model(model, VOCABULARY, IDS)
+    data = data_of(inspect_page(trace, "run"))
     assert bool(data["attention"]) != bool(data["activations"])
-    for name, signals in reading.activations.items():
+    for name, signals in trace.activations.items():
         for letter, signal in signals.items():
             assert letter in data["signals"]
             np.testing.assert_allclose(data["activations"][name][letter], signal, atol=6e-4)
@@ -143,7 +143,7 @@ def test_the_page_has_the_signals(model):
 @pytest.mark.parametrize("name", ["rnn", "gru", "mingru", "mamba"])
 def test_other_models_show_what_their_blocks_give(name):
     model = small(name)
-    last = list(read(model, VOCABULARY, IDS).activations.values())[-1]["y"]
+    last = list(trace_model(model, VOCABULARY, IDS).activations.values())[-1]["y"]
     logits = keras.ops.convert_to_numpy(model.head(last[None]))
     np.testing.assert_allclose(logits, keras.ops.convert_to_numpy(model(IDS[None])), atol=1e-4)
 
@@ -156,12 +156,12 @@ def test_a_layer_that_inherits_from_lstm_is_not_told_by_its_formula():
         keras.layers.Dense(VOCABULARY.vocabulary_size),
     )
     model = LanguageModel(embedding, [LayerNormLSTM(4, name="normed", return_sequences=True)], head)
-    assert list(read(model, VOCABULARY, IDS).activations["normed"]) == ["y"]
+    assert list(trace_model(model, VOCABULARY, IDS).activations["normed"]) == ["y"]
 
 
 def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(model):
-    page = inspect_page(read(model, VOCABULARY, IDS), 'run "<b>"')
-    read_back, plain = Reader(page), Reader(inspect_page(read(model, VOCABULARY, IDS[:3]), "run"))
+    page = inspect_page(trace_model(model, VOCABULARY, IDS), 'run "<b>"')
+    read_back, plain = Reader(page), Reader(inspect_page(trace_model(model, VOCABULARY, IDS[:3]), "run"))
     assert "".join(read_back.tokens) == TEXT
     assert "http" not in page
     assert {tag: read_back.tags.count(tag) for tag in {*plain.tags} - {"span"}} == {
@@ -171,31 +171,31 @@ def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(mode
 
 
 def test_every_picture_shows_its_numbers(model):
-    reading, names = read(model, VOCABULARY, IDS), []
-    for name, figure in figures(reading):
+    trace, names = trace_model(model, VOCABULARY, IDS), []
+    for name, figure in plot_all(trace):
         names.append(name)
         images = [image for axes in figure.axes for image in axes.images]
         shown = [np.ma.filled(image.get_array(), np.nan) for image in images]
         if name.startswith("attention"):
-            for array, head in zip(shown, reading.attention[name.removeprefix("attention_")], strict=True):
+            for array, head in zip(shown, trace.attention[name.removeprefix("attention_")], strict=True):
                 np.testing.assert_array_equal(np.nan_to_num(array), head)
         elif name.startswith("activations"):
-            signals = reading.activations[name.removeprefix("activations_")]
+            signals = trace.activations[name.removeprefix("activations_")]
             units = most_varied(next(iter(signals.values())), 16)
             for array, signal in zip(shown, signals.values(), strict=True):
                 np.testing.assert_array_equal(array, signal[:, units].T)
         else:
             array = np.concatenate(shown, axis=1)[:, : len(TEXT)]
-            np.testing.assert_allclose(array[0], reading.probabilities.max(axis=-1))
-            np.testing.assert_allclose(array.sum(axis=0), np.sort(reading.probabilities)[:, -5:].sum(axis=-1))
+            np.testing.assert_allclose(array[0], trace.probabilities.max(axis=-1))
+            np.testing.assert_allclose(array.sum(axis=0), np.sort(trace.probabilities)[:, -5:].sum(axis=-1))
         ticks = [text.get_text() for axes in figure.axes for text in axes.get_xticklabels()]
         assert "·" in ticks
         assert "⏎" in ticks
         plt.close(figure)
     assert names == [
         "next",
-        *(f"attention_{n}" for n in reading.attention),
-        *(f"activations_{n}" for n in reading.activations),
+        *(f"attention_{n}" for n in trace.attention),
+        *(f"activations_{n}" for n in trace.activations),
     ]
 
 
@@ -208,6 +208,6 @@ def test_a_sure_model_is_told_to_be_sure():
     model = small("gru")
     model.head.kernel.assign(np.zeros(model.head.kernel.shape))
     model.head.bias.assign(50.0 * (np.arange(VOCABULARY.vocabulary_size) == 3))
-    (top, *_), (_, p) = read(model, VOCABULARY, IDS).likeliest()[0], read(model, VOCABULARY, IDS).nexts()[0]
+    (top, *_), (_, p) = trace_model(model, VOCABULARY, IDS).likeliest()[0], trace_model(model, VOCABULARY, IDS).next_token_ranks()[0]
     assert top == (VOCABULARY.tokens[3], pytest.approx(1))
     assert p == pytest.approx(math.exp(-50), rel=1e-4)

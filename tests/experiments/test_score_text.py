@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from experiments import score
+from experiments import score_text as experiment
 from experiments.generate import load_run
-from experiments.score_page import score_page, surprises
+from experiments.score_html import score_page, highest_losses
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
@@ -95,7 +95,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_is_no_more_than_its_text(page
 
 def test_the_list_links_to_the_places():
     scored = TextScore(tuple("abcd"), np.array([np.nan, 1, 3, 2], "float32"), 3)
-    assert surprises(scored, 2) == [2, 3]
+    assert highest_losses(scored, 2) == [2, 3]
     written = score_page(scored, "run", vocabulary_size=10, top=2)
     assert re.findall(r'href="#(t\d)"', written) == ["t2", "t3"]
     assert [attributes["id"] for attributes in Reader(written).attributes] == ["t0", "t1", "t2", "t3"]
@@ -118,7 +118,7 @@ def test_the_list_links_to_the_places():
 )
 def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
     sentence = fails(score.main, smoke.folder / run, *options.split())
-    assert sentence.startswith("experiments.score: ")
+    assert sentence.startswith("experiments.score_text: ")
     assert names in sentence
 
 

@@ -11,14 +11,14 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from experiments import reverse
-from experiments.reverse_scores import Score, Scorer, attention, score, spelled, verdict
-from experiments.reverse_settings import Reverse, SmallLSTM, SmallTransformer
-from experiments.runs import revive
+from experiments import sequence_reversal
+from experiments.sequence_reversal_metrics import ReversalTotals, Scorer, attention, batch_totals, to_letters, causality_verdict
+from experiments.sequence_reversal_settings import SequenceReversalConfig, SmallLSTMConfig, SmallTransformerConfig
+from experiments.runs import dataclass_from_dict
 from keras_seq.data.synthetic import Reversal
 from keras_seq.models import assert_causal
 
-NAMES = Reverse().models
+NAMES = SequenceReversalConfig().models
 CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
 TASK = Reversal(alphabet_size=6, min_length=1, max_length=5, batch_size=40, seed=2)
 
@@ -43,24 +43,24 @@ def left_in(logs):
 @pytest.fixture(scope="module")
 def smoke(python, tmp_path_factory):
     logs = tmp_path_factory.mktemp("logs")
-    done = python("-m", "experiments.reverse", "--smoke", "--log-dir", logs)
+    done = python("-m", "experiments.sequence_reversal", "--smoke", "--log-dir", logs)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = left_in(logs)
     return types.SimpleNamespace(
-        folder=folder, rows=read(folder / "reverse.json"), stdout=done.stdout, stderr=done.stderr
+        folder=folder, rows=read(folder / "sequence_reversal.json"), stdout=done.stdout, stderr=done.stderr
     )
 
 
 def test_it_leaves_a_whole_folder_for_every_model(smoke):
     runs = [f"{name}-seed0" for name in NAMES]
-    assert {path.name for path in smoke.folder.iterdir()} == {*runs, "reverse.json", "reverse.md", "reverse.png"}
+    assert {path.name for path in smoke.folder.iterdir()} == {*runs, "sequence_reversal.json", "sequence_reversal.md", "sequence_reversal.png"}
     for run in (smoke.folder / name for name in runs):
         for part in ("config.json", "metrics.jsonl", "model.keras", "result.json"):
             assert (run / part).stat().st_size > 0
         assert sorted(path.name for path in (run / "checkpoints").iterdir())[-1] == "step-00000300.safetensors"
         config = read(run / "config.json")
-        settings = revive(Reverse, config["experiment"])
-        assert config["model"] == {"name": config["model"]["name"], **vars(settings.model(config["model"]["name"]))}
+        config = dataclass_from_dict(SequenceReversalConfig, config["experiment"])
+        assert config["model"] == {"name": config["model"]["name"], **vars(config.model(config["model"]["name"]))}
     assert smoke.stderr == ""
 
 
@@ -102,16 +102,16 @@ def test_tensorboard_gets_figures_samples_and_the_attention(smoke):
 
 
 def test_the_report_has_tables_verdicts_samples_and_a_picture(smoke):
-    page = (smoke.folder / "reverse.md").read_text(encoding="utf-8")
+    page = (smoke.folder / "sequence_reversal.md").read_text(encoding="utf-8")
     for row in smoke.rows:
         (line,) = (line for line in smoke.stdout.splitlines() if line.startswith(f"| {row['model']} "))
         assert line in page
         for text in (page, smoke.stdout):
             assert f"{row['model']}: The model does not see the future" in text
             assert "6 letters, a length never trained on:" in text
-    height, width, _ = matplotlib.image.imread(smoke.folder / "reverse.png").shape
+    height, width, _ = matplotlib.image.imread(smoke.folder / "sequence_reversal.png").shape
     assert width > height > 400
-    assert str(smoke.folder / "reverse.png") in smoke.stdout
+    assert str(smoke.folder / "sequence_reversal.png") in smoke.stdout
     assert f"--logdir {smoke.folder}" in smoke.stdout.splitlines()[-1]
 
 
@@ -124,7 +124,7 @@ def test_to_resume_what_is_half_done_ends_at_the_same_figures(smoke, tmp_path, c
     untouched = {path: path.stat().st_mtime_ns for path in (folder / "lstm-seed0").rglob("*")}
     reverse.main(["--resume", str(folder)])
     assert {path: path.stat().st_mtime_ns for path in (folder / "lstm-seed0").rglob("*")} == untouched
-    assert [*map(without_clocks, read(folder / "reverse.json"))] == [*map(without_clocks, smoke.rows)]
+    assert [*map(without_clocks, read(folder / "sequence_reversal.json"))] == [*map(without_clocks, smoke.rows)]
     assert [*map(without_clocks, lines_of(run))] == [*map(without_clocks, lines_of(smoke.folder / "transformer-seed0"))]
 
 
@@ -136,7 +136,7 @@ def test_without_its_mask_the_transformer_is_caught(tmp_path, capsys):
     assert stop.value.code == 1
     assert "broken: The model sees the future: a letter" in output
     folder = left_in(tmp_path)
-    assert "broken: The model sees the future: a letter" in (folder / "reverse.md").read_text(encoding="utf-8")
+    assert "broken: The model sees the future: a letter" in (folder / "sequence_reversal.md").read_text(encoding="utf-8")
     result = read(folder / "broken-seed0/result.json")
     assert result["causal"] is result["passed"] is False
     assert result["first_half_loss"] < 0.9 * math.log(4)
@@ -148,12 +148,12 @@ def test_without_its_mask_the_transformer_is_caught(tmp_path, capsys):
 
 
 def test_broken_and_whole_transformer_differ_in_the_mask_only(randomize):
-    settings = reverse.tiny(Reverse())
-    whole, broken = reverse.build(settings, "transformer"), reverse.build(settings, "broken")
+    config = reverse.smoke_config(SequenceReversalConfig())
+    whole, broken = reverse.build(config, "transformer"), reverse.build(config, "broken")
     broken.set_weights(randomize(whole).get_weights())
     assert broken.count_params() == whole.count_params()
     assert_causal(whole, length=10)
-    x, _ = settings.task.at(0)
+    x, _ = config.task.at(0)
     differs = ~np.isclose(whole(x), broken(x), atol=1e-4).all(axis=(0, 2))
     np.testing.assert_array_equal(differs, [*[True] * (x.shape[1] - 1), False])  # the last position has no future
     (seen,), (seen_broken,) = attention(whole, x[0].numpy()), attention(broken, x[0].numpy())
@@ -163,7 +163,7 @@ def test_broken_and_whole_transformer_differ_in_the_mask_only(randomize):
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
     assert not seen[:, future].any()
     assert (seen_broken[:, future] > 0).all()
-    assert attention(reverse.build(settings, "lstm"), x[0].numpy()) == []
+    assert attention(reverse.build(config, "lstm"), x[0].numpy()) == []
 
 
 def sure(ids, size):
@@ -172,7 +172,7 @@ def sure(ids, size):
 
 
 def figures(logits, x, y):
-    return score(logits, x, y, TASK).scalars
+    return batch_totals(logits, x, y, TASK).scalars
 
 
 def test_who_knows_all_is_right_everywhere_and_sees_the_future():
@@ -180,7 +180,7 @@ def test_who_knows_all_is_right_everywhere_and_sees_the_future():
     found = figures(sure(y, TASK.vocabulary_size), x, y)
     assert (found["second_half_accuracy"], found["sequence_accuracy"]) == (1, 1)
     assert found["first_half_loss"] == pytest.approx(0, abs=1e-6)
-    assert verdict(found["first_half_loss"], 6)[0] is False
+    assert causality_verdict(found["first_half_loss"], 6)[0] is False
 
 
 def test_who_knows_no_letter_pays_the_log_of_the_alphabet_whatever_else_it_expects():
@@ -190,7 +190,7 @@ def test_who_knows_no_letter_pays_the_log_of_the_alphabet_whatever_else_it_expec
         logits[..., TASK.separator] = separator
         found = figures(logits, x, y)
         assert found["first_half_loss"] == pytest.approx(math.log(6), rel=1e-6)
-        assert verdict(found["first_half_loss"], 6)[:2] == (True, True)
+        assert causality_verdict(found["first_half_loss"], 6)[:2] == (True, True)
 
 
 def test_only_what_stands_behind_the_separator_is_counted_as_second_half():
@@ -208,11 +208,11 @@ def test_only_what_stands_behind_the_separator_is_counted_as_second_half():
 
 
 def test_figures_are_sums_over_counts_whatever_the_batches(randomize):
-    model = randomize(SmallLSTM(embedding_dim=4, units=8).build_model(TASK.vocabulary_size))
+    model = randomize(SmallLSTMConfig(embedding_dim=4, units=8).build_model(TASK.vocabulary_size))
     scores = Scorer(model, TASK)(range(1, 4), sequences=301, seed=9)  # two batches, the second not full
     assert all(part.rows == 301 for part in scores.values())
     assert [part.letters / part.rows for part in scores.values()] == [1, 2, 3]
-    total = sum(scores.values(), Score())
+    total = sum(scores.values(), ReversalTotals())
     assert total.scalars["second_half_accuracy"] == pytest.approx(
         sum(part.second_half_right for part in scores.values()) / (301 * (2 + 3 + 4))
     )
@@ -232,7 +232,7 @@ def almost(ids, training=False):
 
 def test_teacher_forcing_is_right_throughout_exactly_where_greedy_generation_is():
     scorer = Scorer(almost, TASK)
-    x, y = dataclasses.replace(TASK.of_length(4), batch_size=200).at(0)
+    x, y = dataclasses.replace(TASK.with_length(4), batch_size=200).at(0)
     behind = slice(5, None)
     forced = (almost(x).numpy().argmax(-1) == y.numpy())[:, behind].all(axis=1)
     generated = (scorer.write(x.numpy()[:, :6])[:, 1:] == y.numpy()).all(axis=1)
@@ -241,10 +241,10 @@ def test_teacher_forcing_is_right_throughout_exactly_where_greedy_generation_is(
     assert figures(almost(x), x, y)["sequence_accuracy"] == pytest.approx(forced.mean())
 
 
-@pytest.mark.parametrize("kind", [SmallTransformer(8, 2, 2, 16, context_length=12), SmallLSTM(8, 16)])
+@pytest.mark.parametrize("kind", [SmallTransformerConfig(8, 2, 2, 16, context_length=12), SmallLSTMConfig(8, 16)])
 def test_to_write_is_greedy_generation_by_steps(randomize, kind):
     model = randomize(kind.build_model(TASK.vocabulary_size), scale=1.5)
-    x, _ = dataclasses.replace(TASK.of_length(5), batch_size=40).at(3)
+    x, _ = dataclasses.replace(TASK.with_length(5), batch_size=40).at(3)
     given = x.numpy()[:, :7]
     rows, state = given, model.get_initial_state(40)
     for place in range(12):
@@ -257,18 +257,18 @@ def test_to_write_is_greedy_generation_by_steps(randomize, kind):
 
 @pytest.mark.parametrize(("share", "causal", "passed"), [(0.97, False, False), (0.99, True, True), (1.03, True, False)])
 def test_the_verdict_leaves_two_percent(share, causal, passed):
-    *found, sentence = verdict(share * math.log(26), 26)
+    *found, sentence = causality_verdict(share * math.log(26), 26)
     assert found == [causal, passed]
     assert sentence.startswith("The model sees the future:") is not causal
     assert f"{share * math.log(26):.3f}" in sentence
 
 
 def test_a_row_is_spelled_with_its_own_signs():
-    assert spelled([TASK.start, 0, 5, TASK.separator, 5, 0, TASK.end], TASK) == "<af|fa>"
+    assert to_letters([TASK.start, 0, 5, TASK.separator, 5, 0, TASK.end], TASK) == "<af|fa>"
 
 
 def test_training_validation_and_test_draw_from_seeds_of_their_own():
-    seeds = [dataclasses.replace(Reverse(), seed=seed).task.seed for seed in (0, 2**32 - 1)]
+    seeds = [dataclasses.replace(SequenceReversalConfig(), seed=seed).task.seed for seed in (0, 2**32 - 1)]
     assert len({seed + part for seed in seeds for part in (0, reverse.VALIDATION, reverse.TEST)}) == 6
     assert max(seeds) < reverse.VALIDATION < reverse.VALIDATION + max(seeds) < reverse.TEST
 
@@ -296,6 +296,6 @@ def test_training_validation_and_test_draw_from_seeds_of_their_own():
 )
 def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, tmp_path, arguments, names):
     sentence = fails(reverse.main, *arguments.split(), "--log-dir", tmp_path / "logs")
-    assert sentence.startswith("experiments.reverse: ")
+    assert sentence.startswith("experiments.sequence_reversal: ")
     assert names in sentence
     assert not (tmp_path / "logs").exists()

@@ -9,28 +9,28 @@ import matplotlib.image
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given, config
 from hypothesis import strategies as st
 
-from experiments import respace
-from experiments.respace_models import BiLSTM
-from experiments.respace_scores import Reader, passage, sample, scores, words_right
-from experiments.runs import revive
+from experiments import spacing
+from experiments.spacing_models import BiLSTM
+from experiments.spacing_metrics import Tagger, passage, sample, tag_metrics, correct_words
+from experiments.runs import dataclass_from_dict
 from keras_seq.data import load_corpus
-from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, one_space, restore, squeeze
+from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, one_space, restore, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer
 
-NAMES = respace.Respace().models
+NAMES = spacing.SpacingConfig().models
 CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
 
 
 @pytest.fixture(scope="module")
 def smoke(python, tmp_path_factory):
     logs = tmp_path_factory.mktemp("logs")
-    done = python("-m", "experiments.respace", "--smoke", "--log-dir", logs)
+    done = python("-m", "experiments.spacing", "--smoke", "--log-dir", logs)
     assert done.returncode == 0, done.stderr
-    (folder,) = (logs / "respace").iterdir()
-    rows = json.loads((folder / "respace.json").read_text(encoding="utf-8"))
+    (folder,) = (logs / "spacing").iterdir()
+    rows = json.loads((folder / "spacing.json").read_text(encoding="utf-8"))
     return types.SimpleNamespace(folder=folder, rows=rows, stdout=done.stdout, stderr=done.stderr)
 
 
@@ -44,17 +44,17 @@ def without_clocks(values):
 
 def test_it_leaves_a_whole_folder_for_every_model(smoke):
     names = [f"{name}-seed0" for name in NAMES]
-    assert {path.name for path in smoke.folder.iterdir()} == {*names, "respace.json", "respace.md", "respace.png"}
+    assert {path.name for path in smoke.folder.iterdir()} == {*names, "spacing.json", "spacing.md", "spacing.png"}
     for name in names:
         run = smoke.folder / name
         for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
             assert (run / part).stat().st_size > 0
         assert sorted(path.name for path in (run / "checkpoints").iterdir())[-1] == "step-00000020.safetensors"
         config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-        settings = revive(respace.Respace, config["experiment"])
+        config = dataclass_from_dict(spacing.SpacingConfig, config["experiment"])
         model = {
             "name": run.name.removesuffix("-seed0"),
-            **dataclasses.asdict(getattr(settings, config["model"]["name"])),
+            **dataclasses.asdict(getattr(config, config["model"]["name"])),
         }
         assert config["model"] == model
     assert smoke.stderr == ""
@@ -64,26 +64,26 @@ def test_the_rows_are_those_of_the_runs_beside_what_no_tags_score(smoke):
     none, *rows = smoke.rows
     assert [row["model"] for row in rows] == list(NAMES)
     assert (none["model"], none["space_f1"], none["capital_f1"]) == ("no tags", 0, 0)
-    assert 0 < none["loss_per_character"] < math.log(NUM_TAGS)
-    assert len({row["training_characters"] for row in rows}) == 1
+    assert 0 < none["val_loss"] < math.log(NUM_TAGS)
+    assert len({row["train_characters"] for row in rows}) == 1
     for row in rows:
         run = smoke.folder / row["run"]
         *_, last = (line for line in lines_of(run) if line["split"] == "validation")
-        assert last["val_loss"] == row["loss_per_character"]
+        assert last["val_loss"] == row["val_loss"]
         assert {name: row[name] for name in ("space_f1", "capital_f1", "word_accuracy")}.items() <= last.items()
         first, *_, last = (line for line in lines_of(run) if line["split"] == "train")
         assert last["val_loss"] == row["train_loss_per_character"] < first["val_loss"]
 
 
 def test_the_report_has_table_picture_and_what_each_model_restores(smoke):
-    page = (smoke.folder / "respace.md").read_text(encoding="utf-8")
+    page = (smoke.folder / "spacing.md").read_text(encoding="utf-8")
     for row in smoke.rows:
         (line,) = (line for line in smoke.stdout.splitlines() if line.startswith(f"| {row['model']} "))
         assert line in page
     for kind in ("original", "stripped", *(f"by {name}, restored" for name in NAMES)):
         assert page.count(f"\n    {kind}:\n") == smoke.stdout.count(f"\n{kind}:\n") == 1
-    assert "](respace.png)" in page
-    height, width, _ = matplotlib.image.imread(smoke.folder / "respace.png").shape
+    assert "](spacing.png)" in page
+    height, width, _ = matplotlib.image.imread(smoke.folder / "spacing.png").shape
     assert width > height > 400
     assert smoke.stdout.rstrip().endswith(f"tensorboard --logdir {smoke.folder}")
 
@@ -96,9 +96,9 @@ def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_th
     others = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.parent.name != run.name}
     others = {path: time for path, time in others.items() if path.is_file() and "-seed0" in str(path.parent)}
     others = {path: time for path, time in others.items() if run not in path.parents}
-    respace.main(["--resume", str(folder)])
+    spacing.main(["--resume", str(folder)])
     assert others == {path: path.stat().st_mtime_ns for path in others}
-    rows = json.loads((folder / "respace.json").read_text(encoding="utf-8"))
+    rows = json.loads((folder / "spacing.json").read_text(encoding="utf-8"))
     assert list(map(without_clocks, rows)) == list(map(without_clocks, smoke.rows))
     again = map(without_clocks, lines_of(run))
     assert list(again) == list(map(without_clocks, lines_of(smoke.folder / run.name)))
@@ -107,19 +107,19 @@ def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_th
 @pytest.mark.parametrize("name", NAMES)
 def test_a_finished_model_restores_any_text_and_changes_nothing_else(smoke, capsys, name):
     text = "Tobe, ornot\ntobe:猫istheß" + "question" * 9
-    respace.main(["--run", str(smoke.folder / f"{name}-seed0"), "--text", text])
+    spacing.main(["--run", str(smoke.folder / f"{name}-seed0"), "--text", text])
     output = capsys.readouterr()
-    assert squeeze(output.out)[0] == squeeze(text)[0]
+    assert strip_spacing(output.out)[0] == strip_spacing(text)[0]
     assert not output.out[0].isspace()
     assert (output.out.count("\n"), output.err) == (1, "")
 
 
 def test_the_models_are_of_one_size_and_one_of_them_sees_one_side_only(randomize):
-    settings, ids = respace.Respace(), np.random.default_rng(0).integers(1, 40, size=(1, 12))
+    config, ids = spacing.SpacingConfig(), np.random.default_rng(0).integers(1, 40, size=(1, 12))
     other = np.where(np.arange(12) == 8, ids % 39 + 1, ids)
     sizes = {}
-    for name in respace.MODELS:
-        model = randomize(getattr(settings, name).build_model(70))
+    for name in spacing.MODELS:
+        model = randomize(getattr(config, name).build_model(70))
         sizes[name] = model.count_params()
         moved = np.abs(np.asarray(model(ids)) - np.asarray(model(other))).max(-1)[0] > 1e-7
         assert moved[8:].all(), name
@@ -143,13 +143,13 @@ class Far:
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 30, 33])
 def test_a_long_text_is_read_as_a_whole_as_far_as_a_quarter_of_the_length(length, count):
     characters = "".join(np.random.default_rng(count).choice(list("abcdefgh"), count))
-    reader = Reader(Far(length // 4), CharacterTokenizer("abcdefgh", unknown="[UNK]"), length, rows=3)
-    expected = reader.model(reader.ids(characters)[None], training=False)[0]
-    np.testing.assert_array_equal(reader.logits(characters), expected)
+    tagger = Tagger(Far(length // 4), CharacterTokenizer("abcdefgh", unknown="[UNK]"), length, rows=3)
+    expected = tagger.model(tagger.ids(characters)[None], training=False)[0]
+    np.testing.assert_array_equal(tagger.logits(characters), expected)
 
 
 def test_ids_keep_clear_of_padding():
-    ids = Reader(None, CharacterTokenizer("ab", unknown="[UNK]"), 4).ids("ab猫")
+    ids = Tagger(None, CharacterTokenizer("ab", unknown="[UNK]"), 4).ids("ab猫")
     assert ids.tolist() == [2, 3, 1]
 
 
@@ -161,19 +161,19 @@ def spans(characters, tags):
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
-@settings(max_examples=300, deadline=None)
+@config(max_examples=300, deadline=None)
 def test_a_word_is_right_where_both_texts_have_the_same_one_at_the_same_place(pairs):
     tags, found = np.array(pairs).T
     tags[0], found[0] = tags[0] & CAPITAL, found[0] & CAPITAL  # nobody sees a space before the first
     characters = "x" * len(tags)
     theirs = spans(characters, found)
-    assert words_right(tags, found).tolist() == [word in theirs for word in spans(characters, tags)]
+    assert correct_words(tags, found).tolist() == [word in theirs for word in spans(characters, tags)]
 
 
 def test_scores_by_hand():
     tags = np.array([2, 0, 1, 0, 3, 0])  # Xx xx Xx
     found = np.array([2, 0, 1, 1, 1, 0])  # Xx x x xx
-    figures = scores(tags, found)
+    figures = tag_metrics(tags, found)
     assert figures == pytest.approx(
         {
             **{"space_precision": 2 / 3, "space_recall": 1.0, "space_f1": 0.8},
@@ -181,8 +181,8 @@ def test_scores_by_hand():
             "word_accuracy": 1 / 3,
         }
     )
-    assert set(scores(tags, np.zeros_like(tags)).values()) == {0.0}
-    assert set(scores(tags, tags).values()) == {1.0}
+    assert set(tag_metrics(tags, np.zeros_like(tags)).values()) == {0.0}
+    assert set(tag_metrics(tags, tags).values()) == {1.0}
 
 
 def test_a_passage_is_prose_and_its_sample_says_what_became_of_it():
@@ -190,7 +190,7 @@ def test_a_passage_is_prose_and_its_sample_says_what_became_of_it():
     chosen = passage(text)
     assert chosen in one_space(text)
     assert sum(map(str.isalpha, chosen)) / len(chosen) > 0.75
-    characters, tags = squeeze(chosen)
+    characters, tags = strip_spacing(chosen)
     parts = sample(chosen, restore(characters, tags)).split("\n\n")
     assert [part.split(":\n")[0] for part in parts] == ["original", "stripped", "restored"]
     assert parts[0].removeprefix("original") == parts[2].removeprefix("restored")
@@ -199,10 +199,10 @@ def test_a_passage_is_prose_and_its_sample_says_what_became_of_it():
 
 
 def test_batches_are_windows_of_characters_with_their_own_tags():
-    settings = respace.Respace(batch_size=2, length=8)
-    characters, tags = squeeze("To be, or not to be: that is the Question. " * 3)
+    config = spacing.SpacingConfig(batch_size=2, length=8)
+    characters, tags = strip_spacing("To be, or not to be: that is the Question. " * 3)
     vocabulary = CharacterTokenizer.from_text(characters, unknown="[UNK]")
-    examples = respace.batches(settings, Reader(None, vocabulary, 8), characters, tags)
+    examples = spacing.batches(config, Tagger(None, vocabulary, 8), characters, tags)
     assert examples.num_examples == (len(characters) - 8) // 2 + 1
     for x, y in examples.dataset(0, 5):
         for ids, found in zip(x.numpy(), y.numpy(), strict=True):
@@ -242,7 +242,7 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, smoke, tmp
     short = tmp_path / "short"
     short.write_text("a b " * 300, encoding="utf-8")
     given = arguments.format(smoke=smoke.folder, short=short).split()
-    sentence = fails(respace.main, *given, "--log-dir", tmp_path / "logs")
-    assert sentence.startswith("experiments.respace: ")
+    sentence = fails(spacing.main, *given, "--log-dir", tmp_path / "logs")
+    assert sentence.startswith("experiments.spacing: ")
     assert names in sentence
     assert not (tmp_path / "logs").exists()

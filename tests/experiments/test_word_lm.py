@@ -9,8 +9,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments import generate, words, words_report
-from experiments.runs import revive
+from experiments import generate, word_lm, word_lm_report
+from experiments.runs import dataclass_from_dict
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import WordTokenizer
 
@@ -20,10 +20,10 @@ CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
 @pytest.fixture(scope="module")
 def smoke(python, tmp_path_factory):
     logs = tmp_path_factory.mktemp("logs")
-    done = python("-m", "experiments.words", "--smoke", "--log-dir", logs)
+    done = python("-m", "experiments.word_lm", "--smoke", "--log-dir", logs)
     assert done.returncode == 0, done.stderr
-    (folder,) = (logs / "words").iterdir()
-    found = json.loads((folder / "words.json").read_text(encoding="utf-8"))
+    (folder,) = (logs / "word_lm").iterdir()
+    found = json.loads((folder / "word_lm.json").read_text(encoding="utf-8"))
     rows = found.pop("runs")
     return types.SimpleNamespace(folder=folder, about=found, rows=rows, stdout=done.stdout, stderr=done.stderr)
 
@@ -37,16 +37,16 @@ def without_clocks(values):
 
 
 def test_it_leaves_a_whole_folder_for_both_kinds_of_blocks(smoke):
-    names = {f"{kind}-seed0" for kind in words.KINDS}
-    assert {path.name for path in smoke.folder.iterdir()} == {*names, "words.json", "words.md", "words.png"}
+    names = {f"{kind}-seed0" for kind in word_lm.WINDOWS}
+    assert {path.name for path in smoke.folder.iterdir()} == {*names, "word_lm.json", "word_lm.md", "word_lm.png"}
     for name in names:
         run = smoke.folder / name
         for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
             assert (run / part).stat().st_size > 0
         assert list((run / "checkpoints").iterdir())
         config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-        settings = revive(words.WordModels, config["experiment"])
-        assert (settings.train.final_lr_fraction, settings.lstm.tie_embeddings) == (1.0, True)
+        config = dataclass_from_dict(word_lm.WordLMConfig, config["experiment"])
+        assert (config.train.final_lr_fraction, config.lstm.tie_embeddings) == (1.0, True)
         assert config["blocks"] == name.removesuffix("-seed0")
     assert smoke.stderr == ""
 
@@ -54,9 +54,9 @@ def test_it_leaves_a_whole_folder_for_both_kinds_of_blocks(smoke):
 def test_both_get_the_same_tokens_and_the_overlapping_one_fewer_passes(smoke):
     apart, overlapping = smoke.rows
     assert apart["train_tokens"] == overlapping["train_tokens"]
-    settings = words.tiny(words.WordModels())
-    assert apart["passes"] == settings.passes
-    assert overlapping["passes"] == pytest.approx(apart["passes"] / settings.overlap, rel=0.02)
+    config = word_lm.smoke_config(word_lm.WordLMConfig())
+    assert apart["epochs"] == config.epochs
+    assert overlapping["epochs"] == pytest.approx(apart["epochs"] / config.overlap, rel=0.02)
     for row in smoke.rows:
         first, *_, last = (line for line in lines_of(smoke.folder / row["run"]) if line["split"] == "train")
         assert last["val_loss"] < first["val_loss"]
@@ -65,29 +65,29 @@ def test_both_get_the_same_tokens_and_the_overlapping_one_fewer_passes(smoke):
 
 def test_the_figures_of_the_text_are_those_of_its_pieces(smoke):
     training, validation = load_corpus("pydoc").split()
-    tokenizer = WordTokenizer.from_text(training, min_count=words.tiny(words.WordModels()).min_count)
+    tokenizer = WordTokenizer.from_text(training, min_count=word_lm.smoke_config(word_lm.WordLMConfig()).min_count)
     assert WordTokenizer.load(smoke.folder / "apart-seed0/tokenizer.json") == tokenizer
     pieces = re.findall(r"\w+|\W+", validation)
     known = set(tokenizer.tokens)
     assert smoke.about["vocabulary"] == len(known)
-    assert smoke.about["unknown_in_validation"] == pytest.approx(np.mean([piece not in known for piece in pieces]))
-    assert smoke.about["pieces_per_word"] == pytest.approx(len(pieces) / len(re.findall(r"\w+", validation)))
+    assert smoke.about["validation_oov_rate"] == pytest.approx(np.mean([piece not in known for piece in pieces]))
+    assert smoke.about["tokens_per_word"] == pytest.approx(len(pieces) / len(re.findall(r"\w+", validation)))
     for row in smoke.rows:
         bits = math.log2(row["best"]["perplexity"]) * len(pieces) / len(validation)
-        assert row["best"]["bits_per_character"] == pytest.approx(bits)
-        nats = math.log(row["best"]["perplexity"]) * smoke.about["pieces_per_word"]
+        assert row["best"]["val_bits_per_character"] == pytest.approx(bits)
+        nats = math.log(row["best"]["perplexity"]) * smoke.about["tokens_per_word"]
         assert math.log(row["best"]["val_word_perplexity"]) == pytest.approx(nats)
 
 
 def test_the_report_has_both_tables_the_picture_and_samples(smoke):
-    page = (smoke.folder / "words.md").read_text(encoding="utf-8")
+    page = (smoke.folder / "word_lm.md").read_text(encoding="utf-8")
     tables = [line for line in smoke.stdout.splitlines() if line.startswith("|")]
     assert all(line in page for line in tables)
-    assert [sum(f" {kind} |" in line for line in tables) for kind in words.KINDS] == [1, 1]
-    assert "](words.png)" in page
+    assert [sum(f" {kind} |" in line for line in tables) for kind in word_lm.WINDOWS] == [1, 1]
+    assert "](word_lm.png)" in page
     assert "[UNK] is" in page
     assert page.count("## A sample of") == 2
-    height, width, _ = matplotlib.image.imread(smoke.folder / "words.png").shape
+    height, width, _ = matplotlib.image.imread(smoke.folder / "word_lm.png").shape
     assert width > height > 400
     assert smoke.stdout.rstrip().endswith(f"tensorboard --logdir {smoke.folder}")
 
@@ -107,9 +107,9 @@ def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_th
     for path in (half / "result.json", half / "model.keras", half / "checkpoints/newest", newest):
         path.unlink()
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
-    words.main(["--resume", str(folder)])
+    word_lm.main(["--resume", str(folder)])
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
-    found = json.loads((folder / "words.json").read_text(encoding="utf-8"))
+    found = json.loads((folder / "word_lm.json").read_text(encoding="utf-8"))
     assert list(map(without_clocks, found["runs"])) == list(map(without_clocks, smoke.rows))
     again = list(map(without_clocks, lines_of(half)))
     assert again == list(map(without_clocks, lines_of(smoke.folder / half.name)))
@@ -119,7 +119,7 @@ def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_th
 def curves(tmp_path):
     """Two runs of which only the curves are there: 100 tokens a step, 10 and 40 steps a pass."""
     rows = []
-    for kind, steps_per_pass, losses in (
+    for kind, steps_per_epoch, losses in (
         ("apart", 10, [3.0, 2.0, 1.0, 2.5]),
         ("overlapping", 40, [4.0, 3.5, 3.0, 2.0]),
     ):
@@ -134,33 +134,33 @@ def curves(tmp_path):
         (tmp_path / run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         rows.append(
             {
-                **{"blocks": kind, "run": run, "steps_per_pass": steps_per_pass},
+                **{"blocks": kind, "run": run, "steps_per_epoch": steps_per_epoch},
                 **{"train_tokens": 4000, "train_seconds": 1.0, "sample": "To be"},
             }
         )
-    return tmp_path, [words_report.followed(tmp_path, row, {"pieces_per_word": 2.0}) for row in rows]
+    return tmp_path, [word_lm_report.with_curve_stats(tmp_path, row, {"tokens_per_word": 2.0}) for row in rows]
 
 
 def test_the_best_of_a_curve_and_its_end(curves):
     _, (apart, overlapping) = curves
     assert apart["best"] == {
         "tokens": 3000,
-        "passes": 3.0,
+        "epochs": 3.0,
         "perplexity": math.exp(1.0),
         "perplexity_streaming": math.exp(0.5),
         "val_word_perplexity": math.exp(2.0),
-        "bits_per_character": 0.25,
+        "val_bits_per_character": 0.25,
     }
     assert (apart["perplexity"], apart["train_perplexity"]) == (math.exp(2.5), math.exp(1.25))
-    assert (apart["passes"], overlapping["passes"], overlapping["best"]["passes"]) == (4, 1, 1)
+    assert (apart["epochs"], overlapping["epochs"], overlapping["best"]["epochs"]) == (4, 1, 1)
 
 
 def test_side_by_side_are_equal_passes_and_equal_tokens(curves):
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in words_report.side_by_side(*curves).splitlines()
+        for line in word_lm_report.compare_curves(*curves).splitlines()
     ]
-    assert rows[0] == ["after", *(f"{kind}, {split}" for kind in words.KINDS for split in ("training", "validation"))]
+    assert rows[0] == ["after", *(f"{kind}, {split}" for kind in word_lm.WINDOWS for split in ("training", "validation"))]
 
     def shown(*losses):
         return [f"{math.exp(loss):.1f}" for loss in losses]
@@ -176,14 +176,14 @@ def test_side_by_side_are_equal_passes_and_equal_tokens(curves):
 def test_the_picture_has_the_same_curves_over_tokens_and_over_passes(curves, monkeypatch):
     folder, rows = curves
     monkeypatch.setattr(plt, "close", lambda figure: None)
-    words_report.draw(folder, rows)
+    word_lm_report.plot(folder, rows)
     over_tokens, over_passes = plt.gcf().axes
     monkeypatch.undo()
     plt.close("all")
-    for left, right, per_pass in zip(
+    for left, right, per_epoch in zip(
         over_tokens.get_lines(), over_passes.get_lines(), [1000] * 3 + [4000] * 3, strict=True
     ):
-        np.testing.assert_allclose(left.get_xdata(), np.multiply(right.get_xdata(), per_pass))
+        np.testing.assert_allclose(left.get_xdata(), np.multiply(right.get_xdata(), per_epoch))
         np.testing.assert_array_equal(left.get_ydata(), right.get_ydata())
     best = [line.get_xydata().tolist() for line in over_tokens.get_lines() if line.get_marker() == "o"]
     assert best == [[[3000, math.exp(1.0)]], [[4000, math.exp(2.0)]]]
@@ -193,7 +193,7 @@ def test_the_picture_has_the_same_curves_over_tokens_and_over_passes(curves, mon
     ("arguments", "names"),
     [
         ("--min-count 0", "--min-count 0"),
-        ("--passes 0", "--passes 0"),
+        ("--epochs 0", "--epochs 0"),
         ("--batch-size 0", "--batch-size 0"),
         ("--length 0", "--length 0"),
         ("--seed -1", "--seed -1"),
@@ -211,7 +211,7 @@ def test_the_picture_has_the_same_curves_over_tokens_and_over_passes(curves, mon
 def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, tmp_path, arguments, names):
     short = tmp_path / "short"
     short.write_text("to be or not to be, " * 20 + "." * 50, encoding="utf-8")
-    sentence = fails(words.main, *arguments.format(short=short).split(), "--log-dir", tmp_path / "logs")
-    assert sentence.startswith("experiments.words: ")
+    sentence = fails(word_lm.main, *arguments.format(short=short).split(), "--log-dir", tmp_path / "logs")
+    assert sentence.startswith("experiments.word_lm: ")
     assert names in sentence
     assert not (tmp_path / "logs").exists()
