@@ -14,17 +14,17 @@ from experiments.runs import dataclass_from_dict
 from keras_seq.data.synthetic import dates
 from keras_seq.models import Seq2SeqConfig
 
-TINY = experiment.smoke_config(experiment.DateTranslationConfig())
+SMOKE = experiment.smoke_config(experiment.DateTranslationConfig())
 
 
 @pytest.fixture(scope="module")
 def smoke(python, tmp_path_factory):
-    """`dates --smoke` in a process of its own: what it said, its folder, its run."""
+    """`date_translation --smoke` in a process of its own: what it said, its folder, its run."""
     logs = tmp_path_factory.mktemp("logs")
     done = python("-m", "experiments.date_translation", "--smoke", "--log-dir", logs)
     assert done.returncode == 0, done.stderr
-    (folder,) = (logs / "dates").iterdir()
-    result = json.loads((folder / "dates.json").read_text(encoding="utf-8"))
+    (folder,) = (logs / "date_translation").iterdir()
+    result = json.loads((folder / "date_translation.json").read_text(encoding="utf-8"))
     return types.SimpleNamespace(folder=folder, run=folder / "seq2seq-seed0", result=result, **vars(done))
 
 
@@ -38,7 +38,7 @@ def test_it_leaves_a_whole_run_and_a_report(smoke):
     for part in ("train", "validation", "."):
         assert list((smoke.run / part).glob("events.out.tfevents.*")), part
     assert len([*(smoke.run / "checkpoints").glob("step-*")]) == 2
-    report = (smoke.folder / "dates.md").read_text(encoding="utf-8")
+    report = (smoke.folder / "date_translation.md").read_text(encoding="utf-8")
     for table in (date_translation_report.formats(smoke.result), date_translation_report.summary(smoke.result)):
         assert table in report
         assert table in smoke.stdout
@@ -46,8 +46,8 @@ def test_it_leaves_a_whole_run_and_a_report(smoke):
     assert smoke.stdout.rstrip().splitlines()[-1].endswith(f"tensorboard --logdir {smoke.folder}")
 
 
-@pytest.mark.parametrize("name", ["dates.png", "cross_attention.png"])
-def test_the_pictures_are_some(smoke, name):
+@pytest.mark.parametrize("name", ["date_translation.png", "cross_attention.png"])
+def test_the_plots_have_content(smoke, name):
     picture = matplotlib.image.imread(smoke.folder / name)
     assert min(picture.shape[:2]) > 300
     assert len(np.unique(picture.reshape(-1, picture.shape[-1]), axis=0)) > 50
@@ -65,7 +65,7 @@ def test_the_figures_agree_with_each_other(smoke):
 
 
 def test_the_smallest_training_learns(smoke):
-    losses = [line["val_loss"] for line in lines_of(smoke.run) if line["split"] == "train"]
+    losses = [line["loss"] for line in lines_of(smoke.run) if line["split"] == "train"]
     assert losses[-1] < losses[0]
     assert smoke.result["val_loss"] < np.log(dates.VOCABULARY_SIZE)
 
@@ -73,7 +73,7 @@ def test_the_smallest_training_learns(smoke):
 def test_the_config_makes_the_same_training_again(smoke):
     config = json.loads((smoke.run / "config.json").read_text(encoding="utf-8"))
     config = dataclass_from_dict(experiment.DateTranslationConfig, config["experiment"])
-    assert config == dataclasses.replace(TINY, log_dir=config.log_dir, smoke=True)
+    assert config == dataclasses.replace(SMOKE, log_dir=config.log_dir, smoke=True)
     assert config["train"]["learning_rate"] == pytest.approx(1 / np.sqrt(16 * 4))
 
 
@@ -111,7 +111,7 @@ def test_a_date_of_ones_own_is_translated_as_before_and_nothing_is_trained(smoke
         ("--pairs 10", "--pairs 10: expected at least the --batch-size 64"),
         ("--training-dates 36000", "--training-dates 36000: expected at most 33525"),
         ("--validation-pairs 0", "--validation-pairs 0"),
-        ("--beam-width 1", "--beam-width 1"),
+        ("--num-beams 1", "--num-beams 1"),
         ("--label_smoothing 1", "--label_smoothing 1"),
         ("--schedule nope", "--schedule"),
         ("--train.warmup-steps 0", "--train.warmup-steps 0"),
@@ -137,18 +137,18 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, smoke, tmp
 def test_a_run_of_other_characters_is_refused(fails, smoke, tmp_path):
     other = shutil.copytree(smoke.run, tmp_path / "other")
     (other / "tokenizer.json").write_text('{"characters": "ab", "unknown": "error"}', encoding="utf-8")
-    assert "not those of dates" in fails(experiment.main, "--run", other, "--text", "3.9.1994")
+    assert "does not have the characters of dates" in fails(experiment.main, "--run", other, "--text", "3.9.1994")
 
 
 def test_no_date_is_on_two_sides_and_no_held_out_format_in_training():
     trained, validated, tested = experiment.draw_splits(
-        dataclasses.replace(TINY, training_dates=33_525, pairs=60_000, validation_pairs=2_000, test_pairs=500)
+        dataclasses.replace(SMOKE, training_dates=33_525, pairs=60_000, validation_pairs=2_000, test_pairs=500)
     )
     tested = [pair for pairs in tested.values() for pair in pairs]
     sides = [{pair.iso for pair in pairs} for pairs in (trained, validated, tested)]
     assert len(set.union(*sides)) == sum(map(len, sides))
-    assert {pair.date_format for pair in (*trained, *validated)} == {*dates.FORMATS}
-    assert {pair.date_format for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT_FORMATS}
+    assert {pair.form for pair in (*trained, *validated)} == {*dates.FORMATS}
+    assert {pair.form for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT_FORMATS}
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def model():
     return Seq2SeqConfig(16, 1, 2, 2, 16).build_model(dates.VOCABULARY_SIZE)
 
 
-def test_what_is_measured_is_the_mean_over_all_target_characters(model):
+def test_the_validation_loss_is_the_mean_over_all_target_characters(model):
     pairs = dates.draw_pairs([dates.FIRST, dates.LAST], dates.FORMATS, 3, seed=0)
     inputs, targets = model_inputs(pairs)
     logits = model(inputs).numpy().astype("float64")
@@ -168,16 +168,16 @@ def test_what_is_measured_is_the_mean_over_all_target_characters(model):
     assert summaries.images["cross_attention"].shape[-1] == 3
 
 
-def test_the_share_that_is_right_is_counted_for_each_way_to_search():
-    draw_splits = {
+def test_the_share_that_is_right_is_counted_for_each_search():
+    test_pairs = {
         date_format: dates.draw_pairs([dates.FIRST], (date_format,), 4, seed=0)
         for date_format in (dates.FORMATS[0], *dates.HELD_OUT_FORMATS)
     }
 
-    def translate(texts, width=1):
-        return ["1950-01-01"] * (len(texts) - 1) + ["1950-01-0" + "19"[width == 1]]
+    def translate(texts, num_beams=1):
+        return ["1950-01-01"] * (len(texts) - 1) + ["1950-01-0" + "19"[num_beams == 1]]
 
-    rows, mistakes = by_format(translate, draw_splits, width=4)
+    rows, mistakes = by_format(translate, test_pairs, num_beams=4)
     assert [(row["greedy"], row["beam"], row["held_out"]) for row in rows] == [(0.75, 1, False), *[(0.75, 1, True)] * 2]
     assert [(m["greedy"], m["beam"]) for m in mistakes] == [("1950-01-09", "1950-01-01")] * 3
     totals = date_translation_report.totals([*rows, {**rows[0], "greedy": 0.0, "texts": 12}])
@@ -191,6 +191,6 @@ def test_attention_has_a_row_for_every_character_written_and_a_column_for_every_
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
 
 
-def test_the_least_smoothed_loss_is_that_of_the_smoothed_target_itself():
-    assert date_translation_report.floor(0.0, 10) == 0
-    assert date_translation_report.floor(0.1, 2) == pytest.approx(-(0.95 * np.log(0.95) + 0.05 * np.log(0.05)))
+def test_the_entropy_of_smoothed_targets():
+    assert date_translation_report.smoothed_entropy(0.0, 10) == 0
+    assert date_translation_report.smoothed_entropy(0.1, 2) == pytest.approx(-(0.95 * np.log(0.95) + 0.05 * np.log(0.05)))

@@ -36,7 +36,7 @@ def without_clocks(values):
 
 
 def left_in(logs):
-    (folder,) = (logs / "reverse").iterdir()
+    (folder,) = (logs / "sequence_reversal").iterdir()
     return folder
 
 
@@ -59,8 +59,9 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
             assert (run / part).stat().st_size > 0
         assert sorted(path.name for path in (run / "checkpoints").iterdir())[-1] == "step-00000300.safetensors"
         config = read(run / "config.json")
-        config = dataclass_from_dict(SequenceReversalConfig, config["experiment"])
-        assert config["model"] == {"name": config["model"]["name"], **vars(config.model(config["model"]["name"]))}
+        options = dataclass_from_dict(SequenceReversalConfig, config["experiment"])
+        name = config["model"]["name"]
+        assert config["model"] == {"name": name, **vars(options.model_config(name))}
     assert smoke.stderr == ""
 
 
@@ -96,7 +97,7 @@ def test_tensorboard_gets_figures_samples_and_the_attention(smoke):
         assert tags["sample"] == 2
         assert tags.get("attention") == (2 if row["model"] == "transformer" else None)
         figures = EventAccumulator(str(run / "validation")).Reload().Tags()["tensors"]
-        assert {"epoch_loss", "epoch_second_half_accuracy", "epoch_sequences_right", "epoch_first_half_loss"} <= {
+        assert {"epoch_loss", "epoch_second_half_accuracy", "epoch_sequence_accuracy", "epoch_first_half_loss"} <= {
             *figures
         }
 
@@ -107,8 +108,8 @@ def test_the_report_has_tables_verdicts_samples_and_a_picture(smoke):
         (line,) = (line for line in smoke.stdout.splitlines() if line.startswith(f"| {row['model']} "))
         assert line in page
         for text in (page, smoke.stdout):
-            assert f"{row['model']}: The model does not see the future" in text
-            assert "6 letters, a length never trained on:" in text
+            assert f"{row['model']}: The model is causal" in text
+            assert "6 letters, a length not trained on:" in text
     height, width, _ = matplotlib.image.imread(smoke.folder / "sequence_reversal.png").shape
     assert width > height > 400
     assert str(smoke.folder / "sequence_reversal.png") in smoke.stdout
@@ -122,38 +123,38 @@ def test_to_resume_what_is_half_done_ends_at_the_same_figures(smoke, tmp_path, c
     for part in ("result.json", "model.keras", "checkpoints/newest", "checkpoints/step-00000300.safetensors"):
         (run / part).unlink()
     untouched = {path: path.stat().st_mtime_ns for path in (folder / "lstm-seed0").rglob("*")}
-    reverse.main(["--resume", str(folder)])
+    sequence_reversal.main(["--resume", str(folder)])
     assert {path: path.stat().st_mtime_ns for path in (folder / "lstm-seed0").rglob("*")} == untouched
     assert [*map(without_clocks, read(folder / "sequence_reversal.json"))] == [*map(without_clocks, smoke.rows)]
     assert [*map(without_clocks, lines_of(run))] == [*map(without_clocks, lines_of(smoke.folder / "transformer-seed0"))]
 
 
 @pytest.mark.slow
-def test_without_its_mask_the_transformer_is_caught(tmp_path, capsys):
+def test_a_transformer_without_its_mask_fails(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
-        reverse.main(["--smoke", "--broken-mask", "--log-dir", str(tmp_path)])
+        sequence_reversal.main(["--smoke", "--broken-mask", "--log-dir", str(tmp_path)])
     output = capsys.readouterr().out
     assert stop.value.code == 1
-    assert "broken: The model sees the future: a letter" in output
+    assert "broken: The model is not causal, it sees future tokens: its first half loss" in output
     folder = left_in(tmp_path)
-    assert "broken: The model sees the future: a letter" in (folder / "sequence_reversal.md").read_text(encoding="utf-8")
+    assert "broken: The model is not causal, it sees future tokens: its first half loss" in (folder / "sequence_reversal.md").read_text(encoding="utf-8")
     result = read(folder / "broken-seed0/result.json")
     assert result["causal"] is result["passed"] is False
     assert result["first_half_loss"] < 0.9 * math.log(4)
     with pytest.raises(AssertionError, match="sees the future"):
         assert_causal(keras.models.load_model(folder / "broken-seed0/model.keras"))
-    with pytest.raises(SystemExit) as stop:  # nor is it forgotten when it is asked again
-        reverse.main(["--resume", str(folder)])
+    with pytest.raises(SystemExit) as stop:  # also when it is resumed
+        sequence_reversal.main(["--resume", str(folder)])
     assert stop.value.code == 1
 
 
 def test_broken_and_whole_transformer_differ_in_the_mask_only(randomize):
-    config = reverse.smoke_config(SequenceReversalConfig())
-    whole, broken = reverse.build(config, "transformer"), reverse.build(config, "broken")
+    config = sequence_reversal.smoke_config(SequenceReversalConfig())
+    whole, broken = sequence_reversal.build_model(config, "transformer"), sequence_reversal.build_model(config, "broken")
     broken.set_weights(randomize(whole).get_weights())
     assert broken.count_params() == whole.count_params()
     assert_causal(whole, length=10)
-    x, _ = config.task.at(0)
+    x, _ = config.task.batch(0)
     differs = ~np.isclose(whole(x), broken(x), atol=1e-4).all(axis=(0, 2))
     np.testing.assert_array_equal(differs, [*[True] * (x.shape[1] - 1), False])  # the last position has no future
     (seen,), (seen_broken,) = attention(whole, x[0].numpy()), attention(broken, x[0].numpy())
@@ -163,7 +164,7 @@ def test_broken_and_whole_transformer_differ_in_the_mask_only(randomize):
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
     assert not seen[:, future].any()
     assert (seen_broken[:, future] > 0).all()
-    assert attention(reverse.build(config, "lstm"), x[0].numpy()) == []
+    assert attention(sequence_reversal.build_model(config, "lstm"), x[0].numpy()) == []
 
 
 def sure(ids, size):
@@ -171,52 +172,52 @@ def sure(ids, size):
     return 50 * tf.one_hot(ids, size)
 
 
-def figures(logits, x, y):
-    return batch_totals(logits, x, y, TASK).scalars
+def metrics_of(logits, x, y):
+    return batch_totals(logits, x, y, TASK).metrics
 
 
-def test_who_knows_all_is_right_everywhere_and_sees_the_future():
-    x, y = TASK.at(0)
-    found = figures(sure(y, TASK.vocabulary_size), x, y)
-    assert (found["second_half_accuracy"], found["sequence_accuracy"]) == (1, 1)
-    assert found["first_half_loss"] == pytest.approx(0, abs=1e-6)
-    assert causality_verdict(found["first_half_loss"], 6)[0] is False
+def test_a_perfect_prediction_is_not_causal():
+    x, y = TASK.batch(0)
+    metrics = metrics_of(sure(y, TASK.vocabulary_size), x, y)
+    assert (metrics["second_half_accuracy"], metrics["sequence_accuracy"]) == (1, 1)
+    assert metrics["first_half_loss"] == pytest.approx(0, abs=1e-6)
+    assert causality_verdict(metrics["first_half_loss"], 6)[0] is False
 
 
-def test_who_knows_no_letter_pays_the_log_of_the_alphabet_whatever_else_it_expects():
-    x, y = TASK.at(0)
+def test_a_uniform_prediction_of_the_letters_has_a_loss_of_log_a():
+    x, y = TASK.batch(0)
     for separator in (-30.0, 0.0, 30.0):
         logits = np.zeros((*y.shape, TASK.vocabulary_size), "float32")
         logits[..., TASK.separator] = separator
-        found = figures(logits, x, y)
-        assert found["first_half_loss"] == pytest.approx(math.log(6), rel=1e-6)
-        assert causality_verdict(found["first_half_loss"], 6)[:2] == (True, True)
+        metrics = metrics_of(logits, x, y)
+        assert metrics["first_half_loss"] == pytest.approx(math.log(6), rel=1e-6)
+        assert causality_verdict(metrics["first_half_loss"], 6)[:2] == (True, True)
 
 
-def test_only_what_stands_behind_the_separator_is_counted_as_second_half():
-    x, y = (ids.numpy() for ids in TASK.at(0))
+def test_only_ids_after_the_separator_are_the_second_half():
+    x, y = (ids.numpy() for ids in TASK.batch(0))
     targets = y.copy()
     separators = (x == TASK.separator).argmax(1)
     for row, place in enumerate(separators):
         targets[row, :place] = (targets[row, :place] + 1) % 6  # wrong before it, the separator itself among them
-    assert figures(sure(targets, TASK.vocabulary_size), x, y)["second_half_accuracy"] == 1
+    assert metrics_of(sure(targets, TASK.vocabulary_size), x, y)["second_half_accuracy"] == 1
     row = 5
     targets[row, separators[row]] = (y[row, separators[row]] + 1) % 6
-    found = figures(sure(targets, TASK.vocabulary_size), x, y)
-    assert found["sequence_accuracy"] == pytest.approx(1 - 1 / 40)
-    assert found["second_half_accuracy"] == pytest.approx(1 - 1 / separators.sum())  # L + 1 ids of each row
+    metrics = metrics_of(sure(targets, TASK.vocabulary_size), x, y)
+    assert metrics["sequence_accuracy"] == pytest.approx(1 - 1 / 40)
+    assert metrics["second_half_accuracy"] == pytest.approx(1 - 1 / separators.sum())  # L + 1 ids of each row
 
 
 def test_figures_are_sums_over_counts_whatever_the_batches(randomize):
     model = randomize(SmallLSTMConfig(embedding_dim=4, units=8).build_model(TASK.vocabulary_size))
-    scores = Scorer(model, TASK)(range(1, 4), sequences=301, seed=9)  # two batches, the second not full
-    assert all(part.rows == 301 for part in scores.values())
-    assert [part.letters / part.rows for part in scores.values()] == [1, 2, 3]
+    scores = Scorer(model, TASK)(range(1, 4), num_sequences=301, seed=9)  # two batches, the second not full
+    assert all(part.sequences == 301 for part in scores.values())
+    assert [part.first_half_letters / part.sequences for part in scores.values()] == [1, 2, 3]
     total = sum(scores.values(), ReversalTotals())
-    assert total.scalars["second_half_accuracy"] == pytest.approx(
-        sum(part.second_half_right for part in scores.values()) / (301 * (2 + 3 + 4))
+    assert total.metrics["second_half_accuracy"] == pytest.approx(
+        sum(part.second_half_correct for part in scores.values()) / (301 * (2 + 3 + 4))
     )
-    assert total.scalars["first_half_loss"] >= math.log(6) - 0.1
+    assert total.metrics["first_half_loss"] >= math.log(6) - 0.1
 
 
 def almost(ids, training=False):
@@ -232,45 +233,45 @@ def almost(ids, training=False):
 
 def test_teacher_forcing_is_right_throughout_exactly_where_greedy_generation_is():
     scorer = Scorer(almost, TASK)
-    x, y = dataclasses.replace(TASK.with_length(4), batch_size=200).at(0)
+    x, y = dataclasses.replace(TASK.with_length(4), batch_size=200).batch(0)
     behind = slice(5, None)
     forced = (almost(x).numpy().argmax(-1) == y.numpy())[:, behind].all(axis=1)
-    generated = (scorer.write(x.numpy()[:, :6])[:, 1:] == y.numpy()).all(axis=1)
+    generated = (scorer.generate(x.numpy()[:, :6])[:, 1:] == y.numpy()).all(axis=1)
     np.testing.assert_array_equal(generated, forced)
     assert 0.1 < forced.mean() < 0.5
-    assert figures(almost(x), x, y)["sequence_accuracy"] == pytest.approx(forced.mean())
+    assert metrics_of(almost(x), x, y)["sequence_accuracy"] == pytest.approx(forced.mean())
 
 
-@pytest.mark.parametrize("kind", [SmallTransformerConfig(8, 2, 2, 16, context_length=12), SmallLSTMConfig(8, 16)])
-def test_to_write_is_greedy_generation_by_steps(randomize, kind):
-    model = randomize(kind.build_model(TASK.vocabulary_size), scale=1.5)
-    x, _ = dataclasses.replace(TASK.with_length(5), batch_size=40).at(3)
-    given = x.numpy()[:, :7]
-    rows, state = given, model.get_initial_state(40)
-    for place in range(12):
-        logits, state = model.step(rows[:, place : place + 1], state)
-        if place >= 6:
+@pytest.mark.parametrize("model_config", [SmallTransformerConfig(8, 2, 2, 16, context_length=12), SmallLSTMConfig(8, 16)])
+def test_generate_is_greedy_generation_by_steps(randomize, model_config):
+    model = randomize(model_config.build_model(TASK.vocabulary_size), scale=1.5)
+    x, _ = dataclasses.replace(TASK.with_length(5), batch_size=40).batch(3)
+    prompts = x.numpy()[:, :7]
+    rows, state = prompts, model.get_initial_state(40)
+    for t in range(12):
+        logits, state = model.step(rows[:, t : t + 1], state)
+        if t >= 6:
             rows = np.append(rows, np.argmax(logits, -1)[:, None], axis=1)
-    np.testing.assert_array_equal(Scorer(model, TASK).write(given), rows)
+    np.testing.assert_array_equal(Scorer(model, TASK).generate(prompts), rows)
     assert len({*rows[:, 7:].flat}) > 2
 
 
 @pytest.mark.parametrize(("share", "causal", "passed"), [(0.97, False, False), (0.99, True, True), (1.03, True, False)])
 def test_the_verdict_leaves_two_percent(share, causal, passed):
-    *found, sentence = causality_verdict(share * math.log(26), 26)
-    assert found == [causal, passed]
-    assert sentence.startswith("The model sees the future:") is not causal
-    assert f"{share * math.log(26):.3f}" in sentence
+    *flags, message = causality_verdict(share * math.log(26), 26)
+    assert flags == [causal, passed]
+    assert message.startswith("The model is not causal") is not causal
+    assert f"{share * math.log(26):.3f}" in message
 
 
-def test_a_row_is_spelled_with_its_own_signs():
+def test_a_row_is_decoded_to_its_letters():
     assert to_letters([TASK.start, 0, 5, TASK.separator, 5, 0, TASK.end], TASK) == "<af|fa>"
 
 
 def test_training_validation_and_test_draw_from_seeds_of_their_own():
     seeds = [dataclasses.replace(SequenceReversalConfig(), seed=seed).task.seed for seed in (0, 2**32 - 1)]
-    assert len({seed + part for seed in seeds for part in (0, reverse.VALIDATION, reverse.TEST)}) == 6
-    assert max(seeds) < reverse.VALIDATION < reverse.VALIDATION + max(seeds) < reverse.TEST
+    assert len({seed + part for seed in seeds for part in (0, sequence_reversal.VALIDATION, sequence_reversal.TEST)}) == 6
+    assert max(seeds) < sequence_reversal.VALIDATION < sequence_reversal.VALIDATION + max(seeds) < sequence_reversal.TEST
 
 
 @pytest.mark.parametrize(
@@ -287,7 +288,7 @@ def test_training_validation_and_test_draw_from_seeds_of_their_own():
         ("--test-sequences 0", "--test-sequences 0"),
         ("--seed -1", "--seed -1"),
         ("--frobnicate 1", "--frobnicate"),
-        ("--transformer.context 20", "--transformer.context 20"),
+        ("--transformer.context-length 20", "--transformer.context-length 20"),
         ("--transformer.num-heads 5", "num_heads=5"),
         ("--lstm.units 0", "units=0"),
         ("--train.learning-rate -1", "learning_rate=-1.0"),
@@ -295,7 +296,7 @@ def test_training_validation_and_test_draw_from_seeds_of_their_own():
     ],
 )
 def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, tmp_path, arguments, names):
-    sentence = fails(reverse.main, *arguments.split(), "--log-dir", tmp_path / "logs")
+    sentence = fails(sequence_reversal.main, *arguments.split(), "--log-dir", tmp_path / "logs")
     assert sentence.startswith("experiments.sequence_reversal: ")
     assert names in sentence
     assert not (tmp_path / "logs").exists()

@@ -9,11 +9,11 @@ import matplotlib.image
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, config
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments import spacing
-from experiments.spacing_models import BiLSTM
+from experiments.spacing_models import BiLSTMConfig
 from experiments.spacing_metrics import Tagger, passage, sample, tag_metrics, correct_words
 from experiments.runs import dataclass_from_dict
 from keras_seq.data import load_corpus
@@ -80,8 +80,8 @@ def test_the_report_has_table_picture_and_what_each_model_restores(smoke):
     for row in smoke.rows:
         (line,) = (line for line in smoke.stdout.splitlines() if line.startswith(f"| {row['model']} "))
         assert line in page
-    for kind in ("original", "stripped", *(f"by {name}, restored" for name in NAMES)):
-        assert page.count(f"\n    {kind}:\n") == smoke.stdout.count(f"\n{kind}:\n") == 1
+    for part in ("original", "stripped", *(f"by {name}, restored" for name in NAMES)):
+        assert page.count(f"\n    {part}:\n") == smoke.stdout.count(f"\n{part}:\n") == 1
     assert "](spacing.png)" in page
     height, width, _ = matplotlib.image.imread(smoke.folder / "spacing.png").shape
     assert width > height > 400
@@ -143,13 +143,13 @@ class Far:
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 30, 33])
 def test_a_long_text_is_read_as_a_whole_as_far_as_a_quarter_of_the_length(length, count):
     characters = "".join(np.random.default_rng(count).choice(list("abcdefgh"), count))
-    tagger = Tagger(Far(length // 4), CharacterTokenizer("abcdefgh", unknown="[UNK]"), length, rows=3)
+    tagger = Tagger(Far(length // 4), CharacterTokenizer("abcdefgh", oov_token="[UNK]"), length, batch_size=3)
     expected = tagger.model(tagger.ids(characters)[None], training=False)[0]
     np.testing.assert_array_equal(tagger.logits(characters), expected)
 
 
 def test_ids_keep_clear_of_padding():
-    ids = Tagger(None, CharacterTokenizer("ab", unknown="[UNK]"), 4).ids("ab猫")
+    ids = Tagger(None, CharacterTokenizer("ab", oov_token="[UNK]"), 4).ids("ab猫")
     assert ids.tolist() == [2, 3, 1]
 
 
@@ -161,20 +161,20 @@ def spans(characters, tags):
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
-@config(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_a_word_is_right_where_both_texts_have_the_same_one_at_the_same_place(pairs):
-    tags, found = np.array(pairs).T
-    tags[0], found[0] = tags[0] & CAPITAL, found[0] & CAPITAL  # nobody sees a space before the first
+    tags, predicted = np.array(pairs).T
+    tags[0], predicted[0] = tags[0] & CAPITAL, predicted[0] & CAPITAL  # no space before the first character
     characters = "x" * len(tags)
-    theirs = spans(characters, found)
-    assert correct_words(tags, found).tolist() == [word in theirs for word in spans(characters, tags)]
+    predicted_spans = spans(characters, predicted)
+    assert correct_words(tags, predicted).tolist() == [word in predicted_spans for word in spans(characters, tags)]
 
 
-def test_scores_by_hand():
+def test_metrics_by_hand():
     tags = np.array([2, 0, 1, 0, 3, 0])  # Xx xx Xx
-    found = np.array([2, 0, 1, 1, 1, 0])  # Xx x x xx
-    figures = tag_metrics(tags, found)
-    assert figures == pytest.approx(
+    predicted = np.array([2, 0, 1, 1, 1, 0])  # Xx x x xx
+    metrics = tag_metrics(tags, predicted)
+    assert metrics == pytest.approx(
         {
             **{"space_precision": 2 / 3, "space_recall": 1.0, "space_f1": 0.8},
             **{"capital_precision": 1.0, "capital_recall": 0.5, "capital_f1": 2 / 3},
@@ -199,21 +199,21 @@ def test_a_passage_is_prose_and_its_sample_says_what_became_of_it():
 
 
 def test_batches_are_windows_of_characters_with_their_own_tags():
-    config = spacing.SpacingConfig(batch_size=2, length=8)
+    config = spacing.SpacingConfig(batch_size=2, sequence_length=8)
     characters, tags = strip_spacing("To be, or not to be: that is the Question. " * 3)
-    vocabulary = CharacterTokenizer.from_text(characters, unknown="[UNK]")
-    examples = spacing.batches(config, Tagger(None, vocabulary, 8), characters, tags)
+    tokenizer = CharacterTokenizer.from_text(characters, oov_token="[UNK]")
+    examples = spacing.batches(config, Tagger(None, tokenizer, 8), characters, tags)
     assert examples.num_examples == (len(characters) - 8) // 2 + 1
     for x, y in examples.dataset(0, 5):
-        for ids, found in zip(x.numpy(), y.numpy(), strict=True):
-            piece = vocabulary.decode(ids - 1)
-            places = [n for n in range(len(characters)) if characters.startswith(piece, n)]
-            assert any((tags[n : n + 8] == found).all() for n in places)
+        for ids, window_tags in zip(x.numpy(), y.numpy(), strict=True):
+            window = tokenizer.decode(ids - 1)
+            starts = [n for n in range(len(characters)) if characters.startswith(window, n)]
+            assert any((tags[n : n + 8] == window_tags).all() for n in starts)
 
 
 def test_a_model_of_other_tags_is_refused():
     with pytest.raises(ValueError, match="num_tags=3"):
-        BiLSTM(num_tags=3)
+        BiLSTMConfig(num_tags=3)
 
 
 @pytest.mark.parametrize(
@@ -221,16 +221,16 @@ def test_a_model_of_other_tags_is_refused():
     [
         ("--characters 0", "--characters 0"),
         ("--batch-size 0", "--batch-size 0"),
-        ("--length 3", "--length 3"),
+        ("--sequence-length 3", "--sequence-length 3"),
         ("--seed -1", "--seed -1"),
         ("--models", "--models"),
         ("--models gpt", "--models"),
-        ("--length 200", "--bert.context 128"),
+        ("--sequence-length 200", "--bert.context-length 128"),
         ("--text abc", "--run and --text"),
         ("--run nowhere", "--run and --text"),
         ("--run nowhere --text abc", "nowhere"),
-        ("--run {smoke}/lstm-seed0 --text=", "nothing in it"),
-        ("--corpus {short}", "training side"),
+        ("--run {smoke}/lstm-seed0 --text=", "empty or white space only"),
+        ("--corpus {short}", "training split"),
         ("--corpus /nonexistent", "/nonexistent"),
         ("--lstm.units 0", "units=0"),
         ("--bilstm.num-tags 3", "num_tags=3"),
@@ -241,8 +241,8 @@ def test_a_model_of_other_tags_is_refused():
 def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, smoke, tmp_path, arguments, names):
     short = tmp_path / "short"
     short.write_text("a b " * 300, encoding="utf-8")
-    given = arguments.format(smoke=smoke.folder, short=short).split()
-    sentence = fails(spacing.main, *given, "--log-dir", tmp_path / "logs")
+    words = arguments.format(smoke=smoke.folder, short=short).split()
+    sentence = fails(spacing.main, *words, "--log-dir", tmp_path / "logs")
     assert sentence.startswith("experiments.spacing: ")
     assert names in sentence
     assert not (tmp_path / "logs").exists()
