@@ -191,13 +191,13 @@ def compare(config: LossByPositionConfig, folder: pathlib.Path) -> list[dict]:
     check_same_corpus(folder, split_corpus.corpus)
     counts = {
         family: config.model_config(family, config.max_length)
-        .build_model(split_corpus.tokenizer.vocabulary_size)
+        .build_model(split_corpus.vocabulary.vocabulary_size)
         .count_params()
         for family in FAMILIES
     }
     print(
         f"{split_corpus.corpus.name}: {len(split_corpus.train):,} training characters, "
-        f"{len(split_corpus.validation):,} validation characters, {split_corpus.tokenizer.vocabulary_size} distinct; "
+        f"{len(split_corpus.validation):,} validation characters, {split_corpus.vocabulary.vocabulary_size} distinct; "
         f"{config.steps:,} steps of {config.batch_tokens:,} "
         f"characters{report.validated(config.train, split_corpus.validation, config.max_length + 1)}"
     )
