@@ -43,7 +43,7 @@ class Translator:
         state, start_ids = self._start(tf.constant(dates.source_ids(texts))), [dates.START] * len(texts)
         arguments = (self._step, state, start_ids, dates.TARGET_LENGTH, dates.END)
         ids = greedy(*arguments)[0] if num_beams == 1 else beam_search(*arguments, num_beams=num_beams)[0][:, 0]
-        return [dates.text_of(row) for row in ids.numpy()]
+        return [dates.decode_ids(row) for row in ids.numpy()]
 
 
 def model_inputs(pairs) -> tuple[dict, np.ndarray]:
@@ -53,7 +53,7 @@ def model_inputs(pairs) -> tuple[dict, np.ndarray]:
         The model's inputs, ids `[B, S]` and `[B, T]`, and the target ids `[B, T]`.
     """
     decoder_ids, targets = dates.target_ids([pair.iso for pair in pairs])
-    return {"source": dates.source_ids([pair.text for pair in pairs]), "target": decoder_ids}, targets
+    return {"encoder_token_ids": dates.source_ids([pair.text for pair in pairs]), "decoder_token_ids": decoder_ids}, targets
 
 
 class Validator:
@@ -138,6 +138,6 @@ def cross_attention(model, translate: Translator, text) -> tuple[str, np.ndarray
     """
     (translation,) = translate([text])
     decoder_ids = [dates.START, *(dates.END + 1 + dates.ALPHABET.index(c) for c in translation if c in dates.ALPHABET)]
-    inputs = {"source": dates.source_ids([text]), "target": np.array([decoder_ids[: dates.TARGET_LENGTH]])}
+    inputs = {"encoder_token_ids": dates.source_ids([text]), "decoder_token_ids": np.array([decoder_ids[: dates.TARGET_LENGTH]])}
     weights = np.concatenate([block.numpy() for block in model.cross_attention(inputs)])
     return translation, weights[..., : len(text)]

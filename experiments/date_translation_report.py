@@ -32,7 +32,7 @@ def write_report(folder: pathlib.Path, run: str, result: dict, label_smoothing: 
     parts += ["![Loss and exact match during training; exact match by format](date_translation.png)"]
     parts += ["![Cross-attention of the decoder while it generates a date](cross_attention.png)"]
     write_text(folder / "date_translation.md", "\n\n".join(parts) + "\n")
-    plot(folder / "date_translation.png", folder / run / "metrics.jsonl", result, label_smoothing)
+    plot(folder / "date_translation.png", folder / run, result, label_smoothing)
 
 
 def totals(formats) -> dict:
@@ -91,17 +91,16 @@ def smoothed_entropy(label_smoothing: float, vocabulary_size: int) -> float:
     return float(-(p[p > 0] * np.log(p[p > 0])).sum())
 
 
-def plot(path, metrics: pathlib.Path, result, label_smoothing):
+def plot(path, run: pathlib.Path, result, label_smoothing):
     """Plot loss and exact match during training on the left, and the exact match of each format on the right.
 
     Args:
         path: PNG file to write.
-        metrics: The run's metrics.jsonl.
+        run: Folder of the run.
         result: Content of the run's result.json.
         label_smoothing: Label smoothing of the training loss.
     """
-    lines = read_metrics(metrics)
-    train, validation = ([line for line in lines if line["split"] == split] for split in ("train", "validation"))
+    train, validation = (read_metrics(run, split) for split in ("train", "validation"))
     figure, axes = plt.subplot_mosaic(
         [["loss", "bars"], ["match", "bars"]], figsize=(12, 6.4), width_ratios=(5, 6), layout="constrained"
     )

@@ -122,11 +122,10 @@ def plot_corpus(loss_axes, excess_axes, folder, rows, colors):
                 label_level(axes, level, row["model"])
             highest = max(highest, row["val_loss_streaming"])
             continue
-        path, color = folder / row["run"] / "metrics.jsonl", colors[row["model"]]
-        lines = read_metrics(path)
-        points = [(line["tokens"], line["loss"]) for line in lines if line["split"] == "train"]
+        run, color = folder / row["run"], colors[row["model"]]
+        points = [(line["tokens"], line["loss"]) for line in read_metrics(run, "train")]
         loss_axes.plot(*zip(*points, strict=True), color=color, alpha=0.35, linewidth=1.2)
-        validations = [line for line in lines if line["split"] == "validation"]
+        validations = read_metrics(run, "validation")
         tokens = [line["tokens"] for line in validations]
         losses = [line["val_loss_streaming"] for line in validations]
         highest = max(highest, losses[0], points[len(points) // 8][1])

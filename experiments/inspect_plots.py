@@ -11,7 +11,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.patches import Rectangle
 
 from experiments.model_trace import SIGNAL_NAMES, ModelTrace, most_variable_units
-from keras_seq.callbacks.render import LETTERS, label
+from keras_seq.callbacks.render import LABEL_STYLE, label
 
 MAX_UNITS = 16  # of a layer
 LINE_WIDTH, CELL_HEIGHT, LETTER_WIDTH = 9.6, 0.24, 0.065  # of the plot of predictions, in inches
@@ -36,7 +36,7 @@ def label_tokens(axis, tokens):
         tokens: T tokens.
     """
     labels = [label(token) for token in tokens]
-    axis.set_ticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 1 else 0, **LETTERS)
+    axis.set_ticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 1 else 0, **LABEL_STYLE)
 
 
 def attention_figure(name, maps, tokens):
@@ -61,7 +61,7 @@ def attention_figure(name, maps, tokens):
         image = panel.imshow(visible, cmap=SEQUENTIAL_COLORMAP, norm=PowerNorm(0.5, 0, 1))
         panel.set_title(f"head {head + 1}", fontsize=9)
         label_tokens(panel.xaxis, tokens)
-        panel.set_yticks(range(len(tokens)), [label(token) for token in tokens], **LETTERS)
+        panel.set_yticks(range(len(tokens)), [label(token) for token in tokens], **LABEL_STYLE)
         panel.tick_params(length=0, pad=1)
         panel.spines[:].set_color("0.8")
     figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, label="attention weight", ticks=[0, 0.05, 0.2, 0.5, 1])
@@ -132,7 +132,7 @@ def predictions_figure(trace: ModelTrace, top: int = 5):
         for x, ranks in enumerate(line_predictions):
             for y, (token, p) in enumerate(ranks):
                 color = "white" if p > 0.6 else "black"
-                panel.text(x, y, label(token), ha="center", va="center", color=color, **LETTERS)
+                panel.text(x, y, label(token), ha="center", va="center", color=color, **LABEL_STYLE)
         for x, (rank, _) in enumerate(next_ranks[first : first + columns]):
             if rank < top:
                 panel.add_patch(Rectangle((x - 0.46, rank - 0.46), 0.92, 0.92, fill=False, linewidth=0.9))

@@ -184,14 +184,14 @@ def train_one(folder, config: MaskedLMConfig, corpus, tokenizer, train_ids, rows
 
     def masked_batch(step):
         rows = examples.batch(step)
-        masked_ids, targets, weights = generator.batch(step, rows["ids"])
-        return {**rows, "ids": masked_ids}, targets, weights
+        masked_ids, targets, weights = generator.batch(step, rows["token_ids"])
+        return {**rows, "token_ids": masked_ids}, targets, weights
 
     filler = MaskFiller(model, tokenizer)
     # Not the seed of training. The validators draw step 0 only, so every validation masks the same tokens.
     validation_generator = mask_generator(tokenizer, config.mask_rate, config.seed + 1)
     validator = final_validator = Validator(filler, rows, validation_generator, texts)
-    times = len(rows["ids"]) / len(validation_rows["ids"])
+    times = len(rows["token_ids"]) / len(validation_rows["token_ids"])
     if times > 1:
         validator = Validator(filler, validation_rows, validation_generator, texts)
     train_config = {**dataclasses.asdict(config.train), **config.train.resolved(model)}
@@ -209,8 +209,8 @@ def train_one(folder, config: MaskedLMConfig, corpus, tokenizer, train_ids, rows
         validator,
         run_config(config, "encoder", config.encoder, train_config, seed=config.seed, corpus=corpus_info),
         folder.name,
-        final=None if validator is final_validator else final_validator,
-        final_times=times,
+        final_validate_fn=None if validator is final_validator else final_validator,
+        final_duration_ratio=times,
     )
     tokenizer.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", model)

@@ -47,7 +47,7 @@ def segment_pairs(ids, length: int, stride: int, seed: int) -> dict[str, np.ndar
     firsts = [ids[start : start + middle] for start, middle in zip(starts, middles, strict=True)]
     seconds = [ids[start + middle : start + num_ids] for start, middle in zip(starts, middles, strict=True)]
     rows = pack_segments(firsts, seconds, length)
-    return {name: rows[name] for name in ("ids", "segments")}
+    return {name: rows[name] for name in ("token_ids", "segment_ids")}
 
 
 def unigram_baseline(train_ids, targets, vocabulary_size: int) -> dict[str, float]:
@@ -91,7 +91,7 @@ class MaskFiller:
 
     def __init__(self, model, tokenizer: WordPieceTokenizer):
         self.model, self.tokenizer = model, tokenizer
-        self.context_length = model.get_layer("checked_ids").context_length
+        self.context_length = model.get_layer("token_id_check").context_length
 
     def row(self, text) -> dict[str, np.ndarray]:
         """Encode a text as token and segment ids `[1, T]`.
@@ -103,7 +103,7 @@ class MaskFiller:
         """
         check_text(text, self.tokenizer, self.context_length)
         rows = pack_segments([ids_with_mask(text, self.tokenizer)], None, None)
-        return {name: rows[name] for name in ("ids", "segments")}
+        return {name: rows[name] for name in ("token_ids", "segment_ids")}
 
     def __call__(self, text: str, top: int = TOP) -> list[list[tuple[str, float]]]:
         """Return the most likely tokens and their probabilities, for each [MASK].
@@ -114,11 +114,11 @@ class MaskFiller:
         """
         row = self.row(text)
         (logits,) = keras.ops.convert_to_numpy(self.model(row, training=False)).astype("float64")
-        tokens, predictions = self.tokenizer.tokens, []
-        for position in np.flatnonzero(row["ids"][0] == SPECIAL_TOKENS[MASK]):
+        vocabulary, predictions = self.tokenizer.vocabulary, []
+        for position in np.flatnonzero(row["token_ids"][0] == SPECIAL_TOKENS[MASK]):
             probabilities = np.exp(logits[position] - np.logaddexp.reduce(logits[position]))
             likeliest = np.argsort(-probabilities)[:top]
-            predictions.append([(tokens[n], float(probabilities[n])) for n in likeliest])
+            predictions.append([(vocabulary[n], float(probabilities[n])) for n in likeliest])
         return predictions
 
     def format_predictions(self, text: str, top: int = TOP) -> str:
@@ -134,7 +134,7 @@ class MaskFiller:
     def attention(self, text) -> tuple[list[str], np.ndarray]:
         """Compute the tokens of a text, and the attention weights among them, `[blocks, H, T, T]`."""
         row = self.row(text)
-        return [self.tokenizer.tokens[n] for n in row["ids"][0]], attention_scores(self.model, row)[:, 0]
+        return [self.tokenizer.vocabulary[n] for n in row["token_ids"][0]], attention_scores(self.model, row)[:, 0]
 
 
 def ids_with_mask(text, tokenizer: WordPieceTokenizer) -> list[int]:
@@ -185,8 +185,8 @@ class Validator:
 
     def __init__(self, filler: MaskFiller, rows, generator: MaskedLMMaskGenerator, texts, batch_size: int = 64):
         self.filler, self.texts, self.batch_size = filler, texts, batch_size
-        masked_ids, targets, weights = (array.numpy() for array in generator.batch(0, rows["ids"]))
-        self.inputs, self.targets, self.is_masked = {**rows, "ids": masked_ids}, targets, weights > 0
+        masked_ids, targets, weights = (array.numpy() for array in generator.batch(0, rows["token_ids"]))
+        self.inputs, self.targets, self.is_masked = {**rows, "token_ids": masked_ids}, targets, weights > 0
         if not self.is_masked.any():
             raise ValueError("None of the validation tokens is masked; expected a longer validation split.")
         self._score = tf.function(self._losses_and_ranks, reduce_retracing=True)

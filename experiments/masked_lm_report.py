@@ -116,7 +116,6 @@ def plot_curves(folder: pathlib.Path, run: pathlib.Path, baseline):
         run: Folder of the run.
         baseline: Metrics of the unigram baseline.
     """
-    lines = read_metrics(run / "metrics.jsonl")
     figure, (loss_axes, accuracy_axes) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     curves = (
         (loss_axes, "train", "loss", "training", "C0"),
@@ -125,7 +124,7 @@ def plot_curves(folder: pathlib.Path, run: pathlib.Path, baseline):
         (accuracy_axes, "validation", "accuracy", "accuracy", "C1"),
     )
     for axes, split, key, label, color in curves:
-        points = [(line["tokens"], line[key]) for line in lines if line["split"] == split]
+        points = [(line["tokens"], line[key]) for line in read_metrics(run, split)]
         style = {"alpha": 0.45} if split == "train" else {"marker": "o", "markersize": 3.5}
         axes.plot(*zip(*points, strict=True), color=color, linewidth=1.7, label=label, **style)
         if split == "validation":

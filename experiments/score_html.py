@@ -61,7 +61,7 @@ def score_page(score: TextScore, run: str, vocabulary_size: int, top: int) -> st
         loss = f"{score.token_losses[index]:.4f}"
         attributes = {"style": f"--n:{shades[index]:.2f}", "data-loss": loss, "id": f"t{index}"}
         spans.append(html_page.token(score.tokens[index], **attributes))
-    means = f"{score.nats_per_character:.4f} nats per character, {score.bits_per_character:.4f} bits per character"
+    means = f"{score.loss_per_character:.4f} nats per character, {score.bits_per_character:.4f} bits per character"
     body = [
         f"<p>{means}; {score.num_characters:,} characters, each predicted from the text before it.</p>",
         html_page.color_legend("0 nats: certain", f"{uniform_loss:.1f} nats or more: no better than a uniform guess"),

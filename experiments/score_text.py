@@ -95,7 +95,7 @@ def format_report(score: TextScore, top: int) -> str:
     """
     lines = [
         f"{score.num_characters:,} characters, without the first token, which is not predicted",
-        f"{score.nats_per_character:.4f} nats per character, {score.bits_per_character:.4f} bits per character",
+        f"{score.loss_per_character:.4f} nats per character, {score.bits_per_character:.4f} bits per character",
     ]
     indices = highest_losses(score, top)
     lines += ["\nTokens with the highest loss:"] if indices else []

@@ -80,7 +80,7 @@ def plot(folder, rows):
     layout = [["accuracy", "lengths"], ["loss", "lengths"]]
     figure, axes = plt.subplot_mosaic(layout, figsize=(11, 5.4), layout="constrained")
     for number, row in enumerate(rows):
-        plot_training(axes["accuracy"], axes["loss"], folder / row["run"] / "metrics.jsonl", f"C{number}")
+        plot_training(axes["accuracy"], axes["loss"], folder / row["run"], f"C{number}")
         for key, style in STYLES.items():
             points = [(part["length"], part[key]) for part in row["by_length"]]
             axes["lengths"].plot(*zip(*points, strict=True), color=f"C{number}", linewidth=1.8, **style)
@@ -117,17 +117,16 @@ def plot(folder, rows):
     plots.save(figure, folder / "sequence_reversal.png")
 
 
-def plot_training(accuracy_axes, loss_axes, path, color):
+def plot_training(accuracy_axes, loss_axes, run, color):
     """Plot the validations of one model.
 
     Args:
         accuracy_axes: Axes for the accuracies.
         loss_axes: Axes for the first half loss.
-        path: The run's metrics.jsonl.
+        run: Folder of the run.
         color: Color of the model.
     """
-    lines = read_metrics(path)
-    lines = [line for line in lines if line["split"] == "validation"]
+    lines = read_metrics(run, "validation")
     tokens = [line["tokens"] for line in lines]
     for key, style in STYLES.items():
         accuracy_axes.plot(tokens, [line[key] for line in lines], color=color, linewidth=1.8, **style)

@@ -83,9 +83,9 @@ class SequenceReversalConfig:
         if not self.models:
             raise ValueError("--models: expected transformer, lstm or both.")
         context_length = self.transformer.context_length
-        if context_length is not None and context_length < self.longest_task.length:
+        if context_length is not None and context_length < self.longest_task.sequence_length:
             raise ValueError(
-                f"--transformer.context-length {context_length}: expected at least {self.longest_task.length}, the "
+                f"--transformer.context-length {context_length}: expected at least {self.longest_task.sequence_length}, the "
                 "length of the longest test sequences."
             )
 
@@ -112,7 +112,7 @@ class SequenceReversalConfig:
         """
         if name == "lstm":
             return self.lstm
-        context_length = self.transformer.context_length or self.longest_task.length
+        context_length = self.transformer.context_length or self.longest_task.sequence_length
         return dataclasses.replace(self.transformer, context_length=context_length)
 
 

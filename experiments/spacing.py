@@ -184,8 +184,8 @@ def train_one(folder, config: SpacingConfig, name, corpus, tokenizer, train_text
         validator,
         run_config(config, name, model_config, train_config, seed=config.seed, corpus=corpus_info),
         folder.name,
-        final=None if validator is final_validator else final_validator,
-        final_times=len(validation_text) / len(part),
+        final_validate_fn=None if validator is final_validator else final_validator,
+        final_duration_ratio=len(validation_text) / len(part),
     )
     save_model(folder / "model.keras", model)
     result = {

@@ -12,7 +12,7 @@ import textwrap
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.data.synthetic.spacing_task import CAPITAL, SPACE, one_space, restore, strip_spacing
+from keras_seq.data.synthetic.spacing_task import CAPITAL, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.progress_bar import counted
 from keras_seq.tracking import Summaries
@@ -130,7 +130,7 @@ def passage(text: str, length: int = 400) -> str:
         text: Any text.
         length: Length of the passage, in characters.
     """
-    text = one_space(text).lstrip()
+    text = collapse_whitespace(text).lstrip()
     starts = [0, *(match.end() for match in re.finditer(r"[.?!] ", text[:-length]))]
     return max((text[start : start + length] for start in starts), key=lambda part: sum(map(str.isalpha, part)))
 

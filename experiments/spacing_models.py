@@ -136,7 +136,7 @@ class BertConfig(models.BertConfig):
         """
         classifier = models.token_classifier(super().build_model(vocabulary_size, dtype), NUM_TAGS, self.dropout)
         ids = keras.Input((None,), dtype="int32", name="ids")
-        return keras.Model(ids, classifier({"ids": ids, "segments": ops.zeros_like(ids)}), name="bert")
+        return keras.Model(ids, classifier({"token_ids": ids, "segment_ids": ops.zeros_like(ids)}), name="bert")
 
 
 def tag_logits(x, dtype):

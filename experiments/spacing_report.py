@@ -72,9 +72,7 @@ def plot(folder, rows):
     """
     figure, (curves, bars) = plt.subplots(1, 2, figsize=(11, 4.8), width_ratios=(1, 1), layout="constrained")
     for number, row in enumerate(rows):
-        path = folder / row["run"] / "metrics.jsonl"
-        lines = read_metrics(path)
-        lines = [line for line in lines if line["split"] == "validation"]
+        lines = read_metrics(folder / row["run"], "validation")
         for key, style in STYLES.items():
             points = [(line["tokens"], line[key]) for line in lines]
             curves.plot(*zip(*points, strict=True), color=f"C{number}", markersize=3, linewidth=1.7, **style)

@@ -55,7 +55,7 @@ def curve(folder: pathlib.Path, row, split) -> list[dict]:
         row: Row of the run.
         split: "train" or "validation".
     """
-    return [line for line in read_metrics(folder / row["run"] / "metrics.jsonl") if line["split"] == split]
+    return read_metrics(folder / row["run"], split)
 
 
 def with_curve_stats(folder: pathlib.Path, row: dict, tokens_per_word: float) -> dict:

@@ -72,8 +72,8 @@ def test_the_smallest_training_learns(smoke):
 
 def test_the_config_makes_the_same_training_again(smoke):
     config = json.loads((smoke.run / "config.json").read_text(encoding="utf-8"))
-    config = dataclass_from_dict(experiment.DateTranslationConfig, config["experiment"])
-    assert config == dataclasses.replace(SMOKE, log_dir=config.log_dir, smoke=True)
+    options = dataclass_from_dict(experiment.DateTranslationConfig, config["experiment"])
+    assert options == dataclasses.replace(SMOKE, log_dir=options.log_dir, smoke=True)
     assert config["train"]["learning_rate"] == pytest.approx(1 / np.sqrt(16 * 4))
 
 
@@ -81,7 +81,7 @@ def test_the_config_makes_the_same_training_again(smoke):
 def test_to_resume_what_is_half_done_ends_at_the_same_weights(smoke, tmp_path, capsys):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     run = folder / smoke.run.name
-    for part in ("result.json", "model.keras", "checkpoints/newest", "checkpoints/step-00000020.safetensors"):
+    for part in ("result.json", "model.keras", "checkpoints/latest", "checkpoints/step-00000020.safetensors"):
         (run / part).unlink()
     experiment.main(["--resume", str(folder)])
     assert date_translation_report.formats(smoke.result) in capsys.readouterr().out
@@ -136,7 +136,7 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, smoke, tmp
 
 def test_a_run_of_other_characters_is_refused(fails, smoke, tmp_path):
     other = shutil.copytree(smoke.run, tmp_path / "other")
-    (other / "tokenizer.json").write_text('{"characters": "ab", "unknown": "error"}', encoding="utf-8")
+    (other / "tokenizer.json").write_text('{"characters": "ab", "oov_token": null}', encoding="utf-8")
     assert "does not have the characters of dates" in fails(experiment.main, "--run", other, "--text", "3.9.1994")
 
 
@@ -147,8 +147,8 @@ def test_no_date_is_on_two_sides_and_no_held_out_format_in_training():
     tested = [pair for pairs in tested.values() for pair in pairs]
     sides = [{pair.iso for pair in pairs} for pairs in (trained, validated, tested)]
     assert len(set.union(*sides)) == sum(map(len, sides))
-    assert {pair.form for pair in (*trained, *validated)} == {*dates.FORMATS}
-    assert {pair.form for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT_FORMATS}
+    assert {pair.format for pair in (*trained, *validated)} == {*dates.FORMATS}
+    assert {pair.format for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT_FORMATS}
 
 
 @pytest.fixture(scope="module")

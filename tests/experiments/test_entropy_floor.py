@@ -30,39 +30,39 @@ def smoke(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def corpus():
-    return SyntheticCorpus("markov", CHAIN, "abcd", train=20_000, validation=4_000, order=3)
+    return SyntheticCorpus("markov", CHAIN, "abcd", train_tokens=20_000, validation_tokens=4_000, order=3)
 
 
 def other_rows(seed):
-    """What a model knows that takes the chain for another one."""
+    """Transition probabilities of a model that confuses the chain with another one."""
     return 0.9 * CHAIN.transition_probs + 0.1 * dataclasses.replace(CHAIN, seed=seed).transition_probs
 
 
-def test_a_gap_is_a_mean_and_its_standard_error():
-    gap = ExcessLoss.from_losses(np.array([1.0, 2.0, 4.0, 1.0], "float32"), [1.0, 1.0, 1.0, 1.0])
-    assert gap.above == 1.0
-    assert gap.standard_error == pytest.approx(np.std([0, 1, 3, 0]) / 2)
+def test_excess_loss_is_a_mean_and_its_standard_error():
+    excess_loss = ExcessLoss.from_losses(np.array([1.0, 2.0, 4.0, 1.0], "float32"), [1.0, 1.0, 1.0, 1.0])
+    assert excess_loss.excess == 1.0
+    assert excess_loss.standard_error == pytest.approx(np.std([0, 1, 3, 0]) / 2)
 
 
 def test_models_that_know_less_than_the_source_are_above_it_by_the_relative_entropy(corpus):
     contexts = corpus.ids[:-2] * 4 + corpus.ids[1:-1]
     for seed in range(2, 8):
         rows = other_rows(seed)
-        gap = ExcessLoss.from_losses(-np.log(rows[contexts, corpus.ids[2:]]), corpus.source_losses[1:])
+        excess_loss = ExcessLoss.from_losses(-np.log(rows[contexts, corpus.ids[2:]]), corpus.source_losses[1:])
         divergence = CHAIN.stationary @ (CHAIN.transition_probs * np.log(CHAIN.transition_probs / rows)).sum(axis=1)
-        assert gap.above == pytest.approx(divergence, abs=4 * gap.standard_error)
-        assert not gap.is_leak
+        assert excess_loss.excess == pytest.approx(divergence, abs=4 * excess_loss.standard_error)
+        assert not excess_loss.is_leak
 
 
 def test_chance_alone_is_no_leak():
     """Twenty texts under the source itself, slightly mistaken: about half are below, none is called a leak."""
     rows = 0.98 * CHAIN.transition_probs + 0.02 / 4
-    gaps = []
+    excess_losses = []
     for seed in range(20):
         ids = CHAIN.sample(300, seed)
-        gaps.append(ExcessLoss.from_losses(-np.log(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]]), CHAIN.token_losses(ids)[2:]))
-    assert any(gap.above < 0 for gap in gaps)
-    assert not any(gap.is_leak for gap in gaps)
+        excess_losses.append(ExcessLoss.from_losses(-np.log(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]]), CHAIN.token_losses(ids)[2:]))
+    assert any(loss.excess < 0 for loss in excess_losses)
+    assert not any(loss.is_leak for loss in excess_losses)
 
 
 def test_a_chain_that_peeks_is_caught(corpus):
@@ -70,10 +70,10 @@ def test_a_chain_that_peeks_is_caught(corpus):
     ids = corpus.ids
     joint = CHAIN.transition_probs.reshape(4, 4, 4, 1) * CHAIN.transition_probs.reshape(1, 4, 4, 4)  # a, b, c, d: p(c | a b) p(d | b c)
     peeking = joint / joint.sum(axis=2, keepdims=True)
-    gap = ExcessLoss.from_losses(-np.log(peeking[ids[:-3], ids[1:-2], ids[2:-1], ids[3:]]), corpus.source_losses[1:-1])
-    assert gap.is_leak
-    assert "peek on markov is 0." in gap.sentence("peek", "markov")
-    assert "nats below what the source itself allows" in gap.sentence("peek", "markov")
+    excess_loss = ExcessLoss.from_losses(-np.log(peeking[ids[:-3], ids[1:-2], ids[2:-1], ids[3:]]), corpus.source_losses[1:-1])
+    assert excess_loss.is_leak
+    assert "peek on markov is 0." in excess_loss.message("peek", "markov")
+    assert "nats per token below the entropy floor" in excess_loss.message("peek", "markov")
 
 
 def test_a_tagger_that_reads_both_sides_is_caught(corpus):
@@ -92,30 +92,30 @@ def test_a_tagger_that_reads_both_sides_is_caught(corpus):
 
 
 def test_n_grams_of_the_chain_s_order_are_close_and_never_below(corpus):
-    gap = corpus.ngrams()
-    assert not gap.is_leak
-    assert gap.above < 0.03 * corpus.floor
-    short = SyntheticCorpus("markov", CHAIN, "abcd", train=20_000, validation=4_000, order=1)
-    assert short.ngrams().above > 5 * gap.above
+    excess_loss = corpus.ngrams()
+    assert not excess_loss.is_leak
+    assert excess_loss.excess < 0.03 * corpus.source_loss
+    short = SyntheticCorpus("markov", CHAIN, "abcd", train_tokens=20_000, validation_tokens=4_000, order=1)
+    assert short.ngrams().excess > 5 * excess_loss.excess
 
 
 def test_the_order_of_n_grams_is_chosen_on_the_training_text():
-    assert SyntheticCorpus("markov", CHAIN, "abcd", train=30_000, validation=10).order == 3
+    assert SyntheticCorpus("markov", CHAIN, "abcd", train_tokens=30_000, validation_tokens=10).order == 3
 
 
-def test_what_is_written_and_read_are_the_same_ids():
+def test_ids_are_decoded_and_encoded():
     grammar = bracket_grammar(num_letters=3)
-    corpus = SyntheticCorpus("grammar", grammar, grammar.terminals, train=200, validation=100)
-    text = corpus.vocabulary.decode(corpus.ids)
+    corpus = SyntheticCorpus("grammar", grammar, grammar.terminals, train_tokens=200, validation_tokens=100)
+    text = corpus.tokenizer.decode(corpus.ids)
     assert text[0] in "([{<"
-    np.testing.assert_array_equal(corpus.vocabulary.encode(text), corpus.ids)
+    np.testing.assert_array_equal(corpus.tokenizer.encode(text), corpus.ids)
     assert len(corpus.source_losses) == 99
     assert (corpus.train_ids[:100] != corpus.ids).any()
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
-def test_every_model_can_be_had_at_the_width(name):
-    config = entropy_floor.EntropyFloorConfig(width=16, context=8)
+def test_every_model_can_be_built_at_a_width(name):
+    config = entropy_floor.EntropyFloorConfig(width=16, sequence_length=8)
     small, large = (
         dataclasses.replace(config, width=width).model_config(name).build_model(8).count_params() for width in (16, 64)
     )
@@ -123,7 +123,7 @@ def test_every_model_can_be_had_at_the_width(name):
 
 
 def test_every_id_is_trained_on_once():
-    config = entropy_floor.EntropyFloorConfig(tokens=5_000, batch_size=4, context=8, validation=50)
+    config = entropy_floor.EntropyFloorConfig(tokens=5_000, batch_size=4, sequence_length=8, validation_tokens=50)
     ids = config.corpus("grammar").train_ids
     for windows in (SequentialWindows(ids, 4, 8), StatefulWindows(ids, 4, 8)):
         assert windows.steps_per_epoch == config.steps
@@ -152,7 +152,7 @@ def test_the_report_has_every_row_and_the_picture(smoke):
     report = (smoke.folder / "entropy_floor.md").read_text(encoding="utf-8")
     for corpus, model in smoke.rows:
         assert any(line.split()[1:4:2] == [corpus, model] for line in report.splitlines() if line.startswith("| "))
-    assert "No model is below the floor" in report
+    assert "No model is below the entropy floor" in report
     height, width, _ = matplotlib.image.imread(smoke.folder / "entropy_floor.png").shape
     assert width > height > 400
 
@@ -166,24 +166,24 @@ def test_a_finished_run_is_not_trained_again(smoke, capsys):
     assert "Best on markov: lstm" in capsys.readouterr().out
 
 
-def a_row(folder, corpus, model, above, run=True):
+def a_row(folder, corpus, model, excess_loss, run=True):
     """A row of the report, with the curve of its run."""
     if run:
         (folder / f"{corpus}-{model}").mkdir()
         lines = [
-            {"tokens": 50 * n, "split": "train", "val_loss": 4.0 / n, "val_loss_streaming": None} for n in range(1, 9)
+            {"tokens": 50 * n, "split": "train", "loss": 4.0 / n} for n in range(1, 9)
         ]
         for tokens in (200, 400):
-            seen = {"tokens": tokens, "split": "validation", "val_loss_streaming": 2.0 + above}
-            lines.append({**seen, "excess_loss": above})
+            seen = {"tokens": tokens, "split": "validation", "val_loss_streaming": 2.0 + excess_loss}
+            lines.append({**seen, "excess_loss": excess_loss})
         (folder / f"{corpus}-{model}" / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return {
         **{"corpus": corpus, "model": model, "run": f"{corpus}-{model}" if run else None, "sample": "abc"},
         **{
             "entropy_rate": 1.9,
             "source_loss": 2.0,
-            "val_loss_streaming": 2.0 + above,
-            "excess_loss": above,
+            "val_loss_streaming": 2.0 + excess_loss,
+            "excess_loss": excess_loss,
             "standard_error": 0.01,
         },
         **{"val_loss": 2.5, "parameters": 1234, "train_seconds": 5.0},
@@ -192,13 +192,13 @@ def a_row(folder, corpus, model, above, run=True):
 
 def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, monkeypatch):
     rows = [a_row(tmp_path, "markov", "4-gram", 0.1, run=False), a_row(tmp_path, "markov", "lstm", 0.3)]
-    monkeypatch.setattr(entropy_floor_report.images, "save", lambda figure, path: None)
+    monkeypatch.setattr(entropy_floor_report.plots, "save", lambda figure, path: None)
     entropy_floor_report.plot(tmp_path, rows)
-    losses, above = plt.gcf().axes
+    losses, excess = plt.gcf().axes
     plt.close("all")
     levels = {float(line.get_ydata()[0]) for line in losses.get_lines() if len(set(line.get_ydata())) == 1}
-    assert levels == {1.9, 2.0, 2.1, 2.3}  # entropy rate, floor, n-grams, a flat validation curve
-    (curve,) = (line for line in above.get_lines() if line.get_color() == "C0")
+    assert levels == {1.9, 2.0, 2.1, 2.3}  # entropy rate, floor, n-grams, a constant validation curve
+    (curve,) = (line for line in excess.get_lines() if line.get_color() == "C0")
     np.testing.assert_allclose(curve.get_xydata(), [(200, 0.15), (400, 0.15)])
 
 
@@ -207,13 +207,13 @@ def test_the_table_has_the_share_above_the_floor_and_the_verdict_names_leaks_and
     lines = entropy_floor_report.table(rows).splitlines()
     assert [line.split()[-4] for line in lines[2:]] == ["15.00%", "1.00%"]
     assert entropy_floor_report.verdicts(rows).splitlines() == [
-        "No model is below the floor by more than 4 standard errors.",
-        "Best on markov: gpt, 1.00% above the floor.",
+        "No model is below the entropy floor by more than 4 standard errors.",
+        "Best on markov: gpt2, 1.00% above the entropy floor.",
     ]
     leaking = [*rows, a_row(tmp_path, "markov", "mamba", -0.05)]
-    (sentence,) = entropy_floor_report.leak_messages(leaking)
-    assert sentence.startswith("mamba on markov is 0.0500 nats below what the source itself allows, 5 standard errors")
-    assert entropy_floor_report.verdicts(leaking).startswith(sentence)
+    (message,) = entropy_floor_report.leak_messages(leaking)
+    assert message.startswith("mamba on markov is 0.0500 nats per token below the entropy floor, by 5 standard errors")
+    assert entropy_floor_report.verdicts(leaking).startswith(message)
 
 
 class Peek(keras.layers.Layer):
@@ -227,38 +227,38 @@ class Peek(keras.layers.Layer):
 class Leaking:
     """A language model of one such layer."""
 
-    context: int = 16
+    context_length: int = 16
 
     def build_model(self, vocabulary_size, dtype=None):
         embedding, head = keras.layers.Embedding(vocabulary_size, 8), keras.layers.Dense(vocabulary_size)
-        model = LanguageModel(embedding, [Peek()], head, context_length=self.context)
+        model = LanguageModel(embedding, [Peek()], head, context_length=self.context_length)
         model.build((None, None))
         return model
 
 
 def test_a_model_that_sees_the_next_id_ends_with_status_1_and_a_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(entropy_floor.EntropyFloorConfig, "model_config", lambda self, name: Leaking())
-    monkeypatch.setattr(entropy_floor.training, "save_model", lambda path, model: None)
-    options = "--smoke --models gpt --corpora markov --train.learning-rate 0.2 --train.optimizer adam"
+    monkeypatch.setattr(entropy_floor, "save_model", lambda path, model: None)
+    options = "--smoke --models gpt2 --corpora markov --train.learning-rate 0.2 --train.optimizer adam"
     with pytest.raises(SystemExit) as stop:
         entropy_floor.main([*options.split(), "--log-dir", str(tmp_path)])
     output = capsys.readouterr()
     assert stop.value.code == 1
-    assert output.err.strip().startswith("gpt on markov is 0.")
-    assert "sees what it is to predict" in output.err
+    assert output.err.strip().startswith("gpt2 on markov is 0.")
+    assert "sees tokens that it has to predict" in output.err
     assert "No model is below" not in output.out
 
 
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        ("--symbols 1", "--symbols 1"),
-        ("--symbols 27", "--symbols 27"),
+        ("--vocabulary-size 1", "--vocabulary-size 1"),
+        ("--vocabulary-size 27", "--vocabulary-size 27"),
         ("--order 0", "--order 0"),
-        ("--symbols 26 --order 6", "26 ids and order 6"),
+        ("--vocabulary-size 26 --order 6", "26 ids and order 6"),
         ("--concentration 0", "concentration"),
         ("--tokens 1", "--tokens 1"),
-        ("--validation 64", "--validation 64"),
+        ("--validation-tokens 64", "--validation-tokens 64"),
         ("--width 12", "--width 12"),
         ("--models", "--models"),
         ("--models lstm lstm", "--models lstm lstm"),

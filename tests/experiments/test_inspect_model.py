@@ -8,7 +8,7 @@ from experiments import inspect_model
 from experiments.generate import load_run
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
-from tests.experiments.test_inspect_reading import VOCABULARY, data_of, small, softmax
+from tests.experiments.test_model_trace import TOKENIZER, data_of, small, softmax
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def inspected(smoke, tmp_path, capsys):
     """What the script says of a text under a finished run, and the data of the page it writes."""
 
     def inspected(*options, name="lstm"):
-        inspect.main([str(smoke.folder / f"{name}-seed0"), "--out", str(tmp_path / "out"), *map(str, options)])
+        inspect_model.main([str(smoke.folder / f"{name}-seed0"), "--out", str(tmp_path / "out"), *map(str, options)])
         return capsys.readouterr().out, data_of((tmp_path / "out" / "inspect.html").read_text(encoding="utf-8"))
 
     return inspected
@@ -30,7 +30,7 @@ def test_it_writes_pictures_a_page_and_what_tensorboard_shows(inspected, smoke, 
     best, chance = data["top"][-1][0]
     assert chance == pytest.approx(p.max(), rel=1e-4)
     assert tokenizer.encode(best).numpy()[0] == p.argmax()
-    assert "".join(data["pieces"]) == "It is\nso"
+    assert "".join(data["tokens"]) == "It is\nso"
     out = tmp_path / "out"
     assert str(out / "inspect.html") in said
     assert {"next", picture} <= {path.stem for path in out.glob("*.png")}
@@ -45,25 +45,25 @@ def test_it_writes_pictures_a_page_and_what_tensorboard_shows(inspected, smoke, 
 
 def test_by_default_it_goes_into_the_run(smoke, capsys):
     run = smoke.folder / "transformer-seed0"
-    inspect.main([str(run)])
+    inspect_model.main([str(run)])
     output = capsys.readouterr().out
     assert (run / "inspect" / "inspect.html").is_file()
     assert str(run / "inspect" / "inspect.html") in output
 
 
 def test_a_long_text_is_cut_and_it_says_so(inspected, smoke):
-    context = load_run(smoke.folder / "transformer-seed0")[0].context
+    context_length = load_run(smoke.folder / "transformer-seed0")[0].context_length
     said, data = inspected("--text", 300 * "ab", name="transformer")
-    assert "".join(data["pieces"]) == (300 * "ab")[:context]
-    assert said.startswith(f"Only the first {context} of the 600 tokens are trace_model: the model's context is {context}.\n")
+    assert "".join(data["tokens"]) == (300 * "ab")[:context_length]
+    assert said.startswith(f"Only the first {context_length} of the 600 tokens are used: the model's context is {context_length}.\n")
 
 
 def test_a_model_without_a_context_reads_200_tokens():
     ids = np.arange(201)
-    shorter, told = inspect.shortened(small("gru"), ids)
+    shorter, message = inspect_model.truncate(small("gru"), ids)
     assert shorter.tolist() == list(range(200))
-    assert told == "Only the first 200 of the 201 tokens are trace_model: more cannot be shown well."
-    assert inspect.shortened(small("gru"), ids[:200]) == (pytest.approx(ids[:200]), None)
+    assert message == "Only the first 200 of the 201 tokens are used: more cannot be shown well."
+    assert inspect_model.truncate(small("gru"), ids[:200]) == (pytest.approx(ids[:200]), None)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_a_model_without_a_context_reads_200_tokens():
 )
 def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
     folder = smoke.folder / run
-    sentence = fails(inspect.main, folder, *options.format(folder).split())
+    sentence = fails(inspect_model.main, folder, *options.format(folder).split())
     assert sentence.startswith("experiments.inspect_model: ")
     assert names in sentence
 
 
 def test_a_run_of_another_kind_is_refused(fails, tmp_path):
-    VOCABULARY.save(tmp_path / "tokenizer.json")
+    TOKENIZER.save(tmp_path / "tokenizer.json")
     save_model(
-        tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(VOCABULARY.vocabulary_size)
+        tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(TOKENIZER.vocabulary_size)
     )
-    assert "no language model" in fails(inspect.main, tmp_path)
+    assert "not a language model" in fails(inspect_model.main, tmp_path)

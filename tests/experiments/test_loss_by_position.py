@@ -12,19 +12,19 @@ from experiments import loss_by_position, loss_by_position_report, loss_by_posit
 from experiments.runs import dataclass_from_dict
 
 
-def a_row(model, context, by_octave, noise=0.01):
+def a_row(model, sequence_length, by_octave, noise=0.01):
     """A run whose loss behind 4-8, 8-16, ... characters is as given, 10 characters in each of 30 blocks."""
     rng = np.random.default_rng(len(by_octave))
     means = np.array(by_octave) + rng.normal(0, noise, (30, len(by_octave)))
-    edges = [0, *loss_by_position_metrics.edges(1, 4 * 2 ** len(by_octave))]
+    edges = [0, *loss_by_position_metrics.bin_edges(1, 4 * 2 ** len(by_octave))]
     return {
-        **{"model": model, "val_sequence_length": context, "parameters": 1000, "train_seconds": 12.0, "seed": 0},
+        **{"model": model, "val_sequence_length": sequence_length, "parameters": 1000, "train_seconds": 12.0, "seed": 0},
         "val_loss_per_character": float(np.mean(by_octave)),
         "octaves": {"first": 4, "sums": (10 * means).tolist(), "counts": [10] * 30},
         "by_position": {
             "edges": edges,
-            "nats": np.linspace(3, by_octave[-1], len(edges) - 1).tolist(),
-            "errors": [0.01] * (len(edges) - 1),
+            "losses": np.linspace(3, by_octave[-1], len(edges) - 1).tolist(),
+            "standard_errors": [0.01] * (len(edges) - 1),
         },
     }
 
@@ -60,9 +60,9 @@ def test_the_statement_says_who_goes_on_and_who_is_flat():
     assert "32 characters" in conclusion[0]
     significance_note, goes_on, *differences = conclusion[1:]
     assert significance_note.startswith("- LSTM")
-    assert significance_note.endswith("nothing within two standard errors.")
+    assert significance_note.endswith("not significant (less than two standard errors).")
     assert goes_on.startswith("- Transformer")
-    assert "nothing" not in goes_on
+    assert "not significant" not in goes_on
     falls, last = (float(line.split(": ")[1].split(" ± ")[0]) for line in differences)
     assert falls == pytest.approx(0.4 - 0.1, abs=0.01)
     assert last == pytest.approx(0.2 - 0.0, abs=0.01)
@@ -73,7 +73,7 @@ def test_a_difference_is_taken_character_by_character():
     one, other = (a_row("lstm", 32, (1.6, 1.5, 1.4), noise=0.5) for _ in range(2))
     sums = np.array(other["octaves"]["sums"])
     other = {**other, "model": "transformer", "octaves": {**other["octaves"], "sums": (sums - [[0, 0, 1]]).tolist()}}
-    assert "whole fall_weights less the LSTM's, character by character: 0.1000 ± 0.0000" in loss_by_position_report.conclusion(
+    assert "total fall minus the LSTM's, paired by character: 0.1000 ± 0.0000" in loss_by_position_report.conclusion(
         [one, other]
     )
 
@@ -100,7 +100,7 @@ def test_both_families_are_of_one_size_and_see_as_much():
     config = loss_by_position.LossByPositionConfig()
     sizes = [config.model_config(family, 64).build_model(65).count_params() for family in loss_by_position.FAMILIES]
     assert max(sizes) < 1.05 * min(sizes)
-    assert {config.batch_tokens // context * context for context in config.sequence_lengths} == {config.batch_tokens}
+    assert {config.batch_tokens // length * length for length in config.sequence_lengths} == {config.batch_tokens}
     assert config.steps * config.batch_tokens == config.tokens
 
 
@@ -113,12 +113,12 @@ def test_both_families_are_of_one_size_and_see_as_much():
         ("--sequence_lengths 64 96", "--sequence_lengths 64 96"),
         ("--sequence_lengths 7 14", "--sequence_lengths 7 14"),
         ("--sequence_lengths 0 8", "--sequence_lengths 0 8"),
-        ("--sequence_lengths 64 65536 --batch-tokens 65536", "smaller context"),
+        ("--sequence_lengths 64 65536 --batch-tokens 65536", "sequence_length"),
         ("--batch-tokens 100", "--batch-tokens 100"),
         ("--batch-tokens 0", "--batch-tokens 0"),
         ("--tokens 0", "--tokens 0"),
         ("--seed -1", "--seed -1"),
-        ("--transformer.context 64", "--sequence_lengths"),
+        ("--transformer.context-length 64", "--sequence_lengths"),
         ("--train.log-every 0", "log_every=0"),
         ("--resume nowhere", "nowhere"),
     ],
@@ -138,13 +138,13 @@ def run(python, tmp_path_factory):
     assert done.returncode == 0, done.stderr
     (folder,) = (logs / "loss_by_position").iterdir()
     rows = json.loads((folder / "loss_by_position.json").read_text(encoding="utf-8"))
-    return types.SimpleNamespace(folder=folder, rows=rows, said=done)
+    return types.SimpleNamespace(folder=folder, rows=rows, process=done)
 
 
 @pytest.mark.slow
 def test_every_family_is_trained_at_every_context_on_as_much(run):
     assert [(row["model"], row["val_sequence_length"]) for row in run.rows] == [
-        (family, context) for context in (8, 16) for family in ("lstm", "transformer")
+        (family, length) for length in (8, 16) for family in ("lstm", "transformer")
     ]
     assert {(row["train_tokens"], row["batch_size"] * row["val_sequence_length"]) for row in run.rows} == {(512, 64)}
     for row in run.rows:
@@ -163,10 +163,10 @@ def test_the_figures_are_those_of_the_model_that_is_left(run):
     model = keras.models.load_model(folder / "model.keras")
     windows = (len(ids) - 1) // 8
     x, y = (ids[start : start + windows * 8].reshape(windows, 8) for start in (0, 1))
-    nats = np.asarray(keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True))
-    assert row["val_loss_per_character"] == pytest.approx(nats.mean(), rel=1e-5)
+    losses = np.asarray(keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True))
+    assert row["val_loss_per_character"] == pytest.approx(losses.mean(), rel=1e-5)
     # There are windows from every character on here, so that the first ones of these are an eighth of them.
-    np.testing.assert_allclose(row["by_position"]["nats"][:4], nats.mean(axis=0)[:4], rtol=0.02)
+    np.testing.assert_allclose(row["by_position"]["losses"][:4], losses.mean(axis=0)[:4], rtol=0.02)
     assert row["by_position"]["edges"][-1] == 16  # a recurrent state has no length
     assert run.rows[1]["by_position"]["edges"][-1] == 8
 
@@ -176,11 +176,11 @@ def test_it_leaves_a_report_and_a_picture_and_says_where(run):
     page = (run.folder / "loss_by_position.md").read_text(encoding="utf-8")
     for part in (loss_by_position_report.table(run.rows), loss_by_position_report.conclusion(run.rows)):
         assert part in page
-        assert part in run.said.stdout
+        assert part in run.process.stdout
     height, width, _ = matplotlib.image.imread(run.folder / "loss_by_position.png").shape
     assert width > height > 400
-    assert "tensorboard --logdir" in run.said.stdout.splitlines()[-1]
-    assert run.said.stderr == ""
+    assert "tensorboard --logdir" in run.process.stdout.splitlines()[-1]
+    assert run.process.stderr == ""
 
 
 @pytest.mark.slow

@@ -7,11 +7,11 @@ import pytest
 from experiments import loss_by_position_report, loss_by_position_metrics
 from keras_seq.models import LSTMConfig, TransformerConfig
 
-N, STRIDE, LONGEST, BLOCK = 150, 8, 32, 64
-STARTS = loss_by_position_metrics.window_starts(N, STRIDE, LONGEST)
+N, STRIDE, MAX_LENGTH, BLOCK = 150, 8, 32, 64
+STARTS = loss_by_position_metrics.window_starts(N, STRIDE, MAX_LENGTH)
 
 
-def some_losses(length=LONGEST, seed=0):
+def some_losses(length=MAX_LENGTH, seed=0):
     return np.random.default_rng(seed).uniform(0, 5, (len(STARTS), length)).astype("float32")
 
 
@@ -24,7 +24,7 @@ def one_character_at_a_time(losses):
             there = [
                 losses[n, place - start]
                 for n, start in enumerate(STARTS)
-                if low <= place - start < min(2 * low, LONGEST)
+                if low <= place - start < min(2 * low, MAX_LENGTH)
             ]
             row.append(np.mean(there) if len(there) == max(1, low // STRIDE) else None)
         if None not in row:
@@ -33,14 +33,14 @@ def one_character_at_a_time(losses):
 
 
 def test_every_window_is_whole_and_begins_a_stride_after_the_last():
-    assert STARTS.tolist() == list(range(0, N - LONGEST, STRIDE))
-    assert STARTS[-1] + LONGEST < N  # the id behind the last character is there
-    assert STARTS[-1] + STRIDE + LONGEST >= N
+    assert STARTS.tolist() == list(range(0, N - MAX_LENGTH, STRIDE))
+    assert STARTS[-1] + MAX_LENGTH < N  # the id behind the last character is there
+    assert STARTS[-1] + STRIDE + MAX_LENGTH >= N
 
 
 def test_octaves_are_those_of_a_search_through_every_window():
     losses = some_losses()
-    places, of_octaves = loss_by_position_metrics.octaves(losses, STARTS, STRIDE, LONGEST)
+    places, of_octaves = loss_by_position_metrics.octaves(losses, STARTS, STRIDE, MAX_LENGTH)
     expected = one_character_at_a_time(losses)
     assert places.tolist() == list(expected)
     assert len(places) > 30
@@ -49,9 +49,9 @@ def test_octaves_are_those_of_a_search_through_every_window():
 
 def test_a_model_of_a_shorter_context_is_scored_on_the_same_characters():
     losses = some_losses()
-    places, whole = loss_by_position_metrics.octaves(losses, STARTS, STRIDE, LONGEST)
+    places, whole = loss_by_position_metrics.octaves(losses, STARTS, STRIDE, MAX_LENGTH)
     for length, columns in ((8, 1), (16, 2)):
-        same, part = loss_by_position_metrics.octaves(losses[:, :length], STARTS, STRIDE, LONGEST)
+        same, part = loss_by_position_metrics.octaves(losses[:, :length], STARTS, STRIDE, MAX_LENGTH)
         np.testing.assert_array_equal(same, places)
         np.testing.assert_array_equal(part, whole[:, :columns])
 
@@ -59,13 +59,13 @@ def test_a_model_of_a_shorter_context_is_scored_on_the_same_characters():
 def test_what_differs_from_text_to_text_is_not_taken_for_a_worth_of_the_past():
     """A loss that belongs to the character alone falls by nothing, and with no error, however uneven the text."""
     text = np.random.default_rng(3).exponential(2.0, N)
-    losses = text[STARTS[:, None] + np.arange(LONGEST)] - 0.1 * np.log2(np.arange(1, LONGEST + 1) / 4).clip(0).astype(
+    losses = text[STARTS[:, None] + np.arange(MAX_LENGTH)] - 0.1 * np.log2(np.arange(1, MAX_LENGTH + 1) / 4).clip(0).astype(
         int
     )
-    places, of_octaves = loss_by_position_metrics.octaves(losses, STARTS, STRIDE, LONGEST)
-    sums, counts = loss_by_position_metrics.blocks(of_octaves, places, BLOCK)
+    places, of_octaves = loss_by_position_metrics.octaves(losses, STARTS, STRIDE, MAX_LENGTH)
+    sums, counts = loss_by_position_metrics.block_sums(of_octaves, places, BLOCK)
     gain, error = loss_by_position_metrics.mean_and_error(sums[:, 0] - sums[:, 2], counts)
-    by_octave = -0.1 * np.log2(np.arange(1, LONGEST + 1) / 4).clip(0).astype(int)
+    by_octave = -0.1 * np.log2(np.arange(1, MAX_LENGTH + 1) / 4).clip(0).astype(int)
     assert gain == pytest.approx(by_octave[4:8].mean() - by_octave[16:32].mean(), abs=0.03)
     assert error < 0.02 < 2.0 / np.sqrt(len(places))
 
@@ -82,40 +82,40 @@ def test_the_means_of_bins_are_plain_means():
 
 
 def test_bins_get_wider_by_half_an_octave():
-    assert loss_by_position_metrics.edges(1, 64) == [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64]
-    assert loss_by_position_metrics.edges(64, 512) == [64, 91, 128, 181, 256, 362, 512]
-    assert loss_by_position_metrics.edges(48, 96) == [48, 68, 96]
-    assert loss_by_position_metrics.edges(64, 64) == [64]
+    assert loss_by_position_metrics.bin_edges(1, 64) == [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64]
+    assert loss_by_position_metrics.bin_edges(64, 512) == [64, 91, 128, 181, 256, 362, 512]
+    assert loss_by_position_metrics.bin_edges(48, 96) == [48, 68, 96]
+    assert loss_by_position_metrics.bin_edges(64, 64) == [64]
 
 
 def test_the_first_positions_are_scored_in_many_windows_and_no_position_is_left_out():
     model = LSTMConfig(embedding_dim=3, units=4).build_model(6)
     ids = np.random.default_rng(0).integers(6, size=N)
-    losses = loss_by_position_metrics.window_losses(model, ids, STARTS, LONGEST)
+    losses = loss_by_position_metrics.window_losses(model, ids, STARTS, MAX_LENGTH)
     found = loss_by_position_metrics.by_position(model, ids, STRIDE, losses, STARTS, BLOCK)
     assert found["edges"] == [0, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32]
-    assert len(found["nats"]) == len(found["errors"]) == 10
+    assert len(found["losses"]) == len(found["standard_errors"]) == 10
     alone = [model(ids[None, start : start + 1])[0, 0] for start in range(N - STRIDE)]  # S / 8 is 1: every character
     targets = ids[1 : N - STRIDE + 1]
     first = keras.losses.sparse_categorical_crossentropy(targets, np.stack(alone), from_logits=True)
-    assert found["nats"][0] == pytest.approx(float(np.mean(first)), rel=1e-5)
-    assert found["nats"][-1] == pytest.approx(losses[:, 23:].mean(), rel=1e-5)
+    assert found["losses"][0] == pytest.approx(float(np.mean(first)), rel=1e-5)
+    assert found["losses"][-1] == pytest.approx(losses[:, 23:].mean(), rel=1e-5)
 
 
 def test_the_error_of_a_mean_is_that_of_its_blocks():
     values = np.random.default_rng(1).normal(2.0, 3.0, 4000)
-    sums, counts = loss_by_position_metrics.blocks(values, np.arange(4000), 100)
+    sums, counts = loss_by_position_metrics.block_sums(values, np.arange(4000), 100)
     mean, error = loss_by_position_metrics.mean_and_error(sums, counts)
     assert mean == pytest.approx(values.mean())
     by_block = values.reshape(40, 100).mean(axis=1)
     assert error == pytest.approx(by_block.std(ddof=1) / np.sqrt(40))
     repeated = np.repeat(values[::100], 100)  # blocks of one value each: 40 draws, not 4,000
-    sums, counts = loss_by_position_metrics.blocks(repeated, np.arange(4000), 100)
+    sums, counts = loss_by_position_metrics.block_sums(repeated, np.arange(4000), 100)
     assert loss_by_position_metrics.mean_and_error(sums, counts)[1] == pytest.approx(values[::100].std(ddof=1) / np.sqrt(40))
 
 
 def test_blocks_without_a_character_do_not_count():
-    sums, counts = loss_by_position_metrics.blocks(np.ones((3, 2)), np.array([1, 25, 26]), 10)
+    sums, counts = loss_by_position_metrics.block_sums(np.ones((3, 2)), np.array([1, 25, 26]), 10)
     assert counts.tolist() == [1, 2]
     assert sums.tolist() == [[1, 1], [2, 2]]
 

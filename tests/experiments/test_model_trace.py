@@ -8,16 +8,16 @@ import pytest
 
 from experiments.inspect_html import inspect_page
 from experiments.inspect_plots import plot_all, label
-from experiments.model_trace import lstm_signals, most_varied, trace_model
+from experiments.model_trace import lstm_signals, most_variable_units, trace_model
 from keras_seq.layers import LSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.tokenizers import CharacterTokenizer
-from tests.experiments.test_pages import Reader
+from tests.experiments.test_html_page import Reader
 
 TEXT = 'It is "<b>" & so.\nNo'
-VOCABULARY = CharacterTokenizer.from_text(TEXT + "xyz</script>")
-IDS = VOCABULARY.encode(TEXT).numpy()
-ATTENTIVE = {"embedding_dim": 8, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 8, "context": len(TEXT)}
+TOKENIZER = CharacterTokenizer.from_text(TEXT + "xyz</script>")
+IDS = TOKENIZER.encode(TEXT).numpy()
+ATTENTIVE = {"embedding_dim": 8, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 8, "context_length": len(TEXT)}
 SMALL = {
     "rnn": {"embedding_dim": 3, "units": 5, "num_layers": 2, "dropout": 0.5},
     "gru": {"embedding_dim": 3, "units": 5},
@@ -32,7 +32,7 @@ SMALL = {
 
 def small(name, dtype=None):
     """A model with weights that are not those of its start, where much is zero."""
-    model = MODELS[name](**SMALL[name]).build_model(VOCABULARY.vocabulary_size, dtype=dtype)
+    model = MODELS[name](**SMALL[name]).build_model(TOKENIZER.vocabulary_size, dtype=dtype)
     random = np.random.default_rng(3)
     for weight in model.trainable_variables:
         weight.assign(random.normal(size=weight.shape, scale=0.7))
@@ -56,12 +56,12 @@ def softmax(logits):
 
 def test_the_page_says_what_the_model_expects(model):
     expected = softmax(np.array(keras.ops.convert_to_numpy(model(IDS[None]))[0], "float64"))
-    data = data_of(inspect_page(trace_model(model, VOCABULARY, IDS), "run"))
-    assert "".join(data["pieces"]) == TEXT
+    data = data_of(inspect_page(trace_model(model, TOKENIZER, IDS), "run"))
+    assert "".join(data["tokens"]) == TEXT
     assert len(data["top"]) == len(TEXT) == len(data["next"]) + 1
     for t, row in enumerate(data["top"]):
         assert [p for _, p in row] == pytest.approx(sorted(expected[t], reverse=True)[:5], rel=1e-4)
-        assert [expected[t, VOCABULARY.encode(piece).numpy()[0]] for piece, _ in row] == pytest.approx(
+        assert [expected[t, TOKENIZER.encode(token).numpy()[0]] for token, _ in row] == pytest.approx(
             [p for _, p in row], rel=1e-4
         )
     for t, (rank, p) in enumerate(data["next"]):
@@ -81,7 +81,7 @@ def test_the_attention_is_that_of_the_model_itself(name, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(MultiHeadSelfAttention, "attend", spy)
         model(IDS[None])
-    trace = trace_model(model, VOCABULARY, IDS)
+    trace = trace_model(model, TOKENIZER, IDS)
     assert list(trace.attention) == ["block_0", "block_1"]
     assert trace.activations == {}
     assert not np.allclose(seen[0][0], seen[0][1], atol=0.01)  # the heads differ
@@ -98,7 +98,7 @@ def test_the_attention_is_that_of_the_model_itself(name, monkeypatch):
 @pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-6), ("mixed_bfloat16", 0.01)])
 def test_the_signals_of_an_lstm_make_its_own_output(dtype, atol):
     model = small("lstm", dtype)
-    trace = trace_model(model, VOCABULARY, IDS)
+    trace = trace_model(model, TOKENIZER, IDS)
     assert list(trace.activations) == ["lstm_0", "lstm_1"]
     assert trace.attention == {}
     x = model.embedding(IDS[None])
@@ -130,38 +130,38 @@ def test_the_gates_are_those_worked_out_by_hand():
 
 
 def test_the_page_has_the_signals(model):
-    trace = trace_model(model, VOCABULARY, IDS)
+    trace = trace_model(model, TOKENIZER, IDS)
     data = data_of(inspect_page(trace, "run"))
     assert bool(data["attention"]) != bool(data["activations"])
     for name, signals in trace.activations.items():
         for letter, signal in signals.items():
             assert letter in data["signals"]
             np.testing.assert_allclose(data["activations"][name][letter], signal, atol=6e-4)
-        assert data["varied"][name] == most_varied(next(iter(signals.values())), 1)[0]
+        assert data["mostVariable"][name] == most_variable_units(next(iter(signals.values())), 1)[0]
 
 
 @pytest.mark.parametrize("name", ["rnn", "gru", "mingru", "mamba"])
-def test_other_models_show_what_their_blocks_give(name):
+def test_other_models_show_the_outputs_of_their_blocks(name):
     model = small(name)
-    last = list(trace_model(model, VOCABULARY, IDS).activations.values())[-1]["y"]
+    last = list(trace_model(model, TOKENIZER, IDS).activations.values())[-1]["y"]
     logits = keras.ops.convert_to_numpy(model.head(last[None]))
     np.testing.assert_allclose(logits, keras.ops.convert_to_numpy(model(IDS[None])), atol=1e-4)
 
 
-def test_a_layer_that_inherits_from_lstm_is_not_told_by_its_formula():
+def test_a_subclass_of_lstm_is_not_traced_by_its_equations():
     from keras_seq.layers import LayerNormLSTM
 
     embedding, head = (
-        keras.layers.Embedding(VOCABULARY.vocabulary_size, 3),
-        keras.layers.Dense(VOCABULARY.vocabulary_size),
+        keras.layers.Embedding(TOKENIZER.vocabulary_size, 3),
+        keras.layers.Dense(TOKENIZER.vocabulary_size),
     )
     model = LanguageModel(embedding, [LayerNormLSTM(4, name="normed", return_sequences=True)], head)
-    assert list(trace_model(model, VOCABULARY, IDS).activations["normed"]) == ["y"]
+    assert list(trace_model(model, TOKENIZER, IDS).activations["normed"]) == ["y"]
 
 
 def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(model):
-    page = inspect_page(trace_model(model, VOCABULARY, IDS), 'run "<b>"')
-    read_back, plain = Reader(page), Reader(inspect_page(trace_model(model, VOCABULARY, IDS[:3]), "run"))
+    page = inspect_page(trace_model(model, TOKENIZER, IDS), 'run "<b>"')
+    read_back, plain = Reader(page), Reader(inspect_page(trace_model(model, TOKENIZER, IDS[:3]), "run"))
     assert "".join(read_back.tokens) == TEXT
     assert "http" not in page
     assert {tag: read_back.tags.count(tag) for tag in {*plain.tags} - {"span"}} == {
@@ -170,8 +170,8 @@ def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(mode
     assert "b" not in read_back.tags
 
 
-def test_every_picture_shows_its_numbers(model):
-    trace, names = trace_model(model, VOCABULARY, IDS), []
+def test_every_plot_shows_its_values(model):
+    trace, names = trace_model(model, TOKENIZER, IDS), []
     for name, figure in plot_all(trace):
         names.append(name)
         images = [image for axes in figure.axes for image in axes.images]
@@ -181,7 +181,7 @@ def test_every_picture_shows_its_numbers(model):
                 np.testing.assert_array_equal(np.nan_to_num(array), head)
         elif name.startswith("activations"):
             signals = trace.activations[name.removeprefix("activations_")]
-            units = most_varied(next(iter(signals.values())), 16)
+            units = most_variable_units(next(iter(signals.values())), 16)
             for array, signal in zip(shown, signals.values(), strict=True):
                 np.testing.assert_array_equal(array, signal[:, units].T)
         else:
@@ -204,10 +204,10 @@ def test_a_label_has_only_what_the_font_has():
     assert label("猫") == "□"
 
 
-def test_a_sure_model_is_told_to_be_sure():
+def test_a_certain_model_has_certain_predictions():
     model = small("gru")
     model.head.kernel.assign(np.zeros(model.head.kernel.shape))
-    model.head.bias.assign(50.0 * (np.arange(VOCABULARY.vocabulary_size) == 3))
-    (top, *_), (_, p) = trace_model(model, VOCABULARY, IDS).likeliest()[0], trace_model(model, VOCABULARY, IDS).next_token_ranks()[0]
-    assert top == (VOCABULARY.tokens[3], pytest.approx(1))
+    model.head.bias.assign(50.0 * (np.arange(TOKENIZER.vocabulary_size) == 3))
+    (top, *_), (_, p) = trace_model(model, TOKENIZER, IDS).top_predictions()[0], trace_model(model, TOKENIZER, IDS).next_token_ranks()[0]
+    assert top == (TOKENIZER.vocabulary[3], pytest.approx(1))
     assert p == pytest.approx(math.exp(-50), rel=1e-4)

@@ -11,7 +11,7 @@ from experiments.score_html import score_page, highest_losses
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
-from tests.experiments.test_pages import Reader
+from tests.experiments.test_html_page import Reader
 
 TEXT = "def f(x):\n    return \"<script>alert(1)</script>\" & x\n\nIt is 'so'. Zq"
 
@@ -21,7 +21,7 @@ def said(smoke, capsys):
     """What the script says of a text under a finished run."""
 
     def said(*options, name="lstm"):
-        score.main([str(smoke.folder / f"{name}-seed0"), *map(str, options)])
+        experiment.main([str(smoke.folder / f"{name}-seed0"), *map(str, options)])
         return capsys.readouterr().out
 
     return said
@@ -32,12 +32,12 @@ def numbers(output):
 
 
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
-def test_it_says_what_the_model_pays_for_the_text(said, smoke, name):
+def test_it_prints_the_loss_of_the_text(said, smoke, name):
     expected = score_text(*load_run(smoke.folder / f"{name}-seed0"), TEXT)
     output = said("--text", TEXT, "--top", 3, name=name)
-    assert numbers(output) == pytest.approx([expected.nats_per_character, expected.bits_per_character], abs=1e-4)
+    assert numbers(output) == pytest.approx([expected.loss_per_character, expected.bits_per_character], abs=1e-4)
     rows = [float(nats) for nats in re.findall(r"^ *(\d+\.\d\d) nats  ", output, re.MULTILINE)]
-    assert rows == pytest.approx(sorted(expected.nats[1:], reverse=True)[:3], abs=6e-3)
+    assert rows == pytest.approx(sorted(expected.token_losses[1:], reverse=True)[:3], abs=6e-3)
 
 
 def test_a_file_and_standard_input_are_texts_too(said, tmp_path, monkeypatch):
@@ -48,11 +48,11 @@ def test_a_file_and_standard_input_are_texts_too(said, tmp_path, monkeypatch):
     assert said("--file", "-") == whole
 
 
-def test_without_top_no_places_are_shown(said):
-    assert "surprising" not in said("--text", TEXT, "--top", 0)
+def test_without_top_no_tokens_are_listed(said):
+    assert "highest loss" not in said("--text", TEXT, "--top", 0)
 
 
-def test_the_place_is_where_the_token_stands(said):
+def test_the_location_is_that_of_the_token(said):
     output = said("--text", TEXT, "--top", len(TEXT))
     lines = TEXT.split("\n")
     found = re.findall(r"line (\d+), column (\d+) +\S*?\[(.)\]", output)
@@ -72,17 +72,17 @@ def page(said, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
-def test_the_page_shows_every_token_with_its_nats(page, smoke, name):
+def test_the_page_shows_every_token_with_its_loss(page, smoke, name):
     model, tokenizer = load_run(smoke.folder / f"{name}-seed0")
     expected = score_text(model, tokenizer, TEXT)
     read = Reader(page(TEXT, name=name))
     assert "".join(read.tokens) == TEXT
-    assert "data-nats" not in read.attributes[0]
-    nats = [float(attributes["data-nats"]) for attributes in read.attributes[1:]]
-    np.testing.assert_allclose(nats, expected.nats[1:], atol=6e-5)
+    assert "data-loss" not in read.attributes[0]
+    losses = [float(attributes["data-loss"]) for attributes in read.attributes[1:]]
+    np.testing.assert_allclose(losses, expected.token_losses[1:], atol=6e-5)
     shades = [float(attributes["style"].removeprefix("--n:")) for attributes in read.attributes[1:]]
     np.testing.assert_allclose(
-        shades, np.minimum(expected.nats[1:] / math.log(tokenizer.vocabulary_size), 1), atol=6e-3
+        shades, np.minimum(expected.token_losses[1:] / math.log(tokenizer.vocabulary_size), 1), atol=6e-3
     )
 
 
@@ -93,7 +93,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_is_no_more_than_its_text(page
     assert "<script>alert" not in written
 
 
-def test_the_list_links_to_the_places():
+def test_the_list_links_to_the_tokens():
     scored = TextScore(tuple("abcd"), np.array([np.nan, 1, 3, 2], "float32"), 3)
     assert highest_losses(scored, 2) == [2, 3]
     written = score_page(scored, "run", vocabulary_size=10, top=2)
@@ -117,15 +117,15 @@ def test_the_list_links_to_the_places():
     ],
 )
 def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
-    sentence = fails(score.main, smoke.folder / run, *options.split())
+    sentence = fails(experiment.main, smoke.folder / run, *options.split())
     assert sentence.startswith("experiments.score_text: ")
     assert names in sentence
 
 
 def test_a_text_too_long_for_a_page_is_refused(smoke, fails, tmp_path, monkeypatch):
-    monkeypatch.setattr(score, "LONGEST_PAGE", 3)
-    told = fails(score.main, smoke.folder / "lstm-seed0", "--text", "abcd", "--html", tmp_path / "a.html")
-    assert "4 tokens" in told
+    monkeypatch.setattr(experiment, "MAX_HTML_TOKENS", 3)
+    message = fails(experiment.main, smoke.folder / "lstm-seed0", "--text", "abcd", "--html", tmp_path / "a.html")
+    assert "4 tokens" in message
     assert not (tmp_path / "a.html").exists()
 
 
@@ -135,4 +135,4 @@ def test_a_run_of_another_kind_is_refused(smoke, fails, tmp_path):
     save_model(
         tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(tokenizer.vocabulary_size)
     )
-    assert "no language model" in fails(score.main, tmp_path, "--text", "ab")
+    assert "not a language model" in fails(experiment.main, tmp_path, "--text", "ab")

@@ -17,7 +17,7 @@ from experiments.spacing_models import BiLSTMConfig
 from experiments.spacing_metrics import Tagger, passage, sample, tag_metrics, correct_words
 from experiments.runs import dataclass_from_dict
 from keras_seq.data import load_corpus
-from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, one_space, restore, strip_spacing
+from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer
 
 NAMES = spacing.SpacingConfig().models
@@ -51,10 +51,10 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
             assert (run / part).stat().st_size > 0
         assert sorted(path.name for path in (run / "checkpoints").iterdir())[-1] == "step-00000020.safetensors"
         config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-        config = dataclass_from_dict(spacing.SpacingConfig, config["experiment"])
+        options = dataclass_from_dict(spacing.SpacingConfig, config["experiment"])
         model = {
             "name": run.name.removesuffix("-seed0"),
-            **dataclasses.asdict(getattr(config, config["model"]["name"])),
+            **dataclasses.asdict(getattr(options, config["model"]["name"])),
         }
         assert config["model"] == model
     assert smoke.stderr == ""
@@ -91,7 +91,7 @@ def test_the_report_has_table_picture_and_what_each_model_restores(smoke):
 def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_the_same(smoke, tmp_path, capsys):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     run = folder / "bilstm-seed0"
-    for part in ("result.json", "model.keras", "checkpoints/newest", "checkpoints/step-00000020.safetensors"):
+    for part in ("result.json", "model.keras", "checkpoints/latest", "checkpoints/step-00000020.safetensors"):
         (run / part).unlink()
     others = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.parent.name != run.name}
     others = {path: time for path, time in others.items() if path.is_file() and "-seed0" in str(path.parent)}
@@ -188,7 +188,7 @@ def test_metrics_by_hand():
 def test_a_passage_is_prose_and_its_sample_says_what_became_of_it():
     text = load_corpus("pydoc").text[:200_000]
     chosen = passage(text)
-    assert chosen in one_space(text)
+    assert chosen in collapse_whitespace(text)
     assert sum(map(str.isalpha, chosen)) / len(chosen) > 0.75
     characters, tags = strip_spacing(chosen)
     parts = sample(chosen, restore(characters, tags)).split("\n\n")
