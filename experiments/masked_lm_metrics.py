@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from experiments import masked_lm_report
 from keras_seq.data import MaskedLMMaskGenerator
-from keras_seq.evaluation.progress_bar import counted
+from keras_seq.evaluation.progress_bar import track_progress
 from keras_seq.layers import TransformerBlock
 from keras_seq.tokenizers import SPECIAL_TOKENS, WordPieceTokenizer
 from keras_seq.tokenizers.segment_packing import pack_segments
@@ -205,7 +205,7 @@ class Validator:
 
     def __call__(self) -> Summaries:
         losses, ranks = [], []
-        for start in counted(range(0, len(self.targets), self.batch_size), self.targets.size):
+        for start in track_progress(range(0, len(self.targets), self.batch_size), self.targets.size):
             batch = slice(start, start + self.batch_size)
             inputs = {name: values[batch] for name, values in self.inputs.items()}
             batch_losses, batch_ranks = self._score(inputs, self.targets[batch])

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_seq.data.synthetic.spacing_task import CAPITAL, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.evaluation.progress_bar import counted
+from keras_seq.evaluation.progress_bar import track_progress
 from keras_seq.tracking import Summaries
 
 LINE_WIDTH = 96  # of a sample, in characters
@@ -52,7 +52,7 @@ class Tagger:
         padded = np.pad(ids, (margin, num_windows * stride + self.sequence_length - margin - len(ids)))
         starts = np.arange(num_windows) * stride
         x = padded[starts[:, None] + np.arange(self.sequence_length)]
-        first_rows = counted(range(0, num_windows, self.batch_size), len(ids))
+        first_rows = track_progress(range(0, num_windows, self.batch_size), len(ids))
         parts = [self._logits(x[row : row + self.batch_size]).numpy() for row in first_rows]
         return np.concatenate(parts)[:, margin : margin + stride].reshape(num_windows * stride, -1)[: len(ids)]
 
