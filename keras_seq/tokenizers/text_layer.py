@@ -31,7 +31,11 @@ class TextToIds(keras.layers.Layer):
 
     def __init__(self, tokenizer: CharacterTokenizer | None = None, **kwargs):
         super().__init__(**{"trainable": False, **kwargs})
+        self._set_tokenizer(tokenizer)
+
+    def _set_tokenizer(self, tokenizer):
         self.tokenizer = tokenizer
+        self._tables = () if tokenizer is None else tokenizer.tables  # attributes of the layer are exported with it
 
     def call(self, texts):
         if self.tokenizer is None:
@@ -52,7 +56,7 @@ class TextToIds(keras.layers.Layer):
 
     def load_assets(self, directory: str) -> None:
         """Read the tokenizer from a folder of the model's archive."""
-        self.tokenizer = CharacterTokenizer.load(pathlib.Path(directory) / ASSET)
+        self._set_tokenizer(CharacterTokenizer.load(pathlib.Path(directory) / ASSET))
 
 
 def with_text_input(model: keras.Model, tokenizer: CharacterTokenizer) -> keras.Model:

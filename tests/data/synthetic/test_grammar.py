@@ -146,8 +146,8 @@ def test_a_text_that_is_none_is_refused(text, message):
     [
         ({"S": {"a": (0.5, ())}}, "expected a sum of 1"),
         ({"S": {"a": (1.5, ()), "b": (-0.5, ())}}, "expected a sum of 1"),
-        ({"S": {"a": (1.0, ("B",))}}, r"no rules for \['B'\]"),
-        ({"T": {"a": (1.0, ())}}, r"no rules for \['S'\]"),
+        ({"S": {"a": (1.0, ("B",))}}, r"no rules for the nonterminals \['B'\]"),
+        ({"T": {"a": (1.0, ())}}, r"no rules for the nonterminals \['S'\]"),
         ({"S": {"ab": (1.0, ())}}, "one character each"),
         ({"S": {"(": (0.5, ("S", "S")), ".": (0.5, ())}}, "no finite expected length"),
         ({"S": {"a": (1.0, ("S",))}}, "no finite expected length"),

@@ -73,7 +73,7 @@ def test_the_first_ids_are_drawn_from_the_stationary_distribution():
 
 def test_a_text_is_a_function_of_chain_and_seed():
     ids = CHAIN.sample(200, seed=1)
-    np.testing.assert_array_equal(ids, dataclasses.replace(CHAIN).ids(200, seed=1))
+    np.testing.assert_array_equal(ids, dataclasses.replace(CHAIN).sample(200, seed=1))
     np.testing.assert_array_equal(ids[:50], CHAIN.sample(50, seed=1))
     assert (ids != CHAIN.sample(200, seed=2)).any()
     assert (CHAIN.transition_probs != dataclasses.replace(CHAIN, seed=5).transition_probs).all()
