@@ -251,8 +251,8 @@ def test_step_lengths_are_even_in_the_logarithm():
     lengths = np.log1p(np.exp(numpy(TimeStepBias(0.01, 1.0)((3,)))))
     np.testing.assert_allclose(lengths, [0.01, 0.1, 1.0], rtol=1e-4)
     assert TimeStepBias.from_config(TimeStepBias(0.01, 1.0).get_config()).get_config() == {
-        "shortest": 0.01,
-        "longest": 1,
+        "min_dt": 0.01,
+        "max_dt": 1,
     }
 
 

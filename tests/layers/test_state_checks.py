@@ -71,7 +71,7 @@ def test_cross_attention_wants_a_context_of_its_rows():
     with pytest.raises(ValueError, match="one batch size B"):
         layer(X, context=X[:1])
     with pytest.raises(ValueError, match="state has the shapes"):
-        layer(X, state=layer.project_inputs(X[:1]))
+        layer(X, state=layer.project_context(X[:1]))
 
 
 MASKED = {
