@@ -173,7 +173,7 @@ def read(path, settings: Compare) -> dict[str, Budget]:
     """The plan that was kept.
 
     Raises:
-        DamagedError: the file is damaged.
+        CorruptCheckpointError: the file is corrupt.
         ValueError: it is none of this comparison.
     """
     runs = checksummed_json.read(path).get("runs")

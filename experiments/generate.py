@@ -19,7 +19,8 @@ from keras_seq.atomic_files import write_text
 from keras_seq.generation import SamplingConfig, TextGenerator
 from keras_seq.saving.safe_loading import UntrustedModelError, load_untrusted_model
 from keras_seq.tokenizers import TokenizerError, load_tokenizer
-from keras_seq.training import CheckpointError, result_files
+from keras_seq.training import result_files
+from keras_seq.training.checkpoints import CorruptCheckpointError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +71,7 @@ def load_run(run: pathlib.Path):
     try:
         model, tokenizer = load_untrusted_model(run / "model.keras"), load_tokenizer(run / "tokenizer.json")
         result_files.check_loaded(run, tokenizer)
-    except (UntrustedModelError, TokenizerError, CheckpointError) as error:
+    except (UntrustedModelError, TokenizerError, CorruptCheckpointError) as error:
         again = f"to have it written again from the last checkpoint, --resume {run} with the experiment of the run"
         raise ValueError(f"{str(error).rstrip('.')}: {again}.") from error
     return model, tokenizer

@@ -61,9 +61,9 @@ def test_a_text_is_written_as_utf_8_with_its_line_ends(tmp_path):
 
 def test_what_a_kill_before_the_rename_leaves_is_removed_and_nothing_else(tmp_path, monkeypatch):
     left = []
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(os, "replace", lambda old, new: left.append(pathlib.Path(old)))
-        write_text(tmp_path / "newest", "x")
+        write_text(tmp_path / "latest", "x")
         write_json(tmp_path / "result.json", {})
         CharacterTokenizer("ab").save(tmp_path / "tokenizer.json")
     assert len(left) == 3
@@ -102,5 +102,5 @@ def test_what_was_set_aside_before_stays(tmp_path):
     for text in ("first", "second", "third"):
         write_text(tmp_path / "events.out.tfevents.1", text)
         told = set_aside(tmp_path / "events.out.tfevents.1")
-    assert told == ", and what was there is kept as events.out.events.1.damaged-3"
+    assert told == ", and what was there is kept as events.out.events.1.corrupt-3"
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["first", "second", "third"]

@@ -16,7 +16,7 @@ def batch():
     return random.normal(size=(B, T, V), scale=2).astype("float32"), random.integers(V, size=(B, T)).astype("int32")
 
 
-def oracle(logits, targets, label_smoothing=0.0):
+def oracle(logits, targets, smoothing=0.0):
     """The definition in float64: -sum over v of q_v log softmax(z)_v, with q = (1 - e) onehot + e / V."""
     z = logits.astype("float64")
     log_p = z - z.max(-1, keepdims=True)

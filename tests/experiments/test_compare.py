@@ -162,7 +162,7 @@ def test_to_resume_what_is_finished_says_it_again_and_trains_nothing(smoke, caps
 def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures(smoke, tmp_path):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     run = folder / "lstm-seed0"
-    for part in ("result.json", "model.keras", "checkpoints/newest", "checkpoints/step-00000020.safetensors"):
+    for part in ("result.json", "model.keras", "checkpoints/latest", "checkpoints/step-00000020.safetensors"):
         (run / part).unlink()
     for part in ("compare.json", "compare.md", "loss_curves.png"):
         (folder / part).unlink()
@@ -243,8 +243,8 @@ def inputs(tmp_path_factory):
         ("--transformer.num-heads 3", "num_heads=3"),
         ("--transformer.context 8", "--transformer.context 8"),
         ("--resume nowhere", "nowhere"),
-        ("--resume {inputs}/torn", "config.json is damaged, it holds no JSON"),
-        ("--resume {inputs}/unsealed", "config.json was changed after it was written, or by an older version"),
+        ("--resume {inputs}/torn", "config.json is corrupt: it is not JSON"),
+        ("--resume {inputs}/unsealed", "config.json has schema=None; expected 2"),
         ("--resume {inputs}/other", "does not hold the settings"),
         ("--resume {inputs}/newer", "frobnicate"),
         ("--log-dir {inputs}/empty", "{inputs}/empty"),

@@ -111,10 +111,13 @@ def test_a_plan_that_is_damaged_is_made_again_if_that_gives_the_same(tmp_path, m
     budgets = compare_budgets.kept_or_planned(path, settings("flops"), size, None)
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(before, after, 1), encoding="utf-8")
-    with pytest.warns(UserWarning, match=r"plan\.json .*; it is written again, .* kept as plan\.json\.damaged\."):
+    with pytest.warns(UserWarning, match=r"plan\.json .*; it is written again, .* kept as plan\.json\.corrupt\."):
         assert compare_budgets.kept_or_planned(path, settings("flops"), size, None) == budgets
     assert path.read_text(encoding="utf-8") == text
     path.write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"plan\.json has schema=None; expected 2"):
+        compare_budgets.kept_or_planned(path, settings("flops"), size, None)
+    path.write_text("[]", encoding="utf-8")
     with pytest.raises(ValueError, match=r"plan\.json .* cannot be measured again: begin anew\."):
         compare_budgets.kept_or_planned(path, settings("seconds"), size, None)
 

@@ -81,7 +81,7 @@ def test_the_config_makes_the_same_training_again(smoke):
 def test_to_resume_what_is_half_done_ends_at_the_same_weights(smoke, tmp_path, capsys):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     run = folder / smoke.run.name
-    for part in ("result.json", "model.keras", "checkpoints/newest", "checkpoints/step-00000020.safetensors"):
+    for part in ("result.json", "model.keras", "checkpoints/latest", "checkpoints/step-00000020.safetensors"):
         (run / part).unlink()
     experiment.main(["--resume", str(folder)])
     assert dates_report.formats(smoke.result) in capsys.readouterr().out

@@ -91,7 +91,7 @@ def test_the_report_has_table_picture_and_what_each_model_restores(smoke):
 def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_the_same(smoke, tmp_path, capsys):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     run = folder / "bilstm-seed0"
-    for part in ("result.json", "model.keras", "checkpoints/newest", "checkpoints/step-00000020.safetensors"):
+    for part in ("result.json", "model.keras", "checkpoints/latest", "checkpoints/step-00000020.safetensors"):
         (run / part).unlink()
     others = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.parent.name != run.name}
     others = {path: time for path, time in others.items() if path.is_file() and "-seed0" in str(path.parent)}

@@ -119,7 +119,7 @@ def test_the_report_has_tables_verdicts_samples_and_a_picture(smoke):
 def test_to_resume_what_is_half_done_ends_at_the_same_figures(smoke, tmp_path, capsys):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     run = folder / "transformer-seed0"
-    for part in ("result.json", "model.keras", "checkpoints/newest", "checkpoints/step-00000300.safetensors"):
+    for part in ("result.json", "model.keras", "checkpoints/latest", "checkpoints/step-00000300.safetensors"):
         (run / part).unlink()
     untouched = {path: path.stat().st_mtime_ns for path in (folder / "lstm-seed0").rglob("*")}
     reverse.main(["--resume", str(folder)])

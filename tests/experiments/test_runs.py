@@ -114,10 +114,10 @@ def test_while_another_process_trains_nothing_changes(folder):
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_config_that_is_damaged_is_named_and_nothing_changes(folder):
+def test_a_config_that_is_corrupt_is_named_and_nothing_changes(folder):
     (folder / "rnn-seed0/config.json").write_text("{")
     before = stands(folder)
-    with pytest.raises(ValueError, match=r"rnn-seed0/config\.json is damaged"):
+    with pytest.raises(ValueError, match=r"rnn-seed0/config\.json is corrupt"):
         resume(folder, "--tokens", "80")
     assert stands(folder) == before
 
@@ -201,7 +201,7 @@ def test_a_folder_in_which_another_process_works_is_refused_and_nothing_changes(
 def test_what_kills_have_left_is_removed_also_beside_the_runs_and_from_runs_that_are_finished(folder):
     before = {*folder.rglob("*")}
     names = [".compare.4194305.partial.json", "gru-seed0/train/.events.out.events.1.4194305.partial.v2"]
-    names += ["gru-seed0/.model.4194305.partial.keras", "gru-seed0/.process"]
+    names += ["gru-seed0/.model.4194305.partial.keras", "gru-seed0/.pid"]
     (folder / "gru-seed0/train").mkdir()
     for name in names:
         (folder / name).touch()
@@ -213,7 +213,7 @@ def test_the_settings_come_from_whichever_run_has_them_whole(folder):
     (folder / "gru-seed0/config.json").write_text("{")
     assert resume(folder)[0] == BEGUN
     (folder / "rnn-seed0/config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"gru-seed0/config\.json is damaged.*remove \S*gru-seed0 to have it trained"):
+    with pytest.raises(ValueError, match=r"gru-seed0/config\.json is corrupt.*remove \S*gru-seed0 to train this run anew"):
         resume(folder)
 
 

@@ -35,9 +35,9 @@ def numbers(output):
 def test_it_says_what_the_model_pays_for_the_text(said, smoke, name):
     expected = score_text(*load_run(smoke.folder / f"{name}-seed0"), TEXT)
     output = said("--text", TEXT, "--top", 3, name=name)
-    assert numbers(output) == pytest.approx([expected.nats_per_character, expected.bits_per_character], abs=1e-4)
+    assert numbers(output) == pytest.approx([expected.loss_per_character, expected.bits_per_character], abs=1e-4)
     rows = [float(nats) for nats in re.findall(r"^ *(\d+\.\d\d) nats  ", output, re.MULTILINE)]
-    assert rows == pytest.approx(sorted(expected.nats[1:], reverse=True)[:3], abs=6e-3)
+    assert rows == pytest.approx(sorted(expected.token_losses[1:], reverse=True)[:3], abs=6e-3)
 
 
 def test_a_file_and_standard_input_are_texts_too(said, tmp_path, monkeypatch):
@@ -79,10 +79,10 @@ def test_the_page_shows_every_token_with_its_nats(page, smoke, name):
     assert "".join(read.tokens) == TEXT
     assert "data-nats" not in read.attributes[0]
     nats = [float(attributes["data-nats"]) for attributes in read.attributes[1:]]
-    np.testing.assert_allclose(nats, expected.nats[1:], atol=6e-5)
+    np.testing.assert_allclose(nats, expected.token_losses[1:], atol=6e-5)
     shades = [float(attributes["style"].removeprefix("--n:")) for attributes in read.attributes[1:]]
     np.testing.assert_allclose(
-        shades, np.minimum(expected.nats[1:] / math.log(tokenizer.vocabulary_size), 1), atol=6e-3
+        shades, np.minimum(expected.token_losses[1:] / math.log(tokenizer.vocabulary_size), 1), atol=6e-3
     )
 
 

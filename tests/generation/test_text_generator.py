@@ -143,7 +143,7 @@ def test_a_beam_of_one_is_greedy_and_a_wider_one_finds_nothing_less_likely(gener
     assert generator.beam("abc", 12, width=1) == generator("abc", 12, temperature=0)
 
     def nats(text):
-        return np.nansum(score_text(generator.model, VOCABULARY, text).nats)
+        return np.nansum(score_text(generator.model, VOCABULARY, text).token_losses)
 
     assert nats(generator.beam("abc", 12, width=8)) <= nats(generator.beam("abc", 12, width=1))
 
