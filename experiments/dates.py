@@ -91,7 +91,7 @@ class Dates:
     def __post_init__(self):
         whole = ("steps", "batch_size", "training_dates", "pairs", "validation_pairs", "test_pairs")
         check_options(self, **dict.fromkeys(whole, 1), beam_width=2)
-        most = (dates.LAST - dates.FIRST).days + 1 - TEST_DATES - VALIDATION_DATES
+        most = (dates.MAX_DATE - dates.MIN_DATE).days + 1 - TEST_DATES - VALIDATION_DATES
         if self.training_dates > most:
             raise ValueError(
                 f"--training-dates {self.training_dates}: expected at most {most}; the others are for tests."

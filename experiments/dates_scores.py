@@ -35,7 +35,7 @@ class Translator:
         state, first = self._begin(tf.constant(dates.source_ids(texts))), [dates.START] * len(texts)
         how = (self._step, state, first, dates.TARGET_LENGTH, dates.END)
         ids = greedy(*how)[0] if width == 1 else beam_search(*how, width=width)[0][:, 0]
-        return [dates.text_of(row) for row in ids.numpy()]
+        return [dates.decode_ids(row) for row in ids.numpy()]
 
 
 def inputs_of(pairs) -> tuple[dict, np.ndarray]:

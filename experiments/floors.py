@@ -128,7 +128,7 @@ class Floors:
         if name == "markov":
             chain = MarkovChain(self.symbols, self.order, self.seed, self.concentration)
             return Corpus(name, chain, LETTERS[: self.symbols], *sizes, order=self.order + 1)
-        grammar = bracket_grammar(letters=self.symbols, seed=self.seed)
+        grammar = bracket_grammar(num_letters=self.symbols, seed=self.seed)
         return Corpus(name, grammar, grammar.terminals, *sizes)
 
 

@@ -61,8 +61,8 @@ class Corpus:
 
     def __init__(self, name, source: MarkovChain | Grammar, characters, train, validation, order=None):
         self.name, self.source, self.vocabulary = name, source, CharacterTokenizer(characters)
-        self.train_ids, self.ids = source.ids(train, seed=0), source.ids(validation, seed=1)
-        self.true_nats = source.nats(self.ids)[1:]  # no model predicts the first id
+        self.train_ids, self.ids = source.sample(train, seed=0), source.sample(validation, seed=1)
+        self.true_nats = source.token_losses(self.ids)[1:]  # no model predicts the first id
         self.order = order or self._best_order()
 
     @property
@@ -73,11 +73,12 @@ class Corpus:
     def ngrams(self) -> Gap:
         """How far n-grams of the training text are above the floor."""
         ngrams = KneserNeyNGrams(self.train_ids, self.order, self.source.vocabulary_size)
-        return Gap.of(ngrams.nats(self.ids)[1:], self.true_nats)
+        return Gap.of(ngrams.token_losses(self.ids)[1:], self.true_nats)
 
     def _best_order(self):
         train, held_out = np.split(self.train_ids, [9 * len(self.train_ids) // 10])
         losses = [
-            KneserNeyNGrams(train, n, self.source.vocabulary_size).nats(held_out).mean() for n in range(1, LONGEST + 1)
+            KneserNeyNGrams(train, n, self.source.vocabulary_size).token_losses(held_out).mean()
+            for n in range(1, LONGEST + 1)
         ]
         return 1 + int(np.argmin(losses))

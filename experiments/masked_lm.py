@@ -151,14 +151,14 @@ def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part,
     )
 
     def at(step):
-        batch = examples.at(step)
-        masked, targets, weights = hiding.at(step, batch["ids"])
-        return {"ids": masked, "segments": batch["segments"]}, targets, weights
+        batch = examples.batch(step)
+        masked, targets, weights = hiding.batch(step, batch["token_ids"])
+        return {"token_ids": masked, "segment_ids": batch["segment_ids"]}, targets, weights
 
     reader = Reader(model, pieces)
     # Another seed than any of training: the same tokens are hidden at every validation.
     whole = diagnostic = Look(reader, rows, masking(pieces, settings.fraction, settings.seed + 1), texts)
-    times = len(rows["ids"]) / len(part["ids"])
+    times = len(rows["token_ids"]) / len(part["token_ids"])
     if times > 1:
         diagnostic = Look(reader, part, masking(pieces, settings.fraction, settings.seed + 1), texts)
     used = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}

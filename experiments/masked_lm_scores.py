@@ -41,7 +41,7 @@ def pairs(ids, length, move, seed) -> dict[str, np.ndarray]:
     firsts = [ids[start : start + middle] for start, middle in zip(starts, middles, strict=True)]
     seconds = [ids[start + middle : start + room] for start, middle in zip(starts, middles, strict=True)]
     rows = pack_segments(firsts, seconds, length)
-    return {name: rows[name] for name in ("ids", "segments")}
+    return {name: rows[name] for name in ("token_ids", "segment_ids")}
 
 
 def by_frequency(train_ids, targets, size) -> dict[str, float]:
@@ -95,14 +95,14 @@ class Reader:
         """
         check_text(text, self.pieces, self.context)
         rows = pack_segments([hidden_ids(text, self.pieces)], None, None)
-        return {name: rows[name] for name in ("ids", "segments")}
+        return {name: rows[name] for name in ("token_ids", "segment_ids")}
 
     def __call__(self, text, top=TOP) -> list[list[tuple[str, float]]]:
         """For each [MASK] the likeliest tokens and their probabilities."""
         row = self.row(text)
         (logits,) = keras.ops.convert_to_numpy(self.model(row, training=False)).astype("float64")
-        tokens, told = self.pieces.tokens, []
-        for at in np.flatnonzero(row["ids"][0] == SPECIAL_TOKENS[HIDDEN]):
+        tokens, told = self.pieces.vocabulary, []
+        for at in np.flatnonzero(row["token_ids"][0] == SPECIAL_TOKENS[HIDDEN]):
             probabilities = np.exp(logits[at] - np.logaddexp.reduce(logits[at]))
             likeliest = np.argsort(-probabilities)[:top]
             told.append([(tokens[n], float(probabilities[n])) for n in likeliest])
@@ -116,7 +116,7 @@ class Reader:
     def attention(self, text) -> tuple[list[str], np.ndarray]:
         """The tokens of a text, and who attends to whom among them: `[blocks, H, T, T]`."""
         row = self.row(text)
-        return [self.pieces.tokens[n] for n in row["ids"][0]], attention_scores(self.model, row)[:, 0]
+        return [self.pieces.vocabulary[n] for n in row["token_ids"][0]], attention_scores(self.model, row)[:, 0]
 
 
 def hidden_ids(text, pieces: WordPieceTokenizer) -> list[int]:
@@ -141,8 +141,8 @@ class Look:
 
     def __init__(self, reader: Reader, rows, masking: MaskedLMMaskGenerator, texts, batch_size=64):
         self.reader, self.texts, self.batch_size = reader, texts, batch_size
-        masked, targets, weights = (part.numpy() for part in masking.at(0, rows["ids"]))
-        self.inputs, self.targets, self.hidden = {**rows, "ids": masked}, targets, weights > 0
+        masked, targets, weights = (part.numpy() for part in masking.batch(0, rows["token_ids"]))
+        self.inputs, self.targets, self.hidden = {**rows, "token_ids": masked}, targets, weights > 0
         if not self.hidden.any():
             raise ValueError("The validation split is too short: none of its tokens is hidden. Give a longer text.")
         self._ranks = tf.function(self._nats_and_ranks, reduce_retracing=True)

@@ -29,7 +29,7 @@ from experiments.runs import begin, config, same_corpus
 from experiments.startup import one_sentence
 from keras_seq import training
 from keras_seq.data import ArrayBatches, load_corpus
-from keras_seq.data.synthetic.spacing_task import NUM_TAGS, squeeze
+from keras_seq.data.synthetic.spacing_task import NUM_TAGS, strip_spacing
 from keras_seq.saving import save_model
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import checksummed_json
@@ -134,7 +134,7 @@ def train_one(folder, settings: Respace, name, corpus, vocabulary, train_text, v
     definition = getattr(settings, name)
     model = definition.build_model(vocabulary.vocabulary_size + 1, dtype=settings.train.dtype_policy)
     reader = Reader(model, vocabulary, settings.length)
-    examples = batches(settings, reader, *squeeze(train_text))
+    examples = batches(settings, reader, *strip_spacing(train_text))
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary.save(folder / "tokenizer.json")
     train = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
@@ -185,7 +185,7 @@ def compare(settings: Respace, folder: pathlib.Path):
     corpus = load_corpus(settings.corpus)
     same_corpus(folder, corpus)
     train_text, validation_text = corpus.split()
-    (characters, train_tags), (held_out, tags) = squeeze(train_text), squeeze(validation_text)
+    (characters, train_tags), (held_out, tags) = strip_spacing(train_text), strip_spacing(validation_text)
     least = settings.length + (settings.batch_size - 1) * (settings.length // OVERLAP)
     for side, count, needed in (("training", len(characters), least), ("validation", len(held_out), settings.length)):
         if count < needed:
@@ -193,7 +193,7 @@ def compare(settings: Respace, folder: pathlib.Path):
                 f"The {side} side of the corpus {corpus.name!r} has {count} characters that are no white space, fewer "
                 f"than the {needed} needed: give a longer text, or a smaller --length or --batch-size."
             )
-    vocabulary = CharacterTokenizer.from_text(characters, unknown="[UNK]")
+    vocabulary = CharacterTokenizer.from_text(characters, oov_token="[UNK]")
     sizes = [
         getattr(settings, name).build_model(vocabulary.vocabulary_size + 1).count_params() for name in settings.models
     ]

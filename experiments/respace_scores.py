@@ -12,7 +12,7 @@ import textwrap
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.data.synthetic.spacing_task import CAPITAL, SPACE, one_space, restore, squeeze
+from keras_seq.data.synthetic.spacing_task import CAPITAL, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.progress_bar import track_progress
 from keras_seq.tracking import Summaries
@@ -57,7 +57,7 @@ class Reader:
 
     def __call__(self, text) -> str:
         """The text with its own spaces and capitals thrown away, and those put in that the model finds."""
-        characters, _ = squeeze(text)
+        characters, _ = strip_spacing(text)
         if not characters:
             raise ValueError("The text has nothing in it but white space.")
         return restore(characters, self.logits(characters).argmax(-1)).lstrip()
@@ -90,7 +90,7 @@ class Look:
 
     def __init__(self, reader: Reader, text):
         self.reader = reader
-        self.characters, self.tags = squeeze(text)
+        self.characters, self.tags = strip_spacing(text)
         self.passage = passage(text)
         self.scores = None
 
@@ -104,12 +104,12 @@ class Look:
 
 def passage(text, length=400) -> str:
     """The sentences of a text with the most letters in them: prose, if there is any."""
-    text = one_space(text).lstrip()
+    text = collapse_whitespace(text).lstrip()
     starts = [0, *(match.end() for match in re.finditer(r"[.?!] ", text[:-length]))]
     return max((text[start : start + length] for start in starts), key=lambda part: sum(map(str.isalpha, part)))
 
 
 def sample(original, restored) -> str:
     """A passage as it was, without spaces and capitals, and as it was restored."""
-    parts = {"original": original, "stripped": squeeze(original)[0], "restored": restored}
+    parts = {"original": original, "stripped": strip_spacing(original)[0], "restored": restored}
     return "\n\n".join(f"{name}:\n{textwrap.fill(text, LINE, break_on_hyphens=False)}" for name, text in parts.items())

@@ -75,7 +75,7 @@ class Look:
 
     def rows(self, length, count):
         """Whole sequences `[count, 2 L + 3]`."""
-        x, y = dataclasses.replace(self.task.of_length(length), batch_size=count, seed=self.seed + length).at(0)
+        x, y = dataclasses.replace(self.task.with_length(length), batch_size=count, seed=self.seed + length).batch(0)
         return np.concatenate([x, y[:, -1:]], axis=1)
 
     def sample(self, length):

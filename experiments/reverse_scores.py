@@ -79,10 +79,10 @@ class Scorer:
 
     def _at(self, length, sequences, seed):
         rows = {"batch_size": min(ROWS, sequences), "seed": seed + length}  # other letters at every length
-        task = dataclasses.replace(self.task.of_length(length), **rows)
+        task = dataclasses.replace(self.task.with_length(length), **rows)
         total = Score()
         for step, left in enumerate(range(sequences, 0, -task.batch_size)):
-            x, y = (ids[:left] for ids in task.at(step))
+            x, y = (ids[:left] for ids in task.batch(step))
             total += score(self.logits(x), x, y, task)
         return total
 

@@ -83,9 +83,9 @@ class Reverse:
         if not self.models:
             raise ValueError("--models: expected transformer or lstm or both.")
         context = self.transformer.context
-        if context is not None and context < self.longest.length:
+        if context is not None and context < self.longest.sequence_length:
             raise ValueError(
-                f"--transformer.context {context}: expected at least the {self.longest.length} of the longest test."
+                f"--transformer.context {context}: expected at least the {self.longest.sequence_length} of the longest test."
             )
 
     @property
@@ -96,7 +96,7 @@ class Reverse:
     @property
     def longest(self) -> Reversal:
         """The longest sequences that are tested."""
-        return self.task.of_length(2 * self.max_length)
+        return self.task.with_length(2 * self.max_length)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class Reverse:
         """The dataclass of a model, its context filled in."""
         if name == "lstm":
             return self.lstm
-        return dataclasses.replace(self.transformer, context=self.transformer.context or self.longest.length)
+        return dataclasses.replace(self.transformer, context=self.transformer.context or self.longest.sequence_length)
 
 
 def tiny(settings: Reverse) -> Reverse:

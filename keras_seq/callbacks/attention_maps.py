@@ -16,9 +16,10 @@ from matplotlib.patches import Rectangle
 
 from keras_seq import kernels
 from keras_seq.callbacks.diagnostic import Diagnostic
-from keras_seq.callbacks.layer_hooks import named_layers, record_calls
+from keras_seq.callbacks.layer_hooks import record_calls
 from keras_seq.callbacks.render import LABEL_STYLE, label, to_pixels
 from keras_seq.layers import CrossAttention, MultiHeadSelfAttention
+from keras_seq.layers.introspection import named_layers
 from keras_seq.tracking.summaries import Summaries
 
 KERAS_LAYERS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)

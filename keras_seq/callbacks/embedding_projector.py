@@ -17,7 +17,7 @@ from keras import ops
 from tensorboard.plugins import projector
 
 from keras_seq.atomic_files import write_text
-from keras_seq.callbacks.layer_hooks import named_layers
+from keras_seq.layers.introspection import named_layers
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 
 TOKEN_CLASSES = {
@@ -44,7 +44,7 @@ class EmbeddingProjector(keras.callbacks.Callback):
 
     def __init__(self, tokenizer, log_dir: str | pathlib.Path):
         super().__init__()
-        self.tokens = list(getattr(tokenizer, "tokens", tokenizer))
+        self.tokens = list(getattr(tokenizer, "vocabulary", tokenizer))
         self.log_dir = pathlib.Path(log_dir)
 
     def on_train_begin(self, logs=None):

@@ -13,8 +13,9 @@ from keras import ops
 
 from keras_seq.callbacks.diagnostic import Diagnostic
 from keras_seq.callbacks.keras_gates import has_recordable_gates, keras_gates
-from keras_seq.callbacks.layer_hooks import named_layers, record_calls
+from keras_seq.callbacks.layer_hooks import record_calls
 from keras_seq.layers.gates import GATES, gates
+from keras_seq.layers.introspection import named_layers
 from keras_seq.tracking.summaries import Summaries
 
 CLOSED_BELOW, OPEN_ABOVE = 0.1, 0.9

@@ -92,7 +92,7 @@ class GradientGuard:
             self.build(trainable_variables)
         update = functools.partial(self._apply, trainable_variables)
         fused = sum(math.prod(v.shape) for v in trainable_variables or self._trainable_variables) >= MIN_FUSED_PARAMS
-        (kernels.fused(update) if fused else update)([_dense(g) for g in grads])
+        (kernels.xla_compiled(update) if fused else update)([_dense(g) for g in grads])
 
     def _apply(self, trainable_variables, grads):
         squares = [ops.zeros(()) if g is None else _sum_of_squares(g) for g in grads]

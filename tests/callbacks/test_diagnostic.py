@@ -100,7 +100,7 @@ def test_without_a_folder_a_fit_is_refused(plain, rows, own_fit):
 @pytest.mark.parametrize("options", [{"update_freq": 0}, {"tokens_per_step": 0}])
 def test_numbers_below_one_are_refused(rows, options):
     (name,) = options
-    with pytest.raises(ValueError, match=f"AttentionMaps: {name}=0; expected a whole number of at least 1"):
+    with pytest.raises(ValueError, match=f"AttentionMaps: {name}=0; expected an integer of at least 1"):
         AttentionMaps(rows, **options)
     with pytest.raises(ValueError, match="tokens_per_step=0"):
         TokenTensorBoard("nowhere", tokens_per_step=0)

@@ -45,7 +45,7 @@ def test_only_embeddings_of_the_vocabulary_are_shown_and_each_by_its_name(tmp_pa
     two = keras.layers.Embedding(VOCABULARY.vocabulary_size, 2, name="two")(ids)
     other = keras.layers.Embedding(VOCABULARY.vocabulary_size + 1, 2, name="other")(ids)
     model = keras.Model(ids, keras.layers.Concatenate()([one, two, other]))
-    assert EmbeddingProjector([*VOCABULARY.tokens], tmp_path / "new").write(model) == ["one", "two"]
+    assert EmbeddingProjector([*VOCABULARY.vocabulary], tmp_path / "new").write(model) == ["one", "two"]
     assert len([*(tmp_path / "new").iterdir()]) == 5
 
 

@@ -8,7 +8,7 @@ from keras_seq.data import RandomWindows
 from keras_seq.data.masked_lm import MaskedLMMaskGenerator
 
 V, PAD, MASK, CLS = 40, 0, 3, 7
-MASKING = MaskedLMMaskGenerator(MASK, V, special_ids=(PAD, CLS), seed=5)
+MASKING = MaskedLMMaskGenerator(MASK, V, unselectable_token_ids=(PAD, CLS), seed=5)
 
 
 def some_ids(shape, seed=0):
@@ -16,7 +16,7 @@ def some_ids(shape, seed=0):
 
 
 def at(masking, step, ids):
-    return [array.numpy() for array in masking.at(step, ids)]
+    return [array.numpy() for array in masking.batch(step, ids)]
 
 
 def same(one, other):
@@ -84,9 +84,9 @@ def test_a_step_is_the_same_whenever_it_is_asked_and_unlike_any_other():
 
 def test_a_pipeline_gives_what_a_call_gives():
     crops = RandomWindows(some_ids(500), batch_size=4, length=30, seed=5)
-    batches = tf.data.Dataset.range(2, 6).map(lambda step: MASKING.at(step, crops.at(step)[0]))
+    batches = tf.data.Dataset.range(2, 6).map(lambda step: MASKING.batch(step, crops.batch(step)[0]))
     for step, batch in enumerate(batches, 2):
-        assert same([array.numpy() for array in batch], at(MASKING, step, crops.at(step)[0]))
+        assert same([array.numpy() for array in batch], at(MASKING, step, crops.batch(step)[0]))
     assert step == 5
 
 
@@ -94,20 +94,20 @@ def test_a_pipeline_of_ragged_batches_needs_no_fixed_shape():
     texts = tf.data.Dataset.from_generator(
         lambda: (some_ids(n, seed=n) for n in (3, 9, 5, 6)), output_signature=tf.TensorSpec((None,), tf.int32)
     )
-    batches = texts.padded_batch(2).enumerate().map(MASKING.at)
+    batches = texts.padded_batch(2).enumerate().map(MASKING.batch)
     assert [tuple(masked.shape) for masked, _, _ in batches] == [(2, 9), (2, 6)]
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"mask_id": 40}, "mask_id has 40; expected ids below vocabulary_size=40"),
-        ({"mask_id": -1}, "mask_id must be a whole number from 0"),
-        ({"special_ids": (0, 41)}, "special_ids has 41"),
-        ({"special_ids": tuple(range(40))}, "All 40 ids are special"),
-        ({"vocabulary_size": 0}, "vocabulary_size must be"),
-        ({"seed": 0.5}, "seed must be"),
-        *(({"fraction": bad}, "fraction=") for bad in (0.0, 1.1, float("nan"))),
+        ({"mask_token_id": 40}, "mask_token_id has 40; expected ids below vocabulary_size=40"),
+        ({"mask_token_id": -1}, "mask_token_id =-1; expected an integer of at least 0"),
+        ({"unselectable_token_ids": (0, 41)}, "unselectable_token_ids has 41"),
+        ({"unselectable_token_ids": tuple(range(40))}, "All 40 ids are special"),
+        ({"vocabulary_size": 0}, "vocabulary_size=0"),
+        ({"seed": 0.5}, "seed="),
+        *(({"mask_selection_rate": bad}, "mask_selection_rate=") for bad in (0.0, 1.1, float("nan"))),
     ],
 )
 def test_what_is_out_of_its_range_is_refused(given, message):
@@ -116,5 +116,5 @@ def test_what_is_out_of_its_range_is_refused(given, message):
 
 
 def test_what_is_no_id_is_refused():
-    with pytest.raises(ValueError, match="ids of type float32; expected integers"):
-        MASKING.at(0, np.zeros((2, 3), "float32"))
+    with pytest.raises(ValueError, match="ids have the dtype float32; expected integers"):
+        MASKING.batch(0, np.zeros((2, 3), "float32"))

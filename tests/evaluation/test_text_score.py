@@ -60,6 +60,6 @@ def test_what_predicts_nothing_is_refused(model, text):
 
 def test_the_package_has_it(model):
     assert keras_seq.score is score_text
-    assert keras_seq.generate(model, VOCABULARY, "ab", length=3, temperature=0).startswith("ab")
+    assert keras_seq.generate(model, VOCABULARY, "ab", max_new_tokens=3, temperature=0).startswith("ab")
     with pytest.raises(AttributeError, match="frobnicate"):
         keras_seq.frobnicate  # noqa: B018

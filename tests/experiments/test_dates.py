@@ -136,7 +136,9 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, smoke, tmp
 
 def test_a_run_of_other_characters_is_refused(fails, smoke, tmp_path):
     other = shutil.copytree(smoke.run, tmp_path / "other")
-    (other / "tokenizer.json").write_text('{"characters": "ab", "unknown": "error"}', encoding="utf-8")
+    (other / "tokenizer.json").write_text(
+        '{"schema": 2, "registry_name": "characters", "characters": "ab", "oov_token": null}', encoding="utf-8"
+    )
     assert "not those of dates" in fails(experiment.main, "--run", other, "--text", "3.9.1994")
 
 
@@ -147,8 +149,8 @@ def test_no_date_is_on_two_sides_and_no_held_out_format_in_training():
     tested = [pair for pairs in tested.values() for pair in pairs]
     sides = [{pair.iso for pair in pairs} for pairs in (trained, validated, tested)]
     assert len(set.union(*sides)) == sum(map(len, sides))
-    assert {pair.form for pair in (*trained, *validated)} == {*dates.FORMATS}
-    assert {pair.form for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT_FORMATS}
+    assert {pair.format for pair in (*trained, *validated)} == {*dates.FORMATS}
+    assert {pair.format for pair in tested} == {*dates.FORMATS, *dates.HELD_OUT_FORMATS}
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +159,7 @@ def model():
 
 
 def test_what_is_measured_is_the_mean_over_all_target_characters(model):
-    pairs = dates.draw_pairs([dates.FIRST, dates.LAST], dates.FORMATS, 3, seed=0)
+    pairs = dates.draw_pairs([dates.MIN_DATE, dates.MAX_DATE], dates.FORMATS, 3, seed=0)
     inputs, wanted = inputs_of(pairs)
     logits = model(inputs).numpy().astype("float64")
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -170,7 +172,7 @@ def test_what_is_measured_is_the_mean_over_all_target_characters(model):
 
 def test_the_share_that_is_right_is_counted_for_each_way_to_search():
     pairs_of = {
-        form: dates.draw_pairs([dates.FIRST], (form,), 4, seed=0)
+        form: dates.draw_pairs([dates.MIN_DATE], (form,), 4, seed=0)
         for form in (dates.FORMATS[0], *dates.HELD_OUT_FORMATS)
     }
 

@@ -35,7 +35,7 @@ def corpus():
 
 def other_rows(seed):
     """What a model knows that takes the chain for another one."""
-    return 0.9 * CHAIN.rows + 0.1 * dataclasses.replace(CHAIN, seed=seed).rows
+    return 0.9 * CHAIN.transition_probs + 0.1 * dataclasses.replace(CHAIN, seed=seed).transition_probs
 
 
 def test_a_gap_is_a_mean_and_its_standard_error():
@@ -49,18 +49,18 @@ def test_models_that_know_less_than_the_source_are_above_it_by_the_relative_entr
     for seed in range(2, 8):
         rows = other_rows(seed)
         gap = Gap.of(-np.log(rows[contexts, corpus.ids[2:]]), corpus.true_nats[1:])
-        divergence = CHAIN.stationary @ (CHAIN.rows * np.log(CHAIN.rows / rows)).sum(axis=1)
+        divergence = CHAIN.stationary @ (CHAIN.transition_probs * np.log(CHAIN.transition_probs / rows)).sum(axis=1)
         assert gap.above == pytest.approx(divergence, abs=4 * gap.standard_error)
         assert not gap.leaks
 
 
 def test_chance_alone_is_no_leak():
     """Twenty texts under the source itself, slightly mistaken: about half are below, none is called a leak."""
-    rows = 0.98 * CHAIN.rows + 0.02 / 4
+    rows = 0.98 * CHAIN.transition_probs + 0.02 / 4
     gaps = []
     for seed in range(20):
-        ids = CHAIN.ids(300, seed)
-        gaps.append(Gap.of(-np.log(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]]), CHAIN.nats(ids)[2:]))
+        ids = CHAIN.sample(300, seed)
+        gaps.append(Gap.of(-np.log(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]]), CHAIN.token_losses(ids)[2:]))
     assert any(gap.above < 0 for gap in gaps)
     assert not any(gap.leaks for gap in gaps)
 
@@ -68,7 +68,9 @@ def test_chance_alone_is_no_leak():
 def test_a_chain_that_peeks_is_caught(corpus):
     """p(id | the two before, the one behind), exactly: what the best model with a leak of one position knows."""
     ids = corpus.ids
-    joint = CHAIN.rows.reshape(4, 4, 4, 1) * CHAIN.rows.reshape(1, 4, 4, 4)  # a, b, c, d: p(c | a b) p(d | b c)
+    joint = CHAIN.transition_probs.reshape(4, 4, 4, 1) * CHAIN.transition_probs.reshape(
+        1, 4, 4, 4
+    )  # a, b, c, d: p(c | a b) p(d | b c)
     peeking = joint / joint.sum(axis=2, keepdims=True)
     gap = Gap.of(-np.log(peeking[ids[:-3], ids[1:-2], ids[2:-1], ids[3:]]), corpus.true_nats[1:-1])
     assert gap.leaks
@@ -104,7 +106,7 @@ def test_the_order_of_n_grams_is_chosen_on_the_training_text():
 
 
 def test_what_is_written_and_read_are_the_same_ids():
-    grammar = bracket_grammar(letters=3)
+    grammar = bracket_grammar(num_letters=3)
     corpus = Corpus("grammar", grammar, grammar.terminals, train=200, validation=100)
     text = corpus.vocabulary.decode(corpus.ids)
     assert text[0] in "([{<"
@@ -142,7 +144,9 @@ def test_figures_are_those_of_the_model_that_was_saved(smoke):
         logits = ops.log_softmax(model(text.ids[None, :-1]))[0]  # in one go, from the zero state
         losses = -np.take_along_axis(ops.convert_to_numpy(logits), text.ids[1:, None], axis=1)[:, 0]
         assert row["val_loss_streaming"] == pytest.approx(losses.mean(), abs=1e-4)
-        assert row["excess_loss"] == pytest.approx(losses.mean() - text.source.nats(text.ids)[1:].mean(), abs=1e-4)
+        assert row["excess_loss"] == pytest.approx(
+            losses.mean() - text.source.token_losses(text.ids)[1:].mean(), abs=1e-4
+        )
         assert row["source_loss"] + row["excess_loss"] == pytest.approx(row["val_loss_streaming"], abs=1e-5)
         assert row["entropy_rate"] == text.source.entropy_rate
 

@@ -209,5 +209,5 @@ def test_a_sure_model_is_told_to_be_sure():
     model.head.kernel.assign(np.zeros(model.head.kernel.shape))
     model.head.bias.assign(50.0 * (np.arange(VOCABULARY.vocabulary_size) == 3))
     (top, *_), (_, p) = read(model, VOCABULARY, IDS).likeliest()[0], read(model, VOCABULARY, IDS).nexts()[0]
-    assert top == (VOCABULARY.tokens[3], pytest.approx(1))
+    assert top == (VOCABULARY.vocabulary[3], pytest.approx(1))
     assert p == pytest.approx(math.exp(-50), rel=1e-4)

@@ -94,7 +94,7 @@ def test_a_text_is_filled_in_by_the_probabilities_of_the_model(model, pieces):
     assert len(told) == 2
     for at, likeliest in zip(np.flatnonzero(row["ids"][0] == MASK), told, strict=True):
         p = np.exp(logits[at]) / np.exp(logits[at]).sum()
-        assert [token for token, _ in likeliest] == [pieces.tokens[n] for n in np.argsort(-p)[:3]]
+        assert [token for token, _ in likeliest] == [pieces.vocabulary[n] for n in np.argsort(-p)[:3]]
         np.testing.assert_allclose([share for _, share in likeliest], np.sort(p)[::-1][:3], rtol=1e-5)
 
 

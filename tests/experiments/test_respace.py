@@ -17,7 +17,7 @@ from experiments.respace_models import BiLSTM
 from experiments.respace_scores import Reader, passage, sample, scores, words_right
 from experiments.runs import revive
 from keras_seq.data import load_corpus
-from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, one_space, restore, squeeze
+from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer
 
 NAMES = respace.Respace().models
@@ -109,7 +109,7 @@ def test_a_finished_model_restores_any_text_and_changes_nothing_else(smoke, caps
     text = "Tobe, ornot\ntobe:猫istheß" + "question" * 9
     respace.main(["--run", str(smoke.folder / f"{name}-seed0"), "--text", text])
     output = capsys.readouterr()
-    assert squeeze(output.out)[0] == squeeze(text)[0]
+    assert strip_spacing(output.out)[0] == strip_spacing(text)[0]
     assert not output.out[0].isspace()
     assert (output.out.count("\n"), output.err) == (1, "")
 
@@ -143,13 +143,13 @@ class Far:
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 30, 33])
 def test_a_long_text_is_read_as_a_whole_as_far_as_a_quarter_of_the_length(length, count):
     characters = "".join(np.random.default_rng(count).choice(list("abcdefgh"), count))
-    reader = Reader(Far(length // 4), CharacterTokenizer("abcdefgh", unknown="[UNK]"), length, rows=3)
+    reader = Reader(Far(length // 4), CharacterTokenizer("abcdefgh", oov_token="[UNK]"), length, rows=3)
     expected = reader.model(reader.ids(characters)[None], training=False)[0]
     np.testing.assert_array_equal(reader.logits(characters), expected)
 
 
 def test_ids_keep_clear_of_padding():
-    ids = Reader(None, CharacterTokenizer("ab", unknown="[UNK]"), 4).ids("ab猫")
+    ids = Reader(None, CharacterTokenizer("ab", oov_token="[UNK]"), 4).ids("ab猫")
     assert ids.tolist() == [2, 3, 1]
 
 
@@ -188,9 +188,9 @@ def test_scores_by_hand():
 def test_a_passage_is_prose_and_its_sample_says_what_became_of_it():
     text = load_corpus("pydoc").text[:200_000]
     chosen = passage(text)
-    assert chosen in one_space(text)
+    assert chosen in collapse_whitespace(text)
     assert sum(map(str.isalpha, chosen)) / len(chosen) > 0.75
-    characters, tags = squeeze(chosen)
+    characters, tags = strip_spacing(chosen)
     parts = sample(chosen, restore(characters, tags)).split("\n\n")
     assert [part.split(":\n")[0] for part in parts] == ["original", "stripped", "restored"]
     assert parts[0].removeprefix("original") == parts[2].removeprefix("restored")
@@ -200,8 +200,8 @@ def test_a_passage_is_prose_and_its_sample_says_what_became_of_it():
 
 def test_batches_are_windows_of_characters_with_their_own_tags():
     settings = respace.Respace(batch_size=2, length=8)
-    characters, tags = squeeze("To be, or not to be: that is the Question. " * 3)
-    vocabulary = CharacterTokenizer.from_text(characters, unknown="[UNK]")
+    characters, tags = strip_spacing("To be, or not to be: that is the Question. " * 3)
+    vocabulary = CharacterTokenizer.from_text(characters, oov_token="[UNK]")
     examples = respace.batches(settings, Reader(None, vocabulary, 8), characters, tags)
     assert examples.num_examples == (len(characters) - 8) // 2 + 1
     for x, y in examples.dataset(0, 5):

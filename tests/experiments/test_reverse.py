@@ -153,7 +153,7 @@ def test_broken_and_whole_transformer_differ_in_the_mask_only(randomize):
     broken.set_weights(randomize(whole).get_weights())
     assert broken.count_params() == whole.count_params()
     assert_causal(whole, length=10)
-    x, _ = settings.task.at(0)
+    x, _ = settings.task.batch(0)
     differs = ~np.isclose(whole(x), broken(x), atol=1e-4).all(axis=(0, 2))
     np.testing.assert_array_equal(differs, [*[True] * (x.shape[1] - 1), False])  # the last position has no future
     (seen,), (seen_broken,) = attention(whole, x[0].numpy()), attention(broken, x[0].numpy())
@@ -176,7 +176,7 @@ def figures(logits, x, y):
 
 
 def test_who_knows_all_is_right_everywhere_and_sees_the_future():
-    x, y = TASK.at(0)
+    x, y = TASK.batch(0)
     found = figures(sure(y, TASK.vocabulary_size), x, y)
     assert (found["second_half_accuracy"], found["sequence_accuracy"]) == (1, 1)
     assert found["first_half_loss"] == pytest.approx(0, abs=1e-6)
@@ -184,7 +184,7 @@ def test_who_knows_all_is_right_everywhere_and_sees_the_future():
 
 
 def test_who_knows_no_letter_pays_the_log_of_the_alphabet_whatever_else_it_expects():
-    x, y = TASK.at(0)
+    x, y = TASK.batch(0)
     for separator in (-30.0, 0.0, 30.0):
         logits = np.zeros((*y.shape, TASK.vocabulary_size), "float32")
         logits[..., TASK.separator] = separator
@@ -194,7 +194,7 @@ def test_who_knows_no_letter_pays_the_log_of_the_alphabet_whatever_else_it_expec
 
 
 def test_only_what_stands_behind_the_separator_is_counted_as_second_half():
-    x, y = (ids.numpy() for ids in TASK.at(0))
+    x, y = (ids.numpy() for ids in TASK.batch(0))
     targets = y.copy()
     separators = (x == TASK.separator).argmax(1)
     for row, place in enumerate(separators):
@@ -232,7 +232,7 @@ def almost(ids, training=False):
 
 def test_teacher_forcing_is_right_throughout_exactly_where_greedy_generation_is():
     scorer = Scorer(almost, TASK)
-    x, y = dataclasses.replace(TASK.of_length(4), batch_size=200).at(0)
+    x, y = dataclasses.replace(TASK.with_length(4), batch_size=200).batch(0)
     behind = slice(5, None)
     forced = (almost(x).numpy().argmax(-1) == y.numpy())[:, behind].all(axis=1)
     generated = (scorer.write(x.numpy()[:, :6])[:, 1:] == y.numpy()).all(axis=1)
@@ -244,7 +244,7 @@ def test_teacher_forcing_is_right_throughout_exactly_where_greedy_generation_is(
 @pytest.mark.parametrize("kind", [SmallTransformer(8, 2, 2, 16, context_length=12), SmallLSTM(8, 16)])
 def test_to_write_is_greedy_generation_by_steps(randomize, kind):
     model = randomize(kind.build_model(TASK.vocabulary_size), scale=1.5)
-    x, _ = dataclasses.replace(TASK.of_length(5), batch_size=40).at(3)
+    x, _ = dataclasses.replace(TASK.with_length(5), batch_size=40).batch(3)
     given = x.numpy()[:, :7]
     rows, state = given, model.get_initial_state(40)
     for place in range(12):

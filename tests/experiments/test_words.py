@@ -68,7 +68,7 @@ def test_the_figures_of_the_text_are_those_of_its_pieces(smoke):
     tokenizer = WordTokenizer.from_text(training, min_count=words.tiny(words.WordModels()).min_count)
     assert WordTokenizer.load(smoke.folder / "apart-seed0/tokenizer.json") == tokenizer
     pieces = re.findall(r"\w+|\W+", validation)
-    known = set(tokenizer.tokens)
+    known = set(tokenizer.vocabulary)
     assert smoke.about["vocabulary"] == len(known)
     assert smoke.about["unknown_in_validation"] == pytest.approx(np.mean([piece not in known for piece in pieces]))
     assert smoke.about["pieces_per_word"] == pytest.approx(len(pieces) / len(re.findall(r"\w+", validation)))

@@ -100,7 +100,7 @@ def test_texts_come_back_from_their_ids(text, other):
     pairs = BytePairTokenizer.from_text(text)
     assert pairs.decode(pairs.encode(other)) == other
     assert WordTokenizer.from_text(text).decode(WordTokenizer.from_text(text).encode(text)) == text
-    vocabulary = CharacterTokenizer.from_text(text, unknown="[UNK]")
+    vocabulary = CharacterTokenizer.from_text(text, oov_token="[UNK]")
     assert vocabulary.decode(vocabulary.encode(text)) == text
     assert len(vocabulary.decode(vocabulary.encode(other))) == len(other)
 

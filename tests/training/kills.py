@@ -78,9 +78,12 @@ def train(name, folder):
     model = definition(name).build_model(len(CHARACTERS) + 1)
     rows = ids.reshape(20, 10) + 1  # 0 is padding
     firsts, seconds = rows[:, :LENGTH], rows[:, LENGTH:]
-    if name == "encoder":
+    if name == "bert":
         model = masked_lm(model)
-    x = {"encoder": {"ids": firsts, "segments": firsts % 2}, "seq2seq": {"source": firsts, "target": seconds}}
+    x = {
+        "bert": {"token_ids": firsts, "segment_ids": firsts % 2},
+        "seq2seq": {"encoder_token_ids": firsts, "decoder_token_ids": seconds},
+    }
     y = firsts % 2 if name == "bilstm" else seconds
     dataset_fn = ArrayBatches((x.get(name, firsts), y), BATCH, seed=1).dataset
     training.compile_model(model, TRAIN, STEPS)
