@@ -208,6 +208,9 @@ def test_a_certain_model_has_certain_predictions():
     model = small("gru")
     model.head.kernel.assign(np.zeros(model.head.kernel.shape))
     model.head.bias.assign(50.0 * (np.arange(TOKENIZER.vocabulary_size) == 3))
-    (top, *_), (_, p) = trace_model(model, TOKENIZER, IDS).top_predictions()[0], trace_model(model, TOKENIZER, IDS).next_token_ranks()[0]
+    (top, *_), (_, p) = (
+        trace_model(model, TOKENIZER, IDS).top_predictions()[0],
+        trace_model(model, TOKENIZER, IDS).next_token_ranks()[0],
+    )
     assert top == (TOKENIZER.vocabulary[3], pytest.approx(1))
     assert p == pytest.approx(math.exp(-50), rel=1e-4)

@@ -105,7 +105,7 @@ def test_a_folder_in_the_place_of_an_event_file_is_kept_aside(tmp_path):
     path.unlink()
     path.mkdir()
     assert event_files.read_tags(tmp_path / "train") == set()
-    with pytest.warns(UserWarning, match=r"event files are corrupt or missing; .*, and what was there is kept as"):
+    with pytest.warns(UserWarning, match=r"event files are corrupt or missing; .*, and the old file is kept as"):
         event_files.truncate_after(tmp_path, 30, expected_sizes, {"train": CURVE})
     assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
 

@@ -166,7 +166,7 @@ def test_that_the_latest_is_gone_is_noticed(small, tmp_path):
     assert len(str(warned[0].message)) < 500
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").mkdir()
-    with pytest.warns(UserWarning, match=r"latest is corrupt: .*, and what was there is kept as newest\.corrupt"):
+    with pytest.warns(UserWarning, match=r"latest is corrupt, .*, and the old file is kept as latest\.corrupt"):
         assert checkpoints.load_latest(tmp_path, small(9)) == 1
     assert (tmp_path / "latest").read_text() == "step-00000001.safetensors"
 
