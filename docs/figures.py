@@ -1,8 +1,8 @@
-"""Draws the pictures of the pages into docs/pictures. All together take under a minute.
+"""Draw the images of the documentation pages into docs/images, in under a minute.
 
-python docs/figures.py                      all of them
-python docs/figures.py rnn-lstm             those of docs/rnn-lstm.md
-python docs/figures.py --measure            measures anew first, into docs/results: a few minutes more
+python docs/figures.py                      all pages
+python docs/figures.py rnn-lstm             images of docs/rnn-lstm.md only
+python docs/figures.py --measure            repeat the measurements in docs/results first: a few minutes more
 """
 
 import importlib
@@ -15,54 +15,54 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import matplotlib.pyplot as plt
-from drawing import RESULTS, STYLE
+from plots import RESULTS, STYLE
 
 DOCS = pathlib.Path(__file__).resolve().parent
-PICTURES = DOCS / "pictures"
+IMAGES = DOCS / "images"
 
 
 def pages():
-    """The names of the pages that have drawings."""
-    modules = sorted(path.stem for path in (DOCS / "drawing").glob("*.py") if path.stem != "__init__")
+    """Return the names of the pages that have plots."""
+    modules = sorted(path.stem for path in (DOCS / "plots").glob("*.py") if path.stem != "__init__")
     return [module.replace("_", "-") if not (DOCS / f"{module}.md").exists() else module for module in modules]
 
 
-def drawings(page):
-    """The module that draws for a page."""
-    return importlib.import_module("drawing." + page.replace("-", "_"))
+def plot_module(page):
+    """Import the module that plots the figures of a page."""
+    return importlib.import_module("plots." + page.replace("-", "_"))
 
 
-def draw(page, name, folder=PICTURES):
-    """Draws one picture of a page and returns its path."""
+def save_figure(page, name, folder=IMAGES):
+    """Plot one figure of a page into `folder` and return the path of the image."""
     keras.utils.set_random_seed(0)
     path = folder / f"{page}-{name}"
     with plt.rc_context(STYLE):
-        figure = drawings(page).FIGURES[name]()
+        figure = plot_module(page).FIGURES[name]()
         figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
     return path
 
 
-def measure(page, name, folder=RESULTS):
-    """Takes one measurement of a page and returns the path of its result."""
+def save_measurement(page, name, folder=RESULTS):
+    """Run one measurement of a page, write its result into `folder` as JSON and return the path."""
     path = folder / f"{page}-{name}"
     keras.utils.set_random_seed(0)
-    result = drawings(page).MEASURES[name]()
+    result = plot_module(page).MEASUREMENTS[name]()
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return path
 
 
 def main(arguments):
-    """Draws the pictures of the chosen pages, of all if none is."""
+    """Save the images of the pages named in `arguments`, or of all pages."""
     chosen = [argument for argument in arguments if argument != "--measure"]
     unknown = set(chosen) - set(pages())
     if unknown:
-        raise SystemExit(f"no drawings for {', '.join(sorted(unknown))}; there are some for {', '.join(pages())}")
+        raise SystemExit(f"no plots for {', '.join(sorted(unknown))}; expected one of {', '.join(pages())}")
     for page in chosen or pages():
         paths = []
         if "--measure" in arguments:
-            paths += [measure(page, name) for name in getattr(drawings(page), "MEASURES", {})]
-        paths += [draw(page, name) for name in drawings(page).FIGURES]
+            paths += [save_measurement(page, name) for name in getattr(plot_module(page), "MEASUREMENTS", {})]
+        paths += [save_figure(page, name) for name in plot_module(page).FIGURES]
         for path in paths:
             print(f"{path.relative_to(DOCS.parent)}  {path.stat().st_size / 1000:.0f} kB", flush=True)
 

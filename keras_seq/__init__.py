@@ -7,7 +7,7 @@ TensorFlow and are imported on demand.
 
 from keras_seq import layers, models
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["generate", "layers", "models", "score", "stream"]
 
 

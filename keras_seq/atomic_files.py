@@ -128,7 +128,7 @@ def _is_running_elsewhere(process_id):
 
 
 def set_aside(path: str | os.PathLike[str]) -> str:
-    """Rename a corrupt file to `NAME.damaged`, and describe that for an error message.
+    """Rename a corrupt file to `NAME.corrupt`, and describe that for an error message.
 
     Args:
         path: Path of the file. Its new name does not contain "tfevents"; names that exist get a number.
@@ -139,7 +139,7 @@ def set_aside(path: str | os.PathLike[str]) -> str:
     path = pathlib.Path(path)
     if not path.exists():
         return ""
-    first = path.with_name(f"{path.name.replace('tfevents', 'events')}.damaged")
+    first = path.with_name(f"{path.name.replace('tfevents', 'events')}.corrupt")
     names = itertools.chain([first], (first.with_name(f"{first.name}-{n}") for n in itertools.count(2)))
     renamed = next(name for name in names if not os.path.lexists(name))
     os.rename(path, renamed)

@@ -93,7 +93,7 @@ def test_what_a_kill_before_the_rename_leaves_is_removed_and_nothing_else(tmp_pa
     left = []
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", lambda old, new: left.append(pathlib.Path(old)))
-        write_text(tmp_path / "newest", "x")
+        write_text(tmp_path / "latest", "x")
         write_json(tmp_path / "result.json", {})
         CharacterTokenizer("ab").save(tmp_path / "tokenizer.json")
     assert len(left) == 3
@@ -132,5 +132,5 @@ def test_what_was_set_aside_before_stays(tmp_path):
     for text in ("first", "second", "third"):
         write_text(tmp_path / "events.out.tfevents.1", text)
         clause = set_aside(tmp_path / "events.out.tfevents.1")
-    assert clause == ", and the old file is kept as events.out.events.1.damaged-3"
+    assert clause == ", and the old file is kept as events.out.events.1.corrupt-3"
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["first", "second", "third"]

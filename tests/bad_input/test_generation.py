@@ -44,18 +44,18 @@ def test_sampling(refused, generator, name):
 
 WRITING = {  # how the generator is called with each of the values, the values, a word of the sentence
     "prompt": (lambda g, v: g(v, 1), ("", None, 7, [], [""], ["a", 7], "d", "\ud800", b"a"), "prompt|text|character"),
-    "length": (lambda g, v: g("a", v), (-1, 1.5, "x", None, True, HUGE), "length"),
+    "max_new_tokens": (lambda g, v: g("a", v), (-1, 1.5, "x", None, True, HUGE), "max_new_tokens"),
     "seed": (lambda g, v: g("a", 1, seed=v), (-1, 1.5, "x", None, True, HUGE), "seed"),
-    "stop": (lambda g, v: g("a", 1, stop=v), ("", [""], 7, [7], None), "stop"),
+    "stop_strings": (lambda g, v: g("a", 1, stop_strings=v), ("", [""], 7, [7], None), "stop_strings"),
     "unknown": (lambda g, v: g("a", 1, **{v: 1}), ("colour", "topk"), "option"),
-    "stream": (lambda g, v: list(g.stream("a", v)), (-1, "x", None), "length"),
-    "beam width": (lambda g, v: g.beam("a", 1, width=v), (0, -1, 1.5, "x", None, HUGE), "width"),
+    "stream": (lambda g, v: list(g.stream("a", v)), (-1, "x", None), "max_new_tokens"),
+    "beam num_beams": (lambda g, v: g.beam("a", 1, num_beams=v), (0, -1, 1.5, "x", None, HUGE), "num_beams"),
     "beam penalty": (lambda g, v: g.beam("a", 1, length_penalty=v), (-1, NAN, INFINITE, "x", None), "length_penalty"),
-    "beam length": (lambda g, v: g.beam("a", v), (-1, 1.5, "x", None), "length"),
+    "beam max_new_tokens": (lambda g, v: g.beam("a", v), (-1, 1.5, "x", None), "max_new_tokens"),
     "beam prompt": (lambda g, v: g.beam(v, 1), ("", None, 7, "d"), "prompt|text|character"),
     "contrastive top": (lambda g, v: g.contrastive("a", 1, top_k=v), (0, -1, 1.5, "x", None, HUGE), "top_k"),
     "contrastive alpha": (lambda g, v: g.contrastive("a", 1, alpha=v), (-1, 1.1, NAN, "x", None), "alpha"),
-    "contrastive length": (lambda g, v: g.contrastive("a", v), (-1, 1.5, "x", None), "length"),
+    "contrastive max_new_tokens": (lambda g, v: g.contrastive("a", v), (-1, 1.5, "x", None), "max_new_tokens"),
 }
 
 
@@ -67,12 +67,12 @@ def test_writing(refused, generator, call, values, word):
 
 def test_searching(refused, model):
     state = model.get_initial_state(1)
-    for first in (None, 7, [], [[1]], [0.5], ["x"]):
-        refused(lambda first=first: generation.greedy(model.step, state, first, 2), "first|None")
-    for length in (0, -1, 1.5, "x", None):
-        refused(lambda length=length: generation.greedy(model.step, state, [0], length), "length")
+    for start_ids in (None, 7, [], [[1]], [0.5], ["x"]):
+        refused(lambda ids=start_ids: generation.greedy(model.step, state, ids, 2), "start_ids|None")
+    for count in (0, -1, 1.5, "x", None):
+        refused(lambda count=count: generation.greedy(model.step, state, [0], count), "max_new_tokens")
     for end in (-1, 1.5, "x", True, HUGE):
-        refused(lambda end=end: generation.greedy(model.step, state, [0], 1, end=end), "end")
+        refused(lambda end=end: generation.greedy(model.step, state, [0], 1, end_token_id=end), "end_token_id")
     for ids in (None, [], "x", [9], [-1], [0.5], 7):
         refused(lambda ids=ids: generation.contrastive_search(model, ids, 1), "ids|empty")
 
@@ -119,7 +119,11 @@ TRAINING = {
     ),
     "smoothing": (lambda v: TokenCrossEntropy(label_smoothing=v), (-1, 1, NAN, "x", None, True), "smoothing"),
     "reduction": (lambda v: TokenCrossEntropy(reduction=v), ("mean", 7), "reduction"),
+<<<<<<< HEAD
+    "token_losses": (lambda v: token_losses(LOGITS, v), ([0, 1], 0, [[[0, 1]]]), "shape"),
+=======
     "token_nats": (lambda v: token_losses(LOGITS, v), ([0, 1], 0, [[[0, 1]]]), "shape"),
+>>>>>>> k_train
     "MaskedLMMaskGenerator": (
         lambda v: MaskedLMMaskGenerator(1, 9, mask_selection_rate=v),
         (0, -1, 1.1, NAN, "x", None),

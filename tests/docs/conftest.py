@@ -1,7 +1,7 @@
-"""The folder of the pages, and docs/figures.py for those who import it."""
+"""Make docs/figures.py, docs/plots and docs/reference.py importable."""
 
 import pathlib
 import sys
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
-sys.path.append(str(DOCS))  # figures and drawing
+sys.path.append(str(DOCS))

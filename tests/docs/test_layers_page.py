@@ -1,4 +1,4 @@
-"""Every example of docs/layers.md runs on its own, and every layer has one."""
+"""Every example of docs/layers.md runs by itself, and every layer has one."""
 
 import pathlib
 import re

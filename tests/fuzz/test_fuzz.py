@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from experiments import compare, words
+from experiments import compare, word_lm
 from keras_seq.data import RandomWindows, ShuffledWindows, StatefulWindows
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer
 from tests.fuzz.targets import TARGETS, survives
@@ -131,7 +131,7 @@ WORDS = st.one_of(
 @given(st.lists(WORDS, max_size=4).filter(lambda words: not {"-h", "--help"} & {*words}))
 def test_a_command_line_ends_with_status_2(tmp_path_factory, words_given):
     folder = tmp_path_factory.mktemp("fuzzed")
-    for script in (compare, words):
+    for script in (compare, word_lm):
         with pytest.raises(SystemExit) as stop:
             script.main([*words_given, "--log-dir", str(folder), "--corpus", str(folder / "missing")])
         assert stop.value.code == 2

@@ -259,7 +259,7 @@ def test_wrong_arguments(options, words):
 def test_wrong_shapes():
     with pytest.raises(ValueError, match=r"num_heads=3; expected a divisor of the width D=8"):
         MultiHeadSelfAttention(3).build((None, None, 8))
-    with pytest.raises(ValueError, match=r"x has shape \(None, 8\); expected \[B, T, D\]"):
+    with pytest.raises(ValueError, match=r"inputs has shape \(None, 8\); expected \[B, T, D\]"):
         MultiHeadSelfAttention(2).build((None, 8))
     with pytest.raises(ValueError, match=r"D known"):
         MultiHeadSelfAttention(2).build((None, None, None))

@@ -1,0 +1,45 @@
+"""Configure Sphinx: `make docs` builds the site of docs/ and the reference into build/site, without a network."""
+
+import pathlib
+import shutil
+import sys
+
+DOCS = pathlib.Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+import reference  # noqa: E402
+
+project = "keras_seq"
+author = "the keras_seq authors"
+extensions = ["myst_parser", "sphinx_copybutton"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4
+copybutton_exclude = ".linenos, .gp, .go"
+exclude_patterns = ["results", "images", "plots"]
+html_theme = "pydata_sphinx_theme"
+html_title = "keras_seq"
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "show_prev_next": True,
+    "navbar_align": "left",
+    "header_links_before_dropdown": 6,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": [],
+    "footer_end": [],
+}
+python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
+suppress_warnings = ["misc.highlighting_failure"]
+
+
+def setup(app):
+    """Write the generated pages, and point links to files of the repository to the pages that show them."""
+    shutil.rmtree(DOCS / "generated", ignore_errors=True)
+    reference.write_pages(DOCS / "generated")
+
+    def turn_links(app, name, source):
+        if not name.startswith("generated/"):
+            source[0] = reference.redirect(source[0], DOCS / f"{name}.md")
+
+    app.connect("source-read", turn_links)

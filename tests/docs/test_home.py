@@ -1,0 +1,40 @@
+"""Run the Python code of README.md and of the site's home, one block after the other, in an empty folder."""
+
+import pathlib
+import re
+
+import pytest
+
+from keras_seq.models import LSTMConfig
+from keras_seq.saving import save_model
+from keras_seq.tokenizers import CharacterTokenizer
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_code_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tokenizer = CharacterTokenizer.from_text("ROMEO: to be, or not to be? To\n")
+    (tmp_path / "RUN").mkdir()
+    tokenizer.save("RUN/tokenizer.json")
+    save_model("RUN/model.keras", LSTMConfig(embedding_dim=4, units=8).build_model(tokenizer.vocabulary_size))
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 3
+    names = {}
+    for block in blocks:
+        short = block.replace("total_steps=1000", "total_steps=2").replace("TrainConfig()", "SHORT")
+        names["SHORT"] = (
+            names["TrainConfig"](
+                warmup_steps=1, log_every=1, validate_every=2, checkpoint_every=2, validation_characters=2_000
+            )
+            if "TrainConfig" in names
+            else None
+        )
+        exec(compile(short, page, "exec"), names)  # noqa: S102
+    assert "keras_seq" in names
+    capsys.readouterr()
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150

@@ -1,0 +1,70 @@
+"""Test the site's generated pages; `make docs` builds the site itself."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+griffe = pytest.importorskip("griffe", reason='the site needs pip install -e ".[docs]"')
+
+import reference
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGE = ROOT / "docs/layers.md"
+
+
+def test_a_link_out_of_docs_goes_to_the_definition_on_the_page_with_the_file():
+    text = "[`lstm_cell`](../keras_seq/layers/lstm.py), [a page](layers.md#residual), [b](https://example.org/c.py)"
+    expected = text.replace("../keras_seq/layers/lstm.py", "#keras_seq/layers/lstm.py:lstm_cell")
+    assert reference.redirect(text, PAGE) == expected
+    assert reference.redirect(f"```\n{text}\n```", PAGE) == f"```\n{text}\n```"
+    security = "[m](/generated/source/SECURITY.md#a)"
+    assert reference.redirect("[m](../SECURITY.md#a) ![p](zoo.png)", PAGE) == f"{security} ![p](zoo.png)"
+    assert "(keras_seq/layers/lstm.py:lstm_cell)=\n\n`````python\ndef lstm_cell(" in reference.source_text(
+        "keras_seq/layers/lstm.py"
+    )
+
+
+def test_a_page_of_the_root_links_back_into_the_site():
+    assert reference.redirect("[g](docs/glossary.md)", ROOT / "CHANGELOG.md") == "[g](/glossary.md)"
+
+
+def test_every_package_with_public_names_is_in_the_reference():
+    packages = {
+        path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in ROOT.glob("keras_seq/**/__init__.py")
+    }
+    names = reference.exported_names()
+    assert packages == {*names}
+    assert all(names[package] for package in packages - {"keras_seq.kernels"})
+    listed = (ROOT / "docs/site/reference.md").read_text(encoding="utf-8")
+    assert re.findall(r"generated/reference/(\S+)", listed) == [*names]
+
+
+def test_the_page_of_a_layer_has_its_signature_arguments_and_methods():
+    layers = griffe.load("keras_seq", search_paths=[ROOT], allow_inspection=False)["layers"]
+    page = reference.reference_page("keras_seq.layers.LSTM", reference.resolve(layers, "LSTM"))
+    assert re.search(r"\{py:class\} keras_seq\.layers\.LSTM\(units, ", page)
+    assert "**Args**\n\n- `units`: " in page
+    assert "{py:method} get_initial_state(" in page
+
+
+def test_examples_in_docstrings_become_code():
+    fenced = reference.fence_doctests("Text.\n\n>>> a = [1,\n...      2]\n>>> a\n[1, 2]\n\n>>> b\n3\n\nMore.")
+    assert fenced == "Text.\n\n```pycon\n>>> a = [1,\n...      2]\n>>> a\n[1, 2]\n\n>>> b\n3\n```\n\nMore."
+    assert reference.fence_doctests("No example.") == "No example."
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_the_network(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--quiet", "docs", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, env=os.environ, check=True)
+    names = {path.name for path in tmp_path.rglob("*.html")}
+    assert {"index.html", "transformer.html", "keras_seq.layers.LSTM.html", "CONTRIBUTING.html"} <= names
+    for path in tmp_path.rglob("*.html"):
+        loaded = re.findall(
+            r'<(?:link|script|img)\b[^>]*(?:href|src)="(https?:[^"]*)', path.read_text(encoding="utf-8")
+        )
+        assert not loaded, (path, loaded)

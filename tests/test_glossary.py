@@ -1,0 +1,59 @@
+"""The retired words of docs/glossary.md are in no identifier, option, key or column of the project."""
+
+import ast
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+SOURCES = sorted([*ROOT.glob("keras_seq/**/*.py"), *ROOT.glob("experiments/**/*.py"), *ROOT.glob("docs/*.py")])
+ALLOWED = {"broken_mask", "FileNotFoundError"}  # an option that breaks the mask on purpose; Python's
+
+
+def retired_words():
+    table = (ROOT / "docs/glossary.md").read_text(encoding="utf-8").split("## Retired words")[1]
+    cells = re.findall(r"^\| ([a-z, ]+) \|", table, flags=re.MULTILINE)[1:]
+    return {word for cell in cells for word in cell.split(", ")}
+
+
+def names_in(tree):
+    """Yield every identifier, and every string that is a key of a dict or a column of a table."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id, node
+        elif isinstance(node, ast.Attribute):
+            yield node.attr, node
+        elif isinstance(node, ast.arg | ast.keyword):
+            yield node.arg or "", node
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name, node
+        elif isinstance(node, ast.alias):
+            yield node.asname or "", node
+        elif isinstance(node, ast.Dict):
+            yield from (
+                (key.value, key) for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            )
+        elif (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.slice, ast.Constant)
+            and isinstance(node.slice.value, str)
+        ):
+            yield node.slice.value, node
+
+
+def words_of(name):
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_retired_word_is_in_a_name(path):
+    retired = retired_words()
+    assert len(retired) > 30
+    hits = {
+        f"{node.lineno}: {name}"
+        for name, node in names_in(ast.parse(path.read_text(encoding="utf-8")))
+        if words_of(name) & retired and name not in ALLOWED
+    }
+    hits |= {f"the file's name: {word}" for word in words_of(path.stem) & retired}
+    assert not hits, sorted(hits)
