@@ -376,7 +376,7 @@ def test_a_full_disk_is_told_and_what_was_there_goes_on(line, tmp_path, monkeypa
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fsync(number)
 
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left on device"):
             line()
