@@ -119,11 +119,7 @@ TRAINING = {
     ),
     "smoothing": (lambda v: TokenCrossEntropy(label_smoothing=v), (-1, 1, NAN, "x", None, True), "smoothing"),
     "reduction": (lambda v: TokenCrossEntropy(reduction=v), ("mean", 7), "reduction"),
-<<<<<<< HEAD
     "token_losses": (lambda v: token_losses(LOGITS, v), ([0, 1], 0, [[[0, 1]]]), "shape"),
-=======
-    "token_nats": (lambda v: token_losses(LOGITS, v), ([0, 1], 0, [[[0, 1]]]), "shape"),
->>>>>>> k_train
     "MaskedLMMaskGenerator": (
         lambda v: MaskedLMMaskGenerator(1, 9, mask_selection_rate=v),
         (0, -1, 1.1, NAN, "x", None),

@@ -102,15 +102,9 @@ def test_generate_writes_with_a_run(smoke, capsys):
 
 def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_the_same(smoke, tmp_path):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
-<<<<<<< HEAD:tests/experiments/test_word_lm.py
     half, whole = folder / "disjoint-seed0", folder / "overlapping-seed0"
     newest = sorted((half / "checkpoints").iterdir())[-1]
     for path in (half / "result.json", half / "model.keras", half / "checkpoints/latest", newest):
-=======
-    half, whole = folder / "apart-seed0", folder / "overlapping-seed0"
-    latest = sorted((half / "checkpoints").iterdir())[-1]
-    for path in (half / "result.json", half / "model.keras", half / "checkpoints/latest", latest):
->>>>>>> k_train:tests/experiments/test_words.py
         path.unlink()
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     word_lm.main(["--resume", str(folder)])
