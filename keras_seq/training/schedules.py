@@ -30,11 +30,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.peak_learning_rate = checks.positive_number("peak_learning_rate", peak_learning_rate)
         self.total_steps = checks.non_negative_integer("total_steps", total_steps)
         self.warmup_steps = checks.non_negative_integer("warmup_steps", warmup_steps)
-<<<<<<< HEAD
         self.final_lr_fraction = checks.number("final_lr_fraction", final_lr_fraction, min_value=0, max_value=1)
-=======
-        self.final_lr_fraction = checks.number("final_lr_fraction", final_lr_fraction, 0, 1)
->>>>>>> k_train
 
     def __call__(self, step):
         """Return the learning rate of a step, float32."""

@@ -103,27 +103,35 @@ TRAINING = {
     "references order": (lambda v: compute_baselines("ab", "ab", v), (0, -1, 1.5, "x", None), "order"),
     "references of": (lambda v: compute_baselines("a", v), ("", None, 7, "\ud800"), "text"),
     "references after": (lambda v: compute_baselines(v, "a"), ("", None, 7, b"x", "\ud800"), "text"),
-    "WarmupDecay peak": (lambda v: training.WarmupLinearDecay(v, 9), (-1, 0, NAN, INFINITE, "x", None), "peak"),
-    "WarmupDecay total": (lambda v: training.WarmupLinearDecay(1.0, v), (-1, 1.5, "x", None, NAN), "total_steps"),
-    "WarmupDecay rise": (lambda v: training.WarmupLinearDecay(1.0, 9, v), (-1, 1.5, "x", None, NAN), "warmup_steps"),
-    "WarmupDecay end": (
+    "WarmupLinearDecay peak": (
+        lambda v: training.WarmupLinearDecay(v, 9),
+        (-1, 0, NAN, INFINITE, "x", None),
+        "peak_learning_rate",
+    ),
+    "WarmupLinearDecay total": (lambda v: training.WarmupLinearDecay(1.0, v), (-1, 1.5, "x", None, NAN), "total_steps"),
+    "WarmupLinearDecay rise": (
+        lambda v: training.WarmupLinearDecay(1.0, 9, v),
+        (-1, 1.5, "x", None, NAN),
+        "warmup_steps",
+    ),
+    "WarmupLinearDecay end": (
         lambda v: training.WarmupLinearDecay(1.0, 9, 1, v),
         (-1, 2, NAN, "x", None),
         "final_lr_fraction",
     ),
-    "InverseSquareRoot": (training.InverseSqrtDecay, (0, -1, 1.5, "x", None), "embedding_dim"),
-    "InverseSquareRoot rise": (
+    "InverseSqrtDecay": (training.InverseSqrtDecay, (0, -1, 1.5, "x", None), "embedding_dim"),
+    "InverseSqrtDecay rise": (
         lambda v: training.InverseSqrtDecay(4, v),
         (0, -1, 1.5, "x", None),
         "warmup_steps",
     ),
-    "smoothing": (lambda v: TokenCrossEntropy(label_smoothing=v), (-1, 1, NAN, "x", None, True), "smoothing"),
+    "label smoothing": (
+        lambda v: TokenCrossEntropy(label_smoothing=v),
+        (-1, 1, NAN, "x", None, True),
+        "label_smoothing",
+    ),
     "reduction": (lambda v: TokenCrossEntropy(reduction=v), ("mean", 7), "reduction"),
-<<<<<<< HEAD
     "token_losses": (lambda v: token_losses(LOGITS, v), ([0, 1], 0, [[[0, 1]]]), "shape"),
-=======
-    "token_nats": (lambda v: token_losses(LOGITS, v), ([0, 1], 0, [[[0, 1]]]), "shape"),
->>>>>>> k_train
     "MaskedLMMaskGenerator": (
         lambda v: MaskedLMMaskGenerator(1, 9, mask_selection_rate=v),
         (0, -1, 1.1, NAN, "x", None),
@@ -144,8 +152,12 @@ TRAINING = {
     "Train optimizer": (lambda v: training.TrainConfig(optimizer=v), ("x", None, 7), "optimizer"),
     "Train precision": (lambda v: training.TrainConfig(precision=v), ("x", None, 7), "precision"),
     "Train numbers": (lambda v: training.TrainConfig(global_clipnorm=v), (0, -1, NAN, INFINITE), "global_clipnorm"),
-    "Look every": (lambda v: callbacks.AttentionMaps(None, every=v), (0, 0.5, -1, NAN, "x"), "every"),
-    "Look tokens": (lambda v: callbacks.AttentionMaps(None, tokens_per_step=v), (0, NAN, "x"), "tokens_per_step"),
+    "Diagnostic update_freq": (
+        lambda v: callbacks.AttentionMaps(None, update_freq=v),
+        (0, 0.5, -1, NAN, "x"),
+        "update_freq",
+    ),
+    "Diagnostic tokens": (lambda v: callbacks.AttentionMaps(None, tokens_per_step=v), (0, NAN, "x"), "tokens_per_step"),
     "LossByPosition": (lambda v: callbacks.LossByPosition([0, 1], v), (0, -1, 9), "length"),
 }
 

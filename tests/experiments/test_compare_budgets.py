@@ -117,11 +117,14 @@ def test_a_plan_that_is_corrupt_is_made_again_if_that_gives_the_same(tmp_path, m
         assert compare_budgets.load_or_plan(path, make_config("flops"), size, None) == budgets
     assert path.read_text(encoding="utf-8") == text
     path.write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"plan\.json has schema=None; expected 2"):
+        compare_budgets.load_or_plan(path, make_config("flops"), size, None)
+    path.write_text("[]", encoding="utf-8")
     with pytest.raises(ValueError, match=r"plan\.json .* cannot be measured again: start a new run\."):
         compare_budgets.load_or_plan(path, make_config("seconds"), size, None)
 
 
-def test_a_plan_that_is_gone_is_told_once_runs_were_shorter(tmp_path):
+def test_a_plan_that_is_missing_is_reported_once_runs_were_started(tmp_path):
     path, size = tmp_path / "plan.json", 20
     budgets = compare_budgets.load_or_plan(path, make_config("flops"), size, None)
     path.unlink()

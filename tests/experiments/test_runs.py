@@ -114,7 +114,7 @@ def test_while_another_process_trains_nothing_changes(folder):
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_config_that_is_damaged_is_named_and_nothing_changes(folder):
+def test_a_config_that_is_corrupt_is_named_and_nothing_changes(folder):
     (folder / "rnn-seed0/config.json").write_text("{")
     before = contents(folder)
     with pytest.raises(ValueError, match=r"rnn-seed0/config\.json is corrupt"):
@@ -222,7 +222,9 @@ def test_the_settings_come_from_whichever_run_has_them_whole(folder):
     (folder / "gru-seed0/config.json").write_text("{")
     assert resume(folder)[0] == SAVED
     (folder / "rnn-seed0/config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"gru-seed0/config\.json is corrupt.*remove \S*gru-seed0 to have it trained"):
+    with pytest.raises(
+        ValueError, match=r"gru-seed0/config\.json is corrupt.*remove \S*gru-seed0 to train this run anew"
+    ):
         resume(folder)
 
 

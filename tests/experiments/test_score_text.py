@@ -77,15 +77,9 @@ def test_the_page_shows_every_token_with_its_loss(page, smoke, name):
     expected = score_text(model, tokenizer, TEXT)
     read = Reader(page(TEXT, name=name))
     assert "".join(read.tokens) == TEXT
-<<<<<<< HEAD:tests/experiments/test_score_text.py
     assert "data-loss" not in read.attributes[0]
     losses = [float(attributes["data-loss"]) for attributes in read.attributes[1:]]
     np.testing.assert_allclose(losses, expected.token_losses[1:], atol=6e-5)
-=======
-    assert "data-nats" not in read.attributes[0]
-    nats = [float(attributes["data-nats"]) for attributes in read.attributes[1:]]
-    np.testing.assert_allclose(nats, expected.token_losses[1:], atol=6e-5)
->>>>>>> k_train:tests/experiments/test_score.py
     shades = [float(attributes["style"].removeprefix("--n:")) for attributes in read.attributes[1:]]
     np.testing.assert_allclose(
         shades, np.minimum(expected.token_losses[1:] / math.log(tokenizer.vocabulary_size), 1), atol=6e-3

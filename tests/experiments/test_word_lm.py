@@ -70,7 +70,9 @@ def test_the_corpus_info_counts_tokens(smoke):
     tokens = re.findall(r"\w+|\W+", validation)
     vocabulary = set(tokenizer.vocabulary)
     assert smoke.corpus_info["vocabulary_size"] == len(vocabulary)
-    assert smoke.corpus_info["validation_oov_rate"] == pytest.approx(np.mean([token not in vocabulary for token in tokens]))
+    assert smoke.corpus_info["validation_oov_rate"] == pytest.approx(
+        np.mean([token not in vocabulary for token in tokens])
+    )
     assert smoke.corpus_info["tokens_per_word"] == pytest.approx(len(tokens) / len(re.findall(r"\w+", validation)))
     for row in smoke.rows:
         bits = math.log2(row["best"]["perplexity"]) * len(tokens) / len(validation)
@@ -102,15 +104,9 @@ def test_generate_writes_with_a_run(smoke, capsys):
 
 def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_the_same(smoke, tmp_path):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
-<<<<<<< HEAD:tests/experiments/test_word_lm.py
     half, whole = folder / "disjoint-seed0", folder / "overlapping-seed0"
     newest = sorted((half / "checkpoints").iterdir())[-1]
     for path in (half / "result.json", half / "model.keras", half / "checkpoints/latest", newest):
-=======
-    half, whole = folder / "apart-seed0", folder / "overlapping-seed0"
-    latest = sorted((half / "checkpoints").iterdir())[-1]
-    for path in (half / "result.json", half / "model.keras", half / "checkpoints/latest", latest):
->>>>>>> k_train:tests/experiments/test_words.py
         path.unlink()
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     word_lm.main(["--resume", str(folder)])
