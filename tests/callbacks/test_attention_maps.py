@@ -32,8 +32,8 @@ def test_a_model_that_was_looked_at_is_as_it_was(transformer, rows):
 def test_all_kinds_of_attention_are_found_under_names_of_their_own():
     x, context = keras.Input((5, 4)), keras.Input((3, 4))
     y = MultiHeadSelfAttention(num_heads=2, name="first")(x)
-    y = TransformerBlock(num_heads=2, feed_forward_dim=4, cross_attention=True, name="block")(y, context_length=context)
-    y = CrossAttention(num_heads=1, name="last")(y, context_length=context)
+    y = TransformerBlock(num_heads=2, feed_forward_dim=4, cross_attention=True, name="block")(y, context=context)
+    y = CrossAttention(num_heads=1, name="last")(y, context=context)
     model = keras.Model([x, context], y)
     random = np.random.default_rng(0)
     given = [random.normal(size=(2, length, 4)).astype("float32") for length in (5, 3)]
