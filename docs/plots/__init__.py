@@ -1,6 +1,6 @@
 """Plots of the documentation pages: one module per page (docs/rnn-lstm.md: rnn_lstm.py), one function per image.
 
-FIGURES of a module maps file names to functions: {"gradients.svg": plot_gradients}. Each function takes no arguments
+PLOTS of a module maps file names to functions: {"gradients.svg": plot_gradients}. Each function takes no arguments
 and returns a matplotlib figure, which is saved as docs/images/rnn-lstm-gradients.svg. Line plots are .svg, heat maps
 .png, none above 100 kB. SLOW of a module names what takes more than three seconds.
 

@@ -1,4 +1,4 @@
-"""Plot the figures of docs/attention.md."""
+"""Plot the images of docs/attention.md."""
 
 import numpy as np
 from keras import ops
@@ -56,4 +56,4 @@ def plot_scale(keys=16, queries=500):
     return figure
 
 
-FIGURES = {"masks.png": plot_masks, "scale.svg": plot_scale}
+PLOTS = {"masks.png": plot_masks, "scale.svg": plot_scale}

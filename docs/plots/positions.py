@@ -1,4 +1,4 @@
-"""Plot the figures of docs/positions.md."""
+"""Plot the images of docs/positions.md."""
 
 import keras
 import numpy as np
@@ -137,6 +137,6 @@ def plot_extrapolation():
     return figure
 
 
-FIGURES = {"encoding.png": plot_encoding, "distance.svg": plot_distance, "extrapolation.svg": plot_extrapolation}
+PLOTS = {"encoding.png": plot_encoding, "distance.svg": plot_distance, "extrapolation.svg": plot_extrapolation}
 MEASUREMENTS = {"extrapolation.json": measure_extrapolation}
 SLOW = ("extrapolation.json",)

@@ -1,4 +1,4 @@
-"""Plot the figures of docs/rnn-lstm.md."""
+"""Plot the images of docs/rnn-lstm.md."""
 
 import keras
 import numpy as np
@@ -159,7 +159,7 @@ def plot_receptive_field(length=16):
     return figure
 
 
-FIGURES = {
+PLOTS = {
     "unrolled.svg": plot_unrolled,
     "gradients.svg": plot_gradients,
     "foreign-state.svg": plot_foreign_state,

@@ -1,4 +1,4 @@
-"""Plot the figures of docs/training.md."""
+"""Plot the images of docs/training.md."""
 
 import keras
 import numpy as np
@@ -68,4 +68,4 @@ def plot_schedules():
     return figure
 
 
-FIGURES = {"optimizers.png": plot_optimizers, "schedules.svg": plot_schedules}
+PLOTS = {"optimizers.png": plot_optimizers, "schedules.svg": plot_schedules}

@@ -1,4 +1,4 @@
-"""Plot the figures of docs/transformer.md."""
+"""Plot the images of docs/transformer.md."""
 
 import math
 
@@ -107,5 +107,5 @@ def plot_costs(lengths=(16, 64, 256, 1024, 4096, 16384)):
     return figure
 
 
-FIGURES = {"norms.svg": plot_norms, "shapes.png": plot_shapes, "costs.svg": plot_costs}
+PLOTS = {"norms.svg": plot_norms, "shapes.png": plot_shapes, "costs.svg": plot_costs}
 SLOW = ("norms.svg", "costs.svg")

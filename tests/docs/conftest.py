@@ -1,4 +1,4 @@
-"""Make docs/figures.py, docs/plots and docs/reference.py importable."""
+"""Make docs/make_images.py, docs/plots and docs/reference.py importable."""
 
 import pathlib
 import sys

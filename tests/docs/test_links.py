@@ -55,6 +55,6 @@ def test_a_link_has_a_target(page, text, target):
         assert re.search(rf"^ *(?:(?:def|class) {name[1]}\b|{name[1]} = )", code, flags=re.MULTILINE), text
 
 
-def test_links_are_found():
+def test_the_pattern_matches_links_and_images():
     assert LINK.findall("a [b](c.md#d) ![e [f]](g_(h).png)") == [("b", "c.md#d"), ("e [f]", "g_(h).png")]
     assert len({page for page, _, _ in LINKS}) > 1

@@ -1,8 +1,8 @@
 """Draw the images of the documentation pages into docs/images, in under a minute.
 
-python docs/figures.py                      all pages
-python docs/figures.py rnn-lstm             images of docs/rnn-lstm.md only
-python docs/figures.py --measure            repeat the measurements in docs/results first: a few minutes more
+python docs/make_images.py                      all pages
+python docs/make_images.py rnn-lstm             images of docs/rnn-lstm.md only
+python docs/make_images.py --measure            repeat the measurements in docs/results first: a few minutes more
 """
 
 import importlib
@@ -28,16 +28,16 @@ def pages():
 
 
 def plot_module(page):
-    """Import the module that plots the figures of a page."""
+    """Import the module with the plots of a page."""
     return importlib.import_module("plots." + page.replace("-", "_"))
 
 
-def save_figure(page, name, folder=IMAGES):
-    """Plot one figure of a page into `folder` and return the path of the image."""
+def save_image(page, name, folder=IMAGES):
+    """Save one plot of a page into `folder` and return the path of the image."""
     keras.utils.set_random_seed(0)
     path = folder / f"{page}-{name}"
     with plt.rc_context(STYLE):
-        figure = plot_module(page).FIGURES[name]()
+        figure = plot_module(page).PLOTS[name]()
         figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
     return path
@@ -62,7 +62,7 @@ def main(arguments):
         paths = []
         if "--measure" in arguments:
             paths += [save_measurement(page, name) for name in getattr(plot_module(page), "MEASUREMENTS", {})]
-        paths += [save_figure(page, name) for name in plot_module(page).FIGURES]
+        paths += [save_image(page, name) for name in plot_module(page).PLOTS]
         for path in paths:
             print(f"{path.relative_to(DOCS.parent)}  {path.stat().st_size / 1000:.0f} kB", flush=True)
 
