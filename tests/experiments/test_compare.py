@@ -259,10 +259,10 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, inputs, tm
 
 
 def test_a_mistake_ends_the_process_with_2_and_nothing_but_its_sentence(python, tmp_path):
-    done = python("-m", "experiments.compare", "--corpus", "/nonexistent", "--log-dir", tmp_path / "logs")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("experiments.compare: There is no file '/nonexistent'")
-    assert done.stderr.count("\n") == 1
+    process = python("-m", "experiments.compare", "--corpus", "/nonexistent", "--log-dir", tmp_path / "logs")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.startswith("experiments.compare: The file '/nonexistent' does not exist")
+    assert process.stderr.count("\n") == 1
 
 
 def test_help_is_no_mistake(capsys):
@@ -276,8 +276,8 @@ def test_help_is_no_mistake(capsys):
 def test_after_import_keras_seq_alone_a_process_can_load_the_models(smoke, python):
     paths = [smoke.folder / f"{name}-seed0/model.keras" for name in NAMES]
     code = "import sys, keras, keras_seq; print(*(keras.models.load_model(p).count_params() for p in sys.argv[1:]))"
-    done = python("-c", code, *paths)
-    assert done.stdout.split() == [str(row["parameters"]) for row in smoke.rows], done.stderr
+    process = python("-c", code, *paths)
+    assert process.stdout.split() == [str(row["parameters"]) for row in smoke.rows], process.stderr
 
 
 def test_the_tokenizer_is_of_the_whole_corpus(smoke):

@@ -222,9 +222,7 @@ def test_the_settings_come_from_whichever_run_has_them_whole(folder):
     (folder / "gru-seed0/config.json").write_text("{")
     assert resume(folder)[0] == SAVED
     (folder / "rnn-seed0/config.json").write_text("{")
-    with pytest.raises(
-        ValueError, match=r"gru-seed0/config\.json is corrupt.*remove \S*gru-seed0 to train this run anew"
-    ):
+    with pytest.raises(ValueError, match=r"gru-seed0/config\.json is corrupt.*remove \S*gru-seed0 to train this run"):
         resume(folder)
 
 
