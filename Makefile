@@ -9,7 +9,7 @@ PYTHON ?= python3
 ARGS ?=
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-SMOKE := compare reverse words masked_lm dates respace optimizers gradient_descent floors recipe_ablation positions scaling \
+SMOKE := compare reverse words masked_lm dates respace optimizers gradient_descent floors epoch_loss positions scaling \
 	shakespeare pipeline_speed generation_speed benchmark
 SMOKE_ARGS_shakespeare := --corpus pydoc
 
@@ -24,7 +24,7 @@ test: .venv/installed-test
 backends: .venv/installed-backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
-	KERAS_BACKEND=jax $(BIN)/python -m experiments.benchmark_gpu --smoke
+	KERAS_BACKEND=jax $(BIN)/python -m experiments.gpu --smoke
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .
