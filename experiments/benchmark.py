@@ -117,15 +117,17 @@ def measure(config: BenchmarkConfig) -> dict:
     results = {"versions": versions(), "matmul_flops": peaks, "cases": [], "size_sweep": {}}
     for case in config.selected_cases:
         measurements = run_interleaved(case, implementations, config.repeats, config.seconds)
-        own = measurements["keras_seq"]
-        fraction = None if case.kind == "attention" else own["tokens_per_second"] / pipeline_speed(case)
+        measurement = measurements["keras_seq"]
+        fraction = None if case.kind == "attention" else measurement["tokens_per_second"] / pipeline_speed(case)
         result = {
             "name": case.name,
             "case": dataclasses.asdict(case),
             "measurements": measurements,
             "speedup_vs_torch": speedup(measurements, "torch"),
             "speedup_vs_keras": speedup(measurements, "keras"),
-            "matmul_utilization": own["flops_per_token"] * own["tokens_per_second"] / peaks[case.precision],
+            "matmul_utilization": measurement["flops_per_token"]
+            * measurement["tokens_per_second"]
+            / peaks[case.precision],
             "input_pipeline_fraction": fraction,
         }
         results["cases"].append(result)
@@ -135,9 +137,12 @@ def measure(config: BenchmarkConfig) -> dict:
         for sweep, cases in sweeps.items():
             results["size_sweep"][sweep] = []
             for case in cases:
-                own = run_interleaved(case, ["keras_seq"], config.repeats, config.seconds)["keras_seq"]
-                results["size_sweep"][sweep].append({"case": dataclasses.asdict(case), **own})
-                print(f"{sweep}: {benchmark_report.seconds_per_step(case, own) * 1000:.1f} ms per step", flush=True)
+                measurement = run_interleaved(case, ["keras_seq"], config.repeats, config.seconds)["keras_seq"]
+                results["size_sweep"][sweep].append({"case": dataclasses.asdict(case), **measurement})
+                print(
+                    f"{sweep}: {benchmark_report.seconds_per_step(case, measurement) * 1000:.1f} ms per step",
+                    flush=True,
+                )
     return results
 
 

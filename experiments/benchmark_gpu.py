@@ -143,9 +143,11 @@ def measure_case(case: Case, implementations, config: GPUBenchmarkConfig, device
     cpu = device["platform"] != "gpu"
     summaries = gpu_workers.run_interleaved(case, implementations, config.repeats, config.seconds, cpu)
     measurements = {name: summary for name, summary in summaries.items() if "error" not in summary}
-    own = measurements.get("keras_seq")
-    speedups = {name: benchmark_workers.speedup(measurements, name) if own else None for name in ("torch", "keras")}
-    flops = own["flops_per_token"] * own["tokens_per_second"] if own else None
+    measurement = measurements.get("keras_seq")
+    speedups = {
+        name: benchmark_workers.speedup(measurements, name) if measurement else None for name in ("torch", "keras")
+    }
+    flops = measurement["flops_per_token"] * measurement["tokens_per_second"] if measurement else None
     return {
         "name": case.name,
         "case": dataclasses.asdict(case),
@@ -153,7 +155,7 @@ def measure_case(case: Case, implementations, config: GPUBenchmarkConfig, device
         "errors": {name: summary["error"] for name, summary in summaries.items() if "error" in summary},
         "speedup_vs_torch": speedups["torch"],
         "speedup_vs_keras": speedups["keras"],
-        "matmul_utilization": flops / device["matmul_flops"][case.precision] if own else None,
+        "matmul_utilization": flops / device["matmul_flops"][case.precision] if measurement else None,
     }
 
 
@@ -206,7 +208,9 @@ def run_training(folder: pathlib.Path, cpu: bool) -> dict:
     command = [sys.executable, "-m", "experiments.gpu_train", str(folder.resolve())]
     resume = python("-m", "experiments.benchmark_gpu", "--train", "--resume", folder)
     try:
-        process = subprocess.run(command, cwd=benchmark_workers.HERE.parent, env=gpu_workers.environment(cpu))
+        process = subprocess.run(
+            command, cwd=benchmark_workers.EXPERIMENTS_FOLDER.parent, env=gpu_workers.environment(cpu)
+        )
     except KeyboardInterrupt:
         print(f"\nTo resume from the last validation: {resume}", file=sys.stderr)
         raise

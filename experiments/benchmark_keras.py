@@ -94,17 +94,17 @@ def training_step(case: Case, implementation):
     Returns:
         A function that runs a given number of steps, the steps per execution, and the info on the model for the report.
     """
-    own = implementation == "keras_seq"
+    is_keras_seq = implementation == "keras_seq"
     # as in an experiment, which logs every 25 steps or so
-    steps_per_execution = (25 if case.batch_size * case.sequence_length < 5000 else 1) if own else 1
-    model = keras_seq_model(case, steps_per_execution) if own else keras_reference_model(case)
+    steps_per_execution = (25 if case.batch_size * case.sequence_length < 5000 else 1) if is_keras_seq else 1
+    model = keras_seq_model(case, steps_per_execution) if is_keras_seq else keras_reference_model(case)
     shape = (2, case.batch_size, case.sequence_length)
     x, y = np.random.default_rng(0).integers(case.vocabulary_size, size=shape).astype("int32")
     options = tf.data.Options()
     options.autotune.enabled = False  # the end of `fit` waits for its thread, for up to as long as the training took
     batch = tf.data.Dataset.from_tensors((x, y)).repeat().with_options(options)
     info = {"parameters": model.count_params()}
-    if own:
+    if is_keras_seq:
         info["flops_per_token"] = flops_per_token(model, case.sequence_length, training=True)
 
     def run_steps(num_steps):

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).parent
+EXPERIMENTS_FOLDER = pathlib.Path(__file__).parent
 
 
 class Worker:
@@ -33,13 +33,13 @@ class Worker:
     def __init__(self, case, implementation, seconds):
         # PyTorch's worker is started from its file, since importing `experiments` would start TensorFlow too; and
         # with -P, so that no module of this folder shadows one of the standard library.
-        torch_start = ["-P", str(HERE / "benchmark_torch.py")]
+        torch_start = ["-P", str(EXPERIMENTS_FOLDER / "benchmark_torch.py")]
         start = torch_start if implementation == "torch" else ["-m", "experiments.benchmark_keras"]
         request = json.dumps({"implementation": implementation, "seconds": seconds, **dataclasses.asdict(case)})
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         # Keras writes some warnings to stdout; the lines of a worker are the JSON ones.
         self.process = subprocess.Popen(
-            [sys.executable, *start, request], cwd=HERE.parent, env=dict(os.environ), **pipes
+            [sys.executable, *start, request], cwd=EXPERIMENTS_FOLDER.parent, env=dict(os.environ), **pipes
         )
         self.info = self._answer()
 
@@ -118,4 +118,4 @@ def speedup(measurements, implementation) -> float | None:
     if implementation not in measurements:
         return None
     pairs = zip(measurements["keras_seq"]["repeats"], measurements[implementation]["repeats"], strict=True)
-    return statistics.median(own / other for own, other in pairs)
+    return statistics.median(speed / other_speed for speed, other_speed in pairs)

@@ -66,8 +66,8 @@ def compile_step_loop(model, optimizer, batch_fn):
     step = training_step(model, optimizer)
 
     def run_steps(state, start_step, num_steps):
-        def body(n, carry):
-            state, total = carry
+        def body(n, loop_state):
+            state, total = loop_state
             state, loss = step(state, *batch_fn(start_step + n))
             return state, total + loss
 

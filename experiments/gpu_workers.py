@@ -38,7 +38,7 @@ def device(cpu: bool, small: bool) -> dict:
     """
     request = json.dumps({"device": SMOKE_MATMUL_SIZES if small else MATMUL_SIZES})
     command = [sys.executable, "-m", "experiments.gpu_steps", request]
-    root = benchmark_workers.HERE.parent
+    root = benchmark_workers.EXPERIMENTS_FOLDER.parent
     process = subprocess.run(command, cwd=root, env=environment(cpu), capture_output=True, text=True)
     answers = [line for line in process.stdout.splitlines() if line.startswith("{")]
     if process.returncode or not answers:
@@ -64,11 +64,11 @@ class Worker(benchmark_workers.Worker):
         start = ["-m", "experiments.gpu_steps"]
         request = {"implementation": implementation, "seconds": seconds, **dataclasses.asdict(case)}
         if implementation == "torch":
-            start = ["-P", str(benchmark_workers.HERE / "benchmark_torch.py")]
+            start = ["-P", str(benchmark_workers.EXPERIMENTS_FOLDER / "benchmark_torch.py")]
             request["device"] = "cpu" if cpu else "cuda"
         self.process = subprocess.Popen(
             [sys.executable, *start, json.dumps(request)],
-            cwd=benchmark_workers.HERE.parent,
+            cwd=benchmark_workers.EXPERIMENTS_FOLDER.parent,
             env={**environment(cpu), "XLA_PYTHON_CLIENT_MEM_FRACTION": MEMORY_FRACTION},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -192,7 +192,9 @@ def train_ensemble(folder: pathlib.Path, config: ShakespeareConfig, name: str, s
         "sample": summaries.texts["sample"],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    checksummed_json.write(folder / "config.json", saved_config(config, name, seed, data, members=config.num_members))
+    checksummed_json.write(
+        folder / "config.json", saved_config(config, name, seed, data, num_members=config.num_members)
+    )
     data.vocabulary.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", ensemble)
     training.write_result(folder, result)

@@ -25,7 +25,7 @@ def test_a_sweep_changes_one_size(sweep):
     assert len({dataclasses.replace(case, **{field: 1}) for case in cases}) == 1
 
 
-def test_every_case_has_targets_and_a_name_of_its_own():
+def test_every_case_has_targets_and_a_unique_name():
     assert len(CASES) == 10
     assert all(case.torch_target and case.keras_target for case in CASES)
     assert len({case.name for case in CASES}) == len(CASES)

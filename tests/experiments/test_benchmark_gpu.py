@@ -80,7 +80,7 @@ def test_a_training_of_another_version_is_refused(fails, tmp_path):
     assert "reads schema 2" in fails(benchmark_gpu.main, "--train", "--resume", tmp_path)
 
 
-def test_the_text_is_what_keras_seq_reads_and_cuts():
+def test_the_text_is_split_and_encoded_as_by_keras_seq():
     corpus = load_corpus("pydoc")
     assert gpu_text.read_text("pydoc") == corpus.text
     data = gpu_text.encode_splits(corpus.text, 256)
@@ -92,7 +92,7 @@ def test_the_text_is_what_keras_seq_reads_and_cuts():
         assert "".join(characters[n] for n in data[name]) == part
 
 
-def test_a_text_that_cannot_be_had_is_a_sentence(tmp_path, monkeypatch):
+def test_a_text_that_cannot_be_read_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.delenv("KERAS_SEQ_DATA", raising=False)
     with pytest.raises(ValueError, match="set KERAS_SEQ_DATA"):
         gpu_text.read_text("shakespeare")
@@ -154,7 +154,7 @@ def test_its_optimizer_is_the_one_of_nano_gpt(small):
         np.testing.assert_allclose(variable.numpy(), decayed, rtol=1e-6, atol=1e-9)
 
 
-def test_a_report_tells_what_failed_and_the_best_of_each_way():
+def test_a_report_has_the_errors_and_the_lowest_losses():
     measurements = {"keras_seq": {"tokens_per_second": 3e6, "peak_megabytes": 12.0}}
     result = {"name": "a case", "measurements": measurements, "errors": {"keras": "ended with exit status 1"}}
     result |= {"speedup_vs_torch": None, "speedup_vs_keras": None, "matmul_utilization": 0.25}
@@ -292,6 +292,6 @@ np.testing.assert_allclose([scores["val_loss"], scores["val_loss_random_windows"
 
 @needs_jax
 @pytest.mark.slow
-def test_a_training_goes_on_where_it_stopped_and_scores_as_a_loop_would(tmp_path):
+def test_a_resumed_training_is_the_same_and_its_losses_are_those_of_a_loop(tmp_path):
     process = without_tensorflow(tmp_path, "-c", TRAINS, tmp_path)
     assert process.returncode == 0, process.stderr

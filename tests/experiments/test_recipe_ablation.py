@@ -241,7 +241,7 @@ def test_stateful_windows_continue_where_they_ended(texts):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_cumulative_improvements_add_up_to_the_total_exactly_as_they_are_shown(seed):
+def test_the_cumulative_improvements_add_up_to_the_total_exactly_with_their_digits(seed):
     config = dataclasses.replace(CONFIG, full_size=("stateful-windows",))
     rows = some_rows(config, seed)
     improvement = recipe_ablation_report.improvements(config, rows)
