@@ -102,7 +102,7 @@ class DateTranslationConfig:
     def __post_init__(self):
         counts = ("steps", "batch_size", "training_dates", "pairs", "validation_pairs", "test_pairs")
         check_options(self, **dict.fromkeys(counts, 1), num_beams=2)
-        max_dates = (dates.LAST - dates.FIRST).days + 1 - TEST_DATES - VALIDATION_DATES
+        max_dates = (dates.MAX_DATE - dates.MIN_DATE).days + 1 - TEST_DATES - VALIDATION_DATES
         if self.training_dates > max_dates:
             raise ValueError(
                 f"--training-dates {self.training_dates}: expected at most {max_dates}; the other dates are for "
