@@ -255,7 +255,7 @@ def test_a_model_that_sees_the_next_id_ends_with_status_1_and_a_sentence(tmp_pat
         ("--vocabulary-size 1", "--vocabulary-size 1"),
         ("--vocabulary-size 27", "--vocabulary-size 27"),
         ("--order 0", "--order 0"),
-        ("--vocabulary-size 26 --order 6", "26 ids and order 6"),
+        ("--vocabulary-size 26 --order 6", "vocabulary_size=26 and order=6"),
         ("--concentration 0", "concentration"),
         ("--tokens 1", "--tokens 1"),
         ("--validation-tokens 64", "--validation-tokens 64"),
