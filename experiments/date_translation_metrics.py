@@ -53,7 +53,10 @@ def model_inputs(pairs) -> tuple[dict, np.ndarray]:
         The model's inputs, ids `[B, S]` and `[B, T]`, and the target ids `[B, T]`.
     """
     decoder_ids, targets = dates.target_ids([pair.iso for pair in pairs])
-    return {"encoder_token_ids": dates.source_ids([pair.text for pair in pairs]), "decoder_token_ids": decoder_ids}, targets
+    return {
+        "encoder_token_ids": dates.source_ids([pair.text for pair in pairs]),
+        "decoder_token_ids": decoder_ids,
+    }, targets
 
 
 class Validator:
@@ -138,6 +141,9 @@ def cross_attention(model, translate: Translator, text) -> tuple[str, np.ndarray
     """
     (translation,) = translate([text])
     decoder_ids = [dates.START, *(dates.END + 1 + dates.ALPHABET.index(c) for c in translation if c in dates.ALPHABET)]
-    inputs = {"encoder_token_ids": dates.source_ids([text]), "decoder_token_ids": np.array([decoder_ids[: dates.TARGET_LENGTH]])}
+    inputs = {
+        "encoder_token_ids": dates.source_ids([text]),
+        "decoder_token_ids": np.array([decoder_ids[: dates.TARGET_LENGTH]]),
+    }
     weights = np.concatenate([block.numpy() for block in model.cross_attention(inputs)])
     return translation, weights[..., : len(text)]

@@ -28,7 +28,7 @@ import numpy as np
 from experiments import plots, sequence_reversal_report
 from experiments.runs import run_config, start_or_resume
 from experiments.sequence_reversal_metrics import ReversalTotals, Scorer, attention, causality_verdict, to_letters
-from experiments.sequence_reversal_settings import BROKEN, SequenceReversalConfig, smoke_config
+from experiments.sequence_reversal_settings import NON_CAUSAL, SequenceReversalConfig, smoke_config
 from experiments.startup import exit_with_message
 from keras_seq import training
 from keras_seq.evaluation import TokenCrossEntropy
@@ -44,10 +44,10 @@ def build_model(config: SequenceReversalConfig, name: str) -> keras.Model:
 
     Args:
         config: Options of the experiment.
-        name: "transformer", "lstm" or "broken".
+        name: "transformer", "lstm" or "non_causal".
     """
     model = config.model_config(name).build_model(config.task.vocabulary_size, dtype=config.train.dtype_policy)
-    return remove_causal_mask(model) if name == BROKEN else model
+    return remove_causal_mask(model) if name == NON_CAUSAL else model
 
 
 def remove_causal_mask(model) -> keras.Model:
@@ -61,7 +61,9 @@ def remove_causal_mask(model) -> keras.Model:
         if isinstance(block, TransformerBlock):
             block = TransformerBlock.from_config({**block.get_config(), "causal": False})
         x = block(x)
-    return keras.Model(ids, model.embedding(x, reverse=True) if model.head is None else model.head(x), name="broken")
+    return keras.Model(
+        ids, model.embedding(x, reverse=True) if model.head is None else model.head(x), name="non_causal"
+    )
 
 
 class Validator:
@@ -117,7 +119,7 @@ def train_one(folder, config: SequenceReversalConfig, name) -> dict:
     Args:
         folder: Folder of the run.
         config: Options of the experiment.
-        name: "transformer", "lstm" or "broken".
+        name: "transformer", "lstm" or "non_causal".
 
     Returns:
         The content of result.json.

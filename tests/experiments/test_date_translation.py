@@ -9,7 +9,14 @@ import pytest
 
 from experiments import date_translation as experiment
 from experiments import date_translation_report
-from experiments.date_translation_metrics import EXAMPLE_TEXT, Validator, Translator, by_format, cross_attention, model_inputs
+from experiments.date_translation_metrics import (
+    EXAMPLE_TEXT,
+    Translator,
+    Validator,
+    by_format,
+    cross_attention,
+    model_inputs,
+)
 from experiments.runs import dataclass_from_dict
 from keras_seq.data.synthetic import dates
 from keras_seq.models import Seq2SeqConfig
@@ -193,4 +200,6 @@ def test_attention_has_a_row_for_every_character_written_and_a_column_for_every_
 
 def test_the_entropy_of_smoothed_targets():
     assert date_translation_report.smoothed_entropy(0.0, 10) == 0
-    assert date_translation_report.smoothed_entropy(0.1, 2) == pytest.approx(-(0.95 * np.log(0.95) + 0.05 * np.log(0.05)))
+    assert date_translation_report.smoothed_entropy(0.1, 2) == pytest.approx(
+        -(0.95 * np.log(0.95) + 0.05 * np.log(0.05))
+    )

@@ -10,7 +10,7 @@ import pytest
 from keras import ops
 
 from experiments import entropy_floor, entropy_floor_report
-from experiments.entropy_floor_metrics import SyntheticCorpus, ExcessLoss
+from experiments.entropy_floor_metrics import ExcessLoss, SyntheticCorpus
 from experiments.runs import dataclass_from_dict
 from keras_seq.data import SequentialWindows, StatefulWindows
 from keras_seq.data.synthetic import MarkovChain, bracket_grammar
@@ -60,7 +60,9 @@ def test_chance_alone_is_no_leak():
     excess_losses = []
     for seed in range(20):
         ids = CHAIN.sample(300, seed)
-        excess_losses.append(ExcessLoss.from_losses(-np.log(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]]), CHAIN.token_losses(ids)[2:]))
+        excess_losses.append(
+            ExcessLoss.from_losses(-np.log(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]]), CHAIN.token_losses(ids)[2:])
+        )
     assert any(loss.excess < 0 for loss in excess_losses)
     assert not any(loss.is_leak for loss in excess_losses)
 
@@ -68,9 +70,13 @@ def test_chance_alone_is_no_leak():
 def test_a_chain_that_peeks_is_caught(corpus):
     """p(id | the two before, the one behind), exactly: what the best model with a leak of one position knows."""
     ids = corpus.ids
-    joint = CHAIN.transition_probs.reshape(4, 4, 4, 1) * CHAIN.transition_probs.reshape(1, 4, 4, 4)  # a, b, c, d: p(c | a b) p(d | b c)
+    joint = CHAIN.transition_probs.reshape(4, 4, 4, 1) * CHAIN.transition_probs.reshape(
+        1, 4, 4, 4
+    )  # a, b, c, d: p(c | a b) p(d | b c)
     peeking = joint / joint.sum(axis=2, keepdims=True)
-    excess_loss = ExcessLoss.from_losses(-np.log(peeking[ids[:-3], ids[1:-2], ids[2:-1], ids[3:]]), corpus.source_losses[1:-1])
+    excess_loss = ExcessLoss.from_losses(
+        -np.log(peeking[ids[:-3], ids[1:-2], ids[2:-1], ids[3:]]), corpus.source_losses[1:-1]
+    )
     assert excess_loss.is_leak
     assert "peek on markov is 0." in excess_loss.message("peek", "markov")
     assert "nats per token below the entropy floor" in excess_loss.message("peek", "markov")
@@ -135,14 +141,17 @@ def test_figures_are_those_of_the_model_that_was_saved(smoke):
     for corpus in entropy_floor.CORPORA:
         row = smoke.rows[corpus, "lstm"]
         config = dataclass_from_dict(
-            entropy_floor.EntropyFloorConfig, json.loads((smoke.folder / row["run"] / "config.json").read_text())["experiment"]
+            entropy_floor.EntropyFloorConfig,
+            json.loads((smoke.folder / row["run"] / "config.json").read_text())["experiment"],
         )
         text = config.corpus(corpus)
         model = keras.models.load_model(smoke.folder / row["run"] / "model.keras")
         logits = ops.log_softmax(model(text.ids[None, :-1]))[0]  # in one go, from the zero state
         losses = -np.take_along_axis(ops.convert_to_numpy(logits), text.ids[1:, None], axis=1)[:, 0]
         assert row["val_loss_streaming"] == pytest.approx(losses.mean(), abs=1e-4)
-        assert row["excess_loss"] == pytest.approx(losses.mean() - text.source.token_losses(text.ids)[1:].mean(), abs=1e-4)
+        assert row["excess_loss"] == pytest.approx(
+            losses.mean() - text.source.token_losses(text.ids)[1:].mean(), abs=1e-4
+        )
         assert row["source_loss"] + row["excess_loss"] == pytest.approx(row["val_loss_streaming"], abs=1e-5)
         assert row["entropy_rate"] == text.source.entropy_rate
 
@@ -170,9 +179,7 @@ def a_row(folder, corpus, model, excess_loss, run=True):
     """A row of the report, with the curve of its run."""
     if run:
         (folder / f"{corpus}-{model}").mkdir()
-        lines = [
-            {"tokens": 50 * n, "split": "train", "loss": 4.0 / n} for n in range(1, 9)
-        ]
+        lines = [{"tokens": 50 * n, "split": "train", "loss": 4.0 / n} for n in range(1, 9)]
         for tokens in (200, 400):
             seen = {"tokens": tokens, "split": "validation", "val_loss_streaming": 2.0 + excess_loss}
             lines.append({**seen, "excess_loss": excess_loss})

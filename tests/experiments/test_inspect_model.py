@@ -55,7 +55,9 @@ def test_a_long_text_is_cut_and_it_says_so(inspected, smoke):
     context_length = load_run(smoke.folder / "transformer-seed0")[0].context_length
     said, data = inspected("--text", 300 * "ab", name="transformer")
     assert "".join(data["tokens"]) == (300 * "ab")[:context_length]
-    assert said.startswith(f"Only the first {context_length} of the 600 tokens are used: the model's context is {context_length}.\n")
+    assert said.startswith(
+        f"Only the first {context_length} of the 600 tokens are used: the model's context is {context_length}.\n"
+    )
 
 
 def test_a_model_without_a_context_reads_200_tokens():

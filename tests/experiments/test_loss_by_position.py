@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments import loss_by_position, loss_by_position_report, loss_by_position_metrics
+from experiments import loss_by_position, loss_by_position_metrics, loss_by_position_report
 from experiments.runs import dataclass_from_dict
 
 
@@ -18,7 +18,13 @@ def a_row(model, sequence_length, by_octave, noise=0.01):
     means = np.array(by_octave) + rng.normal(0, noise, (30, len(by_octave)))
     edges = [0, *loss_by_position_metrics.bin_edges(1, 4 * 2 ** len(by_octave))]
     return {
-        **{"model": model, "val_sequence_length": sequence_length, "parameters": 1000, "train_seconds": 12.0, "seed": 0},
+        **{
+            "model": model,
+            "val_sequence_length": sequence_length,
+            "parameters": 1000,
+            "train_seconds": 12.0,
+            "seed": 0,
+        },
         "val_loss_per_character": float(np.mean(by_octave)),
         "octaves": {"first": 4, "sums": (10 * means).tolist(), "counts": [10] * 30},
         "by_position": {
@@ -158,7 +164,9 @@ def test_every_family_is_trained_at_every_context_on_as_much(run):
 def test_the_figures_are_those_of_the_model_that_is_left(run):
     row = run.rows[0]
     folder = run.folder / "lstm-8-seed0"
-    config = dataclass_from_dict(loss_by_position.LossByPositionConfig, json.loads((folder / "config.json").read_text())["experiment"])
+    config = dataclass_from_dict(
+        loss_by_position.LossByPositionConfig, json.loads((folder / "config.json").read_text())["experiment"]
+    )
     ids = loss_by_position.SplitCorpus(config.corpus, 65).validation
     model = keras.models.load_model(folder / "model.keras")
     windows = (len(ids) - 1) // 8
@@ -192,6 +200,8 @@ def test_to_resume_what_is_finished_trains_nothing(run, capsys):
 
 
 def test_settings_survive_the_way_to_disk_and_back():
-    config = loss_by_position.smoke_config(dataclasses.replace(loss_by_position.LossByPositionConfig(), smoke=True, seed=3))
+    config = loss_by_position.smoke_config(
+        dataclasses.replace(loss_by_position.LossByPositionConfig(), smoke=True, seed=3)
+    )
     stored = json.loads(json.dumps(dataclasses.asdict(config)))
     assert dataclass_from_dict(loss_by_position.LossByPositionConfig, stored) == config

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from experiments import loss_by_position_report, loss_by_position_metrics
+from experiments import loss_by_position_metrics, loss_by_position_report
 from keras_seq.models import LSTMConfig, TransformerConfig
 
 N, STRIDE, MAX_LENGTH, BLOCK = 150, 8, 32, 64
@@ -59,9 +59,9 @@ def test_a_model_of_a_shorter_context_is_scored_on_the_same_characters():
 def test_what_differs_from_text_to_text_is_not_taken_for_a_worth_of_the_past():
     """A loss that belongs to the character alone falls by nothing, and with no error, however uneven the text."""
     text = np.random.default_rng(3).exponential(2.0, N)
-    losses = text[STARTS[:, None] + np.arange(MAX_LENGTH)] - 0.1 * np.log2(np.arange(1, MAX_LENGTH + 1) / 4).clip(0).astype(
-        int
-    )
+    losses = text[STARTS[:, None] + np.arange(MAX_LENGTH)] - 0.1 * np.log2(np.arange(1, MAX_LENGTH + 1) / 4).clip(
+        0
+    ).astype(int)
     places, of_octaves = loss_by_position_metrics.octaves(losses, STARTS, STRIDE, MAX_LENGTH)
     sums, counts = loss_by_position_metrics.block_sums(of_octaves, places, BLOCK)
     gain, error = loss_by_position_metrics.mean_and_error(sums[:, 0] - sums[:, 2], counts)
@@ -78,7 +78,9 @@ def test_the_means_of_bins_are_plain_means():
         assert mean == pytest.approx(losses[:, low:high].mean(dtype="float64"))
         assert 0 < error < 1.5
     alike = np.broadcast_to(losses[0], losses.shape)
-    np.testing.assert_allclose([e for _, e in loss_by_position_metrics.by_bin(alike, STARTS, bins, BLOCK)], 0, atol=1e-9)
+    np.testing.assert_allclose(
+        [e for _, e in loss_by_position_metrics.by_bin(alike, STARTS, bins, BLOCK)], 0, atol=1e-9
+    )
 
 
 def test_bins_get_wider_by_half_an_octave():
@@ -111,7 +113,9 @@ def test_the_error_of_a_mean_is_that_of_its_blocks():
     assert error == pytest.approx(by_block.std(ddof=1) / np.sqrt(40))
     repeated = np.repeat(values[::100], 100)  # blocks of one value each: 40 draws, not 4,000
     sums, counts = loss_by_position_metrics.block_sums(repeated, np.arange(4000), 100)
-    assert loss_by_position_metrics.mean_and_error(sums, counts)[1] == pytest.approx(values[::100].std(ddof=1) / np.sqrt(40))
+    assert loss_by_position_metrics.mean_and_error(sums, counts)[1] == pytest.approx(
+        values[::100].std(ddof=1) / np.sqrt(40)
+    )
 
 
 def test_blocks_without_a_character_do_not_count():

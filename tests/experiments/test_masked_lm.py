@@ -9,13 +9,13 @@ import pytest
 from experiments import masked_lm, masked_lm_report
 from experiments.generate import load_run
 from experiments.masked_lm_metrics import (
-    Validator,
     MaskFiller,
+    Validator,
     attention_scores,
-    unigram_baseline,
     ids_with_mask,
     mask_generator,
     segment_pairs,
+    unigram_baseline,
 )
 from experiments.runs import dataclass_from_dict
 from keras_seq import models
@@ -101,7 +101,9 @@ def test_a_text_is_filled_in_by_the_probabilities_of_the_model(model, tokenizer)
 def test_scores_are_of_the_masked_tokens_only(model, tokenizer):
     ids = tokenizer.encode("to be or not to be that is the question " * 20).numpy()
     rows = segment_pairs(ids, 12, 9, seed=0)
-    validator = Validator(MaskFiller(model, tokenizer), rows, mask_generator(tokenizer, 0.3, seed=1), ["to [MASK]"], batch_size=3)
+    validator = Validator(
+        MaskFiller(model, tokenizer), rows, mask_generator(tokenizer, 0.3, seed=1), ["to [MASK]"], batch_size=3
+    )
     scalars = validator().scalars
     logits = np.asarray(model(validator.inputs)).astype("float64")
     logp = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
@@ -158,7 +160,9 @@ def test_it_prints_table_predictions_and_how_to_open_tensorboard(run):
 
 def test_the_model_that_is_left_fills_in_what_the_report_says(run, capsys):
     model, tokenizer = load_run(run.path)
-    assert "\n".join(MaskFiller(model, tokenizer).format_predictions(text) for text in TEXTS) == run.result["predictions"]
+    assert (
+        "\n".join(MaskFiller(model, tokenizer).format_predictions(text) for text in TEXTS) == run.result["predictions"]
+    )
     masked_lm.main(["--run", str(run.path), "--text", TEXTS[0], "--top", "2"])
     text, line = capsys.readouterr().out.splitlines()
     assert text == TEXTS[0]

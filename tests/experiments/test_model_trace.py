@@ -5,14 +5,14 @@ import keras
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from tests.experiments.test_html_page import Reader
 
 from experiments.inspect_html import inspect_page
-from experiments.inspect_plots import plot_all, label
+from experiments.inspect_plots import label, plot_all
 from experiments.model_trace import lstm_signals, most_variable_units, trace_model
 from keras_seq.layers import LSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.tokenizers import CharacterTokenizer
-from tests.experiments.test_html_page import Reader
 
 TEXT = 'It is "<b>" & so.\nNo'
 TOKENIZER = CharacterTokenizer.from_text(TEXT + "xyz</script>")
@@ -208,6 +208,9 @@ def test_a_certain_model_has_certain_predictions():
     model = small("gru")
     model.head.kernel.assign(np.zeros(model.head.kernel.shape))
     model.head.bias.assign(50.0 * (np.arange(TOKENIZER.vocabulary_size) == 3))
-    (top, *_), (_, p) = trace_model(model, TOKENIZER, IDS).top_predictions()[0], trace_model(model, TOKENIZER, IDS).next_token_ranks()[0]
+    (top, *_), (_, p) = (
+        trace_model(model, TOKENIZER, IDS).top_predictions()[0],
+        trace_model(model, TOKENIZER, IDS).next_token_ranks()[0],
+    )
     assert top == (TOKENIZER.vocabulary[3], pytest.approx(1))
     assert p == pytest.approx(math.exp(-50), rel=1e-4)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments import spacing
-from experiments.spacing_models import BiLSTMConfig
-from experiments.spacing_metrics import Tagger, passage, sample, tag_metrics, correct_words
 from experiments.runs import dataclass_from_dict
+from experiments.spacing_metrics import Tagger, correct_words, passage, sample, tag_metrics
+from experiments.spacing_models import BiLSTMConfig
 from keras_seq.data import load_corpus
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer

@@ -70,7 +70,9 @@ def test_the_corpus_info_counts_tokens(smoke):
     tokens = re.findall(r"\w+|\W+", validation)
     vocabulary = set(tokenizer.vocabulary)
     assert smoke.corpus_info["vocabulary_size"] == len(vocabulary)
-    assert smoke.corpus_info["validation_oov_rate"] == pytest.approx(np.mean([token not in vocabulary for token in tokens]))
+    assert smoke.corpus_info["validation_oov_rate"] == pytest.approx(
+        np.mean([token not in vocabulary for token in tokens])
+    )
     assert smoke.corpus_info["tokens_per_word"] == pytest.approx(len(tokens) / len(re.findall(r"\w+", validation)))
     for row in smoke.rows:
         bits = math.log2(row["best"]["perplexity"]) * len(tokens) / len(validation)
