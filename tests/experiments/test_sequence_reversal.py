@@ -168,13 +168,13 @@ def test_transformers_with_and_without_mask_differ_in_the_mask_only(randomize):
         sequence_reversal.build_model(config, "transformer"),
         sequence_reversal.build_model(config, "non_causal"),
     )
-    non_causal.set_weights(randomize(whole).get_weights())
-    assert non_causal.count_params() == whole.count_params()
-    assert_causal(whole, length=10)
+    non_causal.set_weights(randomize(causal).get_weights())
+    assert non_causal.count_params() == causal.count_params()
+    assert_causal(causal, length=10)
     x, _ = config.task.batch(0)
-    differs = ~np.isclose(whole(x), non_causal(x), atol=1e-4).all(axis=(0, 2))
+    differs = ~np.isclose(causal(x), non_causal(x), atol=1e-4).all(axis=(0, 2))
     np.testing.assert_array_equal(differs, [*[True] * (x.shape[1] - 1), False])  # the last position has no future
-    (masked,), (unmasked,) = attention(whole, x[0].numpy()), attention(non_causal, x[0].numpy())
+    (masked,), (unmasked,) = attention(causal, x[0].numpy()), attention(non_causal, x[0].numpy())
     future = ~np.tri(x.shape[1], dtype=bool)
     for weights in (masked, unmasked):
         assert weights.shape == (2, x.shape[1], x.shape[1])
