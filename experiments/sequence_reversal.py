@@ -50,7 +50,7 @@ def build_model(config: SequenceReversalConfig, name: str) -> keras.Model:
     return remove_causal_mask(model) if name == NON_CAUSAL else model
 
 
-def remove_causal_mask(model) -> keras.Model:
+def remove_causal_mask(model: keras.Model) -> keras.Model:
     """Rebuild a language model with attention to all positions.
 
     The result is a functional model, because `LanguageModel` refuses layers that are not causal.
@@ -75,7 +75,7 @@ class Validator:
         config: Options of the experiment.
     """
 
-    def __init__(self, model, scorer: Scorer, config: SequenceReversalConfig):
+    def __init__(self, model: keras.Model, scorer: Scorer, config: SequenceReversalConfig):
         self.model, self.scorer, self.task = model, scorer, config.task
         self.seed, self.sequences = config.seed + VALIDATION, config.validation_sequences
 
@@ -91,7 +91,7 @@ class Validator:
             {} if figure is None else {"attention": plots.pixels(figure)},
         )
 
-    def rows(self, length, count):
+    def rows(self, length: int, count: int) -> np.ndarray:
         """Draw whole sequences `[count, 2 L + 3]`.
 
         Args:
@@ -102,7 +102,7 @@ class Validator:
         x, y = task.batch(0)
         return np.concatenate([x, y[:, -1:]], axis=1)
 
-    def sample(self, length):
+    def sample(self, length: int) -> str:
         """Format three sequences of one length, as the model completes them after the separator."""
         lines = [f"{length} letters{'' if length <= self.task.max_length else ', a length not trained on'}:"]
         rows = self.rows(length, count=3)
@@ -113,7 +113,7 @@ class Validator:
         return "\n".join(lines)
 
 
-def train_one(folder, config: SequenceReversalConfig, name) -> dict:
+def train_one(folder: pathlib.Path, config: SequenceReversalConfig, name: str) -> dict:
     """Train and test one model.
 
     Args:
@@ -208,7 +208,7 @@ def compare(config: SequenceReversalConfig, folder: pathlib.Path) -> list[dict]:
 
 
 @exit_with_message("experiments.sequence_reversal")
-def main(arguments=None):
+def main(arguments: list[str] | None = None):
     """Run the experiment from the command line; the exit status is 1 if a model fails the causality check."""
     with start_or_resume(SequenceReversalConfig, "sequence_reversal", __doc__, arguments, smoke_config) as (
         config,
