@@ -238,7 +238,7 @@ def translate_text(config: DateTranslationConfig) -> str:
 
 
 @exit_with_message("experiments.date_translation")
-def main(arguments=None):
+def main(arguments: list[str] | None = None):
     """Run the experiment from the command line."""
     with start_or_resume(DateTranslationConfig, "date_translation", __doc__, arguments, smoke_config) as (
         config,

@@ -46,7 +46,7 @@ class Translator:
         return [dates.decode_ids(row) for row in ids.numpy()]
 
 
-def model_inputs(pairs) -> tuple[dict, np.ndarray]:
+def model_inputs(pairs: list) -> tuple[dict, np.ndarray]:
     """Encode pairs for the model.
 
     Returns:
@@ -67,7 +67,7 @@ class Validator:
         pairs: Pairs that are not trained on.
     """
 
-    def __init__(self, model, pairs):
+    def __init__(self, model, pairs: list):
         self.model, self.pairs = model, pairs
         self.inputs, self.targets = model_inputs(pairs)
         self.translate = Translator(model)
@@ -127,7 +127,7 @@ def by_format(translate: Translator, test_pairs: dict, num_beams: int) -> tuple[
     return rows, mistakes
 
 
-def cross_attention(model, translate: Translator, text) -> tuple[str, np.ndarray]:
+def cross_attention(model, translate: Translator, text: str) -> tuple[str, np.ndarray]:
     """Compute the cross-attention weights for one text.
 
     Args:

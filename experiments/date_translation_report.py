@@ -46,7 +46,7 @@ def totals(formats) -> dict:
     return exact_match
 
 
-def summary(result) -> str:
+def summary(result: dict) -> str:
     """Format the exact match of all formats together as a Markdown table, with sizes and the validation loss below."""
     lines = [["format", "texts", "greedy", f"{result['num_beams']} beams"]]
     for name, row in result["exact_match"].items():
@@ -59,7 +59,7 @@ def summary(result) -> str:
     return report.markdown_table(lines) + "\n\n" + sizes
 
 
-def formats(result) -> str:
+def formats(result: dict) -> str:
     """Format the exact match of each format as a Markdown table."""
     lines = [["format", "example", "trained on", "greedy", f"{result['num_beams']} beams"]]
     for row in result["formats"]:
@@ -68,7 +68,7 @@ def formats(result) -> str:
     return report.markdown_table(lines)
 
 
-def mistakes(result) -> str:
+def mistakes(result: dict) -> str:
     """Format the first mistakes of greedy search as a Markdown table."""
     if not result["mistakes"]:
         return "Greedy search made no mistakes."
@@ -91,7 +91,7 @@ def smoothed_entropy(label_smoothing: float, vocabulary_size: int) -> float:
     return float(-(p[p > 0] * np.log(p[p > 0])).sum())
 
 
-def plot(path, run: pathlib.Path, result, label_smoothing):
+def plot(path: pathlib.Path, run: pathlib.Path, result: dict, label_smoothing: float):
     """Plot loss and exact match during training on the left, and the exact match of each format on the right.
 
     Args:
@@ -129,7 +129,7 @@ def plot(path, run: pathlib.Path, result, label_smoothing):
     plots.save(figure, path)
 
 
-def plot_formats(axes, result):
+def plot_formats(axes, result: dict):
     """Plot a bar for each format, in another color for held-out ones, with a mark for the beam search.
 
     Args:
@@ -179,7 +179,7 @@ def _points(lines, key):
     return [line["tokens"] for line in lines], [line[key] for line in lines]
 
 
-def final_message(folder: pathlib.Path, result) -> str:
+def final_message(folder: pathlib.Path, result: dict) -> str:
     """Format the message at the end of the experiment.
 
     Args:

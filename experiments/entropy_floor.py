@@ -168,7 +168,7 @@ class Validator:
         config: Options of the experiment.
     """
 
-    def __init__(self, model, corpus: SyntheticCorpus, config: EntropyFloorConfig):
+    def __init__(self, model: keras.Model, corpus: SyntheticCorpus, config: EntropyFloorConfig):
         self.corpus, self.config = corpus, config
         self.evaluator, self.generator = Evaluator(model), TextGenerator(model, corpus.tokenizer)
 
@@ -186,7 +186,7 @@ class Validator:
         )
 
 
-def train_one(folder, config: EntropyFloorConfig, name, corpus: SyntheticCorpus) -> dict:
+def train_one(folder: pathlib.Path, config: EntropyFloorConfig, name: str, corpus: SyntheticCorpus) -> dict:
     """Train and score one model on one text.
 
     Args:
@@ -284,7 +284,7 @@ def compare(config: EntropyFloorConfig, folder: pathlib.Path) -> list[dict]:
 
 
 @exit_with_message("experiments.entropy_floor")
-def main(arguments=None):
+def main(arguments: list[str] | None = None):
     """Run the experiment from the command line; the exit status is 1 if a model is below the entropy floor."""
     with start_or_resume(EntropyFloorConfig, "entropy_floor", __doc__, arguments, smoke_config) as (config, folder):
         rows = compare(config, folder)

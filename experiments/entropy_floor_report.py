@@ -34,18 +34,18 @@ COLUMN_NOTES = (
 GRAY = {"color": "0.3", "linewidth": 1.2}
 
 
-def table(rows) -> str:
+def table(rows: list[dict]) -> str:
     """Format the rows as a Markdown table."""
     return report.markdown_table([list(COLUMNS), *[[show(row) for show in COLUMNS.values()] for row in rows]])
 
 
-def leak_messages(rows) -> list[str]:
+def leak_messages(rows: list[dict]) -> list[str]:
     """Return a message for each model that is below the entropy floor by more than chance."""
     losses = [(row, ExcessLoss(row["excess_loss"], row["standard_error"])) for row in rows]
     return [loss.message(row["model"], row["corpus"]) for row, loss in losses if loss.is_leak]
 
 
-def verdicts(rows) -> str:
+def verdicts(rows: list[dict]) -> str:
     """Format the leaks, if any, and the best model on each text, as lines."""
     lines = leak_messages(rows) or [
         f"No model is below the entropy floor by more than {MAX_STANDARD_ERRORS} standard errors."
@@ -57,7 +57,7 @@ def verdicts(rows) -> str:
     return "\n".join(lines)
 
 
-def write_report(folder: pathlib.Path, rows):
+def write_report(folder: pathlib.Path, rows: list[dict]):
     """Write entropy_floor.json, entropy_floor.md and entropy_floor.png.
 
     Args:
@@ -75,7 +75,7 @@ def write_report(folder: pathlib.Path, rows):
     plot(folder, rows)
 
 
-def plot(folder, rows):
+def plot(folder: pathlib.Path, rows: list[dict]):
     """Plot a column for each text: losses and entropy floor above, excess loss below.
 
     Args:
@@ -104,7 +104,7 @@ def plot(folder, rows):
     plots.save(figure, folder / "entropy_floor.png")
 
 
-def plot_corpus(loss_axes, excess_axes, folder, rows, colors):
+def plot_corpus(loss_axes, excess_axes, folder: pathlib.Path, rows: list[dict], colors: dict):
     """Plot the curves of one text, with its entropy floor and n-gram baseline.
 
     Args:
@@ -152,7 +152,7 @@ def plot_corpus(loss_axes, excess_axes, folder, rows, colors):
     excess_axes.xaxis.set_major_formatter(FuncFormatter(report.thousands))
 
 
-def label_level(axes, level, label, va="bottom"):
+def label_level(axes, level: float, label: str, va: str = "bottom"):
     """Label a horizontal line at its left end.
 
     Args:
@@ -165,7 +165,7 @@ def label_level(axes, level, label, va="bottom"):
     axes.annotate(label, (0.01, level), (0, 2 if va == "bottom" else -2), fontsize=9, color="0.3", **style)
 
 
-def final_message(folder: pathlib.Path, rows) -> str:
+def final_message(folder: pathlib.Path, rows: list[dict]) -> str:
     """Format the message at the end of the experiment.
 
     Args:

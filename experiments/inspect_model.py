@@ -84,7 +84,7 @@ def write_outputs(folder: pathlib.Path, trace: ModelTrace, run: str):
 
 
 @exit_with_message("experiments.inspect_model")
-def main(arguments=None):
+def main(arguments: list[str] | None = None):
     """Run the command line."""
     config = command_line(InspectConfig, "experiments.inspect_model", __doc__, arguments)
     model, tokenizer = load_language_model(config.run)

@@ -39,7 +39,7 @@ def label_tokens(axis, tokens):
     axis.set_ticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 1 else 0, **LABEL_STYLE)
 
 
-def attention_figure(name, maps, tokens):
+def attention_figure(name: str, maps, tokens):
     """Plot the heads of a block on one color scale that enhances low weights.
 
     Args:
@@ -69,7 +69,7 @@ def attention_figure(name, maps, tokens):
     return figure
 
 
-def activations_figure(name, signals, tokens):
+def activations_figure(name: str, signals, tokens):
     """Plot the signals of a layer below each other, for the units whose first signal varies most.
 
     Args:

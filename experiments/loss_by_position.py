@@ -144,7 +144,9 @@ def smoke_config(config: LossByPositionConfig) -> LossByPositionConfig:
     )
 
 
-def run_one(folder, config: LossByPositionConfig, family, sequence_length, split_corpus: SplitCorpus) -> dict:
+def run_one(
+    folder: pathlib.Path, config: LossByPositionConfig, family: str, sequence_length: int, split_corpus: SplitCorpus
+) -> dict:
     """Train and score one family at one sequence length.
 
     Args:
@@ -216,7 +218,7 @@ def compare(config: LossByPositionConfig, folder: pathlib.Path) -> list[dict]:
 
 
 @exit_with_message("experiments.loss_by_position")
-def main(arguments=None):
+def main(arguments: list[str] | None = None):
     """Run the experiment from the command line."""
     with start_or_resume(LossByPositionConfig, "loss_by_position", __doc__, arguments, smoke_config) as (
         config,

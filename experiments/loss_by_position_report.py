@@ -47,14 +47,14 @@ def fall_weights(num_octaves: int) -> np.ndarray:
     return np.eye(num_octaves)[0] - np.eye(num_octaves)[-1]
 
 
-def ranges(rows) -> list[str]:
+def ranges(rows: list[dict]) -> list[str]:
     """Return the labels of the octaves: 32-64, ..."""
     first = rows[0]["octaves"]["first"]
     num_ranges = max(len(row["octaves"]["sums"][0]) for row in rows)
     return [f"{first * 2**k}-{first * 2 ** (k + 1)}" for k in range(num_ranges)]
 
 
-def table(rows) -> str:
+def table(rows: list[dict]) -> str:
     """Format the rows as a Markdown table."""
     names = ranges(rows)
     lines = [["model", "T", "parameters", "seconds", "val_loss@T", *names, "falls by", "per doubling"]]
@@ -87,7 +87,7 @@ def format_estimate(sums, counts) -> str:
     return f"{round(mean, 4) + 0.0:.4f} ± {error:.4f}"  # no -0.0000
 
 
-def conclusion(rows) -> str:
+def conclusion(rows: list[dict]) -> str:
     """Format the conclusion from the rows of the longest windows."""
     max_length = max(row["val_sequence_length"] for row in rows)
     longest_rows = {row["model"]: row for row in rows if row["val_sequence_length"] == max_length}
@@ -123,7 +123,7 @@ def significance_note(mean: float, error: float) -> str:
     return ", not significant (less than two standard errors)" if abs(mean) < 2 * error else ""
 
 
-def write_report(folder: pathlib.Path, corpus, rows):
+def write_report(folder: pathlib.Path, corpus: str, rows: list[dict]):
     """Write loss_by_position.json, loss_by_position.md and loss_by_position.png.
 
     Args:
@@ -138,7 +138,7 @@ def write_report(folder: pathlib.Path, corpus, rows):
     plot(folder, rows)
 
 
-def plot(folder, rows):
+def plot(folder: pathlib.Path, rows: list[dict]):
     """Plot the loss by position on the left, and the loss in each octave relative to the first on the right.
 
     Args:
@@ -173,7 +173,7 @@ def plot(folder, rows):
     plots.save(figure, folder / "loss_by_position.png")
 
 
-def plot_curve(axes, row, style, band):
+def plot_curve(axes, row: dict, style: dict, band: bool):
     """Plot the loss of a row in bins of positions, dashed beyond its training length.
 
     Args:
@@ -194,7 +194,7 @@ def plot_curve(axes, row, style, band):
         axes.fill_between(x, y - error, y + error, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def plot_gain(axes, row, style):
+def plot_gain(axes, row: dict, style: dict):
     """Plot the loss of a row in each octave minus that in the first, with its standard error.
 
     Args:
@@ -214,7 +214,7 @@ def plot_gain(axes, row, style):
         axes.errorbar(x[beyond], y[beyond], error[beyond], **style, **marks, linestyle="--")
 
 
-def final_message(folder: pathlib.Path, rows) -> str:
+def final_message(folder: pathlib.Path, rows: list[dict]) -> str:
     """Format the message at the end of the experiment.
 
     Args:

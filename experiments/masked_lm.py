@@ -158,7 +158,9 @@ def masked_sentences(config: MaskedLMConfig, tokenizer: WordPieceTokenizer, vali
     return texts
 
 
-def train_one(folder, config: MaskedLMConfig, corpus, tokenizer, train_ids, rows, validation_rows, texts) -> dict:
+def train_one(
+    folder: pathlib.Path, config: MaskedLMConfig, corpus, tokenizer, train_ids, rows: list[dict], validation_rows, texts
+) -> dict:
     """Train and score the encoder.
 
     Args:
@@ -278,7 +280,7 @@ def pretrain(config: MaskedLMConfig, folder: pathlib.Path) -> dict:
 
 
 @exit_with_message("experiments.masked_lm")
-def main(arguments=None):
+def main(arguments: list[str] | None = None):
     """Run the experiment from the command line."""
     with start_or_resume(MaskedLMConfig, "masked_lm", __doc__, arguments, smoke_config) as (config, folder):
         if config.run is not None:

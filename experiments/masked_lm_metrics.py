@@ -68,7 +68,7 @@ def unigram_baseline(train_ids, targets, vocabulary_size: int) -> dict[str, floa
     }
 
 
-def attention_scores(model, inputs) -> np.ndarray:
+def attention_scores(model: keras.Model, inputs) -> np.ndarray:
     """Compute the attention weights of every block: `[blocks, B, H, T, T]`.
 
     Args:
@@ -89,11 +89,11 @@ class MaskFiller:
         tokenizer: Its tokenizer.
     """
 
-    def __init__(self, model, tokenizer: WordPieceTokenizer):
+    def __init__(self, model: keras.Model, tokenizer: WordPieceTokenizer):
         self.model, self.tokenizer = model, tokenizer
         self.context_length = model.get_layer("token_id_check").context_length
 
-    def row(self, text) -> dict[str, np.ndarray]:
+    def row(self, text: str) -> dict[str, np.ndarray]:
         """Encode a text as token and segment ids `[1, T]`.
 
         The tokenizer does not treat [MASK] as special, so its id is inserted here.
@@ -131,13 +131,13 @@ class MaskFiller:
         lines = ("   ".join(f"{token} {p:.0%}" for token, p in likeliest) for likeliest in self(text, top))
         return "\n".join([text, *(f"    {line}" for line in lines)])
 
-    def attention(self, text) -> tuple[list[str], np.ndarray]:
+    def attention(self, text: str) -> tuple[list[str], np.ndarray]:
         """Compute the tokens of a text, and the attention weights among them, `[blocks, H, T, T]`."""
         row = self.row(text)
         return [self.tokenizer.vocabulary[n] for n in row["token_ids"][0]], attention_scores(self.model, row)[:, 0]
 
 
-def ids_with_mask(text, tokenizer: WordPieceTokenizer) -> list[int]:
+def ids_with_mask(text: str, tokenizer: WordPieceTokenizer) -> list[int]:
     """Encode a text, with the id of [MASK] where it stands in the text.
 
     Args:
@@ -183,7 +183,9 @@ class Validator:
         ValueError: No token is masked.
     """
 
-    def __init__(self, filler: MaskFiller, rows, generator: MaskedLMMaskGenerator, texts, batch_size: int = 64):
+    def __init__(
+        self, filler: MaskFiller, rows: list[dict], generator: MaskedLMMaskGenerator, texts, batch_size: int = 64
+    ):
         self.filler, self.texts, self.batch_size = filler, texts, batch_size
         masked_ids, targets, weights = (array.numpy() for array in generator.batch(0, rows["token_ids"]))
         self.inputs, self.targets, self.is_masked = {**rows, "token_ids": masked_ids}, targets, weights > 0

@@ -17,7 +17,7 @@ COLUMN_NOTES = (
 )
 
 
-def table(result) -> str:
+def table(result: dict) -> str:
     """Format the metrics of the encoder and the unigram baseline as a Markdown table."""
     lines = [["model", "parameters", "seconds", "masked tokens", "val_loss", "accuracy", "top-5 accuracy"]]
     sizes = [f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"]
@@ -27,7 +27,7 @@ def table(result) -> str:
     return report.markdown_table(lines)
 
 
-def write_report(folder: pathlib.Path, run: pathlib.Path, corpus, result):
+def write_report(folder: pathlib.Path, run: pathlib.Path, corpus: str, result: dict):
     """Write masked_lm.json, masked_lm.md and masked_lm.png.
 
     Args:
@@ -45,7 +45,7 @@ def write_report(folder: pathlib.Path, run: pathlib.Path, corpus, result):
     plot_curves(folder, run, result["unigram_baseline"])
 
 
-def final_message(folder: pathlib.Path, result) -> str:
+def final_message(folder: pathlib.Path, result: dict) -> str:
     """Format the message at the end of the experiment.
 
     Args:
@@ -108,7 +108,7 @@ def plot_attention(path: pathlib.Path, tokens, scores):
     plots.save(attention_figure(tokens, scores), path)
 
 
-def plot_curves(folder: pathlib.Path, run: pathlib.Path, baseline):
+def plot_curves(folder: pathlib.Path, run: pathlib.Path, baseline: dict):
     """Plot losses on the left and accuracies on the right, with the unigram baseline as dashed lines.
 
     Args:

@@ -86,7 +86,7 @@ def lstm_signals(layer: LSTM, x) -> dict[str, np.ndarray]:
     return {letter: signals[letter] for letter in SIGNAL_NAMES if letter in signals}
 
 
-def trace_model(model, tokenizer, ids) -> ModelTrace:
+def trace_model(model: keras.Model, tokenizer, ids) -> ModelTrace:
     """Run a model on ids, and record what it computes.
 
     Args:

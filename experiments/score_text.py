@@ -108,7 +108,7 @@ def format_report(score: TextScore, top: int) -> str:
 
 
 @exit_with_message("experiments.score_text")
-def main(arguments=None):
+def main(arguments: list[str] | None = None):
     """Run the command line."""
     config = command_line(ScoreTextConfig, "experiments.score_text", __doc__, arguments)
     model, tokenizer = load_language_model(config.run)

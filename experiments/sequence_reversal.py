@@ -28,7 +28,7 @@ import numpy as np
 from experiments import plots, sequence_reversal_report
 from experiments.runs import run_config, start_or_resume
 from experiments.sequence_reversal_metrics import ReversalTotals, Scorer, attention, causality_verdict, to_letters
-from experiments.sequence_reversal_settings import BROKEN, SequenceReversalConfig, smoke_config
+from experiments.sequence_reversal_settings import NON_CAUSAL, SequenceReversalConfig, smoke_config
 from experiments.startup import exit_with_message
 from keras_seq import training
 from keras_seq.evaluation import TokenCrossEntropy
@@ -44,13 +44,13 @@ def build_model(config: SequenceReversalConfig, name: str) -> keras.Model:
 
     Args:
         config: Options of the experiment.
-        name: "transformer", "lstm" or "broken".
+        name: "transformer", "lstm" or "non_causal".
     """
     model = config.model_config(name).build_model(config.task.vocabulary_size, dtype=config.train.dtype_policy)
-    return remove_causal_mask(model) if name == BROKEN else model
+    return remove_causal_mask(model) if name == NON_CAUSAL else model
 
 
-def remove_causal_mask(model) -> keras.Model:
+def remove_causal_mask(model: keras.Model) -> keras.Model:
     """Rebuild a language model with attention to all positions.
 
     The result is a functional model, because `LanguageModel` refuses layers that are not causal.
@@ -61,7 +61,9 @@ def remove_causal_mask(model) -> keras.Model:
         if isinstance(block, TransformerBlock):
             block = TransformerBlock.from_config({**block.get_config(), "causal": False})
         x = block(x)
-    return keras.Model(ids, model.embedding(x, reverse=True) if model.head is None else model.head(x), name="broken")
+    return keras.Model(
+        ids, model.embedding(x, reverse=True) if model.head is None else model.head(x), name="non_causal"
+    )
 
 
 class Validator:
@@ -73,7 +75,7 @@ class Validator:
         config: Options of the experiment.
     """
 
-    def __init__(self, model, scorer: Scorer, config: SequenceReversalConfig):
+    def __init__(self, model: keras.Model, scorer: Scorer, config: SequenceReversalConfig):
         self.model, self.scorer, self.task = model, scorer, config.task
         self.seed, self.sequences = config.seed + VALIDATION, config.validation_sequences
 
@@ -89,7 +91,7 @@ class Validator:
             {} if figure is None else {"attention": plots.pixels(figure)},
         )
 
-    def rows(self, length, count):
+    def rows(self, length: int, count: int) -> np.ndarray:
         """Draw whole sequences `[count, 2 L + 3]`.
 
         Args:
@@ -100,7 +102,7 @@ class Validator:
         x, y = task.batch(0)
         return np.concatenate([x, y[:, -1:]], axis=1)
 
-    def sample(self, length):
+    def sample(self, length: int) -> str:
         """Format three sequences of one length, as the model completes them after the separator."""
         lines = [f"{length} letters{'' if length <= self.task.max_length else ', a length not trained on'}:"]
         rows = self.rows(length, count=3)
@@ -111,13 +113,13 @@ class Validator:
         return "\n".join(lines)
 
 
-def train_one(folder, config: SequenceReversalConfig, name) -> dict:
+def train_one(folder: pathlib.Path, config: SequenceReversalConfig, name: str) -> dict:
     """Train and test one model.
 
     Args:
         folder: Folder of the run.
         config: Options of the experiment.
-        name: "transformer", "lstm" or "broken".
+        name: "transformer", "lstm" or "non_causal".
 
     Returns:
         The content of result.json.
@@ -206,7 +208,7 @@ def compare(config: SequenceReversalConfig, folder: pathlib.Path) -> list[dict]:
 
 
 @exit_with_message("experiments.sequence_reversal")
-def main(arguments=None):
+def main(arguments: list[str] | None = None):
     """Run the experiment from the command line; the exit status is 1 if a model fails the causality check."""
     with start_or_resume(SequenceReversalConfig, "sequence_reversal", __doc__, arguments, smoke_config) as (
         config,

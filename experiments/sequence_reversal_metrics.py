@@ -81,7 +81,7 @@ class Scorer:
         task: The training task.
     """
 
-    def __init__(self, model, task: Reversal):
+    def __init__(self, model: keras.Model, task: Reversal):
         self.task = task
         self.logits = tf.function(lambda ids: model(ids, training=False), reduce_retracing=True)
 
@@ -158,7 +158,7 @@ def causality_verdict(first_half_loss: float, alphabet_size: int) -> tuple[bool,
     return True, True, f"The model is causal: {loss}; the minimum without seeing future tokens is {bound}."
 
 
-def attention(model, ids) -> list[np.ndarray]:
+def attention(model: keras.Model, ids) -> list[np.ndarray]:
     """Compute the attention weights `[H, T, T]` of each Transformer block.
 
     Args:

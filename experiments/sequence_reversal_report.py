@@ -33,12 +33,12 @@ STYLES = {"second_half_accuracy": {"linestyle": "-"}, "sequence_accuracy": {"lin
 NAMES = {"second_half_accuracy": "ids of the second half", "sequence_accuracy": "whole sequences"}
 
 
-def table(rows) -> str:
+def table(rows: list[dict]) -> str:
     """Format the rows as a Markdown table."""
     return report.markdown_table([list(COLUMNS), *[[show(row) for show in COLUMNS.values()] for row in rows]])
 
 
-def lengths(rows) -> str:
+def lengths(rows: list[dict]) -> str:
     """Format the accuracies at each length as a Markdown table, with a star at training lengths."""
     header = ["length", *(f"{row['model']}, {name}" for row in rows for name in ("ids", "sequences"))]
     lines = [header]
@@ -48,12 +48,12 @@ def lengths(rows) -> str:
     return report.markdown_table(lines)
 
 
-def verdicts(rows) -> str:
+def verdicts(rows: list[dict]) -> str:
     """Format the causality verdict of each model as a line."""
     return "\n".join(f"{row['model']}: {row['verdict']}" for row in rows)
 
 
-def write_report(folder: pathlib.Path, rows):
+def write_report(folder: pathlib.Path, rows: list[dict]):
     """Write sequence_reversal.json, sequence_reversal.md and sequence_reversal.png.
 
     Args:
@@ -70,7 +70,7 @@ def write_report(folder: pathlib.Path, rows):
     plot(folder, rows)
 
 
-def plot(folder, rows):
+def plot(folder: pathlib.Path, rows: list[dict]):
     """Plot accuracies and first half loss during training on the left, and accuracies by length on the right.
 
     Args:
@@ -117,7 +117,7 @@ def plot(folder, rows):
     plots.save(figure, folder / "sequence_reversal.png")
 
 
-def plot_training(accuracy_axes, loss_axes, run, color):
+def plot_training(accuracy_axes, loss_axes, run: pathlib.Path, color: str):
     """Plot the validations of one model.
 
     Args:
@@ -154,7 +154,7 @@ def attention_maps(maps, symbols):
     return figure
 
 
-def final_message(folder: pathlib.Path, rows) -> str:
+def final_message(folder: pathlib.Path, rows: list[dict]) -> str:
     """Format the message at the end of the experiment.
 
     Args:

@@ -11,7 +11,7 @@ from keras_seq import training
 from keras_seq.data.synthetic import Reversal
 from keras_seq.models import LSTMConfig, TransformerConfig
 
-BROKEN = "broken"  # a Transformer without a causal mask
+NON_CAUSAL = "non_causal"  # a Transformer without a causal mask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +85,8 @@ class SequenceReversalConfig:
         context_length = self.transformer.context_length
         if context_length is not None and context_length < self.longest_task.sequence_length:
             raise ValueError(
-                f"--transformer.context-length {context_length}: expected at least {self.longest_task.sequence_length}, the "
-                "length of the longest test sequences."
+                f"--transformer.context-length {context_length}: expected at least "
+                f"{self.longest_task.sequence_length}, the length of the longest test sequences."
             )
 
     @property
@@ -102,13 +102,13 @@ class SequenceReversalConfig:
     @property
     def model_names(self) -> tuple[str, ...]:
         """Return the names of the models to train."""
-        return (BROKEN,) if self.broken_mask else self.models
+        return (NON_CAUSAL,) if self.broken_mask else self.models
 
     def model_config(self, name: str) -> SmallTransformerConfig | SmallLSTMConfig:
         """Return the config of a model, with a context length that fits the longest test sequences.
 
         Args:
-            name: "transformer", "lstm" or "broken".
+            name: "transformer", "lstm" or "non_causal".
         """
         if name == "lstm":
             return self.lstm

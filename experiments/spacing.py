@@ -125,7 +125,7 @@ def restore_text(config: SpacingConfig) -> str:
     return Tagger(model, tokenizer, experiment["sequence_length"])(config.text)
 
 
-def batches(config: SpacingConfig, tagger: Tagger, characters, tags) -> ArrayBatches:
+def batches(config: SpacingConfig, tagger: Tagger, characters: str, tags) -> ArrayBatches:
     """Return training batches of overlapping windows of characters, with their tags.
 
     Args:
@@ -142,7 +142,9 @@ def batches(config: SpacingConfig, tagger: Tagger, characters, tags) -> ArrayBat
     return ArrayBatches(tuple(windows), config.batch_size, config.seed)
 
 
-def train_one(folder, config: SpacingConfig, name, corpus, tokenizer, train_text, validation_text):
+def train_one(
+    folder: pathlib.Path, config: SpacingConfig, name: str, corpus, tokenizer, train_text: str, validation_text: str
+) -> dict:
     """Train and score one model.
 
     Args:
@@ -213,7 +215,7 @@ def no_tags_baseline(train_tags, tags) -> dict:
     return {"model": "no tags", "val_loss": float(loss), **tag_metrics(tags, np.zeros_like(tags))}
 
 
-def compare(config: SpacingConfig, folder: pathlib.Path):
+def compare(config: SpacingConfig, folder: pathlib.Path) -> list[dict]:
     """Train the models that are not finished yet, and write the report.
 
     Args:
@@ -263,7 +265,7 @@ def compare(config: SpacingConfig, folder: pathlib.Path):
 
 
 @exit_with_message("experiments.spacing")
-def main(arguments=None):
+def main(arguments: list[str] | None = None):
     """Run the experiment from the command line."""
     with start_or_resume(SpacingConfig, "spacing", __doc__, arguments, smoke_config) as (config, folder):
         if config.run is not None:

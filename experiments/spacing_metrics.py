@@ -40,11 +40,11 @@ class Tagger:
         self.sequence_length, self.batch_size = sequence_length, batch_size
         self._logits = tf.function(lambda ids: model(ids, training=False), reduce_retracing=True)
 
-    def ids(self, characters) -> np.ndarray:
+    def ids(self, characters: str) -> np.ndarray:
         """Encode characters as int32 ids `[N]` of at least 1; 0 is padding."""
         return self.tokenizer.encode(characters).numpy() + 1
 
-    def logits(self, characters) -> np.ndarray:
+    def logits(self, characters: str) -> np.ndarray:
         """Compute logits `[N, 4]`."""
         ids, stride = self.ids(characters), self.sequence_length // 2
         margin = stride // 2
@@ -56,7 +56,7 @@ class Tagger:
         parts = [self._logits(x[row : row + self.batch_size]).numpy() for row in first_rows]
         return np.concatenate(parts)[:, margin : margin + stride].reshape(num_windows * stride, -1)[: len(ids)]
 
-    def __call__(self, text) -> str:
+    def __call__(self, text: str) -> str:
         """Strip the spaces and capitals of a text, and insert those that the model predicts.
 
         Raises:
@@ -109,7 +109,7 @@ class Validator:
         text: The text.
     """
 
-    def __init__(self, tagger: Tagger, text):
+    def __init__(self, tagger: Tagger, text: str):
         self.tagger = tagger
         self.characters, self.tags = strip_spacing(text)
         self.passage = passage(text)
@@ -135,7 +135,7 @@ def passage(text: str, length: int = 400) -> str:
     return max((text[start : start + length] for start in starts), key=lambda part: sum(map(str.isalpha, part)))
 
 
-def sample(original, restored) -> str:
+def sample(original: str, restored: str) -> str:
     """Format a passage as it was, without spaces and capitals, and as restored.
 
     Args:

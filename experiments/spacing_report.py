@@ -35,12 +35,12 @@ COLUMN_NOTES = (
 )
 
 
-def table(rows) -> str:
+def table(rows: list[dict]) -> str:
     """Format the rows as a Markdown table."""
     return report.markdown_table([list(COLUMNS), *[[show(row) for show in COLUMNS.values()] for row in rows]])
 
 
-def write_report(folder: pathlib.Path, corpus, rows):
+def write_report(folder: pathlib.Path, corpus: str, rows: list[dict]):
     """Write spacing.json, spacing.md and spacing.png.
 
     Args:
@@ -56,14 +56,14 @@ def write_report(folder: pathlib.Path, corpus, rows):
     plot(folder, [row for row in rows if "run" in row])
 
 
-def passages(rows) -> str:
+def passages(rows: list[dict]) -> str:
     """Format a passage: original, stripped, and as each model restores it."""
     samples = {row["model"]: row["sample"].split("\n\n") for row in rows if "sample" in row}
     inputs = next(iter(samples.values()))[:-1]
     return "\n\n".join([*inputs, *(f"by {model}, {parts[-1]}" for model, parts in samples.items())])
 
 
-def plot(folder, rows):
+def plot(folder: pathlib.Path, rows: list[dict]):
     """Plot F1 during training on the left, a color for each model, and the final metrics on the right.
 
     Args:
@@ -100,7 +100,7 @@ def plot(folder, rows):
     plots.save(figure, folder / "spacing.png")
 
 
-def final_message(folder: pathlib.Path, rows) -> str:
+def final_message(folder: pathlib.Path, rows: list[dict]) -> str:
     """Format the message at the end of the experiment.
 
     Args:

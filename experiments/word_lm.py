@@ -128,7 +128,9 @@ def training_windows(config: WordLMConfig, kind: str, ids) -> ShuffledWindows:
     return ShuffledWindows(ids, config.batch_size, config.sequence_length, stride, config.seed)
 
 
-def train_one(folder, config: WordLMConfig, kind, steps, corpus, tokenizer, ids, validation_text) -> dict:
+def train_one(
+    folder: pathlib.Path, config: WordLMConfig, kind: str, steps: int, corpus, tokenizer, ids, validation_text: str
+) -> dict:
     """Train and score one model.
 
     Args:
@@ -164,7 +166,7 @@ def train_one(folder, config: WordLMConfig, kind, steps, corpus, tokenizer, ids,
     )
 
 
-def compare(config: WordLMConfig, folder: pathlib.Path):
+def compare(config: WordLMConfig, folder: pathlib.Path) -> tuple[dict, list[dict]]:
     """Train the models that are not finished yet, and write the report.
 
     Args:
@@ -218,7 +220,7 @@ def compare(config: WordLMConfig, folder: pathlib.Path):
 
 
 @exit_with_message("experiments.word_lm")
-def main(arguments=None):
+def main(arguments: list[str] | None = None):
     """Run the experiment from the command line."""
     with start_or_resume(WordLMConfig, "word_lm", __doc__, arguments, smoke_config) as (config, folder):
         print(word_lm_report.final_message(folder, *compare(config, folder)))

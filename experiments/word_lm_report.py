@@ -47,7 +47,7 @@ def describe_corpus(corpus_info: dict) -> str:
     )
 
 
-def curve(folder: pathlib.Path, row, split) -> list[dict]:
+def curve(folder: pathlib.Path, row: dict, split: str) -> list[dict]:
     """Read the lines of one split from a run's metrics.jsonl.
 
     Args:
@@ -86,12 +86,12 @@ def with_curve_stats(folder: pathlib.Path, row: dict, tokens_per_word: float) ->
     }
 
 
-def table(rows) -> str:
+def table(rows: list[dict]) -> str:
     """Format the rows as a Markdown table."""
     return report.markdown_table([list(COLUMNS), *[[show(row) for show in COLUMNS.values()] for row in rows]])
 
 
-def compare_curves(folder, rows) -> str:
+def compare_curves(folder: pathlib.Path, rows: list[dict]) -> str:
     """Format the perplexities of the runs at equal epochs and at equal tokens as a Markdown table.
 
     Values between two points of a curve are interpolated linearly.
@@ -120,7 +120,7 @@ def compare_curves(folder, rows) -> str:
     return report.markdown_table(lines)
 
 
-def write_report(folder: pathlib.Path, corpus_info, rows):
+def write_report(folder: pathlib.Path, corpus_info: dict, rows: list[dict]):
     """Write word_lm.json, word_lm.md and word_lm.png.
 
     Args:
@@ -140,7 +140,7 @@ def write_report(folder: pathlib.Path, corpus_info, rows):
     plot(folder, rows)
 
 
-def plot(folder, rows):
+def plot(folder: pathlib.Path, rows: list[dict]):
     """Plot training and validation perplexity, by tokens on the left and by epochs on the right.
 
     Args:
@@ -178,7 +178,7 @@ def plot(folder, rows):
     plots.save(figure, folder / "word_lm.png")
 
 
-def final_message(folder: pathlib.Path, corpus_info, rows) -> str:
+def final_message(folder: pathlib.Path, corpus_info: dict, rows: list[dict]) -> str:
     """Format the message at the end of the experiment.
 
     Args:

@@ -11,15 +11,17 @@ from experiments import date_translation as experiment
 from experiments import date_translation_report
 from experiments.date_translation_metrics import (
     EXAMPLE_TEXT,
-    Validator,
     Translator,
+    Validator,
     by_format,
     cross_attention,
     model_inputs,
 )
 from experiments.runs import dataclass_from_dict
+from keras_seq import training
 from keras_seq.data.synthetic import dates
 from keras_seq.models import Seq2SeqConfig
+from keras_seq.tokenizers import CharacterTokenizer
 
 SMOKE = experiment.smoke_config(experiment.DateTranslationConfig())
 
@@ -61,7 +63,7 @@ def test_the_plots_have_content(smoke, name):
 
 
 def test_the_figures_agree_with_each_other(smoke):
-    assert json.loads((smoke.run / "result.json").read_text(encoding="utf-8")) == smoke.result
+    assert training.load_result(smoke.run) == smoke.result
     *_, last = (line for line in lines_of(smoke.run) if line["split"] == "validation")
     assert last["val_loss"] == smoke.result["val_loss"]
     assert last["exact_match"] == smoke.result["val_exact_match"]
@@ -143,7 +145,8 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, smoke, tmp
 
 def test_a_run_of_other_characters_is_refused(fails, smoke, tmp_path):
     other = shutil.copytree(smoke.run, tmp_path / "other")
-    (other / "tokenizer.json").write_text('{"characters": "ab", "oov_token": null}', encoding="utf-8")
+    (other / "result.json").unlink()  # with the digest of the tokenizer
+    CharacterTokenizer("ab").save(other / "tokenizer.json")
     assert "does not have the characters of dates" in fails(experiment.main, "--run", other, "--text", "3.9.1994")
 
 

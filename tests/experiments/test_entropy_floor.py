@@ -10,7 +10,7 @@ import pytest
 from keras import ops
 
 from experiments import entropy_floor, entropy_floor_report
-from experiments.entropy_floor_metrics import SyntheticCorpus, ExcessLoss
+from experiments.entropy_floor_metrics import ExcessLoss, SyntheticCorpus
 from experiments.runs import dataclass_from_dict
 from keras_seq.data import SequentialWindows, StatefulWindows
 from keras_seq.data.synthetic import MarkovChain, bracket_grammar
@@ -262,7 +262,7 @@ def test_a_model_that_sees_the_next_id_ends_with_status_1_and_a_sentence(tmp_pat
         ("--vocabulary-size 1", "--vocabulary-size 1"),
         ("--vocabulary-size 27", "--vocabulary-size 27"),
         ("--order 0", "--order 0"),
-        ("--vocabulary-size 26 --order 6", "26 ids and order 6"),
+        ("--vocabulary-size 26 --order 6", "vocabulary_size=26 and order=6"),
         ("--concentration 0", "concentration"),
         ("--tokens 1", "--tokens 1"),
         ("--validation-tokens 64", "--validation-tokens 64"),

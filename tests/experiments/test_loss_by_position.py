@@ -8,8 +8,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments import loss_by_position, loss_by_position_report, loss_by_position_metrics
+from experiments import loss_by_position, loss_by_position_metrics, loss_by_position_report
 from experiments.runs import dataclass_from_dict
+from keras_seq import training
 
 
 def a_row(model, sequence_length, by_octave, noise=0.01):
@@ -157,7 +158,7 @@ def test_every_family_is_trained_at_every_context_on_as_much(run):
         folder = run.folder / f"{row['model']}-{row['val_sequence_length']}-seed0"
         for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
             assert (folder / part).stat().st_size > 0
-        assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == row
+        assert training.load_result(folder) == row
 
 
 @pytest.mark.slow

@@ -9,13 +9,13 @@ import pytest
 from experiments import masked_lm, masked_lm_report
 from experiments.generate import load_run
 from experiments.masked_lm_metrics import (
-    Validator,
     MaskFiller,
+    Validator,
     attention_scores,
-    unigram_baseline,
     ids_with_mask,
     mask_generator,
     segment_pairs,
+    unigram_baseline,
 )
 from experiments.runs import dataclass_from_dict
 from keras_seq import models

@@ -22,6 +22,15 @@ from experiments.sequence_reversal_metrics import (
 )
 from experiments.sequence_reversal_settings import SequenceReversalConfig, SmallLSTMConfig, SmallTransformerConfig
 from experiments.runs import dataclass_from_dict
+from experiments.sequence_reversal_metrics import (
+    ReversalTotals,
+    Scorer,
+    attention,
+    batch_totals,
+    causality_verdict,
+    to_letters,
+)
+from experiments.sequence_reversal_settings import SequenceReversalConfig, SmallLSTMConfig, SmallTransformerConfig
 from keras_seq.data.synthetic import Reversal
 from keras_seq.models import assert_causal
 
@@ -147,40 +156,40 @@ def test_a_transformer_without_its_mask_fails(tmp_path, capsys):
         sequence_reversal.main(["--smoke", "--broken-mask", "--log-dir", str(tmp_path)])
     output = capsys.readouterr().out
     assert stop.value.code == 1
-    assert "broken: The model is not causal, it sees future tokens: its first half loss" in output
+    assert "non_causal: The model is not causal, it sees future tokens: its first half loss" in output
     folder = left_in(tmp_path)
-    assert "broken: The model is not causal, it sees future tokens: its first half loss" in (
+    assert "non_causal: The model is not causal, it sees future tokens: its first half loss" in (
         folder / "sequence_reversal.md"
     ).read_text(encoding="utf-8")
-    result = read(folder / "broken-seed0/result.json")
+    result = read(folder / "non_causal-seed0/result.json")
     assert result["causal"] is result["passed"] is False
     assert result["first_half_loss"] < 0.9 * math.log(4)
     with pytest.raises(AssertionError, match="sees the future"):
-        assert_causal(keras.models.load_model(folder / "broken-seed0/model.keras"))
+        assert_causal(keras.models.load_model(folder / "non_causal-seed0/model.keras"))
     with pytest.raises(SystemExit) as stop:  # also when it is resumed
         sequence_reversal.main(["--resume", str(folder)])
     assert stop.value.code == 1
 
 
-def test_broken_and_whole_transformer_differ_in_the_mask_only(randomize):
+def test_transformers_with_and_without_mask_differ_in_the_mask_only(randomize):
     config = sequence_reversal.smoke_config(SequenceReversalConfig())
-    whole, broken = (
+    causal, non_causal = (
         sequence_reversal.build_model(config, "transformer"),
-        sequence_reversal.build_model(config, "broken"),
+        sequence_reversal.build_model(config, "non_causal"),
     )
-    broken.set_weights(randomize(whole).get_weights())
-    assert broken.count_params() == whole.count_params()
-    assert_causal(whole, length=10)
+    non_causal.set_weights(randomize(causal).get_weights())
+    assert non_causal.count_params() == causal.count_params()
+    assert_causal(causal, length=10)
     x, _ = config.task.batch(0)
-    differs = ~np.isclose(whole(x), broken(x), atol=1e-4).all(axis=(0, 2))
+    differs = ~np.isclose(causal(x), non_causal(x), atol=1e-4).all(axis=(0, 2))
     np.testing.assert_array_equal(differs, [*[True] * (x.shape[1] - 1), False])  # the last position has no future
-    (seen,), (seen_broken,) = attention(whole, x[0].numpy()), attention(broken, x[0].numpy())
+    (masked,), (unmasked,) = attention(causal, x[0].numpy()), attention(non_causal, x[0].numpy())
     future = ~np.tri(x.shape[1], dtype=bool)
-    for weights in (seen, seen_broken):
+    for weights in (masked, unmasked):
         assert weights.shape == (2, x.shape[1], x.shape[1])
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
-    assert not seen[:, future].any()
-    assert (seen_broken[:, future] > 0).all()
+    assert not masked[:, future].any()
+    assert (unmasked[:, future] > 0).all()
     assert attention(sequence_reversal.build_model(config, "lstm"), x[0].numpy()) == []
 
 

@@ -201,7 +201,7 @@ def test_the_plot_has_the_same_curves_by_tokens_and_by_epochs(curves, monkeypatc
         ("--seed -1", "--seed -1"),
         ("--overlap 1", "--overlap 1"),
         ("--overlap 5", "--overlap 5"),
-        ("--min-count 1000000", "No word occurs"),
+        ("--min-count 1000000", "min_count=1000000"),
         ("--corpus {short}", "fewer than batch_size=16"),
         ("--corpus {short} --sequence-length 4 --batch-size 1", "0 of them words"),
         ("--corpus /nonexistent", "/nonexistent"),
