@@ -1,16 +1,16 @@
-# make compare   sets up .venv, trains an LSTM and a Transformer on a text that comes with Python, compares them
-# make test      sets up .venv, passes the tests
-# make backends  passes the tests of the layers under JAX and torch too
-# make check     style
-# make smoke     every experiment at tiny sizes
-# make docs      builds the pages of docs/ and the API reference as a site in build/site
+# make compare   set up .venv, train an LSTM and a Transformer on Python's docstrings, compare them
+# make test      set up .venv, run the tests
+# make backends  run the tests of the layers on JAX and torch too
+# make check     check the style
+# make smoke     run every experiment at tiny sizes
+# make docs      build the pages of docs/ and the API reference as a site in build/site
 
 PYTHON ?= python3
 ARGS ?=
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-SMOKE := compare reverse words masked_lm dates respace optimizers gradient_descent floors epoch_loss positions scaling \
-	shakespeare pipeline_speed generation_speed benchmark
+SMOKE := compare sequence_reversal word_lm masked_lm date_translation spacing optimizers gradient_descent \
+	entropy_floor recipe_ablation loss_by_position scaling shakespeare pipeline_speed generation_speed benchmark
 SMOKE_ARGS_shakespeare := --corpus pydoc
 
 .PHONY: compare test backends check smoke docs clean
@@ -24,7 +24,7 @@ test: .venv/installed-test
 backends: .venv/installed-backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
-	KERAS_BACKEND=jax $(BIN)/python -m experiments.gpu --smoke
+	KERAS_BACKEND=jax $(BIN)/python -m experiments.benchmark_gpu --smoke
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -34,7 +34,7 @@ smoke: .venv/installed
 	$(MAKE) --no-print-directory -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(addprefix smoke-,$(SMOKE))
 
 smoke-compare: .venv/installed
-	$(BIN)/python -m experiments.compare --smoke --models rnn gru lstm mingru minlstm mamba transformer gpt modern
+	$(BIN)/python -m experiments.compare --smoke --models rnn gru lstm mingru minlstm mamba transformer gpt2 llama
 
 smoke-%: .venv/installed
 	$(BIN)/python -m experiments.$* --smoke $(SMOKE_ARGS_$*)
@@ -56,7 +56,7 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
 	touch $@ .venv/installed
 
-# The torch that the layers are tested with. From PyPI it may come with gigabytes for GPUs; a CPU build is enough.
+# The torch version that the layers are tested with. From PyPI it may install gigabytes for GPUs; a CPU build is enough.
 .venv/installed-backends: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet --editable ".[test,jax,torch]"

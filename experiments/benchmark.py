@@ -1,14 +1,15 @@
-"""How fast is a training step, against Keras as it comes and against PyTorch?
+"""How fast is a training step, compared with keras.layers and with PyTorch?
 
-    python -m experiments.benchmark                          # with `pip install torch` PyTorch is measured too
-    python -m experiments.benchmark --rows 1 3 --runs 9      # some rows, by their numbers
-    python -m experiments.benchmark --growth                 # how time grows with T, B, D, V and layers too
-    python -m experiments.benchmark --smoke                  # seconds, tiny
+    python -m experiments.benchmark                             # PyTorch is measured too where it is installed
+    python -m experiments.benchmark --cases 1 3 --repeats 9     # some cases, by their numbers
+    python -m experiments.benchmark --size-sweep                # also how time grows with T, B, D, V and layers
+    python -m experiments.benchmark --smoke                     # tiny sizes, takes seconds
 
-Each row is the same work three times, in processes that take turns: one run to warm up, then five counted ones; a ratio
-is taken turn by turn, and the medians are told. Besides: what fraction of the matmul speed of this machine, measured in
-the same run, is reached; the largest memory of each process; how fast the pipeline feeds the step.
-Half an hour on 2 cores with PyTorch.
+Each case is run by keras_seq, keras.layers and PyTorch in separate, interleaved processes: one warm-up, five timed
+runs. Speedups are computed per round; medians are reported. The report also has the fraction of this machine's matmul
+peak (measured in the same run), the peak memory of each process, and the share of the step time that the input
+pipeline takes. Takes half an hour on 2 cores with PyTorch. Expected: most cases reach their targets, which the report
+lists beside the speedups.
 """
 
 import dataclasses
@@ -23,128 +24,135 @@ import tensorflow as tf
 import tyro
 
 from experiments import benchmark_report
-from experiments.benchmark_rows import ROWS, TINY, Row, growth
-from experiments.benchmark_turns import in_turns, ratio
-from experiments.options import check_options
-from experiments.runs import begin, versions
-from experiments.startup import one_sentence
+from experiments.benchmark_cases import CASES, SMOKE_CASES, Case, size_sweep
+from experiments.benchmark_workers import run_interleaved, speedup
+from experiments.option_checks import check_options
+from experiments.runs import start_or_resume, versions
+from experiments.startup import exit_with_message
 from keras_seq.data import RandomWindows
 
-PEAK_SIZE = 2048  # of the square matrices whose product tells the matmul speed
+MATMUL_SIZE = 2048  # rows and columns of the matrices whose product gives the matmul peak
 PIPELINE_STEPS = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class Benchmark:
-    """Measure training steps."""
+class BenchmarkConfig:
+    """Measure the speed of training steps."""
 
-    rows: tuple[int, ...] = ()
-    """Numbers of the rows to measure, from 1; all where none is given."""
-    runs: int = 5
-    """Counted runs of each row and way."""
+    cases: tuple[int, ...] = ()
+    """Numbers of the cases to measure, from 1. By default all."""
+    repeats: int = 5
+    """Number of timed runs of each case and implementation."""
     seconds: float = 2.0
-    """How long a counted run takes about; at least one step."""
-    growth: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Also measure how time and memory grow with each size, of ours alone."""
+    """Approximate duration of a timed run, in seconds; at least one step."""
+    size_sweep: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Also measure how time and memory of keras_seq grow with each size."""
     log_dir: str = "logs"
-    """The report goes to LOG_DIR/benchmark/UTC-TIME/."""
+    """Folder of the report: LOG_DIR/benchmark/UTC-TIME/."""
     resume: str | None = None
-    """A measurement is not gone on with: begin anew."""
+    """Not supported: a benchmark cannot be resumed."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Seconds, tiny sizes: shows that everything works, and nothing else."""
+    """Use tiny sizes that take seconds, to check that everything works."""
 
     def __post_init__(self):
-        check_options(self, runs=1, seconds=0)
-        for number in self.rows:
-            if not 1 <= number <= len(ROWS):
-                raise ValueError(f"--rows {number}: expected numbers from 1 to {len(ROWS)}.")
+        check_options(self, repeats=1, seconds=0)
+        for number in self.cases:
+            if not 1 <= number <= len(CASES):
+                raise ValueError(f"--cases {number}: expected numbers from 1 to {len(CASES)}.")
         if self.resume is not None:
-            raise ValueError(f"--resume {self.resume}: a measurement cannot be gone on with; begin anew.")
+            raise ValueError(f"--resume {self.resume}: a benchmark cannot be resumed; start a new one.")
 
     @property
-    def chosen(self) -> tuple[Row, ...]:
-        """The rows to measure."""
+    def selected_cases(self) -> tuple[Case, ...]:
+        """Return the cases to measure."""
         if self.smoke:
-            return TINY
-        return tuple(ROWS[number - 1] for number in self.rows) or ROWS
+            return SMOKE_CASES
+        return tuple(CASES[number - 1] for number in self.cases) or CASES
 
 
-def matmul_flops(dtype, size) -> float:
-    """FLOP/s of a square matrix product in TensorFlow, the best of 5 series."""
+def matmul_flops(dtype: str, size: int) -> float:
+    """Measure the FLOP/s of a square matrix product in TensorFlow: the best of 5 series.
+
+    Args:
+        dtype: Dtype of the matrices.
+        size: Rows and columns of the matrices.
+    """
     a, b = (tf.cast(tf.random.normal((size, size)), dtype) for _ in range(2))
     product = tf.function(tf.matmul)
     product(a, b).numpy()
     speeds = []
     for _ in range(5):
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         for _ in range(3):
             last = product(a, b)
         last.numpy()
-        speeds.append(3 * 2 * size**3 / (time.perf_counter() - begun))
+        speeds.append(3 * 2 * size**3 / (time.perf_counter() - start_time))
     return max(speeds)
 
 
-def pipeline_speed(row: Row) -> float:
-    """Tokens per second of random crops of the row's batch, by themselves; the median of 5 series."""
-    ids = np.random.default_rng(0).integers(row.vocabulary_size, size=max(1_000_000, 2 * row.length))
-    batches = iter(RandomWindows(ids, row.batch_size, row.length).dataset())
+def pipeline_speed(case: Case) -> float:
+    """Measure the input pipeline alone: tokens per second of random windows, the median of 5 series."""
+    ids = np.random.default_rng(0).integers(case.vocabulary_size, size=max(1_000_000, 2 * case.sequence_length))
+    batches = iter(RandomWindows(ids, case.batch_size, case.sequence_length).dataset())
     next(batches)
     speeds = []
     for _ in range(5):
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         for _ in range(PIPELINE_STEPS):
             next(batches)
-        speeds.append(PIPELINE_STEPS * row.batch_size * row.length / (time.perf_counter() - begun))
+        tokens = PIPELINE_STEPS * case.batch_size * case.sequence_length
+        speeds.append(tokens / (time.perf_counter() - start_time))
     return statistics.median(speeds)
 
 
-def measure(settings: Benchmark) -> dict:
-    """All that benchmark.json says."""
-    ways = ["ours", "keras"]
+def measure(config: BenchmarkConfig) -> dict:
+    """Measure all selected cases and return the contents of benchmark.json."""
+    implementations = ["keras_seq", "keras"]
     if importlib.util.find_spec("torch") is None:
-        print("PyTorch is not installed, so it is not measured; `pip install torch` changes that.")
+        print("PyTorch is not installed and is not measured; to measure it, `pip install torch`.")
     else:
-        ways.append("torch")
-    size = 64 if settings.smoke else PEAK_SIZE
+        implementations.append("torch")
+    size = 64 if config.smoke else MATMUL_SIZE
     peaks = {dtype: matmul_flops(dtype, size) for dtype in ("float32", "bfloat16")}
-    found = {"versions": versions(), "matmul_flops": peaks, "rows": [], "growth": {}}
-    for row in settings.chosen:
-        summaries = in_turns(row, ways, settings.runs, settings.seconds)
-        ours = summaries["ours"]
-        entry = {
-            "name": row.name,
-            "row": dataclasses.asdict(row),
-            "measured": summaries,
-            "speedup_vs_torch": ratio(summaries, "torch"),
-            "speedup_vs_keras": ratio(summaries, "keras"),
-            "matmul_utilization": ours["flops_per_token"] * ours["tokens_per_second"] / peaks[row.precision],
-            "pipeline": None if row.kind == "attention" else ours["tokens_per_second"] / pipeline_speed(row),
+    results = {"versions": versions(), "matmul_flops": peaks, "cases": [], "size_sweep": {}}
+    for case in config.selected_cases:
+        measurements = run_interleaved(case, implementations, config.repeats, config.seconds)
+        own = measurements["keras_seq"]
+        fraction = None if case.kind == "attention" else own["tokens_per_second"] / pipeline_speed(case)
+        result = {
+            "name": case.name,
+            "case": dataclasses.asdict(case),
+            "measurements": measurements,
+            "speedup_vs_torch": speedup(measurements, "torch"),
+            "speedup_vs_keras": speedup(measurements, "keras"),
+            "matmul_utilization": own["flops_per_token"] * own["tokens_per_second"] / peaks[case.precision],
+            "input_pipeline_fraction": fraction,
         }
-        found["rows"].append(entry)
-        print(benchmark_report.line(entry), flush=True)
-    if settings.growth:
-        ladders = {"attention, T": TINY[1:]} if settings.smoke else growth()
-        for ladder, rows in ladders.items():
-            found["growth"][ladder] = []
-            for row in rows:
-                ours = in_turns(row, ["ours"], settings.runs, settings.seconds)["ours"]
-                found["growth"][ladder].append({"row": dataclasses.asdict(row), **ours})
-                print(f"{ladder}: {benchmark_report.seconds_of(row, ours) * 1000:.1f} ms a step", flush=True)
-    return found
+        results["cases"].append(result)
+        print(benchmark_report.line(result), flush=True)
+    if config.size_sweep:
+        sweeps = {"attention, T": SMOKE_CASES[1:]} if config.smoke else size_sweep()
+        for sweep, cases in sweeps.items():
+            results["size_sweep"][sweep] = []
+            for case in cases:
+                own = run_interleaved(case, ["keras_seq"], config.repeats, config.seconds)["keras_seq"]
+                results["size_sweep"][sweep].append({"case": dataclasses.asdict(case), **own})
+                print(f"{sweep}: {benchmark_report.seconds_per_step(case, own) * 1000:.1f} ms per step", flush=True)
+    return results
 
 
-def tiny(settings: Benchmark) -> Benchmark:
-    """The same at sizes that take seconds."""
-    return dataclasses.replace(settings, runs=2, seconds=0.01)
+def smoke_config(config: BenchmarkConfig) -> BenchmarkConfig:
+    """Return the config at sizes that take seconds."""
+    return dataclasses.replace(config, repeats=2, seconds=0.01)
 
 
-@one_sentence("experiments.benchmark")
+@exit_with_message("experiments.benchmark")
 def main(arguments=None):
-    """The command line."""
-    with begin(Benchmark, "benchmark", __doc__, arguments, tiny) as (settings, folder):
-        found = measure(settings)
-        benchmark_report.write(pathlib.Path(folder), found)
-        print(benchmark_report.closing(folder, found))
+    """Run the command line."""
+    with start_or_resume(BenchmarkConfig, "benchmark", __doc__, arguments, smoke_config) as (config, folder):
+        results = measure(config)
+        benchmark_report.write_report(pathlib.Path(folder), results)
+        print(benchmark_report.final_message(folder, results))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""PyTorch's side of `experiments.benchmark`: its own modules, written as one would, and no TensorFlow in the process.
+"""Run the PyTorch implementation of `experiments.benchmark`, as a worker process without TensorFlow.
 
-Started by `experiments.benchmark_turns` from this file, and by `experiments.gpu_turns`, which says "device": "cuda".
-bfloat16 is `torch.autocast`, with float32 weights as ours has. Python does not wait for a GPU; a counted run does.
+The models use torch's own modules in the usual way. Started from this file by `experiments.benchmark_workers`, and by
+`experiments.gpu_workers` with `"device": "cuda"`. bfloat16 is `torch.autocast` with float32 weights, as in keras_seq.
+A timed run ends when the GPU has finished.
 """
 
 import json
@@ -14,20 +15,20 @@ from torch import nn
 
 
 class LSTM(nn.Module):
-    """Embedding, nn.LSTM, output matrix."""
+    """LSTM language model: embedding, nn.LSTM, head."""
 
-    def __init__(self, row):
+    def __init__(self, case):
         super().__init__()
-        self.embedding = nn.Embedding(row["vocabulary_size"], row["embedding_dim"])
-        self.lstm = nn.LSTM(row["embedding_dim"], row["units"], row["num_layers"], batch_first=True)
-        self.head = nn.Linear(row["units"], row["vocabulary_size"])
+        self.embedding = nn.Embedding(case["vocabulary_size"], case["embedding_dim"])
+        self.lstm = nn.LSTM(case["embedding_dim"], case["units"], case["num_layers"], batch_first=True)
+        self.head = nn.Linear(case["units"], case["vocabulary_size"])
 
     def forward(self, ids):
         return self.head(self.lstm(self.embedding(ids))[0])
 
 
 class Block(nn.Module):
-    """nanoGPT's block: pre-norm, scaled_dot_product_attention, GELU."""
+    """Transformer block of nanoGPT: pre-norm, scaled_dot_product_attention, GELU."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -48,14 +49,14 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Embeddings of ids and positions, blocks, norm; the ids' embedding is the output matrix too."""
+    """GPT language model: embeddings of ids and positions, blocks, norm, and a head tied to the embedding of ids."""
 
-    def __init__(self, row):
+    def __init__(self, case):
         super().__init__()
-        width = row["embedding_dim"]
-        self.tokens = nn.Embedding(row["vocabulary_size"], width)
-        self.positions = nn.Embedding(row["length"], width)
-        self.blocks = nn.Sequential(*(Block(width, row["num_heads"]) for _ in range(row["num_layers"])))
+        width = case["embedding_dim"]
+        self.tokens = nn.Embedding(case["vocabulary_size"], width)
+        self.positions = nn.Embedding(case["sequence_length"], width)
+        self.blocks = nn.Sequential(*(Block(width, case["num_heads"]) for _ in range(case["num_layers"])))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, ids):
@@ -63,16 +64,22 @@ class GPT(nn.Module):
         return nn.functional.linear(self.norm(self.blocks(x)), self.tokens.weight)
 
 
-def training_step(row, device):
-    """A function that does one."""
-    model = {"lstm": LSTM, "transformer": GPT}[row["kind"]](row).to(device)
+def training_step(case, device):
+    """Return a function that runs one training step.
+
+    Args:
+        case: The fields of a `Case`, a dict.
+        device: `"cpu"` or `"cuda"`.
+    """
+    model = {"lstm": LSTM, "transformer": GPT}[case["kind"]](case).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
-    x, y = torch.randint(row["vocabulary_size"], (2, row["batch_size"], row["length"]), device=device)
-    half = torch.autocast(device, torch.bfloat16, enabled=row["precision"] == "bfloat16")
+    shape = (2, case["batch_size"], case["sequence_length"])
+    x, y = torch.randint(case["vocabulary_size"], shape, device=device)
+    autocast = torch.autocast(device, torch.bfloat16, enabled=case["precision"] == "bfloat16")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with half:
+        with autocast:
             logits = model(x)
         loss = nn.functional.cross_entropy(logits.float().flatten(0, 1), y.flatten())
         loss.backward()
@@ -82,11 +89,16 @@ def training_step(row, device):
     return step
 
 
-def attention_step(row, device):
-    """A function that does causal attention forward and backward."""
-    heads, length = row["num_heads"], row["length"]
-    shape = (row["batch_size"], heads, length, row["embedding_dim"] // heads)
-    dtype = getattr(torch, row["precision"])
+def attention_step(case, device):
+    """Return a function that runs causal attention forward and backward.
+
+    Args:
+        case: The fields of a `Case`, a dict.
+        device: `"cpu"` or `"cuda"`.
+    """
+    num_heads, sequence_length = case["num_heads"], case["sequence_length"]
+    shape = (case["batch_size"], num_heads, sequence_length, case["embedding_dim"] // num_heads)
+    dtype = getattr(torch, case["precision"])
     q, k, v = (torch.randn(shape, dtype=dtype, device=device, requires_grad=True) for _ in range(3))
 
     def step():
@@ -97,39 +109,39 @@ def attention_step(row, device):
 
 
 def wait(device):
-    """Waits until the device has done all."""
+    """Wait until the device has finished."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def peak_megabytes(device) -> float:
-    """The most memory that was in use: of the GPU, else of the process."""
+    """Return the peak memory in MB: of the GPU, or of the process on a CPU."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main():
-    """Warms up, then counts when told to."""
-    row = json.loads(sys.argv[1])
-    device = row.get("device", "cpu")
+    """Warm up, then time a run for each line on stdin."""
+    case = json.loads(sys.argv[1])
+    device = case.get("device", "cpu")
     if device == "cuda":
-        torch.set_float32_matmul_precision("high")  # TF32, which is what JAX takes for float32
-    step = (attention_step if row["kind"] == "attention" else training_step)(row, device)
-    tokens = row["batch_size"] * row["length"]
+        torch.set_float32_matmul_precision("high")  # TF32, JAX's default for float32
+    step = (attention_step if case["kind"] == "attention" else training_step)(case, device)
+    tokens = case["batch_size"] * case["sequence_length"]
     step()
     wait(device)
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     step()
     wait(device)
-    steps = max(1, round(row["seconds"] / (time.perf_counter() - begun)))
+    num_steps = max(1, round(case["seconds"] / (time.perf_counter() - start_time)))
     print(json.dumps({"version": torch.__version__, "threads": torch.get_num_threads()}), flush=True)
     for _ in sys.stdin:
-        begun = time.perf_counter()
-        for _ in range(steps):
+        start_time = time.perf_counter()
+        for _ in range(num_steps):
             step()
         wait(device)
-        speed = steps * tokens / (time.perf_counter() - begun)
+        speed = num_steps * tokens / (time.perf_counter() - start_time)
         print(json.dumps({"tokens_per_second": speed, "peak_megabytes": peak_megabytes(device)}), flush=True)
 
 

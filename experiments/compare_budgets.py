@@ -1,24 +1,27 @@
-"""What each model of a comparison is trained with, so that one quantity is the same for all: `--match`.
+"""Plan the training budget of each model of a comparison, so that one quantity is equal for all: `--match`.
 
-    tokens       every model reads --tokens                                                          (the default)
-    parameters   and every model is as wide as makes it come closest to the first one's number of parameters
-    flops        the first model reads --tokens; the others as many as cost the same training FLOPs
-    seconds      the same for the seconds that steps take, measured before the runs
+    tokens       every model trains on --tokens                                                      (the default)
+    parameters   the same, with widths scaled so that parameter counts are closest to the first model's
+    flops        the first model trains on --tokens, the others on as many as need the same training FLOPs
+    seconds      the same for the time of the training steps, measured before the runs
 
-The plan is in plan.json before the first run begins, so that a comparison that is gone on with keeps it; more
-tokens make another.
+The plan is written to plan.json before the first run, so that a resumed comparison keeps it; with more --tokens it is
+made again.
 """
 
 import dataclasses
+import pathlib
 import statistics
 import time
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import keras
 
-from experiments.compare_settings import Compare
-from experiments.compare_widths import matched
-from experiments.report import aligned, tera
+from experiments.compare_settings import CompareConfig
+from experiments.match_parameters import match_parameter_count
+from experiments.report import markdown_table, tera
 from keras_seq import checks, training
 from keras_seq.atomic_files import set_aside
 from keras_seq.models.flops import flops_per_token
@@ -26,26 +29,26 @@ from keras_seq.training import checksummed_json
 from keras_seq.training.checkpoints import CorruptCheckpointError
 from keras_seq.training.language_model import stateful_training_model
 
-EXECUTIONS = 7  # timed, after the one that compiles
+NUM_TIMED_EXECUTIONS = 7  # after the one that compiles
 WIDTHS = {"embedding_dim": "embedding", "units": "units", "feed_forward_dim": "feed-forward", "num_heads": "heads"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """One model as it is trained.
+    """Training budget of one model.
 
     Attributes:
-        name: of the model.
-        definition: the dataclass that it is built from.
-        steps: batches that it is trained on.
-        parameters: their number.
-        flops_per_token: of training.
-        learning_rate: the highest one.
-        seconds_per_step: as measured before the runs; None where nothing was to be measured.
+        name: Name of the model.
+        model_config: Dataclass that the model is built from.
+        steps: Number of training steps.
+        parameters: Number of parameters.
+        flops_per_token: Floating-point operations of training, per token.
+        learning_rate: Peak learning rate.
+        seconds_per_step: Time measured before the runs; None where it was not measured.
     """
 
     name: str
-    definition: object
+    model_config: Any
     steps: int
     parameters: int
     flops_per_token: int
@@ -53,137 +56,179 @@ class Budget:
     seconds_per_step: float | None = None
 
 
-def kept_or_planned(path, settings: Compare, vocabulary_size, windows) -> dict[str, Budget]:
-    """The plan that was kept, if there is one of as many tokens; else one that is kept from now on.
+def load_or_plan(
+    path: pathlib.Path, config: CompareConfig, vocabulary_size: int, make_windows: Callable
+) -> dict[str, Budget]:
+    """Load plan.json if it has as many tokens as the config; otherwise plan the budgets and write it.
+
+    Args:
+        path: Path of plan.json.
+        config: Config of the comparison.
+        vocabulary_size: V.
+        make_windows: Function from a kind of training windows ("stateful" or "random") to the windows.
+
+    Returns:
+        The budget of each model, by its name.
 
     Raises:
-        ValueError: it is none of this comparison; or damaged or gone, and made of times that are not measured twice
-            alike.
+        ValueError: The plan is of another comparison; or it is corrupt or missing and `match` is "seconds", since
+            times cannot be measured again.
     """
     try:
-        kept = read(path, settings)
-        if kept[settings.models[0]].steps == settings.steps:
-            return kept  # otherwise the comparison became longer
+        budgets = read_plan(path, config)
+        if budgets[config.models[0]].steps == config.steps:
+            return budgets  # otherwise --tokens was raised
     except (CorruptCheckpointError, FileNotFoundError) as error:
-        fault = str(error) if isinstance(error, CorruptCheckpointError) else f"{path} is gone"
-        begun = any(path.parent.glob("*/config.json"))
-        if settings.match == "seconds" and (begun or path.exists()):
-            raise ValueError(f"{fault}, and the times in it cannot be measured again: begin anew.") from error
-        if begun or path.exists():
-            warnings.warn(f"{fault}; it is written again{set_aside(path)}.", stacklevel=2)
-    budgets = plan(settings, vocabulary_size, windows)
+        problem = str(error) if isinstance(error, CorruptCheckpointError) else f"{path} is missing"
+        was_planned = path.exists() or any(path.parent.glob("*/config.json"))
+        if config.match == "seconds" and was_planned:
+            raise ValueError(f"{problem}, and the times in it cannot be measured again: start a new run.") from error
+        if was_planned:
+            warnings.warn(f"{problem}; it is written again{set_aside(path)}.", stacklevel=2)
+    budgets = plan(config, vocabulary_size, make_windows)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, settings, budgets)
+    write_plan(path, config, budgets)
     return budgets
 
 
-def plan(settings: Compare, vocabulary_size, windows) -> dict[str, Budget]:
-    """The budget of every model, by its name.
+def plan(config: CompareConfig, vocabulary_size: int, make_windows: Callable) -> dict[str, Budget]:
+    """Plan the budget of each model.
 
     Args:
-        settings: what the comparison was told.
+        config: Config of the comparison.
         vocabulary_size: V.
-        windows: a function from the kind of training batches ("lanes" or "crops") to them.
+        make_windows: Function from a kind of training windows ("stateful" or "random") to the windows.
+
+    Returns:
+        The budgets by the names of the models.
     """
-    found, target = {}, None
-    if settings.match == "seconds":
-        print(f"Timing {1 + EXECUTIONS} x {settings.train.steps_per_execution} steps of each model ...")
-    for name in settings.models:
-        definition = settings.model(name)
-        if settings.match == "parameters" and target is not None:
-            definition = matched(definition, vocabulary_size, target)
+    budgets, target = {}, None
+    if config.match == "seconds":
+        print(f"Timing {1 + NUM_TIMED_EXECUTIONS} x {config.train.steps_per_execution} steps of each model ...")
+    for name in config.models:
+        model_config = config.model(name)
+        if config.match == "parameters" and target is not None:
+            model_config = match_parameter_count(model_config, vocabulary_size, target)
         keras.backend.clear_session()
-        model = definition.build_model(vocabulary_size)
+        model = model_config.build_model(vocabulary_size)
         target = target or model.count_params()
-        flops = flops_per_token(model, settings.context, training=True)
+        flops = flops_per_token(model, config.sequence_length, training=True)
         seconds = None
-        if settings.match == "seconds":
-            seconds = _seconds_per_step(settings, definition, vocabulary_size, windows)
-        rate = settings.train.peak_learning_rate(model)
-        found[name] = Budget(name, definition, settings.steps, model.count_params(), flops, rate, seconds)
-    first = found[settings.models[0]]
-    cost = {"flops": lambda b: b.flops_per_token, "seconds": lambda b: b.seconds_per_step}.get(settings.match)
+        if config.match == "seconds":
+            seconds = _seconds_per_step(config, model_config, vocabulary_size, make_windows)
+        rate = config.train.peak_learning_rate(model)
+        budgets[name] = Budget(name, model_config, config.steps, model.count_params(), flops, rate, seconds)
+    first = budgets[config.models[0]]
+    cost = {"flops": lambda b: b.flops_per_token, "seconds": lambda b: b.seconds_per_step}.get(config.match)
     if cost is not None:
-        for name, budget in found.items():
+        for name, budget in budgets.items():
             steps = max(1, round(first.steps * cost(first) / cost(budget)))
-            found[name] = dataclasses.replace(budget, steps=steps)
-    return found
+            budgets[name] = dataclasses.replace(budget, steps=steps)
+    return budgets
 
 
-class _Clock(keras.callbacks.Callback):
-    """The seconds of every execution."""
+class _StepTimer(keras.callbacks.Callback):
+    """Measure the seconds of every execution of the train function."""
 
     def on_train_begin(self, logs=None):
         self.seconds = []
 
     def on_train_batch_begin(self, batch, logs=None):
-        self.begun = time.perf_counter()
+        self.start_time = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        int(self.model.optimizer.iterations)  # waits for what a device still computes
-        self.seconds.append(time.perf_counter() - self.begun)
+        int(self.model.optimizer.iterations)  # waits until the device has finished
+        self.seconds.append(time.perf_counter() - self.start_time)
 
 
-def _seconds_per_step(settings, definition, vocabulary_size, windows):
-    """The median over a few executions of real training steps, after one that compiles; the model is thrown away."""
+def _seconds_per_step(config, model_config, vocabulary_size, make_windows):
+    """Measure the median time of a training step, without the execution that compiles, on a model of its own."""
     keras.utils.set_random_seed(0)
-    model = definition.build_model(vocabulary_size, dtype=settings.train.dtype_policy)
-    batches = windows(settings.windows_for(model))
-    carry = settings.carries(model)
-    training_model = stateful_training_model(model, batches.batch_size, batches.length) if carry else model
-    at_once = batches.batch_size * batches.length
-    training.compile_model(training_model, settings.train, settings.steps, tokens_per_step=at_once)
-    together, clock = settings.train.steps_per_execution, _Clock()
-    data = (batches.stateful_dataset if carry else batches.dataset)(0, together * (1 + EXECUTIONS))
-    training_model.fit(data, shuffle=False, verbose=0, callbacks=[clock])
-    return statistics.median(clock.seconds[1:]) / together
+    model = model_config.build_model(vocabulary_size, dtype=config.train.dtype_policy)
+    windows = make_windows(config.windows_for(model))
+    stateful = config.is_stateful(model)
+    batch_size, sequence_length = windows.batch_size, windows.sequence_length
+    training_model = stateful_training_model(model, batch_size, sequence_length) if stateful else model
+    training.compile_model(training_model, config.train, config.steps, tokens_per_step=batch_size * sequence_length)
+    steps_per_execution, timer = config.train.steps_per_execution, _StepTimer()
+    dataset = windows.stateful_dataset if stateful else windows.dataset
+    data = dataset(0, steps_per_execution * (1 + NUM_TIMED_EXECUTIONS))
+    training_model.fit(data, shuffle=False, verbose=0, callbacks=[timer])
+    return statistics.median(timer.seconds[1:]) / steps_per_execution
 
 
-def tokens(settings: Compare, budget: Budget) -> int:
-    """Those that a model is trained on."""
-    return budget.steps * settings.batch_size * settings.context
+def train_tokens(config: CompareConfig, budget: Budget) -> int:
+    """Compute the number of tokens that a model is trained on.
+
+    Args:
+        config: Config of the comparison.
+        budget: Budget of the model.
+    """
+    return budget.steps * config.batch_size * config.sequence_length
 
 
-def table(settings: Compare, budgets: dict[str, Budget]) -> str:
-    """What each model gets; the matched column is marked."""
-    timed = settings.match == "seconds"
-    lines = [["model", "width", "parameters", "tokens", "training TFLOP", *(["seconds, steps alone"] if timed else [])]]
+def table(config: CompareConfig, budgets: dict[str, Budget]) -> str:
+    """Return a table of the budgets, with the matched column marked.
+
+    Args:
+        config: Config of the comparison.
+        budgets: Budget of each model, by its name.
+    """
+    timed = config.match == "seconds"
+    lines = [["model", "width", "parameters", "train tokens", "train TFLOP", *(["step seconds"] if timed else [])]]
     for name, budget in budgets.items():
-        count = tokens(settings, budget)
-        cells = [name, width(budget.definition), f"{budget.parameters:,}", f"{count:,}"]
+        count = train_tokens(config, budget)
+        cells = [name, format_widths(budget.model_config), f"{budget.parameters:,}", f"{count:,}"]
         cells.append(tera(budget.flops_per_token * count))
         lines.append([*cells, *([f"{budget.seconds_per_step * budget.steps:.1f}"] if timed else [])])
-    marked = {"parameters": 2, "tokens": 3, "flops": 4, "seconds": 5}[settings.match]
-    lines[0][marked] += " (matched)"
-    return aligned(lines)
+    matched_column = {"parameters": 2, "tokens": 3, "flops": 4, "seconds": 5}[config.match]
+    lines[0][matched_column] += " (matched)"
+    return markdown_table(lines)
 
 
-def width(definition) -> str:
-    """The widths of a model in words."""
-    return ", ".join(f"{word} {getattr(definition, key)}" for key, word in WIDTHS.items() if hasattr(definition, key))
+def format_widths(model_config: Any) -> str:
+    """Format the widths of a model, such as "embedding 64, units 408"."""
+    return ", ".join(
+        f"{label} {getattr(model_config, key)}" for key, label in WIDTHS.items() if hasattr(model_config, key)
+    )
 
 
-def write(path, settings: Compare, budgets: dict[str, Budget]):
-    """Keeps the plan."""
-    runs = [{**dataclasses.asdict(b), "definition": dataclasses.asdict(b.definition)} for b in budgets.values()]
-    checksummed_json.write(path, {"match": settings.match, "runs": runs})
+def write_plan(path: pathlib.Path, config: CompareConfig, budgets: dict[str, Budget]):
+    """Write plan.json.
+
+    Args:
+        path: Path of plan.json.
+        config: Config of the comparison.
+        budgets: Budget of each model, by its name.
+    """
+    runs = [{**dataclasses.asdict(b), "model_config": dataclasses.asdict(b.model_config)} for b in budgets.values()]
+    checksummed_json.write(path, {"match": config.match, "runs": runs})
 
 
-def read(path, settings: Compare) -> dict[str, Budget]:
-    """The plan that was kept.
+def read_plan(path: pathlib.Path, config: CompareConfig) -> dict[str, Budget]:
+    """Read plan.json.
+
+    Args:
+        path: Path of plan.json.
+        config: Config of the comparison.
+
+    Returns:
+        The budget of each model, by its name.
 
     Raises:
-        DamagedError: the file is damaged.
-        ValueError: it is none of this comparison.
+        CorruptCheckpointError: The file is corrupt.
+        ValueError: The plan is of another comparison.
     """
     runs = checksummed_json.read(path).get("runs")
     try:
-        kinds = {run["name"]: type(settings.model(run["name"])) for run in runs if run["name"] in settings.models}
-        found = {run["name"]: Budget(**{**run, "definition": kinds[run["name"]](**run["definition"])}) for run in runs}
-        steps = [checks.positive_integer("steps", budget.steps) for budget in found.values()]
-        fits = [*found] == [*settings.models] and len(steps) == len(runs)
+        classes = {run["name"]: type(config.model(run["name"])) for run in runs if run["name"] in config.models}
+        budgets = {
+            run["name"]: Budget(**{**run, "model_config": classes[run["name"]](**run["model_config"])}) for run in runs
+        }
+        steps = [checks.positive_integer("steps", budget.steps) for budget in budgets.values()]
+        is_valid = [*budgets] == [*config.models] and len(steps) == len(runs)
     except (KeyError, TypeError, AttributeError, ValueError):
-        fits = False
-    if not fits:
-        raise ValueError(f"{path} holds no plan of this comparison: begin anew.")
-    return found
+        is_valid = False
+    if not is_valid:
+        raise ValueError(f"{path} does not hold the plan of this comparison: start a new run.")
+    return budgets

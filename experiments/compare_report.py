@@ -1,79 +1,82 @@
-"""What a comparison leaves beside its runs, and what it says at the end.
+"""Write the reports of a comparison and print its final message.
 
 compare.json   compare.md   compare.html   loss_curves.png
 """
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
-from experiments import compare_budgets, compare_pictures, compare_sweep
-from experiments.compare_findings import Findings
-from experiments.compare_page import comparison_page
-from experiments.report import aligned, indented, notes, spread, table, to_look
+from experiments import compare_budgets, compare_plots, compare_sweep
+from experiments.compare_html import comparison_html
+from experiments.compare_results import ComparisonResults
+from experiments.report import column_notes, indented, markdown_table, seeds_table, table, to_look
 from keras_seq.atomic_files import write_json, write_text
+from keras_seq.baselines import Baseline
 
-OF_DIFFERENCES = (
-    "Cold nats per character, less those of the first model; negative is better. Intervals: a bootstrap over runs of "
-    "neighbouring windows, the same for both models, and over the seeds of each"
+DIFFERENCE_NOTE = (
+    "Difference in val_loss, in nats per character; negative is better than the first model. 95 % intervals: a "
+    "bootstrap over blocks of adjacent windows, paired between the models, and over the seeds of each model"
 )
+SWEEP_TITLE = "Learning rates, by the loss of text held out from the training split, in nats per character"
 
 
-def write(found: Findings):
-    """Writes the four files."""
-    differences = found.differences()
+def write_report(results: ComparisonResults):
+    """Write the four files into the folder of the comparison."""
+    differences = results.differences()
     write_json(
-        found.folder / "compare.json",
+        results.folder / "compare.json",
         {
-            "rows": [{key: value for key, value in row.items() if key != "sample"} for row in found.rows],
+            "rows": [{key: value for key, value in row.items() if key != "sample"} for row in results.rows],
             "differences": {model: dataclasses.asdict(d) for model, d in differences.items()},
-            "references": {r.name: r.nats_per_character for r in found.references},
-            "sweep": [dataclasses.asdict(t) for t in found.tried],
+            "baselines": {b.name: b.loss_per_character for b in results.baselines},
+            "sweep_runs": [dataclasses.asdict(run) for run in results.sweep_runs],
         },
     )
-    parts = [f"# {found.corpus.name}: {', '.join(found.models)}", *tables(found)]
-    parts += ["![Training and validation loss over tokens seen](loss_curves.png)"]
-    parts += [f"## A sample of {row['model']}, seed {row['seed']}\n\n{indented(row['sample'])}" for row in found.rows]
-    write_text(found.folder / "compare.md", "\n\n".join(parts) + "\n")
-    compare_pictures.draw(found)
-    write_text(found.folder / "compare.html", comparison_page(found))
+    parts = [f"# {results.corpus.name}: {', '.join(results.models)}", *tables(results)]
+    parts += ["![Training and validation loss over training tokens](loss_curves.png)"]
+    parts += [f"## Sample of {row['model']}, seed {row['seed']}\n\n{indented(row['sample'])}" for row in results.rows]
+    write_text(results.folder / "compare.md", "\n\n".join(parts) + "\n")
+    compare_plots.plot(results)
+    write_text(results.folder / "compare.html", comparison_html(results))
 
 
-def tables(found: Findings) -> list[str]:
-    """All that the terminal and compare.md show, block by block."""
-    parts = [table(found.rows)]
-    if found.seeds > 1:
-        parts.append(spread(found.rows))
-    if len(found.models) > 1:
-        alone = "; with one seed, over the text alone." if found.seeds == 1 else "."
-        parts += [differences(found), OF_DIFFERENCES + alone]
-    parts += [references(found.references), *([found.note] if found.note else []), notes(found.rows)]
-    parts.append(f"Matched by {found.settings.match}:\n\n{compare_budgets.table(found.settings, found.budgets)}")
-    if found.tried:
-        swept = [f"Learning rates, on text cut from the training split:\n\n{compare_sweep.table(found.tried)}"]
-        parts += swept + [f"Warning: {sentence}" for sentence in compare_sweep.warnings(found.tried)]
+def tables(results: ComparisonResults) -> list[str]:
+    """Return the tables and notes of the terminal and of compare.md, one string for each block."""
+    parts = [table(results.rows)]
+    if results.num_seeds > 1:
+        parts.append(seeds_table(results.rows))
+    if len(results.models) > 1:
+        scope = "; with one seed, over the text only." if results.num_seeds == 1 else "."
+        parts += [differences_table(results), DIFFERENCE_NOTE + scope]
+    parts += [baselines_table(results.baselines), *([results.note] if results.note else []), column_notes(results.rows)]
+    parts.append(f"Matched by {results.config.match}:\n\n{compare_budgets.table(results.config, results.budgets)}")
+    if results.sweep_runs:
+        parts.append(f"{SWEEP_TITLE}:\n\n{compare_sweep.table(results.sweep_runs)}")
+        parts += [f"Warning: {message}" for message in compare_sweep.warnings(results.sweep_runs)]
     return parts
 
 
-def differences(found: Findings) -> str:
-    """Each later model against the first one."""
-    lines = [["model", f"less {found.models[0]}", "95 % interval", "clear"]]
-    for model, d in found.differences().items():
-        lines.append([model, f"{d.mean:+.4f}", f"{d.low:+.4f} to {d.high:+.4f}", "yes" if d.clear else "no"])
-    return aligned(lines)
+def differences_table(results: ComparisonResults) -> str:
+    """Return a table of the differences of each later model to the first one."""
+    lines = [["model", f"difference to {results.models[0]}", "95 % interval", "significant"]]
+    for model, d in results.differences().items():
+        lines.append([model, f"{d.mean:+.4f}", f"{d.low:+.4f} to {d.high:+.4f}", "yes" if d.significant else "no"])
+    return markdown_table(lines)
 
 
-def references(found) -> str:
-    """What counting and compressing make of the validation text, the training text known."""
-    lines = [["without training", "nats", "bits"]]
-    for r in found:
-        lines.append([r.name, f"{r.nats_per_character:.3f}", f"{r.nats_per_character / math.log(2):.3f}"])
-    return aligned(lines)
+def baselines_table(baselines: Sequence[Baseline]) -> str:
+    """Return a table of the losses of the baselines, in nats and bits per character of the validation text."""
+    lines = [["baseline", "loss", "bits"]]
+    for b in baselines:
+        lines.append([b.name, f"{b.loss_per_character:.3f}", f"{b.loss_per_character / math.log(2):.3f}"])
+    return markdown_table(lines)
 
 
-def closing(found: Findings) -> str:
-    """What the terminal shows at the end."""
-    first = [row for row in found.rows if not row["seed"]]
-    samples = [f"{row['model']} (seed {row['seed']}) writes:\n{indented(row['sample'])}" for row in first]
+def final_message(results: ComparisonResults) -> str:
+    """Return what the terminal shows at the end: tables, samples of the first seed, and the files written."""
+    first_seed = [row for row in results.rows if not row["seed"]]
+    samples = [f"Sample of {row['model']} (seed {row['seed']}):\n{indented(row['sample'])}" for row in first_seed]
     files = [("Curves:  ", "loss_curves.png"), ("Report:  ", "compare.md"), ("Page:    ", "compare.html")]
-    parts = [*tables(found), *samples, "\n".join(f"{label}{found.folder / name}" for label, name in files)]
-    return "\n" + "\n\n".join(parts) + f"\n{to_look(found.folder)}"
+    parts = [*tables(results), *samples, "\n".join(f"{label}{results.folder / name}" for label, name in files)]
+    return "\n" + "\n\n".join(parts) + f"\n{to_look(results.folder)}"

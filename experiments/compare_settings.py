@@ -1,13 +1,14 @@
-"""What `experiments.compare` can be told: one frozen dataclass, whose fields are its options."""
+"""Config of `experiments.compare`: one frozen dataclass, whose fields are the options of the command line."""
 
 import dataclasses
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import keras
 import tyro
 
 from experiments.corpora import for_smoke
-from experiments.options import check_options
+from experiments.option_checks import check_options
 from keras_seq import training
 from keras_seq.models import (
     LANGUAGE_MODELS,
@@ -26,48 +27,53 @@ from keras_seq.models.language_model import NON_CAUSAL_MESSAGE
 
 
 @dataclasses.dataclass(frozen=True)
-class Compare:
+class CompareConfig:
     """Train models on the same text and compare their losses."""
 
     corpus: str = "docstrings"
-    """docstrings or pydoc (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
-    UTF-8 file."""
+    """Training text: docstrings or pydoc (included in Python), shakespeare (downloaded once, or read from the folder
+    KERAS_SEQ_DATA), or the path of a UTF-8 file."""
     models: tuple[Literal[tuple(MODELS)], ...] = ("lstm", "transformer")
-    """Which models, in this order."""
-    seeds: int = 1
-    """How many times each model is trained, with seeds 0, 1, ..."""
+    """Models to train, in this order."""
+    num_seeds: int = 1
+    """Number of runs of each model, with the random seeds 0, 1, ..."""
     tokens: int = 1_536_000
-    """Characters that each model is trained on, passes counted again."""
+    """Training tokens (characters) of each model, over one or more epochs."""
     batch_size: int = 12
-    """Rows in a batch."""
-    context: int = 64
-    """Characters in a row: the length of backpropagation through time, and the Transformer's context."""
-    recurrent_windows: Literal["lanes", "crops"] = "lanes"
-    """What recurrent models read: contiguous lanes, the state carried from batch to batch, or random crops."""
-    attention_windows: Literal["crops", "lanes"] = "crops"
-    """What Transformers read: random crops or contiguous lanes; they carry nothing."""
-    restart: float = 0.25
-    """The fraction of rows that start from the zero state in a batch of lanes, so that the model learns that too."""
+    """Batch size B, in windows."""
+    sequence_length: int = 64
+    """Sequence length T of the training windows, in tokens: the length of backpropagation through time, and the
+    context length of Transformers."""
+    recurrent_windows: Literal["stateful", "random"] = "stateful"
+    """Training windows of recurrent models. stateful: rows continue from batch to batch with the state carried.
+    random: windows at random positions, each from the zero state."""
+    transformer_windows: Literal["random", "stateful"] = "random"
+    """Training windows of Transformers, which carry no state: at random positions, or rows that continue from batch to
+    batch."""
+    reset_prob: float = 0.25
+    """Probability with which a row of stateful windows starts a batch from the zero state."""
     match: Literal["parameters", "tokens", "flops", "seconds"] = "tokens"
-    """What is the same for all: tokens; besides them the parameters (widths are changed to come closest to the first
-    model's); or the training FLOPs or seconds that the first model spends on --tokens, the others' tokens following."""
+    """Equal budget. tokens: same number of training tokens. parameters: also scale widths to the first model's
+    parameter count. flops, seconds: give every model the training FLOPs or time that the first one needs for
+    --tokens."""
     sweep: Literal["learning-rate"] | None = None
-    """learning-rate: each model is first trained at several rates on the training text without its last tenth, scored
-    on that tenth, and then compared at the best of its rates."""
+    """learning-rate: first train each model at several learning rates on the training text without its last tenth,
+    choose the rate with the lowest loss on that tenth, and compare the models at these rates."""
     sweep_factors: tuple[float, ...] = (0.3, 1.0, 3.0)
-    """The rates of the sweep, as factors of the one that each model would have without it."""
+    """Learning rates of the sweep, as factors of each model's default."""
     sweep_tokens: int | None = None
-    """Characters that each run of the sweep is trained on; by default as many as those that are compared."""
-    clean: Literal["squeeze"] | None = None
-    """squeeze: strip all spaces and newlines from the text, as the 2017-style scripts did."""
+    """Training tokens of each run of the sweep; as many as in the comparison by default."""
+    strip_whitespace: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Remove all spaces and newlines from the text, as many scripts of 2017 did."""
     profile: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Trace some training steps of each run with TensorFlow's profiler, for TensorBoard's Profile tab."""
     log_dir: str = "logs"
-    """The runs go to LOG_DIR/compare/UTC-TIME/."""
+    """Folder of the runs: LOG_DIR/compare/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/compare/UTC-TIME to go on with; options not given are taken from there."""
+    """Folder LOG_DIR/compare/UTC-TIME to resume. Options not given on the command line are read from its
+    config.json."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Seconds, tiny sizes, pydoc for docstrings: shows that everything works, and nothing else."""
+    """Test that everything works: seconds, tiny sizes, pydoc instead of docstrings."""
     train: training.TrainConfig = dataclasses.field(default_factory=training.TrainConfig)
     rnn: RNNConfig = dataclasses.field(default_factory=RNNConfig)
     gru: GRUConfig = dataclasses.field(default_factory=GRUConfig)
@@ -76,48 +82,57 @@ class Compare:
     minlstm: MinLSTMConfig = dataclasses.field(default_factory=MinLSTMConfig)
     mamba: MambaConfig = dataclasses.field(default_factory=MambaConfig)
     transformer: TransformerConfig = dataclasses.field(default_factory=TransformerConfig)
-    gpt: GPT2Config = dataclasses.field(default_factory=GPT2Config)
-    modern: LlamaConfig = dataclasses.field(default_factory=LlamaConfig)
+    gpt2: GPT2Config = dataclasses.field(default_factory=GPT2Config)
+    llama: LlamaConfig = dataclasses.field(default_factory=LlamaConfig)
 
     def __post_init__(self):
-        check_options(self, seeds=1, tokens=1, batch_size=1, context=1, sweep_tokens=1)
+        check_options(self, num_seeds=1, tokens=1, batch_size=1, sequence_length=1, sweep_tokens=1)
         if not all(0 < factor < math.inf for factor in self.sweep_factors) or not self.sweep_factors:
-            given = " ".join(map(str, self.sweep_factors))
-            raise ValueError(f"--sweep-factors {given}: expected numbers above zero, one at least.")
+            factors = " ".join(map(str, self.sweep_factors))
+            raise ValueError(f"--sweep-factors {factors}: expected one or more positive numbers.")
         if len(set(self.models)) < len(self.models):
             raise ValueError(f"--models {' '.join(self.models)}: expected each model once.")
-        if not 0 <= self.restart <= 1:
-            raise ValueError(f"--restart {self.restart}: expected a fraction from 0 to 1.")
+        if not 0 <= self.reset_prob <= 1:
+            raise ValueError(f"--reset-prob {self.reset_prob}: expected a probability from 0 to 1.")
         if not self.models:
             raise ValueError(f"--models: expected at least one of {', '.join(LANGUAGE_MODELS)}.")
         for name in self.models:
             if name not in LANGUAGE_MODELS:
-                raise ValueError(f"--models {name}: no language model can be made of it: {NON_CAUSAL_MESSAGE}")
+                raise ValueError(f"--models {name}: not a language model: {NON_CAUSAL_MESSAGE}")
 
     @property
     def steps(self) -> int:
-        """Batches that hold the tokens."""
-        return -(-self.tokens // (self.batch_size * self.context))
+        """Number of batches that contain `tokens`."""
+        return -(-self.tokens // (self.batch_size * self.sequence_length))
 
-    def windows_for(self, model):
-        """What kind of batches a model is trained on."""
-        return self.recurrent_windows if model.context is None else self.attention_windows
+    def windows_for(self, model: keras.Model) -> str:
+        """Return the kind of training windows of a model: "stateful" or "random"."""
+        return self.recurrent_windows if model.context_length is None else self.transformer_windows
 
-    def carries(self, model):
-        """Whether the state of a model goes from batch to batch."""
-        return model.context is None and self.recurrent_windows == "lanes"
+    def is_stateful(self, model: keras.Model) -> bool:
+        """Return whether the state of a model is carried from batch to batch."""
+        return model.context_length is None and self.recurrent_windows == "stateful"
 
-    def model(self, name):
-        """The dataclass of a model, its context filled in."""
-        model = getattr(self, name)
-        if "context" not in {field.name for field in dataclasses.fields(model)}:
-            return model
-        if model.context is not None and model.context < self.context:
-            raise ValueError(f"--{name}.context {model.context}: expected at least the --context {self.context}.")
-        return dataclasses.replace(model, context=model.context or self.context)
+    def model(self, name: str) -> Any:
+        """Return the config of a model, with `context_length` set to `sequence_length` where it is None.
+
+        Args:
+            name: Key of `keras_seq.models.MODELS`.
+
+        Raises:
+            ValueError: The model's `context_length` is smaller than `sequence_length`.
+        """
+        model_config = getattr(self, name)
+        if "context_length" not in {field.name for field in dataclasses.fields(model_config)}:
+            return model_config
+        limit = model_config.context_length
+        if limit is not None and limit < self.sequence_length:
+            expected = f"at least the --sequence-length {self.sequence_length}"
+            raise ValueError(f"--{name}.context-length {limit}: expected {expected}.")
+        return dataclasses.replace(model_config, context_length=limit or self.sequence_length)
 
 
-TINY = {
+SMOKE_SIZES = {
     **{name: {"embedding_dim": 16, "units": 32} for name in ("rnn", "gru", "lstm")},
     **{
         name: {"embedding_dim": 16, "units": 24, "num_layers": 2, "feed_forward_dim": 32}
@@ -131,16 +146,16 @@ TINY = {
 }
 
 
-def tiny(settings: Compare) -> Compare:
-    """The same comparison at sizes that take seconds."""
+def smoke_config(config: CompareConfig) -> CompareConfig:
+    """Return the same comparison at sizes that take seconds."""
     return dataclasses.replace(
-        settings,
-        corpus=for_smoke(settings.corpus),
+        config,
+        corpus=for_smoke(config.corpus),
         tokens=20 * 4 * 32,
         batch_size=4,
-        context=32,
+        sequence_length=32,
         train=dataclasses.replace(
-            settings.train, warmup_steps=4, log_every=5, validate_every=10, checkpoint_every=10, sample_length=40
+            config.train, warmup_steps=4, log_every=5, validate_every=10, checkpoint_every=10, sample_length=40
         ),
-        **{name: dataclasses.replace(getattr(settings, name), **sizes) for name, sizes in TINY.items()},
+        **{name: dataclasses.replace(getattr(config, name), **sizes) for name, sizes in SMOKE_SIZES.items()},
     )

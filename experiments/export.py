@@ -1,10 +1,10 @@
-"""Take a trained model somewhere else.
+"""Export a trained model to a format that does not need keras_seq, or to a file from text to logits.
 
     python -m experiments.export RUN --to saved_model    # text in, text out, on plain TensorFlow without keras_seq
-    python -m experiments.export RUN --to keras          # one .keras file from texts to logits, the vocabulary inside
+    python -m experiments.export RUN --to keras          # one .keras file from texts to logits, including the tokenizer
     python -m experiments.export RUN --to onnx           # one step of an rnn, gru or lstm (extra "onnx")
 
-RUN is the folder of a finished run; the result goes beside its model.keras unless --out says where. Takes seconds.
+RUN is the folder of a finished run; the result is written beside its model.keras, or to --out. Takes seconds.
 
     import tensorflow as tf
     model = tf.saved_model.load("RUN/saved_model")
@@ -13,50 +13,51 @@ RUN is the folder of a finished run; the result goes beside its model.keras unle
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import tyro
 
 from experiments.generate import load_run
-from experiments.options import check_options
-from experiments.startup import command_line, one_sentence
+from experiments.option_checks import check_options
+from experiments.startup import command_line, exit_with_message
 from keras_seq.atomic_files import atomic_write
 from keras_seq.saving.onnx_step import export_onnx
 from keras_seq.saving.saved_model import export_saved_model
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.text_layer import with_text_input
 
-NAMES = {"saved_model": "saved_model", "keras": "text_to_logits.keras", "onnx": "step.onnx"}
+FILE_NAMES = {"saved_model": "saved_model", "keras": "text_to_logits.keras", "onnx": "step.onnx"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Export:
-    """Take a trained model somewhere else."""
+class ExportConfig:
+    """Export a trained model."""
 
     run: Annotated[pathlib.Path, tyro.conf.Positional]
-    """The folder of a finished run: it holds model.keras and vocabulary.json."""
-    to: Literal[tuple(NAMES)] = "saved_model"
-    """What to write."""
+    """Folder of a finished run, with model.keras and tokenizer.json."""
+    to: Literal[tuple(FILE_NAMES)] = "saved_model"
+    """Format to export to."""
     out: pathlib.Path | None = None
-    """Where; by default beside model.keras."""
+    """Path to write to; beside model.keras by default."""
 
     def __post_init__(self):
         check_options(self)
 
 
-@one_sentence("experiments.export")
-def main(arguments=None):
-    """The command line."""
-    settings = command_line(Export, "experiments.export", __doc__, arguments)
-    model, tokenizer = load_run(settings.run)
-    out = settings.out or settings.run / NAMES[settings.to]
+@exit_with_message("experiments.export")
+def main(arguments: Sequence[str] | None = None):
+    """Run the command line."""
+    config = command_line(ExportConfig, "experiments.export", __doc__, arguments)
+    model, tokenizer = load_run(config.run)
+    out = config.out or config.run / FILE_NAMES[config.to]
     if not out.parent.is_dir():
-        raise ValueError(f"--out {out}: there is no folder {out.parent}.")
-    if settings.to != "onnx" and not isinstance(tokenizer, CharacterTokenizer):
-        raise ValueError(f"{settings.run} has a tokenizer of {type(tokenizer).__name__}; expected one of characters.")
-    if settings.to == "saved_model":
+        raise ValueError(f"--out {out}: the folder {out.parent} does not exist.")
+    if config.to != "onnx" and not isinstance(tokenizer, CharacterTokenizer):
+        raise ValueError(f"{config.run} has a {type(tokenizer).__name__}; expected a CharacterTokenizer.")
+    if config.to == "saved_model":
         export_saved_model(model, tokenizer, out)
-    elif settings.to == "onnx":
+    elif config.to == "onnx":
         export_onnx(model, out)
     else:
         if out.suffix != ".keras" or out.exists():

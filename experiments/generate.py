@@ -1,123 +1,155 @@
-"""Write text with a trained model.
+"""Generate text with a trained model.
 
-    python -m experiments.generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --length 500 --top-k 40
+    python -m experiments.generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --top-k 40
     echo "ROMEO:" | python -m experiments.generate RUN --prompt - --num-samples 3 --out samples.txt
 
-RUN is the folder of a finished run. One text appears as it is written; several are written side by side. Takes seconds.
+RUN is the folder of a finished run. One text is printed while it is generated; several are generated as one batch and
+printed one after the other. Takes seconds.
 """
 
 import dataclasses
 import pathlib
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import keras
 import tyro
 
-from experiments.options import check_options
-from experiments.startup import command_line, one_sentence
+from experiments.option_checks import check_options
+from experiments.startup import command_line, exit_with_message
 from keras_seq.atomic_files import write_text
 from keras_seq.generation import SamplingConfig, TextGenerator
 from keras_seq.saving.safe_loading import UntrustedModelError, load_untrusted_model
 from keras_seq.tokenizers import TokenizerError, load_tokenizer
-from keras_seq.training import CheckpointError, result_files
+from keras_seq.tokenizers.base_tokenizer import Tokenizer
+from keras_seq.training import checksummed_json, result_files
+from keras_seq.training.checkpoints import CorruptCheckpointError
 
 
 @dataclasses.dataclass(frozen=True)
-class Generate:
-    """Write text with a trained model."""
+class GenerateConfig:
+    """Generate text with a trained model."""
 
     run: Annotated[pathlib.Path, tyro.conf.Positional]
-    """The folder of a finished run: it holds model.keras and vocabulary.json."""
+    """Folder of a finished run, with model.keras and tokenizer.json."""
     prompt: str | None = None
-    """What the text begins with; - reads it from standard input. By default a line break, or the first token."""
-    length: int = 500
-    """New characters, or tokens where the run has another tokenizer."""
+    """Beginning of the text; - reads it from standard input. A line break by default, or the first token if the
+    tokenizer has no line break."""
+    max_new_tokens: int = 500
+    """Number of tokens to generate: characters, unless the run has another tokenizer. Texts end earlier at one of the --stop-strings."""
     num_samples: int = 1
-    """How many texts."""
-    search: Literal["sample", "beam", "contrastive"] = "sample"
-    """sample: draws tokens; beam: the likeliest text that is found; contrastive: likely, unlike what came before."""
-    width: int = 4
-    """Hypotheses of the beam, or candidates of the contrastive search."""
+    """Number of texts."""
+    method: Literal["sample", "beam", "contrastive"] = "sample"
+    """sample: draw tokens at random; beam: beam search for the most probable text; contrastive: contrastive search for
+    probable text with little repetition."""
+    num_beams: int = 4
+    """Hypotheses of the beam search."""
+    num_candidates: int = 4
+    """Candidate tokens of a step of the contrastive search."""
     alpha: float = 0.6
-    """What being different is worth to the contrastive search, from 0 to 1."""
-    stop: tuple[str, ...] = ()
-    """A text ends before the first of these."""
+    """Weight of the repetition penalty in the contrastive search, from 0 to 1."""
+    stop_strings: tuple[str, ...] = ()
+    """Strings; a text ends before the first one that is generated."""
     seed: int = 0
-    """The same seed gives the same texts."""
+    """Random seed; the same seed gives the same texts."""
     out: pathlib.Path | None = None
-    """A file to write the texts to as well."""
+    """File to write the texts to, besides printing them."""
     sampling: Annotated[SamplingConfig, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=lambda: SamplingConfig(temperature=0.8)
     )
 
     def __post_init__(self):
-        check_options(self, length=0, num_samples=1, width=1, alpha=0)
+        check_options(self, max_new_tokens=0, num_samples=1, num_beams=1, num_candidates=1, alpha=0)
         if self.alpha > 1:
             raise ValueError(f"--alpha {self.alpha}: expected a number from 0 to 1.")
-        if self.search != "sample" and (self.num_samples > 1 or self.stop):
-            raise ValueError(f"--search {self.search}: expected one text and no --stop, for it does not draw.")
+        if self.method != "sample" and (self.num_samples > 1 or self.stop_strings):
+            raise ValueError(f"--method {self.method}: expected --num-samples 1 and no --stop-strings.")
         if self.out is not None and not self.out.parent.is_dir():
-            raise ValueError(f"--out {self.out}: there is no folder {self.out.parent}.")
+            raise ValueError(f"--out {self.out}: the folder {self.out.parent} does not exist.")
 
 
-def load_run(run: pathlib.Path):
-    """The model and the tokenizer of a finished run, which somebody else may have made; see SECURITY.md."""
-    for name in ("model.keras", "tokenizer.json"):
-        if not (run / name).is_file():
-            raise ValueError(f"{run}: {name} is not there; expected the folder of a finished run.")
-    for name in ("model.keras", "tokenizer.json", "config.json", "result.json"):
+def load_run(run: pathlib.Path) -> tuple[keras.Model, Tokenizer]:
+    """Load the model and the tokenizer of a finished run without trusting its files; see SECURITY.md.
+
+    Args:
+        run: Run folder.
+
+    Returns:
+        The model and the tokenizer.
+
+    Raises:
+        ValueError: A file is missing, corrupt, of another run, written by an older version, or a link out of `run`.
+    """
+    names = ("model.keras", "tokenizer.json", "config.json", "result.json")
+    for name in names:
         within(run, run / name)
     try:
+        if (run / "config.json").is_file():
+            checksummed_json.read(run / "config.json")  # refuses a run of keras_seq 0.1, whose files have other names
+        for name in ("model.keras", "tokenizer.json"):
+            if not (run / name).is_file():
+                raise ValueError(f"{run}: {name} is missing; expected the folder of a finished run.")
         model, tokenizer = load_untrusted_model(run / "model.keras"), load_tokenizer(run / "tokenizer.json")
         result_files.check_loaded(run, tokenizer)
-    except (UntrustedModelError, TokenizerError, CheckpointError) as error:
-        again = f"to have it written again from the last checkpoint, --resume {run} with the experiment of the run"
-        raise ValueError(f"{str(error).rstrip('.')}: {again}.") from error
+    except (UntrustedModelError, TokenizerError, CorruptCheckpointError) as error:
+        remedy = f"to write it again from the latest checkpoint, --resume {run} with the run's experiment"
+        raise ValueError(f"{str(error).rstrip('.')}: {remedy}.") from error
     return model, tokenizer
 
 
 def within(run: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
-    """A path in the folder of a run; a ValueError where a symbolic link leads out of it."""
+    """Check that a path does not lead out of a run folder through a symbolic link.
+
+    Args:
+        run: Run folder.
+        path: Path in it.
+
+    Returns:
+        `path`.
+
+    Raises:
+        ValueError: The path leads out of the folder.
+    """
     if not path.resolve().is_relative_to(run.resolve()):
-        raise ValueError(f"{path} is a link that leads out of {run}: copy what it stands for, or name another path.")
+        raise ValueError(f"{path} is a link that leads out of {run}: copy the file it refers to, or name another path.")
     return path
 
 
-def first_prompt(tokenizer) -> str:
-    """A line break if the tokenizer has one, else its first token that is not special."""
-    tokens = getattr(tokenizer, "tokens", None) or list(tokenizer.characters)
+def default_prompt(tokenizer: Tokenizer) -> str:
+    """Return a line break if the tokenizer has one, else its first token that is not special."""
+    tokens = tokenizer.vocabulary
     return "\n" if "\n" in tokens else next(token for token in tokens if not token.startswith("["))
 
 
-@one_sentence("experiments.generate")
-def main(arguments=None):
-    """The command line."""
-    settings = command_line(Generate, "experiments.generate", __doc__, arguments)
-    model, tokenizer = load_run(settings.run)
-    prompt = sys.stdin.read() if settings.prompt == "-" else settings.prompt
-    prompt = first_prompt(tokenizer) if prompt is None else prompt
+@exit_with_message("experiments.generate")
+def main(arguments: Sequence[str] | None = None):
+    """Run the command line."""
+    config = command_line(GenerateConfig, "experiments.generate", __doc__, arguments)
+    model, tokenizer = load_run(config.run)
+    prompt = sys.stdin.read() if config.prompt == "-" else config.prompt
+    prompt = default_prompt(tokenizer) if prompt is None else prompt
     generator = TextGenerator(model, tokenizer)
-    options = {**dataclasses.asdict(settings.sampling), "seed": settings.seed, "stop": settings.stop}
-    if settings.search == "beam":
-        texts = [generator.beam(prompt, settings.length, settings.width)]
+    options = {**dataclasses.asdict(config.sampling), "seed": config.seed, "stop_strings": config.stop_strings}
+    if config.method == "beam":
+        texts = [generator.beam(prompt, config.max_new_tokens, config.num_beams)]
         print(texts[0])
-    elif settings.search == "contrastive":
-        texts = [generator.contrastive(prompt, settings.length, settings.width, settings.alpha)]
+    elif config.method == "contrastive":
+        texts = [generator.contrastive(prompt, config.max_new_tokens, config.num_candidates, config.alpha)]
         print(texts[0])
-    elif settings.num_samples > 1:
-        texts = generator(settings.num_samples * [prompt], settings.length, **options)
+    elif config.num_samples > 1:
+        texts = generator(config.num_samples * [prompt], config.max_new_tokens, **options)
         for number, text in enumerate(texts, start=1):
-            print(f"--- {number} of {settings.num_samples} ---\n{text}")
+            print(f"--- {number} of {config.num_samples} ---\n{text}")
     else:
-        pieces = generator.stream(prompt, settings.length, **options)
         texts = [prompt]
         print(prompt, end="", flush=True)
-        for piece in pieces:
-            texts[0] += piece
-            print(piece, end="", flush=True)
+        for part in generator.stream(prompt, config.max_new_tokens, **options):
+            texts[0] += part
+            print(part, end="", flush=True)
         print()
-    if settings.out is not None:
-        write_text(settings.out, "\n\n".join(texts) + "\n")
+    if config.out is not None:
+        write_text(config.out, "\n\n".join(texts) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,111 +1,140 @@
-"""What `experiments.gpu` writes and says: result.json, and gpu.md with a table of the rows and one of the training."""
+"""Write the report of `experiments.benchmark_gpu`: result.json, and benchmark_gpu.md with tables."""
 
 import json
 import os
 import pathlib
 
-from experiments.report import aligned
+from experiments.benchmark_cases import IMPLEMENTATIONS
+from experiments.report import markdown_table
 
-WAYS = {"ours": "ours", "keras": "keras.layers", "torch": "PyTorch"}
-NANO_GPT = 1.4697  # best validation loss of its README, of its evaluations by random crops
+SCHEMA = 2  # of config.json and result.json
+NANO_GPT_LOSS = 1.4697  # nats per character: best validation loss in nanoGPT's README, estimated on random windows
+COLUMN_NOTES = (
+    "Speeds are medians, in tokens per second. speedup: tokens per second of keras_seq divided by those of the other "
+    "library, the median over the rounds. % of matmul peak: FLOP/s of keras_seq relative to a plain matrix product on "
+    "this device. keras_seq runs steps in a compiled loop, keras.layers in model.fit with Keras's defaults, PyTorch "
+    "eagerly. On a GPU, float32 products may be TF32 in all three. MB: peak memory of the GPU, on a CPU of the process."
+)
+TRAINING_NOTES = (
+    "Losses are in nats per character. val_loss: on disjoint windows of the whole validation split, each from an empty "
+    "cache. val_loss, random windows: nanoGPT's estimate, the mean over random windows."
+)
 
 
 def write_text(path: pathlib.Path, text):
-    """Writes a UTF-8 text, whole or not at all. (`keras_seq.atomic_files` cannot be had without TensorFlow.)"""
+    """Write a UTF-8 text atomically, without `keras_seq.atomic_files`, whose package imports Keras and its backend.
+
+    Args:
+        path: File to write.
+        text: Its contents.
+    """
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
 
 
 def write_json(path: pathlib.Path, value):
-    """Writes `value` as readable JSON."""
+    """Write a value as indented JSON.
+
+    Args:
+        path: File to write.
+        value: Its contents.
+    """
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def lines_of(path: pathlib.Path) -> list[dict]:
-    """The lines of a metrics.jsonl."""
+def read_metrics(path: pathlib.Path) -> list[dict]:
+    """Read the lines of a metrics.jsonl."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def write(folder: pathlib.Path, found):
-    """Writes result.json and gpu.md."""
-    write_json(folder / "result.json", found)
-    write_text(folder / "gpu.md", f"# On a GPU: JAX\n\n{told(found)}\n")
+def write_report(folder: pathlib.Path, results):
+    """Write result.json and benchmark_gpu.md.
+
+    Args:
+        folder: Run folder.
+        results: Contents of result.json.
+    """
+    write_json(folder / "result.json", results)
+    write_text(folder / "benchmark_gpu.md", f"# Benchmark on a GPU with JAX\n\n{report_text(results)}\n")
 
 
-def told(found) -> str:
-    """Everything in words and tables."""
-    device = found["device"]
+def report_text(results) -> str:
+    """Return the report: device, table of the cases, table of the training."""
+    device = results["device"]
     peaks = ", ".join(f"{flops / 1e12:,.3g} TFLOP/s in {dtype}" for dtype, flops in device["matmul_flops"].items())
     versions = ", ".join(f"{name} {version}" for name, version in device["versions"].items())
-    parts = [f"Device: {device['kind']} ({device['platform']}); a product of matrices: {peaks}. {versions}."]
-    if found["rows"]:
-        parts += [rows(found["rows"]), NOTES]
-        failed = [f"{entry['name']}, {way}: {e}" for entry in found["rows"] for way, e in entry["errors"].items()]
-        parts += [f"Failed: {error}" for error in failed]
-    if found["training"] is not None:
-        parts += [training(found["training"]), best(found["training"])]
+    parts = [f"Device: {device['kind']} ({device['platform']}); matmul peak: {peaks}. {versions}."]
+    if results["cases"]:
+        parts += [cases_table(results["cases"]), COLUMN_NOTES]
+        errors = [
+            f"{result['name']}, {name}: {error}"
+            for result in results["cases"]
+            for name, error in result["errors"].items()
+        ]
+        parts += [f"Failed: {error}" for error in errors]
+    if results["training"] is not None:
+        parts += [training_table(results["training"]), TRAINING_NOTES, best_message(results["training"])]
     return "\n\n".join(parts)
 
 
-NOTES = (
-    "Tokens per second, medians. by PyTorch, by keras.layers: how many times as fast ours is, the median of the ratios "
-    "turn by turn. of matmul: the FLOPs of ours by those of the product of matrices. Ours: steps in a compiled loop; "
-    "keras.layers: model.fit as it comes; PyTorch: eager. On a GPU, float32 products may be TF32 in all three. "
-    "Memory: of the GPU, on a CPU of the process."
-)
+def cases_table(results) -> str:
+    """Format speeds, speedups and peak memory of the cases."""
+    names = IMPLEMENTATIONS.values()
+    header = ["case", *names, "speedup vs PyTorch", "speedup vs keras.layers", "% of matmul peak"]
+    lines = [[*header, *(f"{name}, MB" for name in names)]]
+    for result in results:
+        measurements = result["measurements"]
+        speeds, memory = (
+            [f"{measurements[name][key]:,.0f}" if name in measurements else "-" for name in IMPLEMENTATIONS]
+            for key in ("tokens_per_second", "peak_megabytes")
+        )
+        speedups = [number(result["speedup_vs_torch"]), number(result["speedup_vs_keras"])]
+        utilization = result["matmul_utilization"]
+        utilization = "-" if utilization is None else f"{100 * utilization:.1f}"
+        lines.append([result["name"], *speeds, *speedups, utilization, *memory])
+    return markdown_table(lines)
 
 
-def rows(entries) -> str:
-    """Speeds, ratios and memory."""
-    names = WAYS.values()
-    header = ["what", *names, "by PyTorch", "by keras.layers", "of matmul", *(f"{name}, MB" for name in names)]
-    lines = [header]
-    for entry in entries:
-        summaries = entry["measured"]
-        speeds = [f"{summaries[way]['tokens_per_second']:,.0f}" if way in summaries else "-" for way in WAYS]
-        ratios = [number(entry["speedup_vs_torch"]), number(entry["speedup_vs_keras"])]
-        of_matmul = "-" if entry["matmul_utilization"] is None else f"{entry['matmul_utilization']:.1%}"
-        memory = [f"{summaries[way]['peak_megabytes']:,.0f}" if way in summaries else "-" for way in WAYS]
-        lines.append([entry["name"], *speeds, *ratios, of_matmul, *memory])
-    return aligned(lines)
-
-
-def line(entry) -> str:
-    """A row in one line."""
-    speeds = ", ".join(f"{WAYS[way]} {about['tokens_per_second']:,.0f}" for way, about in entry["measured"].items())
-    failed = "".join(f"; {WAYS[way]} failed" for way in entry["errors"])
-    return f"{entry['name']}: {speeds} tokens/s{failed}"
+def line(result) -> str:
+    """Format the speeds of a case as one line."""
+    speeds = ", ".join(
+        f"{IMPLEMENTATIONS[name]} {measurement['tokens_per_second']:,.0f}"
+        for name, measurement in result["measurements"].items()
+    )
+    failed = "".join(f"; {IMPLEMENTATIONS[name]} failed" for name in result["errors"])
+    return f"{result['name']}: {speeds} tokens/s{failed}"
 
 
 def number(value) -> str:
-    """A ratio, or - where there is none."""
+    """Format a speedup; None as -."""
     return "-" if value is None else f"{value:.2f}"
 
 
-def training(found) -> str:
-    """The evaluations."""
-    lines = [["step", "training nats", "cold nats", "crops nats", "seconds"]]
-    for line in found["evaluations"]:
-        nats = "-" if line["train_loss"] is None else f"{line['train_loss']:.4f}"
-        scores = [f"{line[name]:.4f}" for name in ("val_loss", "val_loss_random_windows")]
-        lines.append([str(line["step"]), nats, *scores, f"{line['train_seconds']:.0f}"])
-    return aligned(lines)
+def training_table(training) -> str:
+    """Format the validations of the training."""
+    lines = [["step", "train loss", "val_loss", "val_loss, random windows", "seconds"]]
+    for validation in training["validations"]:
+        train_loss = "-" if validation["train_loss"] is None else f"{validation['train_loss']:.4f}"
+        losses = [f"{validation[name]:.4f}" for name in ("val_loss", "val_loss_random_windows")]
+        lines.append([str(validation["step"]), train_loss, *losses, f"{validation['train_seconds']:.0f}"])
+    return markdown_table(lines)
 
 
-def best(found) -> str:
-    """The lowest of the evaluations, both ways, and what they are to be compared with."""
-    cold, crops = found["best"]["val_loss"], found["best"]["val_loss_random_windows"]
-    sizes, settings = found["sizes"], found["settings"]
-    speed = found["train_tokens"] / found["train_seconds"]
+def best_message(training) -> str:
+    """Describe the run and its lowest losses, with nanoGPT's for comparison."""
+    best, sizes, config = training["best"], training["sizes"], training["config"]
+    disjoint, random = best["val_loss"], best["val_loss_random_windows"]
+    speed = training["train_tokens"] / training["train_seconds"]
     return (
-        f"{found['parameters']:,} parameters ({found['parameters_without_positions']:,} without the positions), "
-        f"{settings['corpus']}, {settings['steps']} steps of {sizes['batch_size']} x {sizes['context']}, "
-        f"{settings['precision']}, seed {settings['seed']}. Best of the evaluations: "
-        f"cold@{sizes['context']} {cold['val_loss']:.4f} at step {cold['step']}; "
-        f"by {sizes['crop_batches']} batches of random crops {crops['val_loss_random_windows']:.4f} at step {crops['step']}. "
-        f"nanoGPT's README has {NANO_GPT} for tiny Shakespeare, the best of its evaluations by such crops: the lowest "
-        "of many looks at the validation split, here as there. "
-        f"The training took {found['train_seconds']:.0f} s ({speed:,.0f} tokens/s), compilation in it, "
-        "evaluations not."
+        f"{training['parameters']:,} parameters ({training['parameters_without_positions']:,} without the positions), "
+        f"{config['corpus']}, {config['steps']} steps of {sizes['batch_size']} x {sizes['context_length']}, "
+        f"{config['precision']}, seed {config['seed']}. Lowest validation losses: "
+        f"val_loss@{sizes['context_length']} {disjoint['val_loss']:.4f} at step {disjoint['step']}; "
+        f"on {sizes['random_window_batches']} batches of random windows {random['val_loss_random_windows']:.4f} at "
+        f"step {random['step']}. "
+        f"nanoGPT's README reports {NANO_GPT_LOSS} for tiny Shakespeare, its lowest on random windows; both are "
+        "the minimum of many validations, and so optimistic. "
+        f"The training took {training['train_seconds']:.0f} s ({speed:,.0f} tokens/s), with compilation, without "
+        "validations."
     )

@@ -1,13 +1,13 @@
-"""Hide tokens of a text and train an encoder to say what they were, as BERT was pre-trained (Devlin et al., 2019).
+"""Train BERT to predict masked tokens of a text (Devlin et al., 2019, https://arxiv.org/abs/1810.04805).
 
     python -m experiments.masked_lm                                # Python's help topics, offline
     python -m experiments.masked_lm --corpus shakespeare --text "To be or not to [MASK]." --text "Good [MASK], my lord."
     python -m experiments.masked_lm --run logs/masked_lm/20260101-120000/encoder-seed0 --text "Return the [MASK] of x."
-    python -m experiments.masked_lm --smoke                        # seconds, tiny: does everything work?
+    python -m experiments.masked_lm --smoke                        # tiny sizes, takes seconds
 
-Five to six minutes on 2 busy cores. To expect on pydoc, seed 0, of 2,391 tokens hidden in the validation split: 3.880
-nats a token and 35.8 % right at the first guess, where the frequencies of tokens alone give 5.061 nats and 23.3 %. The
-loss is still falling then; in sentences of one's own the guesses are hardly more than frequent words.
+This takes 5 to 6 minutes on 2 busy cores. Expected result on pydoc, seed 0, for 2,391 masked tokens of the validation
+split: val_loss 3.880 nats per token and accuracy 35.8 %; the unigram frequencies alone have 5.061 nats and 23.3 %. The
+loss is still falling then; in texts given by --text, the predictions are mostly frequent words.
 """
 
 import dataclasses
@@ -20,11 +20,19 @@ import tyro
 from experiments import masked_lm_report
 from experiments.corpora import note_copied
 from experiments.generate import load_run
-from experiments.masked_lm_scores import HIDDEN, Look, Reader, by_frequency, check_text, masking, pairs
-from experiments.options import check_options
+from experiments.masked_lm_metrics import (
+    MASK,
+    MaskFiller,
+    Validator,
+    check_text,
+    mask_generator,
+    segment_pairs,
+    unigram_baseline,
+)
+from experiments.option_checks import check_options
 from experiments.report import validated
-from experiments.runs import begin, config, same_corpus
-from experiments.startup import one_sentence
+from experiments.runs import check_same_corpus, run_config, start_or_resume
+from experiments.startup import exit_with_message
 from keras_seq import models, training
 from keras_seq.data import ArrayBatches, load_corpus
 from keras_seq.data.step_dataset import step_dataset
@@ -32,7 +40,7 @@ from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.saving import save_model
 from keras_seq.tokenizers import WordPieceTokenizer
 
-OVERLAP = 4  # each token stands in so many rows, in different places
+OVERLAP = 4  # training rows that contain each token, at different positions
 SENTENCES = {
     "pydoc": (
         "If the object is not callable, a [MASK] is raised.",
@@ -44,203 +52,239 @@ SENTENCES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoder(models.BertConfig):
-    """`keras_seq.models.Encoder`, as wide and long as is trained in minutes."""
+class EncoderConfig(models.BertConfig):
+    """Config of a BERT encoder that trains in minutes."""
 
-    context: int = 64
-    """T, the tokens in a row, [CLS] and both [SEP] among them."""
+    context_length: int = 64
+    """Context length T in tokens, [CLS] and both [SEP] included."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(training.TrainConfig):
-    """As everywhere, at a rate that the normalisation behind each part can bear."""
+class TrainConfig(training.TrainConfig):
+    """Training options with a lower learning rate, for the post-norm blocks."""
 
     learning_rate: float | None = 0.005
-    """The highest one."""
+    """Peak learning rate."""
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskedLM:
-    """Pre-train an encoder by hiding tokens, or fill in what a text hides."""
+class MaskedLMConfig:
+    """Train an encoder on masked language modeling, or fill the masks of a text."""
 
     corpus: str = "pydoc"
     """pydoc or docstrings (come with Python), shakespeare (downloaded once, or from the folder KERAS_SEQ_DATA), or a
-    UTF-8 file."""
-    pieces: int = 2000
-    """The most ids of the WordPiece tokenizer, which is learned from the training split."""
+    UTF-8 file.
+    """
+    vocabulary_size: int = 2000
+    """Maximum vocabulary size of the WordPiece tokenizer, which is trained on the training split."""
     tokens: int = 1_024_000
-    """Tokens that the encoder is trained on, hidden or not, passes counted again."""
+    """Tokens that the encoder is trained on, masked or not, over all epochs."""
     batch_size: int = 8
     """Rows in a batch."""
-    fraction: float = 0.15
-    """The probability with which a token is hidden."""
+    mask_rate: float = 0.15
+    """Probability that a token is masked."""
     text: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A text that says [MASK] somewhere, for the encoder to fill in; may be given several times."""
+    """Text with [MASK] for the encoder to fill; may be given several times."""
     top: int = 5
-    """How many fillings of --text are shown with --run."""
+    """Number of predictions shown for each [MASK] of --text with --run."""
     run: str | None = None
-    """The folder of a finished run that is to fill in --text; nothing is trained then."""
+    """Folder of a finished run whose model fills --text; nothing is trained."""
     seed: int = 0
-    """Of weights, rows, hiding and dropout."""
+    """Random seed of the weights, rows, masks and dropout."""
     log_dir: str = "logs"
-    """The runs go to LOG_DIR/masked_lm/UTC-TIME/."""
+    """Folder for logs; the run is written to LOG_DIR/masked_lm/UTC-TIME/."""
     resume: str | None = None
-    """A folder LOG_DIR/masked_lm/UTC-TIME to go on with; options not given are taken from there."""
+    """Folder LOG_DIR/masked_lm/UTC-TIME to resume. Options not given are read from its config.json."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Seconds, tiny sizes: shows that everything works, and nothing else."""
-    train: Train = dataclasses.field(default_factory=Train)
-    encoder: Encoder = dataclasses.field(default_factory=Encoder)
+    """Use tiny sizes that take seconds, to check that everything works."""
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
 
     def __post_init__(self):
-        check_options(self, pieces=1, tokens=1, batch_size=1, top=1)
-        if not 0 < self.fraction <= 1:
-            raise ValueError(f"--fraction {self.fraction}: expected a probability above 0 and at most 1.")
-        for name, least in (("context", 8), ("num_segments", 2)):
-            if getattr(self.encoder, name) < least:
-                raise ValueError(
-                    f"--encoder.{name.replace('_', '-')} {getattr(self.encoder, name)}: expected at least {least}."
-                )
+        check_options(self, vocabulary_size=1, tokens=1, batch_size=1, top=1)
+        if not 0 < self.mask_rate <= 1:
+            raise ValueError(f"--mask-rate {self.mask_rate}: expected a probability above 0 and at most 1.")
+        for name, minimum in (("context_length", 8), ("num_segments", 2)):
+            value = getattr(self.encoder, name)
+            if value < minimum:
+                raise ValueError(f"--encoder.{name.replace('_', '-')} {value}: expected at least {minimum}.")
         if self.run is not None and not self.text:
-            raise ValueError(f"--run {self.run}: expected a --text to fill in, such as 'To be or not to {HIDDEN}.'.")
+            raise ValueError(f"--run {self.run}: expected a --text to fill in, such as 'To be or not to {MASK}.'.")
 
     @property
     def steps(self) -> int:
-        """Batches that hold the tokens."""
-        return -(-self.tokens // (self.batch_size * self.encoder.context))
+        """Return the number of training steps that `tokens` take."""
+        return -(-self.tokens // (self.batch_size * self.encoder.context_length))
 
 
-def tiny(settings: MaskedLM) -> MaskedLM:
-    """The same at sizes that take seconds."""
+def smoke_config(config: MaskedLMConfig) -> MaskedLMConfig:
+    """Return the config with tiny sizes that take seconds."""
     return dataclasses.replace(
-        settings,
-        pieces=400,
+        config,
+        vocabulary_size=400,
         tokens=20 * 8 * 32,
         batch_size=8,
-        train=dataclasses.replace(settings.train, warmup_steps=4, log_every=5, validate_every=10, checkpoint_every=10),
-        encoder=Encoder(embedding_dim=16, num_layers=2, num_heads=2, feed_forward_dim=32, context_length=32),
+        train=dataclasses.replace(config.train, warmup_steps=4, log_every=5, validate_every=10, checkpoint_every=10),
+        encoder=EncoderConfig(embedding_dim=16, num_layers=2, num_heads=2, feed_forward_dim=32, context_length=32),
     )
 
 
-def filled(settings: MaskedLM) -> str:
-    """--text, as the encoder of --run fills it in."""
-    reader = Reader(*load_run(pathlib.Path(settings.run)))
-    return "\n".join(reader.said(text, settings.top) for text in settings.text)
+def fill_text(config: MaskedLMConfig) -> str:
+    """Fill the masks of --text with the model of --run."""
+    filler = MaskFiller(*load_run(pathlib.Path(config.run)))
+    return "\n".join(filler.format_predictions(text, config.top) for text in config.text)
 
 
-def sentences(settings: MaskedLM, pieces, held_out) -> tuple[str, ...]:
-    """What is to be filled in: --text, or sentences that suit the corpus, or some of the held-out text."""
-    texts = settings.text or SENTENCES.get(settings.corpus)
+def masked_sentences(config: MaskedLMConfig, tokenizer: WordPieceTokenizer, validation_ids) -> tuple[str, ...]:
+    """Return the texts to fill: --text, or sentences that suit the corpus, or parts of the validation split.
+
+    Args:
+        config: Options of the experiment.
+        tokenizer: Tokenizer of the model.
+        validation_ids: Ids of the validation split, `[N]`.
+
+    Raises:
+        ValueError: A text has no [MASK], or too many tokens for the encoder.
+    """
+    texts = config.text or SENTENCES.get(config.corpus)
     if not texts:
-        room = (settings.encoder.context - 3) // 2
-        starts = range(0, min(len(held_out) - room, 3 * room) + 1, room)
-        both = [(held_out[n : n + room // 2], held_out[n + room // 2 + 1 : n + room]) for n in starts]
-        texts = tuple(f"{pieces.decode(before)} {HIDDEN} {pieces.decode(after)}" for before, after in both)
+        length = (config.encoder.context_length - 3) // 2
+        starts = range(0, min(len(validation_ids) - length, 3 * length) + 1, length)
+        spans = [validation_ids[start : start + length] for start in starts]
+        sides = [(span[: length // 2], span[length // 2 + 1 :]) for span in spans]
+        texts = tuple(f"{tokenizer.decode(left)} {MASK} {tokenizer.decode(right)}" for left, right in sides)
     for text in texts:
-        check_text(text, pieces, settings.encoder.context)
+        check_text(text, tokenizer, config.encoder.context_length)
     return texts
 
 
-def train_one(folder, settings: MaskedLM, corpus, pieces, train_ids, rows, part, texts) -> dict:
-    """The one run, scored on the rows of `part` while it trains. Returns what result.json says."""
+def train_one(folder, config: MaskedLMConfig, corpus, tokenizer, train_ids, rows, validation_rows, texts) -> dict:
+    """Train and score the encoder.
+
+    Args:
+        folder: Folder of the run.
+        config: Options of the experiment.
+        corpus: The corpus, recorded in config.json.
+        tokenizer: Tokenizer of the model.
+        train_ids: Ids of the training split, `[N]`.
+        rows: Rows of the whole validation split, scored at the end.
+        validation_rows: Rows to score during training.
+        texts: Texts to fill at each validation.
+
+    Returns:
+        The content of result.json.
+    """
     keras.backend.clear_session()
-    keras.utils.set_random_seed(settings.seed)
-    model = models.masked_lm(settings.encoder.build_model(pieces.vocabulary_size, dtype=settings.train.dtype_policy))
-    length, hiding = settings.encoder.context, masking(pieces, settings.fraction, settings.seed)
+    keras.utils.set_random_seed(config.seed)
+    model = models.masked_lm(config.encoder.build_model(tokenizer.vocabulary_size, dtype=config.train.dtype_policy))
+    length, generator = config.encoder.context_length, mask_generator(tokenizer, config.mask_rate, config.seed)
     examples = ArrayBatches(
-        pairs(train_ids, length, length // OVERLAP, settings.seed), settings.batch_size, settings.seed
+        segment_pairs(train_ids, length, length // OVERLAP, config.seed), config.batch_size, config.seed
     )
 
-    def at(step):
-        batch = examples.at(step)
-        masked, targets, weights = hiding.at(step, batch["ids"])
-        return {"ids": masked, "segments": batch["segments"]}, targets, weights
+    def masked_batch(step):
+        rows = examples.batch(step)
+        masked_ids, targets, weights = generator.batch(step, rows["token_ids"])
+        return {**rows, "token_ids": masked_ids}, targets, weights
 
-    reader = Reader(model, pieces)
-    # Another seed than any of training: the same tokens are hidden at every validation.
-    whole = diagnostic = Look(reader, rows, masking(pieces, settings.fraction, settings.seed + 1), texts)
-    times = len(rows["ids"]) / len(part["ids"])
+    filler = MaskFiller(model, tokenizer)
+    # Not the seed of training. The validators draw step 0 only, so every validation masks the same tokens.
+    validation_generator = mask_generator(tokenizer, config.mask_rate, config.seed + 1)
+    validator = final_validator = Validator(filler, rows, validation_generator, texts)
+    times = len(rows["token_ids"]) / len(validation_rows["token_ids"])
     if times > 1:
-        diagnostic = Look(reader, part, masking(pieces, settings.fraction, settings.seed + 1), texts)
-    used = {**dataclasses.asdict(settings.train), **settings.train.resolved(model)}
-    of_corpus = {"name": corpus.name, "sha256": corpus.sha256}
-    tokens_per_step = settings.batch_size * length
+        validator = Validator(filler, validation_rows, validation_generator, texts)
+    train_config = {**dataclasses.asdict(config.train), **config.train.resolved(model)}
+    corpus_info = {"name": corpus.name, "sha256": corpus.sha256}
+    tokens_per_step = config.batch_size * length
     loss = TokenCrossEntropy()
-    training.compile_model(model, settings.train, settings.steps, loss, tokens_per_step=tokens_per_step)
-    record, summaries = training.fit_resumable(
+    training.compile_model(model, config.train, config.steps, loss, tokens_per_step=tokens_per_step)
+    logger, summaries = training.fit_resumable(
         folder,
         model,
-        lambda first, last: step_dataset(at, first, last),
+        lambda start_step, stop_step: step_dataset(masked_batch, start_step, stop_step),
         tokens_per_step,
-        settings.steps,
-        settings.train,
-        diagnostic,
-        config(settings, "encoder", settings.encoder, used, seed=settings.seed, corpus=of_corpus),
+        config.steps,
+        config.train,
+        validator,
+        run_config(config, "encoder", config.encoder, train_config, seed=config.seed, corpus=corpus_info),
         folder.name,
-        final=None if diagnostic is whole else whole,
-        final_times=times,
+        final_validate_fn=None if validator is final_validator else final_validator,
+        final_duration_ratio=times,
     )
-    pieces.save(folder / "tokenizer.json")
+    tokenizer.save(folder / "tokenizer.json")
     save_model(folder / "model.keras", model)
     result = {
         "parameters": model.count_params(),
-        "train_tokens": record.step * settings.batch_size * length,
-        "train_seconds": record.seconds,
-        "train_loss": record.loss,
-        "hidden_tokens": int(whole.hidden.sum()),
+        "train_tokens": logger.step * config.batch_size * length,
+        "train_seconds": logger.seconds,
+        "train_loss": logger.loss,
+        "masked_tokens": int(final_validator.is_masked.sum()),
         **summaries.scalars,
-        "by_frequency": by_frequency(train_ids, whole.targets[whole.hidden], pieces.vocabulary_size),
-        "hidden": summaries.texts["hidden"],
+        "unigram_baseline": unigram_baseline(train_ids, final_validator.masked_targets, tokenizer.vocabulary_size),
+        "predictions": summaries.texts["predictions"],
     }
-    masked_lm_report.draw_attention(folder.parent / "attention.png", *reader.attention(texts[0]))
+    masked_lm_report.plot_attention(folder.parent / "attention.png", *filler.attention(texts[0]))
     training.write_result(folder, result)
     return result
 
 
-def pretrain(settings: MaskedLM, folder: pathlib.Path) -> dict:
-    """Trains the encoder unless `folder` has it trained already, then writes the report. Returns its result."""
-    corpus = load_corpus(settings.corpus)
-    same_corpus(folder, corpus)
+def pretrain(config: MaskedLMConfig, folder: pathlib.Path) -> dict:
+    """Train the encoder unless it is finished, and write the report.
+
+    Args:
+        config: Options of the experiment.
+        folder: Folder of the experiment.
+
+    Returns:
+        The content of result.json.
+
+    Raises:
+        ValueError: A split of the corpus is too short, or a text cannot be filled.
+    """
+    corpus = load_corpus(config.corpus)
+    check_same_corpus(folder, corpus)
     train_text, validation_text = corpus.split()
-    pieces = WordPieceTokenizer.from_text(train_text, vocabulary_size=settings.pieces)
-    train_ids, held_out = (pieces.encode(side).numpy() for side in (train_text, validation_text))
-    part = pieces.encode(settings.train.validated_part(validation_text)).numpy()
-    length = settings.encoder.context
-    least = length + (settings.batch_size - 1) * (length // OVERLAP)
-    for side, ids, needed in (("training", train_ids, least), ("validation", held_out, length)):
+    tokenizer = WordPieceTokenizer.from_text(train_text, vocabulary_size=config.vocabulary_size)
+    train_ids, validation_ids = (tokenizer.encode(text).numpy() for text in (train_text, validation_text))
+    part_ids = tokenizer.encode(config.train.validated_part(validation_text)).numpy()
+    length = config.encoder.context_length
+    min_length = length + (config.batch_size - 1) * (length // OVERLAP)
+    for split, ids, needed in (("training", train_ids, min_length), ("validation", validation_ids, length)):
         if len(ids) < needed:
             raise ValueError(
-                f"The {side} side of the corpus {corpus.name!r} has {len(ids)} tokens, fewer than the {needed} needed: "
-                "give a longer text, or a smaller --encoder.context or --batch-size."
+                f"The {split} split of the corpus {corpus.name!r} has {len(ids)} tokens; expected at least {needed}: "
+                "give a longer text, or a smaller --encoder.context-length or --batch-size."
             )
-    if len(part) < length:
+    if len(part_ids) < length:
         raise ValueError(
-            f"--train.validation-characters {settings.train.validation_characters}: {len(part)} tokens, fewer than the "
-            f"{length} of a row; expected more characters."
+            f"--train.validation-characters {config.train.validation_characters}: {len(part_ids)} tokens; expected at "
+            f"least {length}, the --encoder.context-length: give more characters."
         )
-    texts = sentences(settings, pieces, held_out)
-    models.masked_lm(settings.encoder.build_model(pieces.vocabulary_size))  # what cannot be built is an error now
+    texts = masked_sentences(config, tokenizer, validation_ids)
+    models.masked_lm(config.encoder.build_model(tokenizer.vocabulary_size))  # raises before training
     print(
-        f"{corpus.name}: {len(train_ids):,} tokens to train on, {len(held_out):,} to validate on, {pieces.vocabulary_size:,} "
-        f"pieces; {settings.steps:,} steps of {settings.batch_size} x {length}"
-        f"{validated(settings.train, validation_text, length)}"
+        f"{corpus.name}: {len(train_ids):,} training tokens, {len(validation_ids):,} validation tokens, vocabulary "
+        f"size {tokenizer.vocabulary_size:,}; {config.steps:,} steps of {config.batch_size} x {length}"
+        f"{validated(config.train, validation_text, length)}"
     )
     note_copied(train_text, validation_text)
     folder.mkdir(parents=True, exist_ok=True)
-    run = folder / f"encoder-seed{settings.seed}"
-    rows = [pairs(ids, length, length - 3, settings.seed) for ids in (held_out, part)]
-    result = training.load_result(run) or train_one(run, settings, corpus, pieces, train_ids, *rows, texts)
-    masked_lm_report.write(folder, run, corpus.name, result)
+    run = folder / f"encoder-seed{config.seed}"
+    rows = [segment_pairs(ids, length, length - 3, config.seed) for ids in (validation_ids, part_ids)]
+    result = training.load_result(run) or train_one(run, config, corpus, tokenizer, train_ids, *rows, texts)
+    masked_lm_report.write_report(folder, run, corpus.name, result)
     return result
 
 
-@one_sentence("experiments.masked_lm")
+@exit_with_message("experiments.masked_lm")
 def main(arguments=None):
-    """The command line."""
-    with begin(MaskedLM, "masked_lm", __doc__, arguments, tiny) as (settings, folder):
-        if settings.run is not None:
-            print(filled(settings))
+    """Run the experiment from the command line."""
+    with start_or_resume(MaskedLMConfig, "masked_lm", __doc__, arguments, smoke_config) as (config, folder):
+        if config.run is not None:
+            print(fill_text(config))
         else:
-            print(masked_lm_report.closing(folder, pretrain(settings, folder)))
+            print(masked_lm_report.final_message(folder, pretrain(config, folder)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `experiments.masked_lm` leaves beside its run, a report and two pictures, and what it says at the end."""
+"""Report of `experiments.masked_lm`: masked_lm.json, .md and .png, attention.png, and the final message."""
 
 import pathlib
 
@@ -6,52 +6,64 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from experiments import pictures, report
+from experiments import plots, report
 from keras_seq.atomic_files import write_json, write_text
 from keras_seq.training import read_metrics
 
-NOTES = (
-    "Of the tokens that are hidden in the validation split, the same ones at every validation. nats: per hidden token. "
-    "likeliest: how many of them are the model's first guess; 5 likeliest: how many are among its first five. "
-    "frequency: knows of a token only how frequent it is in the training split."
+COLUMN_NOTES = (
+    "All metrics are of the masked tokens of the validation split, the same at every validation. val_loss: nats per "
+    "masked token. top-5 accuracy: the fraction of them among the model's five most likely tokens. unigram: predicts "
+    "by the frequencies of the tokens in the training split."
 )
 
 
 def table(result) -> str:
-    """The encoder and the baseline, as a Markdown table that reads as plain text too."""
-    lines = [["model", "parameters", "seconds", "hidden tokens", "nats", "likeliest", "5 likeliest"]]
+    """Format the metrics of the encoder and the unigram baseline as a Markdown table."""
+    lines = [["model", "parameters", "seconds", "masked tokens", "val_loss", "accuracy", "top-5 accuracy"]]
     sizes = [f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"]
-    for name, cells, figures in (("encoder", sizes, result), ("frequency", ["-", "-"], result["by_frequency"])):
-        scores = [f"{figures['val_loss']:.3f}", f"{figures['accuracy']:.1%}", f"{figures['top5_accuracy']:.1%}"]
-        lines.append([name, *cells, f"{result['hidden_tokens']:,}", *scores])
-    return report.aligned(lines)
+    for name, cells, row in (("encoder", sizes, result), ("unigram", ["-", "-"], result["unigram_baseline"])):
+        metrics = [f"{row['val_loss']:.3f}", f"{row['accuracy']:.1%}", f"{row['top5_accuracy']:.1%}"]
+        lines.append([name, *cells, f"{result['masked_tokens']:,}", *metrics])
+    return report.markdown_table(lines)
 
 
-def write(folder: pathlib.Path, run: pathlib.Path, corpus, result):
-    """Writes the report and the curves into `folder`."""
+def write_report(folder: pathlib.Path, run: pathlib.Path, corpus, result):
+    """Write masked_lm.json, masked_lm.md and masked_lm.png.
+
+    Args:
+        folder: Folder of the experiment.
+        run: Folder of the run.
+        corpus: Name of the corpus.
+        result: Content of the run's result.json.
+    """
     write_json(folder / "masked_lm.json", {"run": run.name, **result})
-    parts = [f"# {corpus}: hidden tokens", table(result), NOTES]
-    parts += ["![Nats and accuracies over tokens seen](masked_lm.png)"]
-    parts += [f"## What the encoder fills in\n\n{report.indented(result['hidden'])}"]
-    parts += ["![Who attends to whom in the first of these texts](attention.png)"]
+    parts = [f"# {corpus}: masked language modeling", table(result), COLUMN_NOTES]
+    parts += ["![Loss and accuracies during training](masked_lm.png)"]
+    parts += [f"## Predictions of the encoder\n\n{report.indented(result['predictions'])}"]
+    parts += ["![Attention weights for the first of these texts](attention.png)"]
     write_text(folder / "masked_lm.md", "\n\n".join(parts) + "\n")
-    draw_curves(folder, run, result["by_frequency"])
+    plot_curves(folder, run, result["unigram_baseline"])
 
 
-def closing(folder: pathlib.Path, result) -> str:
-    """What the terminal shows at the end."""
-    said = f"The encoder fills in:\n{report.indented(result['hidden'])}"
+def final_message(folder: pathlib.Path, result) -> str:
+    """Format the message at the end of the experiment.
+
+    Args:
+        folder: Folder of the experiment.
+        result: Content of the run's result.json.
+    """
+    predictions = f"Predictions of the encoder:\n{report.indented(result['predictions'])}"
     files = [f"Curves:     {folder / 'masked_lm.png'}", f"Attention:  {folder / 'attention.png'}"]
     files = "\n".join([*files, f"Report:     {folder / 'masked_lm.md'}"])
-    return "\n" + "\n\n".join([table(result), NOTES, said, files]) + f"\n{report.to_look(folder)}"
+    return "\n" + "\n\n".join([table(result), COLUMN_NOTES, predictions, files]) + f"\n{report.to_look(folder)}"
 
 
 def attention_figure(tokens, scores):
-    """The last block large, the mean over its heads; every head of every block small.
+    """Plot the mean over heads of the last block's attention on the left, and every head on the right.
 
     Args:
-        tokens: of the text, T.
-        scores: `[blocks, H, T, T]`, rows looking at columns.
+        tokens: The T tokens of the text.
+        scores: Attention weights `[blocks, H, T, T]`: queries in rows, keys in columns.
     """
     blocks, heads = scores.shape[:2]
     figure = plt.figure(figsize=(13, 6.2), layout="constrained")
@@ -60,8 +72,8 @@ def attention_figure(tokens, scores):
     image = axes.imshow(scores[-1].mean(axis=0), cmap="magma_r", vmin=0)
     axes.set_xticks(range(len(tokens)), tokens, rotation=90)
     axes.set_yticks(range(len(tokens)), tokens)
-    axes.set_title(f"block {blocks}, mean of its heads: each row looks at the columns", fontsize=10)
-    left.colorbar(image, ax=axes, shrink=0.7, label="attention")
+    axes.set_title(f"block {blocks}, mean of its heads: queries in rows, keys in columns", fontsize=10)
+    left.colorbar(image, ax=axes, shrink=0.7, label="attention weight")
     grid = right.subplots(blocks, heads, squeeze=False)
     for block, head in np.ndindex(blocks, heads):
         small = grid[block, head]
@@ -76,38 +88,54 @@ def attention_figure(tokens, scores):
 
 
 def attention_pixels(tokens, scores) -> np.ndarray:
-    """The figure for TensorBoard."""
-    return pictures.pixels(attention_figure(tokens, scores))
+    """Render the attention figure for TensorBoard.
+
+    Args:
+        tokens: The T tokens of the text.
+        scores: Attention weights `[blocks, H, T, T]`.
+    """
+    return plots.pixels(attention_figure(tokens, scores))
 
 
-def draw_attention(path: pathlib.Path, tokens, scores):
-    """The figure as a file."""
-    pictures.save(attention_figure(tokens, scores), path)
+def plot_attention(path: pathlib.Path, tokens, scores):
+    """Write the attention figure to a PNG file.
+
+    Args:
+        path: File to write.
+        tokens: The T tokens of the text.
+        scores: Attention weights `[blocks, H, T, T]`.
+    """
+    plots.save(attention_figure(tokens, scores), path)
 
 
-def draw_curves(folder: pathlib.Path, run: pathlib.Path, baseline):
-    """masked_lm.png: nats on the left and accuracies on the right, over tokens; the unigram baseline dashed."""
-    lines = read_metrics(run / "metrics.jsonl")
-    figure, (nats, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+def plot_curves(folder: pathlib.Path, run: pathlib.Path, baseline):
+    """Plot losses on the left and accuracies on the right, with the unigram baseline as dashed lines.
+
+    Args:
+        folder: Folder of the experiment.
+        run: Folder of the run.
+        baseline: Metrics of the unigram baseline.
+    """
+    figure, (loss_axes, accuracy_axes) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     curves = (
-        (nats, "train", "loss", "training", "C0"),
-        (nats, "validation", "val_loss", "validation", "C1"),
-        (right, "validation", "top5_accuracy", "among the 5 likeliest", "C2"),
-        (right, "validation", "accuracy", "the likeliest", "C1"),
+        (loss_axes, "train", "loss", "training", "C0"),
+        (loss_axes, "validation", "val_loss", "validation", "C1"),
+        (accuracy_axes, "validation", "top5_accuracy", "top-5 accuracy", "C2"),
+        (accuracy_axes, "validation", "accuracy", "accuracy", "C1"),
     )
-    for axes, split, key, label, colour in curves:
-        points = [(line["tokens"], line[key]) for line in lines if line["split"] == split]
+    for axes, split, key, label, color in curves:
+        points = [(line["tokens"], line[key]) for line in read_metrics(run, split)]
         style = {"alpha": 0.45} if split == "train" else {"marker": "o", "markersize": 3.5}
-        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.7, label=label, **style)
+        axes.plot(*zip(*points, strict=True), color=color, linewidth=1.7, label=label, **style)
         if split == "validation":
-            axes.axhline(baseline[key], color=colour, linestyle="--", linewidth=1.2, label=f"{label}, by frequency")
-    for axes in (nats, right):
+            axes.axhline(baseline[key], color=color, linestyle="--", linewidth=1.2, label=f"{label}, unigram")
+    for axes in (loss_axes, accuracy_axes):
         axes.xaxis.set_major_formatter(FuncFormatter(report.thousands))
-        axes.set_xlabel("tokens seen, hidden or not")
+        axes.set_xlabel("train tokens, masked or not")
         axes.legend(frameon=False, fontsize=9)
-        pictures.plain(axes)
-    nats.set_ylabel("nats per hidden token")
-    right.set_ylabel("hidden tokens found, validation")
-    right.yaxis.set_major_formatter(PercentFormatter(1.0))
-    right.set_ylim(bottom=0)
-    pictures.save(figure, folder / "masked_lm.png")
+        plots.style_axes(axes)
+    loss_axes.set_ylabel("loss (nats per masked token)")
+    accuracy_axes.set_ylabel("accuracy, validation")
+    accuracy_axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    accuracy_axes.set_ylim(bottom=0)
+    plots.save(figure, folder / "masked_lm.png")

@@ -1,10 +1,10 @@
-"""How fast are the pipelines that feed the models?
+"""How fast are the input pipelines, in tokens per second?
 
     python -m experiments.pipeline_speed
     python -m experiments.pipeline_speed --smoke
 
-Takes half a minute. On 2 cores the table lookup of a whole text does tens of millions of characters a second, and so do
-windows of 50 x 200 (at least 2 and 10 million are asked for); the Python generator of 2017 falls far behind.
+Takes half a minute. Expected on 2 cores: tens of millions of characters per second for the table lookup of a whole
+text and for windows of 50 x 200 (targets: at least 2 and 10 million); far fewer for the Python generator of 2017.
 """
 
 import statistics
@@ -14,74 +14,74 @@ from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
-from experiments.options import check_options
-from experiments.startup import command_line, one_sentence
+from experiments.option_checks import check_options
+from experiments.startup import command_line, exit_with_message
 from keras_seq.data import PythonGeneratorWindows, RandomWindows, SequentialWindows, StatefulWindows, load_corpus
 from keras_seq.tokenizers import CharacterTokenizer
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """What to measure."""
+class PipelineSpeedConfig:
+    """Measure the speed of the input pipelines."""
 
     batch_size: int = 50
-    """B, rows in a batch."""
-    length: int = 200
-    """T, positions in a row."""
+    """Number of windows B in a batch."""
+    sequence_length: int = 200
+    """Sequence length T of the windows, in tokens."""
     seconds: float = 0.5
-    """How long one measurement takes at least."""
+    """Minimum duration of a measurement, in seconds."""
     repeats: int = 5
-    """Measurements of each pipeline, of which the median is told."""
+    """Number of measurements of each pipeline, of which the median is reported."""
     smoke: bool = False
-    """One short measurement of each: shows that everything works, and nothing else."""
+    """Make one short measurement of each pipeline, to check that everything works."""
 
     def __post_init__(self):
-        check_options(self, batch_size=1, length=1, seconds=0, repeats=1)
+        check_options(self, batch_size=1, sequence_length=1, seconds=0, repeats=1)
 
 
-def measure(benchmark: Benchmark) -> dict[str, float]:
-    """Tokens or characters per second of each pipeline, by its name."""
+def measure(config: PipelineSpeedConfig) -> dict[str, float]:
+    """Return the tokens (or characters) per second of each pipeline, by its name."""
     text = load_corpus("pydoc").text
-    vocabulary = CharacterTokenizer.from_text(text)
-    ids = vocabulary.encode(text)
-    sizes = {"batch_size": benchmark.batch_size, "length": benchmark.length}
-    lanes = StatefulWindows(ids, **sizes, reset_prob=0.25)
+    tokenizer = CharacterTokenizer.from_text(text)
+    ids = tokenizer.encode(text)
+    sizes = {"batch_size": config.batch_size, "sequence_length": config.sequence_length}
+    stateful_windows = StatefulWindows(ids, **sizes, reset_prob=0.25)
     pipelines = {
-        "Lanes": lanes.dataset(),
-        "Lanes, with the rows to reset": lanes.stateful_dataset(),
-        "RandomCrops": RandomWindows(ids, **sizes).dataset(),
-        "Blocks": SequentialWindows(ids, **sizes).dataset(),
-        "GeneratorWindows": PythonGeneratorWindows(ids, **sizes).dataset(),
+        "StatefulWindows": stateful_windows.dataset(),
+        "StatefulWindows, with the reset mask": stateful_windows.stateful_dataset(),
+        "RandomWindows": RandomWindows(ids, **sizes).dataset(),
+        "SequentialWindows": SequentialWindows(ids, **sizes).dataset(),
+        "PythonGeneratorWindows": PythonGeneratorWindows(ids, **sizes).dataset(),
     }
     speeds = {
-        "Vocabulary.encode of the whole text": _median_speed(lambda: len(vocabulary.encode(text)), benchmark),
-        "Vocabulary.decode of the whole text": _median_speed(lambda: len(vocabulary.decode(ids)), benchmark),
+        "CharacterTokenizer.encode of the whole text": _median_speed(lambda: len(tokenizer.encode(text)), config),
+        "CharacterTokenizer.decode of the whole text": _median_speed(lambda: len(tokenizer.decode(ids)), config),
     }
     for name, dataset in pipelines.items():
         batches = iter(dataset)
-        speeds[name] = _median_speed(lambda batches=batches: int(tf.size(next(batches)[-1])), benchmark)
+        speeds[name] = _median_speed(lambda batches=batches: int(tf.size(next(batches)[-1])), config)
     return speeds
 
 
-def _median_speed(work: Callable[[], int], benchmark: Benchmark) -> float:
+def _median_speed(work: Callable[[], int], config: PipelineSpeedConfig) -> float:
     work()  # the first call traces and fills the buffers
     speeds = []
-    for _ in range(benchmark.repeats):
-        tokens, start = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - start) < benchmark.seconds or not tokens:
+    for _ in range(config.repeats):
+        tokens, start_time = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - start_time) < config.seconds or not tokens:
             tokens += work()
         speeds.append(tokens / elapsed)
     return statistics.median(speeds)
 
 
-@one_sentence("experiments.pipeline_speed")
+@exit_with_message("experiments.pipeline_speed")
 def main(arguments: list[str] | None = None) -> None:
-    """The command line: prints the table."""
-    benchmark = command_line(Benchmark, "experiments.pipeline_speed", __doc__, arguments)
-    if benchmark.smoke:
-        benchmark = replace(benchmark, seconds=0.01, repeats=1)
-    print(f"| pipeline, B {benchmark.batch_size}, T {benchmark.length} | tokens/s |\n|---|---|")
-    for name, speed in measure(benchmark).items():
+    """Run the command line: print the table."""
+    config = command_line(PipelineSpeedConfig, "experiments.pipeline_speed", __doc__, arguments)
+    if config.smoke:
+        config = replace(config, seconds=0.01, repeats=1)
+    print(f"| pipeline, B {config.batch_size}, T {config.sequence_length} | tokens/s |\n|---|---|")
+    for name, speed in measure(config).items():
         print(f"| {name} | {speed:,.0f} |")
 
 

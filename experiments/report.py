@@ -1,41 +1,51 @@
-"""Tables of final figures as Markdown that reads as plain text too, and what they say in words."""
+"""Markdown tables of final results, readable as plain text too, and the notes below them."""
 
 import math
+import os
 import pathlib
 import statistics
 import sys
+from collections.abc import Sequence
 
 from experiments.shell import command
+from keras_seq.training import TrainConfig
 
 COLUMNS = {
     "model": lambda row: row["model"],
     "seed": lambda row: str(row["seed"]),
     "parameters": lambda row: f"{row['parameters']:,}",
-    "training tokens": lambda row: f"{row['train_tokens']:,}",
-    "TFLOP": lambda row: tera(row["train_flops"]),
+    "train tokens": lambda row: f"{row['train_tokens']:,}",
+    "train TFLOP": lambda row: tera(row["train_flops"]),
     "seconds": lambda row: f"{row['train_seconds']:.0f}",
     "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
-    "training nats": lambda row: f"{row['train_loss_per_character']:.3f}",
-    "cold nats": lambda row: f"{row['val_loss_per_character']:.3f}",
-    "cold bits": lambda row: f"{row['bits_per_character']:.3f}",
-    "warm nats": lambda row: f"{row['val_loss_per_character_streaming']:.3f}",
-    "warm bits": lambda row: f"{row['val_bits_per_character_streaming']:.3f}",
+    "train loss": lambda row: f"{row['train_loss_per_character']:.3f}",
+    "val_loss": lambda row: f"{row['val_loss_per_character']:.3f}",
+    "val bits/char": lambda row: f"{row['val_bits_per_character']:.3f}",
+    "val_loss_streaming": lambda row: f"{row['val_loss_per_character_streaming']:.3f}",
+    "val bits/char streaming": lambda row: f"{row['val_bits_per_character_streaming']:.3f}",
     "perplexity": lambda row: f"{row['val_perplexity']:.2f}",
-    "per word": lambda row: perplexity(row["val_word_perplexity"]),
+    "perplexity/word": lambda row: perplexity(row["val_word_perplexity"]),
 }
-LEFT = {"model", "width", "dates in", "format", "for example", "text", "without training", "step", "what", "cause"}
-CLOSEST = 1.05  # parameter counts further apart than this are pointed out
+LEFT_ALIGNED = {
+    *("model", "width", "baseline", "case", "change", "step", "text", "format", "dates in", "for example", "cause"),
+    *("what", "without training", "date format", "example", "difference"),
+}
+MAX_PARAMETER_RATIO = 1.05  # models whose parameter counts differ more are pointed out
 
 
-def table(rows) -> str:
-    """A Markdown table, aligned so that it reads as plain text too."""
-    return aligned([list(COLUMNS), *[[show(row) for show in COLUMNS.values()] for row in rows]])
+def table(rows: Sequence[dict]) -> str:
+    """Return the table of `COLUMNS`, a line for each result."""
+    return markdown_table([list(COLUMNS), *[[cell(row) for cell in COLUMNS.values()] for row in rows]])
 
 
-def aligned(lines) -> str:
-    """A Markdown table from its cells, the header first."""
+def markdown_table(lines: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, padded so that it is aligned as plain text too.
+
+    Args:
+        lines: Cells by line, the header first. Columns named in `LEFT_ALIGNED` are left-aligned.
+    """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    left = [name in LEFT for name in lines[0]]
+    left = [name in LEFT_ALIGNED for name in lines[0]]
     rule = ["-" * width if is_left else "-" * (width - 1) + ":" for width, is_left in zip(widths, left, strict=True)]
 
     def line(cells):
@@ -45,79 +55,100 @@ def aligned(lines) -> str:
     return "\n".join(map(line, [lines[0], rule, *lines[1:]]))
 
 
-def spread(rows) -> str:
-    """Mean and standard deviation over the seeds of each model."""
-    digits = {f"{kind}_per_character": 3 for kind in ("val_loss", "val_loss_streaming", "bits")} | {"train_seconds": 0}
-    lines = [["model", "seeds", "cold nats", "warm nats", "cold bits", "seconds"]]
+def seeds_table(rows: Sequence[dict]) -> str:
+    """Return a table with mean and standard deviation over the seeds of each model."""
+    columns = {
+        "val_loss": ("val_loss_per_character", 3),
+        "val_loss_streaming": ("val_loss_per_character_streaming", 3),
+        "val bits/char": ("val_bits_per_character", 3),
+        "seconds": ("train_seconds", 0),
+    }
+    lines = [["model", "seeds", *columns]]
     for model in dict.fromkeys(row["model"] for row in rows):
-        mine = [row for row in rows if row["model"] == model]
-        cells = [model, str(len(mine))]
-        lines.append(cells + [plus_minus([row[name] for row in mine], places) for name, places in digits.items()])
-    return aligned(lines)
+        model_rows = [row for row in rows if row["model"] == model]
+        cells = [plus_minus([row[key] for row in model_rows], digits) for key, digits in columns.values()]
+        lines.append([model, str(len(model_rows)), *cells])
+    return markdown_table(lines)
 
 
-def plus_minus(values, digits) -> str:
-    """Mean ± standard deviation, the latter where there is more than one value."""
+def plus_minus(values: Sequence[float], digits: int) -> str:
+    """Return mean ± standard deviation, without the latter for a single value.
+
+    Args:
+        values: One or more numbers.
+        digits: Decimals of both.
+    """
     deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.{digits}f}{deviation}"
 
 
-def validated(train, validation, least) -> str:
-    """What is scored when, as the end of a sentence; nothing where it is all of it every time.
+def validated(train: TrainConfig, validation: Sequence, least: int) -> str:
+    """Return, as the end of a sentence, which part of the validation text is scored during training; "" for all of it.
+
+    Args:
+        train: Options of training.
+        validation: Validation text, or its ids.
+        least: Fewest characters that can be scored.
 
     Raises:
-        ValueError: `train.validation_characters` are fewer than `least`.
+        ValueError: `train.validation_characters` is less than `least`.
     """
-    part, whole = len(train.validated_part(validation, least)), len(validation)
-    if part == whole:
+    part, total = len(train.validated_part(validation, least)), len(validation)
+    if part == total:
         return ""
-    return f"; validating on the first {part:,} of {whole:,} characters during training, all of them at the end"
+    return f"; validating on the first {part:,} of {total:,} characters during training, on all of them at the end"
 
 
-def tera(flops) -> str:
-    """In units of 10^12: two decimals, or two digits of what is below one."""
+def tera(flops: float) -> str:
+    """Format a number of operations in units of 10^12: with two decimals, or two significant digits below one."""
     return f"{flops / 1e12:,.2f}" if flops >= 1e12 else f"{flops / 1e12:.2g}"
 
 
-def perplexity(value) -> str:
-    """In four digits at most; - where there is none."""
+def perplexity(value: float | None) -> str:
+    """Format a perplexity without decimals, in scientific notation from 10^6 on; None as "-"."""
     return "-" if value is None else f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"
 
 
-def sizes(counts) -> str:
-    """Whether models with these numbers of parameters are of one size."""
+def sizes(counts: Sequence[int]) -> str:
+    """Return a sentence that compares the largest and the smallest of the numbers of parameters."""
     ratio = max(counts) / min(counts)
     size = f"The largest model has {ratio:.2f} times the parameters of the smallest"
-    return f"{size}{'.' if ratio <= CLOSEST else ': more than the 5 % that count as equal here.'}"
+    return f"{size}{'.' if ratio <= MAX_PARAMETER_RATIO else ': more than the 5 % that count as equal here.'}"
 
 
-def notes(rows) -> str:
-    """What the columns mean, and whether the models are of one size."""
-    contexts = ", ".join(str(c) for c in sorted({row["val_sequence_length"] for row in rows}))
+def column_notes(rows: Sequence[dict]) -> str:
+    """Return the definitions and units of the columns of `table`, and a comparison of the models' sizes."""
+    lengths = ", ".join(str(length) for length in sorted({row["val_sequence_length"] for row in rows}))
     return (
-        "Nats and bits are per character of the whole validation split. "
-        f"cold: every window of {contexts} characters on its own, from the zero state. "
-        "warm: the text from start to end, recurrent state carried; a Transformer's window moves by half its context. "
-        "Perplexity: per character, and per word (between white space), both of the cold nats. TFLOP: training, by "
-        "formula. " + sizes([row["parameters"] for row in rows])
+        "Losses are in nats per character of the whole validation split. "
+        f"val_loss: disjoint windows of {lengths} characters, each from the zero state. "
+        "val_loss_streaming: the text from start to end; recurrent models carry their state, Transformers use a "
+        "sliding window that advances by half its length. "
+        "perplexity, perplexity/word: exp of val_loss per character, and per word (separated by whitespace). "
+        "train TFLOP: training operations, by formula. " + sizes([row["parameters"] for row in rows])
     )
 
 
-def thousands(value, position=None) -> str:
-    """1,500,000 as 1.5 M."""
+def thousands(value: float, position: int | None = None) -> str:
+    """Format 1,500,000 as 1.5 M, for tick labels.
+
+    Args:
+        value: The number.
+        position: Index of the tick; matplotlib passes it, and it is not used.
+    """
     if value == 0:
         return "0"
     power = min(2, int(math.log10(abs(value)) // 3))
     return f"{value / 1000**power:g}{('', ' k', ' M')[power]}"
 
 
-def indented(text) -> str:
-    """The text as a Markdown block that keeps its spaces."""
+def indented(text: str) -> str:
+    """Return the text as an indented Markdown code block."""
     return "\n".join("    " + line for line in text.splitlines())
 
 
-def to_look(folder) -> str:
-    """How to open the runs in TensorBoard."""
-    beside = pathlib.Path(sys.executable).with_name("tensorboard")
-    line = command(str(beside) if beside.exists() else "tensorboard", "--logdir", pathlib.Path(folder))
-    return f"To look at the runs in TensorBoard:\n    {line}"
+def to_look(folder: str | os.PathLike[str]) -> str:
+    """Return the command line that opens the runs of a folder in TensorBoard."""
+    installed = pathlib.Path(sys.executable).with_name("tensorboard")
+    line = command(str(installed) if installed.exists() else "tensorboard", "--logdir", pathlib.Path(folder))
+    return f"To view the runs in TensorBoard:\n    {line}"

@@ -1,10 +1,10 @@
-"""Where the runs of an experiment are, and what they are begun and gone on with.
+"""Run folders of the experiments: start a new one or resume, read and change its config, describe the environment.
 
-    LOG_DIR/EXPERIMENT/UTC-TIME/RUN/config.json        {"experiment": the settings of the command line, ...}
+    LOG_DIR/EXPERIMENT/UTC-TIME/RUN/config.json        {"schema": 2, "experiment": config of the command line, ...}
 
-`--resume LOG_DIR/EXPERIMENT/UTC-TIME`, or one of the runs in it, takes the settings from there and goes on with what
-is not finished. Options given beside it may make the runs longer or change how often they log, validate and write
-checkpoints; where they are longer, the finished ones go on too. One process at a time works in such a folder.
+`--resume LOG_DIR/EXPERIMENT/UTC-TIME`, or a run folder in it, reads the config from there and continues the unfinished
+runs. Options given beside it may make the runs longer or change the logging, validation and checkpoint intervals; when
+the runs become longer, the finished ones are trained further too. The folder is locked: one process at a time.
 """
 
 import contextlib
@@ -15,86 +15,99 @@ import pathlib
 import platform
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from experiments.folders import begun_folder
+from experiments.interruption import register_run_folder
 from experiments.startup import command_line
-from experiments.stopped import goes_to
 from keras_seq.atomic_files import leftovers, remove_leftovers, remove_partial_files
+from keras_seq.data import Corpus
 from keras_seq.training import checkpoints, checksummed_json
-from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, begun_with, diff, flatten, format_diff, leaf_name
+from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, read_config, diff, flatten, format_diff, leaf_name
 from keras_seq.training.run_lock import lock_run
 
 
 @contextlib.contextmanager
-def begin(settings, experiment, description, arguments, tiny):
-    """Gives the settings of a command line, and the folder that its runs go to; the folder is held until the end.
+def start_or_resume(
+    config_class: type,
+    experiment: str,
+    description: str,
+    arguments: Sequence[str] | None,
+    smoke_config: Callable[[Any], Any],
+) -> Iterator[tuple[Any, pathlib.Path]]:
+    """Parse the command line, yield the config and the folder of the runs, and lock that folder until the end.
 
     Args:
-        settings: a frozen dataclass with the fields `log_dir`, `resume` and `smoke`.
-        experiment: its name, as in `python -m experiments.NAME`.
-        description: what --help says first.
-        arguments: the command line, None for that of the process.
-        tiny: a function from settings to the same at sizes that take seconds, for `--smoke`.
+        config_class: Frozen dataclass with the fields `log_dir`, `resume` and `smoke`.
+        experiment: Name of the module, as in `python -m experiments.NAME`.
+        description: First paragraphs of --help.
+        arguments: Command-line arguments; None for those of the process.
+        smoke_config: Function from a config to the same config at sizes that take seconds, for `--smoke`.
+
+    Yields:
+        The config, an instance of `config_class`, and the folder LOG_DIR/EXPERIMENT/UTC-TIME.
 
     Raises:
-        ValueError: an option that is unknown or has no such value; a folder to go on with that holds no such run, or
-            whose runs were begun with another value of an option that has to stay; a file where a folder has to be.
-        BlockingIOError: another process works in the folder to go on with.
+        ValueError: An option is unknown or has an invalid value, the folder to resume has no run, its runs have another
+            value of an option that cannot change, or a file is in the place of LOG_DIR.
+        BlockingIOError: Another process works in the folder to resume.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     script = f"experiments.{experiment}"
-    if (resumed := _resumed(arguments)) is not None:
+    if (resumed := _resume_argument(arguments)) is not None:
         folder = pathlib.Path(resumed)
         folder = folder.parent if _is_run(folder) else folder
-        if not runs_in(folder):
-            nothing = "no run with a config.json is there, so nothing was trained"
-            raise ValueError(f"--resume {folder}: {nothing}: expected LOG_DIR/EXPERIMENT/TIME; or begin anew.")
-        with _held(folder):
-            _tidy(folder)
-            goes_to(folder)
-            begun = settings_in(folder, settings)
-            yield changed(folder, begun, command_line(settings, script, description, arguments, begun)), folder
+        if not list_runs(folder):
+            problem = "it has no run with a config.json"
+            raise ValueError(f"--resume {folder}: {problem}; expected LOG_DIR/EXPERIMENT/TIME, or start a new run.")
+        with _locked(folder):
+            _remove_leftovers(folder)
+            register_run_folder(folder)
+            saved = load_config(folder, config_class)
+            config = command_line(config_class, script, description, arguments, saved)
+            yield apply_changes(folder, saved, config), folder
         return
-    given = command_line(settings, script, description, arguments)
-    parent = pathlib.Path(given.log_dir) / experiment
-    there = next(place for place in (parent, *parent.parents) if os.path.lexists(place))
-    if not there.is_dir():
-        raise ValueError(f"--log-dir {given.log_dir}: {there} is no folder; expected one, or a name that is free.")
-    given = tiny(given) if given.smoke else given
-    with begun_folder(parent) as folder, _held(folder):
-        goes_to(folder)
-        yield given, folder
+    config = command_line(config_class, script, description, arguments)
+    parent = pathlib.Path(config.log_dir) / experiment
+    nearest = next(path for path in (parent, *parent.parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        raise ValueError(f"--log-dir {config.log_dir}: {nearest} is not a folder; expected a folder or an unused name.")
+    config = smoke_config(config) if config.smoke else config
+    with begun_folder(parent) as folder, _locked(folder):
+        register_run_folder(folder)
+        yield config, folder
 
 
 @contextlib.contextmanager
-def _held(folder):
+def _locked(folder):
     with lock_run(folder):
         try:
             yield
         finally:
-            (folder / ".lock").unlink(missing_ok=True)  # whoever has opened it sees that it is gone
+            (folder / ".lock").unlink(missing_ok=True)  # a process that has it open notices that it was removed
 
 
 def _is_run(folder):
-    return (folder / "config.json").exists() or checkpoints.any_in(folder / "checkpoints")
+    return (folder / "config.json").exists() or checkpoints.has_checkpoints(folder / "checkpoints")
 
 
-def runs_in(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The folders of the runs that were begun."""
+def list_runs(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the run folders in `folder` that have a config.json or a checkpoint, sorted by name."""
     return sorted(run for run in folder.glob("*/") if _is_run(run))
 
 
-def _tidy(folder):
-    """Removes what kills have left."""
+def _remove_leftovers(folder):
+    """Remove the temporary files of processes that were killed."""
     remove_partial_files(folder)
-    for run in runs_in(folder):
-        if leftovers(run) or (run / ".process").exists():
+    for run in list_runs(folder):
+        if leftovers(run) or (run / ".pid").exists():
             with lock_run(run):
                 remove_leftovers(run)
 
 
-def _resumed(arguments) -> str | None:
-    """What a command line says after --resume."""
+def _resume_argument(arguments) -> str | None:
+    """Return the value of --resume on a command line, or None."""
     words = iter(arguments)
     for word in words:
         name, _, value = word.partition("=")
@@ -103,113 +116,154 @@ def _resumed(arguments) -> str | None:
     return None
 
 
-def changed(folder: pathlib.Path, begun, given):
-    """The settings to go on with, written to the runs of a folder where they differ from those begun with.
+def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
+    """Check the options changed on resume and write them to the config.json of every run in the folder.
+
+    Args:
+        folder: Folder of the runs.
+        saved: Config that the runs have in their config.json.
+        config: Config of the command line that resumes them.
+
+    Returns:
+        `config`, with the `resume` and `log_dir` of `saved`.
 
     Raises:
-        ValueError: an option differs that has to stay, or one that may only grow is smaller.
-        BlockingIOError: an option differs, and another process trains one of the runs.
+        ValueError: An option differs that cannot change, or one that may only grow is smaller.
+        BlockingIOError: An option differs, and another process trains one of the runs.
     """
-    given = dataclasses.replace(given, resume=begun.resume, log_dir=begun.log_dir)
-    different = diff(dataclasses.asdict(begun), dataclasses.asdict(given))
-    longer = {name: pair for name, pair in different.items() if leaf_name(name) in GROW_ONLY}
-    refused = {name: pair for name, pair in different.items() if leaf_name(name) not in MUTABLE}
+    config = dataclasses.replace(config, resume=saved.resume, log_dir=saved.log_dir)
+    changes = diff(dataclasses.asdict(saved), dataclasses.asdict(config))
+    longer = {name: pair for name, pair in changes.items() if leaf_name(name) in GROW_ONLY}
+    refused = {name: pair for name, pair in changes.items() if leaf_name(name) not in MUTABLE}
     refused |= {name: (before, now) for name, (before, now) in longer.items() if now < before}
     if refused:
-        may = ", ".join(sorted(name for name in flatten(dataclasses.asdict(begun)) if leaf_name(name) in MUTABLE))
-        raise ValueError(f"--resume {folder}: {format_diff(refused)}. What may change: {may}; lengths only upwards.")
-    if different:
-        _write_changes(folder, given, runs_are_longer=any(leaf_name(name) != "seeds" for name in longer))
-        print(f"Going on otherwise than begun: {format_diff(different)}.")
-    return given
+        mutable = ", ".join(sorted(name for name in flatten(dataclasses.asdict(saved)) if leaf_name(name) in MUTABLE))
+        raise ValueError(
+            f"--resume {folder}: {format_diff(refused)}. Options that can change: {mutable}; lengths can only grow."
+        )
+    if changes:
+        _write_changes(folder, config, runs_are_longer=any(leaf_name(name) != "num_seeds" for name in longer))
+        print(f"Resuming with changed options: {format_diff(changes)}.")
+    return config
 
 
-def _write_changes(folder, given, runs_are_longer):
-    begun = {run: begun_with(run) for run in runs_in(folder)}
-    with contextlib.ExitStack() as held:
-        for run in begun:
-            held.enter_context(lock_run(run))
+def _write_changes(folder, config, runs_are_longer):
+    saved_configs = {run: read_config(run) for run in list_runs(folder)}
+    with contextlib.ExitStack() as locks:
+        for run in saved_configs:
+            locks.enter_context(lock_run(run))
         if runs_are_longer:
             for path in folder.glob("*/result.json"):
                 path.unlink(missing_ok=True)
-        for run, config in begun.items():
-            checksummed_json.write(run / "config.json", {**config, "experiment": dataclasses.asdict(given)})
+        for run, saved in saved_configs.items():
+            checksummed_json.write(run / "config.json", {**saved, "experiment": dataclasses.asdict(config)})
 
 
-def settings_in(folder: pathlib.Path, settings):
-    """The settings that the runs in a folder were begun with."""
-    fault = None
-    for run in runs_in(folder):
+def load_config(folder: pathlib.Path, config_class: type) -> Any:
+    """Load the experiment's config from the first run in a folder whose config.json can be read.
+
+    Args:
+        folder: Folder of the runs.
+        config_class: Dataclass of the experiment.
+
+    Returns:
+        An instance of `config_class`.
+
+    Raises:
+        ValueError: The config.json is of another experiment.
+        CheckpointError: No config.json can be read, or they were written by an older version of keras_seq.
+    """
+    first_error = None
+    for run in list_runs(folder):
         try:
-            return revive(settings, begun_with(run)["experiment"])
+            return dataclass_from_dict(config_class, read_config(run)["experiment"])
         except checkpoints.CheckpointError as error:
-            fault = fault or error
+            first_error = first_error or error
         except (KeyError, TypeError, AttributeError) as error:
-            told = f"{run / 'config.json'} does not hold the settings of this experiment"
-            raise ValueError(f"--resume {folder}: {told}.") from error
-    raise fault
+            problem = f"{run / 'config.json'} does not hold the config of this experiment"
+            raise ValueError(f"--resume {folder}: {problem}.") from error
+    raise first_error
 
 
-def same_corpus(folder: pathlib.Path, corpus):
-    """Raises a ValueError where the runs in a folder were begun with another text."""
-    for run in runs_in(folder):
+def check_same_corpus(folder: pathlib.Path, corpus: Corpus):
+    """Check that the runs in a folder were trained on this corpus.
+
+    Args:
+        folder: Folder of the runs; it may have none.
+        corpus: The corpus of the command line.
+
+    Raises:
+        ValueError: A config.json has another SHA-256 digest of the corpus, or none.
+    """
+    for run in list_runs(folder):
         try:
-            sha256 = begun_with(run)["corpus"]["sha256"]
+            sha256 = read_config(run)["corpus"]["sha256"]
         except (KeyError, TypeError) as error:
-            path = run / "config.json"
-            raise ValueError(f"{path} does not say which text its run was begun with: begin anew.") from error
+            problem = f"{run / 'config.json'} does not name the corpus of its run"
+            raise ValueError(f"{problem}: start a new run.") from error
         if sha256 != corpus.sha256:
             raise ValueError(
-                f"{folder} was begun with a corpus of sha256 {sha256}, but {corpus.name} now has {corpus.sha256}: "
-                "go on with the same text, or begin anew."
+                f"{folder} was trained on a corpus of sha256 {sha256}, but {corpus.name} now has {corpus.sha256}: "
+                "resume with the same text, or start a new run."
             )
 
 
-def revive(kind, values):
-    """A dataclass from what `dataclasses.asdict` and JSON made of it."""
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    unknown = sorted(values.keys() - fields.keys())
-    if unknown:
-        raise ValueError(f"The settings to go on with have {', '.join(unknown)}, which this version does not know.")
-    revived = {}
-    for name, value in values.items():
-        part = fields[name].type
-        if dataclasses.is_dataclass(part):
-            value = revive(part, value)
-        revived[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**revived)
-
-
-def config(settings, name, model, train, **further):
-    """What config.json says of one run.
+def dataclass_from_dict(dataclass_type: type, values: dict) -> Any:
+    """Build a dataclass from what `dataclasses.asdict` and JSON made of it.
 
     Args:
-        settings: those of the experiment, a dataclass.
-        name: what the model is called.
-        model: the dataclass that it was built from.
-        train: the `Train` as it is used, a dict.
-        further: what else tells this run from others: its seed, its corpus.
+        dataclass_type: The class; fields that are dataclasses are built too.
+        values: The fields; lists become tuples.
+
+    Returns:
+        An instance of `dataclass_type`.
+
+    Raises:
+        ValueError: `values` has a field that the class does not have, or an invalid value.
+    """
+    fields = {field.name: field for field in dataclasses.fields(dataclass_type)}
+    unknown = sorted(values.keys() - fields.keys())
+    if unknown:
+        raise ValueError(f"The config to resume has the options {', '.join(unknown)}, unknown to this version.")
+    arguments = {}
+    for name, value in values.items():
+        field_type = fields[name].type
+        if dataclasses.is_dataclass(field_type):
+            value = dataclass_from_dict(field_type, value)
+        arguments[name] = tuple(value) if isinstance(value, list) else value
+    return dataclass_type(**arguments)
+
+
+def run_config(config: Any, name: str, model_config: Any, train: dict, **extra: Any) -> dict:
+    """Return the content of a run's config.json.
+
+    Args:
+        config: Config of the experiment, a dataclass.
+        name: Name of the model.
+        model_config: Dataclass that the model is built from.
+        train: Fields of the `TrainConfig`, with the defaults resolved for the model.
+        **extra: What else identifies the run, such as its seed and its corpus.
     """
     return {
-        "experiment": dataclasses.asdict(settings),
-        "model": {"name": name, **dataclasses.asdict(model)},
+        "experiment": dataclasses.asdict(config),
+        "model": {"name": name, **dataclasses.asdict(model_config)},
         "train": train,
-        **further,
+        **extra,
         "versions": versions(),
         "environment": environment(),
     }
 
 
-def environment():
-    """What the last bits depend on besides: sums are split by the cores that share them."""
+def environment() -> dict:
+    """Return the number of cores, the thread settings and the processor, which can change the last bits of sums."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = {f"TF_NUM_{kind}_THREADS": os.environ.get(f"TF_NUM_{kind}_THREADS") for kind in ("INTRAOP", "INTEROP")}
-    set_to = ", ".join(f"{name}={value}" for name, value in threads.items() if value)
-    return {"cores": cores, "threads": set_to or "one a core", "processor": _processor()}
+    variables = ", ".join(f"{name}={value}" for name, value in threads.items() if value)
+    return {"cores": cores, "threads": variables or "one a core", "processor": _processor()}
 
 
 def _processor():
-    """Its name, as far as the system says it."""
+    """Return the name of the processor, as far as the system gives it."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -218,8 +272,8 @@ def _processor():
     return next(names, platform.processor() or platform.machine())
 
 
-def versions():
-    """What the figures depend on besides the settings."""
+def versions() -> dict:
+    """Return the versions of keras_seq, Keras, TensorFlow, NumPy and Python, and the git commit if there is one."""
     names = ("keras_seq", "keras", "tensorflow", "numpy")
     try:
         commit = subprocess.run(
@@ -231,5 +285,5 @@ def versions():
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         commit = None
-    found = {name: importlib.metadata.version(name) for name in names}
-    return {**found, "python": platform.python_version(), "commit": commit}
+    package_versions = {name: importlib.metadata.version(name) for name in names}
+    return {**package_versions, "python": platform.python_version(), "commit": commit}

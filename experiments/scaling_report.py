@@ -1,4 +1,4 @@
-"""What `experiments.scaling` leaves beside its runs: scaling.json, scaling.md and scaling.png."""
+"""Write the report of `experiments.scaling`: scaling.json, scaling.md and scaling.png."""
 
 import functools
 import pathlib
@@ -7,28 +7,29 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from experiments import pictures, report
-from experiments.scaling_fit import identified, jackknife, left_out, parabola, power_law
+from experiments import plots, report
+from experiments.scaling_fit import fit_parabola, fit_power_law, is_identified, jackknife_error, leave_one_out
 from keras_seq.atomic_files import write_json, write_text
 
-COLOURS = {"lstm": "C0", "transformer": "C1"}
+COLORS = {"lstm": "C0", "transformer": "C1"}
 TITLES = {"lstm": "LSTM", "transformer": "Transformer"}
-PURE = functools.partial(power_law, with_floor=False)
-NOTES = (
-    "Nats per character of the whole validation split, every window on its own from the zero state or the empty cache. "
-    "N: all weights but those of embedding and output matrix. operations: of the training, the output matrix "
-    "included. fit: of the curve below; its residual is the loss less it. M: the geometric mean of the sizes. ±: "
-    "jackknife standard errors over the few points, one training each, which are rough. By the tokens a "
-    "power law, L_inf its end: the loss of a very large model after these tokens, no entropy of the text. By the "
-    "compute a parabola in ln N, since small models end by their size there and large ones by their few tokens."
+fit_pure_power_law = functools.partial(fit_power_law, with_asymptote=False)
+COLUMN_NOTES = (
+    "Losses are in nats per character of the whole validation split; val_loss: every disjoint window, from the zero "
+    "state or the empty cache. N: all parameters except those of embedding and head. train FLOP: floating-point "
+    "operations of the training, those of the head included. fit: value of the fitted curve; residual: val_loss minus "
+    "fit. M: geometric mean of the sizes. ±: jackknife standard errors over the few points, one training each; they "
+    "are rough. With equal tokens the curve is a power law; its asymptote L_inf is the loss of a very large model "
+    "after these tokens, not the entropy of the text. With equal compute it is a parabola in ln N: small models are "
+    "limited by their size, large ones by their few tokens."
 )
 
 
 class Curves:
-    """What is fitted to the runs of one family with one budget.
+    """Curves fitted to the runs of one family with one budget.
 
     Args:
-        rows: one a size, as result.json has them.
+        rows: One dict per size, as in result.json.
     """
 
     def __init__(self, rows):
@@ -36,188 +37,228 @@ class Curves:
         self.sizes = np.array([row["non_embedding_parameters"] for row in self.rows], "float64")
         self.losses = np.array([row["val_loss_per_character"] for row in self.rows])
         self.family, self.budget = rows[0]["model"], rows[0]["budget"]
-        self.law = power_law(self.sizes, self.losses)
-        self.laws = left_out(power_law, self.sizes, self.losses)
-        self.pure = PURE(self.sizes, self.losses)
-        self.pures = left_out(PURE, self.sizes, self.losses)
-        self.has_floor = identified(self.law, self.laws, self.losses)
-        self.parabola = parabola(self.sizes, self.losses)
-        self.parabolas = left_out(parabola, self.sizes, self.losses)
+        self.law = fit_power_law(self.sizes, self.losses)
+        self.laws = leave_one_out(fit_power_law, self.sizes, self.losses)
+        self.pure_law = fit_pure_power_law(self.sizes, self.losses)
+        self.pure_laws = leave_one_out(fit_pure_power_law, self.sizes, self.losses)
+        self.has_asymptote = is_identified(self.law, self.laws, self.losses)
+        self.parabola = fit_parabola(self.sizes, self.losses)
+        self.parabolas = leave_one_out(fit_parabola, self.sizes, self.losses)
 
     @property
     def curve(self):
-        """The one that is drawn."""
+        """Return the curve to plot: the parabola for equal compute, or the power law that is identified."""
         if self.budget == "compute":
             return self.parabola
-        return self.law if self.has_floor else self.pure
+        return self.law if self.has_asymptote else self.pure_law
 
     @property
     def residuals(self):
-        """Loss less curve, `[sizes]`."""
+        """Return loss minus curve, `[sizes]`."""
         return self.losses - self.curve(self.sizes)
 
     @property
-    def has_lowest(self) -> bool:
-        """Whether the parabola, with all points or without one of them, has its lowest point among the sizes."""
-        found = (self.parabola, *self.parabolas)
-        return all(fit.best is not None and self.sizes[0] < fit.best < self.sizes[-1] for fit in found)
+    def has_best_size(self) -> bool:
+        """Return whether all parabolas, with and without each point, have their minimum within the sizes."""
+        parabolas = (self.parabola, *self.parabolas)
+        low, high = self.sizes[0], self.sizes[-1]
+        return all(fit.best_size is not None and low < fit.best_size < high for fit in parabolas)
 
 
-def groups(rows) -> list[Curves]:
-    """The curves of every family and budget, in the order of the rows."""
+def fit_curves(rows) -> list[Curves]:
+    """Fit the curves of every budget and family, tokens first."""
     keys = dict.fromkeys((row["budget"], row["model"]) for row in rows)
     keys = [key for budget in ("tokens", "compute") for key in keys if key[0] == budget]
     return [Curves([row for row in rows if (row["budget"], row["model"]) == key]) for key in keys]
 
 
 def table(rows) -> str:
-    """A line for each run, as a Markdown table that reads as plain text too."""
-    lines = [["model", "budget", "N", "parameters", "rate", "tokens", "operations", "seconds"]]
-    lines[0] += [f"cold@{rows[0]['val_sequence_length']}", "fit", "residual"]
-    for curves in groups(rows):
+    """Format one line for each run."""
+    lines = [["model", "budget", "N", "parameters", "learning rate", "train tokens", "train FLOP", "seconds"]]
+    lines[0] += [f"val_loss@{rows[0]['val_sequence_length']}", "fit", "residual"]
+    for curves in fit_curves(rows):
         residuals = curves.residuals
         for n, row in enumerate(curves.rows):
             loss = row["val_loss_per_character"]
             fitted = [f"{loss - residuals[n]:.3f}", f"{residuals[n]:+.3f}"]
             sizes = [f"{row[name]:,}" for name in ("non_embedding_parameters", "parameters")]
-            cost = [f"{row['train_tokens']:,}", f"{row['train_flops']:.2g}", f"{row['train_seconds']:.0f}"]
+            costs = [f"{row['train_tokens']:,}", f"{row['train_flops']:.2g}", f"{row['train_seconds']:.0f}"]
             rate = f"{row['learning_rate']:g}"
-            lines.append([row["model"], row["budget"], *sizes, rate, *cost, f"{loss:.3f}", *fitted])
-    return report.aligned(lines)
+            lines.append([row["model"], row["budget"], *sizes, rate, *costs, f"{loss:.3f}", *fitted])
+    return report.markdown_table(lines)
 
 
-def fits(rows) -> str:
-    """A line for each curve."""
-    lines = [["model", "budget", "curve", "L_inf", "b", "N of the lowest", "largest residual"]]
-    for curves in groups(rows):
-        who = [curves.family, curves.budget]
+def fits_table(rows) -> str:
+    """Format one line for each fitted curve."""
+    lines = [["model", "budget", "curve", "L_inf", "b", "best N", "largest residual"]]
+    for curves in fit_curves(rows):
+        key = [curves.family, curves.budget]
         if curves.budget == "tokens":
-            floor, exponent = "not identified", "not identified"
-            if curves.has_floor:
-                floor = end(curves)
+            asymptote, exponent = "not identified", "not identified"
+            if curves.has_asymptote:
+                asymptote = asymptote_with_error(curves)
                 exponent = with_error(curves.law.exponent, [law.exponent for law in curves.laws])
-            lines.append([*who, "power law", floor, exponent, "-", largest(curves, curves.law)])
-            exponent = with_error(curves.pure.exponent, [law.exponent for law in curves.pures])
-            lines.append([*who, "pure power law", "0", exponent, "-", largest(curves, curves.pure)])
+            lines.append([*key, "power law", asymptote, exponent, "-", largest_residual(curves, curves.law)])
+            exponent = with_error(curves.pure_law.exponent, [law.exponent for law in curves.pure_laws])
+            lines.append([*key, "pure power law", "0", exponent, "-", largest_residual(curves, curves.pure_law)])
         else:
-            lines.append([*who, "parabola", "-", "-", best_size(curves), largest(curves, curves.parabola)])
-    return report.aligned(lines)
+            lines.append([*key, "parabola", "-", "-", best_size(curves), largest_residual(curves, curves.parabola)])
+    return report.markdown_table(lines)
 
 
-def with_error(value, without) -> str:
-    """An estimate and its jackknife error as words."""
-    return f"{value:.3f} ± {jackknife(without):.3f}"
+def with_error(value, values) -> str:
+    """Format an estimate with its jackknife error.
+
+    Args:
+        value: Estimate from all points.
+        values: Estimates without each of the points.
+    """
+    return f"{value:.3f} ± {jackknife_error(values):.3f}"
 
 
-def end(curves) -> str:
-    """L_inf and its error as words."""
-    return with_error(curves.law.floor, [law.floor for law in curves.laws])
+def asymptote_with_error(curves) -> str:
+    """Format L_inf with its jackknife error."""
+    return with_error(curves.law.asymptote, [law.asymptote for law in curves.laws])
 
 
 def best_size(curves) -> str:
-    """Where the parabola is lowest, and its error, a factor, for it is one of the logarithm."""
-    if not curves.has_lowest:
+    """Format the size of the lowest loss of the parabola, with its error as a factor."""
+    if not curves.has_best_size:
         return "not identified"
-    factor = np.exp(jackknife([np.log(fit.best) for fit in curves.parabolas]))
-    return f"{round_to(curves.parabola.best):,.0f}, within a factor of {factor:.2f}"
+    factor = np.exp(jackknife_error([np.log(fit.best_size) for fit in curves.parabolas]))
+    return f"{round_to(curves.parabola.best_size):,.0f}, within a factor of {factor:.2f}"
 
 
-def largest(curves, curve) -> str:
-    """The largest residual of a curve."""
+def largest_residual(curves, curve) -> str:
+    """Format the largest absolute residual of a curve.
+
+    Args:
+        curves: `Curves` with the points.
+        curve: One of its curves.
+    """
     return f"{np.abs(curves.losses - curve(curves.sizes)).max():.3f}"
 
 
 def round_to(value, digits=2) -> float:
-    """A number with so many digits that count."""
+    """Round a number to significant digits.
+
+    Args:
+        value: The number.
+        digits: Number of significant digits.
+    """
     return float(f"{value:.{digits}g}")
 
 
-def statement(rows) -> str:
-    """What was found, in sentences made from the figures."""
+def conclusion(rows) -> str:
+    """Summarize the results in one sentence or two per curve."""
     sentences = []
-    for curves in groups(rows):
-        who, best = f"- {TITLES[curves.family]}, the same {curves.budget}: ", int(curves.losses.argmin())
+    for curves in fit_curves(rows):
+        prefix, best = f"- {TITLES[curves.family]}, equal {curves.budget}: ", int(curves.losses.argmin())
         if curves.budget == "tokens":
-            doubling = curves.curve(2 * curves.sizes[2]) / curves.curve(curves.sizes[2])
-            told = f"twice the size takes {100 * (1 - doubling):.1f} % off the loss around the middle size. "
-            if curves.has_floor:
-                told += f"The points say where it ends: L_inf {end(curves)}."
+            ratio = curves.curve(2 * curves.sizes[2]) / curves.curve(curves.sizes[2])
+            text = f"twice the size lowers the loss by {100 * (1 - ratio):.1f} % around the middle size. "
+            if curves.has_asymptote:
+                text += f"The points determine the asymptote: L_inf {asymptote_with_error(curves)}."
             else:
-                told += (
-                    "These sizes do not say where it ends: L_inf is not identified, and the pure power law stands for "
-                    f"them, with residuals of up to {largest(curves, curves.pure)}."
+                text += (
+                    "These sizes do not determine the asymptote: L_inf is not identified, and the pure power law is "
+                    f"used, with residuals of up to {largest_residual(curves, curves.pure_law)}."
                 )
         else:
             size, tokens = curves.rows[best]["non_embedding_parameters"], curves.rows[best]["train_tokens"]
-            told = f"the best size tried is N = {size:,} with {tokens:,} tokens, {tokens / size:.0f} for each weight. "
-            told += f"Size where the parabola is lowest: {best_size(curves)}."
-        sentences.append(who + told)
+            text = f"the best size trained is N = {size:,} with {tokens:,} tokens, {tokens / size:.0f} per parameter. "
+            text += f"Best size by the parabola: {best_size(curves)}."
+        sentences.append(prefix + text)
     return "\n".join(sentences)
 
 
-def write(folder: pathlib.Path, corpus, rows):
-    """Writes the three files into `folder`."""
+def write_report(folder: pathlib.Path, corpus, rows):
+    """Write scaling.json, scaling.md and scaling.png.
+
+    Args:
+        folder: Folder of the files.
+        corpus: Name of the corpus.
+        rows: One dict per run.
+    """
     write_json(folder / "scaling.json", rows)
-    picture = "![Loss over size, by the same tokens and by the same compute; below, the residuals](scaling.png)"
-    parts = [f"# {corpus}: how loss falls with size", table(rows), fits(rows), NOTES, statement(rows), picture]
+    image = "![Loss over size with equal tokens and with equal compute; below, the residuals](scaling.png)"
+    title = f"# {corpus}: how the loss falls with size"
+    parts = [title, table(rows), fits_table(rows), COLUMN_NOTES, conclusion(rows), image]
     write_text(folder / "scaling.md", "\n\n".join(parts) + "\n")
-    draw(folder, rows)
+    plot(folder, rows)
 
 
-def draw(folder, rows):
-    """scaling.png: on the left the same tokens, on the right the same compute; losses above, residuals below."""
+def plot(folder, rows):
+    """Plot scaling.png: equal tokens on the left, equal compute on the right; losses above, residuals below.
+
+    Args:
+        folder: Folder of the plot.
+        rows: One dict per run.
+    """
     figure, axes = plt.subplots(
         2, 2, figsize=(11, 6.6), height_ratios=(3, 1), sharex=True, sharey="row", layout="constrained"
     )
     columns = {"tokens": axes[:, 0], "compute": axes[:, 1]}
-    for curves in groups(rows):
-        draw_curves(*columns[curves.budget], curves)
+    for curves in fit_curves(rows):
+        plot_curves(*columns[curves.budget], curves)
     tokens = max(row["train_tokens"] for row in rows if row["budget"] == "tokens")
     compute = np.mean([row["train_flops"] for row in rows if row["budget"] == "compute"])
     for budget, (losses, residuals) in columns.items():
-        for part in (losses, residuals):
-            part.set_xscale("log")
-            part.xaxis.set_minor_locator(NullLocator())
-            part.xaxis.set_major_formatter(FuncFormatter(report.thousands))
-            pictures.plain(part)
+        for panel in (losses, residuals):
+            panel.set_xscale("log")
+            panel.xaxis.set_minor_locator(NullLocator())
+            panel.xaxis.set_major_formatter(FuncFormatter(report.thousands))
+            plots.style_axes(panel)
         ticks = sorted({round_to(row["non_embedding_parameters"]) for row in rows if row["model"] == rows[0]["model"]})
         losses.set_xticks(ticks)
         residuals.axhline(0, color="0.6", linewidth=0.8, zorder=0)
-        residuals.set_xlabel("weights without embedding and output matrix")
-        amount = f"{tokens:,} tokens" if budget == "tokens" else f"{compute:.2g} operations"
-        losses.set_title(f"the same {budget}: {amount} each", fontsize=11)
-    axes[0, 0].set_ylabel("nats per character, cold")
-    axes[1, 0].set_ylabel("loss less curve")
-    for part in axes[0]:
-        part.legend(frameon=False, loc="upper center", fontsize=9)
-    pictures.save(figure, folder / "scaling.png")
+        residuals.set_xlabel("parameters without embedding and head")
+        amount = f"{tokens:,} tokens" if budget == "tokens" else f"{compute:.2g} FLOPs"
+        losses.set_title(f"equal {budget}: {amount} each", fontsize=11)
+    axes[0, 0].set_ylabel("val_loss, nats per character")
+    axes[1, 0].set_ylabel("residual")
+    for panel in axes[0]:
+        panel.legend(frameon=False, loc="upper center", fontsize=9)
+    plots.save(figure, folder / "scaling.png")
 
 
-def draw_curves(losses, residuals, curves):
-    """The points of a family, its curve and what is left."""
-    colour, told = COLOURS[curves.family], f"{TITLES[curves.family]}: {formula(curves)}"
+def plot_curves(losses, residuals, curves):
+    """Plot the points of a family, its curve and the residuals.
+
+    Args:
+        losses: Axes of the losses.
+        residuals: Axes of the residuals.
+        curves: The `Curves` of the family.
+    """
+    color, label = COLORS[curves.family], f"{TITLES[curves.family]}: {formula(curves)}"
     x = np.geomspace(curves.sizes[0] / 1.15, curves.sizes[-1] * 1.15, 100)
-    losses.plot(curves.sizes, curves.losses, "o", color=colour)
-    losses.plot(x, curves.curve(x), color=colour, linewidth=1.5, label=told)
-    residuals.plot(curves.sizes, curves.residuals, "o-", color=colour, linewidth=1, markersize=4)
-    if curves.budget == "compute" and curves.has_lowest:
-        losses.plot(
-            curves.parabola.best, curves.curve(curves.parabola.best), "v", color=colour, markersize=9, fillstyle="none"
-        )
+    losses.plot(curves.sizes, curves.losses, "o", color=color)
+    losses.plot(x, curves.curve(x), color=color, linewidth=1.5, label=label)
+    residuals.plot(curves.sizes, curves.residuals, "o-", color=color, linewidth=1, markersize=4)
+    if curves.budget == "compute" and curves.has_best_size:
+        best = curves.parabola.best_size
+        losses.plot(best, curves.curve(best), "v", color=color, markersize=9, fillstyle="none")
 
 
 def formula(curves) -> str:
-    """The curve in words."""
+    """Format the curve for the legend."""
     if curves.budget == "compute":
-        return (
-            f"lowest at {report.thousands(round_to(curves.parabola.best))}" if curves.has_lowest else "no lowest point"
-        )
+        if not curves.has_best_size:
+            return "minimum not identified"
+        return f"minimum at {report.thousands(round_to(curves.parabola.best_size))}"
     curve = curves.curve
-    floor = f"{curve.floor:.2f} + " if curves.has_floor else ""
-    return f"{floor}{curve.scale:.2f} (N / {report.thousands(round_to(curve.middle))})$^{{-{curve.exponent:.3f}}}$"
+    asymptote = f"{curve.asymptote:.2f} + " if curves.has_asymptote else ""
+    size = report.thousands(round_to(curve.reference_size))
+    return f"{asymptote}{curve.scale:.2f} (N / {size})$^{{-{curve.exponent:.3f}}}$"
 
 
-def closing(folder: pathlib.Path, rows) -> str:
-    """What the terminal shows at the end."""
-    files = f"Picture: {folder / 'scaling.png'}\nReport:  {folder / 'scaling.md'}"
-    return "\n" + "\n\n".join([table(rows), fits(rows), NOTES, statement(rows), files]) + f"\n{report.to_look(folder)}"
+def final_message(folder: pathlib.Path, rows) -> str:
+    """Return the text that the terminal shows at the end.
+
+    Args:
+        folder: Folder of the report.
+        rows: One dict per run.
+    """
+    files = f"Plot:   {folder / 'scaling.png'}\nReport: {folder / 'scaling.md'}"
+    parts = [table(rows), fits_table(rows), COLUMN_NOTES, conclusion(rows), files]
+    return "\n" + "\n\n".join(parts) + f"\n{report.to_look(folder)}"

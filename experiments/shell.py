@@ -1,4 +1,4 @@
-"""Command lines that are printed to be pasted into a shell: words that mean there what they say here."""
+"""Format command lines that can be pasted into a POSIX shell."""
 
 import os
 import pathlib
@@ -6,19 +6,19 @@ import shlex
 import sys
 
 
-def command(program, *words) -> str:
-    """A command line, every word quoted as it needs.
+def command(program: str, *words: str | pathlib.PurePath) -> str:
+    """Return a command line with every word quoted where the shell needs it.
 
     Args:
-        program: the file of a program, shown from the current folder, or its name.
-        words: texts, and paths, of which none is taken for an option.
+        program: Path of a program, shown relative to the current folder, or its name.
+        *words: Arguments. A path that begins with a hyphen is written so that it is not taken for an option.
     """
-    shown = os.path.relpath(program) if os.path.isabs(program) else program
-    return shlex.join([shown, *map(_word, words)])
+    program = os.path.relpath(program) if os.path.isabs(program) else program
+    return shlex.join([program, *map(_word, words)])
 
 
-def python(*words) -> str:
-    """The command line `python ...` with the Python that runs."""
+def python(*words: str | pathlib.PurePath) -> str:
+    """Return the command line `python ...` with the running Python interpreter."""
     return command(sys.executable, *words)
 
 

@@ -1,7 +1,7 @@
-"""The start of every script: TensorFlow without its start-up notes, and a user's mistake as one sentence.
+"""Script start-up: silence TensorFlow's log messages, parse the command line, turn user errors into one line.
 
-TensorFlow's C++ part writes its notes straight to file descriptor 2, some of them before any log level is read.
-So the descriptor is held while TensorFlow starts, and what is no known note is written out afterwards.
+TensorFlow's C++ code writes its messages directly to file descriptor 2, some of them before any log level is read.
+While TensorFlow starts, the descriptor is therefore redirected, and all lines but the known messages are printed later.
 """
 
 import contextlib
@@ -11,8 +11,10 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-NOTES = re.compile(
+KNOWN_MESSAGES = re.compile(
     rb"^I\d{4} |^WARNING: All log messages before absl|oneDNN custom operations|cpu_feature_guard"
     rb"|To enable the following"
     rb"|Could not find cuda drivers|cuInit|Unable to register cu|TF-TRT Warning|computation_placer|^\s*$"
@@ -20,35 +22,35 @@ NOTES = re.compile(
 
 
 @contextlib.contextmanager
-def _held_stderr():
+def _filtered_stderr():
     sys.stderr.flush()
-    before = os.dup(2)
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
+    original = os.dup(2)
+    with tempfile.TemporaryFile() as buffer:
+        os.dup2(buffer.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
-            os.dup2(before, 2)
-            os.close(before)
-            held.seek(0)
-            for line in held:
-                if not NOTES.search(line):
+            os.dup2(original, 2)
+            os.close(original)
+            buffer.seek(0)
+            for line in buffer:
+                if not KNOWN_MESSAGES.search(line):
                     os.write(2, line)
 
 
 def start_tensorflow():
-    """Imports TensorFlow and makes it find its devices, without the notes it prints then.
+    """Import TensorFlow and list its devices without printing its start-up messages.
 
-    Where no folder for temporary files can be written, which TensorFlow and Keras need, the process ends with status 2.
+    The process exits with status 2 where no folder for temporary files can be written; TensorFlow and Keras need one.
     """
     try:
         tempfile.gettempdir()
     except FileNotFoundError as error:
         print(f"experiments: {error.strerror}: set TMPDIR to a folder that can be written.", file=sys.stderr)
         sys.exit(2)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # 1: no notes, all warnings
-    with _held_stderr():
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # 1: warnings and errors only
+    with _filtered_stderr():
         import tensorflow as tf
 
         tf.config.list_logical_devices()
@@ -58,52 +60,79 @@ def _is_rule(line):
     return line.startswith(("─", "╰", "---"))
 
 
-def command_line(settings, script, description, arguments=None, begun=None):
-    """The dataclass `settings` from the command line; what it does not say is as in `begun`, or by default.
+def command_line(
+    config_class: type, script: str, description: str, arguments: Sequence[str] | None = None, defaults: Any = None
+) -> Any:
+    """Parse a command line into a dataclass whose fields are the options.
+
+    Args:
+        config_class: The dataclass.
+        script: Name of the module, for the usage line.
+        description: First paragraphs of --help.
+        arguments: Command-line arguments; None for those of the process.
+        defaults: Instance of `config_class` with the values of the options that are not given; None for the defaults
+            of the class.
+
+    Returns:
+        An instance of `config_class`.
 
     Raises:
-        ValueError: an option that is unknown or has no such value: what tyro says of it, without the frame.
+        ValueError: An option is unknown or has an invalid value; the message is tyro's, without its frame.
     """
     import tyro
 
     framed = io.StringIO()
     try:
         with contextlib.redirect_stderr(framed):
-            options = {} if begun is None else {"default": begun}
-            return tyro.cli(settings, args=arguments, prog=f"python -m {script}", description=description, **options)
+            options = {} if defaults is None else {"default": defaults}
+            return tyro.cli(
+                config_class, args=arguments, prog=f"python -m {script}", description=description, **options
+            )
     except SystemExit as stop:
         if not stop.code:  # --help
             raise
         lines = [line.strip("│ ") for line in framed.getvalue().splitlines()[1:]]
-        # Where the terminal has no such lines, there is one of - behind the title, too.
+        # A terminal without box-drawing characters has a rule of hyphens after the title, too.
         lines = itertools.dropwhile(_is_rule, lines)
-        sentence = " ".join(itertools.takewhile(lambda line: not _is_rule(line), lines))
-        raise ValueError(f"{sentence.rstrip('.')} (--help lists the options).") from None
+        message = " ".join(itertools.takewhile(lambda line: not _is_rule(line), lines))
+        raise ValueError(f"{message.rstrip('.')} (--help lists the options).") from None
 
 
 @contextlib.contextmanager
-def one_sentence(script):
-    """Inside it, a mistake of the user ends the script with one sentence and status 2, a stop on request as
-    `experiments.stopped` has it.
+def exit_with_message(script: str) -> Iterator[None]:
+    """Turn exceptions caused by the user into one line on stderr and an exit status.
+
+    ValueError, OSError and memory errors exit with status 2, diverged training with 1, and a requested stop with
+    128 + the signal's number (`experiments.interruption`). Other exceptions keep their traceback.
+
+    Args:
+        script: Name of the module, printed before the message.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        SystemExit: After one of the exceptions above.
     """
     import tensorflow as tf
 
-    from experiments import stopped
+    from experiments import interruption
     from keras_seq.training import TrainingDiverged
 
     try:
-        with stopped.stops_raise():
+        with interruption.raise_on_stop_request():
             yield
     except (ValueError, OSError) as error:
-        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        print(f"{script}: {' '.join(told.split()).rstrip('.')}.", file=sys.stderr)
+        has_path = isinstance(error, OSError) and error.filename
+        message = f"{error.filename}: {error.strerror}" if has_path else str(error)
+        print(f"{script}: {' '.join(message.split()).rstrip('.')}.", file=sys.stderr)
         sys.exit(2)
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
-        told = str(error).splitlines()[0] if str(error) else "no more of it"
-        print(f"{script}: the memory does not suffice ({told:.200}): choose smaller sizes.", file=sys.stderr)
+        reason = str(error).splitlines()[0] if str(error) else "allocation failed"
+        print(f"{script}: out of memory ({reason:.200}): choose smaller sizes.", file=sys.stderr)
         sys.exit(2)
     except TrainingDiverged as error:
         print(f"{script}: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt as stop:
-        stopped.end(script, stop)
+        interruption.exit_interrupted(script, stop)

@@ -1,8 +1,8 @@
-"""Standard input, output and error as scripts need them, whatever they were started with.
+"""Make standard input, output and error usable, also if the process was started with closed streams.
 
-A stream may be closed (`2>&-`, some daemons): it is opened at nothing, or else the next file that is opened gets its
-number, and with it what libraries write to number 2. It may be of ASCII or Latin-1: what they cannot hold is written
-as \\u2013, so that no script ends for a dash in a sentence.
+A closed stream (`2>&-`, some daemons) is opened at the null device: otherwise the next file opened would get its
+number, and with it what libraries write to file descriptor 2. Characters that the encoding of a stream (ASCII,
+Latin-1) lacks are written as Unicode escapes, so that they do not raise.
 """
 
 import io
@@ -10,16 +10,16 @@ import os
 import sys
 
 
-def ready_streams():
-    """Opens what is closed, and lets nothing fail for a character."""
+def prepare_streams():
+    """Open closed standard streams at the null device, and escape characters that their encodings lack."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free is this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # `number` is the lowest free descriptor
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # in a notebook it is none
+        if isinstance(stream, io.TextIOWrapper):  # notebooks have streams of another type
             stream.reconfigure(errors="backslashreplace")

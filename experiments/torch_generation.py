@@ -1,9 +1,9 @@
-"""nanoGPT's way of writing text, on PyTorch: the whole prefix goes through the model for every character.
+"""Measure text generation with nanoGPT's method on PyTorch: the whole prefix is recomputed for every character.
 
-    python -m experiments.torch_generation --batch-size 1 --length 1000
+    python -m experiments.torch_generation --batch-size 1 --max-new-tokens 1000
 
 Run by `experiments.generation_speed` in a process of its own; prints the characters per second as JSON. The model is
-nanoGPT's (Karpathy, 2022), written against torch's own modules; its weights are random, for only the time matters.
+nanoGPT's (Karpathy, 2022), written with torch's own modules; its weights are random, since only the time is measured.
 """
 
 import dataclasses
@@ -15,12 +15,12 @@ import tyro
 
 
 @dataclasses.dataclass(frozen=True)
-class Sizes:
-    """What is measured."""
+class TorchGenerationConfig:
+    """Set the sizes of the measurement; all lengths are in characters."""
 
     batch_size: int = 1
-    length: int = 1000
-    context: int = 1024
+    max_new_tokens: int = 1000
+    context_length: int = 1024
     vocabulary_size: int = 65
     num_layers: int = 4
     num_heads: int = 4
@@ -28,8 +28,8 @@ class Sizes:
     repeats: int = 3
 
 
-def model(sizes: Sizes):
-    """A GPT with tied embeddings, in evaluation mode."""
+def build_gpt(config: TorchGenerationConfig):
+    """Build a GPT with tied embeddings, in evaluation mode."""
     import torch
     from torch import nn
 
@@ -38,42 +38,44 @@ def model(sizes: Sizes):
     class GPT(nn.Module):
         def __init__(self):
             super().__init__()
-            self.tokens = nn.Embedding(sizes.vocabulary_size, sizes.embedding_dim)
-            self.positions = nn.Embedding(sizes.context, sizes.embedding_dim)
-            self.blocks = nn.Sequential(*(Block(sizes.embedding_dim, sizes.num_heads) for _ in range(sizes.num_layers)))
-            self.normalization = nn.LayerNorm(sizes.embedding_dim)
+            self.tokens = nn.Embedding(config.vocabulary_size, config.embedding_dim)
+            self.positions = nn.Embedding(config.context_length, config.embedding_dim)
+            self.blocks = nn.Sequential(
+                *(Block(config.embedding_dim, config.num_heads) for _ in range(config.num_layers))
+            )
+            self.normalization = nn.LayerNorm(config.embedding_dim)
 
         def forward(self, ids):
             x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
             x = self.normalization(self.blocks(x))
-            return x[:, -1] @ self.tokens.weight.T  # nanoGPT, too, takes only the last position to logits here
+            return x[:, -1] @ self.tokens.weight.T  # as in nanoGPT, logits of the last position only
 
     return GPT().eval()
 
 
-def seconds(sizes: Sizes) -> list[float]:
-    """The time of each repetition of `generate`, as nanoGPT has it, after a short one to warm up."""
+def measure_seconds(config: TorchGenerationConfig) -> list[float]:
+    """Time each repetition of nanoGPT's `generate`, after a short warm-up."""
     import torch
 
-    gpt = model(sizes)
+    gpt = build_gpt(config)
 
     @torch.no_grad()
-    def generate(length):
-        ids = torch.zeros((sizes.batch_size, 1), dtype=torch.long)
-        for _ in range(length):
-            logits = gpt(ids[:, -sizes.context :])
+    def generate(max_new_tokens):
+        ids = torch.zeros((config.batch_size, 1), dtype=torch.long)
+        for _ in range(max_new_tokens):
+            logits = gpt(ids[:, -config.context_length :])
             ids = torch.cat([ids, torch.multinomial(torch.softmax(logits, dim=-1), 1)], dim=1)
 
-    generate(min(20, sizes.length))
+    generate(min(20, config.max_new_tokens))
     times = []
-    for _ in range(sizes.repeats):
-        begun = time.perf_counter()
-        generate(sizes.length)
-        times.append(time.perf_counter() - begun)
+    for _ in range(config.repeats):
+        start_time = time.perf_counter()
+        generate(config.max_new_tokens)
+        times.append(time.perf_counter() - start_time)
     return times
 
 
 if __name__ == "__main__":
-    given = tyro.cli(Sizes)
-    times = seconds(given)
-    print(json.dumps({"characters_per_second": given.batch_size * given.length / statistics.median(times)}))
+    config = tyro.cli(TorchGenerationConfig)
+    characters = config.batch_size * config.max_new_tokens
+    print(json.dumps({"characters_per_second": characters / statistics.median(measure_seconds(config))}))

@@ -1,18 +1,18 @@
-"""keras_seq: a zoo of sequence models for Keras 3.
+"""keras_seq: sequence models for Keras 3.
 
-`keras_seq.layers` are for anybody's Keras model, on any backend; `keras_seq.models` are made of them. Importing
-keras_seq registers both, so that saved models load. `keras_seq.text`, `.generation` and `.training` need TensorFlow
-and more, and are imported where they are used.
+`keras_seq.layers` and `keras_seq.models` run on every backend of Keras. Importing keras_seq registers them, so that
+saved models load. `keras_seq.tokenizers`, `.data`, `.baselines`, `.generation`, `.evaluation` and `.training` need
+TensorFlow and are imported on demand.
 """
 
 from keras_seq import layers, models
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["generate", "layers", "models", "score", "stream"]
 
 
 def __getattr__(name):
-    """`generate`, `stream` and `score`, imported where they are used: they need TensorFlow and more."""
+    """Import `generate`, `stream` and `score` on first use, because they need TensorFlow."""
     if name in ("generate", "stream"):
         from keras_seq import generation
 

@@ -1,9 +1,11 @@
-"""Files that are whole or not there: written under a temporary name, made durable, then renamed.
+"""Write files and folders atomically: under a temporary name, synced to disk, then renamed.
 
-    write  .NAME.PID.partial    ->    fsync it    ->    rename it to NAME    ->    fsync the folder
+    write  .NAME.PID.partial    ->    fsync it    ->    rename it to NAME    ->    fsync the parent folder
 
-A kill at any moment leaves the old file or the new one; a temporary that a kill left is removed by `remove_partials`.
-TensorBoard reads every file with "tfevents" in its name, so no temporary has that.
+A kill at any moment leaves the old file or the new one. `remove_partial_files` removes temporary files that a killed
+process left. TensorBoard reads every file with "tfevents" in its name, so temporary names do not contain that.
+
+This module imports the standard library only, so that code without TensorFlow can use it.
 """
 
 import contextlib
@@ -12,116 +14,175 @@ import json
 import os
 import pathlib
 import re
+import shutil
+from collections.abc import Iterator
 
-PARTIAL = re.compile(r"\..*\.(\d+)\.partial.*|vocabulary\.json\.(\d+)\.part")  # the latter: keras_seq.text
+PARTIAL = re.compile(r"\..*\.(\d+)\.partial.*")
 
 
 @contextlib.contextmanager
-def atomic_write(path):
-    """Gives a temporary path beside `path` to write to, and renames it to `path` if nothing went wrong.
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """Yield a temporary path beside `path`, and rename it to `path` unless an exception is raised.
+
+    The caller creates a file or a folder under the temporary path, which keeps the suffix of `path`.
 
     ```python
-    with replacing("result.json") as temporary:
+    with atomic_write("result.json") as temporary:
         temporary.write_text("{}")
     ```
 
+    Args:
+        path: Path of the file or folder to write. An existing file is replaced; an existing folder is an error.
+
+    Yields:
+        The temporary path.
+
     Raises:
-        OSError: it cannot be written; the error names `path`, and what was there before is as it was.
+        OSError: The file cannot be written. The error names `path`, and what was at `path` before is unchanged.
     """
     path = pathlib.Path(path)
     stem = path.stem.replace("tfevents", "events")
     temporary = path.with_name(f".{stem}.{os.getpid()}.partial{path.suffix}")
     try:
-        temporary.unlink(missing_ok=True)  # in a folder of somebody else it might be a link that leads elsewhere
+        _remove(temporary)  # in a shared folder it might be a link that leads elsewhere
         yield temporary
-        sync(temporary)
+        for part in sorted(temporary.rglob("*")) if temporary.is_dir() else [temporary]:
+            if part.is_file():
+                sync(part)
         os.replace(temporary, path)
         sync_folder(path.parent)
     except IsADirectoryError as error:
-        told = "a folder is where this file has to be written: move it away, or remove it"
-        raise IsADirectoryError(error.errno, told, str(path)) from error
+        message = "a folder is where this file has to be written: move it away, or remove it"
+        raise IsADirectoryError(error.errno, message, str(path)) from error
     except OSError as error:
-        if error.filename is None or pathlib.Path(error.filename) == temporary:  # a full disk names no file
+        # A full disk names no file.
+        if error.filename is None or pathlib.Path(error.filename).is_relative_to(temporary):
             raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
         raise
     finally:
-        with contextlib.suppress(OSError):  # whoever was told of the first fault need not hear of a second
-            temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            _remove(temporary)
 
 
-def sync(path):
-    """Makes the bytes of a file durable."""
-    with open(path, "rb") as written:
-        os.fsync(written.fileno())
+def sync(path: str | os.PathLike[str]) -> None:
+    """Flush the contents of a file to disk with `fsync`."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
-def sync_folder(path):
-    """Makes the names in a folder durable, where the system can."""
+def sync_folder(path: str | os.PathLike[str]) -> None:
+    """Flush the names in a folder to disk with `fsync`, on POSIX systems."""
     if os.name != "posix":
         return
-    folder = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
-def partials(folder) -> list[pathlib.Path]:
-    """What a kill left half written in a folder; what another process writes there now is not among it."""
+def partial_files(folder: str | os.PathLike[str]) -> list[pathlib.Path]:
+    """List the temporary files that killed processes left in a folder, without those of running processes."""
     folder = pathlib.Path(folder)
-    found = ((path, PARTIAL.fullmatch(path.name)) for path in (folder.iterdir() if folder.is_dir() else ()))
-    return [path for path, match in found if match and not _other_lives(int(match[1] or match[2]))]
+    matches = ((path, PARTIAL.fullmatch(path.name)) for path in (folder.iterdir() if folder.is_dir() else ()))
+    return [path for path, match in matches if match and not _is_running_elsewhere(int(match[1]))]
 
 
-def remove_partial_files(folder):
-    """Removes the `partials` of a folder."""
-    for path in partials(folder):
-        path.unlink(missing_ok=True)
+def remove_partial_files(folder: str | os.PathLike[str]) -> None:
+    """Remove the temporary files that killed processes left in a folder."""
+    for path in partial_files(folder):
+        _remove(path)
 
 
-def leftovers(run) -> list[pathlib.Path]:
-    """The `partials` in all folders of a run that are written to."""
+def leftovers(run: str | os.PathLike[str]) -> list[pathlib.Path]:
+    """List the `partial_files` of a run folder and of its subfolders `checkpoints`, `train` and `validation`."""
     run = pathlib.Path(run)
-    return [path for place in ("", "checkpoints", "train", "validation") for path in partials(run / place)]
+    return [path for name in ("", "checkpoints", "train", "validation") for path in partial_files(run / name)]
 
 
-def remove_leftovers(run):
-    """Removes them."""
+def remove_leftovers(run: str | os.PathLike[str]) -> None:
+    """Remove the `leftovers` of a run folder."""
     for path in leftovers(run):
+        _remove(path)
+
+
+def _remove(path):
+    """Remove a file, a link or a folder, if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
         path.unlink(missing_ok=True)
 
 
-def _other_lives(process):
-    """Whether there is a process of that number, other than this one."""
-    if process == os.getpid():
+def _is_running_elsewhere(process_id):
+    """Return whether a process with this id, other than the current one, is running."""
+    if process_id == os.getpid():
         return False
     try:
-        os.kill(process, 0)
-    except PermissionError:  # somebody else's
+        os.kill(process_id, 0)
+    except PermissionError:  # a process of another user
         return True
     except (OSError, OverflowError):
         return False
     return True
 
 
-def set_aside(path) -> str:
-    """Keeps a damaged file under another name, without "tfevents" in it; says so, in words that follow a comma."""
+def set_aside(path: str | os.PathLike[str]) -> str:
+    """Rename a corrupt file to `NAME.corrupt`, and describe that for an error message.
+
+    Args:
+        path: Path of the file. Its new name does not contain "tfevents"; names that exist get a number.
+
+    Returns:
+        A clause that begins with a comma and names the renamed file; "" where there was no file.
+    """
     path = pathlib.Path(path)
     if not path.exists():
         return ""
-    first = path.with_name(f"{path.name.replace('tfevents', 'events')}.damaged")
+    first = path.with_name(f"{path.name.replace('tfevents', 'events')}.corrupt")
     names = itertools.chain([first], (first.with_name(f"{first.name}-{n}") for n in itertools.count(2)))
-    kept = next(name for name in names if not os.path.lexists(name))
-    os.rename(path, kept)
-    return f", and what was there is kept as {kept.name}"
+    renamed = next(name for name in names if not os.path.lexists(name))
+    os.rename(path, renamed)
+    return f", and the old file is kept as {renamed.name}"
 
 
-def write_json(path, value):
-    """Writes `value` as readable JSON; numbers that JSON does not know (NaN) are an error."""
+def write_json(path: str | os.PathLike[str], value: object) -> None:
+    """Write a value as indented UTF-8 JSON, atomically.
+
+    Args:
+        path: Path of the file.
+        value: Dictionaries, lists, strings, finite numbers, booleans and None.
+
+    Raises:
+        ValueError: A number is NaN or infinite, which JSON does not have.
+        OSError: The file cannot be written; see `atomic_write`.
+    """
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_text(path, text):
-    """Writes a UTF-8 text."""
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text as UTF-8, atomically.
+
+    Args:
+        path: Path of the file.
+        text: The contents.
+
+    Raises:
+        OSError: The file cannot be written; see `atomic_write`.
+    """
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write bytes, atomically.
+
+    Args:
+        path: Path of the file.
+        data: The contents.
+
+    Raises:
+        OSError: The file cannot be written; see `atomic_write`.
+    """
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(data)

@@ -1,98 +1,206 @@
-"""Checks of arguments. Each error names the argument, the value it got and what was expected."""
+"""Check arguments: each function returns the checked value or raises a ValueError.
+
+Messages have one form: the argument's name and value, what was expected, and a remedy where there is one.
+"""
 
 import math
 import numbers
+from collections.abc import Collection, Sequence
 
 import keras
 import numpy as np
 from keras import ops
 
-MAX_INT32 = 2**31 - 1  # of a size: TensorFlow has whole numbers of 32 bits for shapes in many places
+MAX_INT32 = 2**31 - 1  # of a size: TensorFlow stores shapes as int32 in many places
+MAX_INT64 = 2**63 - 1
 MAX_BATCH_IDS = 2**31  # TensorFlow counts elements in 32 bits in many places
 
 
-def positive_integer(name, value):
-    """`value` as an int of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 1 <= value <= MAX_INT32:
-        limit = f" and at most {MAX_INT32}" if isinstance(value, numbers.Integral) and value > MAX_INT32 else ""
-        raise ValueError(f"{name}={value!r}; expected a whole number of at least 1{limit}.")
+def integer(name: str, value: object, min_value: int, max_value: int = MAX_INT64, reason: str = "") -> int:
+    """Return `value` as an int from `min_value` to `max_value`.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: A Python or NumPy integer; a bool is refused.
+        min_value: Smallest allowed value.
+        max_value: Largest allowed value.
+        reason: Clause that follows the bound in the message, such as "for 256 bytes".
+
+    Raises:
+        ValueError: The value is not an integer in this range.
+    """
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or not min_value <= value <= max_value:
+        limit = f" and at most {max_value}" if is_integer and value > max_value else ""
+        raise ValueError(
+            f"{name}={value!r}; expected an integer of at least {min_value}{limit}{reason and f', {reason}'}."
+        )
     return int(value)
 
 
-def non_negative_integer(name, value):
-    """`value` as an int of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 0 <= value < 2**63:
-        raise ValueError(f"{name}={value!r}; expected a whole number of at least 0 and below 2**63.")
-    return int(value)
+def positive_integer(name: str, value: object) -> int:
+    """Return `value` as an int from 1 to 2**31 - 1, the range of a size.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: A Python or NumPy integer.
+
+    Raises:
+        ValueError: The value is not an integer in this range.
+    """
+    return integer(name, value, 1, MAX_INT32)
 
 
-def integer(name, value, min_value):
-    """`value` as an int of at least `min_value` that an int64 holds."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not min_value <= value < 2**63:
-        raise ValueError(f"{name}={value!r}; expected an integer of at least {min_value} and below 2**63.")
-    return int(value)
+def non_negative_integer(name: str, value: object) -> int:
+    """Return `value` as an int from 0 to 2**63 - 1, the range of a count or a seed.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: A Python or NumPy integer.
+
+    Raises:
+        ValueError: The value is not an integer in this range.
+    """
+    return integer(name, value, 0)
 
 
-def positive_number(name, value):
-    """`value` as a finite float greater than 0."""
+def positive_number(name: str, value: object) -> float:
+    """Return `value` as a finite float greater than 0.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: A real number; a bool is refused.
+
+    Raises:
+        ValueError: The value is not such a number.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
         raise ValueError(f"{name}={value!r}; expected a number greater than 0.")
     return float(value)
 
 
-def fraction(name, value):
-    """`value` as a float in [0, 1)."""
+def fraction(name: str, value: object) -> float:
+    """Return `value` as a float in [0, 1), such as a dropout rate.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: A real number; a bool is refused.
+
+    Raises:
+        ValueError: The value is not such a number.
+    """
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
         raise ValueError(f"{name}={value!r}; expected a number of at least 0 and less than 1.")
     return float(value)
 
 
-def number(name, value, least, most=math.inf):
-    """`value` as a finite float from `least` to `most`."""
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not (real and least <= value <= most and math.isfinite(value)):
-        limit = f"at least {least}" if most == math.inf else f"a number from {least} to {most}"
-        raise ValueError(f"{name}={value!r}; expected {limit}.")
+def number(name: str, value: object, min_value: float, max_value: float = math.inf) -> float:
+    """Return `value` as a finite float from `min_value` to `max_value`.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: A real number; a bool is refused.
+        min_value: Smallest allowed value.
+        max_value: Largest allowed value.
+
+    Raises:
+        ValueError: The value is not such a number.
+    """
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (is_real and min_value <= value <= max_value and math.isfinite(value)):
+        limit = f"of at least {min_value}" if max_value == math.inf else f"from {min_value} to {max_value}"
+        raise ValueError(f"{name}={value!r}; expected a number {limit}.")
     return float(value)
 
 
-def boolean(name, value):
-    """`value`, if it is True or False."""
+def boolean(name: str, value: object) -> bool:
+    """Return `value` if it is True or False.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: The value.
+
+    Raises:
+        ValueError: The value is not a bool.
+    """
     if not isinstance(value, bool):
         raise ValueError(f"{name}={value!r}; expected True or False.")
     return value
 
 
-def one_of(name, value, options):
-    """`value`, if it is among `options`."""
+def one_of(name: str, value: object, options: Collection) -> object:
+    """Return `value` if it is among `options`.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: The value.
+        options: The allowed values.
+
+    Raises:
+        ValueError: The value is not among them.
+    """
     if value not in options:
         raise ValueError(f"{name}={value!r}; expected one of {', '.join(map(repr, options))}.")
     return value
 
 
-def sequence_shape(name, shape):
-    """The width D of a shape `[B, T, D]`."""
+def short_repr(value: object) -> str:
+    """Return the type and the `repr` of a value for a message, cut to 80 characters."""
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
+
+
+def sequence_shape(name: str, shape: Sequence) -> int:
+    """Return the width D of a shape `[B, T, D]`.
+
+    Args:
+        name: Name of the tensor, for the message.
+        shape: Its shape; None stands for an unknown size.
+
+    Raises:
+        ValueError: The shape has another rank, or D is unknown.
+    """
     if len(shape) != 3 or shape[-1] is None:
         remedy = " A recurrent layer gives that with return_sequences=True." if len(shape) == 2 else ""
         raise ValueError(f"{name} has shape {tuple(shape)}; expected [B, T, D] with D known.{remedy}")
     return shape[-1]
 
 
-def dtype_of(values):
-    """The name of a dtype, whichever library the values belong to."""
+def dtype_of(values) -> str:
+    """Return the name of the dtype of a tensor or array of any backend."""
     return str(getattr(values.dtype, "name", values.dtype)).removeprefix("torch.")
 
 
-def real(name, x):
-    """Refuses complex numbers, whose imaginary part a cast would drop, and rows of different lengths."""
+def real(name: str, x) -> None:
+    """Raise unless `x` is a dense tensor of real numbers.
+
+    Args:
+        name: Name of the tensor, for the message.
+        x: A tensor of any shape.
+
+    Raises:
+        ValueError: The tensor is ragged or complex; a cast would drop the imaginary part.
+    """
     if hasattr(x, "row_splits"):
         raise ValueError(f"{name} is ragged; expected [B, T, D]: pad it, as to_tensor() does, and give a mask [B, T].")
     if "complex" in dtype_of(x):
         raise ValueError(f"{name} has the dtype {dtype_of(x)}; expected real numbers.")
 
 
-def integers(name, values, remedy=""):
-    """`values` as int32, refused by their dtype where they are no integers; what int32 does not hold becomes -1."""
+def integers(name: str, values, remedy: str = ""):
+    """Return `values` as int32, with -1 for values that are negative or do not fit in int32.
+
+    Args:
+        name: Name of the tensor, for the message.
+        values: A tensor of integers of any shape.
+        remedy: Clause at the end of the message.
+
+    Returns:
+        An int32 tensor of the same shape.
+
+    Raises:
+        ValueError: The dtype is not an integer dtype.
+    """
     dtype = dtype_of(values)
     if "int" not in dtype:
         raise ValueError(f"{name} has the dtype {dtype}; expected integers{remedy}.")
@@ -102,15 +210,18 @@ def integers(name, values, remedy=""):
     return ops.where(fits, ops.cast(values, "int32"), -1)
 
 
-def boolean_mask(name, mask, ranks, x=None):
-    """`mask` as booleans, None where there is none.
+def boolean_mask(name: str, mask, ranks: Collection[int], x=None):
+    """Return `mask` as a boolean tensor; None stays None.
 
     Args:
-        name: of the mask, for the message.
-        mask: booleans, or integers 0 and 1.
-        ranks: the ranks it may have.
-        x: what it belongs to: its axes are then the first ones of x, and an axis of 1 stands for nothing else. See
-            `with_axes_of` for sizes that are not known before a graph runs.
+        name: Name of the mask, for the message.
+        mask: Booleans, or integers 0 and 1; or None.
+        ranks: The allowed ranks.
+        x: Tensor whose first axes the mask must have, without broadcasting; None for no such check. `with_axes_of`
+            checks sizes that are only known when a graph runs.
+
+    Raises:
+        ValueError: The rank, the shape, the dtype or a value is not allowed.
     """
     if mask is None:
         return None
@@ -133,77 +244,134 @@ def boolean_mask(name, mask, ranks, x=None):
     return mask
 
 
-def masked(name, x, mask, rank=2):
-    """`(x, mask)`: the mask as `boolean_mask` has it, and x, which is NaN where a graph finds that they do not fit."""
+def masked(name: str, x, mask, rank: int = 2) -> tuple:
+    """Check a mask against `x`, as far as possible now, and otherwise when a graph runs.
+
+    Args:
+        name: Name of the mask, for the message.
+        x: A tensor whose first `rank` axes are those of the mask.
+        mask: Booleans, or integers 0 and 1; or None.
+        rank: Rank of the mask.
+
+    Returns:
+        `(x, mask)`: the mask as booleans, and `x`, which becomes NaN if a running graph finds that they do not fit.
+
+    Raises:
+        ValueError: As for `boolean_mask`.
+    """
     checked = boolean_mask(name, mask, ranks=(rank,), x=x)
     return with_axes_of(where_boolean(x, mask), checked, rank), checked
 
 
 def where_boolean(x, mask):
-    """x; NaN where a graph that runs finds another integer than 0 and 1 in a mask. Nothing is added for booleans."""
+    """Return `x`, or NaN if a running graph finds an integer other than 0 and 1 in the mask.
+
+    Args:
+        x: A tensor.
+        mask: A mask as it was passed; nothing is added to the graph for booleans and known values.
+    """
     if mask is None or not hasattr(mask, "shape") or dtype_of(mask) == "bool" or static_value(mask) is not None:
         return x
     return ops.where(ops.all(ops.logical_or(ops.equal(mask, 0), ops.equal(mask, 1))), x, float("nan"))
 
 
-def same_axes(name, values, x, rank):
-    """Refuses values whose axes are not the first ones of x, as far as that is known."""
-    given, wanted = tuple(values.shape), tuple(x.shape)[:rank]
-    if len(given) != len(wanted) or any(
-        own != size and None not in (own, size) for own, size in zip(given, wanted, strict=True)
+def same_axes(name: str, values, x, rank: int) -> None:
+    """Raise unless the shape of `values` equals the first axes of `x`, where both sizes are known.
+
+    Args:
+        name: Name of the values, for the message.
+        values: A tensor.
+        x: A tensor.
+        rank: Number of axes that must agree; the rank of `values`.
+
+    Raises:
+        ValueError: The shapes differ.
+    """
+    shape, expected = tuple(values.shape), tuple(x.shape)[:rank]
+    if len(shape) != len(expected) or any(
+        size != expected_size and None not in (size, expected_size)
+        for size, expected_size in zip(shape, expected, strict=True)
     ):
-        axes = "[B, T]" if len(wanted) == 2 else "[B]"
-        raise ValueError(f"{name} has shape {given}; expected {axes}, here {wanted}.")
+        axes = "[B, T]" if len(expected) == 2 else "[B]"
+        raise ValueError(f"{name} has shape {shape}; expected {axes}, here {expected}.")
 
 
-def _agree(shape, other):
-    known = [sizes for sizes in zip(shape, other, strict=False) if None not in sizes]
-    return len(shape) == len(other) and all(own == size for own, size in known)
+def with_axes_of(x, values, rank: int):
+    """Return `x`, or NaN if a running graph finds that the first axes of `values` differ from those of `x`.
 
+    A reshape would not detect that: TensorFlow removes reshapes between unknown shapes.
 
-def with_axes_of(x, values, rank):
-    """x; NaN where a graph that runs finds other first axes in `values`. Nothing is added where all are known before.
-
-    (A reshape would not tell: TensorFlow leaves out one between shapes that it does not know.)
+    Args:
+        x: A tensor.
+        values: A tensor; None, or all sizes known, adds nothing to the graph.
+        rank: Number of axes that must agree.
     """
     if values is None or None not in (*values.shape[:rank], *x.shape[:rank]):
         return x
-    given, wanted = ops.shape(values), ops.shape(x)
-    same = [ops.equal(given[axis], wanted[axis]) for axis in range(rank)]
+    shape, expected = ops.shape(values), ops.shape(x)
+    same = [ops.equal(shape[axis], expected[axis]) for axis in range(rank)]
     return ops.where(ops.all(ops.stack(same)), x, float("nan"))
 
 
-def attention_mask(name, mask, batch_size, heads, length, size):
-    """As `boolean_mask`: `[T, S]`, `[B, T, S]` or `[B, H, T, S]`, where any axis may be 1. A size may be None."""
+def attention_mask(
+    name: str, mask, batch_size: int | None, num_heads: int | None, query_length: int | None, key_length: int | None
+):
+    """Return an attention mask `[T, S]`, `[B, T, S]` or `[B, H, T, S]` as booleans; None stays None.
+
+    Args:
+        name: Name of the mask, for the message.
+        mask: Booleans, or integers 0 and 1; any axis may be 1. Or None.
+        batch_size: B; this and the other sizes may be None, for unknown.
+        num_heads: H.
+        query_length: T.
+        key_length: S.
+
+    Raises:
+        ValueError: The shape, the dtype or a value is not allowed.
+    """
     mask = boolean_mask(name, mask, ranks=(2, 3, 4))
     if mask is None:
         return None
-    given, axes = tuple(mask.shape), ("B", "H", "T", "S")
-    sizes = dict(zip(axes, (batch_size, heads, length, size), strict=True))
-    axes = {2: ("T", "S"), 3: ("B", "T", "S"), 4: axes}[len(given)]
-    wanted = tuple(sizes[axis] for axis in axes)
-    if any(own not in (1, None) and need is not None and own != need for own, need in zip(given, wanted, strict=True)):
+    shape, axes = tuple(mask.shape), ("B", "H", "T", "S")
+    sizes = dict(zip(axes, (batch_size, num_heads, query_length, key_length), strict=True))
+    axes = {2: ("T", "S"), 3: ("B", "T", "S"), 4: axes}[len(shape)]
+    expected = tuple(sizes[axis] for axis in axes)
+    if any(
+        size not in (1, None) and expected_size is not None and size != expected_size
+        for size, expected_size in zip(shape, expected, strict=True)
+    ):
         raise ValueError(
-            f"{name} has shape {given}; expected [{', '.join(axes)}], here {wanted}, or 1 for any of them."
+            f"{name} has shape {shape}; expected [{', '.join(axes)}], here {expected}, or 1 for any of them."
         )
     return mask
 
 
-def ids_below(name, values, limit):
-    """Refuses whole numbers outside of 0 .. `limit` - 1, where they are known by now; see `known`."""
+def ids_below(name: str, values, limit: int) -> None:
+    """Raise unless all ids are from 0 to `limit` - 1; symbolic ids are not checked.
+
+    Args:
+        name: Name of the ids, for the message.
+        values: A tensor of integers of any shape.
+        limit: Number of ids.
+
+    Raises:
+        ValueError: An id is outside this range.
+    """
     values = static_value(values)
     if values is None or not values.size:
         return
-    least, most = values.min(), values.max()
-    if least < 0 or most >= limit:
-        raise ValueError(f"{name} holds {least if least < 0 else most}; expected numbers from 0 to {limit - 1}.")
+    smallest, largest = values.min(), values.max()
+    if smallest < 0 or largest >= limit:
+        raise ValueError(
+            f"{name} holds {smallest if smallest < 0 else largest}; expected numbers from 0 to {limit - 1}."
+        )
 
 
-def static_value(values):
-    """`values` as a NumPy array, or None while they are symbolic. Adds nothing to what is being compiled."""
+def static_value(values) -> np.ndarray | None:
+    """Return the values of an eager tensor as a NumPy array, and None for a symbolic tensor."""
     if isinstance(values, keras.KerasTensor):
         return None
     try:
         return np.asarray(ops.convert_to_numpy(values))
-    except (TypeError, RuntimeError, NotImplementedError):  # every backend refuses in its own words
+    except (TypeError, RuntimeError, NotImplementedError):  # each backend raises another one for symbolic tensors
         return None

@@ -43,6 +43,36 @@ def test_what_lies_under_the_temporary_name_is_not_written_through(tmp_path):
     assert not (tmp_path / "result.txt").is_symlink()
 
 
+def test_a_folder_appears_whole_and_alone(tmp_path):
+    path = tmp_path / "exported"
+    with atomic_write(path) as temporary:
+        (temporary / "inner").mkdir(parents=True)
+        (temporary / "inner" / "file").write_text("new")
+        assert not path.exists()
+    assert (path / "inner" / "file").read_text() == "new"
+    assert os.listdir(tmp_path) == ["exported"]
+
+
+def test_after_an_error_no_half_written_folder_is_there(tmp_path):
+    def fail():
+        with atomic_write(tmp_path / "exported") as temporary:
+            temporary.mkdir()
+            (temporary / "missing" / "file").write_text("half")
+
+    with pytest.raises(FileNotFoundError) as error:
+        fail()
+    assert error.value.filename == str(tmp_path / "exported")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_a_killed_process_left_is_removed(tmp_path):
+    left = tmp_path / ".exported.4194305.partial"  # no process has such a number
+    left.mkdir()
+    (left / "file").touch()
+    remove_partial_files(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
 def test_json_keeps_every_character_and_no_nan(tmp_path):
     path = tmp_path / "value.json"
     value = {"text": "Œ, 猫\n", "numbers": [1, 2.5, None, True]}
@@ -61,9 +91,9 @@ def test_a_text_is_written_as_utf_8_with_its_line_ends(tmp_path):
 
 def test_what_a_kill_before_the_rename_leaves_is_removed_and_nothing_else(tmp_path, monkeypatch):
     left = []
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(os, "replace", lambda old, new: left.append(pathlib.Path(old)))
-        write_text(tmp_path / "newest", "x")
+        write_text(tmp_path / "latest", "x")
         write_json(tmp_path / "result.json", {})
         CharacterTokenizer("ab").save(tmp_path / "tokenizer.json")
     assert len(left) == 3
@@ -75,7 +105,7 @@ def test_what_a_kill_before_the_rename_leaves_is_removed_and_nothing_else(tmp_pa
 
 def test_what_another_process_is_writing_stays(tmp_path):
     others, ours = (tmp_path / f".model.{number}.partial.keras" for number in (os.getppid(), os.getpid()))
-    for path in (others, ours, tmp_path / "tokenizer.json.4194305.part"):  # no process has such a number
+    for path in (others, ours, tmp_path / ".tokenizer.4194305.partial.json"):  # no process has such a number
         path.touch()
     remove_partial_files(tmp_path)
     assert os.listdir(tmp_path) == [others.name]
@@ -89,18 +119,18 @@ def test_no_temporary_is_an_event_file_to_tensorboard(tmp_path):
 
 
 def test_a_folder_in_the_place_of_a_file_is_named_with_what_to_do(tmp_path):
-    ways = {"result.txt": write_text, "tokenizer.json": lambda path, text: CharacterTokenizer(text).save(path)}
-    for name, write in ways.items():
+    writers = {"result.txt": write_text, "tokenizer.json": lambda path, text: CharacterTokenizer(text).save(path)}
+    for name, write in writers.items():
         (tmp_path / name).mkdir()
-        with pytest.raises(IsADirectoryError, match="a folder is where this file has to be written") as told:
+        with pytest.raises(IsADirectoryError, match="a folder is where this file has to be written") as error:
             write(tmp_path / name, "ab")
-        assert told.value.filename == str(tmp_path / name)
+        assert error.value.filename == str(tmp_path / name)
     assert sorted(os.listdir(tmp_path)) == ["result.txt", "tokenizer.json"]
 
 
 def test_what_was_set_aside_before_stays(tmp_path):
     for text in ("first", "second", "third"):
         write_text(tmp_path / "events.out.tfevents.1", text)
-        told = set_aside(tmp_path / "events.out.tfevents.1")
-    assert told == ", and what was there is kept as events.out.events.1.damaged-3"
+        clause = set_aside(tmp_path / "events.out.tfevents.1")
+    assert clause == ", and the old file is kept as events.out.events.1.corrupt-3"
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["first", "second", "third"]

@@ -31,8 +31,14 @@ def names_in(tree):
         elif isinstance(node, ast.alias):
             yield node.asname or "", node
         elif isinstance(node, ast.Dict):
-            yield from ((key.value, key) for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
-        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            yield from (
+                (key.value, key) for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            )
+        elif (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.slice, ast.Constant)
+            and isinstance(node.slice.value, str)
+        ):
             yield node.slice.value, node
 
 

@@ -8,10 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from experiments.inspect_page import inspect_page
-from experiments.inspect_reading import Reading
+from experiments.inspect_html import inspect_page
+from experiments.model_trace import ModelTrace
 from experiments.report import to_look
-from experiments.score_page import score_page
+from experiments.score_html import score_page
 from keras_seq.evaluation import TextScore
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -124,22 +124,22 @@ class Tags(html.parser.HTMLParser):
             self.inside = False
 
 
-def a_score(pieces, run):
-    nats = np.r_[np.nan, np.ones(len(pieces) - 1)].astype("float32")
-    return score_page(TextScore(pieces, nats, len(pieces) - 1), run, 3, 5)
+def score_html(tokens, run):
+    losses = np.r_[np.nan, np.ones(len(tokens) - 1)].astype("float32")
+    return score_page(TextScore(tokens, losses, len(tokens) - 1), run, 3, 5)
 
 
-def an_inspection(pieces, run):
-    probabilities = np.full((len(pieces), 3), 1 / 3)
-    signals = {"lstm": {"h": np.ones((len(pieces), 2))}}
-    reading = Reading(pieces, np.zeros(len(pieces), int), probabilities, {}, signals, lambda ids: pieces[ids[0]])
-    return inspect_page(reading, run)
+def trace_html(tokens, run):
+    probabilities = np.full((len(tokens), 3), 1 / 3)
+    signals = {"lstm": {"h": np.ones((len(tokens), 2))}}
+    trace = ModelTrace(tokens, np.zeros(len(tokens), int), probabilities, {}, signals, lambda ids: tokens[ids[0]])
+    return inspect_page(trace, run)
 
 
-@pytest.mark.parametrize("written", [a_score, an_inspection])
-def test_no_character_of_a_text_leaves_its_place_in_a_page(written):
+@pytest.mark.parametrize("page_of", [score_html, trace_html])
+def test_no_character_of_a_text_leaves_its_place_in_a_page(page_of):
     """Of text and prompt; tests/experiments/test_compare_report.py has the comparison's page."""
-    plain, page = written(("a\n", "b", "c"), "run"), written((HOSTILE, HOSTILE + "\n", HOSTILE), HOSTILE)
+    plain, page = page_of(("a\n", "b", "c"), "run"), page_of((HOSTILE, HOSTILE + "\n", HOSTILE), HOSTILE)
     assert Tags(page).tags == Tags(plain).tags
     assert Tags(page).scripts == Tags(plain).scripts
     assert not {"\u202e", "\0"} & {*page}

@@ -5,9 +5,9 @@ from keras_seq.baselines.compressors import COMPRESSORS, compressed_bits
 from keras_seq.baselines.ngrams import KneserNeyNGrams
 
 __all__ = [
-    "Baseline",
-    "compute_baselines",
     "COMPRESSORS",
-    "compressed_bits",
+    "Baseline",
     "KneserNeyNGrams",
+    "compressed_bits",
+    "compute_baselines",
 ]

@@ -1,11 +1,11 @@
-"""Lines to hold a model's loss against that need no training: counting, and general compressors.
+"""Compute baselines for a model's loss that need no training.
 
-    uniform      log V, V the different characters of both texts
+    uniform      log V, V the number of different characters of both texts
     unigram      the frequencies of characters in the training text
-    n-gram       interpolated Kneser-Ney over the n - 1 characters before
-    xz, bzip2    what the validation text adds to the compressed training text
+    n-gram       interpolated Kneser-Ney with a context of n - 1 characters
+    xz, bzip2    what the validation text adds to the size of the compressed training text
 
-All are nats per character of the whole validation text, as the models' own.
+All are nats per character, averaged over the whole validation text, like the losses of models.
 """
 
 import dataclasses
@@ -21,43 +21,49 @@ from keras_seq.tokenizers.text_errors import check_text
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """A loss that costs no training."""
+    """The loss of a baseline on a validation text.
+
+    Args:
+        name: Name of the baseline, such as "unigram".
+        loss_per_character: Mean loss in nats per character.
+    """
 
     name: str
-    nats_per_character: float
+    loss_per_character: float
 
     @property
     def bits_per_character(self) -> float:
-        """The same in bits."""
-        return self.nats_per_character / math.log(2)
+        """The mean loss in bits per character."""
+        return self.loss_per_character / math.log(2)
 
 
 def compute_baselines(train_text: str, validation_text: str, order: int = 6) -> tuple[Baseline, ...]:
-    """What counting and compressing reach on a validation text, the training text known.
+    """Compute the losses of n-gram models and compressors on a validation text.
 
     Args:
-        train_text: the text to learn from.
-        validation_text: the text to score.
-        order: n of the longest n-grams, at least 1; every n from 2 on is there.
+        train_text: The text to count n-grams in, which compressors read first.
+        validation_text: The text to score.
+        order: Maximum n of the n-gram models, at least 1.
 
     Returns:
-        "uniform", "unigram", "2-gram", ..., "xz", "bzip2", in this order.
+        The baselines "uniform", "unigram", "2-gram", ..., "xz", "bzip2", in this order.
 
     Raises:
-        ValueError: a text without a character, or an order below 1.
+        ValueError: A text is empty, or the order is not an integer of at least 1.
     """
-    for name, given in (("training", train_text), ("validation", validation_text)):
-        check_text(given)
-        if not given:
-            raise ValueError(f"The {name} text is empty; references need at least one character of it.")
+    for name, text in (("training", train_text), ("validation", validation_text)):
+        check_text(text)
+        if not text:
+            raise ValueError(f"The {name} text is empty; expected at least one character.")
     checks.positive_integer("order", order)
     characters = np.frombuffer((train_text + validation_text).encode("utf-32-le"), "<u4")
     alphabet, ids = np.unique(characters, return_inverse=True)
-    train, validation = ids[: len(train_text)], ids[len(train_text) :]
-    found = [Baseline("uniform", math.log(len(alphabet)))]
+    train_ids, validation_ids = ids[: len(train_text)], ids[len(train_text) :]
+    baselines = [Baseline("uniform", math.log(len(alphabet)))]
     for n in range(1, order + 1):
         name = "unigram" if n == 1 else f"{n}-gram"
-        found.append(Baseline(name, float(KneserNeyNGrams(train, n, len(alphabet)).nats(validation).mean())))
+        losses = KneserNeyNGrams(train_ids, n, len(alphabet)).token_losses(validation_ids)
+        baselines.append(Baseline(name, float(losses.mean())))
     for name in COMPRESSORS:
-        found.append(Baseline(name, compressed_bits(name, train_text, validation_text) * math.log(2)))
-    return tuple(found)
+        baselines.append(Baseline(name, compressed_bits(name, train_text, validation_text) * math.log(2)))
+    return tuple(baselines)

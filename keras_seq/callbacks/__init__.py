@@ -1,4 +1,4 @@
-"""Keras callbacks that show in TensorBoard what a sequence model does; docs/tensorboard.md has an example of each."""
+"""Show in TensorBoard what a sequence model does, with Keras callbacks; docs/tensorboard.md has an example of each."""
 
 from keras_seq.callbacks.attention_maps import AttentionMaps
 from keras_seq.callbacks.diagnostic import Diagnostic
@@ -11,11 +11,11 @@ from keras_seq.tracking.tensorboard import TokenTensorBoard, write_custom_scalar
 
 __all__ = [
     "AttentionMaps",
-    "GateSaturation",
     "Diagnostic",
+    "EmbeddingProjector",
+    "GateSaturation",
     "LossByPosition",
     "Profiler",
-    "EmbeddingProjector",
     "TextSamples",
     "TokenTensorBoard",
     "write_custom_scalars_layout",

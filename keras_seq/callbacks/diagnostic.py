@@ -1,8 +1,10 @@
-"""What the callbacks that look into a model share: when they look, and where what they find goes.
+"""Define the base class of callbacks that compute diagnostics of a model and write them to TensorBoard.
 
-measure(model) -> Measured          in `training.run(looks=[...])`, part of every validation
-callbacks=[AttentionMaps(..., log_dir="logs/mine")]          in anybody's `model.fit`
+train_language_model(..., diagnostics=[AttentionMaps(...)])               computed at every validation
+model.fit(..., callbacks=[AttentionMaps(..., log_dir="logs/mine")])       computed in any Keras `fit`
 """
+
+import pathlib
 
 import keras
 import tensorflow as tf
@@ -13,54 +15,66 @@ from keras_seq.tracking.tensorboard import write_summaries
 
 
 class Diagnostic(keras.callbacks.Callback):
-    """The base. A subclass has `measure(model) -> Measured` and `lacking(model)`.
+    """Compute summaries of a model at intervals; subclasses define `compute_summaries` and `missing_requirement`.
 
     Args:
-        log_dir: the run's folder; needed in `fit`.
-        every: steps between two looks; by default one look at the end of each epoch.
-        tokens_per_step: what a step counts on the axis: that of `TokenTensorBoard`, or 1 for steps.
-        model: what is looked at, where `fit` trains a model around it, as with `Carry`; by default the one that is fit.
+        log_dir: Folder of the run; required in `fit`.
+        update_freq: Steps between two computations; by default once at the end of each epoch.
+        tokens_per_step: Position on the axis per step: that of `TokenTensorBoard`, or 1 for steps.
+        model: The model to examine if `fit` trains another one that contains it, as with `Stateful`; by default the
+            one that `fit` trains.
 
     Raises:
-        ValueError: a number that is no whole number of at least 1; in `fit`, there is no log_dir.
+        ValueError: If a number is not an integer of at least 1; in `fit`, if there is no log_dir.
     """
 
-    def __init__(self, log_dir=None, update_freq=None, tokens_per_step=1, model=None):
+    def __init__(
+        self,
+        log_dir: str | pathlib.Path | None = None,
+        update_freq: int | None = None,
+        tokens_per_step: int = 1,
+        model: keras.Model | None = None,
+    ):
         super().__init__()
-        for name, value in (("every", update_freq), ("tokens_per_step", tokens_per_step)):
+        for name, value in (("update_freq", update_freq), ("tokens_per_step", tokens_per_step)):
             if value is not None:
                 checks.positive_integer(f"{type(self).__name__}: {name}", value)
-        self.log_dir, self.update_freq, self.tokens_per_step, self.inner = log_dir, update_freq, tokens_per_step, model
+        self.log_dir, self.update_freq, self.tokens_per_step = log_dir, update_freq, tokens_per_step
+        self.wrapped_model = model
 
-    def compute_summaries(self, model) -> Summaries:
-        """What is found in a model as it is; nothing, where it has nothing of the kind."""
+    def compute_summaries(self, model: keras.Model) -> Summaries:
+        """Return the diagnostics of a model in its current state; empty if it lacks the requirement."""
         raise NotImplementedError
 
-    def missing_requirement(self, model) -> str | None:
-        """What a model would need to have for something to be found, or None where it has it."""
+    def missing_requirement(self, model: keras.Model) -> str | None:
+        """Return what a model lacks for this diagnostic, as a phrase for a message; None if it lacks nothing."""
         raise NotImplementedError
 
     def on_train_begin(self, logs=None):
-        """Says so if there will be nothing to see."""
+        """Open the event file; print a message if there will be nothing to show."""
         name = type(self).__name__
         if self.log_dir is None:
-            raise ValueError(f"{name}: log_dir=None; expected the run's folder, as nobody else writes what is found.")
-        what = self.missing_requirement(self._looked_at)
-        if what:
-            print(f"{name} shows nothing of {self._looked_at.name}, which has no {what}.")
-        self._writer = None if what else tf.summary.create_file_writer(str(self.log_dir))
-        self._looked_after = self._step
+            raise ValueError(
+                f"{name}: log_dir=None; expected a folder: in `Model.fit` the callback writes its own event file."
+            )
+        missing = self.missing_requirement(self._target_model)
+        if missing:
+            print(f"{name} shows nothing of {self._target_model.name}, which has no {missing}.")
+        self._writer = None if missing else tf.summary.create_file_writer(str(self.log_dir))
+        self._last_step = self._step
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.update_freq is not None and self._step // self.update_freq > self._looked_after // self.update_freq:
-            self._look()
+        """Write the diagnostics at each multiple of `update_freq`."""
+        if self.update_freq is not None and self._step // self.update_freq > self._last_step // self.update_freq:
+            self._write()
 
     def on_epoch_end(self, epoch, logs=None):
+        """Write the diagnostics if there is no `update_freq`."""
         if self.update_freq is None:
-            self._look()
+            self._write()
 
     def on_train_end(self, logs=None):
-        """Closes the file."""
+        """Close the event file."""
         if self._writer is not None:
             self._writer.close()
 
@@ -69,10 +83,11 @@ class Diagnostic(keras.callbacks.Callback):
         return int(self.model.optimizer.iterations)
 
     @property
-    def _looked_at(self):
-        return self.model if self.inner is None else self.inner
+    def _target_model(self):
+        return self.model if self.wrapped_model is None else self.wrapped_model
 
-    def _look(self):
-        self._looked_after = self._step
+    def _write(self):
+        self._last_step = self._step
         if self._writer is not None:
-            write_summaries(self._writer, self._step * self.tokens_per_step, self.compute_summaries(self._looked_at))
+            summaries = self.compute_summaries(self._target_model)
+            write_summaries(self._writer, self._step * self.tokens_per_step, summaries)

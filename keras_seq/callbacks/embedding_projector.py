@@ -1,14 +1,15 @@
-"""The embedding under TensorBoard's Projector tab: which tokens lie near each other?
+"""Write embeddings for TensorBoard's Projector tab, which shows which tokens are close to each other.
 
-    projector_config.pbtxt       names the two files beside it, once for each embedding layer
-    embedding.tsv                a line a token: its vector
-    embedding_metadata.tsv       a line a token: its label, kind and id
+    projector_config.pbtxt       names the two files beside it, for each embedding layer
+    embedding.tsv                one line per token: its vector
+    embedding_metadata.tsv       one line per token: its label, class and id
 
-Keras's own callback names a checkpoint tensor that is not there (keras issue 20210); text files are read always.
+Keras's own callback names a checkpoint tensor that does not exist (keras issue 20210); text files always work.
 """
 
 import pathlib
 import unicodedata
+from collections.abc import Sequence
 
 import keras
 from google.protobuf import text_format
@@ -16,7 +17,7 @@ from keras import ops
 from tensorboard.plugins import projector
 
 from keras_seq.atomic_files import write_text
-from keras_seq.callbacks.layer_hooks import named_layers
+from keras_seq.layers.introspection import named_layers
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 
 TOKEN_CLASSES = {
@@ -30,42 +31,49 @@ TOKEN_CLASSES = {
 
 
 class EmbeddingProjector(keras.callbacks.Callback):
-    """Writes the embeddings of a model with a label for each id, at the end of each epoch.
+    """Write the token embeddings of a model, with a label for each id, at the end of each epoch.
 
     ```python
-    Projector(vocabulary, "logs/mine")
+    EmbeddingProjector(tokenizer, "logs/mine")
     ```
 
     Args:
-        tokenizer: the `Vocabulary` or other tokenizer of the ids, or a list of what each id stands for.
-        log_dir: the run's folder. TensorBoard looks for embeddings in folders that hold event files.
-
-    `write(model)` writes them at any other time; it returns the names of the embeddings that it found: those of
-    `Embedding` layers with a row for each token.
+        tokenizer: Tokenizer of the ids, or a list with the text of each id.
+        log_dir: Folder of the run. TensorBoard looks for embeddings in folders with event files.
     """
 
-    def __init__(self, tokenizer, log_dir):
+    def __init__(self, tokenizer, log_dir: str | pathlib.Path):
         super().__init__()
-        self.tokens = list(getattr(tokenizer, "tokens", tokenizer))
+        self.tokens = list(getattr(tokenizer, "vocabulary", tokenizer))
         self.log_dir = pathlib.Path(log_dir)
 
     def on_train_begin(self, logs=None):
-        """Says so if there will be nothing to see."""
+        """Print a message if there will be nothing to show."""
         if not _embeddings(self.model, len(self.tokens)):
-            print(f"Projector shows nothing of {self.model.name}, which has no Embedding of {len(self.tokens)} rows.")
+            print(
+                f"EmbeddingProjector shows nothing of {self.model.name}, which has no Embedding of {len(self.tokens)} "
+                "rows."
+            )
 
     def on_epoch_end(self, epoch, logs=None):
-        """Writes them anew."""
+        """Write the embeddings."""
         self.write(self.model)
 
-    def write(self, model) -> list[str]:
-        """Writes the files; the names of the embeddings."""
-        found = _embeddings(model, len(self.tokens))
-        if not found:
+    def write(self, model: keras.Model) -> list[str]:
+        """Write the embeddings of a model.
+
+        Args:
+            model: Any Keras model.
+
+        Returns:
+            The names of the `Embedding` layers with one row per token, which were written.
+        """
+        embeddings = _embeddings(model, len(self.tokens))
+        if not embeddings:
             return []
         self.log_dir.mkdir(parents=True, exist_ok=True)
         config = projector.ProjectorConfig()
-        for name, layer in found.items():
+        for name, layer in embeddings.items():
             file = name.replace("/", "_")
             vectors = ops.convert_to_numpy(ops.cast(layer.embeddings, "float32"))
             lines = ("\t".join(f"{value:.7g}" for value in vector) for vector in vectors)
@@ -78,28 +86,28 @@ class EmbeddingProjector(keras.callbacks.Callback):
                 metadata_path=f"{file}_metadata.tsv",
             )
         write_text(self.log_dir / "projector_config.pbtxt", text_format.MessageToString(config))
-        return [*found]
+        return [*embeddings]
 
 
-def _embeddings(model, size):
-    def fits(layer):
-        return isinstance(layer, keras.layers.Embedding) and layer.input_dim == size
+def _embeddings(model, vocabulary_size):
+    def has_row_per_token(layer):
+        return isinstance(layer, keras.layers.Embedding) and layer.input_dim == vocabulary_size
 
-    return {name: layer for name, layer in named_layers(model) if fits(layer)}
+    return {name: layer for name, layer in named_layers(model) if has_row_per_token(layer)}
 
 
-def metadata(tokens) -> str:
-    """The labels as the projector reads them: a line a token under a header, columns apart by tabs."""
+def metadata(tokens: Sequence[str]) -> str:
+    """Return the labels in the projector's format: tab-separated, one line per token under a header."""
     rows = [
-        ("token", "kind", "id"),
+        ("token", "class", "id"),
         *((show_whitespace(token), token_class(token), str(n)) for n, token in enumerate(tokens)),
     ]
     return "".join("\t".join(row) + "\n" for row in rows)
 
 
-def token_class(token) -> str:
-    """What the first letter of a token is, to colour by."""
+def token_class(token: str) -> str:
+    """Return the class of a token's first character, to color by."""
     if token[:1] in ("\n", "\t", "\r"):
         return "white space"
     category = unicodedata.category(token[:1] or "\0")
-    return TOKEN_CLASSES.get(category) or TOKEN_CLASSES.get(category[0]) or "sign"
+    return TOKEN_CLASSES.get(category) or TOKEN_CLASSES.get(category[0]) or "symbol"

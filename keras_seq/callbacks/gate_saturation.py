@@ -1,90 +1,96 @@
-"""How open the gates of recurrent layers are.
+"""Show how open the gates of recurrent layers are.
 
-    below 0.1    the share of gate values that are as good as shut (Karpathy, Johnson & Fei-Fei, 2015, section 4.2)
-    above 0.9    the share that is as good as open
+    closed    fraction of gate values below 0.1 (Karpathy, Johnson & Fei-Fei, 2015, arXiv:1506.02078, section 4.2)
+    open      fraction of gate values above 0.9
 
-A forget gate above 0.9 keeps the memory; one that is always so never forgets. A gate that is always half open has
-learned nothing yet.
+A forget gate above 0.9 keeps the cell state; one that is always so never forgets. A gate that is always half open has
+not learned anything yet.
 """
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_seq.callbacks.diagnostic import Diagnostic
-from keras_seq.callbacks.keras_gates import is_gated, keras_gates
-from keras_seq.callbacks.layer_hooks import named_layers, record_calls
+from keras_seq.callbacks.keras_gates import has_recordable_gates, keras_gates
+from keras_seq.callbacks.layer_hooks import record_calls
 from keras_seq.layers.gates import GATES, gates
+from keras_seq.layers.introspection import named_layers
 from keras_seq.tracking.summaries import Summaries
 
 CLOSED_BELOW, OPEN_ABOVE = 0.1, 0.9
 
 
 class GateSaturation(Diagnostic):
-    """A histogram `gates/LAYER/GATE` of all values on x, and the two shares under Scalars, as `gates_below_0.1/...`.
+    """Write a histogram `gates/LAYER/GATE` of the gate values on x, and the fractions that are closed and open.
 
     ```python
     GateSaturation(windows[:8], log_dir="logs/mine")
     ```
 
-    Layers are `LSTM`, `GRU`, `MinGRU` and `MinLSTM` of keras_seq, `LSTM` and `GRU` of `keras.layers` (without
-    `stateful=True`), wherever they stand in the model.
+    The fractions are the scalars `gate_saturation/closed/LAYER/GATE` and `gate_saturation/open/LAYER/GATE`. Layers are
+    `LSTM`, `GRU`, `MinGRU` and `MinLSTM` of keras_seq, `LSTM` and `GRU` of `keras.layers` (without `stateful=True`), at
+    any depth of the model.
 
     Args:
-        x: a small batch of what the model takes, such as ids `[B, T]`.
-        **kwargs: those of `Look`.
+        x: A small batch of the model's inputs, such as ids `[B, T]`.
+        **kwargs: Arguments of `Diagnostic`.
     """
 
     def __init__(self, x, **kwargs):
         super().__init__(**kwargs)
         self.x = x
 
-    def missing_requirement(self, model):
+    def missing_requirement(self, model: keras.Model) -> str | None:
+        """Return a phrase if the model has no gated layer."""
         return None if _gated_layers(model) else "LSTM, GRU, MinGRU or MinLSTM of keras_seq or keras.layers"
 
-    def compute_summaries(self, model):
+    def compute_summaries(self, model: keras.Model) -> Summaries:
+        """Return the histograms and fractions of all gates."""
         scalars, histograms = {}, {}
-        for layer, of_layer in gate_values(model, self.x).items():
-            for gate, values in of_layer.items():
+        for layer, layer_gates in gate_values(model, self.x).items():
+            for gate, values in layer_gates.items():
                 name = f"{layer}/{gate}"
-                scalars[f"gates_below_{CLOSED_BELOW}/{name}"] = float(np.mean(values < CLOSED_BELOW))
-                scalars[f"gates_above_{OPEN_ABOVE}/{name}"] = float(np.mean(values > OPEN_ABOVE))
+                scalars[f"gate_saturation/closed/{name}"] = float(np.mean(values < CLOSED_BELOW))
+                scalars[f"gate_saturation/open/{name}"] = float(np.mean(values > OPEN_ABOVE))
                 histograms[f"gates/{name}"] = values
         return Summaries(scalars, histograms=histograms)
 
 
 def _gated_layers(model):
-    return {layer: name for name, layer in named_layers(model) if type(layer) in GATES or is_gated(layer)}
+    return {layer: name for name, layer in named_layers(model) if type(layer) in GATES or has_recordable_gates(layer)}
 
 
-def gate_values(model, x) -> dict[str, dict[str, np.ndarray]]:
-    """The gates `[B, T, units]` of every gated layer, by its name in the model and the name of the gate.
+def gate_values(model: keras.Model, x) -> dict[str, dict[str, np.ndarray]]:
+    """Return the gates `[B, T, units]` of every gated layer, by its name in the model and the name of the gate.
 
     Args:
-        model: any Keras model with such layers.
-        x: what it takes.
+        model: Any Keras model.
+        x: A batch of its inputs.
     """
     names = _gated_layers(model)
     if not names:
         return {}
-    theirs = [layer for layer in names if is_gated(layer)]
-    ours = [layer for layer in names if not is_gated(layer)]
-    # `sequence` has all positions, whatever the call is to return of them
-    with record_calls(ours, "sequence") as calls, record_calls(theirs, "call") as keras_calls:
+    keras_layers = [layer for layer in names if has_recordable_gates(layer)]
+    own_layers = [layer for layer in names if not has_recordable_gates(layer)]
+    # `sequence` returns all time steps, whatever the call returns of them
+    with record_calls(own_layers, "sequence") as own_calls, record_calls(keras_layers, "call") as keras_calls:
         model(x, training=False)
-    found = {layer: _gates_of(layer, given, result) for layer, given, _, result in calls}
-    found |= {layer: _keras_gates_of(layer, given, told) for layer, given, told, _ in keras_calls}
-    return {name: found[layer] for layer, name in names.items()}
+    values = {layer: _own_gates(layer, args, output) for layer, args, _, output in own_calls}
+    values |= {layer: _keras_gates(layer, args, kwargs) for layer, args, kwargs, _ in keras_calls}
+    return {name: values[layer] for layer, name in names.items()}
 
 
-def _gates_of(layer, given, result):
-    x, state, *_ = given
-    found = gates(layer, x, result[0], state[0] if isinstance(state, tuple) else state)
-    return _as_arrays(found)
+def _own_gates(layer, args, output):
+    x, state, *_ = args
+    h = state[0] if isinstance(state, tuple) else state
+    return _as_arrays(gates(layer, x, output[0], h))
 
 
-def _keras_gates_of(layer, given, told):
-    return _as_arrays(keras_gates(layer, *given, **{name: value for name, value in told.items() if name != "training"}))
+def _keras_gates(layer, args, kwargs):
+    kwargs = {name: value for name, value in kwargs.items() if name != "training"}
+    return _as_arrays(keras_gates(layer, *args, **kwargs))
 
 
-def _as_arrays(found):
-    return {name: ops.convert_to_numpy(ops.cast(values, "float32")) for name, values in found.items()}
+def _as_arrays(tensors):
+    return {name: ops.convert_to_numpy(ops.cast(tensor, "float32")) for name, tensor in tensors.items()}

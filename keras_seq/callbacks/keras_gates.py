@@ -1,10 +1,11 @@
-"""The gates of `keras.layers.LSTM` and `GRU` at all positions at once, with the activations that they were given.
+"""Compute the gates of `keras.layers.LSTM` and `GRU` at all time steps at once, with the layer's own activations.
 
     gate_t = recurrent_activation(x_t W + b + h_{t-1} U)
 
-Keras's layer may give its last output only: a copy of it, with the same weights, gives h at every position.
+Keras's layer may return its last output only: a copy of it, with the same weights, returns h at every time step.
 """
 
+import keras
 from keras import layers, ops
 
 GATES = {  # by the block of the kernel; None is the candidate
@@ -13,22 +14,22 @@ GATES = {  # by the block of the kernel; None is the candidate
 }
 
 
-def is_gated(layer) -> bool:
-    """Whether the gates of a layer can be told: one with `stateful=True` does not say where it began."""
+def has_recordable_gates(layer: keras.layers.Layer) -> bool:
+    """Return whether `keras_gates` applies; it does not with `stateful=True`, where the initial state is unknown."""
     return type(layer) in GATES and not layer.stateful
 
 
-def keras_gates(layer, sequences, initial_state=None, mask=None) -> dict:
-    """The gates of one call of a layer, by name: `[B, T, units]`, in the order in which the layer reads.
+def keras_gates(layer: keras.layers.Layer, sequences, initial_state=None, mask=None) -> dict:
+    """Compute the gates of one call of a layer, by name: `[B, T, units]`, in the order in which the layer reads.
 
     Args:
-        layer: a built `keras.layers.LSTM` or `GRU`.
-        sequences: `[B, T, D]`, what it took.
-        initial_state: h `[B, units]`, or a list that begins with it; zeros unless given.
-        mask: `[B, T]`, what it took.
+        layer: A built `keras.layers.LSTM` or `GRU`.
+        sequences: Its inputs `[B, T, D]`.
+        initial_state: h `[B, units]`, or a list that begins with it; zeros by default.
+        mask: Its mask `[B, T]`.
     """
-    asked = {"return_sequences": True, "return_state": False, "zero_output_for_mask": False}
-    copy = type(layer).from_config({**layer.get_config(), **asked, "name": None})
+    options = {"return_sequences": True, "return_state": False, "zero_output_for_mask": False}
+    copy = type(layer).from_config({**layer.get_config(), **options, "name": None})
     copy.build(sequences.shape)
     copy.set_weights(layer.get_weights())
     h = copy(sequences, initial_state=initial_state, mask=mask, training=False)
@@ -40,7 +41,7 @@ def keras_gates(layer, sequences, initial_state=None, mask=None) -> dict:
     z = ops.matmul(x, cell.kernel) + ops.matmul(ops.concatenate([first, h[:, :-1]], axis=1), cell.recurrent_kernel)
     if cell.use_bias:
         bias = ops.convert_to_tensor(cell.bias)
-        z = z + (ops.sum(bias, axis=0) if len(bias.shape) == 2 else bias)  # of the gates; GRU has one for each matrix
+        z = z + (ops.sum(bias, axis=0) if len(bias.shape) == 2 else bias)  # GRU has one bias for each of W and U
     names = GATES[type(layer)]
     blocks = ops.split(z, len(names), axis=-1)
     return {name: cell.recurrent_activation(z) for name, z in zip(names, blocks, strict=True) if name is not None}

@@ -1,4 +1,4 @@
-"""A trace of a few training steps by TensorFlow's profiler: where does the time go?"""
+"""Record a trace of a few training steps with TensorFlow's profiler."""
 
 import importlib.util
 import pathlib
@@ -10,37 +10,39 @@ PLUGIN = "tensorboard_plugin_profile"
 
 
 class Profiler(keras.callbacks.Callback):
-    """Traces one execution of the training function (`steps_per_execution` steps), the second of a `fit`.
+    """Trace the second execution of the training function (`steps_per_execution` steps) of a `fit`.
 
-    The first one compiles. The trace goes to LOG_DIR/plugins/profile/TIME, where TensorBoard's Profile tab finds it.
+    The first execution compiles. The trace is written to LOG_DIR/plugins/profile/TIME, for TensorBoard's Profile tab.
 
     Args:
-        log_dir: the run's folder.
+        log_dir: Folder of the run.
     """
 
-    def __init__(self, log_dir):
+    def __init__(self, log_dir: str | pathlib.Path):
         super().__init__()
         self.log_dir = pathlib.Path(log_dir)
 
     def on_train_begin(self, logs=None):
-        """Says so if the tab is not installed."""
+        """Print a message if the Profile tab is not installed."""
         self._executions, self._tracing = 0, False
         if importlib.util.find_spec(PLUGIN) is None:
-            print("TensorBoard shows the trace only where its Profile tab is: pip install tensorboard-plugin-profile.")
+            print("TensorBoard needs its Profile tab to show the trace: pip install tensorboard-plugin-profile.")
 
     def on_train_batch_begin(self, batch, logs=None):
+        """Start the trace before the second execution."""
         self._executions += 1
         if self._executions == 2:
             tf.profiler.experimental.start(str(self.log_dir))
             self._tracing = True
 
     def on_train_batch_end(self, batch, logs=None):
+        """Stop the trace."""
         self._stop()
 
     def on_train_end(self, logs=None):
-        """Says so if there was no second execution."""
+        """Print a message if there was no second execution."""
         if self._executions < 2:
-            print("Profile traced nothing: there was only one execution, and that one compiles.")
+            print("Profiler traced nothing: there was only one execution, which compiles.")
 
     def _stop(self):
         if self._tracing:

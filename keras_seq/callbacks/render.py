@@ -1,4 +1,4 @@
-"""From a figure to pixels, without pyplot: nothing global is touched in somebody else's program."""
+"""Render matplotlib figures to pixels without pyplot, so that no global state of the calling program changes."""
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -7,18 +7,23 @@ from matplotlib.font_manager import findfont, get_font
 
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 
-LETTERS = {"fontsize": 7, "family": "DejaVu Sans Mono", "parse_math": False}
+LABEL_STYLE = {"fontsize": 7, "family": "DejaVu Sans Mono", "parse_math": False}
 
 
-def to_pixels(figure: Figure, dpi=100) -> np.ndarray:
-    """The figure as `[height, width, 3]`, uint8."""
+def to_pixels(figure: Figure, dpi: int = 100) -> np.ndarray:
+    """Return a figure as uint8 `[height, width, 3]`.
+
+    Args:
+        figure: The figure; its resolution is set.
+        dpi: Pixels per inch.
+    """
     figure.set_dpi(dpi)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
-def label(piece) -> str:
-    """A token as text of a picture: what cannot be seen as a sign, what the font lacks as a box."""
-    font = get_font(findfont(LETTERS["family"]))
-    return "".join(c if font.get_char_index(ord(c)) else "□" for c in show_whitespace(piece))
+def label(token: str) -> str:
+    """Return a token as a label: white space as symbols, characters missing from the font as boxes."""
+    font = get_font(findfont(LABEL_STYLE["family"]))
+    return "".join(c if font.get_char_index(ord(c)) else "□" for c in show_whitespace(token))

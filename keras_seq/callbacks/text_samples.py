@@ -1,43 +1,61 @@
-"""What a language model writes behind a few prompts, while it learns."""
+"""Show what a language model generates after a few prompts while it trains."""
+
+import pathlib
+from collections.abc import Iterable
+
+import keras
 
 from keras_seq.callbacks.diagnostic import Diagnostic
-from keras_seq.generation import text_generator
+from keras_seq.generation import generate
 from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 from keras_seq.tracking.summaries import Summaries
 
 
 class TextSamples(Diagnostic):
-    """Samples of text under the Text tab, as `sample/PROMPT`, of any model that `keras_seq.generate` takes.
+    """Write text samples under the Text tab, as `sample/PROMPT`, of any model that `keras_seq.generate` takes.
 
     ```python
-    TextSamples(vocabulary, ["ROMEO:", "The "], log_dir="logs/mine")
+    TextSamples(tokenizer, ["ROMEO:", "The "], log_dir="logs/mine")
     ```
 
     Args:
-        tokenizer: the `Vocabulary` or other tokenizer of the model's ids.
-        prompts: texts of at least one token.
-        length: tokens to be written behind each.
-        **options: those of `Look`, and of `keras_seq.generate`: temperature (0.8 by default), top_p, seed, ...
+        tokenizer: Tokenizer of the model's ids.
+        prompts: Texts of at least one token.
+        max_new_tokens: Tokens to generate after each prompt.
+        log_dir: Folder of the run; required in `fit`.
+        update_freq: Steps between two samples; by default one at the end of each epoch.
+        tokens_per_step: Position on the axis per step: that of `TokenTensorBoard`, or 1 for steps.
+        model: The model to examine if `fit` trains another one that contains it; by default the one that `fit` trains.
+        **options: Options of `keras_seq.generate`: temperature (0.8 by default), top_p, seed, ...
     """
 
     def __init__(
-        self, tokenizer, prompts, length=300, log_dir=None, update_freq=None, tokens_per_step=1, model=None, **options
+        self,
+        tokenizer,
+        prompts: Iterable[str],
+        max_new_tokens: int = 300,
+        log_dir: str | pathlib.Path | None = None,
+        update_freq: int | None = None,
+        tokens_per_step: int = 1,
+        model: keras.Model | None = None,
+        **options,
     ):
         super().__init__(log_dir, update_freq, tokens_per_step, model)
-        self.tokenizer, self.prompts, self.length = tokenizer, list(prompts), length
+        self.tokenizer, self.prompts, self.max_new_tokens = tokenizer, list(prompts), max_new_tokens
         self.options = {"temperature": 0.8, **options}
 
-    def missing_requirement(self, model):
+    def missing_requirement(self, model: keras.Model) -> str | None:
+        """Return a phrase if the model cannot generate text."""
         if hasattr(model, "step"):
             return None
-        writes = len(getattr(model, "output_shape", ())) == 3 and UncachedModel(model)
-        return None if writes else "step(ids, state) and no logits [B, T, V], without which it writes no text"
+        can_generate = len(getattr(model, "output_shape", ())) == 3 and UncachedModel(model)
+        return None if can_generate else "step(ids, state) and no logits [B, T, V], without which it generates no text"
 
-    def compute_summaries(self, model):
+    def compute_summaries(self, model: keras.Model) -> Summaries:
+        """Return one sample per prompt."""
         if self.missing_requirement(model):
             return Summaries({})
-        texts = text_generator(model, self.tokenizer, self.prompts, self.length, **self.options)
-        return Summaries(
-            {}, {f"sample/{show_whitespace(p)}": text for p, text in zip(self.prompts, texts, strict=True)}
-        )
+        texts = generate(model, self.tokenizer, self.prompts, self.max_new_tokens, **self.options)
+        samples = zip(self.prompts, texts, strict=True)
+        return Summaries({}, {f"sample/{show_whitespace(prompt)}": text for prompt, text in samples})

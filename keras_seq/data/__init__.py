@@ -1,4 +1,4 @@
-"""Load texts and cut them into training batches; a batch is a function of the step."""
+"""Load texts and cut them into training batches; every batch is a function of the step number."""
 
 from keras_seq.data.array_batches import ArrayBatches
 from keras_seq.data.corpus import Corpus, CorpusError, load_corpus
@@ -12,13 +12,13 @@ __all__ = [
     "ArrayBatches",
     "Corpus",
     "CorpusError",
-    "load_corpus",
     "MaskedLMMaskGenerator",
     "PythonGeneratorWindows",
-    "ShuffledWindows",
-    "verbatim_overlap",
     "RandomWindows",
     "SequentialWindows",
+    "ShuffledWindows",
     "StatefulWindows",
     "Windows",
+    "load_corpus",
+    "verbatim_overlap",
 ]

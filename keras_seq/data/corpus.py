@@ -1,11 +1,10 @@
-"""A name or a path to a text, its checksum and its split.
+"""Load a text by name or path, with its checksum, and split it into training and validation.
 
     corpus = load_corpus("docstrings" | "pydoc" | "shakespeare" | path)
     train, validation = corpus.split(0.9)            the first 90 % of the characters, and the rest
 
-`docstrings` and `pydoc` are English that every CPython carries with it, so that everything runs without a network.
-`shakespeare` is the million characters of char-rnn (Karpathy, 2015). The split comes before anything is learned from
-the text.
+`docstrings` and `pydoc` are English texts that every CPython contains, so they need no network. `shakespeare` is the
+million characters of char-rnn (Karpathy, 2015). Split a text before training anything on it, tokenizers included.
 """
 
 import hashlib
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 
+from keras_seq import checks
 from keras_seq.data.docstrings import standard_library_docstrings
 from keras_seq.data.download import DownloadError, download
 
@@ -24,17 +24,17 @@ SHAKESPEARE_BYTES = 1_115_394
 
 
 class CorpusError(ValueError):
-    """A text that cannot be had or used; the message is one sentence that says what to do."""
+    """A text cannot be read or used; the message is one sentence that says what to do."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text and where it came from.
+    """A text and its source.
 
-    Attributes:
-        name: The name or path that was asked for.
+    Args:
+        name: The name or path that was passed to `load_corpus`.
         text: The whole text.
-        sha256: Of the bytes of the source, before line ends or anything else were changed.
+        sha256: Digest of the bytes of the source, before line ends or whitespace were changed.
     """
 
     name: str
@@ -42,72 +42,70 @@ class Corpus:
     sha256: str
 
     def split(self, train_fraction: float = 0.9, min_length: int = 2) -> tuple[str, str]:
-        """Cut the text in two by characters, the training side first.
+        """Split the text into training and validation characters.
 
         Args:
-            train_fraction: The training side's share, above 0 and below 1. It is rounded down to whole characters.
-            window: The fewest characters that a side must have: `T + 1` where `T` characters predict the next.
+            train_fraction: Fraction of the text to train on, above 0 and below 1; it is the first part of the text,
+                rounded down to whole characters.
+            min_length: Minimum number of characters of each part: `T + 1` for windows of `T` predictions.
 
         Returns:
-            `(train, validation)`, which put together are the text.
+            `(train, validation)`, whose concatenation is the text.
 
         Raises:
-            CorpusError: A side would be shorter than `window`, or an argument is out of its range.
+            CorpusError: A part would be shorter than `min_length`, or `train_fraction` is out of its range.
+            ValueError: `min_length` is not an integer of at least 1.
 
         >>> Corpus("digits", "0123456789", sha256="").split(0.8)
         ('01234567', '89')
         """
         if not (isinstance(train_fraction, Real) and 0 < train_fraction < 1):
-            raise CorpusError(f"train_fraction must lie between 0 and 1, unlike {train_fraction!r}; 0.9 is usual.")
-        if isinstance(min_length, bool) or not isinstance(min_length, int) or min_length < 1:
-            raise CorpusError(
-                f"window must be a whole number of at least 1, the characters of one, not {min_length!r}."
-            )
+            raise CorpusError(f"train_fraction={train_fraction!r}; expected a number between 0 and 1, such as 0.9.")
+        checks.integer("min_length", min_length, min_value=1)
         middle = int(len(self.text) * train_fraction)
-        for side, length in (("training", middle), ("validation", len(self.text) - middle)):
+        for part, length in (("training", middle), ("validation", len(self.text) - middle)):
             if length < min_length:
                 raise CorpusError(
-                    f"The corpus {self.name!r} is too short: its {side} side has {length} of the {len(self.text)} "
+                    f"The corpus {self.name!r} is too short: its {part} part has {length} of the {len(self.text)} "
                     f"characters, fewer than the {min_length} of one window; give a longer text or a smaller context."
                 )
         return self.text[:middle], self.text[middle:]
 
 
-def load_corpus(name_or_path: str | os.PathLike[str] = "docstrings", clean: str | None = None) -> Corpus:
-    r"""Read a text whole.
+def load_corpus(name_or_path: str | os.PathLike[str] = "docstrings", strip_whitespace: bool = False) -> Corpus:
+    r"""Load a whole text by name or path.
 
     Args:
-        name_or_path: `"docstrings"`, those of the running Python's standard library, each paragraph once (1.3 million
-            characters, kept in Keras's cache); `"pydoc"`, its help topics (half a million, which repeat themselves;
-            both texts differ from one Python version to the next); `"shakespeare"`, from the folder named by the
+        name_or_path: `"docstrings"`, the docstrings of the running Python's standard library, each paragraph once (1.3
+            million characters, kept in Keras's cache); `"pydoc"`, its help topics (half a million characters, with
+            repetitions; both texts differ between Python versions); `"shakespeare"`, from the folder in the
             environment variable `KERAS_SEQ_DATA`, else from Keras's cache, else downloaded into that cache; or the
-            path of a UTF-8 file. A file that bears one of these names is reached as `./pydoc` or as a `Path`.
-        clean: `None`, or `"squeeze"` to strip all spaces and newlines, the clean-up of 2017.
+            path of a UTF-8 file. To read a file called `pydoc`, pass `./pydoc` or a `Path`.
+        strip_whitespace: Whether to remove all spaces and newlines, as some char-RNN scripts did.
 
     Returns:
-        A `Corpus`. In its text `\r\n` has become `\n`; nothing else is changed. A byte order mark stays too: it is the
-        character U+FEFF of the file.
+        A `Corpus`. In its text, `\r\n` is replaced by `\n`; nothing else is changed. A byte order mark stays, as the
+        character U+FEFF.
 
     Raises:
-        CorpusError: The text cannot be had, is empty, is not UTF-8, or is not the one that its checksum promises.
+        CorpusError: The text cannot be read, is empty, is not UTF-8, or does not have the expected checksum.
+        ValueError: `strip_whitespace` is not a bool.
 
     >>> load_corpus("docstrings").text.count("yield") > 10
     True
     """
-    if clean not in (None, "squeeze"):
-        raise CorpusError(f"clean must be None or 'squeeze', not {clean!r}.")
+    checks.boolean("strip_whitespace", strip_whitespace)
     name = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else name_or_path
     if not isinstance(name, str) or not name:
-        raise CorpusError(f"A corpus is {_CORPUS_HELP}, not {name_or_path!r}.")
+        raise CorpusError(f"corpus={name_or_path!r}; expected {_CORPUS_HELP}.")
     read = _BUILTIN_CORPORA.get(name) if name is name_or_path else None
     text, sha256 = _decode(name, read() if read else _read(name))
     text = text.replace("\r\n", "\n")
-    if clean == "squeeze":
+    if strip_whitespace:
         text = text.replace(" ", "").replace("\n", "")
     if not text:
-        raise CorpusError(
-            f"The corpus {name!r} is empty{' once squeezed' if clean else ''}: give a file with text in it."
-        )
+        stripped = " without its whitespace" if strip_whitespace else ""
+        raise CorpusError(f"The corpus {name!r} is empty{stripped}: give a file with text in it.")
     return Corpus(name, text, sha256)
 
 
@@ -123,18 +121,18 @@ def _decode(name: str, data: bytes) -> tuple[str, str]:
 
 def _read(path: str) -> bytes:
     try:
-        # A pipe or a device may never end, so it is not even opened.
+        # Pipes and devices may never end, so they are not opened.
         data = Path(path).read_bytes() if stat.S_ISREG(os.stat(path).st_mode) else None
     except FileNotFoundError:
-        raise CorpusError(f"There is no file {path!r}: a corpus is {_CORPUS_HELP}.") from None
+        raise CorpusError(f"The file {path!r} does not exist: a corpus is {_CORPUS_HELP}.") from None
     except PermissionError:
-        raise CorpusError(f"There is no permission to read {path!r}: change its rights or name another.") from None
+        raise CorpusError(f"The file {path!r} may not be read: change its permissions or name another.") from None
     except OSError as error:
         raise CorpusError(f"The corpus {path!r} cannot be read ({error.strerror}): name a UTF-8 text file.") from None
     except ValueError as error:
-        raise CorpusError(f"{path!r} cannot be a path ({error}): name a UTF-8 text file.") from None
+        raise CorpusError(f"{path!r} is not a valid path ({error}): name a UTF-8 text file.") from None
     if data is None:
-        kind = "a folder" if os.path.isdir(path) else "no regular file"
+        kind = "a folder" if os.path.isdir(path) else "not a regular file"
         raise CorpusError(f"The corpus {path!r} is {kind}: name a UTF-8 text file.")
     return data
 
@@ -143,8 +141,8 @@ def _docstrings() -> bytes:
     if text := standard_library_docstrings(_cache()):
         return text
     raise CorpusError(
-        "This Python came without the sources of its standard library, the text of the corpus docstrings: install "
-        "them, or name a text file."
+        "The corpus docstrings needs the sources of Python's standard library, which are not installed: install them, "
+        "or name a text file."
     )
 
 
@@ -153,7 +151,7 @@ def _pydoc() -> bytes:
         from pydoc_data.topics import topics
     except ImportError:
         raise CorpusError(
-            "This Python came without pydoc_data.topics, the text of the corpus pydoc: install the whole standard "
+            "The corpus pydoc needs the module pydoc_data.topics, which is not installed: install the whole standard "
             "library, or name a text file."
         ) from None
     return "\n".join(topics[name] for name in sorted(topics)).encode()
@@ -165,16 +163,16 @@ def _shakespeare() -> bytes:
         path = os.path.join(folder, "shakespeare.txt")
         if not os.path.isfile(path):
             raise CorpusError(
-                f"KERAS_SEQ_DATA is {folder!r}, but no shakespeare.txt is in it: put the file there, or unset the "
-                "variable to have it downloaded."
+                f"KERAS_SEQ_DATA={folder!r} does not contain shakespeare.txt: put the file there, or unset the "
+                "variable to download it."
             )
         return _checked(path, "put the right file there")
     path = str(_cache() / "shakespeare.txt")
-    return _checked(path, "delete it to have it downloaded") if os.path.isfile(path) else _downloaded(path)
+    return _checked(path, "delete it to download it again") if os.path.isfile(path) else _downloaded(path)
 
 
 def _cache() -> Path:
-    """Keras's folder of downloaded texts."""
+    """Return Keras's folder of downloaded files."""
     return Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")) / "datasets"
 
 
@@ -183,16 +181,18 @@ def _downloaded(path: str) -> bytes:
         return download(SHAKESPEARE_URL, path, SHAKESPEARE_SHA256, SHAKESPEARE_BYTES)
     except (DownloadError, OSError) as error:
         raise CorpusError(
-            f"Downloading {SHAKESPEARE_URL} failed ({error}); without a network, take docstrings, the path of a text "
-            "file, or set KERAS_SEQ_DATA to a folder that has shakespeare.txt."
+            f"Downloading {SHAKESPEARE_URL} failed ({error}); without a network, use docstrings or the path of a text "
+            "file, or set KERAS_SEQ_DATA to a folder that contains shakespeare.txt."
         ) from error
 
 
-def _checked(path: str, remedy: str) -> bytes:
+def _checked(path: str, fix: str) -> bytes:
     data = _read(path)
     sha256 = hashlib.sha256(data).hexdigest()
     if sha256 != SHAKESPEARE_SHA256:
-        raise CorpusError(f"{path!r} has the sha256 {sha256}, not Shakespeare's {SHAKESPEARE_SHA256}: {remedy}.")
+        raise CorpusError(
+            f"{path!r} has the sha256 {sha256}, not that of the corpus shakespeare, {SHAKESPEARE_SHA256}: {fix}."
+        )
     return data
 
 

@@ -1,9 +1,9 @@
-"""The docstrings of Python's standard library as one text: each paragraph once, in the order of the modules.
+"""Collect the docstrings of Python's standard library as one text: each paragraph once, in the order of the modules.
 
-About 1.3 million characters of English about programs. What Linux distributions leave out or ship by itself (Tk, IDLE)
-and what later versions dropped (distutils, lib2to3) is not read, so that one version has one text nearly everywhere.
-The sources take seconds to parse, so the text is kept in a folder, under a name with the version and a digest of the
-sources' names and sizes:
+The text has about 1.3 million characters of English about programs. Modules that Linux distributions package
+separately (Tk, IDLE) and modules that later versions removed (distutils, lib2to3) are left out, so that a Python
+version has the same text on nearly every system. Parsing the sources takes seconds, so the text is cached, in a file
+whose name contains the version and a digest of the sources' names and sizes:
 
     docstrings-3.11.7-5ad09f3c.txt        [64 digits: the sha256 of the rest] [newline] [the text in UTF-8]
 """
@@ -19,60 +19,60 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_seq.tokenizers.tokenizer_io import write_bytes
+from keras_seq.atomic_files import write_bytes
 
-LEFT_OUT = {"distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "tkinter", "turtle", "turtledemo"}
-TESTS = {"test", "tests", "idle_test"}
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-INNER = ("body", "handlers", "orelse", "finalbody")
+EXCLUDED_MODULES = {"distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "tkinter", "turtle", "turtledemo"}
+TEST_FOLDERS = {"test", "tests", "idle_test"}
+DOCUMENTED_NODES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+NESTED_FIELDS = ("body", "handlers", "orelse", "finalbody")
 
 
 def standard_library_docstrings(cache: Path, library: Path | None = None) -> bytes:
-    """The text in UTF-8; empty where this Python came without the sources of its library.
+    """Return the docstrings of the standard library as UTF-8; empty if its sources are not installed.
 
     Args:
-        cache: The folder that keeps it; made where there is none. Where it cannot be written, nothing is kept.
-        library: The folder of the library's sources; by default that of the running Python.
+        cache: Folder that caches the text; created if missing. If it cannot be written, nothing is cached.
+        library: Folder of the library's sources; by default that of the running Python.
     """
     library = library or Path(sysconfig.get_path("stdlib"))
     sources = list(_sources(library))
     sizes = "\n".join(f"{path.relative_to(library).as_posix()} {path.stat().st_size}" for path in sources)
-    made_of = hashlib.sha256(sizes.encode()).hexdigest()[:8]
-    kept = cache / f"docstrings-{platform.python_version()}-{made_of}.txt"
+    sources_digest = hashlib.sha256(sizes.encode()).hexdigest()[:8]
+    cached = cache / f"docstrings-{platform.python_version()}-{sources_digest}.txt"
     with contextlib.suppress(OSError):
-        seal, _, text = kept.read_bytes().partition(b"\n")
-        if hashlib.sha256(text).hexdigest().encode() == seal:
+        checksum, _, text = cached.read_bytes().partition(b"\n")
+        if hashlib.sha256(text).hexdigest().encode() == checksum:
             return text
     text = "\n\n".join(dict.fromkeys(paragraph for path in sources for paragraph in paragraphs(path))).encode()
     with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
-        write_bytes(kept, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+        write_bytes(cached, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
     return text
 
 
 def _sources(library) -> Iterator[Path]:
-    for name in sorted(sys.stdlib_module_names - LEFT_OUT):
-        inside = sorted((library / name).rglob("*.py"))
-        for path in [library / f"{name}.py", *inside]:
-            if path.is_file() and not TESTS & set(path.relative_to(library).parts):
+    for name in sorted(sys.stdlib_module_names - EXCLUDED_MODULES):
+        package_files = sorted((library / name).rglob("*.py"))
+        for path in [library / f"{name}.py", *package_files]:
+            if path.is_file() and not TEST_FOLDERS & set(path.relative_to(library).parts):
                 yield path
 
 
 def paragraphs(path: Path) -> Iterator[str]:
-    """The paragraphs of all docstrings of a source, in its order; none of a file that is no Python."""
+    """Yield the paragraphs of all docstrings of a source file in order; none if the file cannot be parsed."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # what the parser thinks of others' sources
+        with warnings.catch_warnings(action="ignore"):  # syntax warnings of the parsed sources
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return
     for docstring in _docstrings(tree):
-        yield from (found for part in re.split(r"\n\s*\n", docstring) if (found := part.strip("\n").rstrip()))
+        yield from (text for part in re.split(r"\n\s*\n", docstring) if (text := part.strip("\n").rstrip()))
 
 
 def _docstrings(node) -> Iterator[str]:
-    if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
+    if isinstance(node, DOCUMENTED_NODES) and (docstring := ast.get_docstring(node)):
         yield docstring
-    for field in INNER:
-        inner = getattr(node, field, ())
-        for child in inner if isinstance(inner, list) else ():  # the body of a lambda is no list
+    for field in NESTED_FIELDS:
+        children = getattr(node, field, ())
+        for child in children if isinstance(children, list) else ():  # the body of a lambda is no list
             yield from _docstrings(child)

@@ -1,11 +1,11 @@
-"""BERT's masked language modelling: some ids are hidden, and the model is to say what they were.
+"""Mask tokens for BERT's masked language modeling.
 
-    chosen    each real id that is not special, with probability `fraction`
-    of these  80 % become [MASK], 10 % an id drawn at random, 10 % stay as they are
+    selected  each token that is not special, with probability `mask_selection_rate`
+    of these  80 % become [MASK], 10 % a random token, 10 % are unchanged
 
-so that the model cannot tell an id that was chosen and kept from one that was not, and has to represent every id.
-Devlin et al. (2019, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A). As in RoBERTa (Liu et al.,
-2019, https://arxiv.org/abs/1907.11692) the choice is made anew at every step: it is a function of (seed, step).
+so that the model cannot distinguish a selected, unchanged token from one that was not selected, and has to represent
+every token. Devlin et al. (2019, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A). As in RoBERTa (Liu et
+al., 2019, https://arxiv.org/abs/1907.11692), tokens are selected anew at every step, as a function of (seed, step).
 """
 
 from dataclasses import dataclass
@@ -18,99 +18,101 @@ import tensorflow as tf
 from keras_seq import checks
 from keras_seq.data.step_dataset import check_step
 
-MASK_TOKEN_RATE, RANDOM_TOKEN_RATE = 0.8, 0.1  # of the chosen; the rest stays
+MASK_TOKEN_RATE, RANDOM_TOKEN_RATE = 0.8, 0.1  # of the selected tokens; the others are unchanged
 
 
 @dataclass(frozen=True)
 class MaskedLMMaskGenerator:
-    """Hides ids of a batch as a function of the step.
+    """Mask random tokens of a batch, as a function of the step.
 
     Args:
-        mask_id: the id of [MASK]; it is special too.
+        mask_token_id: The id of [MASK], which is special too.
         vocabulary_size: V; every id is below it.
-        special_ids: ids that are never chosen and never drawn: padding, [CLS], [SEP], ...
-        fraction: the probability with which an ordinary id is chosen, above 0 and at most 1.
-        seed: a whole number; the draws depend on (seed, step) and the shape of the batch only.
+        unselectable_token_ids: Ids of special tokens, which are never selected and never drawn: padding, [CLS],
+            [SEP], ...
+        mask_selection_rate: Probability with which an ordinary token is selected, above 0 and at most 1.
+        seed: Integer of at least 0; the draws depend on (seed, step) and the shape of the batch only.
 
     Raises:
-        ValueError: an id outside the vocabulary, no ordinary id left in it, `fraction` or `seed` out of its range.
+        ValueError: An id is outside the vocabulary, all ids are special, or the rate or the seed is out of its range.
 
-    >>> masking = MaskedTokens(mask_id=1, vocabulary_size=10, special_ids=(0,))
-    >>> masked, targets, weights = masking.at(7, [[5, 6, 7, 0]])
+    >>> masking = MaskedLMMaskGenerator(mask_token_id=1, vocabulary_size=10, unselectable_token_ids=(0,))
+    >>> masked_ids, targets, weights = masking.batch(7, [[5, 6, 7, 0]])
     >>> float(weights[0, 3])  # padding
     0.0
     """
 
-    mask_id: int
+    mask_token_id: int
     vocabulary_size: int
-    special_ids: tuple[int, ...] = ()
-    fraction: float = 0.15
+    unselectable_token_ids: tuple[int, ...] = ()
+    mask_selection_rate: float = 0.15
     seed: int = 0
 
     def __post_init__(self):
-        if not isinstance(self.special_ids, list | tuple):
-            raise ValueError(f"special_ids={self.special_ids!r}; expected a list of ids.")
-        object.__setattr__(self, "special_ids", tuple(self.special_ids))
+        if not isinstance(self.unselectable_token_ids, list | tuple):
+            raise ValueError(f"unselectable_token_ids={self.unselectable_token_ids!r}; expected a list of ids.")
+        object.__setattr__(self, "unselectable_token_ids", tuple(self.unselectable_token_ids))
         checks.integer("vocabulary_size", self.vocabulary_size, min_value=1)
         checks.integer("seed", self.seed, min_value=0)
-        for name, ids in (("mask_id", [self.mask_id]), ("special_ids", self.special_ids)):
-            for number in ids:
-                checks.integer(name, number, min_value=0)
-                if number >= self.vocabulary_size:
-                    raise ValueError(f"{name} has {number}; expected ids below vocabulary_size={self.vocabulary_size}.")
-        if isinstance(self.fraction, bool) or not isinstance(self.fraction, Real) or not 0 < self.fraction <= 1:
-            raise ValueError(f"fraction={self.fraction!r}; expected a probability above 0 and at most 1, such as 0.15.")
-        if not len(self.ordinary_ids):
+        for name, ids in (
+            ("mask_token_id", [self.mask_token_id]),
+            ("unselectable_token_ids", self.unselectable_token_ids),
+        ):
+            for id in ids:
+                checks.integer(name, id, min_value=0)
+                if id >= self.vocabulary_size:
+                    raise ValueError(f"{name} has {id}; expected ids below vocabulary_size={self.vocabulary_size}.")
+        rate = self.mask_selection_rate
+        if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 < rate <= 1:
+            raise ValueError(f"mask_selection_rate={rate!r}; expected a number above 0 and at most 1, such as 0.15.")
+        if not len(self.selectable_ids):
             raise ValueError(
-                f"All {self.vocabulary_size} ids are special or [MASK]; expected some to choose from: "
-                "give a larger vocabulary_size or fewer special_ids."
+                f"All {self.vocabulary_size} ids are special or [MASK]; expected some to select: give a larger "
+                "vocabulary_size or fewer unselectable_token_ids."
             )
 
     @cached_property
-    def ordinary(self) -> np.ndarray:
-        """Whether each id may be chosen: bool `[V]`."""
+    def is_selectable(self) -> np.ndarray:
+        """Whether each id may be selected, bool `[V]`."""
         table = np.ones(self.vocabulary_size, bool)
-        table[[self.mask_id, *self.special_ids]] = False
+        table[[self.mask_token_id, *self.unselectable_token_ids]] = False
         return table
 
     @cached_property
-    def ordinary_ids(self) -> np.ndarray:
-        """The ids that may be chosen and drawn, in order: int32."""
-        return np.flatnonzero(self.ordinary).astype("int32")
+    def selectable_ids(self) -> np.ndarray:
+        """The ids that may be selected and drawn, ascending, int32."""
+        return np.flatnonzero(self.is_selectable).astype("int32")
 
     def batch(self, step: int | tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The batch as the model sees it at one step, and what it is to say.
+        """Mask a batch, and return it with its targets.
 
         Args:
-            step: the number of the step, from 0: a Python integer, or an integer tensor, eager or symbolic.
-            ids: integers `[B, T]`, with padding where a row is shorter.
+            step: Number of the step, from 0: a Python integer, or an integer tensor, eager or symbolic.
+            ids: Integers `[B, T]`, padded.
 
         Returns:
-            `(masked, targets, weights)`, each `[B, T]`: the ids with some of them hidden, int32; the ids as they were,
-            int32; 1 where an id was chosen and 0 elsewhere, float32. A row without an ordinary id has no weight.
+            `(masked_ids, targets, weights)`, each `[B, T]`: the ids with masks, int32; the original ids, int32; 1 for
+            selected tokens and 0 elsewhere, float32. A row without a selectable token has no weight.
 
         Raises:
-            ValueError: the ids are no integers, or one that is known by now is none of the vocabulary; the step is no
-                whole number of at least 0.
+            ValueError: The ids are not integers or, where their values are known, outside the vocabulary; or the step
+                is not an integer of at least 0.
         """
         check_step(step)
         ids = tf.convert_to_tensor(ids)
         if not ids.dtype.is_integer:
-            raise ValueError(f"ids of type {ids.dtype.name}; expected integers: give ids, not their embeddings.")
+            raise ValueError(f"ids have the dtype {ids.dtype.name}; expected integers: give ids, not their embeddings.")
         checks.ids_below("ids", ids, self.vocabulary_size)
         ids = tf.cast(ids, tf.int32)
         shape = tf.shape(ids)
-        # Split, for windows and others draw from (seed, step) as it is.
+        # Split, because windows and others draw from (seed, step) itself.
         seeds = tf.random.split(tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)]), 2)
         draw = tf.random.stateless_uniform(shape, seeds[0])
-        index = tf.random.stateless_uniform(shape, seeds[1], maxval=len(self.ordinary_ids), dtype=tf.int32)
-        chosen = tf.gather(self.ordinary, ids) & (draw < self.fraction)
-        # given that it is below the fraction, the draw is uniform below it: it also says what becomes of the id
-        masked = tf.where(chosen & (draw < MASK_TOKEN_RATE * self.fraction), self.mask_id, ids)
-        replaced = (
-            chosen
-            & (draw >= MASK_TOKEN_RATE * self.fraction)
-            & (draw < (MASK_TOKEN_RATE + RANDOM_TOKEN_RATE) * self.fraction)
-        )
-        masked = tf.where(replaced, tf.gather(self.ordinary_ids, index), masked)
-        return masked, ids, tf.cast(chosen, tf.float32)
+        index = tf.random.stateless_uniform(shape, seeds[1], maxval=len(self.selectable_ids), dtype=tf.int32)
+        rate = self.mask_selection_rate
+        selected = tf.gather(self.is_selectable, ids) & (draw < rate)
+        # A draw below the rate is uniform there, so it also decides between [MASK], a random token and no change.
+        masked_ids = tf.where(selected & (draw < MASK_TOKEN_RATE * rate), self.mask_token_id, ids)
+        replaced = selected & (draw >= MASK_TOKEN_RATE * rate) & (draw < (MASK_TOKEN_RATE + RANDOM_TOKEN_RATE) * rate)
+        masked_ids = tf.where(replaced, tf.gather(self.selectable_ids, index), masked_ids)
+        return masked_ids, ids, tf.cast(selected, tf.float32)

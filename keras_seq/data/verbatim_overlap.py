@@ -1,14 +1,14 @@
-"""How much of a validation text stands word for word in its training text, and so can be learned by heart.
+"""Measure how much of a validation text occurs verbatim in its training text, and can be memorized.
 
-    share = characters of the validation text in some stretch of L that is also a stretch of the training text / all
+    share = characters of the validation text in a substring of length L that also occurs in the training text / all
 
-Stretches are compared by a hash of 64 bits, a polynomial in their characters, of all stretches at once: with h_n(i)
-that of the n characters from i on,
+Substrings are compared by a 64-bit hash, a polynomial in their characters, computed for all positions at once: with
+h_n(i) the hash of the n characters from position i on,
 
     h_2n(i) = h_n(i) b^n + h_n(i + n)        six vector operations for L = 64
 
-The training text is taken a part at a time, so that memory does not grow with it. (Lee et al., 2022, "Deduplicating
-Training Data Makes Language Models Better", look for such stretches with suffix arrays.)
+The training text is processed in chunks, so memory does not grow with its length. (Lee et al., 2022, "Deduplicating
+Training Data Makes Language Models Better", find such substrings with suffix arrays.)
 """
 
 import numpy as np
@@ -16,26 +16,26 @@ import numpy as np
 from keras_seq import checks
 from keras_seq.tokenizers.text_errors import check_text
 
-BASE = 0x9E3779B97F4A7C15  # odd, its bits well mixed
-PART = 1 << 20  # characters hashed at once
-SPARSE = 4  # bits: of the places of a table one in 16 to 32 is taken
-MOST = 1 << 21  # characters of the validation text that are looked at
+BASE = 0x9E3779B97F4A7C15  # odd, with well-mixed bits
+CHUNK_CHARS = 1 << 20  # characters hashed at once
+FILTER_BITS = 4  # one in 16 to 32 entries of the prefix filter is True
+MAX_VALIDATION_CHARS = 1 << 21  # further characters of the validation text are ignored
 
 
 def verbatim_overlap(train: str, validation: str, length: int = 64) -> float:
-    """Give the share of a validation text that is copied from its training text.
+    """Compute the fraction of a validation text that is copied from its training text.
 
     Args:
         train: The training text.
-        validation: The validation text; of a longer one, the first 2,097,152 characters.
-        length: L, the shortest stretch that counts, in characters; a power of 2.
+        validation: The validation text; only its first 2,097,152 characters are used.
+        length: L, the minimum length of a copy in characters; a power of 2.
 
     Returns:
-        The share of characters, from 0 to 1; 0 where one of the texts is shorter than `length`.
+        The fraction of characters, from 0 to 1; 0 if one of the texts is shorter than `length`.
 
     Raises:
-        ValueError: `length` is no power of 2.
-        VocabularyError: One of the texts is no text.
+        ValueError: `length` is not a power of 2.
+        TokenizerError: One of the arguments is not a text.
 
     >>> verbatim_overlap("to be, or not to be", "that is not to", length=4)
     0.5
@@ -45,33 +45,35 @@ def verbatim_overlap(train: str, validation: str, length: int = 64) -> float:
     checks.integer("length", length, min_value=1)
     if length & (length - 1):
         raise ValueError(f"length={length}; expected a power of 2, such as 64.")
-    hashes = _hashes(validation[:MOST], length)
+    hashes = _hashes(validation[:MAX_VALIDATION_CHARS], length)
     if not len(hashes):
         return 0.0
     order = np.argsort(hashes)
-    known = hashes[order]
-    found = np.zeros(len(known), bool)
-    shift = np.uint64(64 - SPARSE - len(known).bit_length())
-    likely = np.zeros(1 << (64 - int(shift)), bool)  # by the first bits of a hash: most of the others end here
-    likely[known >> shift] = True
-    for start in range(0, len(train), PART):
-        of_part = _hashes(train[start : start + PART + length - 1], length)
-        of_part = np.sort(of_part[likely.take((of_part >> shift).view("int64"))])  # sorted, they are found faster
-        at = np.minimum(np.searchsorted(known, of_part), len(known) - 1)
-        found[at[known[at] == of_part]] = True
-    begins = order[found[np.searchsorted(known, known)]]  # of equal hashes the first alone was found
+    sorted_hashes = hashes[order]
+    is_copied = np.zeros(len(sorted_hashes), bool)
+    shift = np.uint64(64 - FILTER_BITS - len(sorted_hashes).bit_length())
+    prefix_filter = np.zeros(1 << (64 - int(shift)), bool)  # by the first bits of a hash: rejects most other hashes
+    prefix_filter[sorted_hashes >> shift] = True
+    for start in range(0, len(train), CHUNK_CHARS):
+        train_hashes = _hashes(train[start : start + CHUNK_CHARS + length - 1], length)
+        train_hashes = train_hashes[prefix_filter.take((train_hashes >> shift).view("int64"))]
+        train_hashes = np.sort(train_hashes)  # sorted hashes are searched faster
+        index = np.minimum(np.searchsorted(sorted_hashes, train_hashes), len(sorted_hashes) - 1)
+        is_copied[index[sorted_hashes[index] == train_hashes]] = True
+    # Of equal hashes only the first is marked above.
+    copy_starts = order[is_copied[np.searchsorted(sorted_hashes, sorted_hashes)]]
     edges = np.zeros(len(hashes) + length, int)
-    edges[begins] += 1
-    edges[begins + length] -= 1
+    edges[copy_starts] += 1
+    edges[copy_starts + length] -= 1
     return float(np.mean(np.cumsum(edges[:-1]) > 0))
 
 
 def _hashes(text, length):
-    """Of the stretch from each character on that has `length` of them."""
+    """Compute the hash of the substring of `length` characters from each position on."""
     hashes = np.frombuffer(text.encode("utf-32-le"), "<u4").astype("uint64")
-    done = 1
-    while done < length:
-        factor = np.uint64(pow(BASE, done, 1 << 64))
-        hashes = hashes[:-done] * factor + hashes[done:] if len(hashes) > done else hashes[:0]
-        done *= 2
+    hashed = 1  # characters in each hash
+    while hashed < length:
+        factor = np.uint64(pow(BASE, hashed, 1 << 64))
+        hashes = hashes[:-hashed] * factor + hashes[hashed:] if len(hashes) > hashed else hashes[:0]
+        hashed *= 2
     return hashes

@@ -1,39 +1,38 @@
-"""Ids to batches: every batch is a function of the step number, and of nothing else.
+"""Cut ids into batches of windows: every batch is a function of the step number alone.
 
     x = ids[start : start + T],   y = ids[start + 1 : start + T + 1]        for each of B starts
 
-    Lanes        start[b] = b L + (step mod P) T,  L = (N-1) // B,  P = L // T     a row goes on where it ended
-    RandomCrops  start[b] uniform over 0 ... N-T-1, drawn from (seed, step)
-    Blocks       start[b] = ((step mod P) B + b) T                                 each full window once, in order
+    StatefulWindows    start[b] = b L + (step mod P) T,  L = (N-1) // B,  P = L // T     rows continue across batches
+    RandomWindows      start[b] uniform over 0 ... N-T-1, drawn from (seed, step)
+    SequentialWindows  start[b] = ((step mod P) B + b) T                                 each full window once, in order
 
-P is `steps_per_pass`. Since `dataset(first, last)` maps `at` over a range of steps, going on after an interruption
-means another `first`, and nothing else has to be saved. `generator.py` keeps the old way, for comparison.
+P is `steps_per_epoch`. Because `dataset(start_step, stop_step)` maps `batch` over a range of steps, a run resumes with
+another `start_step`, and no other state has to be saved. `shuffled_windows.py` shuffles sequential or overlapping
+windows; `python_generator_windows.py` is a slow alternative to RandomWindows, for comparison.
 """
 
 from dataclasses import dataclass, field
-from numbers import Real
 
 import numpy as np
 import tensorflow as tf
 
 from keras_seq import checks
-from keras_seq.checks import MAX_BATCH_IDS
 from keras_seq.data.step_dataset import check_step, step_dataset
 from keras_seq.tokenizers.dlpack_buffer import shared_int32_buffer
 
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """What all windows over a text share; a kind of windows is its `starts` and its `steps_per_pass`.
+    """Base class of batches of windows; a subclass defines `starts` and `steps_per_epoch`.
 
     Args:
-        ids: The text, integers `[N]`: a tensor, an array or a list. It is kept once, as int32.
-        batch_size: B, rows in a batch.
-        length: T, positions in a row. N is at least T + 1.
+        ids: The text, integers `[N]`: a tensor, an array or a list. It is stored once, as int32.
+        batch_size: B, the rows of a batch.
+        sequence_length: T, the positions of a row. N is at least T + 1.
 
     Raises:
-        ValueError: The ids are not integers along one axis, B or T is not a whole number of at least 1, the text is
-            shorter than one window, or a batch has 2**31 ids; in `at`, the step is no whole number of at least 0.
+        ValueError: The ids are not integers along one axis, B or T is not an integer of at least 1, the text is
+            shorter than one window, or a batch has 2**31 ids; in `batch`, the step is not an integer of at least 0.
     """
 
     ids: tf.Tensor = field(repr=False)
@@ -43,15 +42,16 @@ class Windows:
     def __post_init__(self):
         object.__setattr__(self, "ids", _as_ids(self.ids))
         checks.integer("batch_size", self.batch_size, min_value=1)
-        checks.integer("length", self.sequence_length, min_value=1)
-        if self.batch_size * (self.sequence_length + 1) >= MAX_BATCH_IDS:
+        checks.integer("sequence_length", self.sequence_length, min_value=1)
+        if self.batch_size * (self.sequence_length + 1) >= checks.MAX_BATCH_IDS:
             raise ValueError(
-                f"batch_size={self.batch_size} rows of length={self.sequence_length}; expected fewer than 2**31 ids in a batch."
+                f"batch_size={self.batch_size} rows of sequence_length={self.sequence_length}; expected fewer than "
+                "2**31 ids in a batch."
             )
         if self.num_ids <= self.sequence_length:
-            shortage = f"{self.num_ids} ids, fewer than the {self.sequence_length + 1} of one window"
             raise ValueError(
-                f"The text has {shortage} of length {self.sequence_length}: give a longer text or a smaller length."
+                f"The text has {self.num_ids} ids, fewer than the {self.sequence_length + 1} of a window of "
+                f"sequence_length={self.sequence_length}: give a longer text or a smaller sequence_length."
             )
 
     @property
@@ -61,56 +61,63 @@ class Windows:
 
     @property
     def steps_per_epoch(self) -> int:
-        """P, the steps that go once through the text."""
+        """P, the steps of an epoch."""
         raise NotImplementedError
 
     def starts(self, step: int | tf.Tensor) -> tf.Tensor:
-        """Where the rows of this step start in the text: int64 `[B]`."""
+        """Return the positions in the text where the rows of a step start, int64 `[B]`."""
         raise NotImplementedError
 
     def batch(self, step: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The batch of one step.
+        """Return the batch of one step.
 
         Args:
-            step: The number of the step, from 0: a Python integer, or an integer tensor, eager or symbolic.
+            step: Number of the step, from 0: a Python integer, or an integer tensor, eager or symbolic.
 
         Returns:
-            `(x, y)`, int32 `[B, T]` each: the ids, and the ids that come next.
+            `(x, y)`, int32 `[B, T]` each: the ids, and the next ids.
+
+        Raises:
+            ValueError: The step is not an integer of at least 0.
         """
         starts = self.starts(step)
         window = tf.gather(self.ids, starts[:, None] + tf.range(self.sequence_length + 1, dtype=tf.int64))  # [B, T+1]
         return window[:, :-1], window[:, 1:]
 
     def dataset(self, start_step: int = 0, stop_step: int | None = None) -> tf.data.Dataset:
-        """The batches `at(first)`, ..., `at(last - 1)`, in this order; without end where `last` is None.
+        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order.
+
+        Args:
+            start_step: First step.
+            stop_step: Step after the last one; None for an endless dataset.
 
         Raises:
-            ValueError: Not 0 <= first <= last in whole numbers.
+            ValueError: Not 0 <= start_step <= stop_step, in integers.
         """
         return step_dataset(self.batch, start_step, stop_step)
 
 
 @dataclass(frozen=True, eq=False)
 class StatefulWindows(Windows):
-    """B contiguous stretches of the text, for a state that is carried from batch to batch.
+    """Windows of B contiguous streams of the text, for a state that is carried from batch to batch.
 
-    Row b walks through its own lane; at the next step it goes on exactly where it ended. When the lanes end, a pass
-    ends, and all rows begin again at the start of their lanes. What fills no window is left out: fewer than T
-    predictions at the end of each lane and fewer than B at the end of the text.
+    Row b reads stream b: at the next step it continues where it ended. When the streams end, an epoch ends, and all
+    rows start again at the start of their streams. Positions that fill no window are left out: fewer than T
+    predictions at the end of each stream and fewer than B at the end of the text.
 
     Args:
         ids: The text, integers `[N]`.
-        batch_size: B, rows and lanes.
-        length: T, positions in a row.
-        restart: The probability with which a row begins a step from the zero state though its lane goes on, so that the
-            model learns to start cold too. The draws depend on (seed, step) only.
-        seed: A whole number.
+        batch_size: B, the rows of a batch and the number of streams.
+        sequence_length: T, the positions of a row.
+        reset_prob: Probability that a row's state is reset before a step, so that the model is also trained to start
+            from the zero state. The draws depend on (seed, step) only.
+        seed: Integer of at least 0.
 
     Raises:
-        ValueError: As for `Windows`; and a lane is shorter than one window, or `restart` is no probability.
+        ValueError: As for `Windows`; or a stream is shorter than one window, or `reset_prob` is not a probability.
 
-    >>> lanes = Lanes(list(range(13)), batch_size=2, length=3)
-    >>> lanes.at(1)[0].numpy().tolist()
+    >>> windows = StatefulWindows(list(range(13)), batch_size=2, sequence_length=3)
+    >>> windows.batch(1)[0].numpy().tolist()
     [[3, 4, 5], [9, 10, 11]]
     """
 
@@ -120,62 +127,70 @@ class StatefulWindows(Windows):
     def __post_init__(self):
         super().__post_init__()
         checks.integer("seed", self.seed, min_value=0)
-        if isinstance(self.reset_prob, bool) or not (isinstance(self.reset_prob, Real) and 0 <= self.reset_prob <= 1):
-            raise ValueError(f"restart must be a probability between 0 and 1, not {self.reset_prob!r}.")
+        checks.number("reset_prob", self.reset_prob, min_value=0, max_value=1)
         if self.steps_per_epoch < 1:
+            num_ids = self.batch_size * self.sequence_length + 1
             raise ValueError(
-                f"The text of {self.num_ids} ids is too short for {self.batch_size} lanes of one window of "
-                f"{self.sequence_length}: give {self.batch_size * self.sequence_length + 1} ids, or a smaller batch_size or length."
+                f"The text of {self.num_ids} ids is too short for batch_size={self.batch_size} streams of one window "
+                f"of {self.sequence_length}: give {num_ids} ids, or a smaller batch_size or sequence_length."
             )
 
     @property
     def steps_per_epoch(self) -> int:
-        """P, the windows in a lane."""
+        """P, the windows of a stream."""
         return self.stream_length // self.sequence_length
 
     @property
     def stream_length(self) -> int:
-        """L, the predictions in a lane; lanes lie L apart."""
+        """L, the predictions in a stream, and the distance between the starts of two streams."""
         return (self.num_ids - 1) // self.batch_size
 
     def starts(self, step: int | tf.Tensor) -> tf.Tensor:
-        """Where the rows of this step start in the text: int64 `[B]`."""
+        """Return the positions in the text where the rows of a step start, int64 `[B]`."""
         check_step(step)
-        lanes = tf.range(self.batch_size, dtype=tf.int64) * self.stream_length
-        return lanes + tf.cast(step, tf.int64) % self.steps_per_epoch * self.sequence_length
+        stream_starts = tf.range(self.batch_size, dtype=tf.int64) * self.stream_length
+        return stream_starts + tf.cast(step, tf.int64) % self.steps_per_epoch * self.sequence_length
 
     def reset_mask(self, step: int | tf.Tensor) -> tf.Tensor:
-        """The rows whose state has to be zero before this step: bool `[B]`, all True at the start of a pass."""
+        """Return the rows whose state must be reset before a step: bool `[B]`, all True at the start of an epoch."""
         check_step(step)
         step = tf.cast(step, tf.int64)
-        restarts = tf.random.stateless_uniform([self.batch_size], _stateless_seed(self.seed, step)) < self.reset_prob
-        return restarts | tf.equal(step % self.steps_per_epoch, 0)
+        drawn = tf.random.stateless_uniform([self.batch_size], _stateless_seed(self.seed, step)) < self.reset_prob
+        return drawn | tf.equal(step % self.steps_per_epoch, 0)
 
     def stateful_dataset(self, start_step: int = 0, stop_step: int | None = None) -> tf.data.Dataset:
-        """As `dataset`, with the rows to reset beside the inputs: `((x, fresh), y)`."""
+        """Create a dataset like `dataset`, with the rows to reset as a second input: `((x, reset_mask), y)`.
 
-        def carried_at(step):
+        Args:
+            start_step: First step.
+            stop_step: Step after the last one; None for an endless dataset.
+
+        Raises:
+            ValueError: Not 0 <= start_step <= stop_step, in integers.
+        """
+
+        def stateful_batch(step):
             x, y = self.batch(step)
             return (x, self.reset_mask(step)), y
 
-        return step_dataset(carried_at, start_step, stop_step)
+        return step_dataset(stateful_batch, start_step, stop_step)
 
 
 @dataclass(frozen=True, eq=False)
 class RandomWindows(Windows):
-    """Rows that start anywhere in the text, each start as likely as any other.
+    """Windows that start anywhere in the text, with uniform probability.
 
     Args:
         ids: The text, integers `[N]`.
-        batch_size: B, rows in a batch.
-        length: T, positions in a row.
-        seed: A whole number; the starts depend on (seed, step) only.
+        batch_size: B, the rows of a batch.
+        sequence_length: T, the positions of a row.
+        seed: Integer of at least 0; the starts depend on (seed, step) only.
 
     Raises:
         ValueError: As for `Windows`.
 
-    >>> crops = RandomCrops(list(range(100)), batch_size=2, length=3, seed=1)
-    >>> x, y = crops.at(7)
+    >>> windows = RandomWindows(list(range(100)), batch_size=2, sequence_length=3, seed=1)
+    >>> x, y = windows.batch(7)
     >>> bool((y == x + 1).numpy().all())
     True
     """
@@ -188,11 +203,11 @@ class RandomWindows(Windows):
 
     @property
     def steps_per_epoch(self) -> int:
-        """P, the steps that read as many characters as the text has, at least 1 (crops overlap: a measure only)."""
+        """P, the steps that read as many ids as the text has, at least 1; windows overlap."""
         return max(1, self.num_ids // (self.batch_size * self.sequence_length))
 
     def starts(self, step: int | tf.Tensor) -> tf.Tensor:
-        """Where the rows of this step start in the text: int64 `[B]`."""
+        """Return the positions in the text where the rows of a step start, int64 `[B]`."""
         check_step(step)
         shape, seed = [self.batch_size], _stateless_seed(self.seed, step)
         return tf.random.stateless_uniform(shape, seed, maxval=self.num_ids - self.sequence_length, dtype=tf.int64)
@@ -202,31 +217,39 @@ class RandomWindows(Windows):
 class SequentialWindows(Windows):
     """Every full window of the text once, in order, without overlap: for evaluation.
 
-    The last batch of a pass has the rows that are left, `[<= B, T]`, so that a sum over `dataset(0, steps_per_pass)`
-    counts no character twice. Predictions beyond the last full window, fewer than T, are left out.
+    The last batch of an epoch has the remaining rows, `[<= B, T]`, so a sum over `dataset(0, steps_per_epoch)` counts
+    no id twice. Predictions after the last full window, fewer than T, are left out.
 
-    >>> blocks = Blocks(list(range(11)), batch_size=2, length=3)
-    >>> [x.numpy().tolist() for x, _ in blocks.dataset(0, blocks.steps_per_pass)]
+    Args:
+        ids: The text, integers `[N]`.
+        batch_size: B, the rows of a batch.
+        sequence_length: T, the positions of a row.
+
+    Raises:
+        ValueError: As for `Windows`.
+
+    >>> windows = SequentialWindows(list(range(11)), batch_size=2, sequence_length=3)
+    >>> [x.numpy().tolist() for x, _ in windows.dataset(0, windows.steps_per_epoch)]
     [[[0, 1, 2], [3, 4, 5]], [[6, 7, 8]]]
     """
 
     @property
     def num_windows(self) -> int:
-        """The full windows in the text."""
+        """The number of full windows in the text."""
         return (self.num_ids - 1) // self.sequence_length
 
     @property
     def steps_per_epoch(self) -> int:
-        """P, the batches that hold every full window."""
+        """P, the batches that contain all full windows."""
         return -(-self.num_windows // self.batch_size)
 
     def starts(self, step: int | tf.Tensor) -> tf.Tensor:
-        """Where the rows of this step start in the text: int64 `[<= B]`."""
+        """Return the positions in the text where the rows of a step start, int64 `[<= B]`."""
         check_step(step)
-        start_step = tf.cast(step, tf.int64) % self.steps_per_epoch * self.batch_size
-        if self.num_windows % self.batch_size == 0:  # then all batches have one shape, and whoever compiles may know it
-            return (start_step + tf.range(self.batch_size, dtype=tf.int64)) * self.sequence_length
-        return tf.range(start_step, tf.minimum(start_step + self.batch_size, self.num_windows)) * self.sequence_length
+        first = tf.cast(step, tf.int64) % self.steps_per_epoch * self.batch_size
+        if self.num_windows % self.batch_size == 0:  # all batches have one shape, which is then static in a graph
+            return (first + tf.range(self.batch_size, dtype=tf.int64)) * self.sequence_length
+        return tf.range(first, tf.minimum(first + self.batch_size, self.num_windows)) * self.sequence_length
 
 
 def _as_ids(ids: tf.Tensor | np.ndarray | list[int]) -> tf.Tensor:
@@ -237,8 +260,8 @@ def _as_ids(ids: tf.Tensor | np.ndarray | list[int]) -> tf.Tensor:
         raise ValueError(f"ids must be integers along one axis, not {array.dtype} of shape {array.shape}.")
     if array.size and not (array.min() >= -(2**31) and array.max() < 2**31):
         raise ValueError(f"ids must fit in int32, but they run from {array.min()} to {array.max()}.")
-    copy, tensor = shared_int32_buffer(len(array))
-    copy[:] = array
+    buffer, tensor = shared_int32_buffer(len(array))
+    buffer[:] = array
     return tensor
 
 

@@ -6,11 +6,11 @@ from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity
 from keras_seq.evaluation.text_score import TextScore, score_text
 
 __all__ = [
+    "BitsPerCharacter",
     "Evaluator",
     "LossSum",
-    "TokenCrossEntropy",
-    "BitsPerCharacter",
     "Perplexity",
     "TextScore",
+    "TokenCrossEntropy",
     "score_text",
 ]

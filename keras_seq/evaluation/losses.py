@@ -1,14 +1,14 @@
-"""Cross-entropy per real token: the sum over the real tokens, divided by their number.
+"""Compute the cross-entropy per token: the sum over all non-padding tokens, divided by their number.
 
-    nats = logsumexp(z) - z_y                          z: logits [V] in float32, y: target
-    loss = sum over tokens of w nats / sum over tokens of w      w: weights; 0 tokens -> 0
+    loss_t = logsumexp(z) - z_y                                          z: logits [V] in float32, y: target; in nats
+    loss   = sum over tokens of w_t loss_t / sum over tokens of w_t      w: weights; 0 without tokens
 
-Label smoothing aims at (1 - e) on the target plus e / V on every id, the target among them:
+Label smoothing puts (1 - e) on the target plus e / V on every id, the target included:
 
-    nats = (1 - e) (logsumexp(z) - z_y) + e / V sum over v of (logsumexp(z) - z_v)
+    loss_t = (1 - e) (logsumexp(z) - z_y) + e / V sum over v of (logsumexp(z) - z_v)
 
 Szegedy et al. (2016, https://arxiv.org/abs/1512.00567), Vaswani et al. (2017, https://arxiv.org/abs/1706.03762).
-A token is real unless its target is below zero or is `ignore`, or a mask says that it is padding.
+A target is a token unless it is below zero, equals `ignore_class`, or a mask marks it as padding.
 """
 
 from numbers import Real
@@ -21,21 +21,21 @@ from keras_seq import checks
 REDUCTIONS = ("mean_with_sample_weight", "sum", "none", None)
 
 
-def token_losses(logits, targets, label_smoothing=0.0):
-    """The cross-entropy at every position, before any weights.
+def token_losses(logits, targets, label_smoothing: float = 0.0):
+    """Compute the cross-entropy at every position, without weights.
 
     Args:
-        logits: `[B, T, V]`, of any float type. With smoothing they have to be finite.
-        targets: ids `[B, T]`; one below zero is no target and costs nothing, one past V gives NaN.
-        smoothing: e in the formula, at least 0 and below 1.
+        logits: `[B, T, V]`, of any float dtype. With label smoothing they have to be finite.
+        targets: Ids `[B, T]`; the loss is 0 for a target below zero, NaN for one of V or more.
+        label_smoothing: e in the formula, at least 0 and below 1.
 
     Returns:
         float32 `[B, T]`, in nats.
 
     Raises:
-        ValueError: the shapes do not belong together, the targets are no integers, or `smoothing` is out of its range.
+        ValueError: If the shapes do not match, the targets are not integers, or `label_smoothing` is out of its range.
 
-    >>> round(float(token_nats(ops.zeros((1, 1, 8)), [[3]])[0, 0]), 3)  # log 8
+    >>> round(float(token_losses(ops.zeros((1, 1, 8)), [[3]])[0, 0]), 3)  # log 8
     2.079
     """
     _check_label_smoothing(label_smoothing)
@@ -45,106 +45,109 @@ def token_losses(logits, targets, label_smoothing=0.0):
             f"logits of shape {tuple(logits.shape)} for targets of shape {tuple(targets.shape)}; "
             "expected [..., V] for [...]: give one row of logits for every target."
         )
-    real, size = targets >= 0, logits.shape[-1]
-    known = targets < size
+    is_token, size = targets >= 0, logits.shape[-1]
+    in_vocabulary = targets < size
     targets = ops.clip(targets, 0, size - 1)
-    nats = ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+    losses = ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
     if label_smoothing:
-        above = logits - ops.take_along_axis(logits, targets[..., None], axis=-1)  # z_v - z_y
-        nats = nats - label_smoothing * ops.mean(above, axis=-1)
-    return ops.where(real, ops.where(known, nats, float("nan")), 0.0)
+        differences = logits - ops.take_along_axis(logits, targets[..., None], axis=-1)  # z_v - z_y
+        losses = losses - label_smoothing * ops.mean(differences, axis=-1)
+    return ops.where(is_token, ops.where(in_vocabulary, losses, float("nan")), 0.0)
 
 
-def token_weights(targets, mask=None, sample_weight=None, ignore_class=None):
-    """What each token counts: 0 where it is not real, else its sample weight, else 1.
+def token_weights(targets, mask=None, sample_weight=None, ignore_class: int | None = None):
+    """Compute the weight of each target: 0 for padding, otherwise its sample weight or 1.
 
     Args:
-        targets: ids `[B, T]`; one below zero is no token.
-        mask: bool `[B, T]`, True at real tokens, or 1 and 0; None for all.
-        sample_weight: `[B, T]`, or `[B]` or `[B, 1]` for all tokens of a row, or one number; none of them below zero.
-        ignore: an id that is no token either, such as that of the padding.
+        targets: Ids `[B, T]`; those below zero are padding.
+        mask: bool `[B, T]`, or 1 and 0, true at non-padding positions; None for all.
+        sample_weight: `[B, T]`, or `[B]` or `[B, 1]` for all tokens of a row, or one number; at least 0.
+        ignore_class: Id that counts as padding too.
 
     Returns:
         float32 `[B, T]`.
 
     Raises:
-        ValueError: a mask or weights of another number of axes, a mask of floats (which may be sample weights),
-            targets that are no integers.
+        ValueError: If the mask or the weights have another number of axes, the mask is of floats (which may be sample
+            weights), or the targets are not integers.
 
-    >>> ops.convert_to_numpy(token_weights([[4, 0, 7]], ignore=0)).tolist()
+    >>> ops.convert_to_numpy(token_weights([[4, 0, 7]], ignore_class=0)).tolist()
     [[1.0, 0.0, 1.0]]
     """
-    targets, given = _integers(targets), mask
-    real = targets >= 0
+    targets, mask_argument = _integers(targets), mask
+    is_token = targets >= 0
     if ignore_class is not None:
-        real = ops.logical_and(real, targets != ignore_class)
+        is_token = ops.logical_and(is_token, targets != ignore_class)
     if mask is not None:
         mask = checks.boolean_mask("mask", ops.convert_to_tensor(mask), ranks=range(len(targets.shape) + 1))
-        real = ops.logical_and(real, _over_tokens("mask", mask, targets))
-    weights = ops.cast(real, "float32")
+        is_token = ops.logical_and(is_token, _over_tokens("mask", mask, targets))
+    weights = ops.cast(is_token, "float32")
     if sample_weight is not None:
-        weights = ops.where(real, ops.cast(_over_tokens("sample_weight", sample_weight, targets), "float32"), 0.0)
-    return checks.where_boolean(weights, given)
+        sample_weight = ops.cast(_over_tokens("sample_weight", sample_weight, targets), "float32")
+        weights = ops.where(is_token, sample_weight, 0.0)
+    return checks.where_boolean(weights, mask_argument)
 
 
-def token_cross_entropy(logits, targets, mask=None, ignore_class=None, label_smoothing=0.0):
-    """The mean cross-entropy of the real tokens.
+def token_cross_entropy(logits, targets, mask=None, ignore_class: int | None = None, label_smoothing: float = 0.0):
+    """Compute the mean cross-entropy of the non-padding tokens.
 
     Args:
-        logits: `[B, T, V]`, of any float type.
-        targets: ids `[B, T]`; one below zero is no token.
-        mask: bool `[B, T]`, True at real tokens, or 1 and 0; None for all.
-        ignore: an id that is no token either, such as that of the padding.
-        smoothing: e in the formula, at least 0 and below 1.
+        logits: `[B, T, V]`, of any float dtype.
+        targets: Ids `[B, T]`; those below zero are padding.
+        mask: bool `[B, T]`, or 1 and 0, true at non-padding positions; None for all.
+        ignore_class: Id that counts as padding too.
+        label_smoothing: e in the formula, at least 0 and below 1.
 
     Returns:
-        float32 scalar, in nats per token; 0 where no token is real.
+        float32 scalar, in nats per token; 0 without tokens.
 
     Raises:
-        ValueError: as for `token_nats` and `token_weights`.
+        ValueError: As `token_losses` and `token_weights`.
 
-    >>> round(float(token_cross_entropy(ops.zeros((1, 3, 8)), [[3, 1, 0]], ignore=0)), 3)  # log 8
+    >>> round(float(token_cross_entropy(ops.zeros((1, 3, 8)), [[3, 1, 0]], ignore_class=0)), 3)  # log 8
     2.079
     """
     weights = token_weights(targets, mask, ignore_class=ignore_class)
-    nats = token_losses(logits, ops.where(weights > 0, _integers(targets), -1), label_smoothing)
-    return ops.divide_no_nan(ops.sum(nats * weights), ops.sum(weights))
+    losses = token_losses(logits, ops.where(weights > 0, _integers(targets), -1), label_smoothing)
+    return ops.divide_no_nan(ops.sum(losses * weights), ops.sum(weights))
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class TokenCrossEntropy(keras.losses.Loss):
-    """`token_cross_entropy` as a Keras loss of logits `[B, T, V]` and targets `[B, T]`.
+    """Compute `token_cross_entropy` as a Keras loss of logits `[B, T, V]` and targets `[B, T]`.
 
-    The mask that Keras carries along with the logits and the sample weights both count, in the sum and in what it is
-    divided by. (Keras's `SparseCategoricalCrossentropy()` divides the weighted sum by all B T tokens.) A `loss` that
-    `fit` shows for several batches is their mean by rows; for one by tokens see `Perplexity`.
+    It takes logits only, and its default reduction is the mean over tokens: Keras's mask of the logits and the sample
+    weights count in the sum and in its divisor. (Keras's `SparseCategoricalCrossentropy()` divides the weighted sum by
+    all B T positions.) The `loss` that `fit` shows for several batches is their mean weighted by rows; `Perplexity`
+    uses the mean over tokens.
 
     Args:
-        smoothing: e in the formula, at least 0 and below 1.
-        ignore: an id that is no token, such as that of the padding.
-        reduction: "mean_with_sample_weight" for the mean over the tokens, "sum", or "none" for `[B, T]`.
-        name: the name in Keras's logs.
+        label_smoothing: e in the formula, at least 0 and below 1.
+        ignore_class: Id that counts as padding.
+        reduction: "mean_with_sample_weight" for the mean over tokens, "sum", or "none" for `[B, T]`.
+        name: Name in Keras's logs.
+        **kwargs: Further arguments of `keras.losses.Loss`.
 
     Raises:
-        ValueError: an argument out of its range; another reduction, such as one that counts padding as tokens.
+        ValueError: If an argument is out of its range, or the reduction is another one, which would count padding.
 
-    >>> loss = TokenCrossEntropy(ignore=0)
+    >>> loss = TokenCrossEntropy(ignore_class=0)
     >>> round(float(loss([[3, 1, 0]], ops.zeros((1, 3, 8)))), 3)  # log 8
     2.079
     """
 
     def __init__(
         self,
-        label_smoothing=0.0,
-        ignore_class=None,
-        reduction="mean_with_sample_weight",
-        name="token_cross_entropy",
+        label_smoothing: float = 0.0,
+        ignore_class: int | None = None,
+        reduction: str | None = "mean_with_sample_weight",
+        name: str = "token_cross_entropy",
         **kwargs,
     ):
         if reduction not in REDUCTIONS:
             raise ValueError(
                 f"reduction={reduction!r}; expected 'mean_with_sample_weight', 'sum' or 'none': "
-                "any other would divide by padding too."
+                "other reductions count padding in the divisor."
             )
         _check_label_smoothing(label_smoothing)
         super().__init__(name=name, reduction=reduction, dtype="float32", **kwargs)
@@ -152,13 +155,19 @@ class TokenCrossEntropy(keras.losses.Loss):
         self.ignore_class = ignore_class
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        """The loss; Keras calls it with the sample weights of `fit`, `[B]` or `[B, T]`, or None."""
+        """Compute the reduced loss.
+
+        Args:
+            y_true: Targets `[B, T]`.
+            y_pred: Logits `[B, T, V]`, with their Keras mask.
+            sample_weight: The sample weights of `fit`, `[B]` or `[B, T]`, or None.
+        """
         targets = _integers(y_true)
         weights = token_weights(targets, getattr(y_pred, "_keras_mask", None), sample_weight, self.ignore_class)
         return super().__call__(ops.where(weights > 0, targets, -1), y_pred, weights)
 
     def call(self, y_true, y_pred):
-        return token_losses(y_pred, ops.cast(y_true, "int32"), self.label_smoothing)  # Keras made floats of them
+        return token_losses(y_pred, ops.cast(y_true, "int32"), self.label_smoothing)  # Keras casts them to float
 
     def get_config(self):
         return {**super().get_config(), "label_smoothing": self.label_smoothing, "ignore_class": self.ignore_class}
@@ -166,7 +175,7 @@ class TokenCrossEntropy(keras.losses.Loss):
 
 def _check_label_smoothing(label_smoothing):
     if isinstance(label_smoothing, bool) or not isinstance(label_smoothing, Real) or not 0 <= label_smoothing < 1:
-        raise ValueError(f"smoothing={label_smoothing!r}; expected a number from 0 to below 1, such as 0.1.")
+        raise ValueError(f"label_smoothing={label_smoothing!r}; expected a number from 0 to below 1, such as 0.1.")
 
 
 def _integers(targets):
@@ -174,15 +183,15 @@ def _integers(targets):
 
 
 def _over_tokens(name, values, targets):
-    """Values per row or per token as values per token `[B, T]`."""
+    """Broadcast values per row or per token to `[B, T]`."""
     values = ops.convert_to_tensor(values)
     shape, axes = tuple(values.shape), len(targets.shape)
     if shape:
         values = ops.reshape(values, ops.shape(values) + (1,) * (axes - len(shape)))
     pairs = zip(shape, targets.shape, strict=False)
-    if len(shape) > axes or any(own not in (1, None, whole) and whole is not None for own, whole in pairs):
+    if len(shape) > axes or any(size not in (1, None, expected) and expected is not None for size, expected in pairs):
         raise ValueError(
             f"{name} of shape {shape} for targets of shape {tuple(targets.shape)}; "
-            "expected one value per token or one per row: give it the targets' shape."
+            "expected one value per token or per row, such as in the targets' shape."
         )
     return ops.broadcast_to(values, ops.shape(targets))

@@ -1,116 +1,166 @@
-"""A bar on the terminal: tokens, the speed of training, the time left, the loss, and how far a validation is.
+"""Show a bar on the terminal: tokens, training speed, time remaining, loss, and the progress of a validation.
 
-    seconds left = (last - step) s + v(step) t + f
+    seconds remaining = (last_step - step) s + v(step) t + f
 
-s: seconds of a step;  v: validations to come;  t: seconds of the last validation;  f: seconds of the final scores. What
-scores a text says how far it is by `counted`, whoever shows that.
+s: seconds of a step;  v: remaining validations;  t: seconds of the last validation;  f: seconds of the final one.
+Code that scores a text reports its progress through `track_progress`, whether a bar listens or not.
 """
 
 import contextlib
 import contextvars
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 from tqdm import tqdm
 
-EVERY = 0.2  # seconds between two looks of the bar while something is scored
+MIN_REFRESH_SECONDS = 0.2  # between two updates of the bar during a validation
 _listener = contextvars.ContextVar("listener", default=None)
 
 
-def counted(parts: range, total):
-    """Goes through the beginnings of the parts of a text of `total` tokens, and says after each how far it is."""
-    for start in parts:
+def track_progress(starts: range, total: int) -> Iterator[int]:
+    """Yield the start of each part of a text, and report the progress after each.
+
+    Args:
+        starts: Starts of the parts.
+        total: Tokens of the text.
+    """
+    for start in starts:
         yield start
         listener = _listener.get()
-        if listener is not None and len(parts) > 1:
-            listener(min((start + parts.step) / parts.stop, 1.0), total)
+        if listener is not None and len(starts) > 1:
+            listener(min((start + starts.step) / starts.stop, 1.0), total)
 
 
 @contextlib.contextmanager
-def listening(listener):
-    """Has a function `(share, total)` told how far `counted` is, until the block ends."""
-    before = _listener.set(listener)
+def progress_listener(listener: Callable[[float, int], None]):
+    """Call a function with the progress that `track_progress` reports inside a `with` block.
+
+    Args:
+        listener: Function `(fraction, total tokens)`.
+    """
+    token = _listener.set(listener)
     try:
         yield
     finally:
-        _listener.reset(before)
+        _listener.reset(token)
 
 
-def validations_left(step, last, every) -> int:
-    """How many come after a step: one at each multiple of `every`, and one at the last step."""
-    return -(-last // every) - step // every if step < last else 0
+def validations_remaining(step: int, last_step: int, every: int) -> int:
+    """Return the number of validations after a step: one at each multiple of `every`, and one at the last step.
+
+    Args:
+        step: Current step.
+        last_step: Last step of the training.
+        every: Steps between two validations.
+    """
+    return -(-last_step // every) - step // every if step < last_step else 0
 
 
-def seconds_left(step, last, every, step_seconds, validation_seconds=0.0, final_seconds=0.0) -> float:
-    """How long training goes on after a step, its validations and the final scores with it.
+def seconds_remaining(
+    step: int,
+    last_step: int,
+    every: int,
+    step_seconds: float,
+    validation_seconds: float = 0.0,
+    final_seconds: float = 0.0,
+) -> float:
+    """Return the duration of the rest of a training, with its validations and the final one.
 
-    >>> seconds_left(step=100, last=1000, every=250, step_seconds=0.5, validation_seconds=20.0, final_seconds=60.0)
+    Args:
+        step: Current step.
+        last_step: Last step of the training.
+        every: Steps between two validations.
+        step_seconds: Duration of a step.
+        validation_seconds: Duration of a validation.
+        final_seconds: Duration of the final validation.
+
+    >>> seconds_remaining(step=100, last_step=1000, every=250, step_seconds=0.5, validation_seconds=20.0,
+    ...                   final_seconds=60.0)
     590.0
     """
-    validations = validations_left(step, last, every)
-    return (last - step) * step_seconds + validations * validation_seconds + final_seconds
+    validations = validations_remaining(step, last_step, every)
+    return (last_step - step) * step_seconds + validations * validation_seconds + final_seconds
 
 
-class Bar(tqdm):
-    """tqdm's, with a `speed` and a time `left` that are told to it."""
+class TokenBar(tqdm):
+    """Show tqdm's bar with the attributes `speed` and `time_remaining`, which the caller sets."""
 
-    FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {speed}{postfix}]"
-    left, speed = "?", "?"
+    FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{time_remaining}, {speed}{postfix}]"
+    time_remaining, speed = "?", "?"
 
     @property
     def format_dict(self):
-        return {**super().format_dict, "left": self.left, "speed": self.speed}
+        """Return tqdm's values with the two added."""
+        return {**super().format_dict, "time_remaining": self.time_remaining, "speed": self.speed}
 
 
 @contextlib.contextmanager
-def scoring_bar(what):
-    """Shows on the terminal how far the scorings of a block are."""
-    form = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
-    with tqdm(desc=what, total=1.0, bar_format=form, dynamic_ncols=True, leave=False, disable=None) as bar:
+def scoring_bar(name: str):
+    """Show the progress of what is scored inside a `with` block on the terminal.
 
-        def scored(share, total):
-            if share < bar.n:  # another one begins
+    Args:
+        name: Text before the bar.
+    """
+    bar_format = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
+    with tqdm(desc=name, total=1.0, bar_format=bar_format, dynamic_ncols=True, leave=False, disable=None) as bar:
+
+        def update(fraction, total):
+            if fraction < bar.n:  # another text started
                 bar.reset()
-            bar.update(share - bar.n)
+            bar.update(fraction - bar.n)
 
-        with listening(scored):
+        with progress_listener(update):
             yield
 
 
 class ProgressBar(keras.callbacks.Callback):
-    """Shows the bar.
+    """Show the progress of a training in tokens.
+
+    The time remaining begins with `>` while no validation has been timed.
 
     Args:
-        name: of the run.
-        tokens_per_step: tokens in a batch.
-        first, last: steps.
-        record: a `Record`, which knows the seconds that were spent in steps.
-        every: steps between two validations.
-        final_times: how many times as long as a validation the final scores take; 0 where the last validation has them.
-        characters_per_token: for how much is validated; without, it is told in tokens.
-
-    The time left begins with `>` while no validation has been timed.
+        name: Name of the run.
+        tokens_per_step: Tokens of a batch.
+        start_step: Step at which training starts or resumes.
+        last_step: Last step of the training.
+        logger: `MetricsLogger`, whose `seconds` are those spent in steps.
+        every: Steps between two validations.
+        final_duration_ratio: Duration of the final validation relative to the others; 0 without one.
+        characters_per_token: Mean, to show the size of a validation in characters; None shows tokens.
     """
 
-    def __init__(self, name, tokens_per_step, first, last, record, every, final_times=0.0, characters_per_token=None):
+    def __init__(
+        self,
+        name: str,
+        tokens_per_step: int,
+        start_step: int,
+        last_step: int,
+        logger,
+        every: int,
+        final_duration_ratio: float = 0.0,
+        characters_per_token: float | None = None,
+    ):
         super().__init__()
-        self.tokens_per_step, self.last, self.record, self.every = tokens_per_step, last, record, every
-        self.final_times, self.characters_per_token = final_times, characters_per_token
+        self.tokens_per_step, self.last_step, self.logger, self.every = tokens_per_step, last_step, logger, every
+        self.final_duration_ratio, self.characters_per_token = final_duration_ratio, characters_per_token
         self.timed_from = None  # seconds and step after the first execution, which compiles
         self.step_seconds = self.validation_seconds = None
-        self._shown = 0.0
-        self.bar = Bar(
+        self._refresh_time = 0.0
+        self.bar = TokenBar(
             desc=name,
-            total=last * tokens_per_step,
-            initial=first * tokens_per_step,
+            total=last_step * tokens_per_step,
+            initial=start_step * tokens_per_step,
             unit="tok",
             unit_scale=True,
             dynamic_ncols=True,
-            bar_format=Bar.FORMAT,
+            bar_format=TokenBar.FORMAT,
             disable=None,
         )
 
     def on_train_batch_end(self, batch, logs=None):
+        """Update the bar."""
         step = int(self.model.optimizer.iterations)
         self._time(step)
         self.bar.set_postfix(loss=f"{logs['loss']:.3f}", refresh=False)
@@ -118,40 +168,43 @@ class ProgressBar(keras.callbacks.Callback):
 
     def _time(self, step):
         if self.timed_from is None:
-            self.timed_from = (self.record.seconds, step)
+            self.timed_from = (self.logger.seconds, step)
             return
-        seconds, before = self.timed_from
-        self.step_seconds = (self.record.seconds - seconds) / (step - before)
+        seconds, first_step = self.timed_from
+        self.step_seconds = (self.logger.seconds - seconds) / (step - first_step)
         if self.step_seconds:
             self.bar.speed = f"{tqdm.format_sizeof(self.tokens_per_step / self.step_seconds)}tok/s"
-        validation = self.validation_seconds or 0.0
-        left = seconds_left(step, self.last, self.every, self.step_seconds, validation, self.final_times * validation)
-        more = ">" if self.validation_seconds is None else ""
-        self.bar.left = more + tqdm.format_interval(left)
+        validation_seconds = self.validation_seconds or 0.0
+        final_seconds = self.final_duration_ratio * validation_seconds
+        remaining = seconds_remaining(
+            step, self.last_step, self.every, self.step_seconds, validation_seconds, final_seconds
+        )
+        at_least = ">" if self.validation_seconds is None else ""
+        self.bar.time_remaining = at_least + tqdm.format_interval(remaining)
 
-    def validation(self, measure):
-        """What a function measures, shown while it does, and timed for those to come."""
-        begun = time.perf_counter()
+    def validation(self, validate_fn: Callable[[], Any]):
+        """Return the result of a validation, showing its progress and timing it."""
+        start_time = time.perf_counter()
         with self._showing("validating"):
-            summaries = measure()
-        self.validation_seconds = time.perf_counter() - begun
+            summaries = validate_fn()
+        self.validation_seconds = time.perf_counter() - start_time
         return summaries
 
-    def final_scores(self, measure):
-        """The same at the end."""
+    def final_validation(self, validate_fn: Callable[[], Any]):
+        """Return the result of the final validation, showing its progress."""
         with self._showing("scoring"):
-            return measure()
+            return validate_fn()
 
     @contextlib.contextmanager
-    def _showing(self, word):
-        """While something is measured, the bar says what and how far."""
-        self._say(word)
+    def _showing(self, activity):
+        """Show an activity and its progress inside a `with` block."""
+        self._set_text(activity)
 
-        def scored(share, total):
-            if time.monotonic() - self._shown >= EVERY:
-                self._say(f"{word} {self._size(total)}: {share:.0%}")
+        def update(fraction, total):
+            if time.monotonic() - self._refresh_time >= MIN_REFRESH_SECONDS:
+                self._set_text(f"{activity} {self._size(total)}: {fraction:.0%}")
 
-        with listening(scored):
+        with progress_listener(update):
             yield
 
     def _size(self, tokens):
@@ -159,9 +212,10 @@ class ProgressBar(keras.callbacks.Callback):
             return f"{tokens:,} tokens"
         return f"{round(tokens * self.characters_per_token):,} characters"
 
-    def _say(self, words):
-        self._shown = time.monotonic()
-        self.bar.set_postfix_str(words)
+    def _set_text(self, text):
+        self._refresh_time = time.monotonic()
+        self.bar.set_postfix_str(text)
 
     def on_train_end(self, logs=None):
+        """Close the bar."""
         self.bar.close()

@@ -1,12 +1,13 @@
-"""How surprised a model is by a text: -log p of every token, from all that stands before it.
+"""Score a text by a language model: the loss of every token given all preceding ones.
 
-The text is read from start to end as `Evaluator.warm` reads it: a recurrent model carries its state, a model with a
-context of C sees windows of C that move by C / 2. The first token has nothing before it and no score.
+The text is read as in `Evaluator.streaming_loss`: a recurrent model carries its state, a model with a context length C
+sees windows of C that move by C / 2. The first token has no context and no loss.
 """
 
 import dataclasses
 import math
 
+import keras
 import numpy as np
 
 from keras_seq.evaluation.evaluator import Evaluator
@@ -16,50 +17,53 @@ from keras_seq.layers.introspection import check_tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class TextScore:
-    """A text in the pieces that its tokens stand for, and the nats that each cost.
+    """Hold the tokens of a text and their losses.
 
     Args:
-        pieces: the text of each token; put together, they are the text, if the tokenizer keeps all of it.
-        nats: float32 `[N]`; NaN for the first.
-        characters: how many characters the pieces after the first stand for.
+        tokens: Text of each token; joined they are the text, if the tokenizer is lossless.
+        token_losses: float32 `[N]`, in nats; NaN for the first token.
+        num_characters: Characters of all tokens after the first.
     """
 
-    pieces: tuple[str, ...]
-    nats: np.ndarray
-    characters: int
+    tokens: tuple[str, ...]
+    token_losses: np.ndarray
+    num_characters: int
 
     @property
-    def nats_per_character(self) -> float:
-        """The sum over all pieces but the first, divided by their characters."""
-        return float(np.sum(self.nats[1:], dtype="float64")) / self.characters
+    def loss_per_character(self) -> float:
+        """Return the loss of all tokens after the first in nats per character."""
+        return float(np.sum(self.token_losses[1:], dtype="float64")) / self.num_characters
 
     @property
     def bits_per_character(self) -> float:
-        """The same in bits."""
-        return self.nats_per_character / math.log(2)
+        """Return the loss in bits per character."""
+        return self.loss_per_character / math.log(2)
 
 
-def score_text(model, tokenizer, text) -> TextScore:
-    """Scores a text of at least two tokens.
+def score_text(model: keras.Model, tokenizer, text: str) -> TextScore:
+    """Score a text of at least two tokens.
 
     Args:
-        model: a `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, which reads the
+        model: A `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, which reads the
             text in windows of its length, or of 1,024 tokens, that move by half.
-        tokenizer: the `Vocabulary` or other tokenizer it was trained with.
-        text: any text; what the tokenizer does not know follows its policy.
+        tokenizer: The tokenizer that the model was trained with.
+        text: Any text; unknown characters are handled as the tokenizer is configured.
+
+    Returns:
+        The tokens and their losses.
 
     Raises:
-        ValueError: fewer than two tokens, a character that the tokenizer does not know, a tokenizer of another
-            number of ids than the model, logits that are not finite, a model that sees the future.
+        ValueError: If there are fewer than two tokens, an unknown character, another vocabulary size than the model's,
+            logits that are not finite, or a model that is not causal.
     """
     evaluator = Evaluator(model)
     check_tokenizer(tokenizer, model, evaluator.vocabulary_size)
     ids = tokenizer.encode(text).numpy()
     if len(ids) < 2:
         raise ValueError(f"The text {text[:40]!r} has {len(ids)} tokens; expected at least 2: one predicts the next.")
-    nats = np.concatenate([[np.nan], evaluator.streaming_token_losses(ids)]).astype("float32")
-    if np.isnan(nats[1:]).any():
+    losses = np.concatenate([[np.nan], evaluator.streaming_token_losses(ids)]).astype("float32")
+    if np.isnan(losses[1:]).any():
         raise not_finite()
-    texts = {n: tokenizer.decode([n]) for n in np.unique(ids).tolist()}  # once each: a look-up takes a millisecond
-    pieces = tuple(texts[n] for n in ids.tolist())
-    return TextScore(pieces, nats, len(text) - len(pieces[0]))
+    texts = {n: tokenizer.decode([n]) for n in np.unique(ids).tolist()}  # once per id: decoding takes a millisecond
+    tokens = tuple(texts[n] for n in ids.tolist())
+    return TextScore(tokens, losses, len(text) - len(tokens[0]))

@@ -1,4 +1,4 @@
-"""From a model and a prompt to text."""
+"""Generate text: sampling, beam search and contrastive search around a model's step."""
 
 from keras_seq.generation.contrastive import contrastive_search
 from keras_seq.generation.samplers import LOGIT_FILTERS, SamplingConfig, sample_token

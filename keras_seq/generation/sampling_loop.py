@@ -1,16 +1,16 @@
-"""Ids after ids: the one loop for every causal model, `model.step` inside a compiled loop.
+"""Sample tokens with `model.step` inside a compiled loop, for every causal language model.
 
-    t        the position, the same in every row
-    piece    64 ids that all prompts have, or C / 2, read in one pass
-    chunk    up to 32 steps: id t - 1 goes in, and id t is drawn, or is the prompt's where that is longer
+    t                position, the same in all rows
+    prefill chunk    PREFILL_CHUNK (or C / 2) ids that all prompts have, in one forward pass
+    call             up to STEPS_PER_CALL steps: id t - 1 goes in; id t is sampled, or taken from a longer prompt
 
-A model with a context of C positions starts a new cache at every multiple of h = C // 2, once the old one is full:
+A model with a context of C positions starts a new cache at multiples of h = C // 2, whenever the old one is full:
 
-    id t is drawn from the ids from start(t) on,   start(t) = h ceil(max(0, t - C) / h)
+    id t is sampled from the ids from cache_start(t) on,   cache_start(t) = h ceil(max(0, t - C) / h)
 
-so at least C / 2 of them. It does not depend on the prompts, so a text is the same by itself and among others; and what
-an id costs does not depend on how many came before. Nothing is traced again for another prompt, length, seed or value
-of a sampling step; another number of rows is. Where the logits are not finite, the id is -1.
+So a token sees at least C / 2 ids, its cost does not depend on t, and a row does not depend on the other prompts. Only
+another number of rows is traced again: prompts, lengths, seeds and values of logit filters are not. An id of -1 marks
+logits that are not finite.
 """
 
 import math
@@ -21,18 +21,18 @@ import tensorflow as tf
 from keras_seq.generation.samplers import SamplingConfig, sample_token
 from keras_seq.layers.introspection import vocabulary_size
 
-STEPS_PER_CALL = 32  # steps between two looks from Python
-PREFILL_CHUNK = 64  # ids of a prompt
+STEPS_PER_CALL = 32  # steps of one compiled call
+PREFILL_CHUNK = 64  # ids of a prompt in one forward pass
 
 
 class SamplingLoop:
-    """Ids from one model.
+    """Sample ids from one model; compiled once for each number of rows.
 
     Args:
-        model: a `LanguageModel`.
+        model: A `LanguageModel`.
 
     Raises:
-        ValueError: in a call, the model's logits are not finite.
+        ValueError: In a call, the model's logits are not finite.
     """
 
     def __init__(self, model):
@@ -41,115 +41,153 @@ class SamplingLoop:
         sizes = (
             {PREFILL_CHUNK}
             if model.context_length is None
-            else {PREFILL_CHUNK, model.context_length - half(model.context_length)}
+            else {PREFILL_CHUNK, model.context_length - cache_stride(model.context_length)}
         )
-        self.pieces = sorted((size for size in sizes if 0 < size < self.context_length), reverse=True)
-        self._read = tf.function(self._state_after)
-        self._chunk = tf.function(self._write, jit_compile=True)
+        self.prefill_sizes = sorted((size for size in sizes if 0 < size < self.context_length), reverse=True)
+        self._prefill_fn = tf.function(self._next_state)
+        self._sample_fn = tf.function(self._sample_steps, jit_compile=True)
 
-    def __call__(self, prompts, length, sampling=None, seed=0, first_row=0):
-        """Yields what comes after the prompts, int32 `[B, n]` for some n at a time, `length` ids in all.
+    def __call__(
+        self,
+        prompts: list[list[int]],
+        max_new_tokens: int,
+        sampling: SamplingConfig | None = None,
+        seed: int = 0,
+        first_row: int = 0,
+    ):
+        """Yield the ids after the prompts, several columns at a time.
 
         Args:
             prompts: B lists of ids, each of at least one.
-            length: ids after each prompt.
-            sampling: a `Sampling`.
-            seed: of the draws. Those of a row depend on (seed, its number) only, not on the other rows.
-            first_row: the number of the first row, for batches that are parts of a larger one.
+            max_new_tokens: Ids to sample after each prompt.
+            sampling: A `SamplingConfig`; None samples at temperature 1.
+            seed: Seed of the draws. Those of a row depend on the seed and the row's number only.
+            first_row: Number of the first row, for batches that are parts of a larger one.
+
+        Yields:
+            int32 `[B, n]` for varying n, `max_new_tokens` columns in all.
+
+        Raises:
+            ValueError: The model's logits are not finite.
         """
         sampling = sampling or SamplingConfig()
-        ids, lengths, uniform = prepared(prompts, length, seed, first_row)
-        values = {name: tf.constant(value) for name, value in sampling.values.items()}
-        seen = self._seen(prompts) if sampling.repetition_penalty is not None else ()
-        written, told = lengths.min(), 0  # columns of ids that are there in every row; ids that were given away
-        start, end = start_of(written, self.context_length), ids.shape[1]
-        state, t = self._after(ids, start, written)
+        ids, prompt_lengths, uniform = prepare_batch(prompts, max_new_tokens, seed, first_row)
+        options = {name: tf.constant(value) for name, value in sampling.options.items()}
+        in_text = self._in_text(prompts) if sampling.repetition_penalty is not None else ()
+        num_done, num_emitted = prompt_lengths.min(), 0  # columns filled in all rows; columns yielded
+        start, end = cache_start(num_done, self.context_length), ids.shape[1]
+        state, t = self._prefill(ids, start, num_done)
         while t < end:
-            if start_of(t, self.context_length) > start:
-                start = start_of(t, self.context_length)
-                state, t = self._after(ids, start, written)
+            if cache_start(t, self.context_length) > start:
+                start = cache_start(t, self.context_length)
+                state, t = self._prefill(ids, start, num_done)
             n = int(min(STEPS_PER_CALL, end - t, self.context_length - (t - 1 - start)))
-            given, chance = (_padded(rows[:, t : t + n]) for rows in (ids, uniform))
-            known = _padded(np.arange(t, t + n) < np.maximum(lengths, written)[:, None])
-            state, new, seen = self._chunk(state, ids[:, t - 1], given, known, chance, tf.constant(n), values, seen)
+            prompt_ids, uniform_part = (_padded(rows[:, t : t + n]) for rows in (ids, uniform))
+            is_prompt = _padded(np.arange(t, t + n) < np.maximum(prompt_lengths, num_done)[:, None])
+            state, new, in_text = self._sample_fn(
+                state, ids[:, t - 1], prompt_ids, is_prompt, uniform_part, tf.constant(n), options, in_text
+            )
             ids[:, t : t + n] = new[:, :n]
             if (ids[:, t : t + n] < 0).any():
                 raise not_finite()
             t += n
-            written = max(written, t)
-            if new := ready(ids, lengths, told, written):
+            num_done = max(num_done, t)
+            if new := new_tokens(ids, prompt_lengths, num_emitted, num_done):
                 yield np.stack(new)
-                told += len(new[0])
+                num_emitted += len(new[0])
 
-    def _after(self, ids, start, end):
-        """The state after the whole pieces of ids from `start` on, the last before `end` left out; where it stands."""
+    def _prefill(self, ids, start, end):
+        """Read full chunks of ids from `start`, at most up to `end` - 1; return the state and the next position."""
         state, t = self.model.get_initial_state(len(ids)), start
-        for size in self.pieces:
+        for size in self.prefill_sizes:
             while t + size < end:
-                state = self._read(ids[:, t : t + size], state)
+                state = self._prefill_fn(ids[:, t : t + size], state)
                 t += size
         return state, t + 1
 
-    def _seen(self, prompts):
-        """Which ids are in each prompt: one bool `[B, V]`, for the loop to go on with."""
-        seen = np.zeros((len(prompts), vocabulary_size(self.model)), bool)
-        for row, prompt in zip(seen, prompts, strict=True):
+    def _in_text(self, prompts):
+        """Return which ids each prompt has, one bool `[B, V]` in a tuple, as the loop carries it."""
+        in_text = np.zeros((len(prompts), vocabulary_size(self.model)), bool)
+        for row, prompt in zip(in_text, prompts, strict=True):
             row[prompt] = True
-        return (seen,)
+        return (in_text,)
 
-    def _state_after(self, ids, state):
+    def _next_state(self, ids, state):
         return self.model(ids, state=state, training=False, return_state=True)[1]
 
-    def _write(self, state, last, given, known, uniform, n, values, seen):
-        def body(i, last, state, seen, out):
-            logits, after = self.model.step(last[:, None], state)
-            state = tf.nest.map_structure(lambda new, old: tf.ensure_shape(new, old.shape), after, state)
-            drawn = sample_token(logits, uniform[:, i], values, *seen)
-            last = tf.where(known[:, i], given[:, i], drawn)
+    def _sample_steps(self, state, last, prompt_ids, is_prompt, uniform, n, options, in_text):
+        def body(i, last, state, in_text, out):
+            logits, next_state = self.model.step(last[:, None], state)
+            state = tf.nest.map_structure(lambda new, old: tf.ensure_shape(new, old.shape), next_state, state)
+            sampled = sample_token(logits, uniform[:, i], options, *in_text)
+            last = tf.where(is_prompt[:, i], prompt_ids[:, i], sampled)
             new = tf.one_hot(last, logits.shape[1], on_value=True, off_value=False)
-            seen = tuple(before | new for before in seen)
+            in_text = tuple(mask | new for mask in in_text)
             out = tf.tensor_scatter_nd_update(out, [[i]], last[None])
-            return i + 1, last, state, seen, out
+            return i + 1, last, state, in_text, out
 
         out = tf.zeros((STEPS_PER_CALL, last.shape[0]), tf.int32)
-        _, _, state, seen, out = tf.while_loop(lambda i, *_: i < n, body, (0, last, state, seen, out))
-        return state, tf.transpose(out), seen
+        _, _, state, in_text, out = tf.while_loop(lambda i, *_: i < n, body, (0, last, state, in_text, out))
+        return state, tf.transpose(out), in_text
 
 
-def prepared(prompts, length, seed, first_row):
-    """The ids `[B, N]` with room behind the prompts, the prompts' lengths `[B]`, a number below 1 for each place."""
-    lengths = np.array([len(prompt) for prompt in prompts])
-    ids = np.zeros((len(prompts), lengths.max() + length), "int32")
+def prepare_batch(prompts, max_new_tokens, seed, first_row):
+    """Lay out prompts in rows with room for new tokens, and draw the random numbers.
+
+    Args:
+        prompts: B lists of ids.
+        max_new_tokens: Ids to sample after each prompt.
+        seed: Seed of the draws.
+        first_row: Number of the first row; row b draws from (seed, first_row + b).
+
+    Returns:
+        Ids, int32 `[B, N]`, zeros after each prompt; prompt lengths `[B]`; draws in [0, 1), float32 `[B, N]`.
+    """
+    prompt_lengths = np.array([len(prompt) for prompt in prompts])
+    ids = np.zeros((len(prompts), prompt_lengths.max() + max_new_tokens), "int32")
     for row, prompt in zip(ids, prompts, strict=True):
         row[: len(prompt)] = prompt
     uniform = np.zeros(ids.shape, "float32")
-    for row, start in enumerate(lengths):
-        drawn = tf.random.stateless_uniform([length], [seed, first_row + row], alg="philox")
-        uniform[row, start : start + length] = drawn
-    return ids, lengths, uniform
+    for row, start in enumerate(prompt_lengths):
+        draws = tf.random.stateless_uniform([max_new_tokens], [seed, first_row + row], alg="philox")
+        uniform[row, start : start + max_new_tokens] = draws
+    return ids, prompt_lengths, uniform
 
 
-def ready(ids, lengths, told, written):
-    """What is there of every row past its prompt once `written` columns are, without the first `told` of it."""
-    count = int(np.clip(written - lengths.max(), 0, ids.shape[1] - lengths.max()))
-    return [row[m + told : m + count] for row, m in zip(ids, lengths, strict=True)] if count > told else []
+def new_tokens(ids, prompt_lengths, num_emitted, num_done):
+    """Return the sampled ids that were not yielded yet, the same number for every row.
+
+    Args:
+        ids: `[B, N]`.
+        prompt_lengths: `[B]`.
+        num_emitted: New tokens of each row that were yielded before.
+        num_done: Columns of `ids` that are filled in all rows.
+
+    Returns:
+        A list of B arrays `[n]`, or an empty list if n is 0.
+    """
+    longest = prompt_lengths.max()
+    count = int(np.clip(num_done - longest, 0, ids.shape[1] - longest))
+    rows = zip(ids, prompt_lengths, strict=True)
+    return [row[m + num_emitted : m + count] for row, m in rows] if count > num_emitted else []
 
 
-def start_of(t, context) -> int:
-    """Where the ids begin that id t is drawn from."""
-    return 0 if t <= context else -(-(t - context) // half(context)) * half(context)
+def cache_start(t: int, context_length: float) -> int:
+    """Return the position of the first id that id t is sampled from."""
+    stride = cache_stride(context_length)
+    return 0 if t <= context_length else -(-(t - context_length) // stride) * stride
+
+
+def cache_stride(context_length):
+    """Return how many positions a cache starts after the one before it."""
+    return max(1, context_length // 2)
 
 
 def not_finite() -> ValueError:
-    """What is raised where a model gives no numbers to draw from."""
-    return ValueError("The model's logits are not finite: its weights have diverged; take an earlier checkpoint.")
-
-
-def half(context) -> int:
-    """How far a cache starts behind the one before it."""
-    return max(1, context // 2)
+    """Return the error for logits that are NaN or infinite."""
+    return ValueError("The model's logits are not finite: its weights have diverged; use an earlier checkpoint.")
 
 
 def _padded(rows):
-    """Rows `[B, n]` with zeros up to `[B, CHUNK]`."""
+    """Pad rows `[B, n]` with zeros to `[B, STEPS_PER_CALL]`."""
     return np.pad(rows, ((0, 0), (0, STEPS_PER_CALL - rows.shape[1])))

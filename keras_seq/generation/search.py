@@ -1,16 +1,17 @@
-"""The likeliest sequence, looked for id by id: greedily, or with W hypotheses side by side (beam search).
+"""Search for the likeliest sequence: greedily, or with W hypotheses side by side (beam search).
 
     log p(y) = sum over n of log softmax(logits_n)[y_n]                     in float32
-    score(y) = log p(y) / ((5 + |y|) / 6)^a         the end counts in |y|;  Wu et al. (2016, equation 14)
+    score(y) = log p(y) / ((5 + |y|) / 6)^a         |y| counts the end token;  Wu et al. (2016, equation 14)
 
 A step is any `step(ids [B, 1], state) -> (logits [B, V], state)`, such as `model.step`; compile it once with
-`tf.function`. The state is any nest of tensors whose first axis is B; one without axes belongs to all rows alike.
+`tf.function`. The state is any nest of tensors whose first axis is B; scalars are shared by all rows.
 
-A hypothesis that has ended keeps its place, and the others share the places that are left (Sutskever et al., 2014).
-Live ones have the same length, so `log p` alone orders them; the score compares those that ended at different lengths.
+A finished hypothesis keeps its place in the beam; the others share the remaining places (Sutskever et al., 2014).
+Unfinished ones have the same length, so `log p` alone orders them; the score compares those of different lengths.
 """
 
 import math
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -21,140 +22,161 @@ NEG_INF, INF = -math.inf, math.inf
 NO_END = -1
 
 
-def greedy(step, state, first, length, end=None):
-    """The likeliest next id, again and again. It runs eagerly, around the compiled step.
+def greedy(step: Callable, state, start_ids, max_new_tokens: int, end_token_id: int | None = None):
+    """Take the likeliest next id at each step. The loop runs eagerly, around the compiled step.
 
     Args:
-        step: see above.
-        state: that of B rows, before `first`.
-        first: ids `[B]` that go in first and are not part of the result: the start of a target, a prompt's last id.
-        length: the most ids to write.
-        end: the id after which a row has ended; None where there is none.
+        step: A function `step(ids [B, 1], state) -> (logits [B, V], state)`.
+        state: State of B rows, before `start_ids`.
+        start_ids: Integers `[B]`, the first inputs, not part of the result: the start token of a target, or the last
+            id of a prompt.
+        max_new_tokens: Length of the result, at least 1.
+        end_token_id: Id that ends a row; None if there is none.
 
     Returns:
-        ids `[B, length]`, int32, with zeros after the end, and log p `[B]`.
+        Ids `[B, max_new_tokens]`, int32, zeros after the end token; and log p, float32 `[B]`.
 
     Raises:
-        ValueError: `first` is no `[B]`; a length or an end out of its range; logits that are not finite.
+        ValueError: `start_ids` is not `[B]` integers, an argument is out of its range, or logits are not finite.
     """
-    last, length, end = _checked(first, length, end)
-    log_p, ended = tf.zeros(last.shape, tf.float32), tf.zeros(last.shape, tf.bool)
+    last, max_new_tokens, end_token_id = _checked(start_ids, max_new_tokens, end_token_id)
+    log_p, finished = tf.zeros(last.shape, tf.float32), tf.zeros(last.shape, tf.bool)
     ids, finite = [], tf.constant(True)
-    for _ in range(length):
+    for _ in range(max_new_tokens):
         logits, state = step(last[:, None], state)
-        finite &= _finite(logits)
+        finite &= _all_finite(logits)
         log_probabilities = tf.nn.log_softmax(tf.cast(logits, tf.float32))
         likeliest = tf.argmax(log_probabilities, axis=-1, output_type=tf.int32)
-        log_p += tf.where(ended, 0.0, tf.gather(log_probabilities, likeliest, batch_dims=1))
-        last = tf.where(ended, 0, likeliest)
-        ended |= last == end
+        log_p += tf.where(finished, 0.0, tf.gather(log_probabilities, likeliest, batch_dims=1))
+        last = tf.where(finished, 0, likeliest)
+        finished |= last == end_token_id
         ids.append(last)
-        if tf.reduce_all(ended):
+        if tf.reduce_all(finished):
             break
     if not finite:
         raise not_finite()
-    return _pad(tf.stack(ids, axis=1), length), log_p
+    return _pad(tf.stack(ids, axis=1), max_new_tokens), log_p
 
 
-def beam_search(step, state, first, length, end=None, width=4, length_penalty=0.0):
-    """The best sequences that are found by keeping `width` hypotheses. It runs eagerly, around the compiled step.
+def beam_search(
+    step: Callable,
+    state,
+    start_ids,
+    max_new_tokens: int,
+    end_token_id: int | None = None,
+    num_beams: int = 4,
+    length_penalty: float = 0.0,
+):
+    """Find likely sequences by keeping the best `num_beams` hypotheses.
+
+    The loop runs eagerly, around the compiled step.
 
     ```python
     step = tf.function(model.step)
-    ids, scores = beam_search(step, model.initial_state(source, capacity=20), start, length=20, end=2)
+    state = model.get_initial_state(encoder_token_ids, capacity=20)
+    ids, scores = beam_search(step, state, start_ids, max_new_tokens=20, end_token_id=2)
     ```
 
     Args:
-        step, state, first, length, end: as for `greedy`.
-        width: W, hypotheses for each row. They lie side by side along the first axis: the step sees B W rows.
-        length_penalty: a in the formula; 0 compares plain log p, which favours short sequences.
+        step: A function `step(ids [B W, 1], state) -> (logits [B W, V], state)`; the hypotheses of a row are adjacent.
+        state: State of B rows, before `start_ids`.
+        start_ids: Integers `[B]`, the first inputs, not part of the result: the start token of a target, or the last
+            id of a prompt.
+        max_new_tokens: Length of the result, at least 1.
+        end_token_id: Id that ends a hypothesis; None if there is none.
+        num_beams: W, hypotheses for each row, at least 1.
+        length_penalty: Exponent a in the score, at least 0; 0 compares log p, which favors short sequences.
 
     Returns:
-        ids `[B, W, length]`, int32, with zeros after the end, the best first; and their scores `[B, W]`. Where there
-        are fewer sequences than W, scores of minus infinity stand in for the rest.
+        Ids `[B, W, max_new_tokens]`, int32, zeros after the end token, best first; and scores, float32 `[B, W]`. If
+        fewer than W sequences exist, the remaining scores are minus infinity.
 
     Raises:
-        ValueError: as for `greedy`; a width or a penalty out of its range.
+        ValueError: `start_ids` is not `[B]` integers, an argument is out of its range, or logits are not finite.
     """
-    first, length, end = _checked(first, length, end)
-    width = checks.positive_integer("width", width)
-    checks.number("length_penalty", length_penalty, least=0)
+    start_ids, max_new_tokens, end_token_id = _checked(start_ids, max_new_tokens, end_token_id)
+    num_beams = checks.positive_integer("num_beams", num_beams)
+    checks.number("length_penalty", length_penalty, min_value=0)
 
-    batch_size = first.shape[0]
+    batch_size = start_ids.shape[0]
     rows = tf.range(batch_size)[:, None]
-    own = tf.repeat(rows, width, axis=1)  # [B, W]: every hypothesis begins with its row's state
-    state, last = _gather_rows(state, own), tf.gather(first, own)
-    # One to begin with: W equal ones would stay equal.
-    log_p = tf.tile([[0.0] + [NEG_INF] * (width - 1)], (batch_size, 1))
-    ended = tf.zeros((batch_size, width), tf.bool)
-    ids, finite = tf.zeros((batch_size, width, 0), tf.int32), tf.constant(True)
-    for _ in range(length):
+    row_of_beam = tf.repeat(rows, num_beams, axis=1)  # [B, W]: each hypothesis starts from its row's state
+    state, last = _gather_rows(state, row_of_beam), tf.gather(start_ids, row_of_beam)
+    # Only the first hypothesis is alive at the start: W equal ones would stay equal.
+    log_p = tf.tile([[0.0] + [NEG_INF] * (num_beams - 1)], (batch_size, 1))
+    finished = tf.zeros((batch_size, num_beams), tf.bool)
+    ids, finite = tf.zeros((batch_size, num_beams, 0), tf.int32), tf.constant(True)
+    for _ in range(max_new_tokens):
         logits, state = step(tf.reshape(last, (-1, 1)), state)
-        finite &= _finite(logits)
-        parents, last, log_p, ended = beam_step(tf.reshape(logits, (batch_size, width, -1)), log_p, ended, end)
+        finite &= _all_finite(logits)
+        logits = tf.reshape(logits, (batch_size, num_beams, -1))
+        parents, last, log_p, finished = beam_step(logits, log_p, finished, end_token_id)
         ids = tf.concat([tf.gather(ids, parents, batch_dims=1), last[..., None]], axis=-1)
-        if tf.reduce_all(ended):
+        if tf.reduce_all(finished):
             break
-        state = _gather_rows(state, rows * width + parents)
+        state = _gather_rows(state, rows * num_beams + parents)
 
     if not finite:
         raise not_finite()
-    passed = tf.cumsum(tf.cast(ids == end, tf.int32), axis=-1, exclusive=True)
-    lengths = tf.reduce_sum(tf.cast(passed == 0, tf.float32), axis=-1)
-    scores, order = tf.math.top_k(log_p / ((5 + lengths) / 6) ** length_penalty, width)
-    return _pad(tf.gather(ids, order, batch_dims=1), length), scores
+    num_ends_before = tf.cumsum(tf.cast(ids == end_token_id, tf.int32), axis=-1, exclusive=True)
+    lengths = tf.reduce_sum(tf.cast(num_ends_before == 0, tf.float32), axis=-1)
+    scores, order = tf.math.top_k(log_p / ((5 + lengths) / 6) ** length_penalty, num_beams)
+    return _pad(tf.gather(ids, order, batch_dims=1), max_new_tokens), scores
 
 
-def beam_step(logits, log_p, ended, end):
-    """One position further: the W best of the W V continuations in each row.
+def beam_step(logits, log_p, finished, end_token_id: int):
+    """Select the best W of the W V continuations of each row.
 
     Args:
         logits: `[B, W, V]`.
         log_p: float32 `[B, W]`, of the hypotheses so far.
-        ended: bool `[B, W]`.
-        end: the id that ends one.
+        finished: Bool `[B, W]`.
+        end_token_id: Id that ends a hypothesis; -1 if there is none.
 
     Returns:
-        For each that is kept, `[B, W]`: which one it goes on from, its new id (0 where it had ended before), its
-        `log_p`, and whether it has ended.
+        Four tensors `[B, W]`, one entry for each selected hypothesis: the index of the one that it continues, its new
+        id (0 if that one was finished), its `log_p`, and whether it is finished.
     """
-    size = logits.shape[-1]
-    goes_on = log_p[..., None] + tf.nn.log_softmax(tf.cast(logits, tf.float32))  # [B, W, V]
-    only = tf.range(size) == 0  # the one continuation of what has ended
-    stays = tf.where(only, log_p[..., None], NEG_INF)
-    place = tf.where(only & (log_p[..., None] > NEG_INF), INF, NEG_INF)
-    log_ps, places = (tf.where(ended[..., None], of_ended, goes_on) for of_ended in (stays, place))
+    vocabulary_size = logits.shape[-1]
+    continued_scores = log_p[..., None] + tf.nn.log_softmax(tf.cast(logits, tf.float32))  # [B, W, V]
+    only = tf.range(vocabulary_size) == 0  # the single continuation of a finished hypothesis
+    finished_scores = tf.where(only, log_p[..., None], NEG_INF)
+    # infinite rank, so that a finished hypothesis always keeps its place
+    finished_ranks = tf.where(only & (log_p[..., None] > NEG_INF), INF, NEG_INF)
+    scores, ranks = (tf.where(finished[..., None], x, continued_scores) for x in (finished_scores, finished_ranks))
 
     flat = (len(logits), -1)
-    chosen = tf.math.top_k(tf.reshape(places, flat), logits.shape[1]).indices
-    parents, ids = chosen // size, chosen % size
-    ended = tf.gather(ended, parents, batch_dims=1) | (ids == end)
-    return parents, ids, tf.gather(tf.reshape(log_ps, flat), chosen, batch_dims=1), ended
+    selected = tf.math.top_k(tf.reshape(ranks, flat), logits.shape[1]).indices
+    parents, ids = selected // vocabulary_size, selected % vocabulary_size
+    finished = tf.gather(finished, parents, batch_dims=1) | (ids == end_token_id)
+    return parents, ids, tf.gather(tf.reshape(scores, flat), selected, batch_dims=1), finished
 
 
-def _finite(logits):
-    """Whether every row has something to choose from."""
+def _all_finite(logits):
+    """Return whether every row has a finite logit and none that is NaN or plus infinity."""
     return tf.reduce_all(tf.math.is_finite(tf.reduce_logsumexp(tf.cast(logits, tf.float32), axis=-1)))
 
 
 def _gather_rows(state, rows):
-    """The rows of every tensor of a state, `rows` in reading order."""
+    """Gather rows of every tensor of a state but scalars; `rows` is flattened first."""
     rows = tf.reshape(rows, (-1,))
     return tf.nest.map_structure(lambda part: tf.gather(part, rows) if len(part.shape) else part, state)
 
 
 def _pad(ids, length):
-    """Ids `[..., length]`, zeros where the search stopped early because all had ended."""
+    """Pad ids with zeros to `[..., length]`, where the search stopped early because all rows were finished."""
     missing = length - ids.shape[-1]
     return tf.pad(ids, [(0, 0)] * (ids.shape.rank - 1) + [(0, missing)])
 
 
-def _checked(first, length, end):
-    first = tf.convert_to_tensor(first)
-    if first.shape.rank != 1 or not first.dtype.is_integer:
-        given = f"the type {first.dtype.name} and the shape {tuple(first.shape)}"
-        raise ValueError(f"first has {given}; expected [B]: one id a row.")
-    first = tf.cast(first, tf.int32)
-    if end is not None and (isinstance(end, bool) or not isinstance(end, int) or not 0 <= end <= checks.MAX_INT32):
-        raise ValueError(f"end={end!r}; expected an id, or None where no id ends a sequence.")
-    return first, checks.positive_integer("length", length), NO_END if end is None else end
+def _checked(start_ids, max_new_tokens, end_token_id):
+    start_ids = tf.convert_to_tensor(start_ids)
+    if start_ids.shape.rank != 1 or not start_ids.dtype.is_integer:
+        received = f"dtype {start_ids.dtype.name} and shape {tuple(start_ids.shape)}"
+        raise ValueError(f"start_ids has {received}; expected [B]: one integer id for each row.")
+    start_ids = tf.cast(start_ids, tf.int32)
+    is_integer = isinstance(end_token_id, int) and not isinstance(end_token_id, bool)
+    if end_token_id is not None and not (is_integer and 0 <= end_token_id <= checks.MAX_INT32):
+        raise ValueError(f"end_token_id={end_token_id!r}; expected an id, or None if no id ends a sequence.")
+    max_new_tokens = checks.positive_integer("max_new_tokens", max_new_tokens)
+    return start_ids, max_new_tokens, NO_END if end_token_id is None else end_token_id

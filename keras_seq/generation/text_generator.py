@@ -1,8 +1,8 @@
-"""From a prompt to text: the tokenizer around `decode.py`.
+"""Generate text: a tokenizer around the sampling loop.
 
 ```python
-text = generate(model, vocabulary, "ROMEO:", length=200, temperature=0.8, top_k=40, seed=1)
-for piece in stream(model, vocabulary, "ROMEO:"):
+text = generate(model, tokenizer, "ROMEO:", max_new_tokens=200, temperature=0.8, top_k=40, seed=1)
+for piece in stream(model, tokenizer, "ROMEO:"):
     print(piece, end="", flush=True)
 ```
 """
@@ -10,6 +10,7 @@ for piece in stream(model, vocabulary, "ROMEO:"):
 import dataclasses
 import functools
 import itertools
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -25,165 +26,288 @@ from keras_seq.layers.introspection import check_tokenizer
 
 
 class TextGenerator:
-    """Text from one model; its step is compiled once for all calls with as many prompts.
+    """Generate text with one model; its step is compiled once for each number of prompts.
+
+    ```python
+    generator = TextGenerator(model, tokenizer)
+    text = generator("ROMEO:", max_new_tokens=200, temperature=0.8)
+    ```
 
     Args:
-        model: a `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, whose texts take
-            longer, for it reads all that is there for every token. On JAX and torch a `LanguageModel` is one of those.
-        tokenizer: the `Vocabulary` or other tokenizer it was trained with.
+        model: A `LanguageModel`, or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`. The latter is
+            slower: each new token takes a forward pass over all ids before it. On JAX and torch this holds for a
+            `LanguageModel` too.
+        tokenizer: The tokenizer that the model was trained with.
 
     Raises:
-        ValueError: the model is no such model or sees the future, the tokenizer is none or has another number of ids.
+        ValueError: The model is not of that kind or not causal, or the tokenizer is not a tokenizer or has another
+            vocabulary size.
     """
 
     def __init__(self, model, tokenizer):
-        _check("tokenizer", tokenizer, ("encode", "decode"), "a Vocabulary or another tokenizer")
+        _check_methods("tokenizer", tokenizer, ("encode", "decode"), "a CharacterTokenizer or another tokenizer")
         self.model, self.tokenizer = model, tokenizer
-        steps = all(hasattr(model, part) for part in ("step", "get_initial_state", "context_length"))
-        if steps and keras.backend.backend() == "tensorflow":
+        has_step = all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length"))
+        if has_step and keras.backend.backend() == "tensorflow":
             check_tokenizer(tokenizer, model)
-            self.decoder = SamplingLoop(model)
+            self.sampling_loop = SamplingLoop(model)
             self._step = tf.function(model.step, reduce_retracing=True)
         else:
-            whole = UncachedModel(model)
-            check_tokenizer(tokenizer, model, whole.vocabulary_size)
-            self.decoder = UncachedSamplingLoop(whole)
-            self._step = whole.step
+            uncached = UncachedModel(model)
+            check_tokenizer(tokenizer, model, uncached.vocabulary_size)
+            self.sampling_loop = UncachedSamplingLoop(uncached)
+            self._step = uncached.step
 
-    def __call__(self, prompt, length=500, temperature=1.0, seed=0, stop=(), **steps):
-        """Each prompt with what comes after it.
+    def __call__(
+        self,
+        prompt: str | list[str],
+        max_new_tokens: int = 500,
+        temperature: float = 1.0,
+        seed: int = 0,
+        stop_strings: str | list[str] = (),
+        **sampling_options,
+    ) -> str | list[str]:
+        """Return each prompt followed by sampled text.
 
         Args:
-            prompt: a text of at least one token, or a list of such texts.
-            length: new tokens; for a `Vocabulary`, characters.
-            temperature: 0 takes the likeliest token, 1 draws from the model as it is.
-            seed: the same seed gives the same texts. The n-th text of a list depends on (seed, n), not on the others.
-            stop: a text or several: what is written ends before the first of them.
-            **steps: top_k, top_p, min_p, typical_p, repetition_penalty, as `Sampling` has them.
+            prompt: A text of at least one token, or a list of such texts.
+            max_new_tokens: Tokens to sample after each prompt, at least 0; characters for a `CharacterTokenizer`.
+            temperature: Divisor of the logits, at least 0; 0 takes the likeliest token.
+            seed: The same seed gives the same texts. The n-th text of a list depends on (seed, n) and its prompt only.
+            stop_strings: A text or a list of texts. The generated text ends before the first of them.
+            **sampling_options: `top_k`, `top_p`, `min_p`, `typical_p`, `repetition_penalty`; see `SamplingConfig`.
 
         Returns:
-            A text for a text, a list for a list.
+            One text for one prompt, a list for a list.
 
         Raises:
-            ValueError: an empty prompt, a character that the tokenizer does not know, a number out of its range, logits
-                that are not finite.
+            ValueError: A prompt is empty or has a character that the tokenizer does not know, an argument is out of its
+                range, or logits are not finite.
         """
         if isinstance(prompt, str):
-            return prompt + "".join(self.stream(prompt, length, temperature, seed, stop, **steps))
+            pieces = self.stream(prompt, max_new_tokens, temperature, seed, stop_strings, **sampling_options)
+            return prompt + "".join(pieces)
         if not isinstance(prompt, list | tuple):
             raise ValueError(f"prompt={prompt!r}; expected a text, or a list of texts.")
-        return self._texts(list(prompt), length, temperature, seed, stop, steps)
+        return self._texts(list(prompt), max_new_tokens, temperature, seed, stop_strings, sampling_options)
 
-    def stream(self, prompt, length=500, temperature=1.0, seed=0, stop=(), **steps):
-        """Yields what comes after one prompt, piece by piece as it is written; arguments as for a call."""
-        ids, sampling, stop = self._checked([prompt], length, temperature, seed, stop, steps)
-        pieces = (piece[0].tolist() for piece in self.decoder(ids, length, sampling, seed))
-        return self._pieces(ids[0], pieces, stop)
+    def stream(
+        self,
+        prompt: str,
+        max_new_tokens: int = 500,
+        temperature: float = 1.0,
+        seed: int = 0,
+        stop_strings: str | list[str] = (),
+        **sampling_options,
+    ) -> Iterator[str]:
+        """Return an iterator over the text after one prompt, in pieces as they are sampled.
 
-    def beam(self, prompt, length=100, width=4, length_penalty=0.0) -> str:
-        """The prompt with the likeliest text of `length` tokens that beam search finds; see `beam_search`.
+        Args:
+            prompt: A text of at least one token.
+            max_new_tokens: Tokens to sample, at least 0; characters for a `CharacterTokenizer`.
+            temperature: Divisor of the logits, at least 0; 0 takes the likeliest token.
+            seed: The same seed gives the same text.
+            stop_strings: A text or a list of texts. The generated text ends before the first of them.
+            **sampling_options: `top_k`, `top_p`, `min_p`, `typical_p`, `repetition_penalty`; see `SamplingConfig`.
+
+        Returns:
+            An iterator over strings. Arguments are checked before it is returned.
 
         Raises:
-            ValueError: as for a call; more tokens than a model's context.
+            ValueError: The prompt is empty or has a character that the tokenizer does not know, an argument is out of
+                its range, or, during iteration, logits are not finite.
         """
-        (ids,), _, _ = self._checked([prompt], length, 0.0, 0, (), {})
-        context = self.decoder.context_length
-        if len(ids) + length > context:
-            raise ValueError(f"{len(ids)} + {length} tokens; beam search goes no further than context={context}.")
-        if not length:
-            return prompt
-        found, _ = beam_search(
-            self._step, self._state_after(ids[:-1]), ids[-1:], length, width=width, length_penalty=length_penalty
+        (ids,), sampling, stop_strings = self._check_arguments(
+            [prompt], max_new_tokens, temperature, seed, stop_strings, sampling_options
         )
-        return prompt + self._after(ids, found[0, 0].numpy().tolist())
+        new = (columns[0].tolist() for columns in self.sampling_loop([ids], max_new_tokens, sampling, seed))
+        return self._stream_text(ids, new, stop_strings)
+
+    def beam(self, prompt: str, max_new_tokens: int = 100, num_beams: int = 4, length_penalty: float = 0.0) -> str:
+        """Return the prompt followed by the likeliest text that `beam_search` finds.
+
+        Args:
+            prompt: A text of at least one token; with `max_new_tokens` more, at most the model's context length.
+            max_new_tokens: Tokens to add, at least 0.
+            num_beams: Hypotheses to keep, at least 1.
+            length_penalty: Exponent of the length in the score, at least 0.
+
+        Returns:
+            The prompt and the new text.
+
+        Raises:
+            ValueError: The prompt is empty or has a character that the tokenizer does not know, there are more tokens
+                than the context length, an argument is out of its range, or logits are not finite.
+        """
+        (ids,), _, _ = self._check_arguments([prompt], max_new_tokens, 0.0, 0, (), {})
+        context_length = self.sampling_loop.context_length
+        if len(ids) + max_new_tokens > context_length:
+            raise ValueError(
+                f"The prompt and the new text have {len(ids)} + {max_new_tokens} tokens; beam search expects at most "
+                f"context_length={context_length}."
+            )
+        if not max_new_tokens:
+            return prompt
+        start_ids, state = ids[-1:], self._state_after(ids[:-1])
+        sequences, _ = beam_search(
+            self._step, state, start_ids, max_new_tokens, num_beams=num_beams, length_penalty=length_penalty
+        )
+        return prompt + self._continuation(ids, sequences[0, 0].numpy().tolist())
+
+    def contrastive(self, prompt: str, max_new_tokens: int = 100, top_k: int = 4, alpha: float = 0.6) -> str:
+        """Return the prompt followed by the text of `contrastive_search`.
+
+        Args:
+            prompt: A text of at least one token; with `max_new_tokens` more, at most the model's context length.
+            max_new_tokens: Tokens to add, at least 0.
+            top_k: Candidates at each position, at least 1.
+            alpha: Weight of the similarity to earlier positions, from 0 to 1.
+
+        Returns:
+            The prompt and the new text.
+
+        Raises:
+            ValueError: The model is not a `LanguageModel`, the prompt is empty or has a character that the tokenizer
+                does not know, there are more tokens than the context length, an argument is out of its range, or
+                logits are not finite.
+        """
+        (ids,), _, _ = self._check_arguments([prompt], max_new_tokens, 0.0, 0, (), {})
+        return prompt + self._continuation(ids, contrastive_search(self.model, ids, max_new_tokens, top_k, alpha))
 
     def _state_after(self, ids):
-        if isinstance(self.decoder, UncachedSamplingLoop):
+        if isinstance(self.sampling_loop, UncachedSamplingLoop):
             return tf.constant([ids], tf.int32)
         state = self.model.get_initial_state(1)
         if ids:
             _, state = self.model(np.array([ids]), state=state, training=False, return_state=True)
         return state
 
-    def contrastive(self, prompt, length=100, top_k=4, alpha=0.6) -> str:
-        """The prompt with what contrastive search writes after it; see `contrastive_search`."""
-        (ids,), _, _ = self._checked([prompt], length, 0.0, 0, (), {})
-        return prompt + self._after(ids, contrastive_search(self.model, ids, length, top_k, alpha))
-
-    def _texts(self, prompts, length, temperature, seed, stop, steps):
-        ids, sampling, stop = self._checked(prompts, length, temperature, seed, stop, steps)
-        written = [[] for _ in ids]
-        for piece in self.decoder(ids, length, sampling, seed):
-            for row, new in zip(written, piece.tolist(), strict=True):
+    def _texts(self, prompts, max_new_tokens, temperature, seed, stop_strings, sampling_options):
+        prompt_ids, sampling, stop_strings = self._check_arguments(
+            prompts, max_new_tokens, temperature, seed, stop_strings, sampling_options
+        )
+        new_ids = [[] for _ in prompt_ids]  # for each row, a list of lists of ids
+        for columns in self.sampling_loop(prompt_ids, max_new_tokens, sampling, seed):
+            for row, new in zip(new_ids, columns.tolist(), strict=True):
                 row.append(new)
-            if stop and all(self._ended(start, row, stop) for start, row in zip(ids, written, strict=True)):
+            rows = zip(prompt_ids, new_ids, strict=True)
+            if stop_strings and all(self._has_stopped(ids, new, stop_strings) for ids, new in rows):
                 break
-        rows = zip(prompts, ids, written, strict=True)
-        return [prompt + "".join(self._pieces(start, row, stop)) for prompt, start, row in rows]
+        rows = zip(prompts, prompt_ids, new_ids, strict=True)
+        return [prompt + "".join(self._stream_text(ids, new, stop_strings)) for prompt, ids, new in rows]
 
-    def _ended(self, start, pieces, stop):
-        whole = self._after(start, [*itertools.chain(*pieces)])
-        return any(end in whole for end in stop)
+    def _has_stopped(self, prompt_ids, new_ids, stop_strings):
+        text = self._continuation(prompt_ids, [*itertools.chain(*new_ids)])
+        return any(stop in text for stop in stop_strings)
 
-    def _after(self, start, new):
-        """The text of new ids after those of the prompt; what joins them belongs to it."""
-        return self.tokenizer.decode(start + new)[len(self.tokenizer.decode(start)) :]
+    def _continuation(self, prompt_ids, new_ids):
+        """Decode the new ids together with the prompt's, so that text that joins the two is included."""
+        return self.tokenizer.decode(prompt_ids + new_ids)[len(self.tokenizer.decode(prompt_ids)) :]
 
-    def _pieces(self, start, pieces, stop):
-        """The text of the pieces, each as soon as no stop can begin in it and no character is half there."""
-        held = max(map(len, stop), default=1) - 1
-        new, told = [], 0
+    def _stream_text(self, prompt_ids, pieces, stop_strings):
+        """Yield text once it is final: it cannot be part of a stop string and holds no incomplete UTF-8 character."""
+        max_stop_overlap = max(map(len, stop_strings), default=1) - 1
+        new_ids, emitted = [], 0
         for piece in pieces:
-            new += piece
-            text = self._after(start, new)
-            ends = [place for end in stop if (place := text.find(end)) >= 0]
+            new_ids += piece
+            text = self._continuation(prompt_ids, new_ids)
+            ends = [index for stop in stop_strings if (index := text.find(stop)) >= 0]
             if ends:
-                yield text[told : min(ends)]
+                yield text[emitted : min(ends)]
                 return
-            ready = len(text.rstrip("\N{REPLACEMENT CHARACTER}")) - held
-            if ready > told:
-                yield text[told:ready]
-                told = ready
-        if new:
-            yield self._after(start, new)[told:]
+            final = len(text.rstrip("\N{REPLACEMENT CHARACTER}")) - max_stop_overlap
+            if final > emitted:
+                yield text[emitted:final]
+                emitted = final
+        if new_ids:
+            yield self._continuation(prompt_ids, new_ids)[emitted:]
 
-    def _checked(self, prompts, length, temperature, seed, stop, steps):
-        """The ids of the prompts, the `Sampling`, and the stops as a tuple."""
+    def _check_arguments(self, prompts, max_new_tokens, temperature, seed, stop_strings, sampling_options):
+        """Return the ids of the prompts, a `SamplingConfig`, and the stop strings as a tuple."""
         if not prompts:
             raise ValueError("There is no prompt; expected at least one.")
-        if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= checks.MAX_INT32:
-            raise ValueError(f"length={length!r}; expected a whole number from 0 to {checks.MAX_INT32}.")
+        is_integer = isinstance(max_new_tokens, int) and not isinstance(max_new_tokens, bool)
+        if not is_integer or not 0 <= max_new_tokens <= checks.MAX_INT32:
+            raise ValueError(f"max_new_tokens={max_new_tokens!r}; expected an integer from 0 to {checks.MAX_INT32}.")
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ValueError(f"seed={seed!r}; expected a whole number from 0 to 2**63 - 1.")
-        ids = [self.tokenizer.encode(prompt).numpy().tolist() for prompt in prompts]
-        for prompt, own in zip(prompts, ids, strict=True):
-            if not own:
-                raise ValueError(f"The prompt {prompt!r} is empty to the tokenizer; expected at least one token.")
-        stop = (stop,) if isinstance(stop, str) else stop
-        if not isinstance(stop, list | tuple) or not all(isinstance(end, str) and end for end in stop):
-            raise ValueError(f"stop={stop!r}; expected a text of at least one character, or a list of such texts.")
-        unknown = steps.keys() - {field.name for field in dataclasses.fields(SamplingConfig)}
+            raise ValueError(f"seed={seed!r}; expected an integer from 0 to 2**63 - 1.")
+        prompt_ids = [self.tokenizer.encode(prompt).numpy().tolist() for prompt in prompts]
+        for prompt, ids in zip(prompts, prompt_ids, strict=True):
+            if not ids:
+                raise ValueError(f"The prompt {prompt!r} is empty after tokenization; expected at least one token.")
+        stops = (stop_strings,) if isinstance(stop_strings, str) else stop_strings
+        if not isinstance(stops, list | tuple) or not all(isinstance(stop, str) and stop for stop in stops):
+            raise ValueError(f"stop_strings={stop_strings!r}; expected a non-empty text, or a list of such texts.")
+        unknown = sampling_options.keys() - {field.name for field in dataclasses.fields(SamplingConfig)}
         if unknown:
-            raise ValueError(f"There is no option {min(unknown)!r}; expected those of Sampling, such as top_k.")
-        return ids, SamplingConfig(temperature, **steps), tuple(stop)
+            raise ValueError(f"There is no option {min(unknown)!r}; expected one of SamplingConfig, such as top_k.")
+        return prompt_ids, SamplingConfig(temperature, **sampling_options), tuple(stops)
 
 
-def _check(name, value, parts, expected):
-    if not all(hasattr(value, part) for part in parts):
+def _check_methods(name, value, methods, expected):
+    if not all(hasattr(value, method) for method in methods):
         raise ValueError(f"{name}={value!r}; expected {expected}.")
 
 
 @functools.lru_cache(maxsize=2)
 def _cached_generator(model, tokenizer):
-    """Compiled once for a model: the last two are remembered."""
+    """Return a `TextGenerator`; those of the last two models are kept, so that they stay compiled."""
     return TextGenerator(model, tokenizer)
 
 
-def generate(model, tokenizer, prompt, length=500, **options):
-    """The prompt, or each of a list, with `length` tokens after it; options as for a call of `Generator`."""
-    return _cached_generator(model, tokenizer)(prompt, length, **options)
+def generate(model, tokenizer, prompt: str | list[str], max_new_tokens: int = 500, **options) -> str | list[str]:
+    """Return the prompt, or each of a list of prompts, followed by sampled text.
+
+    ```python
+    text = generate(model, tokenizer, "ROMEO:", max_new_tokens=200, temperature=0.8, top_k=40, seed=1)
+    ```
+
+    The compiled step is cached for the last two models.
+
+    Args:
+        model: A `LanguageModel`, or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, which is slower.
+        tokenizer: The tokenizer that the model was trained with.
+        prompt: A text of at least one token, or a list of such texts.
+        max_new_tokens: Tokens to sample after each prompt, at least 0; characters for a `CharacterTokenizer`.
+        **options: `temperature` (default 1.0; 0 takes the likeliest token), `seed` (default 0), `stop_strings` (a text
+            or a list of texts, before the first of which the text ends), and the logit filters `top_k`, `top_p`,
+            `min_p`, `typical_p` and `repetition_penalty` (off by default; see `SamplingConfig`).
+
+    Returns:
+        One text for one prompt, a list for a list.
+
+    Raises:
+        ValueError: The model is not causal, the tokenizer has another vocabulary size, a prompt is empty or has a
+            character that the tokenizer does not know, an option is unknown or out of its range, or logits are not
+            finite.
+    """
+    return _cached_generator(model, tokenizer)(prompt, max_new_tokens, **options)
 
 
-def stream(model, tokenizer, prompt, length=500, **options):
-    """Yields what comes after the prompt, piece by piece; options as for a call of `Generator`."""
-    return _cached_generator(model, tokenizer).stream(prompt, length, **options)
+def stream(model, tokenizer, prompt: str, max_new_tokens: int = 500, **options) -> Iterator[str]:
+    """Return an iterator over the text after a prompt, in pieces as they are sampled.
+
+    ```python
+    for piece in stream(model, tokenizer, "ROMEO:"):
+        print(piece, end="", flush=True)
+    ```
+
+    The compiled step is cached for the last two models.
+
+    Args:
+        model: A `LanguageModel`, or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, which is slower.
+        tokenizer: The tokenizer that the model was trained with.
+        prompt: A text of at least one token.
+        max_new_tokens: Tokens to sample, at least 0; characters for a `CharacterTokenizer`.
+        **options: `temperature`, `seed`, `stop_strings`, `top_k`, `top_p`, `min_p`, `typical_p` and
+            `repetition_penalty`, as for `generate`.
+
+    Returns:
+        An iterator over strings. Arguments are checked before it is returned.
+
+    Raises:
+        ValueError: The model is not causal, the tokenizer has another vocabulary size, the prompt is empty or has a
+            character that the tokenizer does not know, an option is unknown or out of its range, or, during iteration,
+            logits are not finite.
+    """
+    return _cached_generator(model, tokenizer).stream(prompt, max_new_tokens, **options)

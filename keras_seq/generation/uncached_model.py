@@ -1,10 +1,10 @@
-"""Ids after ids from any causal `keras.Model`, which reads all that is there for every id: the slow way.
+"""Sample tokens from any causal `keras.Model`, one forward pass over all ids for each token.
 
-    logits of what comes after ids[:, :t]  =  model(ids[:, :t] and zeros behind them)[:, t - 1]
+    logits of the id at t  =  model(ids[:, :t] followed by zeros)[:, t - 1]
 
-What stands behind a position is nothing to a causal model. The zeros are there so that few shapes are compiled: that
-of the model's fixed length, of its context, or of a power of two. On every Keras backend; the texts are those of
-`Decoder`.
+A causal model ignores what follows a position. The zeros pad the ids to few lengths, each compiled once: the model's
+fixed length, its context length, or a power of two. It runs on every Keras backend; the texts equal those of
+`SamplingLoop`.
 """
 
 import inspect
@@ -16,30 +16,30 @@ import tensorflow as tf
 from keras import ops
 
 from keras_seq.generation.samplers import SamplingConfig, sample_token
-from keras_seq.generation.sampling_loop import not_finite, prepared, ready, start_of
+from keras_seq.generation.sampling_loop import cache_start, new_tokens, not_finite, prepare_batch
 from keras_seq.layers.introspection import iter_layers
 
 EXPECTED = "a LanguageModel, or any causal keras.Model from ids [B, T] to logits [B, T, V]"
-LOOKED_AT = 16  # positions of the look whether a model sees the future
-SHORTEST = 64  # positions to compile for
+CAUSALITY_CHECK_LENGTH = 16  # positions
+MIN_PADDED_LENGTH = 64  # positions
 
 
 class UncachedModel:
-    """A model from ids to logits, looked at once: does it give `[B, T, V]`, and does it see the future?
+    """Wrap a model from ids to logits, after a check that it gives `[B, T, V]` and is causal.
 
     Args:
-        model: a `keras.Model` of one input. If that has a fixed length T, T is its context.
+        model: A `keras.Model` of one input. If that has a fixed length T, T is the context length.
 
     Raises:
-        ValueError: it is no such model.
+        ValueError: The model has other inputs or outputs, hidden state, a softmax, or is not causal.
     """
 
     def __init__(self, model):
         inputs = getattr(model, "inputs", None) or [None]
         if not isinstance(model, keras.Model) or len(inputs) != 1:
             raise ValueError(f"model={model!r}; expected {EXPECTED}.")
-        if len(_required(model)) > 1:
-            raise ValueError(f"{model.name} takes {', '.join(_required(model))}; expected {EXPECTED}.")
+        if len(_required_arguments(model)) > 1:
+            raise ValueError(f"{model.name} takes {', '.join(_required_arguments(model))}; expected {EXPECTED}.")
         for layer in iter_layers(model):
             if getattr(layer, "stateful", False) is True:
                 raise ValueError(
@@ -48,82 +48,117 @@ class UncachedModel:
         shape = (None, None) if inputs[0] is None else inputs[0].shape
         if len(shape) != 2:
             raise ValueError(f"{model.name} takes {tuple(shape)}; expected {EXPECTED}.")
-        self.model, self.length = model, shape[1]
-        self.context_length = self.length or getattr(model, "context_length", None)
-        compiled = keras.backend.backend() == "tensorflow"
-        self._read = tf.function(lambda ids: model(ids, training=False)) if compiled else model.predict_on_batch
-        self.vocabulary_size = self._looked_at()
+        self.model, self.fixed_length = model, shape[1]
+        self.context_length = self.fixed_length or getattr(model, "context_length", None)
+        use_graph = keras.backend.backend() == "tensorflow"
+        self._forward = tf.function(lambda ids: model(ids, training=False)) if use_graph else model.predict_on_batch
+        self.vocabulary_size = self._check_outputs()
 
-    def _looked_at(self):
-        """V, once it is known that the logits before a changed id stay as they are."""
-        length = self.length or min(LOOKED_AT, self.context_length or LOOKED_AT)
+    def _check_outputs(self):
+        """Return V, after a check that changed ids leave the logits before them unchanged."""
+        length = self.fixed_length or min(CAUSALITY_CHECK_LENGTH, self.context_length or CAUSALITY_CHECK_LENGTH)
         ids = np.zeros((1, length), "int32")
         logits = self.model(ids, training=False)
         shape = tuple(getattr(logits, "shape", ()))
         if len(shape) != 3 or shape[:2] != ids.shape:
-            told = shape if hasattr(logits, "shape") else type(logits).__name__
-            raise ValueError(f"{self.model.name} maps ids {ids.shape} to {told}; expected {EXPECTED}.")
-        if _probabilities(_numpy(logits)):
+            received = shape if hasattr(logits, "shape") else type(logits).__name__
+            raise ValueError(f"{self.model.name} maps ids {ids.shape} to {received}; expected {EXPECTED}.")
+        if _are_probabilities(_numpy(logits)):
             raise ValueError(f"{self.model.name} gives probabilities; expected logits: leave out its softmax.")
         ids = np.random.default_rng(0).integers(min(2, shape[2]), size=ids.shape).astype("int32")
         changed, cut = ids.copy(), length // 2
         changed[:, cut:] = (changed[:, cut:] + 1) % min(2, shape[2])
         before, after = (_numpy(self.model(v, training=False))[:, :cut] for v in (ids, changed))
         if np.abs(before - after).max(initial=0) > 1e-4 * max(1, np.abs(before).max(initial=0)):
-            raise ValueError(f"{self.model.name} sees the future: its logits depend on later ids; expected {EXPECTED}.")
+            raise ValueError(f"{self.model.name} is not causal: its logits depend on later ids; expected {EXPECTED}.")
         return shape[2]
 
     def logits(self, ids) -> np.ndarray:
-        """Ids `[B, n]`, no more than the context -> float32 `[B, n, V]`."""
+        """Compute the logits, float32 `[B, n, V]`, of ids `[B, n]`, at most as many as the context length."""
         count = ids.shape[1]
-        size = self.context_length or max(SHORTEST, 1 << (count - 1).bit_length())
-        return _numpy(self._read(np.pad(ids, ((0, 0), (0, size - count))).astype("int32")))[:, :count]
+        padded_length = self.context_length or max(MIN_PADDED_LENGTH, 1 << (count - 1).bit_length())
+        padded = np.pad(ids, ((0, 0), (0, padded_length - count))).astype("int32")
+        return _numpy(self._forward(padded))[:, :count]
 
     def step(self, ids, state):
-        """As `LanguageModel.step`; the state is the ids so far, `[B, n]`."""
+        """Append one id to each row and compute the logits of the next, as `LanguageModel.step` does.
+
+        Args:
+            ids: `[B, 1]`.
+            state: The ids before, `[B, n]`.
+
+        Returns:
+            Logits `[B, V]` and the new state, `[B, n + 1]`.
+        """
         state = tf.concat([state, ids], axis=1)
         return tf.constant(self.logits(state.numpy())[:, -1]), state
 
 
 class UncachedSamplingLoop:
-    """As `Decoder`, from a `WholeModel`. Says once that there is a faster way."""
+    """Sample ids as `SamplingLoop` does, without a cache. Warns that a faster way exists.
 
-    def __init__(self, whole):
-        self.whole, self.context_length = whole, whole.context_length or np.inf
+    Args:
+        uncached_model: An `UncachedModel`.
+    """
+
+    def __init__(self, uncached_model):
+        self.uncached_model = uncached_model
+        self.context_length = uncached_model.context_length or np.inf
         warnings.warn(
-            f"{whole.model.name} reads the whole text anew for every token: the slow way. A keras_seq.models."
-            "LanguageModel on the TensorFlow backend keeps a state and reads each token once.",
+            f"{uncached_model.model.name} reads the whole text again for every token, the slow way. A "
+            "keras_seq.models.LanguageModel on the TensorFlow backend keeps a state and reads each token once.",
             stacklevel=2,
         )
 
-    def __call__(self, prompts, length, sampling=None, seed=0, first_row=0):
-        """Yields what comes after the prompts; arguments as for `Decoder`."""
+    def __call__(
+        self,
+        prompts: list[list[int]],
+        max_new_tokens: int,
+        sampling: SamplingConfig | None = None,
+        seed: int = 0,
+        first_row: int = 0,
+    ):
+        """Yield the ids after the prompts, one column at a time.
+
+        Args:
+            prompts: B lists of ids, each of at least one.
+            max_new_tokens: Ids to sample after each prompt.
+            sampling: A `SamplingConfig`; None samples at temperature 1.
+            seed: Seed of the draws. Those of a row depend on the seed and the row's number only.
+            first_row: Number of the first row, for batches that are parts of a larger one.
+
+        Yields:
+            int32 `[B, 1]`, `max_new_tokens` times.
+
+        Raises:
+            ValueError: The model's logits are not finite.
+        """
         sampling = sampling or SamplingConfig()
-        ids, lengths, uniform = prepared(prompts, length, seed, first_row)
-        seen, told = np.zeros((len(ids), self.whole.vocabulary_size), bool), 0
-        for row, prompt in zip(seen, prompts, strict=True):
+        ids, prompt_lengths, uniform = prepare_batch(prompts, max_new_tokens, seed, first_row)
+        in_text, num_emitted = np.zeros((len(ids), self.uncached_model.vocabulary_size), bool), 0
+        for row, prompt in zip(in_text, prompts, strict=True):
             row[prompt] = True
-        for t in range(lengths.min(), ids.shape[1]):
-            logits = self.whole.logits(ids[:, start_of(t, self.context_length) : t])[:, -1]
-            drawn = sample_token(logits, uniform[:, t], sampling.values, seen).numpy()
-            drawn = np.where(t < lengths, ids[:, t], drawn)
-            if (drawn < 0).any():
+        for t in range(prompt_lengths.min(), ids.shape[1]):
+            logits = self.uncached_model.logits(ids[:, cache_start(t, self.context_length) : t])[:, -1]
+            sampled = sample_token(logits, uniform[:, t], sampling.options, in_text).numpy()
+            sampled = np.where(t < prompt_lengths, ids[:, t], sampled)
+            if (sampled < 0).any():
                 raise not_finite()
-            ids[:, t] = drawn
-            seen[np.arange(len(ids)), drawn] = True
-            if new := ready(ids, lengths, told, t + 1):
+            ids[:, t] = sampled
+            in_text[np.arange(len(ids)), sampled] = True
+            if new := new_tokens(ids, prompt_lengths, num_emitted, t + 1):
                 yield np.stack(new)
-                told += len(new[0])
+                num_emitted += len(new[0])
 
 
-def _required(model):
-    """The names of what a call has to be given."""
+def _required_arguments(model):
+    """Return the names of the arguments of `call` without a default."""
     parameters = inspect.signature(model.call).parameters.values()
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return [p.name for p in named if p.default is p.empty]
 
 
-def _probabilities(logits):
+def _are_probabilities(logits):
     return logits.shape[-1] > 1 and (logits >= 0).all() and np.allclose(logits.sum(axis=-1), 1, atol=1e-3)
 
 

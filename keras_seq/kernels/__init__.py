@@ -1,11 +1,15 @@
-"""Twins of a few layer functions, nearly all for TensorFlow: the same signature, values and gradients, less time.
+"""Optimized kernels for a few layer functions, nearly all for TensorFlow: same values and gradients in less time.
 
-Nothing here is needed for correctness. A layer calls `twin("lstm", definition, *args)(*args)`: a predicate on backend
-and shape picks either its definition or the twin. `with kernels.disabled():` makes every layer run its definition.
+None of them is needed for correctness. A layer calls `dispatch("lstm", reference, *args)(*args)`: a predicate on
+backend, device and shapes selects the optimized kernel or the layer's reference implementation. In the context
+`with kernels.disabled():` all layers run their reference implementations.
+
+Each module here holds `supports(*args)`, the predicate, and `apply(*args)`, with the signature of the reference.
 """
 
 import contextlib
 import importlib
+from collections.abc import Callable
 
 import keras
 
@@ -21,41 +25,50 @@ _enabled = True
 
 
 def _modules(backend):
-    """The modules of a Keras backend by the name of what they are twins of."""
-    of_backend = {name: module for (its, name), module in _BACKEND_MODULES.items() if its == backend}
-    return {name: importlib.import_module(f"{__name__}.{module}") for name, module in of_backend.items()}
+    """Import the modules of a Keras backend, by the names that `dispatch` takes."""
+    return {
+        name: importlib.import_module(f"{__name__}.{module}")
+        for (module_backend, name), module in _BACKEND_MODULES.items()
+        if module_backend == backend
+    }
 
 
-# Imported here and not when needed: inside somebody's tf.function AutoGraph would warn that it cannot read an import.
+# Imported here and not when needed: inside a tf.function AutoGraph would warn that it cannot read an import.
 _MODULES = _modules(keras.backend.backend())
 
 
 @contextlib.contextmanager
 def disabled():
-    """Inside this context every layer runs its definition (at tracing time, for compiled functions)."""
+    """Run the reference implementation of every layer in this context (at tracing time, for compiled functions)."""
     global _enabled
-    before, _enabled = _enabled, False
+    previous, _enabled = _enabled, False
     try:
         yield
     finally:
-        _enabled = before
+        _enabled = previous
 
 
-def dispatch(name, definition, *args):
-    """The twin of `definition` if it can run these arguments, else the definition itself.
+def dispatch(name: str, reference: Callable | None, *args):
+    """Return the optimized kernel if it supports these arguments, else the reference implementation.
 
     Args:
-        name: the module in this folder, which holds `apply`, with the signature of `definition`, and `supports`.
-        definition: the function of the layer, or None for whoever wants to know whether there is a twin.
-        args: what the function is about to be called with.
+        name: Name of the kernel: a function that a layer computes, such as `"lstm"`.
+        reference: The reference implementation, or None to only test whether an optimized kernel applies.
+        *args: The arguments that the function is about to be called with.
+
+    Returns:
+        `apply` of the kernel's module, or `reference`.
+
+    Raises:
+        ValueError: If there is no kernel of that name on any backend.
     """
     if name not in _OPTIMIZED:
-        raise ValueError(f"There is no kernel named {name!r}; those there are: {', '.join(_OPTIMIZED)}.")
+        raise ValueError(f"name={name!r}; expected one of {', '.join(_OPTIMIZED)}.")
     module = _MODULES.get(name)
-    return module.apply if _enabled and module and module.supports(*args) else definition
+    return module.apply if _enabled and module and module.supports(*args) else reference
 
 
-def fused(function):
-    """The same function; where TensorFlow traces it for a CPU, compiled by XLA (`kernels/compiled.py`)."""
+def xla_compiled(function: Callable) -> Callable:
+    """Return the function, compiled by XLA where TensorFlow traces it for a CPU (see `kernels/xla_fusion.py`)."""
     module = _MODULES.get("xla_fusion")
-    return module.fused(function) if _enabled and module else function
+    return module.xla_compiled(function) if _enabled and module else function

@@ -1,6 +1,6 @@
-"""x + bias in bfloat16 on TensorFlow's CPU, with the bias's gradient summed in float32.
+"""x + bias in bfloat16 on TensorFlow's CPU, with the gradient of the bias summed in float32.
 
-db = 1^T dy          a matmul, which accumulates in float32; TensorFlow's `BiasAddGrad` does so in bfloat16
+db = 1^T dy          a matmul, which accumulates in float32; TensorFlow's `BiasAddGrad` accumulates in bfloat16
 """
 
 import keras
@@ -9,13 +9,26 @@ import tensorflow as tf
 from keras_seq.kernels.devices import on_cpu
 
 
-def supports(x, bias):
-    """Whether the twin takes these: x in bfloat16."""
+def supports(x, bias) -> bool:
+    """Return whether x is bfloat16 on a CPU.
+
+    Args:
+        x: `[..., W]`.
+        bias: `[W]`.
+    """
     return keras.backend.standardize_dtype(x.dtype) == "bfloat16" and on_cpu()
 
 
 def apply(x, bias):
-    """`x [..., W] + bias [W]`."""
+    """Add a bias.
+
+    Args:
+        x: `[..., W]`.
+        bias: `[W]`.
+
+    Returns:
+        `[..., W]`.
+    """
 
     @tf.custom_gradient
     def add(x, bias):

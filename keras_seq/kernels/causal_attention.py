@@ -1,47 +1,62 @@
-"""`layers.attention.causal_attention` for long sequences on TensorFlow's CPU: in blocks of rows, nothing kept of T x T.
+"""`layers.attention.causal_attention` for long sequences on TensorFlow's CPU: blockwise, without storing T x T scores.
 
-    scores_i = q_i k[: end_i]^T / sqrt(K)      only what lies before the end of block i, so half the work is not done
+    scores_i = q_i k[: end_i]^T / sqrt(K)      only keys before the end of block i, which saves half of the work
     y_i = softmax(scores_i) v[: end_i],        z_i = log sum exp(scores_i)
 
-The gradient takes the scores once more instead of keeping them (Dao et al., 2022):
+The gradient recomputes the scores instead of storing them (FlashAttention, Dao et al., 2022, arXiv:2205.14135):
 
     p = exp(scores - z);    dv += p^T dy;    ds = p (dy v^T - sum(dy y));    dq = ds k;    dk += ds^T q
 
-The products of matrices are TensorFlow's; what lies between them is one loop over memory each, compiled by XLA. Heads
-are taken a few at a time, so that the scores of a block stay in the processor's cache. A block waits for the one before
-the last: while one multiplies, the other is in its loop, and no more than two are in memory.
+The matmuls are TensorFlow's; the elementwise operations between them are compiled by XLA into one loop over memory
+each. Heads are processed a few at a time, so that the scores of a block stay in the processor's cache. Each block waits
+for the last but one: a matmul overlaps with elementwise operations, and at most two blocks are in memory.
 """
 
 import tensorflow as tf
 
 from keras_seq.kernels.devices import on_cpu
 
-MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 128, 512  # of a block: an eighth of the positions between the two
-MIN_SEQUENCE_LENGTH = 256  # positions; below, the blocks cost more than the skipped half gives
-MAX_SCORES_PER_BLOCK = 2**19  # of a block: what a cache holds
-MAX_HEAD_SLICES = 16  # of the heads of all rows, lest the graph grow with the batch
+MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 128, 512  # a block has T / 8 queries, within these bounds
+MIN_SEQUENCE_LENGTH = 256  # T; below, the blocks cost more than the skipped half of the scores saves
+MAX_SCORES_PER_BLOCK = 2**19  # numbers that fit in the processor's cache
+MAX_HEAD_SLICES = 16  # over the heads of all rows, so that the graph does not grow with the batch
 
 
-def supports(q, k, v):
-    """Whether the twin takes these arguments: on a CPU, float32 or bfloat16, many positions whose number is known."""
+def supports(q, k, v) -> bool:
+    """Return whether the arguments are float32 or bfloat16 on a CPU, with a known and large T.
+
+    Args:
+        q: Queries `[B, T, H, K]`.
+        k: Keys `[B, T, G, K]`.
+        v: Values `[B, T, G, K']`.
+    """
     return on_cpu() and q.dtype in (tf.float32, tf.bfloat16) and (q.shape[1] or 0) >= MIN_SEQUENCE_LENGTH
 
 
 def apply(q, k, v):
-    """The twin of `keras_seq.layers.attention.causal_attention`; see there."""
-    (length, heads), groups = q.shape[1:3], k.shape[2]
+    """Compute causal attention, as `keras_seq.layers.attention.causal_attention`.
+
+    Args:
+        q: Queries `[B, T, H, K]`.
+        k: Keys `[B, T, G, K]` with G a divisor of H.
+        v: Values `[B, T, G, K']`.
+
+    Returns:
+        y `[B, T, H, K']`.
+    """
+    (length, heads), kv_heads = q.shape[1:3], k.shape[2]
     # Heads before positions, and the query heads that share keys beside each other: [B G, H / G, T, K]
-    q = tf.reshape(_heads_first(q), (-1, heads // groups, length, q.shape[3]))
+    q = tf.reshape(_heads_first(q), (-1, heads // kv_heads, length, q.shape[3]))
     k, v = (tf.reshape(_heads_first(x), (-1, 1, length, x.shape[3])) for x in (k, v))
     return _heads_first(tf.reshape(_attention(q, k, v), (-1, heads, length, v.shape[3])))
 
 
 def _heads_first(x):
-    return tf.transpose(x, (0, 2, 1, 3))  # and back
+    return tf.transpose(x, (0, 2, 1, 3))  # its own inverse
 
 
 def _head_slices(q):
-    """Slices of the first axis of q: what is worked on before the rest."""
+    """Return slices of the first axis of q that are processed one after the other."""
     number, shared, length, _ = q.shape
     if number is None:
         return [slice(None)]
@@ -58,27 +73,27 @@ def _query_blocks(length):
 @tf.custom_gradient
 def _attention(q, k, v):
     scale = q.shape[3] ** -0.5
-    parts, done = [], []
+    parts, finished = [], []
     for part in _head_slices(q):
         rows, normalizers = [], []
         for start, end in _query_blocks(q.shape[2]):
-            with tf.control_dependencies(done[-2:-1]):
+            with tf.control_dependencies(finished[-2:-1]):
                 scores = tf.matmul(q[part, :, start:end], k[part, :, :end], transpose_b=True)
             weights, normalizer = _softmax(scores, scale)
             rows.append(tf.matmul(weights, v[part, :, :end]))
             normalizers.append(normalizer)
-            done.append(rows[-1])
+            finished.append(rows[-1])
         parts.append((tf.concat(rows, axis=2), normalizers))
     y = tf.concat([rows for rows, _ in parts], axis=0)
 
     def gradient(dy):
-        slopes, done = [], []
+        gradients, finished = [], []
         for part, (y_part, normalizers) in zip(_head_slices(q), parts, strict=True):
             dq, dk, dv = [], None, None
             for (start, end), normalizer in reversed([*zip(_query_blocks(q.shape[2]), normalizers, strict=True)]):
                 q_i, dy_i, y_i = q[part, :, start:end], dy[part, :, start:end], y_part[:, :, start:end]
                 k_i, v_i = k[part, :, :end], v[part, :, :end]
-                with tf.control_dependencies(done[-2:-1]):
+                with tf.control_dependencies(finished[-2:-1]):
                     scores = tf.matmul(q_i, k_i, transpose_b=True)
                     d_weights = tf.matmul(dy_i, v_i, transpose_b=True)
                 weights, d_scores = _softmax_gradient(scores, scale, normalizer, d_weights, dy_i, y_i)
@@ -86,25 +101,25 @@ def _attention(q, k, v):
                 dk = _accumulate(dk, tf.matmul(d_scores, q_i, transpose_a=True))
                 dv = _accumulate(dv, tf.matmul(weights, dy_i, transpose_a=True))
                 with tf.control_dependencies([dq[-1], dk, dv]):
-                    done.append(tf.no_op())
-            slopes.append((tf.concat(dq[::-1], axis=2), tf.cast(dk, k.dtype), tf.cast(dv, v.dtype)))
-        return [tf.concat(tensors, axis=0) for tensors in zip(*slopes, strict=True)]
+                    finished.append(tf.no_op())
+            gradients.append((tf.concat(dq[::-1], axis=2), tf.cast(dk, k.dtype), tf.cast(dv, v.dtype)))
+        return [tf.concat(tensors, axis=0) for tensors in zip(*gradients, strict=True)]
 
     return y, gradient
 
 
-def _accumulate(whole, part):
-    """What all query heads of a group give to the first positions `[N, H / G, end, K]`, added to `[N, 1, T, K]`."""
+def _accumulate(total, part):
+    """Add the gradients `[N, H / G, end, K]` of the query heads of a group to the first positions of `[N, 1, T, K]`."""
     part = tf.cast(part, tf.float32)
     part = tf.reduce_sum(part, axis=1, keepdims=True) if part.shape[1] > 1 else part
-    if whole is None:  # the last block, which sees every position
+    if total is None:  # the last block, which attends to all positions
         return part
     end = part.shape[2]
-    return tf.concat([whole[:, :, :end] + part, whole[:, :, end:]], axis=2)
+    return tf.concat([total[:, :, :end] + part, total[:, :, end:]], axis=2)
 
 
 def _masked(scores, scale):
-    """Scores `[..., rows, end]` of the last rows before `end`, in float32; what lies after a row's position is -inf."""
+    """Scale the scores `[..., rows, end]` of the last rows before `end`, in float32, with -inf at later positions."""
     rows, end = scores.shape[-2:]
     after = tf.range(end)[None] > tf.range(end - rows, end)[:, None]
     return tf.where(after, float("-inf"), scale * tf.cast(scores, tf.float32))

@@ -1,4 +1,4 @@
-"""What the predicates of the twins ask about the machine."""
+"""Test which devices TensorFlow may compute on."""
 
 import functools
 
@@ -7,5 +7,5 @@ import tensorflow as tf
 
 @functools.cache
 def on_cpu() -> bool:
-    """Whether TensorFlow may use no other device than the CPU."""
+    """Return whether TensorFlow has no GPU to compute on."""
     return not tf.config.list_logical_devices("GPU")

@@ -1,21 +1,38 @@
-"""`layers.attention.causal_attention` for JAX on a GPU: Keras's own, which is cuDNN's flash attention where that fits.
+"""`layers.attention.causal_attention` for JAX on a GPU: Keras's attention, which calls cuDNN's flash attention.
 
-It keeps nothing of T x T (Dao et al., 2022, https://arxiv.org/abs/2205.14135); Keras asks dtype, width and chip whether
-it fits, and computes it plainly where not.
+It does not store T x T scores (Dao et al., 2022, arXiv:2205.14135). Where dtype, width or GPU do not support it, Keras
+computes plain attention.
 """
 
 import keras
 from keras import ops
 
+from keras_seq.kernels.cudnn import on_gpu
 
-def supports(q, k, v):
-    """Whether the twin takes these arguments: narrow floats, and a GPU to compute on."""
-    narrow = keras.backend.standardize_dtype(q.dtype) in ("float16", "bfloat16")
-    return narrow and any(device.startswith("gpu") for device in keras.distribution.list_devices())
+
+def supports(q, k, v) -> bool:
+    """Return whether the arguments are float16 or bfloat16 on a GPU.
+
+    Args:
+        q: Queries `[B, T, H, K]`.
+        k: Keys `[B, T, G, K]`.
+        v: Values `[B, T, G, K']`.
+    """
+    is_half_precision = keras.backend.standardize_dtype(q.dtype) in ("float16", "bfloat16")
+    return is_half_precision and on_gpu()
 
 
 def apply(q, k, v):
-    """The twin of `keras_seq.layers.attention.causal_attention`; see there."""
-    shared = q.shape[2] // k.shape[2]
-    k, v = (ops.repeat(x, shared, axis=2) if shared > 1 else x for x in (k, v))
+    """Compute causal attention, as `keras_seq.layers.attention.causal_attention`.
+
+    Args:
+        q: Queries `[B, T, H, K]`.
+        k: Keys `[B, T, G, K]` with G a divisor of H.
+        v: Values `[B, T, G, K']`.
+
+    Returns:
+        y `[B, T, H, K']`.
+    """
+    queries_per_key = q.shape[2] // k.shape[2]
+    k, v = (ops.repeat(x, queries_per_key, axis=2) if queries_per_key > 1 else x for x in (k, v))
     return ops.dot_product_attention(q, k, v, is_causal=True)

@@ -1,9 +1,9 @@
-"""`layers.gru.gru` on TensorFlow, with the reset after the matmul: its positions by two done, and what both share.
+"""`layers.gru.gru` on TensorFlow, with the reset after the matmul: selects the XLA loop or the unrolled version.
 
-    ds_t = what comes back to h_{t-1} U + c                `gru_loops.py`, where it pays, else `gru_unrolled.py`
-    dU = [h_0 .. h_{T-1}]^T [ds_1 .. ds_T],  dc = sum ds   one matmul, where autodiff would add up T small ones
+    ds_t = gradient of h_{t-1} U + c                       `gru_xla.py` where it is faster, else `gru_unrolled.py`
+    dU = [h_0 .. h_{T-1}]^T [ds_1 .. ds_T],  dc = sum ds   one matmul, where autodiff would add T small ones
 
-The rows of a large batch go in two halves, and the positions are the first axis inside, as for the LSTM.
+The two halves of a large batch run in parallel, and arrays are time-major inside, as for the LSTM.
 """
 
 import tensorflow as tf
@@ -11,32 +11,59 @@ import tensorflow as tf
 from keras_seq.kernels import gru_unrolled, gru_xla, xla_loops
 from keras_seq.kernels.batch_split import batch_halves, concat_batch, to_time_major
 
-MAX_UNROLLED_STEPS = 256  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
+MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer than the loop costs
 
 
-def supports(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropout_mask=None, activations=None):
-    """Whether the twin takes these: reset after the matmul, tanh and sigmoid, no mask, no dropout of h, a T it can."""
+def supports(
+    x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropout_mask=None, activations=None
+) -> bool:
+    """Return whether there is no mask, dropout or other activation, the reset is after the matmul, and T is suitable.
+
+    Args:
+        x: `[B, T, 3 units]`, input part of the pre-activations.
+        h: `[B, units]`, state before the first time step.
+        recurrent_kernel: `[units, 3 units]`.
+        recurrent_bias: `[3 units]`, or None.
+        mask: `[B, T]` boolean, or None.
+        recurrent_dropout_mask: `[B, units]`, or None.
+        activations: Activations other than tanh and sigmoid, or None.
+    """
     plain = mask is None and recurrent_dropout_mask is None and activations is None and recurrent_bias is not None
     return plain and bool(x.shape[1]) and (x.shape[1] <= MAX_UNROLLED_STEPS or xla_loops.xla_loop_is_faster(x, h))
 
 
 def apply(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropout_mask=None, activations=None):
-    """The twin of `keras_seq.layers.gru.gru`; see there."""
-    looped = xla_loops.xla_loop_is_faster(x, h)
-    way, slices = gru_xla if looped else gru_unrolled, batch_halves(h, looped)
+    """Compute all time steps, as `keras_seq.layers.gru.gru`.
+
+    Args:
+        x: `[B, T, 3 units]`, input part of the pre-activations.
+        h: `[B, units]`, state before the first time step.
+        recurrent_kernel: `[units, 3 units]`.
+        recurrent_bias: `[3 units]`.
+        mask: None.
+        recurrent_dropout_mask: None.
+        activations: None.
+
+    Returns:
+        `(y [B, T, units], h)`.
+    """
+    xla_loop = xla_loops.xla_loop_is_faster(x, h)
+    implementation, slices = gru_xla if xla_loop else gru_unrolled, batch_halves(h, xla_loop)
 
     @tf.custom_gradient
     def gru(x, h, recurrent_kernel, recurrent_bias):
         x = to_time_major(x)
-        done = [way.positions(x[:, rows], h[rows], recurrent_kernel, recurrent_bias) for rows in slices]
-        [y] = concat_batch([[y] for y, _ in done])
+        outputs_and_vjps = [
+            implementation.scan_with_vjp(x[:, rows], h[rows], recurrent_kernel, recurrent_bias) for rows in slices
+        ]
+        [y] = concat_batch([[y] for y, _ in outputs_and_vjps])
 
         def gradient(dy, dh):
             dy = to_time_major(dy)
-            backs = zip(slices, (back for _, back in done), strict=True)
-            dx, ds, dh = concat_batch([back(dy[:, rows], dh[rows]) for rows, back in backs])
-            before = tf.cast(tf.concat([h[None], y[:-1]], axis=0), ds.dtype)
-            return to_time_major(dx), dh, tf.tensordot(before, ds, [[0, 1], [0, 1]]), tf.reduce_sum(ds, axis=[0, 1])
+            vjps = zip(slices, (vjp for _, vjp in outputs_and_vjps), strict=True)
+            dx, ds, dh = concat_batch([vjp(dy[:, rows], dh[rows]) for rows, vjp in vjps])
+            previous = tf.cast(tf.concat([h[None], y[:-1]], axis=0), ds.dtype)
+            return to_time_major(dx), dh, tf.tensordot(previous, ds, [[0, 1], [0, 1]]), tf.reduce_sum(ds, axis=[0, 1])
 
         return (to_time_major(y), y[-1]), gradient
 

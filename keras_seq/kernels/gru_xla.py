@@ -1,10 +1,10 @@
-"""The GRU's positions as two loops that XLA compiles, one forward and one back, on a CPU.
+"""The GRU's time steps as two loops that XLA compiles for a CPU, one forward and one backward.
 
     s = h U + c,   [z | r] = sigmoid(x_zr + s_zr),   g = tanh(x_g + r s_g),   h' = z h + (1 - z) g
     dg = dh (1 - z) (1 - g^2),   dr = dg s_g r (1 - r),   dz = dh (h - g) z (1 - z),   dh <- dh z + [dz | dr | r dg] U^T
 
-with sigmoid(a) = tanh(a / 2) / 2 + 1/2, which XLA vectorises. A row is written over when it has been read: x by gates,
-gates by dx, s_g by r dg.
+with sigmoid(a) = tanh(a / 2) / 2 + 1/2, which XLA vectorizes. Rows are overwritten after they are read: x by the gates,
+the gates by dx, s_g by r dg.
 """
 
 import tensorflow as tf
@@ -13,30 +13,34 @@ from keras_seq.kernels.xla_loops import reuse_as_tensor_array
 
 
 def scan_with_vjp(x, h, recurrent_kernel, recurrent_bias):
-    """All positions from h.
+    """Compute all time steps and return their vector-Jacobian product.
 
     Args:
-        x: `[T, B, 3 units]`, positions first; the others as of `keras_seq.layers.gru.gru`.
+        x: `[T, B, 3 units]`, input part of the pre-activations, time-major.
+        h: `[B, units]`, state before the first time step.
+        recurrent_kernel: `[units, 3 units]`.
+        recurrent_bias: `[3 units]`.
 
     Returns:
-        `y [T, B, units]`, and a function from the gradients of y and of the last h to those of `x`, of what the
-        recurrent matrix and its bias give at all positions, `[T, B, 3 units]` both, and of h.
+        `(y [T, B, units], vjp)`, with `vjp(dy [T, B, units], dh [B, units]) -> (dx [T, B, 3 units], ds [T, B, 3 units],
+        dh [B, units])`: from the gradients of y and of the last h to those of x, of the recurrent pre-activations
+        `h U + c` at all time steps, and of the first h.
     """
-    # The matrix is widened and transposed out here: XLA would do either once more at every position.
-    wide = tf.cast(recurrent_kernel, h.dtype)
-    # An eager tape, or a persistent one in a tf.function, is not to look inside: the gradient is `back`.
-    y, gates, inner = _forward(*map(tf.stop_gradient, (x, h, wide, tf.cast(recurrent_bias, h.dtype))))
+    # Cast and transposed outside of the loops: XLA would repeat both at every time step.
+    wide_kernel = tf.cast(recurrent_kernel, h.dtype)
+    # stop_gradient hides the loop from eager and persistent gradient tapes: the gradient is `vjp`.
+    y, gates, inner = _forward(*map(tf.stop_gradient, (x, h, wide_kernel, tf.cast(recurrent_bias, h.dtype))))
 
-    def back(dy, dh):
-        dx, d_inner, dh = _back(gates, inner, y, h, tf.transpose(wide), dy, dh)
+    def vjp(dy, dh):
+        dx, d_inner, dh = _backward(gates, inner, y, h, tf.transpose(wide_kernel), dy, dh)
         return tf.cast(dx, x.dtype), tf.cast(d_inner, x.dtype), dh
 
-    return y, back
+    return y, vjp
 
 
 @tf.function(jit_compile=True, autograph=False)
 def _forward(x, h, recurrent_kernel, recurrent_bias):
-    """`(y [T, B, units], gates [T, B, 3 units], s_g [T, B, units])`."""
+    """Return `(y [T, B, units], gates [T, B, 3 units], s_g [T, B, units])`."""
     length, units = x.shape[0], h.shape[1]
 
     def position(t, h, outputs, rows, inner):
@@ -56,10 +60,10 @@ def _forward(x, h, recurrent_kernel, recurrent_bias):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _back(gates, inner, y, h, backward, dy, dh):
-    """`(dx [T, B, 3 units], ds [T, B, 3 units], dh [B, units])`."""
+def _backward(gates, inner, y, h, transposed_kernel, dy, dh):
+    """Return `(dx [T, B, 3 units], ds [T, B, 3 units], dh [B, units])`."""
     length, units = gates.shape[0], h.shape[1]
-    before = tf.concat([h[None], y[:-1]], axis=0)
+    previous = tf.concat([h[None], y[:-1]], axis=0)
 
     def position(k, dh, row, s, rows, inner):
         t = length - 1 - k
@@ -68,12 +72,12 @@ def _back(gates, inner, y, h, backward, dy, dh):
         dh = dh + dy[t]
         dg = dh * (1 - z) * (1 - g * g)
         dr = dg * s * r * (1 - r)
-        dz = dh * (before[t] - g) * z * (1 - z)
+        dz = dh * (previous[t] - g) * z * (1 - z)
         rows, inner = rows.write(t, tf.concat([dz, dr, dg], axis=-1)), inner.write(t, dg * r)
-        dh = dh * z + tf.matmul(tf.concat([dz, dr, dg * r], axis=-1), backward)
-        # What the next position needs is read here, once, or XLA would copy all rows before they are written to.
-        following = tf.maximum(t - 1, 0)
-        return k + 1, dh, rows.read(following), inner.read(following), rows, inner
+        dh = dh * z + tf.matmul(tf.concat([dz, dr, dg * r], axis=-1), transposed_kernel)
+        # The next rows are read here, once: XLA would otherwise copy all rows before the writes.
+        next_t = tf.maximum(t - 1, 0)
+        return k + 1, dh, rows.read(next_t), inner.read(next_t), rows, inner
 
     first = (0, dh, gates[-1], inner[-1], reuse_as_tensor_array(gates), reuse_as_tensor_array(inner))
     _, dh, _, _, dx, ds = tf.while_loop(lambda k, *_: k < length, position, first, maximum_iterations=length)
@@ -82,5 +86,5 @@ def _back(gates, inner, y, h, backward, dy, dh):
 
 
 def _gates(zr):
-    """Update and reset of the row of tanh."""
+    """Return update and reset gate from the tanh of half their pre-activations."""
     return tf.split(0.5 * zr + 0.5, 2, axis=-1)

@@ -1,14 +1,14 @@
 """`layers.linear_recurrence.linear_recurrence` on TensorFlow.
 
-On a CPU one position after the other: without thousands of cores to fill, log2(T) rounds over all positions cost more
-than T steps over one. The gradient is the same recurrence from the end:
+On a CPU it runs one position after the other: without thousands of cores, log2(T) rounds over all positions cost more
+than T steps over one. The gradient is the same recurrence in reverse:
 
     g_t = dy_t + a_{t+1} g_{t+1};      db_t = g_t;    da_t = g_t h_{t-1};    dh_0 = a_1 g_1
 
-The two loops are functions of their own, compiled by XLA, which makes one loop over memory of each step.
+Both loops are separate functions compiled by XLA, which fuses each step into one loop over memory.
 
-On a GPU in log2(T) rounds of the composition (Hillis & Steele, 1986), each position with the one 1, 2, 4, ... before.
-Keras's own associative scan cannot be compiled by XLA on TensorFlow.
+On a GPU it runs log2(T) rounds of the composition (Hillis & Steele, 1986), which combine each position with the one 1,
+2, 4, ... before. XLA cannot compile Keras's own associative scan on TensorFlow.
 """
 
 import tensorflow as tf
@@ -16,18 +16,33 @@ import tensorflow as tf
 from keras_seq.kernels.devices import on_cpu
 
 
-def supports(a, b, h):
-    """Whether the twin takes these arguments: all."""
+def supports(a, b, h) -> bool:
+    """Return True: all arguments are supported.
+
+    Args:
+        a: `[B, T, ...]`.
+        b: `[B, T, ...]`.
+        h: `[B, ...]`.
+    """
     return True
 
 
 def apply(a, b, h):
-    """The twin of `keras_seq.layers.linear_recurrence.linear_recurrence`; see there."""
+    """Compute h at every position, as `keras_seq.layers.linear_recurrence.linear_recurrence`.
+
+    Args:
+        a: `[B, T, ...]`, decays.
+        b: `[B, T, ...]`, of the same shape.
+        h: `[B, ...]`, state before the first position.
+
+    Returns:
+        `[B, T, ...]`.
+    """
     a, b, h = (tf.convert_to_tensor(v) for v in (a, b, h))
-    return _recurrence(a, b, h) if on_cpu() or a.shape[1] is None else _rounds(a, b, h)
+    return _recurrence(a, b, h) if on_cpu() or a.shape[1] is None else _hillis_steele_scan(a, b, h)
 
 
-def _rounds(a, b, h):
+def _hillis_steele_scan(a, b, h):
     b = tf.concat([b[:, :1] + a[:, :1] * h[:, None], b[:, 1:]], axis=1)
     shift = 1
     while shift < a.shape[1]:
@@ -38,34 +53,34 @@ def _rounds(a, b, h):
 
 
 def _recurrence(a, b, h):
-    memory = _loop(*map(tf.stop_gradient, (a, b, h)))  # an eager tape is not to look inside
-    memory.set_shape(b.shape)
-    return _differentiable(a, b, h, memory)
+    states = _loop(*map(tf.stop_gradient, (a, b, h)))  # hides the loop from eager gradient tapes
+    states.set_shape(b.shape)
+    return _with_custom_gradient(a, b, h, states)
 
 
 @tf.custom_gradient
-def _differentiable(a, b, h, memory):
-    """`memory`, which is what the loop gave for a, b and h, with the gradient by these."""
+def _with_custom_gradient(a, b, h, states):
+    """Return `states`, the result of the loop for a, b and h, with the gradient by these three."""
 
     def gradient(dy):
-        after = tf.concat([a[:, 1:], tf.zeros_like(a[:, :1])], axis=1)
-        g = tf.reverse(_recurrence(tf.reverse(after, [1]), tf.reverse(dy, [1]), tf.zeros_like(h)), [1])
-        again = _differentiable(a, b, h, memory)  # no constant, for whoever differentiates once more
-        before = tf.concat([h[:, None], again[:, :-1]], axis=1)
-        return g * before, g, a[:, 0] * g[:, 0], tf.zeros_like(memory)
+        next_a = tf.concat([a[:, 1:], tf.zeros_like(a[:, :1])], axis=1)
+        g = tf.reverse(_recurrence(tf.reverse(next_a, [1]), tf.reverse(dy, [1]), tf.zeros_like(h)), [1])
+        differentiable_states = _with_custom_gradient(a, b, h, states)  # for second derivatives
+        previous = tf.concat([h[:, None], differentiable_states[:, :-1]], axis=1)
+        return g * previous, g, a[:, 0] * g[:, 0], tf.zeros_like(states)
 
-    return tf.identity(memory), gradient
+    return tf.identity(states), gradient
 
 
 @tf.function(jit_compile=True, reduce_retracing=True)
 def _loop(a, b, h):
     a, b = (tf.einsum("bt...->tb...", v) for v in (a, b))
     length = tf.shape(a)[0]
-    memory = tf.TensorArray(h.dtype, length, element_shape=h.shape)
+    states = tf.TensorArray(h.dtype, length, element_shape=h.shape)
 
-    def position(t, h, memory):
+    def position(t, h, states):
         h = a[t] * h + b[t]
-        return t + 1, h, memory.write(t, h)
+        return t + 1, h, states.write(t, h)
 
-    _, _, memory = tf.while_loop(lambda t, *_: t < length, position, (0, h, memory))
-    return tf.einsum("tb...->bt...", memory.stack())
+    _, _, states = tf.while_loop(lambda t, *_: t < length, position, (0, h, states))
+    return tf.einsum("tb...->bt...", states.stack())

@@ -1,10 +1,10 @@
-"""`layers.lstm.lstm` on TensorFlow: its loop over the positions in two ways, and what is the same in both.
+"""`layers.lstm.lstm` on TensorFlow: selects the XLA loop or the unrolled version, and computes the weight gradient.
 
-    da_t = what comes back to z_t + h_{t-1} U              `lstm_loops.py`, where it pays, else `lstm_unrolled.py`
-    dU = [h_0 .. h_{T-1}]^T [da_1 .. da_T]                 one matmul, where autodiff would add up T small ones
+    da_t = gradient of z_t + h_{t-1} U                     `lstm_xla.py` where it is faster, else `lstm_unrolled.py`
+    dU = [h_0 .. h_{T-1}]^T [da_1 .. da_T]                 one matmul, where autodiff would add T small ones
 
-Rows do not depend on each other: the two halves of a large batch are worked on side by side, each on its own core.
-Inside, the positions are the first axis: all of one position lies together.
+Rows are independent: the two halves of a large batch run in parallel, each on its own core. Arrays are time-major
+inside, so that a time step is contiguous in memory.
 """
 
 import tensorflow as tf
@@ -12,26 +12,49 @@ import tensorflow as tf
 from keras_seq.kernels import lstm_unrolled, lstm_xla, xla_loops
 from keras_seq.kernels.batch_split import batch_halves, concat_batch, to_time_major
 
-MAX_UNROLLED_STEPS = 256  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
+MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer than the loop costs
 
 
-def supports(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None):
-    """Whether the twin takes these arguments: no mask, tanh and sigmoid, a known length, short or worth compiling."""
+def supports(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None) -> bool:
+    """Return whether there is no mask or other activation, and T is known and short, or the XLA loop is faster.
+
+    Args:
+        z: `[B, T, 4 units]`, input part of the pre-activations.
+        recurrent_kernel: `[units, 4 units]`.
+        h: `[B, units]`, output before the first time step.
+        c: `[B, units]`, cell state before the first time step.
+        mask: `[B, T]` boolean, or None.
+        recurrent_dropout_mask: `[B, units]`, or None.
+        activations: Activations other than tanh and sigmoid, or None.
+    """
     if mask is not None or activations is not None or not z.shape[1]:
         return False
     return z.shape[1] <= MAX_UNROLLED_STEPS or xla_loops.xla_loop_is_faster(z, c)
 
 
 def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None):
-    """The twin of `keras_seq.layers.lstm.lstm`; see there."""
-    looped = xla_loops.xla_loop_is_faster(z, c)
-    way, slices = lstm_xla if looped else lstm_unrolled, batch_halves(c, looped)
+    """Compute all time steps, as `keras_seq.layers.lstm.lstm`.
+
+    Args:
+        z: `[B, T, 4 units]`, input part of the pre-activations.
+        recurrent_kernel: `[units, 4 units]`.
+        h: `[B, units]`, output before the first time step.
+        c: `[B, units]`, cell state before the first time step.
+        mask: None.
+        recurrent_dropout_mask: `[B, units]`, multiplies h before the recurrent matmul, or None.
+        activations: None.
+
+    Returns:
+        `(y [B, T, units], h, c)`.
+    """
+    xla_loop = xla_loops.xla_loop_is_faster(z, c)
+    implementation, slices = lstm_xla if xla_loop else lstm_unrolled, batch_halves(c, xla_loop)
 
     @tf.custom_gradient
-    def lstm(z, recurrent_kernel, h, c):  # `kept` is drawn and not learned
+    def lstm(z, recurrent_kernel, h, c):  # the dropout mask needs no gradient
         z = to_time_major(z)
-        done = [
-            way.positions(
+        outputs_and_vjps = [
+            implementation.scan_with_vjp(
                 z[:, rows],
                 recurrent_kernel,
                 h[rows],
@@ -40,16 +63,16 @@ def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, act
             )
             for rows in slices
         ]
-        y, last, memory = concat_batch([outputs for outputs, _ in done])
+        y, last_h, last_c = concat_batch([outputs for outputs, _ in outputs_and_vjps])
 
         def gradient(dy, dh, dc):
             dy = to_time_major(dy)
-            backs = zip(slices, (back for _, back in done), strict=True)
-            da, dh, dc = concat_batch([back(dy[:, rows], dh[rows], dc[rows]) for rows, back in backs])
-            before = tf.concat([h[None], y[:-1]], axis=0)
-            before = before if recurrent_dropout_mask is None else before * recurrent_dropout_mask
-            return to_time_major(da), tf.tensordot(before, da, [[0, 1], [0, 1]]), dh, dc
+            vjps = zip(slices, (vjp for _, vjp in outputs_and_vjps), strict=True)
+            da, dh, dc = concat_batch([vjp(dy[:, rows], dh[rows], dc[rows]) for rows, vjp in vjps])
+            previous = tf.concat([h[None], y[:-1]], axis=0)
+            previous = previous if recurrent_dropout_mask is None else previous * recurrent_dropout_mask
+            return to_time_major(da), tf.tensordot(previous, da, [[0, 1], [0, 1]]), dh, dc
 
-        return (to_time_major(y), last, memory), gradient
+        return (to_time_major(y), last_h, last_c), gradient
 
-    return lstm(z, tf.convert_to_tensor(recurrent_kernel), h, c)  # a variable read inside would need care of its own
+    return lstm(z, tf.convert_to_tensor(recurrent_kernel), h, c)  # a variable read inside would be captured

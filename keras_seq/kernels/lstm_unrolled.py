@@ -1,46 +1,51 @@
-"""The LSTM's positions one after the other in the graph, with the gradient written by hand.
+"""The LSTM's time steps, unrolled in the graph, with a hand-written gradient.
 
-The executor starts the next small operation without the bookkeeping of a `while_loop`.
+The executor starts the next small operation without the overhead of a `while_loop`.
 """
 
 import tensorflow as tf
 
 
 def scan_with_vjp(z, recurrent_kernel, h, c, recurrent_dropout_mask):
-    """All positions from state (h, c).
+    """Compute all time steps and return their vector-Jacobian product.
 
     Args:
-        z: `[T, B, 4 units]`, positions first; the others as of `keras_seq.layers.lstm.lstm`.
+        z: `[T, B, 4 units]`, input part of the pre-activations, time-major.
+        recurrent_kernel: `[units, 4 units]`.
+        h: `[B, units]`, output before the first time step.
+        c: `[B, units]`, cell state before the first time step.
+        recurrent_dropout_mask: `[B, units]`, or None.
 
     Returns:
-        `(y [T, B, units], h, c)`, and a function from the gradients of these three to those of `(z, h, c)`.
+        `((y [T, B, units], h [B, units], c [B, units]), vjp)`, with `vjp(dy, dh, dc) -> (dz [T, B, 4 units],
+        dh [B, units], dc [B, units])`: from the gradients of the outputs to those of z and of the first h and c.
     """
-    wide = c.dtype  # of gates and memory
-    outputs, memories, gates = [], [c], []
+    state_dtype = c.dtype  # of gates and cell state
+    outputs, cell_states, gates = [], [c], []
     for z_t in tf.unstack(z):
-        seen = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
-        a = tf.cast(z_t + tf.matmul(seen, recurrent_kernel), wide)
+        h_in = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
+        a = tf.cast(z_t + tf.matmul(h_in, recurrent_kernel), state_dtype)
         i, f, g, o = tf.split(a, 4, axis=-1)
         i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
         c = f * c + i * g
-        shown = tf.tanh(c)
-        h = tf.cast(o * shown, h.dtype)
+        tanh_c = tf.tanh(c)
+        h = tf.cast(o * tanh_c, h.dtype)
         outputs.append(h)
-        memories.append(c)
-        gates.append((i, f, g, o, shown))
+        cell_states.append(c)
+        gates.append((i, f, g, o, tanh_c))
 
-    def back(dy, dh, dc):
+    def vjp(dy, dh, dc):
         da = []
         for t in reversed(range(len(gates))):
-            i, f, g, o, shown = gates[t]
-            dh_t = tf.cast(dh + dy[t], wide)
-            dc = dc + dh_t * o * (1 - shown * shown)
+            i, f, g, o, tanh_c = gates[t]
+            dh_t = tf.cast(dh + dy[t], state_dtype)
+            dc = dc + dh_t * o * (1 - tanh_c * tanh_c)
             da_t = tf.concat(
                 [
                     dc * g * i * (1 - i),
-                    dc * memories[t] * f * (1 - f),
+                    dc * cell_states[t] * f * (1 - f),
                     dc * i * (1 - g * g),
-                    dh_t * shown * o * (1 - o),
+                    dh_t * tanh_c * o * (1 - o),
                 ],
                 axis=-1,
             )
@@ -50,4 +55,4 @@ def scan_with_vjp(z, recurrent_kernel, h, c, recurrent_dropout_mask):
             dc = dc * f
         return tf.stack(da[::-1]), dh, dc
 
-    return (tf.stack(outputs), h, c), back
+    return (tf.stack(outputs), h, c), vjp

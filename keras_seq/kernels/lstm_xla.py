@@ -1,9 +1,9 @@
-"""The LSTM's positions as two loops that XLA compiles, one forward and one back, on a CPU.
+"""The LSTM's time steps as two loops that XLA compiles for a CPU, one forward and one backward.
 
     g_t = tanh(s (z_t + h U)),   s = [1/2 | 1/2 | 1 | 1/2]           for sigmoid(a) = tanh(a / 2) / 2 + 1/2
     da_t = s^2 (1 - g_t^2) [dc g | dc c | dc i | dh tanh(c')],   dh <- da_t U^T,   dc <- dc f
 
-The four gates are one tanh over one row, which XLA vectorises. A row is written over when it has been read: z_t by g_t,
+The four gates are one tanh over one row, which XLA vectorizes. Rows are overwritten after they are read: z_t by g_t,
 g_t by da_t.
 """
 
@@ -13,65 +13,70 @@ from keras_seq.kernels.xla_loops import reuse_as_tensor_array
 
 
 def scan_with_vjp(z, recurrent_kernel, h, c, recurrent_dropout_mask):
-    """All positions from state (h, c).
+    """Compute all time steps and return their vector-Jacobian product.
 
     Args:
-        z: `[T, B, 4 units]`, positions first; the others as of `keras_seq.layers.lstm.lstm`.
+        z: `[T, B, 4 units]`, input part of the pre-activations, time-major.
+        recurrent_kernel: `[units, 4 units]`.
+        h: `[B, units]`, output before the first time step.
+        c: `[B, units]`, cell state before the first time step.
+        recurrent_dropout_mask: `[B, units]`, or None.
 
     Returns:
-        `(y [T, B, units], h, c)`, and a function from the gradients of these three to those of `(z, h, c)`.
+        `((y [T, B, units], h [B, units], c [B, units]), vjp)`, with `vjp(dy, dh, dc) -> (dz [T, B, 4 units],
+        dh [B, units], dc [B, units])`: from the gradients of the outputs to those of z and of the first h and c.
     """
-    # The matrix is widened and transposed out here: XLA would do either once more at every position.
-    wide = tf.cast(recurrent_kernel, c.dtype)
-    # An eager tape, or a persistent one in a tf.function, is not to look inside: the gradient is `back`.
-    y, memories, gates = _forward(*map(tf.stop_gradient, (z, wide, h, c)), recurrent_dropout_mask)
+    # Cast and transposed outside of the loops: XLA would repeat both at every time step.
+    wide_kernel = tf.cast(recurrent_kernel, c.dtype)
+    # stop_gradient hides the loop from eager and persistent gradient tapes: the gradient is `vjp`.
+    y, cell_states, gates = _forward(*map(tf.stop_gradient, (z, wide_kernel, h, c)), recurrent_dropout_mask)
 
-    def back(dy, dh, dc):
-        return _back(gates, memories, c, tf.transpose(wide), recurrent_dropout_mask, dy, dh, dc)
+    def vjp(dy, dh, dc):
+        return _backward(gates, cell_states, c, tf.transpose(wide_kernel), recurrent_dropout_mask, dy, dh, dc)
 
-    return (y, y[-1], memories[-1]), back
+    return (y, y[-1], cell_states[-1]), vjp
 
 
 @tf.function(jit_compile=True, autograph=False)
 def _forward(z, recurrent_kernel, h, c, recurrent_dropout_mask):
-    """`(y [T, B, units], memories [T, B, units], gates [T, B, 4 units])`."""
+    """Return `(y [T, B, units], cell_states [T, B, units], gates [T, B, 4 units])`."""
     length, _, columns = z.shape
     scale = tf.repeat(tf.constant([0.5, 0.5, 1.0, 0.5], c.dtype), columns // 4)
 
-    def position(t, h, c, outputs, memories, rows):
-        g = tf.tanh(scale * (rows.read(t) + tf.matmul(_kept(h, recurrent_dropout_mask), recurrent_kernel)))
+    def position(t, h, c, outputs, cell_states, rows):
+        g = tf.tanh(scale * (rows.read(t) + tf.matmul(_apply_dropout(h, recurrent_dropout_mask), recurrent_kernel)))
         input_gate, forget_gate, candidate, output_gate = _gates(g)
         c = forget_gate * c + input_gate * candidate
         h = output_gate * tf.tanh(c)
-        return t + 1, h, c, outputs.write(t, h), memories.write(t, c), rows.write(t, g)
+        return t + 1, h, c, outputs.write(t, h), cell_states.write(t, c), rows.write(t, g)
 
-    outputs, memories = (tf.TensorArray(c.dtype, length, element_shape=c.shape) for _ in range(2))
-    first = (0, tf.cast(h, c.dtype), c, outputs, memories, reuse_as_tensor_array(tf.cast(z, c.dtype)))
-    *_, y, memories, gates = tf.while_loop(lambda t, *_: t < length, position, first, maximum_iterations=length)
-    return tf.cast(y.stack(), z.dtype), memories.stack(), gates.stack()
+    outputs, cell_states = (tf.TensorArray(c.dtype, length, element_shape=c.shape) for _ in range(2))
+    first = (0, tf.cast(h, c.dtype), c, outputs, cell_states, reuse_as_tensor_array(tf.cast(z, c.dtype)))
+    *_, y, cell_states, gates = tf.while_loop(lambda t, *_: t < length, position, first, maximum_iterations=length)
+    return tf.cast(y.stack(), z.dtype), cell_states.stack(), gates.stack()
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _back(gates, memories, c, backward, recurrent_dropout_mask, dy, dh, dc):
-    """`(da [T, B, 4 units], dh [B, units], dc [B, units])`."""
+def _backward(gates, cell_states, c, transposed_kernel, recurrent_dropout_mask, dy, dh, dc):
+    """Return `(da [T, B, 4 units], dh [B, units], dc [B, units])`."""
     length, _, columns = gates.shape
-    narrow = dy.dtype
+    output_dtype = dy.dtype
     dy, dh = tf.cast(dy, c.dtype), tf.cast(dh, c.dtype)
-    before = tf.concat([c[None], memories[:-1]], axis=0)
+    previous = tf.concat([c[None], cell_states[:-1]], axis=0)
     slope = tf.repeat(tf.constant([0.25, 0.25, 1.0, 0.25], c.dtype), columns // 4)
 
     def position(k, dh, dc, row, rows):
         t = length - 1 - k
         i, f, g, o = _gates(row)
-        shown = tf.tanh(memories[t])
+        tanh_c = tf.tanh(cell_states[t])
         dh = dh + dy[t]
-        dc = dc + dh * o * (1 - shown * shown)
-        da = slope * (1 - row * row) * tf.concat([dc * g, dc * before[t], dc * i, dh * shown], axis=-1)
+        dc = dc + dh * o * (1 - tanh_c * tanh_c)
+        da = slope * (1 - row * row) * tf.concat([dc * g, dc * previous[t], dc * i, dh * tanh_c], axis=-1)
         rows = rows.write(t, da)
-        # The next row is read here, once: XLA would read it for each use and copy all rows before they are written to.
+        # The next row is read here, once: XLA would read it for each use and copy all rows before the write.
         return (
             k + 1,
-            _kept(tf.matmul(da, backward), recurrent_dropout_mask),
+            _apply_dropout(tf.matmul(da, transposed_kernel), recurrent_dropout_mask),
             dc * f,
             rows.read(tf.maximum(t - 1, 0)),
             rows,
@@ -79,14 +84,14 @@ def _back(gates, memories, c, backward, recurrent_dropout_mask, dy, dh, dc):
 
     first = (0, dh, dc, gates[-1], reuse_as_tensor_array(gates))
     _, dh, dc, _, da = tf.while_loop(lambda k, *_: k < length, position, first, maximum_iterations=length)
-    return tf.cast(da.stack(), narrow), tf.cast(dh, narrow), dc
+    return tf.cast(da.stack(), output_dtype), tf.cast(dh, output_dtype), dc
 
 
-def _kept(h, recurrent_dropout_mask):
+def _apply_dropout(h, recurrent_dropout_mask):
     return h if recurrent_dropout_mask is None else h * tf.cast(recurrent_dropout_mask, h.dtype)
 
 
 def _gates(g):
-    """Input, forget, candidate and output of the row of tanh."""
+    """Return input gate, forget gate, candidate and output gate from a row of tanh."""
     i, f, g, o = tf.split(g, 4, axis=-1)
     return 0.5 * i + 0.5, 0.5 * f + 0.5, g, 0.5 * o + 0.5

@@ -1,36 +1,56 @@
-"""`layers.recurrent.recurrence` on TensorFlow.
+"""`layers.recurrent_base.recurrence` on TensorFlow.
 
-Short sequences are unrolled: the executor starts the next small operation without the bookkeeping of a `while_loop`.
-For long ones, and where the length is not known, the loop is told how often it runs at most, without which XLA cannot
-differentiate it (Keras's own `ops.scan` is not told).
+Short sequences are unrolled: the executor starts the next small operation without the overhead of a `while_loop`. For
+long or unknown T, the loop gets `maximum_iterations`, without which XLA cannot differentiate it (`ops.scan` sets none).
 """
 
 import tensorflow as tf
 
-MAX_UNROLLED_STEPS = 128  # positions that are unrolled; beyond it the graph takes longer to build than the loop costs
+MAX_UNROLLED_STEPS = 128  # T; above, building the unrolled graph takes longer than the loop costs
 
 
-def supports(cell, z, state, mask=None):
-    """Whether the twin takes these arguments: all but a sequence of no position."""
+def supports(cell, z, state, mask=None) -> bool:
+    """Return whether T is not 0.
+
+    Args:
+        cell: Function `(z_t, state) -> state`.
+        z: `[B, T, W]`.
+        state: State before the first time step.
+        mask: `[B, T]` boolean, or None.
+    """
     return z.shape[1] != 0
 
 
 def apply(cell, z, state, mask=None):
-    """The twin of `keras_seq.layers.recurrent_base.recurrence`; see there."""
+    """Apply a cell to all time steps, as `keras_seq.layers.recurrent_base.recurrence`.
 
-    def position(z, state, real):
+    Args:
+        cell: Function `(z_t [B, W], state) -> state`.
+        z: `[B, T, W]`.
+        state: State before the first time step.
+        mask: `[B, T]` boolean, or None.
+
+    Returns:
+        `(y [B, T, units], state)`.
+    """
+
+    def position(z, state, is_valid):
         new = cell(z, state)
-        return new if real is None else tf.nest.map_structure(lambda n, o: tf.where(real[:, None], n, o), new, state)
+        return (
+            new
+            if is_valid is None
+            else tf.nest.map_structure(lambda n, o: tf.where(is_valid[:, None], n, o), new, state)
+        )
 
-    short = z.shape[1] is not None and z.shape[1] <= MAX_UNROLLED_STEPS
-    return (_unrolled if short else _looped)(position, z, state, mask)
+    unroll = z.shape[1] is not None and z.shape[1] <= MAX_UNROLLED_STEPS
+    return (_unrolled if unroll else _looped)(position, z, state, mask)
 
 
 def _unrolled(position, z, state, mask):
     outputs = []
-    real = [None] * z.shape[1] if mask is None else tf.unstack(mask, z.shape[1], axis=1)
-    for z_t, real_t in zip(tf.unstack(z, axis=1), real, strict=True):
-        state = position(z_t, state, real_t)
+    valid = [None] * z.shape[1] if mask is None else tf.unstack(mask, z.shape[1], axis=1)
+    for z_t, valid_t in zip(tf.unstack(z, axis=1), valid, strict=True):
+        state = position(z_t, state, valid_t)
         outputs.append(tf.nest.flatten(state)[0])
     return tf.stack(outputs, axis=1), state
 

@@ -1,16 +1,16 @@
 """`layers.selective_scan.selective_scan` on TensorFlow's CPU: one position after the other.
 
-Nothing but h is ever `[B, T, E, N]`.
+Only h is ever stored as `[B, T, E, N]`.
 
-With  a_t = exp(delta_t A)  and  g_t  the gradient of the loss by h_t, from the end:
+With  a_t = exp(delta_t A)  and  g_t  the gradient of the loss by h_t, in reverse:
 
     g_t = dy_t C_t + a_{t+1} g_{t+1}                                               [B, E, N]
     dC_t = sum_E dy_t h_t;   dB_t = sum_E g_t delta_t x_t;   dx_t = delta_t sum_N g_t B_t
     d(delta_t) = x_t sum_N g_t B_t + sum_N A g_t a_t h_{t-1};   dA = sum_{B, t} delta_t g_t a_t h_{t-1}
 
-The gradient is not differentiable once more: XLA refuses to differentiate its loop.
+There are no second derivatives: XLA cannot differentiate its loop.
 
-The two loops are functions of their own, compiled by XLA, which makes one loop over memory of each step.
+Both loops are separate functions compiled by XLA, which fuses each step into one loop over memory.
 """
 
 import tensorflow as tf
@@ -18,64 +18,85 @@ import tensorflow as tf
 from keras_seq.kernels.devices import on_cpu
 
 
-def supports(x, delta, a, b, c, h):
-    """Whether the twin takes these arguments: on a machine without a GPU."""
+def supports(x, delta, a, b, c, h) -> bool:
+    """Return whether there is no GPU.
+
+    Args:
+        x: `[B, T, E]`.
+        delta: `[B, T, E]`.
+        a: `[E, N]`.
+        b: `[B, T, N]`.
+        c: `[B, T, N]`.
+        h: `[B, E, N]`.
+    """
     return on_cpu()
 
 
 def apply(x, delta, a, b, c, h):
-    """The twin of `keras_seq.layers.selective_scan.selective_scan`; see there."""
+    """Compute y and the last state, as `keras_seq.layers.selective_scan.selective_scan`.
+
+    Args:
+        x: `[B, T, E]`.
+        delta: `[B, T, E]`, time steps, non-negative.
+        a: `[E, N]`, negative.
+        b: `[B, T, N]`.
+        c: `[B, T, N]`.
+        h: `[B, E, N]`, state before the first position.
+
+    Returns:
+        `(y [B, T, E], h [B, E, N])`.
+    """
     return _scan(*(tf.convert_to_tensor(v) for v in (x, delta, a, b, c, h)))
 
 
 @tf.custom_gradient
 def _scan(x, delta, a, b, c, h):
-    # an eager tape is not to look inside
-    y, last, memories = _forward(*map(tf.stop_gradient, (x, delta, a, b, c, h)))
+    # hides the loop from eager gradient tapes
+    y, last, previous_states = _forward(*map(tf.stop_gradient, (x, delta, a, b, c, h)))
     y.set_shape(x.shape)
-    return (y, last), lambda dy, dh: _backward(x, delta, a, b, c, memories, last, dy, dh)
+    return (y, last), lambda dy, dh: _backward(x, delta, a, b, c, previous_states, last, dy, dh)
 
 
 @tf.function(jit_compile=True, reduce_retracing=True)
 def _forward(x, delta, a, b, c, h):
-    """y, the last h, and the h before each position."""
-    x, delta, b, c = map(_positions_first, (x, delta, b, c))
+    """Return y, the last h, and the h before each position."""
+    x, delta, b, c = map(_swap_batch_and_time, (x, delta, b, c))
     length = tf.shape(x)[0]
 
-    def position(t, h, y, memories):
-        memories = memories.write(t, h)
+    def position(t, h, y, previous_states):
+        previous_states = previous_states.write(t, h)
         h = tf.exp(delta[t][:, :, None] * a) * h + (delta[t] * x[t])[:, :, None] * b[t][:, None]
-        return t + 1, h, y.write(t, tf.reduce_sum(h * c[t][:, None], axis=-1)), memories
+        return t + 1, h, y.write(t, tf.reduce_sum(h * c[t][:, None], axis=-1)), previous_states
 
     arrays = (tf.TensorArray(h.dtype, length, element_shape=shape) for shape in (x.shape[1:], h.shape))
-    _, h, y, memories = tf.while_loop(lambda t, *_: t < length, position, (0, h, *arrays))
-    return _positions_first(y.stack()), h, memories.stack()
+    _, h, y, previous_states = tf.while_loop(lambda t, *_: t < length, position, (0, h, *arrays))
+    return _swap_batch_and_time(y.stack()), h, previous_states.stack()
 
 
 @tf.function(jit_compile=True, reduce_retracing=True)
-def _backward(x, delta, a, b, c, memories, last, dy, dh):
-    x, delta, b, c, dy = map(_positions_first, (x, delta, b, c, dy))
+def _backward(x, delta, a, b, c, previous_states, last, dy, dh):
+    x, delta, b, c, dy = map(_swap_batch_and_time, (x, delta, b, c, dy))
     length = tf.shape(x)[0]
 
     def position(t, dh, h, da, dx, ddelta, db, dc):
         g = dh + dy[t][:, :, None] * c[t][:, None]
         dc = dc.write(t, tf.reduce_sum(dy[t][:, :, None] * h, axis=1))
         db = db.write(t, tf.reduce_sum(g * (delta[t] * x[t])[:, :, None], axis=1))
-        into = tf.reduce_sum(g * b[t][:, None], axis=-1)
-        dx = dx.write(t, into * delta[t])
+        g_b = tf.reduce_sum(g * b[t][:, None], axis=-1)
+        dx = dx.write(t, g_b * delta[t])
         dh = g * tf.exp(delta[t][:, :, None] * a)
-        h = memories[t]
-        ddelta = ddelta.write(t, into * x[t] + tf.reduce_sum(dh * h * a, axis=-1))
+        h = previous_states[t]
+        ddelta = ddelta.write(t, g_b * x[t] + tf.reduce_sum(dh * h * a, axis=-1))
         da = da + tf.reduce_sum(dh * h * delta[t][:, :, None], axis=0)
         return t - 1, dh, h, da, dx, ddelta, db, dc
 
     arrays = (tf.TensorArray(dh.dtype, length, element_shape=v.shape[1:]) for v in (x, delta, b, c))
     start = (length - 1, dh, last, tf.zeros_like(a), *arrays)
     _, dh, _, da, *arrays = tf.while_loop(lambda t, *_: t >= 0, position, start)
-    dx, ddelta, db, dc = (_positions_first(array.stack()) for array in arrays)
+    dx, ddelta, db, dc = (_swap_batch_and_time(array.stack()) for array in arrays)
     return dx, ddelta, da, db, dc, dh
 
 
-def _positions_first(x):
-    """`[B, T, ...]` as `[T, B, ...]`, or back."""
+def _swap_batch_and_time(x):
+    """Transpose `[B, T, ...]` to `[T, B, ...]`, or back."""
     return tf.einsum("bt...->tb...", x)

@@ -1,7 +1,7 @@
-"""Many small operations as one program: compiled by XLA, they are one loop over memory where TensorFlow has one each.
+"""Compile many small operations into one XLA program, which is one loop over memory instead of one per operation.
 
-A pointwise function keeps its input and nothing else; its gradient computes the rest once more, which costs less than
-memory does.
+A pointwise function stores only its input for the gradient, which recomputes the rest: that is cheaper than memory
+traffic.
 """
 
 import functools
@@ -11,46 +11,62 @@ import tensorflow as tf
 
 from keras_seq.kernels.devices import on_cpu
 
-MIN_FUSED_ELEMENTS = 2**19  # values; below, starting a program costs more than it gives
+MIN_FUSED_ELEMENTS = 2**19  # numbers; below, starting an XLA program costs more than it saves
 
 
-def fused(function):
-    """The same function, compiled by XLA if it is about to be traced for a CPU.
+def xla_compiled(function):
+    """Return the function, compiled by XLA if it is about to be traced for a CPU.
 
     Args:
-        function: of tensors, or lists of them; it may assign variables. Large matmuls in bfloat16 do not belong in it:
-            XLA is slow at them.
+        function: A function of tensors or lists of tensors; it may assign variables. It should not contain large
+            matmuls in bfloat16, which are slow in XLA.
+
+    Returns:
+        A function of the same arguments.
     """
     if tf.executing_eagerly() or not on_cpu():
-        return function  # compiled anew at every call, it would cost more than it gives
+        return function  # eagerly it would be compiled again at every call
     return tf.function(function, jit_compile=True, autograph=False)
 
 
-def supports(function, x):
-    """Whether `run` takes these arguments: many values, and no layer, which may have weights."""
-    return not isinstance(function, keras.layers.Layer) and large(x)
+def supports(function, x) -> bool:
+    """Return whether x is large and the function is not a layer, which may have weights.
+
+    Args:
+        function: A pointwise or row-wise function.
+        x: A tensor.
+    """
+    return not isinstance(function, keras.layers.Layer) and is_large(x)
 
 
-def large(x) -> bool:
-    """Whether x has many values, how many is known, inside a function that is being traced for a CPU."""
-    known = x.shape.num_elements()
-    return known is not None and known >= MIN_FUSED_ELEMENTS and not tf.executing_eagerly() and on_cpu()
+def is_large(x) -> bool:
+    """Return whether x has a known and large number of elements, in a function that is being traced for a CPU."""
+    size = x.shape.num_elements()
+    return size is not None and size >= MIN_FUSED_ELEMENTS and not tf.executing_eagerly() and on_cpu()
 
 
 def apply(function, x):
-    """`function(x)`, where function works on each value, or each row, of x by itself and has no weights."""
+    """Compute `function(x)`.
 
-    def widened(x):  # so that bfloat16 is rounded once, not after every operation
+    Args:
+        function: A function without weights that maps each element, or each row, of x separately.
+        x: A tensor.
+
+    Returns:
+        A tensor of the shape and dtype of x.
+    """
+
+    def in_float32(x):  # bfloat16 is rounded once, not after every operation
         return tf.cast(function(tf.cast(x, tf.float32) if x.dtype.size < 4 else x), x.dtype)
 
-    def slope(x, dy):
+    def vjp(x, dy):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = widened(x)
+            y = in_float32(x)
         return tape.gradient(y, x, output_gradients=dy)
 
     @tf.custom_gradient
     def forward(x):
-        return fused(widened)(x), functools.partial(fused(slope), x)
+        return xla_compiled(in_float32)(x), functools.partial(xla_compiled(vjp), x)
 
     return forward(x)

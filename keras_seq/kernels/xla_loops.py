@@ -1,21 +1,24 @@
-"""What the loops of LSTM and GRU that XLA compiles for a CPU have in common: where they pay, and how they keep rows."""
+"""Shared by the XLA loops of LSTM and GRU: when they are faster, and in-place TensorArrays."""
 
 import tensorflow as tf
 
 from keras_seq.kernels.devices import on_cpu
 
-MIN_STEPS_X_UNITS = 4096  # positions times units; below, compiling costs more than it gives
-MAX_BF16_UNITS, MAX_BF16_STATE_SIZE = (
-    768,
-    2**14 - 1,
-)  # in bfloat16, of h; above, TensorFlow's own matmuls are faster than XLA's
+MIN_STEPS_X_UNITS = 4096  # T x units; below, compilation costs more than it saves
+MAX_BF16_UNITS = 768  # in bfloat16; above either of these two, TensorFlow's own matmuls are faster than XLA's
+MAX_BF16_STATE_SIZE = 2**14 - 1  # B x units
 
 
-def xla_loop_is_faster(z, memory) -> bool:
-    """Whether the loops are the faster way for `z [B, T, W]` and `memory [B, units]`, in a function being traced."""
-    if tf.executing_eagerly() or not on_cpu() or memory.dtype != tf.float32 or z.dtype == tf.float16:
+def xla_loop_is_faster(z, state) -> bool:
+    """Return whether the XLA loops are faster than unrolled time steps, in a function that is being traced.
+
+    Args:
+        z: `[B, T, W]`, input part of the pre-activations.
+        state: `[B, units]`, the state that is kept in float32.
+    """
+    if tf.executing_eagerly() or not on_cpu() or state.dtype != tf.float32 or z.dtype == tf.float16:
         return False
-    rows, units = memory.shape
+    rows, units = state.shape
     fits = z.dtype == tf.float32 or (
         rows is not None and units <= MAX_BF16_UNITS and rows * units <= MAX_BF16_STATE_SIZE
     )
@@ -23,5 +26,8 @@ def xla_loop_is_faster(z, memory) -> bool:
 
 
 def reuse_as_tensor_array(rows):
-    """An array that starts as `rows [T, B, W]`; one that starts empty is filled with zeros first."""
+    """Return a TensorArray that starts as `rows [T, B, W]`.
+
+    Unlike an empty TensorArray, it is not first filled with zeros.
+    """
     return tf.TensorArray(rows.dtype, rows.shape[0], clear_after_read=False).unstack(rows)

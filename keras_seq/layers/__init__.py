@@ -1,4 +1,4 @@
-"""Layers for sequences. They use `keras` and `keras.ops` only, so they run on every Keras backend."""
+"""Layers for sequences, written with `keras` and `keras.ops` only, so that they run on every Keras backend."""
 
 from keras_seq.layers.alibi import AlibiPositions
 from keras_seq.layers.attention import attention
@@ -6,6 +6,7 @@ from keras_seq.layers.bidirectional import Bidirectional
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.cross_attention import CrossAttention
 from keras_seq.layers.dense import Dense
+from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward
 from keras_seq.layers.gru import GRU
 from keras_seq.layers.layer_norm_lstm import LayerNormLSTM
@@ -13,6 +14,7 @@ from keras_seq.layers.lstm import LSTM
 from keras_seq.layers.min_rnn import MinGRU, MinLSTM
 from keras_seq.layers.normalization import LayerNormalization, RMSNormalization
 from keras_seq.layers.positions import LearnedPositions, PositionalEncoding
+from keras_seq.layers.relative_positions import RelativePositions
 from keras_seq.layers.residual import PreNormResidual
 from keras_seq.layers.rotary import RotaryPositions
 from keras_seq.layers.segments import SegmentEmbedding
@@ -48,4 +50,6 @@ __all__ = [
     "LayerNormalization",
     "RMSNormalization",
     "TransformerBlock",
+    "ExplicitState",
+    "RelativePositions",
 ]

@@ -1,14 +1,15 @@
-"""Scaled dot-product attention (Vaswani et al., 2017): every position asks, every position answers.
+"""Scaled dot-product attention (Vaswani et al., 2017).
 
     weights = softmax(q kᵀ / sqrt(K) + bias)         over the positions that the mask allows
     y = weights v
 
-Without 1 / sqrt(K) the scores grow with K, the softmax saturates and its gradient dies. Several query heads may
-share one head of keys and values (multi-query: Shazeer, 2019; grouped-query: Ainslie et al., 2023).
-`MultiHead` owns the four matrices; `MultiHeadSelfAttention` and `CrossAttention` say who attends to whom.
+Without 1 / sqrt(K) the scores grow with K, and the softmax saturates. Several query heads may share one head of keys
+and values (multi-query: Shazeer, 2019; grouped-query: Ainslie et al., 2023). `MultiHeadAttentionBase` holds the four
+projections of `MultiHeadSelfAttention` and `CrossAttention`.
 """
 
 import functools
+from collections.abc import Callable
 
 import keras
 from keras import ops
@@ -20,24 +21,24 @@ from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.layers.precision import at_least_float32
 
 
-def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
-    """Softmax attention, the softmax in float32 at least.
+def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout: Callable | None = None):
+    """Compute softmax attention, with the softmax in float32 or wider.
 
     Args:
-        q: queries `[B, T, H, K]`.
-        k: keys `[B, S, H, K]`; or fewer heads, a divisor of H: head h of the queries reads h * (heads of k) // H.
-        v: values `[B, S, heads of k, K']`.
-        mask: booleans (or 0 and 1) `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may be 1), true where attending
-            is allowed. A query with nothing to attend to gives zeros. An additive mask of floats is a `bias`.
-        bias: added to the scores, broadcastable to `[B, H, T, S]`.
-        scale: factor of the scores, 1 / sqrt(K) unless given.
-        dropout: a function applied to the weights before they meet the values.
+        q: Queries `[B, T, H, K]`.
+        k: Keys `[B, S, G, K]` with G a divisor of H: query head h attends to key head h * G // H.
+        v: Values `[B, S, G, K']`.
+        mask: Booleans (or 0 and 1) `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may be 1), true where attending is
+            allowed. A query with nothing to attend to gives zeros. An additive float mask is a `bias`.
+        bias: Added to the scores, broadcastable to `[B, H, T, S]`.
+        scale: Factor of the scores; 1 / sqrt(K) unless given.
+        dropout: A function applied to the weights before the product with the values.
 
     Returns:
         `(y [B, T, H, K'], weights [B, H, T, S])`, weights before dropout, both in the dtype of v.
 
     Raises:
-        ValueError: shapes that do not belong together, complex numbers, a mask of floats.
+        ValueError: If the shapes do not match, a tensor is complex, or the mask is a float mask.
     """
     q, k, v = (ops.convert_to_tensor(x) for x in (q, k, v))
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -46,21 +47,25 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
             raise ValueError(f"{name} has shape {tuple(x.shape)}; expected [B, T, H, K].")
     if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2] or q.shape[2] % k.shape[2]:
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
-        raise ValueError(f"{shapes}; expected q and k of one width, k and v of one number of heads, a divisor of q's.")
-    if _differ(q.shape[0], k.shape[0], v.shape[0]) or _differ(k.shape[1], v.shape[1]):
+        raise ValueError(
+            f"{shapes}; expected q and k of one width, k and v with one number of heads, a divisor of q's."
+        )
+    if _sizes_differ(q.shape[0], k.shape[0], v.shape[0]) or _sizes_differ(k.shape[1], v.shape[1]):
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
-        raise ValueError(f"{shapes}; expected one number of rows B, and k and v of one length S.")
+        raise ValueError(f"{shapes}; expected one batch size B, and k and v of one length S.")
     batch_size = -1 if q.shape[0] is None and isinstance(q, keras.KerasTensor) else ops.shape(q)[0]
     q = checks.where_boolean(q, mask)
     mask = checks.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     heads, key_dim = q.shape[2:]
-    groups = k.shape[2]
+    kv_heads = k.shape[2]
     length, size = ops.shape(q)[1], ops.shape(k)[1]
     scale = ops.convert_to_tensor(key_dim**-0.5 if scale is None else scale, q.dtype)
     q = q * scale  # before the product, so that float16 overflows later
-    q = ops.reshape(q, (-1, length, groups, heads // groups, key_dim))
+    q = ops.reshape(q, (-1, length, kv_heads, heads // kv_heads, key_dim))
     scores = ops.einsum("btngk,bsnk->bngts", q, k)
-    scores = ops.reshape(scores, (batch_size, heads, length, size))  # an error where k has other rows in a graph
+    scores = ops.reshape(
+        scores, (batch_size, heads, length, size)
+    )  # an error where k has another batch size in a graph
     if keras.backend.standardize_dtype(scores.dtype) == "float16":
         scores = ops.clip(scores, -65504, 65504)  # an infinite score would make the softmax NaN
     scores = ops.cast(scores, at_least_float32(scores.dtype))
@@ -72,26 +77,27 @@ def attention(q, k, v, mask=None, bias=None, scale=None, dropout=None):
         scores = ops.where(mask, scores, -1e30)
     weights = ops.softmax(scores, axis=-1)
     if mask is not None:
-        weights = ops.where(mask, weights, 0.0)  # matters where the whole row is masked
+        weights = ops.where(mask, weights, 0.0)  # for queries with all keys masked
     weights = ops.cast(weights, v.dtype)
-    dropped = weights if dropout is None else dropout(weights)
-    dropped = ops.reshape(dropped, (batch_size, groups, heads // groups, length, size))  # and where the mask has
-    y = ops.einsum("bngts,bsnk->btngk", dropped, v)
+    dropped_weights = weights if dropout is None else dropout(weights)
+    # an error where the mask has another batch size in a graph
+    dropped_weights = ops.reshape(dropped_weights, (batch_size, kv_heads, heads // kv_heads, length, size))
+    y = ops.einsum("bngts,bsnk->btngk", dropped_weights, v)
     return ops.reshape(y, (-1, length, heads, v.shape[-1])), weights
 
 
-def _differ(*sizes):
-    """Whether those sizes that are known are not all the same."""
+def _sizes_differ(*sizes):
+    """Return whether the known sizes are not all equal."""
     return len({size for size in sizes if size is not None}) > 1
 
 
 def causal_attention(q, k, v):
-    """`attention` where every position attends to itself and to all before it; the weights are not told.
+    """Compute `attention` of every position to itself and all earlier ones, without returning the weights.
 
     Args:
-        q: queries `[B, T, H, K]`.
-        k: keys `[B, T, H, K]`; or fewer heads, a divisor of H.
-        v: values `[B, T, heads of k, K']`.
+        q: Queries `[B, T, H, K]`.
+        k: Keys `[B, T, G, K]` with G a divisor of H.
+        v: Values `[B, T, G, K']`.
 
     Returns:
         y `[B, T, H, K']`.
@@ -105,20 +111,37 @@ def _causal_attention(q, k, v):
 
 
 class MultiHeadAttentionBase(keras.layers.Layer):
-    """What self-attention and cross-attention share: the arguments, the four matrices, the way to heads and back."""
+    """Base class of self-attention and cross-attention: their arguments and the four projections.
+
+    Args:
+        num_heads: H.
+        key_dim: K, width of a query or key head; D / H unless given.
+        value_dim: Width of a value head; `key_dim` unless given.
+        num_key_value_heads: Number of key and value heads, a divisor of H; H unless given.
+        use_qk_norm: Whether to RMS-normalize queries and keys per head.
+        dropout: Fraction of the attention weights to drop in training.
+        use_bias: Whether the four projections add a bias.
+        kernel_initializer: Initializer of the query, key and value matrices.
+        output_initializer: Initializer of the output matrix.
+        seed: Random seed of the dropout.
+        **kwargs: Those of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If an argument is out of its range, or `num_key_value_heads` does not divide `num_heads`.
+    """
 
     def __init__(
         self,
-        num_heads,
-        key_dim=None,
-        value_dim=None,
-        num_key_value_heads=None,
-        use_qk_norm=False,
-        dropout=0.0,
-        use_bias=True,
+        num_heads: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        use_qk_norm: bool = False,
+        dropout: float = 0.0,
+        use_bias: bool = True,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
-        seed=None,
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -138,18 +161,26 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         self.seed = seed
         self.supports_masking = True
 
-    def build_projections(self, query_width, context_width):
-        """Makes the matrices: queries from `query_width`, keys and values from `context_width`."""
-        if self.key_dim is None and query_width % self.num_heads:
+    def build_projections(self, query_dim: int, context_dim: int):
+        """Create the matrices of the four projections, and the normalizations of `use_qk_norm`.
+
+        Args:
+            query_dim: D, width of the inputs that the queries are computed from.
+            context_dim: Width of the inputs that the keys and values are computed from.
+
+        Raises:
+            ValueError: If `key_dim` is not given and `num_heads` does not divide `query_dim`.
+        """
+        if self.key_dim is None and query_dim % self.num_heads:
             raise ValueError(
-                f"num_heads={self.num_heads}; expected a divisor of the width D={query_width}, or a key_dim."
+                f"num_heads={self.num_heads}; expected a divisor of the width D={query_dim}, or a key_dim."
             )
-        self._key_dim = self.key_dim or query_width // self.num_heads
+        self._key_dim = self.key_dim or query_dim // self.num_heads
         self._value_dim = self.value_dim or self._key_dim
-        self._groups = self.num_key_value_heads or self.num_heads
+        self._num_kv_heads = self.num_key_value_heads or self.num_heads
 
         def dense(name, units, width, initializer):
-            # a clone each: an initializer gives the same values at every call
+            # clones, because an initializer returns the same values at every call
             if isinstance(initializer, keras.initializers.Initializer):
                 initializer = initializer.clone()
             layer = Dense(
@@ -159,10 +190,10 @@ class MultiHeadAttentionBase(keras.layers.Layer):
             return layer
 
         kernel = self.kernel_initializer
-        self.query_dense = dense("query", self.num_heads * self._key_dim, query_width, kernel)
-        self.key_dense = dense("key", self._groups * self._key_dim, context_width, kernel)
-        self.value_dense = dense("value", self._groups * self._value_dim, context_width, kernel)
-        self.output_dense = dense("output", query_width, self.num_heads * self._value_dim, self.output_initializer)
+        self.query_dense = dense("query", self.num_heads * self._key_dim, query_dim, kernel)
+        self.key_dense = dense("key", self._num_kv_heads * self._key_dim, context_dim, kernel)
+        self.value_dense = dense("value", self._num_kv_heads * self._value_dim, context_dim, kernel)
+        self.output_dense = dense("output", query_dim, self.num_heads * self._value_dim, self.output_initializer)
         if self.use_qk_norm:
             rms = functools.partial(RMSNormalization, dtype=self.dtype_policy)
             self.query_normalization = rms(name="query_normalization")
@@ -172,32 +203,44 @@ class MultiHeadAttentionBase(keras.layers.Layer):
         self.dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
 
     def project_query(self, x):
-        """`x [B, T, D]` -> queries `[B, T, H, K]`."""
+        """Compute the queries `[B, T, H, K]` of `x [B, T, D]`."""
         q = ops.reshape(self.query_dense(x), (-1, ops.shape(x)[1], self.num_heads, self._key_dim))
         return self.query_normalization(q) if self.use_qk_norm else q
 
     def project_key_value(self, x):
-        """`x [B, S, D]` -> keys `[B, S, heads, K]` and values `[B, S, heads, K']`."""
-        k = ops.reshape(self.key_dense(x), (-1, ops.shape(x)[1], self._groups, self._key_dim))
-        v = ops.reshape(self.value_dense(x), (-1, ops.shape(x)[1], self._groups, self._value_dim))
+        """Compute keys `[B, S, G, K]` and values `[B, S, G, K']` of `x [B, S, D]`, with G key and value heads."""
+        k = ops.reshape(self.key_dense(x), (-1, ops.shape(x)[1], self._num_kv_heads, self._key_dim))
+        v = ops.reshape(self.value_dense(x), (-1, ops.shape(x)[1], self._num_kv_heads, self._value_dim))
         return self.key_normalization(k) if self.use_qk_norm else k, v
 
-    def attend(self, q, k, v, mask, bias, training):
-        """Attention, the heads joined and mixed: `(y [B, T, D], weights [B, H, T, S])`."""
+    def attend(self, q, k, v, mask, bias, training: bool | None):
+        """Compute attention and the output projection.
+
+        Args:
+            q: Queries `[B, T, H, K]`.
+            k: Keys `[B, S, G, K]`, G the number of key and value heads.
+            v: Values `[B, S, G, K']`.
+            mask: Booleans, broadcastable to `[B, T, S]` or `[B, H, T, S]`, or None.
+            bias: Added to the scores, broadcastable to `[B, H, T, S]`, or None.
+            training: Whether to apply dropout.
+
+        Returns:
+            `(y [B, T, D], weights [B, H, T, S])`.
+        """
         dropout = (lambda weights: self.dropout_layer(weights, training=training)) if self.dropout else None
         y, weights = attention(q, k, v, mask, bias, dropout=dropout)
         return self.merge_heads(y), weights
 
     def merge_heads(self, y):
-        """The heads `[B, T, H, K']` joined and mixed: `[B, T, D]`."""
+        """Concatenate the heads `[B, T, H, K']` and apply the output projection: `[B, T, D]`."""
         return self.output_dense(ops.reshape(y, (-1, ops.shape(y)[1], self.num_heads * self._value_dim)))
 
     def compute_output_spec(self, *args, **kwargs):
-        """The shapes and dtypes of `call` itself, whatever it is asked to return."""
+        """Return the shapes and dtypes of `call`, including the optional outputs."""
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
-        """The arguments."""
+        """Return the constructor arguments."""
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

@@ -1,20 +1,33 @@
-"""The key/value cache: what attention remembers of the positions before, at a fixed capacity S.
+"""The key/value cache: keys and values of earlier positions, in arrays of a fixed capacity S.
 
-    {"key": [B, S, H, K], "value": [B, S, H, K'], "position": [B, S], "length": scalar}
+    {"key": [B, S, G, K], "value": [B, S, G, K'], "position": [B, S], "length": scalar}
 
-`length` slots are written; `position` tells where each stands in its row (-1: empty or padding). Shapes and
-dtypes never change, so a cache is a loop variable and a step is traced once.
+The first `length` slots are filled; `position` is the position of each slot in its row (-1: empty or padding). Shapes
+and dtypes never change, so a cache can be a loop variable, and a step is traced once.
 """
 
 from collections.abc import Mapping
 
 from keras import ops
 
+from keras_seq import checks
 from keras_seq.layers.state_checks import shapes
 
 
-def empty_cache(batch_size, capacity, num_heads, key_dim, value_dim, dtype):
-    """A cache of `capacity` slots with nothing in it."""
+def empty_cache(batch_size, capacity: int, num_heads: int, key_dim: int, value_dim: int, dtype):
+    """Create an empty cache.
+
+    Args:
+        batch_size: B.
+        capacity: S, number of slots.
+        num_heads: G, number of key and value heads.
+        key_dim: K, width of a key head.
+        value_dim: K', width of a value head.
+        dtype: Dtype of keys and values.
+
+    Returns:
+        A cache.
+    """
     return {
         "key": ops.zeros((batch_size, capacity, num_heads, key_dim), dtype),
         "value": ops.zeros((batch_size, capacity, num_heads, value_dim), dtype),
@@ -24,7 +37,16 @@ def empty_cache(batch_size, capacity, num_heads, key_dim, value_dim, dtype):
 
 
 def full_cache(key, value, positions):
-    """A cache that holds exactly these, `positions [T]` or `[B, T]`, with no room for more."""
+    """Create a cache of T filled slots.
+
+    Args:
+        key: `[B, T, G, K]`.
+        value: `[B, T, G, K']`.
+        positions: `[T]` or `[B, T]`.
+
+    Returns:
+        A cache of capacity T.
+    """
     batch_size, length = ops.shape(key)[:2]
     return {
         "key": key,
@@ -34,8 +56,19 @@ def full_cache(key, value, positions):
     }
 
 
-def cache_shapes(cache, batch_size, num_heads, key_dim, value_dim):
-    """The shapes that a cache has to have, whatever its capacity, which is told by its positions."""
+def cache_shapes(cache, batch_size, num_heads: int, key_dim: int, value_dim: int):
+    """Return the expected shapes of a cache, for the capacity that its positions have.
+
+    Args:
+        cache: The cache to check, of any structure.
+        batch_size: B, or None if unknown.
+        num_heads: G, number of key and value heads.
+        key_dim: K, width of a key head.
+        value_dim: K', width of a value head.
+
+    Returns:
+        A dict of shapes, as `check_state` takes them.
+    """
     position = shapes(cache).get("position") if isinstance(cache, Mapping) else None
     capacity = position[1] if isinstance(position, list) and len(position) == 2 else None
     return {
@@ -47,38 +80,40 @@ def cache_shapes(cache, batch_size, num_heads, key_dim, value_dim):
 
 
 def next_position(cache):
-    """The number of real positions in each row, `[B]`: where the next one stands."""
+    """Return the number of non-padding positions in each row, `[B]`, which is the position of the next element."""
     return ops.max(cache["position"], axis=1) + 1
 
 
 def append_to_cache(cache, key, value, positions):
-    """The cache with T more slots written: `key [B, T, H, K]`, `value [B, T, H, K']`, `positions [B, T]`.
+    """Write T more slots.
 
-    Past its capacity a cache cannot go. Where the length is a number by now (eager calls), that is a `ValueError`;
-    inside compiled code the values appended become NaN, so that no plausible output hides the mistake.
+    Args:
+        cache: A cache.
+        key: `[B, T, G, K]`.
+        value: `[B, T, G, K']`.
+        positions: `[B, T]`.
+
+    Returns:
+        The new cache. If the capacity is exceeded in compiled code, where the length is unknown, the new values are
+        NaN.
+
+    Raises:
+        ValueError: If the length is known and the capacity is exceeded.
     """
     capacity, steps, length = cache["key"].shape[1], key.shape[1], cache["length"]
-    written = concrete(length)
-    if steps is not None and capacity is not None and (written or 0) + steps > capacity:
+    length_so_far = checks.static_value(length)
+    if steps is not None and capacity is not None and (length_so_far or 0) + steps > capacity:
         raise ValueError(
-            f"state holds {'an unknown number' if written is None else written} of capacity={capacity} positions and "
-            f"cannot take {steps} more; give initial_state a larger capacity, or fill a new state with the last ones."
+            f"state holds {'an unknown number' if length_so_far is None else length_so_far} of capacity={capacity} "
+            f"positions, and {steps} more do not fit; expected a state with a larger capacity from get_initial_state."
         )
     length = ops.cast(length, "int32")
-    after = length + ops.shape(key)[1]
-    value = ops.where(after <= ops.shape(cache["key"])[1], value, float("nan"))
+    new_length = length + ops.shape(key)[1]
+    value = ops.where(new_length <= ops.shape(cache["key"])[1], value, float("nan"))
     zero = ops.zeros((), "int32")
     return {
         "key": ops.slice_update(cache["key"], (zero, length, zero, zero), ops.cast(key, cache["key"].dtype)),
         "value": ops.slice_update(cache["value"], (zero, length, zero, zero), ops.cast(value, cache["value"].dtype)),
         "position": ops.slice_update(cache["position"], (zero, length), ops.cast(positions, "int32")),
-        "length": after,
+        "length": new_length,
     }
-
-
-def concrete(length):
-    """The length as an int, or None while it is symbolic (every backend refuses `int` in its own words)."""
-    try:
-        return int(length)
-    except (TypeError, RuntimeError, NotImplementedError):
-        return None

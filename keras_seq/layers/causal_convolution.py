@@ -1,9 +1,9 @@
-"""A short convolution over the positions, each feature by itself, that sees no later position.
+"""A short causal convolution over the positions, separately for each feature (depthwise).
 
     y_t = sum_{k=0}^{K-1} w_k x_{t-k} + bias              w_k, bias: [D];  x before the start: 0
 
-K is the kernel size, 4 as a rule. In front of a state-space or a gated layer it lets a position know its neighbours at
-once (H3: Fu et al., 2023; Mamba: Gu & Dao, 2023).
+K is the kernel size, usually 4. Before a state-space or a gated layer it mixes neighboring positions directly (H3: Fu
+et al., 2023; Mamba: Gu & Dao, 2023).
 """
 
 import keras
@@ -15,71 +15,74 @@ from keras_seq.layers.explicit_state import ExplicitState
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class CausalDepthwiseConv1D(ExplicitState):
-    """A depthwise causal convolution that hands on its last inputs as a state.
+    """A depthwise causal convolution whose state is its last inputs.
 
     ```python
-    layer = CausalConvolution(4)
+    layer = CausalDepthwiseConv1D(4)
     y = layer(x)  # x [B, T, D] -> y [B, T, D]
     y, state = layer(x, return_state=True)
-    y, state = layer(more, state=state, return_state=True)  # goes on where it ended
+    y, state = layer(more, state=state, return_state=True)  # continues from that state
     ```
 
     Args:
-        kernel_size: K, at least 2: how many positions one output sees, its own included.
-        kernel_initializer: of the kernel `[K, D]`; row k weighs what stood k positions before. One that looks at K
-            alone, as `"lecun_uniform"` does: every output is a sum of K numbers, whatever D.
-        bias_initializer: of the bias `[D]`.
+        kernel_size: K, at least 2: number of positions that an output depends on, its own included.
+        kernel_initializer: Initializer of the kernel `[K, D]`; row k is the weight of the input k positions before.
+            Choose one that scales with K alone, as `"lecun_uniform"` does: every output is a sum of K numbers, whatever
+            D.
+        bias_initializer: Initializer of the bias `[D]`.
+        **kwargs: Those of `keras.layers.Layer`.
 
     The state is the last K - 1 inputs, `[B, K - 1, D]`.
 
-    Masking: `mask [B, T]`; a masked position is as if it were not there: the window reaches past it, the state
-    does not know of it, and its output is zero.
+    Masking: `mask [B, T]`; a masked position is skipped: it does not enter the convolution or the state, and its output
+        is
+    zero.
 
     Raises:
-        ValueError: for an argument out of its range, or an input that is not `[B, T, D]`.
+        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
-    def __init__(self, kernel_size=4, kernel_initializer="lecun_uniform", bias_initializer="zeros", **kwargs):
+    def __init__(self, kernel_size: int = 4, kernel_initializer="lecun_uniform", bias_initializer="zeros", **kwargs):
         super().__init__(**kwargs)
         self.kernel_size = checks.positive_integer("kernel_size", kernel_size)
         if self.kernel_size < 2:
-            raise ValueError(f"kernel_size={kernel_size}; expected at least 2: with 1, no position sees another.")
+            raise ValueError(f"kernel_size={kernel_size}; expected at least 2; with 1, positions are independent.")
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
-    def build(self, x_shape):
-        self.width = checks.sequence_shape("x", x_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self.width})
-        shape = (self.kernel_size, self.width)
+    def build(self, inputs_shape):
+        self._dim = checks.sequence_shape("inputs", inputs_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._dim})
+        shape = (self.kernel_size, self._dim)
         self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
-        self.bias = self.add_weight(shape=(self.width,), initializer=self.bias_initializer, name="bias")
-        self.kernel.muon_blocks = 0  # K vectors, no matrix: not for an optimizer of matrices
+        self.bias = self.add_weight(shape=(self._dim,), initializer=self.bias_initializer, name="bias")
+        self.kernel.muon_blocks = 0  # K vectors: Muon must not orthogonalize them
 
     def get_initial_state(self, batch_size):
-        """Zeros, `[B, K - 1, D]`."""
-        return ops.zeros((batch_size, self.kernel_size - 1, self.width), self.compute_dtype)
+        """Return zeros, `[B, K - 1, D]`."""
+        return ops.zeros((batch_size, self.kernel_size - 1, self._dim), self.compute_dtype)
 
-    def call(self, x, state=None, mask=None, x_mask=None, return_state=False):
-        x, before, mask = self.prepare_inputs(x, state, x_mask if mask is None else mask)
-        if mask is not None:  # real positions first, in their order; padding behind them
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+        x, previous, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        if mask is not None:  # stable sort: non-padding positions first
             count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
-            place = ops.arange(ops.shape(x)[1], dtype="int32")
-            order = ops.argsort(ops.where(mask, place, place + ops.shape(x)[1]), axis=1)
-            x = _rows(x, order)
-        x = ops.concatenate([before, x], axis=1)
-        last = self.kernel_size - 1
+            position = ops.arange(ops.shape(x)[1], dtype="int32")
+            order = ops.argsort(ops.where(mask, position, position + ops.shape(x)[1]), axis=1)
+            x = _gather(x, order)
+        x = ops.concatenate([previous, x], axis=1)
+        num_previous = self.kernel_size - 1
         kernel, bias = (ops.cast(v, self.compute_dtype) for v in (self.kernel, self.bias))
-        y = sum(x[:, last - k : -k or None] * kernel[k] for k in range(self.kernel_size)) + bias
+        y = sum(x[:, num_previous - k : -k or None] * kernel[k] for k in range(self.kernel_size)) + bias
         if mask is None:
-            state = x[:, -last:]
+            state = x[:, -num_previous:]
         else:
-            y = ops.where(ops.expand_dims(mask, -1), _rows(y, ops.maximum(count - 1, 0)), 0)
-            state = _rows(x, count[:, -1:] + ops.arange(last, dtype="int32"))
+            y = ops.where(ops.expand_dims(mask, -1), _gather(y, ops.maximum(count - 1, 0)), 0)
+            state = _gather(x, count[:, -1:] + ops.arange(num_previous, dtype="int32"))
         return (y, state) if return_state else y
 
-    def compute_output_shape(self, x_shape):
-        """As it came."""
-        return tuple(x_shape)
+    def compute_output_shape(self, inputs_shape) -> tuple:
+        """Return the shape of the inputs, `[B, T, D]`."""
+        return tuple(inputs_shape)
 
     def get_config(self):
         return {
@@ -90,6 +93,6 @@ class CausalDepthwiseConv1D(ExplicitState):
         }
 
 
-def _rows(x, indices):
-    """`x [B, T, D]` at `indices [B, T']` of its second axis."""
+def _gather(x, indices):
+    """Return `x [B, T, D]` at `indices [B, T']` of its second axis."""
     return ops.take_along_axis(x, ops.expand_dims(indices, -1), axis=1)

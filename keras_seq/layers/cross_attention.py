@@ -1,4 +1,4 @@
-"""Cross-attention: one sequence asks, another answers (Bahdanau et al., 2015; Vaswani et al., 2017).
+"""Cross-attention: queries from one sequence, keys and values from another (Bahdanau et al., 2015).
 
     q = x W_Q,   k, v = context W_K, context W_V,   y = softmax(q kᵀ / sqrt(K)) v W_O
 
@@ -21,91 +21,108 @@ class CrossAttention(MultiHeadAttentionBase):
 
     ```python
     layer = CrossAttention(num_heads=4)
-    y = layer(x, context=encoded, context_mask=real)  # x [B, T, D], encoded [B, S, D'] -> y [B, T, D]
+    y = layer(x, context=encoded, context_mask=encoded_mask)  # x [B, T, D], encoded [B, S, D'] -> y [B, T, D]
 
-    state = layer.project(encoded, context_mask=real)  # once
-    y = layer(x[:, :1], state=state)  # equals layer(x, context=encoded, context_mask=real)[:, :1]
+    state = layer.project_context(encoded, context_mask=encoded_mask)  # once
+    y = layer(x[:, :1], state=state)  # equals layer(x, context=encoded, context_mask=encoded_mask)[:, :1]
     ```
 
     Args:
         num_heads: H.
         key_dim: K, width of a query or key head; D / H unless given.
-        value_dim: width of a value head; `key_dim` unless given.
-        num_key_value_heads: heads of keys and values, a divisor of H; H unless given, 1 is multi-query attention.
-        query_key_normalization: RMS normalisation of queries and keys by head, each with a learned scale `[K]`.
-        dropout: fraction of the attention weights dropped in training.
-        use_bias: whether the four projections add a bias.
-        kernel_initializer: of the query `[D, H K]`, key and value `[D', H K]` matrices.
-        output_initializer: of the output matrix, `[H K', D]`.
-        seed: of the dropout.
+        value_dim: Width of a value head; `key_dim` unless given.
+        num_key_value_heads: Number of key and value heads, a divisor of H; H unless given, 1 is multi-query attention.
+        use_qk_norm: Whether to RMS-normalize queries and keys per head, each with its own learned scale `[K]`.
+        dropout: Fraction of the attention weights to drop in training.
+        use_bias: Whether the four projections add a bias.
+        kernel_initializer: Initializer of the query `[D, H K]`, key and value `[D', H K]` matrices.
+        output_initializer: Initializer of the output matrix, `[H K', D]`.
+        seed: Random seed of the dropout.
+        **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
-        x: `[B, T, D]`, what asks. Its mask passes on to the output and changes nothing here.
-        context: `[B, S, D']`, what answers. Not needed with a `state`.
-        state: the context's keys, values and mask, from `project`.
-        context_mask: `[B, S]`, true where the context is real; Keras passes the context's own mask. Where no position
-            is real, y is zeros (plus the output bias).
-        attention_mask: booleans, true where attending is allowed, `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may
-            be 1); narrows the context mask.
-        return_state: also return the state.
-        return_attention_scores: also return the weights before dropout.
+        inputs: `[B, T, D]`, source of the queries. Its mask is passed on and has no effect here.
+        context: `[B, S, D']`, source of keys and values. Not needed with a `state`.
+        state: The context's keys, values and mask, from `project_context`.
+        context_mask: `[B, S]`, true at non-padding positions of the context; Keras passes the context's own mask. Where
+            all positions are padding, y is zeros (plus the output bias).
+        attention_mask: Booleans, true where attending is allowed, `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may
+            be 1), combined with the context mask.
+        return_state: Whether to return the state too.
+        return_attention_scores: Whether to return the attention weights (before dropout) too.
 
     Returns:
-        y `[B, T, D]`, or a tuple `(y, scores [B, H, T, S], state)` with what was asked for, in this order.
+        y `[B, T, D]`, or a tuple `(y, scores [B, H, T, S], state)` of y and the requested outputs, in this order.
 
     Raises:
-        ValueError: for an argument out of its range, neither a context nor a state, a state or a context of another
-            number of rows, a mask of another shape or of floats.
+        ValueError: If an argument is out of its range, neither a context nor a state is passed, either has another
+            batch size, or a mask has another shape or is a float mask.
     """
 
-    def build(self, x_shape, context_shape=None):
-        """Makes the matrices for `x [B, T, D]` and `context [B, S, D']`."""
+    def build(self, inputs_shape, context_shape=None):
+        """Create the weights for inputs `[B, T, D]` and a context `[B, S, D']`."""
         if context_shape is None:
-            raise ValueError("context=None; expected [B, S, D'] in the first call, for its width.")
-        width = checks.sequence_shape("x", x_shape)
+            raise ValueError("context=None; expected [B, S, D'] in the first call, to read its width D'.")
+        width = checks.sequence_shape("inputs", inputs_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         self.build_projections(width, checks.sequence_shape("context", context_shape))
 
     def project_context(self, context, context_mask=None):
-        """The state: `{"key": [B, S, heads, K], "value": [B, S, heads, K'], "mask": [B, S]}`."""
+        """Compute the state from the context.
+
+        Args:
+            context: `[B, S, D']`.
+            context_mask: `[B, S]`, true at non-padding positions, or None.
+
+        Returns:
+            `{"key": [B, S, G, K], "value": [B, S, G, K'], "mask": [B, S]}`, G the number of key and value heads.
+
+        Raises:
+            ValueError: If the layer is not built, or the mask does not match the context.
+        """
         if not hasattr(self, "key_dense"):
-            raise ValueError(f"{self.name} is not built; expected a call or `build(x_shape, context_shape)` first.")
+            raise ValueError(
+                f"{self.name} is not built; expected a call or `build(inputs_shape, context_shape)` first."
+            )
         checks.real("context", context)
-        context, real = checks.masked("context_mask", context, context_mask)
+        context, is_valid = checks.masked("context_mask", context, context_mask)
         k, v = self.project_key_value(context)
-        real = ops.ones(ops.shape(context)[:2], "bool") if real is None else real
-        return {"key": k, "value": v, "mask": real}
+        is_valid = ops.ones(ops.shape(context)[:2], "bool") if is_valid is None else is_valid
+        return {"key": k, "value": v, "mask": is_valid}
 
     def _state_shapes(self, batch_size, state):
         mask = shapes(state).get("mask") if isinstance(state, Mapping) else None
         size = mask[1] if isinstance(mask, list) and len(mask) == 2 else None
         return {
-            "key": [batch_size, size, self._groups, self._key_dim],
-            "value": [batch_size, size, self._groups, self._value_dim],
+            "key": [batch_size, size, self._num_kv_heads, self._key_dim],
+            "value": [batch_size, size, self._num_kv_heads, self._value_dim],
             "mask": [batch_size, size],
         }
 
     def call(
         self,
-        x,
+        inputs,
         context=None,
         state=None,
         context_mask=None,
         mask=None,
         attention_mask=None,
-        training=None,
-        return_state=False,
-        return_attention_scores=False,
+        training: bool | None = None,
+        return_state: bool = False,
+        return_attention_scores: bool = False,
     ):
-        """See the class."""
-        checks.real("x", x)
+        """Apply cross-attention; the arguments are documented in the class."""
+        checks.real("inputs", inputs)
+        x = inputs
         if state is None:
             if context is None:
                 raise ValueError("context=None and state=None; expected one of them.")
             state = self.project_context(context, context_mask)
         else:
             if context is None and context_mask is not None:
-                raise ValueError("context_mask was given with a state; expected it at `project`, whose state holds it.")
+                raise ValueError(
+                    "context_mask was passed with a state; expected it in `project_context`, which creates the state."
+                )
             check_state(self.name, state, self._state_shapes(x.shape[0], state))
             x = checks.with_axes_of(x, state["mask"], rank=1)
         x = checks.where_boolean(x, attention_mask)
@@ -120,6 +137,6 @@ class CrossAttention(MultiHeadAttentionBase):
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 
-    def compute_output_shape(self, x_shape, context_shape=None):
-        """`[B, T, D]`, as x came."""
-        return tuple(x_shape)
+    def compute_output_shape(self, inputs_shape, context_shape=None) -> tuple:
+        """Return the shape of the inputs, `[B, T, D]`."""
+        return tuple(inputs_shape)

@@ -1,6 +1,6 @@
-"""The state protocol, which every layer with a state answers: state in, state out, nothing kept in between.
+"""Base class of layers whose state is an argument and a result of the call, and is not kept in between.
 
-state = layer.initial_state(batch_size)
+state = layer.get_initial_state(batch_size)
 y, state = layer(x, state=state, return_state=True)         x [B, T, D]
 y, state = layer.step(x, state)                             x [B, D]: one position
 """
@@ -12,49 +12,82 @@ from keras import ops, tree
 
 from keras_seq import checks
 from keras_seq.layers.precision import at_least_float32
-from keras_seq.layers.state_checks import as_initial, check_state, shapes
+from keras_seq.layers.state_checks import cast_like, check_state, shapes
+
+
+def has_explicit_state(layer) -> bool:
+    """Return whether a layer takes and returns its state in the call.
+
+    Keras's recurrent layers have a `get_initial_state` too, but another call interface.
+    """
+    return hasattr(layer, "get_initial_state") and not isinstance(layer, keras.layers.RNN)
 
 
 class ExplicitState(keras.layers.Layer):
-    """What layers with a state share. A subclass has `initial_state(batch_size)` and calls `enter` first."""
+    """Base class of layers that take and return their state.
+
+    A subclass defines `get_initial_state(batch_size)` and calls `prepare_inputs` first in its `call(inputs, state=None,
+    mask=None, inputs_mask=None, return_state=False)`. Its state is a tensor or a nested structure of tensors. The mask
+    is passed on to the next layer.
+
+    Args:
+        **kwargs: Those of `keras.layers.Layer`: `name`, `dtype`, `trainable`.
+    """
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.autocast = False  # Keras would cast the state too, and a memory is wider than the rest
+        self.autocast = False  # autocast would also cast the state, which is wider than the compute dtype
 
     @property
-    def state_dtype(self):
-        """The dtype of what is added up over the positions: float32, or float64 under that policy."""
+    def state_dtype(self) -> str:
+        """Return the dtype of sums over positions: float32, or float64 under that dtype policy."""
         return at_least_float32(self.compute_dtype)
 
-    def prepare_inputs(self, x, state, mask):
-        """What a call starts from: x in the compute dtype, a state in its own dtypes, a boolean mask or None.
+    def prepare_inputs(self, inputs, state, mask):
+        """Check and cast the inputs of a call, and fill in the initial state.
+
+        Args:
+            inputs: `[B, T, ...]`.
+            state: A state as `get_initial_state` returns it, or None.
+            mask: `[B, T]`, true at non-padding positions, or None.
+
+        Returns:
+            `(x, state, mask)`: x in the compute dtype, the state in the dtypes of the initial state, a boolean mask or
+            None.
 
         Raises:
-            ValueError: x is complex or has no position, the state is not what `initial_state` gives for the rows of x,
-                the mask is not `[B, T]` or not boolean.
+            ValueError: If inputs are complex or have no position, the state has other shapes than `get_initial_state`
+                returns for this batch, or the mask is not `[B, T]` or not boolean.
         """
-        checks.real("x", x)
-        if x.shape[1] == 0:
-            raise ValueError(f"x has shape {tuple(x.shape)}; expected at least one position.")
-        initial = self.get_initial_state(ops.shape(x)[0])
+        checks.real("inputs", inputs)
+        if inputs.shape[1] == 0:
+            raise ValueError(f"inputs has shape {tuple(inputs.shape)}; expected at least one position.")
+        x, initial = inputs, self.get_initial_state(ops.shape(inputs)[0])
         if state is not None:
             check_state(self.name, state, shapes(initial))
-            initial = as_initial(state, initial)
-            x = functools.reduce(lambda x, part: checks.with_axes_of(x, part, rank=1), tree.flatten(initial), x)
+            initial = cast_like(state, initial)
+            x = functools.reduce(lambda x, tensor: checks.with_axes_of(x, tensor, rank=1), tree.flatten(initial), x)
         x, mask = checks.masked("mask", ops.cast(x, self.compute_dtype), mask)
         return x, initial, mask
 
     def step(self, x, state):
-        """One position: `x [B, D]`, `state` -> `(y [B, D'], state)`, at the same cost wherever it stands."""
+        """Apply the layer to one position.
+
+        Args:
+            x: `[B, D]`.
+            state: The state before this position, as `get_initial_state` or the previous call returns it.
+
+        Returns:
+            `(y [B, D'], state)`. The cost does not depend on the number of positions before.
+        """
         y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
         return y[:, 0], state
 
     def compute_mask(self, inputs, mask=None):
-        """The mask goes on to the layers above."""
+        """Return the mask unchanged."""
         return mask
 
     def compute_output_spec(self, *args, **kwargs):
-        """The shapes and dtypes of `call` itself, whatever it is asked to return."""
+        """Return the shapes and dtypes of `call`, including the optional outputs."""
         return keras.Operation.compute_output_spec(self, *args, **kwargs)

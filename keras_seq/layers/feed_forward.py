@@ -1,4 +1,4 @@
-"""The part of a Transformer that works on each position alone (Vaswani et al., 2017), and its gated form.
+"""The position-wise feed-forward layer of a Transformer (Vaswani et al., 2017), and its gated form.
 
 feed_forward(x) = activation(x W_1 + b_1) W_2 + b_2
 gated(x) = (activation(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2           SwiGLU: silu, GeGLU: gelu (Shazeer, 2020)
@@ -10,13 +10,13 @@ from keras_seq import checks, kernels
 from keras_seq.layers.dense import Dense
 
 
-def _of(function, x):
+def _apply(function, x):
     return function(x)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class FeedForward(keras.layers.Layer):
-    """Two matrices with an activation between them.
+    """Two matrices with an activation in between.
 
     ```python
     layer = FeedForward(512, activation="gelu")
@@ -24,29 +24,31 @@ class FeedForward(keras.layers.Layer):
     ```
 
     Args:
-        feed_forward_dim: width of the hidden layer.
-        activation: between the matrices; a name or a function.
-        dropout: fraction of the hidden layer dropped in training.
-        use_bias: whether the matrices add a bias.
-        kernel_initializer: of the first matrix, `[D, feed_forward_dim]`.
-        output_initializer: of the last matrix, `[feed_forward_dim, D]`, that writes into the residual stream.
-        seed: of the dropout.
+        feed_forward_dim: Width of the hidden layer.
+        activation: Activation of the hidden layer, a name or a function.
+        dropout: Fraction of the hidden layer to drop in training.
+        use_bias: Whether the matrices add a bias.
+        kernel_initializer: Initializer of the first matrix, `[D, feed_forward_dim]`.
+        output_initializer: Initializer of the last matrix, `[feed_forward_dim, D]`, which writes to the residual
+            stream.
+        seed: Random seed of the dropout.
+        **kwargs: Those of `keras.layers.Layer`.
 
-    Masking: the mask passes through; positions do not mix.
+    Masking: the mask is passed on and has no effect; positions do not mix.
 
     Raises:
-        ValueError: for an argument out of its range, or an input of unknown width.
+        ValueError: If an argument is out of its range, or the width of the inputs is unknown.
     """
 
     def __init__(
         self,
-        feed_forward_dim,
+        feed_forward_dim: int,
         activation="gelu",
-        dropout=0.0,
-        use_bias=True,
+        dropout: float = 0.0,
+        use_bias: bool = True,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
-        seed=None,
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -59,17 +61,17 @@ class FeedForward(keras.layers.Layer):
         self.seed = seed
         self.supports_masking = True
 
-    def build(self, x_shape):
-        """Makes the matrices for `x [..., D]`."""
-        if len(x_shape) < 2 or x_shape[-1] is None:
-            raise ValueError(f"x has shape {tuple(x_shape)}; expected [B, ..., D] with D known.")
-        self.input_spec = keras.InputSpec(min_ndim=2, axes={-1: x_shape[-1]})
-        self.hidden_dense = self._dense("hidden", self.feed_forward_dim, x_shape[-1], self.kernel_initializer)
-        self.output_dense = self._dense("output", x_shape[-1], self.feed_forward_dim, self.output_initializer)
+    def build(self, inputs_shape):
+        """Create the matrices for inputs `[..., D]`."""
+        if len(inputs_shape) < 2 or inputs_shape[-1] is None:
+            raise ValueError(f"inputs has shape {tuple(inputs_shape)}; expected [B, ..., D] with D known.")
+        self.input_spec = keras.InputSpec(min_ndim=2, axes={-1: inputs_shape[-1]})
+        self.hidden_dense = self._dense("hidden", self.feed_forward_dim, inputs_shape[-1], self.kernel_initializer)
+        self.output_dense = self._dense("output", inputs_shape[-1], self.feed_forward_dim, self.output_initializer)
         self.dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
 
     def _dense(self, name, units, width, initializer):
-        # a clone each: an initializer gives the same values at every call
+        # clones, because an initializer returns the same values at every call
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = initializer.clone()
         layer = Dense(units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
@@ -77,22 +79,22 @@ class FeedForward(keras.layers.Layer):
         return layer
 
     def hidden(self, x):
-        """The hidden layer, `[..., feed_forward_dim]`."""
+        """Compute the hidden layer, `[..., feed_forward_dim]`."""
         return self._activate(self.hidden_dense(x))
 
     def _activate(self, h):
-        return kernels.dispatch("xla_fusion", _of, self.activation, h)(self.activation, h)
+        return kernels.dispatch("xla_fusion", _apply, self.activation, h)(self.activation, h)
 
-    def call(self, x, training=None):
-        """See the class."""
-        return self.output_dense(self.dropout_layer(self.hidden(x), training=training))
+    def call(self, inputs, training: bool | None = None):
+        """Map `[..., D]` to `[..., D]`."""
+        return self.output_dense(self.dropout_layer(self.hidden(inputs), training=training))
 
-    def compute_output_shape(self, x_shape):
-        """As it came."""
-        return tuple(x_shape)
+    def compute_output_shape(self, inputs_shape) -> tuple:
+        """Return the shape of the inputs."""
+        return tuple(inputs_shape)
 
     def get_config(self):
-        """The arguments."""
+        """Return the constructor arguments."""
         return {
             **super().get_config(),
             "feed_forward_dim": self.feed_forward_dim,
@@ -114,18 +116,25 @@ class GatedFeedForward(FeedForward):
     y = layer(x)  # x [B, T, D] -> y [B, T, D]
     ```
 
-    Arguments, masking and errors as for `FeedForward`; `activation` is the gate's, and there is a third matrix,
-    `[D, feed_forward_dim]`, for it.
+    The gate has a third matrix, `[D, feed_forward_dim]`.
+
+    Args:
+        feed_forward_dim: Width of the hidden layer.
+        activation: Activation of the gate, a name or a function.
+        **kwargs: Those of `FeedForward`.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the width of the inputs is unknown.
     """
 
-    def __init__(self, feed_forward_dim, activation="silu", **kwargs):
+    def __init__(self, feed_forward_dim: int, activation="silu", **kwargs):
         super().__init__(feed_forward_dim, activation=activation, **kwargs)
 
-    def build(self, x_shape):
-        """Makes the matrices for `x [..., D]`."""
-        super().build(x_shape)
-        self.gate_dense = self._dense("gate", self.feed_forward_dim, x_shape[-1], self.kernel_initializer)
+    def build(self, inputs_shape):
+        """Create the matrices for inputs `[..., D]`."""
+        super().build(inputs_shape)
+        self.gate_dense = self._dense("gate", self.feed_forward_dim, inputs_shape[-1], self.kernel_initializer)
 
     def hidden(self, x):
-        """The gated hidden layer, `[..., feed_forward_dim]`."""
+        """Compute the gated hidden layer, `[..., feed_forward_dim]`."""
         return self._activate(self.gate_dense(x)) * self.hidden_dense(x)

@@ -1,9 +1,9 @@
-"""The gates of a recurrent layer at all positions at once, read from what it took and gave.
+"""Compute the gates of a recurrent layer at all time steps at once, from its inputs and outputs.
 
     LSTM, GRU            gate_t = sigmoid(x_t W + b + h_{t-1} U)
     minGRU, minLSTM      gate_t = sigmoid(x_t W + b)
 
-h_{t-1} is the layer's own output one position earlier, so no loop is needed.
+h_{t-1} is the layer's own output at the previous time step, so no loop is needed.
 """
 
 from keras import ops
@@ -13,7 +13,7 @@ from keras_seq.layers.lstm import LSTM
 from keras_seq.layers.min_rnn import MinGRU, MinLSTM
 from keras_seq.layers.precision import at_least_float32
 
-GATES = {  # by the block of the kernel; None is the candidate. What inherits from these has other formulas
+GATES = {  # in the order of the kernel's blocks; None is the candidate. Subclasses may have other formulas
     LSTM: ("input", "forget", None, "output"),
     GRU: ("update", "reset", None),
     MinGRU: ("update", None),
@@ -22,34 +22,44 @@ GATES = {  # by the block of the kernel; None is the candidate. What inherits fr
 
 
 def gates(layer, x, y, h=None):
-    """The gates of one call of a layer.
+    """Compute the gates of one call of a layer.
 
     Args:
-        layer: an `LSTM`, `GRU`, `MinGRU` or `MinLSTM`.
-        x: `[B, T, D]`, what it took.
-        y: `[B, T, units]`, its output at every position, as `layer.sequence` gives it.
-        h: `[B, units]`, the output before the first position; zeros by default.
+        layer: An `LSTM`, `GRU`, `MinGRU` or `MinLSTM`.
+        x: `[B, T, D]`, inputs of the call.
+        y: `[B, T, units]`, outputs at every time step, as `layer.sequence` returns them.
+        h: `[B, units]`, output before the first time step; zeros unless given.
 
     Returns:
-        A dict from names to `[B, T, units]`, float32 at least.
+        A dict from gate names to `[B, T, units]`, float32 or wider.
 
     Raises:
-        KeyError: a layer of another kind.
+        KeyError: If the layer is of another class.
     """
     names = GATES[type(layer)]
     blocks = ops.split(pre_activations(layer, x, y, h), len(names), axis=-1)
-    open_by = getattr(layer, "recurrent_activation", ops.sigmoid)
-    return {name: open_by(z) for name, z in zip(names, blocks, strict=True) if name is not None}
+    activation = getattr(layer, "recurrent_activation", ops.sigmoid)
+    return {name: activation(z) for name, z in zip(names, blocks, strict=True) if name is not None}
 
 
 def pre_activations(layer, x, y, h=None):
-    """What goes into the gates, `[B, T, gates units]`, the candidate's block among them; arguments as for `gates`."""
+    """Compute the pre-activations of the gates and of the candidate.
+
+    Args:
+        layer: An `LSTM`, `GRU`, `MinGRU` or `MinLSTM`.
+        x: `[B, T, D]`, inputs of the call.
+        y: `[B, T, units]`, outputs at every time step, as `layer.sequence` returns them.
+        h: `[B, units]`, output before the first time step; zeros unless given.
+
+    Returns:
+        `[B, T, gates units]`, float32 or wider.
+    """
     dtype = layer.compute_dtype
     x, y = ops.cast(x, dtype), ops.cast(y, dtype)
     if isinstance(layer, (MinGRU, MinLSTM)):
         return ops.cast(layer.project_inputs(x), at_least_float32(dtype))
     first = ops.zeros_like(y[:, :1]) if h is None else ops.expand_dims(ops.cast(h, dtype), 1)
-    seen = ops.matmul(ops.concatenate([first, y[:, :-1]], axis=1), ops.cast(layer.recurrent_kernel, dtype))
+    recurrent_inputs = ops.matmul(ops.concatenate([first, y[:, :-1]], axis=1), ops.cast(layer.recurrent_kernel, dtype))
     if isinstance(layer, GRU) and layer.reset_after and layer.use_bias:
-        seen = seen + ops.cast(layer.bias[1], dtype)
-    return ops.cast(layer.project_inputs(x) + seen, at_least_float32(dtype))
+        recurrent_inputs = recurrent_inputs + ops.cast(layer.bias[1], dtype)
+    return ops.cast(layer.project_inputs(x) + recurrent_inputs, at_least_float32(dtype))

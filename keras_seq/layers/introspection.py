@@ -1,4 +1,4 @@
-"""What stands inside a layer or a model, and what that tells about it."""
+"""Walk through the layers of a model and test their properties."""
 
 import keras
 
@@ -6,7 +6,7 @@ from keras_seq.layers.bidirectional import Bidirectional
 from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.layers.stateful import Stateful
 
-LOOK_AROUND = (  # of Keras; an output is made of several positions
+POSITION_MIXING_LAYERS = (  # Keras layers without an explicit state whose outputs depend on several positions
     keras.layers.Conv1D,
     keras.layers.SeparableConv1D,
     keras.layers.DepthwiseConv1D,
@@ -16,61 +16,115 @@ LOOK_AROUND = (  # of Keras; an output is made of several positions
     keras.layers.MultiHeadAttention,
     keras.layers.GroupQueryAttention,
 )
+INNER_LAYERS = (
+    *("self_attention_layer", "cross_attention_layer"),
+    *("layers", "layer", "forward_layer", "backward_layer"),
+)
 
 
-def iter_layers(layer):
-    """The layer, and the layers inside it, however deep."""
-    yield layer
-    for child in (*getattr(layer, "layers", ()), *([layer.layer] if hasattr(layer, "layer") else [])):
-        yield from iter_layers(child)
+def named_layers(layer, name: str = "", attributes: bool = False):
+    """Yield a layer and the layers inside it, each once, with paths such as `block_0/mingru`.
+
+    A `Stateful` and the model in it add nothing to a path, and the self-attention of a `TransformerBlock` has the path
+    of its block.
+
+    Args:
+        layer: A layer or model.
+        name: Its path.
+        attributes: Whether to enter every layer that is an attribute of another, such as the `Dense` layers of an
+            attention layer; otherwise only stacks, wrapped layers and the attention layers of a block.
+
+    Yields:
+        Tuples `(path, layer)`, depth first, beginning with `layer` itself.
+    """
+    yield from _walk(layer, name, attributes, set())
+
+
+def iter_layers(layer, attributes: bool = False):
+    """Yield the layers of `named_layers`, without their paths.
+
+    Args:
+        layer: A layer or model.
+        attributes: Whether to enter every layer that is an attribute of another.
+
+    Yields:
+        Layers, each once, depth first, beginning with `layer` itself.
+    """
+    return (inner for _, inner in named_layers(layer, attributes=attributes))
+
+
+def _walk(layer, path, attributes, visited):
+    if id(layer) in visited:
+        return
+    visited.add(id(layer))
+    yield path, layer
+    values = [*vars(layer).values()] if attributes else (getattr(layer, name, None) for name in INNER_LAYERS)
+    for value in values:
+        for child in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(child, keras.layers.Layer):
+                yield from _walk(child, path if _is_unnamed(layer, child) else _join(path, child), attributes, visited)
+
+
+def _is_unnamed(parent, child):
+    if isinstance(child, Stateful) or child is getattr(parent, "self_attention_layer", None):
+        return True
+    return isinstance(parent, Stateful) and isinstance(child, keras.Model)
+
+
+def _join(path, child):
+    return f"{path}/{child.name}".lstrip("/")
 
 
 def has_time_loop(model) -> bool:
-    """Whether a layer goes through the positions one after the other, as SimpleRNN, GRU and LSTM do."""
+    """Return whether the model contains a layer with a loop over time steps: SimpleRNN, GRU or LSTM."""
     return any(isinstance(layer, RecurrentBase) for layer in iter_layers(model))
 
 
 def is_non_causal(layer) -> bool:
-    """Whether a layer is of a kind that reads later positions."""
-    both_ways = isinstance(layer, (Bidirectional, keras.layers.Bidirectional))
-    return both_ways or getattr(layer, "causal", True) is False or getattr(layer, "go_backwards", False)
+    """Return whether outputs of this layer depend on later positions."""
+    is_bidirectional = isinstance(layer, (Bidirectional, keras.layers.Bidirectional))
+    return is_bidirectional or getattr(layer, "causal", True) is False or getattr(layer, "go_backwards", False)
 
 
 def vocabulary_size(model) -> int | None:
-    """V of a language model, None where it cannot be told."""
+    """Return V of a language model, or None if it is unknown."""
     members = getattr(model, "members", None)
     if members:
         return vocabulary_size(members[0])
     return getattr(getattr(model, "embedding", None), "input_dim", None)
 
 
-def check_tokenizer(tokenizer, model, size=None):
-    """Refuses a tokenizer of another number of ids than a language model, where both can be told.
+def check_tokenizer(tokenizer, model, size: int | None = None):
+    """Check that a tokenizer and a language model have the same vocabulary size, where both are known.
 
     Args:
-        tokenizer: whose `size` counts its ids.
-        model: for its name and, unless `size` is given, its vocabulary.
-        size: V.
+        tokenizer: A tokenizer with a `vocabulary_size`.
+        model: The language model; its name appears in the message.
+        size: V; taken from the model unless given.
+
+    Raises:
+        ValueError: If the two sizes differ.
     """
     size = vocabulary_size(model) if size is None else size
-    if None not in (size, getattr(tokenizer, "size", None)) and tokenizer.vocabulary_size != size:
+    if None not in (size, getattr(tokenizer, "vocabulary_size", None)) and tokenizer.vocabulary_size != size:
         raise ValueError(
-            f"The tokenizer has {tokenizer.vocabulary_size} ids, {model.name} has {size}; expected the one it was trained with."
+            f"The tokenizer has {tokenizer.vocabulary_size} ids, {model.name} has {size}; expected the tokenizer that "
+            "the model was trained with."
         )
 
 
 def has_implicit_state(layer) -> bool:
-    """Whether a layer looks at other positions by a state that it neither takes nor gives, so it cannot be stepped."""
-    if isinstance(layer, LOOK_AROUND):
-        return getattr(layer, "kernel_size", None) != (1,)  # which is a Dense layer
+    """Return whether outputs depend on other positions without an explicit state, so that `step` is impossible."""
+    if isinstance(layer, POSITION_MIXING_LAYERS):
+        return getattr(layer, "kernel_size", None) != (1,)  # a kernel of size 1 is a Dense layer
     return isinstance(layer, (Stateful, keras.layers.RNN))
 
 
 def gives_probabilities(layer) -> bool:
-    """Whether a layer ends in a softmax."""
+    """Return whether the layer ends in a softmax."""
     return isinstance(layer, keras.layers.Softmax) or getattr(layer, "activation", None) is keras.activations.softmax
 
 
 def gives_no_sequence(layer) -> bool:
-    """Whether a recurrent layer was told to give its last output alone, or the parts of its state beside it."""
+    """Return whether a recurrent layer returns only its last output, or additional tensors of its state."""
     return getattr(layer, "return_sequences", True) is False or getattr(layer, "return_state", False) is True

@@ -1,7 +1,7 @@
-"""Where Keras keeps the weights of a recurrent layer in a file: not under the layer but one step below, in its cell.
+"""Save the weights of a recurrent layer under its cell, where Keras's files have them.
 
-keras.layers.LSTM, and ours      .../lstm/cell/vars/0, 1, 2
-ours, of 0.1.0                   .../lstm/vars/0, 1, 2
+keras.layers.LSTM and keras_seq            .../lstm/cell/vars/0, 1, 2
+keras_seq 0.1.0                            .../lstm/vars/0, 1, 2
 """
 
 import keras
@@ -9,14 +9,17 @@ import keras
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class KerasCell(keras.layers.Layer):
-    """Writes the weights of a recurrent layer where Keras's layer of the same name finds them, and reads them there.
+    """Write and read the weights of a recurrent layer under the path that Keras's layer of the same name uses.
 
-    It has no weights itself.
+    It has no weights of its own.
+
+    Args:
+        layer: The recurrent layer, an `RNNInterface`.
     """
 
     def __init__(self, layer):
-        super().__init__(name="cell")  # a file of the same weights is the same bytes
-        # the methods and not the layer, which is not to be found in here
+        super().__init__(name="cell")  # a fixed name makes files of the same weights equal
+        # the methods, not the layer, which Keras would track as a sublayer of its own cell
         self._write, self._receive = layer.save_cell_variables, layer.load_cell_variables
 
     def save_own_variables(self, store):

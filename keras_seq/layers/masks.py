@@ -1,23 +1,23 @@
-"""Where each position stands, and which positions may attend to which.
+"""Compute the position of each element, and which positions may attend to which.
 
-A position counts the real elements before it: padding, wherever it lies, is skipped and stands at -1.
+The position of an element is the number of non-padding elements before it. Padding is skipped and has position -1.
 
-    real      1  1  0  1            may attend (causal) = 0 <= key position <= query position
+    mask      1  1  0  1            may attend (causal) = 0 <= key position <= query position
     position  0  1 -1  2
 
-So a padded sequence is the shorter one in every respect: order, distances, window.
+So order, distances and the sliding window of a padded sequence are those of the sequence without padding.
 """
 
 from keras import ops
 
 
 def compute_positions(length, mask=None, start=0):
-    """The positions of `length` elements that follow `start` real ones.
+    """Compute the positions of `length` elements that follow `start` non-padding elements.
 
     Args:
         length: T.
-        mask: `[B, T]`, true where the element is real, or None where all are.
-        start: the number of real elements before: an int, a scalar tensor or `[B]`.
+        mask: `[B, T]`, true at non-padding elements, or None if there is no padding.
+        start: Number of non-padding elements before: an int, a scalar tensor or `[B]`.
 
     Returns:
         int32 `[T]`, or `[B, T]` where `mask` or `start` differ by row; -1 where the mask is false.
@@ -31,14 +31,14 @@ def compute_positions(length, mask=None, start=0):
     return ops.where(mask, counted - 1 + start, -1)
 
 
-def compute_attention_mask(query_positions, key_positions, causal=False, sliding_window=None):
-    """Which query may attend to which key.
+def compute_attention_mask(query_positions, key_positions, causal: bool = False, sliding_window: int | None = None):
+    """Compute which query may attend to which key.
 
     Args:
         query_positions: `[T]` or `[B, T]`.
-        key_positions: `[S]` or `[B, S]`; -1 where there is nothing to attend to.
-        causal: attend to no later position.
-        window: attend only to positions less than this far away, the own position included.
+        key_positions: `[S]` or `[B, S]`; -1 for a key that must not be attended to.
+        causal: Whether to mask later positions.
+        sliding_window: Attend only to positions less than this far away, the own position included; None for all.
 
     Returns:
         Boolean, broadcastable to `[B, T, S]`, or None where everything may attend to everything.

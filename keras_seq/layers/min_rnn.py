@@ -1,4 +1,4 @@
-"""Gated layers whose gates do not look at the state (Feng et al., 2024, "Were RNNs All We Needed?").
+"""Recurrent layers whose gates do not depend on the state (Feng et al., 2024, "Were RNNs All We Needed?").
 
     minGRU     z = sigmoid(x W_z + b_z)                          update gate
                h' = (1 - z) h + z g(x W_g + b_g)
@@ -7,8 +7,8 @@
 
     g(v) = v + 0.5 where v >= 0, else sigmoid(v)                 candidate, positive so that it has a logarithm
 
-h' is a mean of h and the candidate with weights that do not depend on h: a linear recurrence, computed for all
-positions at once, in logarithms. Both gates are logistic functions, whose logarithms are softplus.
+h' is a mean of h and the candidate with weights that do not depend on h: a linear recurrence, computed for all time
+steps at once, in logarithms. The gates are logistic functions, whose logarithms are softplus functions.
 """
 
 import keras
@@ -20,45 +20,70 @@ from keras_seq.layers.rnn_interface import RNNInterface
 
 
 def log_candidate(v):
-    """The logarithm of g(v)."""
+    """Compute log g(v) for pre-activations v of any shape."""
     return ops.where(v >= 0, ops.log(ops.where(v >= 0, v, 0.0) + 0.5), -ops.softplus(-v))
 
 
 def min_gru_weights(z):
-    """The logarithms of the weights of h and of the candidate. `z`: pre-activation of the update gate."""
+    """Compute the logarithms of the weights of h and of the candidate from the pre-activation z of the update gate."""
     return -ops.softplus(z), -ops.softplus(-z)
 
 
 def min_lstm_weights(f, i):
-    """The logarithms of the weights of h and of the candidate. `f`, `i`: pre-activations of the two gates."""
+    """Compute the logarithms of the weights of h and of the candidate.
+
+    Args:
+        f: Pre-activation of the forget gate.
+        i: Pre-activation of the input gate.
+
+    Returns:
+        Two tensors of the shape of f.
+    """
     ratio = ops.softplus(-f) - ops.softplus(-i)  # log(sigmoid(i) / sigmoid(f))
     return -ops.softplus(ratio), -ops.softplus(-ratio)
 
 
-NO_DROPOUT = "put keras.layers.SpatialDropout1D before it, which drops the same features at every position"
-NO_MATRIX = "its gates do not look at the state, so it has no recurrent matrix"
-FIXED = "its gates are logistic and its candidate is positive, so that they have logarithms"
-REFUSED = {
-    **dict.fromkeys(("activation", "recurrent_activation"), FIXED),
-    **{f"recurrent_{rule}": NO_MATRIX for rule in ("initializer", "regularizer", "constraint", "dropout")},
-    "dropout": NO_DROPOUT,
-    "seed": NO_DROPOUT,
-    "unit_forget_bias": "give bias_initializer=",
-    "reset_after": NO_MATRIX,
-    "use_cudnn": "cuDNN has no routine for it; leave it out",
+DROPOUT_REMEDY = "add keras.layers.SpatialDropout1D before it, which drops the same features at every position"
+NO_RECURRENT_MATRIX = "its gates do not depend on the state, so it has no recurrent matrix"
+FIXED_ACTIVATIONS = (
+    "its gates are logistic functions and its candidate is positive, because it is computed in logarithms"
+)
+UNSUPPORTED_ARGUMENTS = {
+    **dict.fromkeys(("activation", "recurrent_activation"), FIXED_ACTIVATIONS),
+    **{f"recurrent_{rule}": NO_RECURRENT_MATRIX for rule in ("initializer", "regularizer", "constraint", "dropout")},
+    "dropout": DROPOUT_REMEDY,
+    "seed": DROPOUT_REMEDY,
+    "unit_forget_bias": "use bias_initializer=",
+    "reset_after": NO_RECURRENT_MATRIX,
+    "use_cudnn": "cuDNN does not implement this layer; omit the argument",
 }
 
 
 class MinimalRNN(RNNInterface):
-    """The base of both: a kernel `[D, gates units]` and a bias `[gates units]`, the candidate's block last."""
+    """Base class of MinGRU and MinLSTM: a kernel `[D, gates units]` and a bias `[gates units]`, the candidate last.
 
-    gates = 2
-    refused = REFUSED
+    Args:
+        units: Width of the output, a positive integer.
+        use_bias: Whether to add a bias.
+        kernel_initializer: Initializer of the kernel.
+        bias_initializer: Initializer of the bias.
+        kernel_regularizer: Regularizer of the kernel, or None.
+        bias_regularizer: Regularizer of the bias, or None.
+        kernel_constraint: Constraint of the kernel, or None.
+        bias_constraint: Constraint of the bias, or None.
+        **kwargs: Those of `RNNInterface`.
+
+    Raises:
+        ValueError: If an argument is not supported or out of its range.
+    """
+
+    num_gates = 2
+    unsupported_arguments = UNSUPPORTED_ARGUMENTS
 
     def __init__(
         self,
-        units,
-        use_bias=True,
+        units: int,
+        use_bias: bool = True,
         kernel_initializer="glorot_uniform",
         bias_initializer="zeros",
         kernel_regularizer=None,
@@ -78,35 +103,46 @@ class MinimalRNN(RNNInterface):
         self.bias_constraint = keras.constraints.get(bias_constraint)
 
     def build(self, input_shape):
-        width = checks.sequence_shape("x", input_shape)
+        width = checks.sequence_shape("inputs", input_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
-        columns = self.gates * self.units
+        columns = self.num_gates * self.units
         self.kernel = self._weight("kernel", (width, columns))
         self.bias = self._weight("bias", (columns,)) if self.use_bias else None
-        self.kernel.muon_blocks = self.gates
+        self.kernel.muon_blocks = self.num_gates
 
     def _weight(self, name, shape):
         rules = {rule: getattr(self, f"{name}_{rule}") for rule in ("initializer", "regularizer", "constraint")}
         return self.add_weight(shape=shape, name=name, **rules)
 
     def get_initial_state(self, batch_size):
-        """The zero state h `[B, units]`."""
+        """Return the zero state h `[B, units]`."""
         return ops.zeros((batch_size, self.units), self.state_dtype)
 
-    def sequence(self, x, h, mask, training=None, projected=None):
-        """All positions: `(y [B, T, units], h)`."""
-        z = self.project(x) if projected is None else projected
-        *gates, candidate = ops.split(ops.cast(z, self.state_dtype), self.gates, axis=-1)
+    def sequence(self, x, h, mask, training: bool | None = None, projected_inputs=None):
+        """Compute the outputs at all time steps.
+
+        Args:
+            x: `[B, T, D]`.
+            h: `[B, units]`, state before the first time step.
+            mask: `[B, T]` boolean, or None.
+            training: Not used.
+            projected_inputs: Precomputed `project_inputs(x)`, or None.
+
+        Returns:
+            `(y [B, T, units], h)`.
+        """
+        z = self.project_inputs(x) if projected_inputs is None else projected_inputs
+        *gates, candidate = ops.split(ops.cast(z, self.state_dtype), self.num_gates, axis=-1)
         log_a, log_new = self.log_mixing_weights(*gates)
         log_b = log_new + log_candidate(candidate)
         if mask is not None:
-            real = ops.expand_dims(mask, -1)
-            log_a, log_b = ops.where(real, log_a, 0.0), ops.where(real, log_b, LOG_ZERO)
-        memory = log_linear_recurrence(log_a, log_b, h)
-        return memory, memory[:, -1]
+            is_valid = ops.expand_dims(mask, -1)
+            log_a, log_b = ops.where(is_valid, log_a, 0.0), ops.where(is_valid, log_b, LOG_ZERO)
+        h = log_linear_recurrence(log_a, log_b, h)
+        return h, h[:, -1]
 
-    def project(self, x):
-        """The pre-activations of all positions, `[B, T, gates units]`."""
+    def project_inputs(self, x):
+        """Compute the pre-activations of all time steps, `[B, T, gates units]`."""
         z = ops.matmul(x, ops.cast(self.kernel, self.compute_dtype))
         return z if self.bias is None else z + ops.cast(self.bias, self.compute_dtype)
 
@@ -116,61 +152,80 @@ class MinimalRNN(RNNInterface):
             "units": self.units,
             "use_bias": self.use_bias,
             **{
-                f"{of}_{kind}": getattr(keras, f"{kind}s").serialize(getattr(self, f"{of}_{kind}"))
-                for of in ("kernel", "bias")
-                for kind in ("initializer", "regularizer", "constraint")
+                f"{weight}_{rule}": getattr(keras, f"{rule}s").serialize(getattr(self, f"{weight}_{rule}"))
+                for weight in ("kernel", "bias")
+                for rule in ("initializer", "regularizer", "constraint")
             },
         }
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class MinGRU(MinimalRNN):
-    """A GRU without the arrows from state to gates: all positions at once in training, one at a time in generation.
+    """A GRU whose gates depend on the input only: computed in parallel over time in training, stepwise in generation.
 
     ```python
     layer = MinGRU(8)
     y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
     y = MinGRU(8, return_sequences=True)(x)  # y [B, T, 8], every output
-    y, h = layer(more, state=layer.initial_state(B), return_state=True)
-    y, h = layer.step(x[:, 0], h)  # one position: y [B, 8]
+    y, h = layer(more, state=layer.get_initial_state(B), return_state=True)
+    y, h = layer.step(x[:, 0], h)  # one time step: y [B, 8]
     ```
 
     Args:
-        units: width of the output, which is the state h `[B, units]`; from the zero state both are never negative.
-        use_bias: whether to add a bias.
-        kernel_initializer, kernel_regularizer, kernel_constraint: of the matrix `[D, 2 units]`: update gate, candidate.
-        bias_initializer, bias_regularizer, bias_constraint: of the bias.
-        return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: as for `LSTM`.
+        units: Width of the output, which is the state h `[B, units]`. From the zero state both are non-negative.
+        use_bias: Whether to add a bias.
+        kernel_initializer, kernel_regularizer, kernel_constraint: Of the matrix `[D, 2 units]`: update gate, candidate.
+        bias_initializer, bias_regularizer, bias_constraint: Of the bias.
+        return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: As for `LSTM`.
 
-    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the one before it.
-    Precision: the matmul in the layer's compute dtype, gates and h in float32 at least.
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one.
+    Precision: the matmul in the layer's compute dtype, gates and h in float32 or wider.
 
     Raises:
-        ValueError: for an argument out of its range, or an input that is not `[B, T, D]`.
+        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
     def log_mixing_weights(self, update):
-        """The logarithms of the weights of h and of the candidate."""
+        """Compute the logarithms of the weights of h and of the candidate."""
         return min_gru_weights(update)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class MinLSTM(MinimalRNN):
-    """An LSTM without the arrows from state to gates: all positions at once in training, one at a time in generation.
+    """An LSTM whose gates depend on the input only: computed in parallel over time in training, stepwise in generation.
 
     ```python
     layer = MinLSTM(8)
     y = layer(x)  # x [B, T, D] -> y [B, 8], the last output, from the zero state
-    y, h = layer(more, state=layer.initial_state(B), return_state=True)
-    y, h = layer.step(x[:, 0], h)  # one position: y [B, 8]
+    y, h = layer(more, state=layer.get_initial_state(B), return_state=True)
+    y, h = layer.step(x[:, 0], h)  # one time step: y [B, 8]
     ```
 
-    Arguments, state, masking, precision and errors as for `MinGRU`; the matrix is `[D, 3 units]`: forget gate, input
-    gate, candidate.
+    Args:
+        units: Width of the output, which is the state h `[B, units]`. From the zero state both are non-negative.
+        use_bias: Whether to add a bias.
+        kernel_initializer, kernel_regularizer, kernel_constraint: Of the matrix `[D, 3 units]`: forget gate, input
+            gate, candidate.
+        bias_initializer, bias_regularizer, bias_constraint: Of the bias.
+        return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: As for `LSTM`.
+
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one.
+    Precision: the matmul in the layer's compute dtype, gates and h in float32 or wider.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
-    gates = 3
+    num_gates = 3
 
     def log_mixing_weights(self, forget_gate, input_gate):
-        """The logarithms of the weights of h and of the candidate."""
+        """Compute the logarithms of the weights of h and of the candidate.
+
+        Args:
+            forget_gate: Pre-activation `[B, T, units]` of the forget gate.
+            input_gate: Pre-activation `[B, T, units]` of the input gate.
+
+        Returns:
+            Two tensors `[B, T, units]`.
+        """
         return min_lstm_weights(forget_gate, input_gate)

@@ -1,6 +1,6 @@
-"""Keras's layer and RMS normalisation (Ba et al., 2016; Zhang & Sennrich, 2019), quicker over many rows.
+"""Layer and RMS normalization (Ba et al., 2016; Zhang & Sennrich, 2019) with an optimized kernel for many rows.
 
-n = (x - mean) / sqrt(variance + epsilon),   y = gamma n + beta           over the numbers of a position
+n = (x - mean) / sqrt(variance + epsilon),   y = gamma n + beta           over the features of a position
 RMS: the same with 0 for the mean, and without beta
 """
 
@@ -10,15 +10,18 @@ from keras import ops
 from keras_seq import kernels
 
 
-def normalize(x, gamma, beta, epsilon, centered):
-    """The last axis of x normalised.
+def normalize(x, gamma, beta, epsilon: float, centered: bool):
+    """Normalize the last axis of x.
 
     Args:
         x: `[..., D]`.
         gamma: `[D]`.
         beta: `[D]`, or None.
-        epsilon: added to the variance.
-        centered: whether the mean is taken off first.
+        epsilon: Added to the variance.
+        centered: Whether to subtract the mean first.
+
+    Returns:
+        `[..., D]`.
     """
     if centered:
         return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
@@ -31,19 +34,20 @@ def _normalize(*args):
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class LayerNormalization(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` of the last axis.
+    """`keras.layers.LayerNormalization` over the last axis.
 
     Args:
-        epsilon: added to the variance.
-        center: whether there is a beta.
+        epsilon: Added to the variance.
+        center: Whether to add a learned offset, beta.
+        **kwargs: Those of `keras.layers.LayerNormalization` except `axis` and `scale`.
     """
 
-    def __init__(self, epsilon=1e-5, center=True, **kwargs):
+    def __init__(self, epsilon: float = 1e-5, center: bool = True, **kwargs):
         super().__init__(axis=-1, epsilon=epsilon, center=center, scale=True, **kwargs)
 
-    def call(self, x):
-        """`[..., D]` -> the same shape."""
-        return ops.cast(_normalize(x, self.gamma, self.beta, self.epsilon, True), self.compute_dtype)
+    def call(self, inputs):
+        """Normalize `[..., D]`."""
+        return ops.cast(_normalize(inputs, self.gamma, self.beta, self.epsilon, True), self.compute_dtype)
 
     def get_config(self):
         return {**keras.layers.Layer.get_config(self), "epsilon": self.epsilon, "center": self.center}
@@ -51,19 +55,20 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class RMSNormalization(keras.layers.RMSNormalization):
-    """`keras.layers.RMSNormalization` of the last axis.
+    """`keras.layers.RMSNormalization` over the last axis.
 
     Args:
-        epsilon: added to the mean square.
+        epsilon: Added to the mean square.
+        **kwargs: Those of `keras.layers.Layer`.
     """
 
-    def __init__(self, epsilon=1e-6, **kwargs):
+    def __init__(self, epsilon: float = 1e-6, **kwargs):
         super().__init__(axis=-1, epsilon=epsilon, **kwargs)
-        self.supports_masking = True  # Keras's does, and does not say so
+        self.supports_masking = True  # Keras's layer passes masks on but does not set this
 
-    def call(self, x):
-        """`[..., D]` -> the same shape."""
-        return _normalize(x, self.scale, None, self.epsilon, False)
+    def call(self, inputs):
+        """Normalize `[..., D]`."""
+        return _normalize(inputs, self.scale, None, self.epsilon, False)
 
     def get_config(self):
         return {**keras.layers.Layer.get_config(self), "epsilon": self.epsilon}

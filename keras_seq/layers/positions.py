@@ -15,57 +15,105 @@ from keras_seq.layers.masks import compute_positions
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.state_checks import check_state
 
-LARGEST = 2**24  # of a start: float32, in which angles are computed, tells whole numbers apart up to here
+MAX_START = 2**24  # float32, in which angles are computed, represents all integers up to here
 
 
-def sinusoids(positions, width, base=10_000.0, dtype="float32"):
-    """`positions` of any shape -> `[..., width]`, sines at even places and cosines at odd ones."""
-    frequencies = [base ** (-2 * i / width) for i in range((width + 1) // 2)]
+def sinusoids(positions, dim: int, base: float = 10_000.0, dtype: str = "float32"):
+    """Compute sines (even features) and cosines (odd features) of positions.
+
+    Args:
+        positions: A tensor of any shape.
+        dim: D, number of features.
+        base: Base of the frequencies.
+        dtype: Dtype of the angles and of the result.
+
+    Returns:
+        A tensor of the shape of `positions` and one more axis, D.
+    """
+    frequencies = [base ** (-2 * i / dim) for i in range((dim + 1) // 2)]
     angles = ops.expand_dims(ops.cast(positions, dtype), -1) * ops.convert_to_tensor(frequencies, dtype)
-    pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # [..., ceil(width / 2), 2]
+    pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # [..., ceil(dim / 2), 2]
     flat = ops.reshape(pairs, (*ops.shape(positions), 2 * len(frequencies)))
-    return flat[..., :width]
+    return flat[..., :dim]
 
 
-def checked_start(start, x):
-    """`start` as an int, or as an int32 tensor, scalar or `[B]`, that is -1 where it is out of range."""
+def check_start(start, x):
+    """Return `start` as an int, or as an int32 tensor that is -1 where it is out of range.
+
+    Args:
+        start: An int, or an integer tensor, scalar or `[B]`.
+        x: The inputs `[B, T, D]`, for their batch size.
+
+    Returns:
+        An int or an int32 tensor.
+
+    Raises:
+        ValueError: If it is not an integer, is an int out of range, or has another shape.
+    """
     if not hasattr(start, "shape"):
-        if isinstance(start, bool) or not isinstance(start, numbers.Integral) or not 0 <= start <= LARGEST:
-            raise ValueError(f"start={start!r}; expected a whole number from 0 to 2**24, or an integer tensor.")
+        if isinstance(start, bool) or not isinstance(start, numbers.Integral) or not 0 <= start <= MAX_START:
+            raise ValueError(f"start={start!r}; expected an integer from 0 to 2**24, or an integer tensor.")
         return int(start)
     start = checks.integers("start", start)
     if len(start.shape):
         checks.same_axes("start", start, x, rank=1)
-    return ops.where(start <= LARGEST, start, -1)
+    return ops.where(start <= MAX_START, start, -1)
 
 
 class AdditivePositions(keras.layers.Layer):
-    """What the layers that add a vector by position share: counting the positions."""
+    """Base class of layers that add a vector by position; it counts the positions.
+
+    Args:
+        **kwargs: Those of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If inputs, mask, `start` or state do not match, or both `start` and a state are passed.
+    """
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
 
     def position_vectors(self, positions, length, start):
-        """The vectors `[T, D]` or `[B, T, D]` for `positions` (`[T]` or `[B, T]`), float32 at least."""
+        """Compute the vectors to add; subclasses define it.
+
+        Args:
+            positions: `[T]` or `[B, T]`.
+            length: T, or None if unknown.
+            start: Position of the first element, an int or an int32 tensor.
+
+        Returns:
+            `[T, D]` or `[B, T, D]`, float32 or wider.
+
+        Raises:
+            NotImplementedError: If the subclass does not define it.
+        """
         raise NotImplementedError
 
-    def get_initial_state(self, batch_size, capacity=None):
-        """The positions before the first: zeros, int32 `[B]`. A count needs no capacity."""
+    def get_initial_state(self, batch_size, capacity: int | None = None):
+        """Return the number of positions before the first: zeros, int32 `[B]`.
+
+        Args:
+            batch_size: B, an integer or an integer tensor.
+            capacity: Not used; accepted because other layers with positions need it.
+
+        Returns:
+            int32 `[B]`.
+        """
         return ops.zeros((batch_size,), "int32")
 
-    def call(self, x, start=0, mask=None, x_mask=None, state=None, return_state=False):
-        """See the class."""
-        checks.real("x", x)
+    def call(self, inputs, start=0, mask=None, inputs_mask=None, state=None, return_state: bool = False):
+        """Add the vectors; the arguments are documented in the subclasses."""
+        checks.real("inputs", inputs)
         if state is not None:
             if not (isinstance(start, int) and start == 0):
-                raise ValueError(f"start={start} and a state were given; expected one of them to say where x starts.")
-            check_state(self.name, state, list(x.shape[:1]))
+                raise ValueError(f"start={start} and a state were passed; expected only one of them.")
+            check_state(self.name, state, list(inputs.shape[:1]))
             start = state
-        x, start = ops.cast(x, self.compute_dtype), checked_start(start, x)
+        x, start = ops.cast(inputs, self.compute_dtype), check_start(start, inputs)
         if not isinstance(start, int) and len(start.shape):
             x = checks.with_axes_of(x, start, rank=1)
-        x, mask = checks.masked("mask", x, x_mask if mask is None else mask)
+        x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)
         positions = compute_positions(ops.shape(x)[1], mask, start)
         vectors = self.position_vectors(positions, x.shape[1], start)
         if not isinstance(start, int):
@@ -73,23 +121,23 @@ class AdditivePositions(keras.layers.Layer):
         y = x + ops.cast(vectors, x.dtype)
         if not return_state:
             return y
-        before = ops.cast(start, "int32") + self.get_initial_state(ops.shape(x)[0])
+        count_before = ops.cast(start, "int32") + self.get_initial_state(ops.shape(x)[0])
         count = ops.shape(x)[1] if mask is None else ops.sum(ops.cast(mask, "int32"), axis=1)
-        return y, before + ops.cast(count, "int32")
+        return y, count_before + ops.cast(count, "int32")
 
-    def compute_output_shape(self, x_shape):
-        """`[B, T, D]`, as it came."""
-        return tuple(x_shape)
+    def compute_output_shape(self, inputs_shape) -> tuple:
+        """Return the shape of the inputs, `[B, T, D]`."""
+        return tuple(inputs_shape)
 
-    def compute_output_spec(self, x, *args, return_state=False, **kwargs):
-        """As x, in the compute dtype; and the count."""
-        y = keras.KerasTensor(x.shape, dtype=self.compute_dtype)
-        return (y, keras.KerasTensor(x.shape[:1], dtype="int32")) if return_state else y
+    def compute_output_spec(self, inputs, *args, return_state: bool = False, **kwargs):
+        """Return the spec of the inputs in the compute dtype and, if requested, that of the state."""
+        y = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        return (y, keras.KerasTensor(inputs.shape[:1], dtype="int32")) if return_state else y
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class PositionalEncoding(AdditivePositions):
-    """Adds sines and cosines of the position; any length, any width, no weights.
+    """Add sines and cosines of the position, for any length and width, without weights.
 
     ```python
     layer = PositionalEncoding()
@@ -98,41 +146,54 @@ class PositionalEncoding(AdditivePositions):
     ```
 
     Args:
-        base: the slowest pair has the wavelength 2π · base positions.
+        base: Greater than 0; the longest wavelength is about 2π · base positions.
+        **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
-        x: `[B, T, D]`.
-        start: the position of the first element: an int, or an int tensor, scalar or `[B]`. Below 0 or past 2**24 an
-            int is refused, and a tensor gives NaN.
-        mask: `[B, T]`, true where x is real. Padding, wherever it lies, does not count as a position.
-        x_mask: what Keras passes for `mask` when `start` is a tensor.
-        state: from `initial_state` or the call before, instead of `start`.
-        return_state: also return the state, the number of positions up to here, int32 `[B]`.
+        inputs: `[B, T, D]`.
+        start: Position of the first element: an int, or an int tensor, scalar or `[B]`. Below 0 or above 2**24 an int
+            raises an error, and a tensor gives NaN.
+        mask: `[B, T]`, true at non-padding elements. Padding, wherever it is, does not count as a position.
+        inputs_mask: What Keras passes for `mask` when `start` is a tensor.
+        state: From `get_initial_state` or the previous call, instead of `start`.
+        return_state: Whether to return the state too: the number of positions so far, int32 `[B]`.
 
-    Angles are float32 whatever the precision, so that positions 256 and 257 stay distinct in bfloat16.
+    Angles are float32 in every precision, so that positions 256 and 257 stay distinct in bfloat16.
+
+    Raises:
+        ValueError: If an argument is out of its range, or both `start` and a state are passed.
     """
 
-    def __init__(self, base=10_000.0, **kwargs):
+    def __init__(self, base: float = 10_000.0, **kwargs):
         super().__init__(**kwargs)
         self.base = checks.positive_number("base", base)
 
-    def build(self, x_shape):
-        """Takes the width from `x [B, T, D]`."""
-        self._width = checks.sequence_shape("x", x_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._width})
+    def build(self, inputs_shape):
+        """Read D from the shape of the inputs `[B, T, D]`."""
+        self._dim = checks.sequence_shape("inputs", inputs_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._dim})
 
     def position_vectors(self, positions, length, start):
-        """`sinusoids` of the positions."""
-        return sinusoids(positions, self._width, self.base, at_least_float32(self.compute_dtype))
+        """Compute `sinusoids` of the positions.
+
+        Args:
+            positions: `[T]` or `[B, T]`.
+            length: Not used.
+            start: Not used.
+
+        Returns:
+            `[T, D]` or `[B, T, D]`, float32 or wider.
+        """
+        return sinusoids(positions, self._dim, self.base, at_least_float32(self.compute_dtype))
 
     def get_config(self):
-        """The arguments."""
+        """Return the constructor arguments."""
         return {**super().get_config(), "base": self.base}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class LearnedPositions(AdditivePositions):
-    """Adds a learned vector by position, up to a length.
+    """Add a learned vector by position, up to a maximal length.
 
     ```python
     layer = LearnedPositions(128)
@@ -141,48 +202,63 @@ class LearnedPositions(AdditivePositions):
     ```
 
     Args:
-        length: the number of positions that have a vector.
-        embeddings_initializer: of the vectors `[length, D]`.
+        length: Number of positions that have a vector.
+        embeddings_initializer: Initializer of the vectors `[length, D]`.
+        **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
-        x: `[B, T, D]`.
-        start: the position of the first element: an int, or an int tensor, scalar or `[B]`. Below 0 or past 2**24 an
-            int is refused, and a tensor gives NaN.
-        mask: `[B, T]`, true where x is real. Padding, wherever it lies, does not count as a position.
-        x_mask: what Keras passes for `mask` when `start` is a tensor.
-        state: from `initial_state` or the call before, instead of `start`.
-        return_state: also return the state, the number of positions up to here, int32 `[B]`.
+        inputs: `[B, T, D]`.
+        start: Position of the first element: an int, or an int tensor, scalar or `[B]`. Below 0 or above 2**24 an int
+            raises an error, and a tensor gives NaN.
+        mask: `[B, T]`, true at non-padding elements. Padding, wherever it is, does not count as a position.
+        inputs_mask: What Keras passes for `mask` when `start` is a tensor.
+        state: From `get_initial_state` or the previous call, instead of `start`.
+        return_state: Whether to return the state too: the number of positions so far, int32 `[B]`.
 
     Raises:
-        ValueError: where start + T exceeds the length and both are Python numbers. Where `start` is a tensor, a
-            position past the length gives NaN.
+        ValueError: If start + T exceeds `length` and both are Python numbers. Where `start` is a tensor, a position
+            past the length gives NaN.
     """
 
-    def __init__(self, length, embeddings_initializer="uniform", **kwargs):
+    def __init__(self, length: int, embeddings_initializer="uniform", **kwargs):
         super().__init__(**kwargs)
         self.length = checks.positive_integer("length", length)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
-    def build(self, x_shape):
-        """Makes the vectors for `x [B, T, D]`."""
-        width = checks.sequence_shape("x", x_shape)
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+    def build(self, inputs_shape):
+        """Create the vectors for inputs `[B, T, D]`."""
+        dim = checks.sequence_shape("inputs", inputs_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: dim})
         self.embeddings = self.add_weight(
-            shape=(self.length, width), initializer=self.embeddings_initializer, name="embeddings"
+            shape=(self.length, dim), initializer=self.embeddings_initializer, name="embeddings"
         )
 
     def position_vectors(self, positions, length, start):
-        """Rows of the embeddings."""
+        """Look up the vectors of the positions.
+
+        Args:
+            positions: `[T]` or `[B, T]`.
+            length: T, or None if unknown.
+            start: Position of the first element, an int or an int32 tensor.
+
+        Returns:
+            `[T, D]` or `[B, T, D]`, NaN for positions past the length.
+
+        Raises:
+            ValueError: If start and T are Python numbers and start + T exceeds the length.
+        """
         if isinstance(start, int) and length is not None and len(positions.shape) == 1:
             end = start + length
             if end > self.length:
-                raise ValueError(f"x has positions up to start + T = {end}; expected at most length={self.length}.")
+                raise ValueError(
+                    f"inputs has positions up to start + T = {end}; expected at most length={self.length}."
+                )
             return self.embeddings[start:end]
         rows = ops.take(self.embeddings, ops.clip(positions, 0, self.length - 1), axis=0)
         return ops.where(ops.expand_dims(positions < self.length, -1), rows, float("nan"))
 
     def get_config(self):
-        """The arguments."""
+        """Return the constructor arguments."""
         return {
             **super().get_config(),
             "length": self.length,

@@ -1,10 +1,12 @@
-"""What SimpleRNN, GRU and LSTM have in common: one cell, applied to one position after the other.
+"""Base class of SimpleRNN, GRU and LSTM: one cell, applied to one time step after the other.
 
-    z_t = x_t W + b                          the inputs' share, for all positions in one matmul
-    state_t = cell(z_t, state_{t-1})         y_t is the state, or its first part
+    z_t = x_t W + b                          input projection, for all time steps in one matmul
+    state_t = cell(z_t, state_{t-1})         y_t is the state, or its first tensor
 
-Dropout is that of Gal & Ghahramani (2016): what is dropped for a row is dropped at every position of the call.
+Dropout is variational (Gal & Ghahramani, 2016): a row has the same dropout mask at every time step of a call.
 """
+
+from collections.abc import Callable
 
 import keras
 from keras import ops, tree
@@ -13,17 +15,17 @@ from keras_seq import checks, kernels
 from keras_seq.layers.rnn_interface import RNNInterface
 
 
-def recurrence(cell, z, state, mask=None):
-    """All positions, one after the other.
+def recurrence(cell: Callable, z, state, mask=None):
+    """Apply a cell to all time steps, one after the other.
 
     Args:
-        cell: `(z_t [B, W], state) -> state`; a state is a tensor `[B, units]` or a tuple of them.
-        z: `[B, T, W]`.
-        state: the one before the first position.
-        mask: `[B, T]` boolean. Where it is false the state is copied.
+        cell: Function `(z_t [B, W], state) -> state`; a state is a tensor `[B, units]` or a tuple of such tensors.
+        z: `[B, T, W]`, inputs of the cell.
+        state: State before the first time step.
+        mask: `[B, T]` boolean, or None. Where it is false, the state is copied.
 
     Returns:
-        `(y [B, T, units], state)`: the state, or its first part, at every position, and the last state.
+        `(y [B, T, units], state)`: the state, or its first tensor, at every time step, and the last state.
     """
     return kernels.dispatch("recurrence", _recurrence, cell, z, state, mask)(cell, z, state, mask)
 
@@ -31,48 +33,70 @@ def recurrence(cell, z, state, mask=None):
 def _recurrence(cell, z, state, mask=None):
     width = z.shape[-1]
 
-    def position(state, inputs):
+    def time_step(state, inputs):
         new = cell(inputs[:, :width], state)
         if mask is not None:
             new = tree.map_structure(lambda new, old: ops.where(inputs[:, width:] > 0, new, old), new, state)
         return new, new
 
-    if mask is not None:  # the mask rides along as one more column: Keras scans two tensors only where T is known
+    if mask is not None:  # the mask is one more column of z, because Keras scans two tensors only where T is known
         z = ops.concatenate([z, ops.expand_dims(ops.cast(mask, z.dtype), -1)], axis=-1)
-    state, states = ops.scan(position, state, ops.swapaxes(z, 0, 1))
+    state, states = ops.scan(time_step, state, ops.swapaxes(z, 0, 1))
     return ops.swapaxes(tree.flatten(states)[0], 0, 1), state
 
 
 class RecurrentBase(RNNInterface):
-    """The base of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
+    """Base class of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
 
-    A subclass names its number of `gates` and says in `run(z, state, mask, kept)` what happens at the positions:
-    `z [B, T, gates units]`; `kept [B, units]` multiplies h on its way into the recurrent kernel, or is None. It may
-    name `in_keras`, Keras's layer of the same weights for which cuDNN has a routine.
+    A subclass sets `num_gates` and defines `scan(z, state, mask, recurrent_dropout_mask) -> (y, state)`, where z is
+    `[B, T, gates units]` and the dropout mask `[B, units]`, or None, multiplies h before the recurrent matmul. It may
+    define `keras_layer_class`, the Keras layer with the same weights that cuDNN can run.
+
+    Args:
+        units: Width of the output, a positive integer.
+        activation: Activation of the candidate, a name or a function.
+        use_bias: Whether to add a bias.
+        kernel_initializer: Initializer of the kernel.
+        recurrent_initializer: Initializer of the recurrent kernel.
+        bias_initializer: Initializer of the bias.
+        kernel_regularizer: Regularizer of the kernel, or None.
+        recurrent_regularizer: Regularizer of the recurrent kernel, or None.
+        bias_regularizer: Regularizer of the bias, or None.
+        kernel_constraint: Constraint of the kernel, or None.
+        recurrent_constraint: Constraint of the recurrent kernel, or None.
+        bias_constraint: Constraint of the bias, or None.
+        dropout: Fraction of the inputs to drop in training, in [0, 1).
+        recurrent_dropout: Fraction of h to drop before the recurrent matmul in training, in [0, 1).
+        seed: Random seed of both dropouts, an integer or None.
+        use_cudnn: `"auto"`, True or False; False keeps a GPU from using cuDNN in training.
+        **kwargs: Those of `RNNInterface`.
+
+    Raises:
+        ValueError: If an argument is out of its range.
     """
 
-    gates = 1
+    num_gates = 1
     keras_layer_class = None
 
     def __init__(
         self,
-        units,
+        units: int,
         activation="tanh",
-        use_bias=True,
+        use_bias: bool = True,
         kernel_initializer="glorot_uniform",
         recurrent_initializer="orthogonal",
         bias_initializer="zeros",
         kernel_regularizer=None,
         recurrent_regularizer=None,
         bias_regularizer=None,
-        *,  # where Keras's order goes on with another
+        *,  # from here on Keras has another order
         kernel_constraint=None,
         recurrent_constraint=None,
         bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        seed=None,
-        use_cudnn="auto",
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        use_cudnn: bool | str = "auto",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -96,31 +120,42 @@ class RecurrentBase(RNNInterface):
             self.seed_generator = keras.random.SeedGenerator(seed)
 
     @property
-    def bias_shape(self):
-        """One number for each column of the kernels."""
-        return (self.gates * self.units,)
+    def bias_shape(self) -> tuple[int, ...]:
+        """Return the shape of the bias: one number for each column of the kernels."""
+        return (self.num_gates * self.units,)
 
     def build(self, input_shape):
-        width = checks.sequence_shape("x", input_shape)
+        width = checks.sequence_shape("inputs", input_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
-        columns = self.gates * self.units
+        columns = self.num_gates * self.units
         self.kernel = self._weight("kernel", (width, columns), self.kernel_initializer)
         self.recurrent_kernel = self._weight("recurrent_kernel", (self.units, columns), self.recurrent_initializer)
         self.bias = self._weight("bias", self.bias_shape, self.bias_initializer) if self.use_bias else None
-        # The gates' matrices stand side by side: an optimizer of matrices (Muon) is to treat each on its own.
-        self.kernel.muon_blocks = self.recurrent_kernel.muon_blocks = self.gates
+        # Muon orthogonalizes the matrix of each gate separately.
+        self.kernel.muon_blocks = self.recurrent_kernel.muon_blocks = self.num_gates
         if self.use_bias:
-            self.bias.muon_blocks = 0  # no matrix, also where it has two rows
-        if on_cudnn := kernels.dispatch("cudnn", None, self):
-            self._cudnn_layer = on_cudnn(self)
+            self.bias.muon_blocks = 0  # not a matrix, even where it has two rows
+        if cudnn_layer := kernels.dispatch("cudnn", None, self):
+            self._cudnn_layer = cudnn_layer(self)
 
     def _weight(self, name, shape, initializer):
-        of = name.removesuffix("_kernel")  # Keras's arguments say recurrent_ for recurrent_kernel
-        rules = {rule: getattr(self, f"{of}_{rule}") for rule in ("regularizer", "constraint")}
+        prefix = name.removesuffix("_kernel")  # Keras's arguments are called recurrent_* for the recurrent_kernel
+        rules = {rule: getattr(self, f"{prefix}_{rule}") for rule in ("regularizer", "constraint")}
         return self.add_weight(shape=shape, initializer=initializer, name=name, **rules)
 
-    def sequence(self, x, state, mask, training=None, projected_inputs=None):
-        """All positions: `(y [B, T, units], state)`."""
+    def sequence(self, x, state, mask, training: bool | None = None, projected_inputs=None):
+        """Compute the outputs at all time steps.
+
+        Args:
+            x: `[B, T, D]`.
+            state: State before the first time step.
+            mask: `[B, T]` boolean, or None.
+            training: Whether to apply dropout.
+            projected_inputs: Precomputed `project_inputs(x)`, or None.
+
+        Returns:
+            `(y [B, T, units], state)`.
+        """
         batch_size, recurrent_dropout_mask = ops.shape(x)[0], None
         if training and self.dropout:
             x = x * self._dropout_mask((batch_size, 1, x.shape[-1]), self.dropout)
@@ -136,10 +171,10 @@ class RecurrentBase(RNNInterface):
         )
 
     def project_inputs(self, x):
-        """The inputs' share of all positions' pre-activations; each position's comes from itself alone."""
-        return self._biased(ops.matmul(x, self._cast(self.kernel)), self.bias)
+        """Compute the input part `[B, T, gates units]` of the pre-activations, each time step from its own input."""
+        return self._add_bias(ops.matmul(x, self._cast(self.kernel)), self.bias)
 
-    def _biased(self, z, bias):
+    def _add_bias(self, z, bias):
         return z if bias is None else z + self._cast(bias)
 
     def _cast(self, weight):
@@ -155,9 +190,9 @@ class RecurrentBase(RNNInterface):
             "activation": keras.activations.serialize(self.activation),
             "use_bias": self.use_bias,
             **{
-                f"{of}_{kind}": getattr(keras, f"{kind}s").serialize(getattr(self, f"{of}_{kind}"))
-                for of in ("kernel", "recurrent", "bias")
-                for kind in ("initializer", "regularizer", "constraint")
+                f"{weight}_{rule}": getattr(keras, f"{rule}s").serialize(getattr(self, f"{weight}_{rule}"))
+                for weight in ("kernel", "recurrent", "bias")
+                for rule in ("initializer", "regularizer", "constraint")
             },
             "dropout": self.dropout,
             "recurrent_dropout": self.recurrent_dropout,
@@ -167,21 +202,29 @@ class RecurrentBase(RNNInterface):
 
 
 class Gated(RecurrentBase):
-    """The base of LSTM and GRU: a second activation, that of the gates."""
+    """Base class of LSTM and GRU, with a second activation for the gates.
 
-    def __init__(self, units, activation="tanh", recurrent_activation="sigmoid", use_bias=True, **kwargs):
+    Args:
+        units: Width of the output, a positive integer.
+        activation: Activation of the candidate, a name or a function.
+        recurrent_activation: Activation of the gates, a name or a function.
+        use_bias: Whether to add a bias.
+        **kwargs: Those of `RecurrentBase`.
+    """
+
+    def __init__(self, units: int, activation="tanh", recurrent_activation="sigmoid", use_bias: bool = True, **kwargs):
         super().__init__(units, activation, use_bias, **kwargs)
         self.recurrent_activation = keras.activations.get(recurrent_activation)
 
     @property
     def activations(self):
-        """`(activation, recurrent_activation)`, or None where they are the default ones, which have kernels."""
-        both = self.activation, self.recurrent_activation
-        return None if both == (keras.activations.tanh, keras.activations.sigmoid) else both
+        """Return `(activation, recurrent_activation)`, or None for tanh and sigmoid, which have optimized kernels."""
+        activations = self.activation, self.recurrent_activation
+        return None if activations == (keras.activations.tanh, keras.activations.sigmoid) else activations
 
     @property
-    def cudnn_can(self):
-        """Whether cuDNN's routine has this formula, and may be used."""
+    def cudnn_supported(self) -> bool:
+        """Return whether cuDNN implements this formula and its use is allowed."""
         return self.activations is None and self.use_bias and self.use_cudnn is not False
 
     def get_config(self):

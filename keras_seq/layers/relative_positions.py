@@ -1,6 +1,6 @@
-"""What attention asks of a position object: rotate the queries and keys, or bias the scores, or both.
+"""Base class of position objects, which rotate queries and keys, or bias the scores, or both.
 
-Both depend on positions only by their distance. An object of one's own, with other rotations or biases, is a subclass.
+Both depend on positions only through their distance. Subclass it for other rotations or biases.
 """
 
 import dataclasses
@@ -9,31 +9,62 @@ import keras
 
 
 class RelativePositions:
-    """Does neither. Subclasses are frozen dataclasses, so equal settings are equal objects."""
+    """Base class of position objects; itself it changes nothing.
 
-    def validate_key_dim(self, key_dim):
-        """Raises `ValueError` where heads of width `key_dim` cannot be positioned this way."""
+    Subclasses are frozen dataclasses, so that equal arguments give equal objects, and are registered with
+    `keras.saving.register_keras_serializable`.
+    """
+
+    def validate_key_dim(self, key_dim: int) -> None:
+        """Raise a `ValueError` if heads of width `key_dim` are not supported."""
 
     def rotate(self, x, positions):
-        """Queries or keys `[B, T, H, K]` that stand at `positions` (`[T]` or `[B, T]`), rotated."""
+        """Rotate queries or keys.
+
+        Args:
+            x: `[B, T, H, K]`.
+            positions: Positions of x, `[T]` or `[B, T]`.
+
+        Returns:
+            A tensor of the shape of x.
+        """
         return x
 
-    def bias(self, query_positions, key_positions, num_heads):
-        """What is added to the scores, broadcastable to `[B, H, T, S]`, or None."""
+    def bias(self, query_positions, key_positions, num_heads: int):
+        """Compute the biases of the scores.
+
+        Args:
+            query_positions: `[T]` or `[B, T]`.
+            key_positions: `[S]` or `[B, S]`.
+            num_heads: H.
+
+        Returns:
+            A tensor that broadcasts to `[B, H, T, S]`, or None.
+        """
         return None
 
     def get_config(self):
-        """The settings."""
+        """Return the fields of the dataclass."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_config(cls, config):
-        """An object with these settings."""
+        """Create an object from its fields."""
         return cls(**config)
 
 
 def deserialize_positions(positions):
-    """A position object, from itself or from its serialised form; None stays None."""
+    """Return a position object from itself or from its serialized form, and None for None.
+
+    Args:
+        positions: A `RelativePositions`, its serialized form (a dict) or None.
+
+    Returns:
+        A `RelativePositions` or None.
+
+    Raises:
+        ValueError: If it is anything else.
+    """
     if isinstance(positions, dict):
         positions = keras.saving.deserialize_keras_object(positions)
     if positions is not None and not isinstance(positions, RelativePositions):

@@ -1,4 +1,4 @@
-"""Layers one after the other, and what they add to a stream:  x + f(norm(x))  (He et al., 2016; Xiong et al., 2020)."""
+"""Stacks of layers with a residual connection:  x + f(norm(x))  (He et al., 2016; Xiong et al., 2020)."""
 
 import inspect
 
@@ -6,118 +6,139 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.explicit_state import ExplicitState, has_explicit_state
 from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.state_checks import shapes
 
 
 def initial_states(layers, batch_size, **capacity):
-    """The initial states of those layers that keep one, as a tuple."""
-    return tuple(
-        layer.get_initial_state(batch_size, **capacity) for layer in layers if hasattr(layer, "get_initial_state")
-    )
-
-
-def apply_sequentially(layers, x, state=None, mask=None, training=None, first=None):
-    """Each layer applied to what the one before gave.
+    """Return the initial states of the layers that have one, as a tuple.
 
     Args:
-        layers: of any kind. One that has `initial_state` keeps a state.
-        x: what the first takes.
-        state: from `states_of` or the call before; None runs every layer from its own initial state.
-        mask: `[B, T]`, for those layers that take one.
-        training: for all.
-        first: further arguments, by name, of the first layer.
+        layers: Layers of any class.
+        batch_size: B.
+        **capacity: `capacity=S` for layers with a cache, or nothing.
 
     Returns:
-        `(y, state)`, a state of None staying None.
+        A tuple of states.
     """
-    check_parts(layers, state)
-    before, after, more = list(state or ()), [], first or {}
+    return tuple(layer.get_initial_state(batch_size, **capacity) for layer in layers if has_explicit_state(layer))
+
+
+def apply_sequentially(layers, x, state=None, mask=None, training: bool | None = None, first=None):
+    """Apply layers one after the other.
+
+    Args:
+        layers: Layers of any class; those with an explicit state get and return it.
+        x: Input of the first layer.
+        state: From `initial_states` or the previous call; None runs every layer from its own initial state.
+        mask: `[B, T]`, for the layers that take one.
+        training: Passed to every layer.
+        first: A dict of further keyword arguments of the first layer.
+
+    Returns:
+        `(y, state)`; the state is None if none was passed.
+
+    Raises:
+        ValueError: If the state does not have an entry for each layer with a state.
+    """
+    check_states(layers, state)
+    state_in, state_out, extra_kwargs = list(state or ()), [], first or {}
     for layer in layers:
         if mask is not None and "mask" in inspect.signature(layer.call).parameters:
-            more = more | {"mask": mask}
-        if state is not None and hasattr(layer, "get_initial_state"):
-            x, part = layer(x, state=before.pop(0), training=training, return_state=True, **more)
-            after.append(part)
+            extra_kwargs = extra_kwargs | {"mask": mask}
+        if state is not None and has_explicit_state(layer):
+            x, layer_state = layer(x, state=state_in.pop(0), training=training, return_state=True, **extra_kwargs)
+            state_out.append(layer_state)
         else:
-            x = layer(x, training=training, **more)
-        more = {}
-    return x, None if state is None else tuple(after)
+            x = layer(x, training=training, **extra_kwargs)
+        extra_kwargs = {}
+    return x, None if state is None else tuple(state_out)
 
 
-def check_parts(layers, state):
-    """Refuses a state that has not an entry for each layer that keeps one; each layer then looks at its own."""
-    count = sum(hasattr(layer, "get_initial_state") for layer in layers)
+def check_states(layers, state):
+    """Check that a state has an entry for each layer with a state; each layer then checks its own.
+
+    Args:
+        layers: Layers of any class.
+        state: A tuple of states, or None.
+
+    Raises:
+        ValueError: If it is anything else, or has another length.
+    """
+    count = sum(map(has_explicit_state, layers))
     if state is not None and not (isinstance(state, tuple | list) and len(state) == count):
         raise ValueError(
-            f"state has the shapes {shapes(state)}; expected what initial_state gives, a tuple of {count}."
+            f"state has the shapes {shapes(state)}; expected a tuple of {count} states, as of get_initial_state."
         )
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class PreNormResidual(ExplicitState):
-    """Normalises, applies layers one after the other, and adds the result to what came in.
+    """Normalize, apply layers one after the other, and add the result to the input.
 
     ```python
-    block = Residual([CausalConvolution(4), MinGRU(64, return_sequences=True), keras.layers.Dense(32)])
+    block = PreNormResidual([CausalDepthwiseConv1D(4), MinGRU(64, return_sequences=True), keras.layers.Dense(32)])
     y = block(x)  # x [B, T, 32] -> y [B, T, 32]
-    y, state = block(x, state=block.initial_state(B), return_state=True)
+    y, state = block(x, state=block.get_initial_state(B), return_state=True)
     ```
 
     Args:
-        layers: applied in turn; the last gives the width of x again. Those with `initial_state` keep a state.
-        normalization: `"rms"` or `"layer"`, of what enters the first of them.
-        dropout: fraction of the result dropped in training, before it is added.
+        layers: A list of layers; the last one returns the width of the inputs again.
+        normalization: `"rms"` or `"layer"`, the normalization before the first layer.
+        dropout: Fraction of the result to drop in training, before it is added.
+        **kwargs: Those of `keras.layers.Layer`.
 
-    The state is a tuple with an entry for each layer that keeps one.
+    The state is a tuple with an entry for each layer that has a state.
 
-    Masking: `mask [B, T]` is handed to every layer that takes one, and goes on.
+    Masking: `mask [B, T]` is passed to every layer that takes one, and passed on.
 
     Raises:
-        ValueError: for an argument out of its range.
+        ValueError: If an argument is out of its range, a layer occurs twice, or the layers change the shape.
     """
 
-    def __init__(self, layers, normalization="rms", dropout=0.0, **kwargs):
+    def __init__(self, layers, normalization: str = "rms", dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         if not isinstance(layers, list | tuple) or not all(isinstance(layer, keras.layers.Layer) for layer in layers):
             raise ValueError(f"layers={layers!r}; expected a list of layers.")
         self.layers = list(layers)
         if len({id(layer) for layer in self.layers}) < len(self.layers):
             raise ValueError(
-                "layers has the same layer twice; expected each once, for each would keep a state of its own."
+                "layers contains the same layer twice; expected different layers, because each has a state of its own."
             )
         self.normalization = checks.one_of("normalization", normalization, NORMALIZATIONS)
         self.dropout = checks.fraction("dropout", dropout)
         self.normalization_layer = NORMALIZATIONS[normalization](name="normalization", dtype=self.dtype_policy)
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
-    def build(self, x_shape):
-        self.normalization_layer.build(x_shape)
-        shape = x_shape
+    def build(self, inputs_shape):
+        self.normalization_layer.build(inputs_shape)
+        shape = inputs_shape
         for layer in self.layers:
             if not layer.built:
                 layer.build(shape)
             shape = layer.compute_output_shape(shape)
-        if tuple(shape) != tuple(x_shape):
-            raise ValueError(f"The layers make {tuple(shape)} of {tuple(x_shape)}; expected the same shape.")
+        if tuple(shape) != tuple(inputs_shape):
+            raise ValueError(f"The layers return {tuple(shape)} for {tuple(inputs_shape)}; expected the same shape.")
 
     def get_initial_state(self, batch_size):
-        """The initial states of the layers that keep one."""
+        """Return a tuple of the initial states of the layers that have a state."""
         return initial_states(self.layers, batch_size)
 
-    def call(self, x, state=None, mask=None, x_mask=None, training=None, return_state=False):
-        checks.real("x", x)
-        x, mask = checks.masked("mask", ops.cast(x, self.compute_dtype), x_mask if mask is None else mask)
+    def call(
+        self, inputs, state=None, mask=None, inputs_mask=None, training: bool | None = None, return_state: bool = False
+    ):
+        checks.real("inputs", inputs)
+        x, mask = checks.masked("mask", ops.cast(inputs, self.compute_dtype), inputs_mask if mask is None else mask)
         if state is None and return_state:
             state = self.get_initial_state(ops.shape(x)[0])
         y, state = apply_sequentially(self.layers, self.normalization_layer(x), state, mask, training)
         y = x + self.dropout_layer(y, training=training)
         return (y, state) if return_state else y
 
-    def compute_output_shape(self, x_shape):
-        """As it came."""
-        return tuple(x_shape)
+    def compute_output_shape(self, inputs_shape) -> tuple:
+        """Return the shape of the inputs."""
+        return tuple(inputs_shape)
 
     def get_config(self):
         return {
@@ -129,6 +150,6 @@ class PreNormResidual(ExplicitState):
 
     @classmethod
     def from_config(cls, config):
-        """Revives the layers too."""
+        """Deserialize the layers and create the residual block."""
         config = dict(config)
         return cls([keras.saving.deserialize_keras_object(layer) for layer in config.pop("layers")], **config)

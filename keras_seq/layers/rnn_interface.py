@@ -1,10 +1,10 @@
-"""What recurrent layers take and give, as in Keras: the last output, or with `return_sequences=True` every one.
+"""Call interface of recurrent layers, as in Keras: the last output, or every output with `return_sequences=True`.
 
-    y [B, units] = layer(x)                                 the output at the last real position
+    y [B, units] = layer(x)                                 the output at the last non-padding position
     y, h, c      = layer(x)                                 with return_state=True in the constructor, as in Keras
-    y, state     = layer(x, return_state=True)              in the call: the state as one thing, whatever it is made of
+    y, state     = layer(x, return_state=True)              in the call: the state as one structure
 
-`initial_state=` is Keras's word for `state=`; either takes the state as a structure or as a flat list.
+`initial_state=`, Keras's name, means the same as `state=`; both take the state as a structure or as a flat list.
 """
 
 import types
@@ -18,37 +18,49 @@ from keras_seq.layers.state_checks import shapes
 
 
 class RNNInterface(ExplicitState):
-    """The base of recurrent layers.
+    """Base class of recurrent layers.
 
-    A subclass has `initial_state(batch_size)`, `units`, the names of its `state_parts` and
-    `sequence(x, state, mask, training, projected) -> (y [B, T, units], state)`. What it has no use for stands in
-    `refused`, an argument and the remedy each.
+    A subclass defines `get_initial_state(batch_size)`, `units`, the names `state_parts` of the tensors of its state,
+    and `sequence(x, state, mask, training, projected_inputs) -> (y [B, T, units], state)`. The dict
+    `unsupported_arguments` maps each Keras argument that it does not support to a remedy for the error message.
+
+    Args:
+        return_sequences: Whether to return the outputs at all time steps, `[B, T, units]`, or the last one.
+        return_state: Whether a call without an argument of this name returns the flat tuple `(y, *state)`.
+        go_backwards: Whether to process the sequence in reverse order, and to return it in that order.
+        unroll: Accepted for compatibility with Keras; changes nothing.
+        zero_output_for_mask: Whether outputs at masked positions are zeros instead of repeated outputs.
+        stateful: Accepted for compatibility with Keras; only False is supported.
+        **kwargs: Those of `keras.layers.Layer`. Keras's `implementation` is ignored.
+
+    Raises:
+        ValueError: If `stateful` is true, or an argument is not supported or out of its range.
     """
 
-    stateful, states = False, None  # Keras's wrappers ask
+    stateful, states = False, None  # read by Keras's wrappers
     state_parts = ("h",)
-    refused = types.MappingProxyType({})
-    before_keras = types.MappingProxyType({"return_sequences": True})  # what a config of 0.1.0 leaves unsaid
+    unsupported_arguments = types.MappingProxyType({})
+    legacy_defaults = types.MappingProxyType({"return_sequences": True})  # of configs of version 0.1.0
 
     def __init__(
         self,
-        return_sequences=False,
-        return_state=False,
-        go_backwards=False,
-        unroll=False,
-        zero_output_for_mask=False,
-        stateful=False,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        unroll: bool = False,
+        zero_output_for_mask: bool = False,
+        stateful: bool = False,
         **kwargs,
     ):
-        kind = type(self).__name__
-        kwargs.pop("implementation", None)  # a hint of Keras's, which changes no number
+        class_name = type(self).__name__
+        kwargs.pop("implementation", None)  # a performance hint of Keras
         if stateful:
             raise ValueError(
-                f"{kind} has no stateful=True, for no layer keeps a state; "
-                f"wrap it: Carry({kind}(...), batch_size=...) carries it from batch to batch in training."
+                f"{class_name} does not support stateful=True; use Stateful({class_name}(...), batch_size=...), which "
+                "carries the state from batch to batch in training."
             )
-        for name in kwargs.keys() & self.refused.keys():
-            raise ValueError(f"{kind} has no {name}=: {self.refused[name]}.")
+        for name in kwargs.keys() & self.unsupported_arguments.keys():
+            raise ValueError(f"{class_name} does not support {name}=: {self.unsupported_arguments[name]}.")
         super().__init__(**kwargs)
         self.return_sequences = checks.boolean("return_sequences", return_sequences)
         self.return_state = checks.boolean("return_state", return_state)
@@ -58,24 +70,30 @@ class RNNInterface(ExplicitState):
 
     def call(
         self,
-        x,
+        inputs,
         state=None,
         mask=None,
-        x_mask=None,
-        training=None,
-        return_state=None,
+        inputs_mask=None,
+        training: bool | None = None,
+        return_state: bool | None = None,
         initial_state=None,
-        projected=None,
+        projected_inputs=None,
     ):
-        """The layer over all positions; `projected` is what `project(x)` would give, where it was had for less."""
+        """Apply the layer to all time steps.
+
+        `projected_inputs` is an optional precomputed `project_inputs(inputs)`, `[B, T, gates units]`, for callers that
+        can compute it more cheaply.
+        """
         x, state, mask = self.prepare_inputs(
-            x, self._structured(state, initial_state), x_mask if mask is None else mask
+            inputs, self._structured(state, initial_state), inputs_mask if mask is None else mask
         )
         if self.go_backwards:
-            x, mask, projected = (None if v is None else ops.flip(v, axis=1) for v in (x, mask, projected))
-        y, state = self.sequence(x, state, mask, training, projected)
+            x, mask, projected_inputs = (
+                None if v is None else ops.flip(v, axis=1) for v in (x, mask, projected_inputs)
+            )
+        y, state = self.sequence(x, state, mask, training, projected_inputs)
         if not self.return_sequences:
-            y = tree.flatten(state)[0]  # a masked position copies it, so it is that of the last real one
+            y = tree.flatten(state)[0]  # masked positions copy it, so it is the last non-padding output
         if mask is not None and self.zero_output_for_mask:
             y = ops.where(ops.expand_dims(mask if self.return_sequences else mask[:, -1], -1), y, ops.zeros_like(y))
         y = ops.cast(y, self.compute_dtype)
@@ -84,76 +102,84 @@ class RNNInterface(ExplicitState):
         return (y, state) if return_state else y
 
     def _structured(self, state, initial_state):
-        """The state of either argument as `initial_state(batch_size)` gives it."""
+        """Return `state` or `initial_state` with the structure of `get_initial_state(batch_size)`, or None."""
         if initial_state is not None:
             if state is not None:
                 raise ValueError(
-                    f"{self.name} got state= and initial_state=, which are the same; expected one of them."
+                    f"{self.name} got state= and initial_state=, which mean the same; expected only one of them."
                 )
             state = initial_state
         if state is None:
             return None
-        parts, names = tree.flatten(state), self.state_parts
-        if len(parts) != len(names):
+        tensors, names = tree.flatten(state), self.state_parts
+        if len(tensors) != len(names):
             raise ValueError(f"{self.name}: state has the shapes {shapes(state)}; expected {', '.join(names)}.")
-        return tuple(parts) if len(names) > 1 else parts[0]
+        return tuple(tensors) if len(names) > 1 else tensors[0]
 
     def step(self, x, state):
-        """One position: `x [B, D]`, `state` -> `(y [B, units], state)`, at the same cost wherever it stands."""
+        """Apply the layer to one time step.
+
+        Args:
+            x: `[B, D]`.
+            state: The state before this time step.
+
+        Returns:
+            `(y [B, units], state)`. The cost does not depend on the number of time steps before.
+        """
         y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
         return y[:, 0] if self.return_sequences else y, state
 
     def compute_mask(self, inputs, mask=None):
-        """The mask goes on to the layers above with the sequence, in its order; one output a row has none."""
+        """Return the mask in the order of the outputs, or None if only the last output is returned."""
         if mask is None or not self.return_sequences:
             return None
         return ops.flip(mask, axis=1) if self.go_backwards else mask
 
-    def compute_output_shape(self, x_shape, initial_state_shape=None):
-        """`[B, units]` or `[B, T, units]`; with `return_state=True` before `[B, units]` for each part of the state."""
-        last = (x_shape[0], self.units)
-        y = (*x_shape[:-1], self.units) if self.return_sequences else last
+    def compute_output_shape(self, inputs_shape, initial_state_shape=None) -> tuple:
+        """Return `[B, units]` or `[B, T, units]`; with `return_state=True` also one per tensor of the state."""
+        last = (inputs_shape[0], self.units)
+        y = (*inputs_shape[:-1], self.units) if self.return_sequences else last
         return (y, *(last for _ in self.state_parts)) if self.return_state else y
 
     @property
     def cell(self):
-        """Where Keras's files hold the weights of such a layer."""
-        if not hasattr(self, "_for_files"):  # in a namespace, where Keras does not find it a second time
-            self._for_files = types.SimpleNamespace(cell=KerasCell(self))
-        return self._for_files.cell
+        """Return the `KerasCell` under whose path Keras's files hold the weights."""
+        if not hasattr(self, "_cell_namespace"):  # in a namespace, so that Keras does not track it as a sublayer
+            self._cell_namespace = types.SimpleNamespace(cell=KerasCell(self))
+        return self._cell_namespace.cell
 
     @property
     def state_size(self):
-        """Refuses `keras.layers.RNN(layer)`, which asks a cell for this."""
-        kind = type(self).__name__
+        """Raise a `TypeError`, because `keras.layers.RNN(layer)` reads this attribute of a cell."""
+        class_name = type(self).__name__
         raise TypeError(
-            f"{kind} is a whole layer, no cell of keras.layers.RNN: use {kind}(...) in place of RNN({kind}(...)), and "
-            "several in a row, with return_sequences=True, in place of a list of cells."
+            f"{class_name} is not a cell for keras.layers.RNN; use {class_name}(...) instead of RNN({class_name}(...)) "
+            "and a stack of layers with return_sequences=True instead of a list of cells."
         )
 
     def save_own_variables(self, store):
-        """Writes nothing here: the weights stand where Keras's layer of the same name looks for them."""
+        """Write nothing, because the weights are saved under `cell`, as in Keras's files."""
 
     def save_cell_variables(self, store):
-        """Writes the weights where Keras puts them."""
+        """Write the weights to the path of the cell."""
         super().save_own_variables(store)
 
     def load_own_variables(self, store):
-        """Reads the weights from a file of 0.1.0, which has them here."""
-        self._found = bool(store.keys()) or not self.weights
-        if self._found:
+        """Read the weights from the path of the layer, where files of version 0.1.0 have them."""
+        self._weights_loaded = bool(store.keys()) or not self.weights
+        if self._weights_loaded:
             self.load_weights_of(store)
 
     def load_cell_variables(self, store):
-        """Reads them from where Keras puts them, if they were not where 0.1.0 did."""
-        if self._found:
+        """Read the weights from the path of the cell, unless the path of the layer had them."""
+        if self._weights_loaded:
             return
         if not store.keys():
-            raise ValueError(f"The file has no weights of {self.name}, neither in its own place nor in that of a cell.")
+            raise ValueError(f"The file has no weights of {self.name}, neither under the layer nor under its cell.")
         self.load_weights_of(store)
 
     def load_weights_of(self, store):
-        """Reads the weights, from wherever they stand in the file."""
+        """Read the weights from an entry of the file."""
         super().load_own_variables(store)
 
     def get_config(self):
@@ -168,6 +194,6 @@ class RNNInterface(ExplicitState):
 
     @classmethod
     def from_config(cls, config):
-        """Revives a layer; a whole config without `return_sequences` is of 0.1.0, where every position was given."""
-        whole = "trainable" in config  # which Keras writes; a config by hand means what the constructor means
-        return cls(**(cls.before_keras if whole and "return_sequences" not in config else {}), **config)
+        """Create a layer; a saved config without `return_sequences` is of version 0.1.0, which returned all outputs."""
+        is_saved_config = "trainable" in config  # Keras writes it; configs by hand use the constructor's defaults
+        return cls(**(cls.legacy_defaults if is_saved_config and "return_sequences" not in config else {}), **config)

@@ -1,4 +1,4 @@
-"""Which of two texts a position belongs to (Devlin et al., 2019):  y = x + e[segment]."""
+"""Embedding of the text segment that a position belongs to (Devlin et al., 2019):  y = x + e[segment]."""
 
 import keras
 from keras import ops
@@ -8,58 +8,58 @@ from keras_seq import checks
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class SegmentEmbedding(keras.layers.Layer):
-    """Adds a learned vector by segment.
+    """Add a learned vector by segment.
 
     ```python
     layer = SegmentEmbedding(2)
-    y = layer(x, segments)  # x [B, T, D], segments [B, T] of 0 and 1 -> y [B, T, D]
+    y = layer(x, segment_ids)  # x [B, T, D], segment_ids [B, T] of 0 and 1 -> y [B, T, D]
     ```
 
     Args:
-        num_segments: how many segments have a vector.
-        embeddings_initializer: of the vectors `[num_segments, D]`.
+        num_segments: Number of segments that have a vector.
+        embeddings_initializer: Initializer of the vectors `[num_segments, D]`.
+        **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
-        x: `[B, T, D]`. Its mask goes on.
-        segments: whole numbers `[B, T]`, 0 .. num_segments - 1.
+        inputs: `[B, T, D]`. Its mask is passed on.
+        segment_ids: Integers `[B, T]`, 0 .. num_segments - 1.
 
     Raises:
-        ValueError: for an argument out of its range, an x that is not `[B, T, D]`, segments that are not integers
-            `[B, T]` or are out of range. Inside compiled code, where the segments are not known, one out of range gives
-            NaN.
+        ValueError: If an argument is out of its range, the inputs are not `[B, T, D]`, or the segment ids are not
+            integers `[B, T]` or are out of range. In compiled code, where they are unknown, one out of range gives NaN.
     """
 
-    def __init__(self, num_segments=2, embeddings_initializer="uniform", **kwargs):
+    def __init__(self, num_segments: int = 2, embeddings_initializer="uniform", **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.num_segments = checks.positive_integer("num_segments", num_segments)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
-    def build(self, x_shape, segments_shape=None):
-        """Makes the vectors for `x [B, T, D]`."""
-        width = checks.sequence_shape("x", x_shape)
+    def build(self, inputs_shape, segment_ids_shape=None):
+        """Create the vectors for inputs `[B, T, D]`."""
+        width = checks.sequence_shape("inputs", inputs_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         self.embeddings = self.add_weight(
             shape=(self.num_segments, width), initializer=self.embeddings_initializer, name="embeddings"
         )
 
-    def call(self, x, segments):
-        """See the class."""
-        checks.real("x", x)
-        checks.ids_below("segments", segments, self.num_segments)
-        segments = checks.integers("segments", segments)
-        checks.same_axes("segments", segments, x, rank=2)
-        x = checks.with_axes_of(ops.cast(x, self.compute_dtype), segments, rank=2)
-        rows = ops.take(self.embeddings, ops.clip(segments, 0, self.num_segments - 1), axis=0)
-        known = ops.logical_and(segments >= 0, segments < self.num_segments)
-        return x + ops.cast(ops.where(ops.expand_dims(known, -1), rows, float("nan")), x.dtype)
+    def call(self, inputs, segment_ids):
+        """Add the vectors; the arguments are documented in the class."""
+        checks.real("inputs", inputs)
+        checks.ids_below("segment_ids", segment_ids, self.num_segments)
+        segment_ids = checks.integers("segment_ids", segment_ids)
+        checks.same_axes("segment_ids", segment_ids, inputs, rank=2)
+        x = checks.with_axes_of(ops.cast(inputs, self.compute_dtype), segment_ids, rank=2)
+        rows = ops.take(self.embeddings, ops.clip(segment_ids, 0, self.num_segments - 1), axis=0)
+        is_valid = ops.logical_and(segment_ids >= 0, segment_ids < self.num_segments)
+        return x + ops.cast(ops.where(ops.expand_dims(is_valid, -1), rows, float("nan")), x.dtype)
 
-    def compute_output_shape(self, x_shape, segments_shape=None):
-        """`[B, T, D]`, as x came."""
-        return tuple(x_shape)
+    def compute_output_shape(self, inputs_shape, segment_ids_shape=None) -> tuple:
+        """Return the shape of the inputs, `[B, T, D]`."""
+        return tuple(inputs_shape)
 
     def get_config(self):
-        """The arguments."""
+        """Return the constructor arguments."""
         return {
             **super().get_config(),
             "num_segments": self.num_segments,

@@ -1,10 +1,10 @@
 """The state-space model whose step depends on the input (Gu & Dao, 2023, "Mamba"), for all positions.
 
-    h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t          one memory of N numbers for each of the E features
+    h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t          N numbers for each of the E features
     y_t = C_t h_t
 
-It is h' = A h + B x in continuous time, followed for a time delta_t: a long step forgets and takes x in, a step of no
-length changes nothing.
+It discretizes h' = A h + B x with the time step delta_t: a large step replaces the state by the input, and a step of
+zero leaves it unchanged.
 """
 
 from keras import ops
@@ -14,15 +14,15 @@ from keras_seq.layers.linear_recurrence import linear_recurrence
 
 
 def selective_scan(x, delta, a, b, c, h):
-    """y at every position, and the last state.
+    """Compute y at every position and the last state.
 
     Args:
         x: `[B, T, E]`.
-        delta: `[B, T, E]`, lengths of the steps, not negative.
+        delta: `[B, T, E]`, time steps, non-negative.
         a: `[E, N]`, negative.
         b: `[B, T, N]`.
         c: `[B, T, N]`.
-        h: `[B, E, N]`, before the first position.
+        h: `[B, E, N]`, state before the first position.
 
     Returns:
         `(y [B, T, E], h [B, E, N])`.

@@ -1,4 +1,4 @@
-"""The Mamba block without its residual (Gu & Dao, 2023, figure 3).
+"""The Mamba block without its residual connection (Gu & Dao, 2023, figure 3).
 
 u, gate = x W_u, x W_gate                               [B, T, E] each
 u = silu(causal convolution of u)
@@ -21,14 +21,19 @@ from keras_seq.layers.selective_scan import selective_scan
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class TimeStepBias(keras.initializers.Initializer):
-    """Biases whose softplus lies between `shortest` and `longest`, evenly in the logarithm: slow and fast features."""
+    """Initialize biases whose softplus, the time step, is log-uniformly spaced between two bounds.
 
-    def __init__(self, min_dt=1e-3, max_dt=0.1):
+    Args:
+        min_dt: Smallest time step.
+        max_dt: Largest time step.
+    """
+
+    def __init__(self, min_dt: float = 1e-3, max_dt: float = 0.1):
         self.min_dt, self.max_dt = min_dt, max_dt
 
     def __call__(self, shape, dtype=None):
-        at = ops.linspace(math.log(self.min_dt), math.log(self.max_dt), shape[0], dtype=dtype or "float32")
-        return ops.log(ops.expm1(ops.exp(at)))
+        log_dt = ops.linspace(math.log(self.min_dt), math.log(self.max_dt), shape[0], dtype=dtype or "float32")
+        return ops.log(ops.expm1(ops.exp(log_dt)))
 
     def get_config(self):
         return {"min_dt": self.min_dt, "max_dt": self.max_dt}
@@ -36,40 +41,41 @@ class TimeStepBias(keras.initializers.Initializer):
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class SelectiveStateSpace(ExplicitState):
-    """A state-space layer that chooses, by what it reads, what it keeps: Mamba's mixer.
+    """A state-space layer whose time step, input and output matrices depend on the input: Mamba's mixer.
 
     ```python
     layer = SelectiveStateSpace(state_dim=16)
     y = layer(x)  # x [B, T, D] -> y [B, T, D]
     y, state = layer(x, return_state=True)
-    y, state = layer.step(x[:, 0], layer.initial_state(B))  # one position: y [B, D]
+    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
     ```
 
     Args:
-        state_dim: N, the numbers that each feature remembers.
-        expansion: E / D, the features inside for each outside.
-        kernel_size: of the causal convolution.
-        delta_rank: width between the two matrices of the step length; D / 16, rounded up, unless given.
-        use_bias: whether the matrices from D and to D add a bias.
-        kernel_initializer: of all matrices but the last; the convolution has its own.
-        output_initializer: of the last matrix, `[E, D]`, that writes into the residual stream.
+        state_dim: N, size of the state of each inner feature.
+        expand: E / D, number of inner features per outer feature.
+        kernel_size: Kernel size of the causal convolution.
+        dt_rank: Width between the two matrices of the time step; D / 16, rounded up, unless given.
+        use_bias: Whether the input and output matrices add a bias.
+        kernel_initializer: Initializer of all matrices except the last; the convolution has its own.
+        output_initializer: Initializer of the last matrix, `[E, D]`, which writes to the residual stream.
+        **kwargs: Those of `keras.layers.Layer`.
 
-    The state is `(the convolution's, h [B, E, N])`. A starts at -1, -2, ..., -N for each feature.
+    The state is `(state of the convolution, h [B, E, N])`. A starts at -1, -2, ..., -N for each feature.
 
-    Masking: `mask [B, T]`; a masked position copies the state, and the convolution reaches past it. The mask goes on.
-    Precision: matrices and convolution in the layer's compute dtype, step lengths and the scan in float32 at least.
+    Masking: `mask [B, T]`; a masked position copies the state and is skipped by the convolution. The mask is passed on.
+    Precision: matrices and convolution in the layer's compute dtype, time steps and the scan in float32 or wider.
 
     Raises:
-        ValueError: for an argument out of its range, or an input that is not `[B, T, D]`.
+        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
     def __init__(
         self,
-        state_dim=16,
-        expand=2,
-        kernel_size=4,
-        dt_rank=None,
-        use_bias=False,
+        state_dim: int = 16,
+        expand: int = 2,
+        kernel_size: int = 4,
+        dt_rank: int | None = None,
+        use_bias: bool = False,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
         **kwargs,
@@ -84,31 +90,31 @@ class SelectiveStateSpace(ExplicitState):
         self.output_initializer = keras.initializers.get(output_initializer)
         self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
 
-    def build(self, x_shape):
-        width = checks.sequence_shape("x", x_shape)
+    def build(self, inputs_shape):
+        width = checks.sequence_shape("inputs", inputs_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         inner = self.expand * width
         rank = self.dt_rank or -(-width // 16)
         self.input_dense = self._dense("input", width, 2 * inner, self.use_bias)
         self.input_dense.kernel.muon_blocks = 2
-        self.convolution.build((*x_shape[:-1], inner))
+        self.convolution.build((*inputs_shape[:-1], inner))
         self.dt_down = self._dense("dt_down", inner, rank)
         self.dt_up = self._dense("dt_up", rank, inner, use_bias=True, bias_initializer=TimeStepBias())
         self.b_dense = self._dense("b", inner, self.state_dim)
         self.c_dense = self._dense("c", inner, self.state_dim)
-        self.log_a = self.add_weight(shape=(inner, self.state_dim), initializer=self._minus_one_to_n, name="log_a")
-        self.log_a.muon_blocks = 0  # rates, no matrix: not for an optimizer of matrices
+        self.log_a = self.add_weight(shape=(inner, self.state_dim), initializer=self._log_a_init, name="log_a")
+        self.log_a.muon_blocks = 0  # rates of N x E features: Muon must not orthogonalize them
         self.skip = self.add_weight(shape=(inner,), initializer="ones", name="skip")
         self.output_dense = self._dense("output", inner, width, self.use_bias, initializer=self.output_initializer)
 
-    def _minus_one_to_n(self, shape, dtype=None):
-        """The logarithms of -A = 1 .. N."""
+    def _log_a_init(self, shape, dtype=None):
+        """Return the logarithms of -A = 1 .. N."""
         return ops.tile(ops.log(ops.arange(1, shape[1] + 1, dtype=dtype or "float32")), (shape[0], 1))
 
     def _dense(self, name, width, units, use_bias=False, initializer=None, **options):
         initializer = initializer or self.kernel_initializer
         if isinstance(initializer, keras.initializers.Initializer):
-            initializer = initializer.clone()  # an initializer gives the same values at every call
+            initializer = initializer.clone()  # an initializer returns the same values at every call
         layer = Dense(
             units, use_bias=use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name, **options
         )
@@ -116,31 +122,35 @@ class SelectiveStateSpace(ExplicitState):
         return layer
 
     def get_initial_state(self, batch_size):
-        """Zeros: the convolution's last inputs, and h `[B, E, N]`."""
+        """Return zeros: the last inputs of the convolution, and h `[B, E, N]`."""
         h = ops.zeros((batch_size, *self.log_a.shape), self.state_dtype)
         return self.convolution.get_initial_state(batch_size), h
 
-    def call(self, x, state=None, mask=None, x_mask=None, return_state=False):
-        x, (inputs, h), mask = self.prepare_inputs(x, state, x_mask if mask is None else mask)
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+        x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         u, gate = ops.split(self.input_dense(x), 2, axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, return_state=True)
         u = ops.silu(u)
-        delta = ops.softplus(self._wide(self.dt_up(self.dt_down(u))))
+        delta = ops.softplus(self._to_state_dtype(self.dt_up(self.dt_down(u))))
         if mask is not None:
-            delta = ops.where(ops.expand_dims(mask, -1), delta, 0.0)  # a step of no length
-        a, b, c = -ops.exp(self._wide(self.log_a)), self._wide(self.b_dense(u)), self._wide(self.c_dense(u))
-        u = self._wide(u)
+            delta = ops.where(ops.expand_dims(mask, -1), delta, 0.0)  # a step of zero copies the state
+        a, b, c = (
+            -ops.exp(self._to_state_dtype(self.log_a)),
+            self._to_state_dtype(self.b_dense(u)),
+            self._to_state_dtype(self.c_dense(u)),
+        )
+        u = self._to_state_dtype(u)
         y, h = selective_scan(u, delta, a, b, c, h)
-        y = ops.cast(y + self._wide(self.skip) * u, self.compute_dtype) * ops.silu(gate)
+        y = ops.cast(y + self._to_state_dtype(self.skip) * u, self.compute_dtype) * ops.silu(gate)
         y = self.output_dense(y)
         return (y, (inputs, h)) if return_state else y
 
-    def _wide(self, v):
+    def _to_state_dtype(self, v):
         return ops.cast(v, self.state_dtype)
 
-    def compute_output_shape(self, x_shape):
-        """As it came."""
-        return tuple(x_shape)
+    def compute_output_shape(self, inputs_shape) -> tuple:
+        """Return the shape of the inputs, `[B, T, D]`."""
+        return tuple(inputs_shape)
 
     def get_config(self):
         return {

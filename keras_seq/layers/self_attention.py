@@ -2,8 +2,8 @@
 
     x [B, T, D] -> q, k, v -> y = softmax(q kᵀ / sqrt(K)) v -> y W_O
 
-Order enters by a position object (rotations or biases), by causality or by a window (Beltagy et al., 2020);
-without any of them a permutation of x permutes y. The state is the key/value cache of `cache.py`.
+The order of x matters only through a position object (rotations or biases), causality or a sliding window (Beltagy et
+al., 2020); without these, a permutation of x permutes y. The state is the key/value cache of `cache.py`.
 """
 
 import keras
@@ -19,14 +19,14 @@ from keras_seq.layers.state_checks import check_state
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class MultiHeadSelfAttention(MultiHeadAttentionBase):
-    """Multi-head, grouped-query or multi-query self-attention with a cache in and out.
+    """Multi-head, grouped-query or multi-query self-attention with an explicit key/value cache.
 
     ```python
     layer = MultiHeadSelfAttention(num_heads=4, causal=True, positions=RotaryPositions())
     y = layer(x)  # x [B, T, D] -> y [B, T, D]
     y, scores = layer(x, return_attention_scores=True)  # scores [B, H, T, S]
 
-    state = layer.initial_state(batch_size, capacity=T)
+    state = layer.get_initial_state(batch_size, capacity=T)
     y, state = layer(x[:, :5], state=state, return_state=True)  # any number of positions at a time
     y, state = layer(x[:, 5:6], state=state, return_state=True)  # equals layer(x)[:, 5:6]
     ```
@@ -34,56 +34,57 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
     Args:
         num_heads: H.
         key_dim: K, width of a query or key head; D / H unless given.
-        value_dim: width of a value head; `key_dim` unless given.
-        num_key_value_heads: heads of keys and values, a divisor of H; H unless given, 1 is multi-query attention.
-        causal: attend to no later position.
-        window: attend only to positions less than this far away, the own position included.
-        positions: how positions enter the scores, e.g. `RotaryPositions()` or `AlibiPositions()`; None: not at all.
-        query_key_normalization: RMS normalisation of queries and keys by head, before the rotation, each with its own
-            learned scale `[K]` (Henry et al., 2020; Dehghani et al., 2023).
-        dropout: fraction of the attention weights dropped in training.
-        use_bias: whether the four projections add a bias.
-        kernel_initializer: of the query, key and value matrices, `[D, H K]`.
-        output_initializer: of the output matrix, `[H K', D]`, that writes into the residual stream; `"zeros"` starts a
-            residual block as the identity.
-        seed: of the dropout.
+        value_dim: Width of a value head; `key_dim` unless given.
+        num_key_value_heads: Number of key and value heads, a divisor of H; H unless given, 1 is multi-query attention.
+        causal: Whether to mask later positions.
+        sliding_window: Attend only to positions less than this far away, the own position included; None for all.
+        positions: How positions change the scores: `RotaryPositions()`, `AlibiPositions()` or None.
+        use_qk_norm: Whether to RMS-normalize queries and keys per head, before the rotation, each with its own learned
+            scale `[K]` (Henry et al., 2020; Dehghani et al., 2023).
+        dropout: Fraction of the attention weights to drop in training.
+        use_bias: Whether the four projections add a bias.
+        kernel_initializer: Initializer of the query, key and value matrices, `[D, H K]`.
+        output_initializer: Initializer of the output matrix `[H K', D]`, which writes to the residual stream; with
+            `"zeros"` a residual block starts as the identity.
+        seed: Random seed of the dropout.
+        **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
-        x: `[B, T, D]`.
-        state: a cache from `initial_state` or from the call before; needs `causal=True`.
-        mask: `[B, T]`, true where x is real. Padding is not attended to, and does not count as a position: a padded
-            row gives at its real positions what the shorter row gives. A position with nothing to attend to gives
-            zeros (plus the output bias).
-        attention_mask: booleans, true where attending is allowed, `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may
-            be 1); narrows the mask and causality further.
-        x_mask: what Keras passes for `mask` when x is not the only tensor of the call.
-        return_state: also return the state; without a `state` it holds exactly these T positions.
-        return_attention_scores: also return the weights before dropout.
+        inputs: `[B, T, D]`.
+        state: A cache from `get_initial_state` or from the previous call; requires `causal=True`.
+        mask: `[B, T]`, true at non-padding positions. Padding is not attended to and does not count as a position: the
+            outputs at non-padding positions equal those for the sequence without padding. A position with nothing to
+            attend to gives zeros (plus the output bias).
+        attention_mask: Booleans, true where attending is allowed, `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may
+            be 1), combined with the mask and causality.
+        inputs_mask: What Keras passes for `mask` when the call has other tensors than the inputs.
+        return_state: Whether to return the state too; without a `state` argument it holds exactly these T positions.
+        return_attention_scores: Whether to return the attention weights (before dropout) too.
 
     Returns:
-        y `[B, T, D]`, or a tuple `(y, scores [B, H, T, S], state)` with what was asked for, in this order.
+        y `[B, T, D]`, or a tuple `(y, scores [B, H, T, S], state)` of y and the requested outputs, in this order.
 
     Raises:
-        ValueError: for an argument out of its range, a state that is not causal or is another layer's or of another
-            number of rows, a mask of another shape or of floats, more positions than the capacity. Inside compiled
-            code, where the length is not known, exceeding the capacity gives NaN.
+        ValueError: If an argument is out of its range, a state is passed with `causal=False`, has other shapes than
+            this layer's or another batch size, a mask has another shape or is a float mask, or the capacity of the
+            cache is exceeded. In compiled code, where the length is unknown, exceeding the capacity gives NaN.
     """
 
     def __init__(
         self,
-        num_heads,
-        key_dim=None,
-        value_dim=None,
-        num_key_value_heads=None,
-        causal=False,
-        sliding_window=None,
+        num_heads: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        causal: bool = False,
+        sliding_window: int | None = None,
         positions=None,
-        use_qk_norm=False,
-        dropout=0.0,
-        use_bias=True,
+        use_qk_norm: bool = False,
+        dropout: float = 0.0,
+        use_bias: bool = True,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
-        seed=None,
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(
@@ -105,45 +106,60 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         )
         self.positions = deserialize_positions(positions)
 
-    def build(self, x_shape):
-        """Makes the matrices for `x [B, T, D]`."""
-        width = checks.sequence_shape("x", x_shape)
+    def build(self, inputs_shape):
+        """Create the weights for inputs `[B, T, D]`."""
+        width = checks.sequence_shape("inputs", inputs_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         self.build_projections(width, width)
         if self.positions is not None:
             self.positions.validate_key_dim(self._key_dim)
 
-    def get_initial_state(self, batch_size, capacity=None):
-        """An empty cache with room for `capacity` positions."""
+    def get_initial_state(self, batch_size, capacity: int | None = None):
+        """Return an empty key/value cache.
+
+        Args:
+            batch_size: B, an integer or an integer tensor.
+            capacity: Number of positions that the cache can hold; required.
+
+        Returns:
+            The cache, see `cache.py`.
+
+        Raises:
+            ValueError: If the layer is not causal or not built, or the capacity is not a positive integer.
+        """
         if not self.causal:
             raise ValueError(
-                "causal=False; expected causal=True: without it, earlier outputs depend on later positions."
+                "causal=False; expected causal=True; without it, earlier outputs depend on later positions."
             )
         if not self.built:
-            raise ValueError(f"{self.name} is not built; expected a call or `build((B, T, D))` before `initial_state`.")
+            raise ValueError(
+                f"{self.name} is not built; expected a call or `build((B, T, D))` before `get_initial_state`."
+            )
         capacity = checks.positive_integer("capacity", capacity)
-        return empty_cache(batch_size, capacity, self._groups, self._key_dim, self._value_dim, self.compute_dtype)
+        return empty_cache(batch_size, capacity, self._num_kv_heads, self._key_dim, self._value_dim, self.compute_dtype)
 
     def call(
         self,
-        x,
+        inputs,
         state=None,
         mask=None,
         attention_mask=None,
-        x_mask=None,
-        training=None,
-        return_state=False,
-        return_attention_scores=False,
+        inputs_mask=None,
+        training: bool | None = None,
+        return_state: bool = False,
+        return_attention_scores: bool = False,
     ):
-        """See the class."""
+        """Apply self-attention; the arguments are documented in the class."""
         if state is not None and not self.causal:
-            raise ValueError("state was given with causal=False; expected causal=True.")
-        checks.real("x", x)
-        x, mask = checks.masked("mask", x, x_mask if mask is None else mask)
+            raise ValueError("state was passed with causal=False; expected causal=True.")
+        checks.real("inputs", inputs)
+        x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
         x = checks.where_boolean(x, attention_mask)
-        is_first_call = state is None  # nothing came before
+        is_first_call = state is None
         if not is_first_call:
-            check_state(self.name, state, cache_shapes(state, x.shape[0], self._groups, self._key_dim, self._value_dim))
+            check_state(
+                self.name, state, cache_shapes(state, x.shape[0], self._num_kv_heads, self._key_dim, self._value_dim)
+            )
             x = checks.with_axes_of(x, state["position"], rank=1)
         size = x.shape[1] if is_first_call else state["position"].shape[1]
         attention_mask = checks.attention_mask(
@@ -168,9 +184,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         needs_weights = return_attention_scores or (self.dropout and training)
         extra_masks = [x for x in (mask, attention_mask, self.sliding_window, bias) if x is not None]
         is_plain_causal = self.causal and is_first_call and not (needs_weights or extra_masks)
-        twin = kernels.dispatch("causal_attention", None, q, k, v) if is_plain_causal else None
-        if twin is not None:
-            y = self.merge_heads(twin(q, k, v))
+        kernel = kernels.dispatch("causal_attention", None, q, k, v) if is_plain_causal else None
+        if kernel is not None:
+            y = self.merge_heads(kernel(q, k, v))
             return (y, state) if return_state else y
 
         allowed = compute_attention_mask(query_positions, key_positions, self.causal, self.sliding_window)
@@ -182,12 +198,12 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 
-    def compute_output_shape(self, x_shape):
-        """`[B, T, D]`, as it came."""
-        return tuple(x_shape)
+    def compute_output_shape(self, inputs_shape) -> tuple:
+        """Return the shape of the inputs, `[B, T, D]`."""
+        return tuple(inputs_shape)
 
     def get_config(self):
-        """The arguments."""
+        """Return the constructor arguments."""
         return {
             **super().get_config(),
             "causal": self.causal,

@@ -1,4 +1,4 @@
-"""Is a state the one that a layer gives? Told by its nesting and its static shapes, which cost nothing.
+"""Check the structure, static shapes and dtypes of a state against those of the initial state.
 
 [B, units]      ([B, units], [B, units])      {"key": [B, S, H, K], "value": ..., "position": ..., "length": []}
 """
@@ -9,12 +9,19 @@ from keras import ops
 
 from keras_seq import checks
 
-KINDS = {"position": ("int",), "length": ("int",), "mask": ("bool",)}  # of the parts of an attention's state
-NUMBERS = ("float", "int")
+PART_DTYPES = {
+    "position": ("int",),
+    "length": ("int",),
+    "mask": ("bool",),
+}  # by key, of attention states; all others are NUMERIC_DTYPES
+NUMERIC_DTYPES = ("float", "int")
 
 
 def shapes(state):
-    """The shapes of the tensors in a state, as lists, nested in tuples and dicts as they are; all else as it is."""
+    """Return the shapes of the tensors in a state as lists, nested as the state is.
+
+    Other values are returned unchanged.
+    """
     if isinstance(state, Mapping):
         return {key: shapes(part) for key, part in state.items()}
     if isinstance(state, tuple | list):
@@ -22,55 +29,70 @@ def shapes(state):
     return list(state.shape) if hasattr(state, "shape") else state
 
 
-def check_state(name, state, expected):
-    """Refuses a state of other nesting or shapes, or of numbers that a cast would make others.
+def check_state(name: str, state, expected):
+    """Check that a state has the expected structure and shapes, and dtypes that can be cast without loss.
 
     Args:
-        name: of the layer or model, for the message.
-        state: what was given.
-        expected: its `shapes`, None for a size that is not known.
+        name: Name of the layer or model, for the message.
+        state: The state to check.
+        expected: The expected `shapes`, with None for an unknown size.
+
+    Raises:
+        ValueError: If the structure, a known size or the kind of a dtype differs.
     """
-    given = shapes(state)
-    if not _agree(given, expected):
+    actual = shapes(state)
+    if not _agree(actual, expected):
         raise ValueError(
-            f"{name}: state has the shapes {given}; expected {expected}, as initial_state gives them for the rows of x."
+            f"{name}: state has the shapes {actual}; expected {expected}, as get_initial_state returns them for this "
+            "batch size."
         )
     _check_dtypes(name, state)
 
 
-def _check_dtypes(name, state, kinds=NUMBERS):
+def _check_dtypes(name, state, dtypes=NUMERIC_DTYPES):
     if isinstance(state, Mapping):
         for key, part in state.items():
-            _check_dtypes(name, part, KINDS.get(key, NUMBERS))
+            _check_dtypes(name, part, PART_DTYPES.get(key, NUMERIC_DTYPES))
     elif isinstance(state, tuple | list):
         for part in state:
             _check_dtypes(name, part)
-    elif not any(kind in checks.dtype_of(state) for kind in kinds):
-        wanted = "real numbers" if kinds == NUMBERS else {"int": "integers", "bool": "booleans"}[kinds[0]]
+    elif not any(dtype in checks.dtype_of(state) for dtype in dtypes):
+        expected = "real numbers" if dtypes == NUMERIC_DTYPES else {"int": "integers", "bool": "booleans"}[dtypes[0]]
         raise ValueError(
-            f"{name}: a part of the state has the dtype {checks.dtype_of(state)}; expected {wanted}, as "
-            "initial_state gives them."
+            f"{name}: a tensor of the state has the dtype {checks.dtype_of(state)}; expected {expected}, as "
+            "get_initial_state returns it."
         )
 
 
-def _agree(given, expected):
+def _agree(actual, expected):
     if isinstance(expected, dict):
         return (
-            isinstance(given, dict)
-            and given.keys() == expected.keys()
-            and all(_agree(given[key], part) for key, part in expected.items())
+            isinstance(actual, dict)
+            and actual.keys() == expected.keys()
+            and all(_agree(actual[key], part) for key, part in expected.items())
         )
-    if type(given) is not type(expected) or len(given) != len(expected):
+    if type(actual) is not type(expected) or len(actual) != len(expected):
         return False
     if isinstance(expected, tuple):
-        return all(map(_agree, given, expected))
-    return all(own is None or size is None or own == size for own, size in zip(given, expected, strict=True))
+        return all(map(_agree, actual, expected))
+    return all(
+        actual_size is None or size is None or actual_size == size
+        for actual_size, size in zip(actual, expected, strict=True)
+    )
 
 
-def as_initial(state, initial):
-    """A checked state, nested as the initial one and in its dtypes."""
+def cast_like(state, initial):
+    """Return a checked state with the structure and dtypes of the initial state.
+
+    Args:
+        state: A state that passed `check_state`.
+        initial: The initial state of the layer.
+
+    Returns:
+        The state, its tensors cast to the dtypes of `initial`.
+    """
     if isinstance(initial, Mapping):
-        return {key: as_initial(state[key], part) for key, part in initial.items()}
+        return {key: cast_like(state[key], part) for key, part in initial.items()}
     if isinstance(initial, tuple):
-        return tuple(map(as_initial, state, initial))
+        return tuple(map(cast_like, state, initial))
     return ops.cast(state, initial.dtype)

@@ -1,8 +1,8 @@
-"""State that is carried from batch to batch while training, and only then.
+"""Carry the state of a layer from batch to batch in training (truncated backpropagation through time).
 
-Row b of batch n+1 goes on where row b of batch n ended (`keras_seq.text.Lanes` cuts a text that way), so the state
-that ended one batch starts the next: truncated backpropagation through time (Williams & Peng, 1990). Gradients stop
-at the border. Outside of training the inner layer runs from its own initial state, as if `Carry` were not there.
+In training, row b of batch n+1 starts from the state in which row b of batch n ended; `keras_seq.data.StatefulWindows`
+arranges a text in that way (Williams & Peng, 1990). Gradients stop at the border between batches. In evaluation and
+prediction the wrapped layer starts from its own initial state.
 """
 
 import inspect
@@ -11,79 +11,97 @@ import keras
 from keras import ops, tree
 
 from keras_seq import checks
+from keras_seq.layers.explicit_state import has_explicit_state
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class Stateful(keras.layers.Layer):
-    """Wraps a layer or model that takes and returns a state, and owns that state while training.
+    """Wrap a layer or model with an explicit state, and carry that state from batch to batch in training.
 
     ```python
     ids = keras.Input((64,), batch_size=12, dtype="int32")
-    fresh = keras.Input((), batch_size=12, dtype="bool")
-    trainee = keras.Model([ids, fresh], Carry(model, batch_size=12)(ids, fresh))
-    trainee.fit(lanes.carried(0, 1000))  # ((ids, fresh), targets)
-    model.save("model.keras")  # the inner model, which knows nothing of the carry
+    reset_mask = keras.Input((), batch_size=12, dtype="bool")
+    training_model = keras.Model([ids, reset_mask], Stateful(model, batch_size=12)(ids, reset_mask))
+    training_model.fit(windows.stateful_dataset(0, 1000))  # ((ids, reset_mask), targets)
+    model.save("model.keras")  # the wrapped model, without the carried state
     ```
 
+    Unlike `stateful=True` in Keras, evaluation and prediction neither read nor change the carried state.
+
     Args:
-        layer: anything with `initial_state(batch_size)` and `layer(x, state=..., return_state=True) -> (y, state)`
-            whose state is `[B, ...]` in every part; a key/value cache, which grows, is not.
-        batch_size: rows of a training batch; evaluation and prediction may use any other.
+        layer: A layer or model with `get_initial_state(batch_size)` and `layer(x, state=..., return_state=True) ->
+            (y, state)`. Every tensor of its state is `[B, ...]`. The cache of an attention layer grows and cannot be
+            carried.
+        batch_size: Rows of a training batch, an integer. Evaluation and prediction take any number of rows.
+        **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
-        x: `[B, T, ...]`, what the layer takes.
-        fresh: `[B]` boolean, optional. Rows where it is true start from the initial state instead of the carried one:
-            the start of a pass, the border between two documents.
-        mask: handed to the layer as it is, if it takes one.
-        x_mask: what Keras passes for `mask` when `fresh` is given.
+        inputs: `[B, T, ...]`, inputs of the layer.
+        reset_mask: `[B]` boolean, optional. Rows where it is true start from the initial state instead of the carried
+            state: at the start of an epoch or of another document.
+        mask: `[B, T]`, passed to the layer if it takes a mask.
+        inputs_mask: What Keras passes for `mask` when `reset_mask` is given.
 
-    The state is held in non-trainable weights (`carry.state`), so it is in a checkpoint of the training
-    model and in nothing that is made from the inner layer. `reset()` puts all rows back to the initial state,
-    `reset(rows)` those where the boolean `rows [B]` is true.
+    The state is held in non-trainable weights (the list `stateful.state`): a checkpoint of the training model contains
+    it, and a file of the wrapped layer does not.
+
+    Raises:
+        ValueError: If the layer has no explicit state, was built with `return_state=True` or `go_backwards=True`,
+            or has a state that is not `[B, ...]`; if a training batch has another number of rows than `batch_size`.
     """
 
-    def __init__(self, layer, batch_size, **kwargs):
+    def __init__(self, layer, batch_size: int, **kwargs):
         super().__init__(**kwargs)
-        if not hasattr(layer, "get_initial_state"):
-            raise ValueError(f"Carry: {layer!r} has no initial_state(batch_size); expected a layer that keeps a state.")
+        if not has_explicit_state(layer):
+            raise ValueError(
+                f"layer={layer!r}; expected a layer with a state: with get_initial_state(batch_size) and state=."
+            )
         if getattr(layer, "return_state", False):
-            raise ValueError(f"Carry: {layer.name} has return_state=True; leave it out, for Carry owns the state.")
+            raise ValueError(f"{layer.name} has return_state=True; expected False, because Stateful holds the state.")
         if getattr(layer, "go_backwards", False):
-            raise ValueError(f"Carry: {layer.name} reads backwards; expected a layer whose batches follow each other.")
+            raise ValueError(f"{layer.name} has go_backwards=True; expected False, because batches continue forwards.")
         self.supports_masking = True
-        self.autocast = False  # the layer casts what it takes; the state keeps its own dtypes
+        self.autocast = False  # the wrapped layer casts its inputs; the state keeps its own dtypes
         self.layer = layer
         self.batch_size = checks.positive_integer("batch_size", batch_size)
 
-    def build(self, x_shape, fresh_shape=None):
+    def build(self, inputs_shape, reset_mask_shape=None):
         if not self.layer.built:
-            self.layer.build(x_shape)
+            self.layer.build(inputs_shape)
 
-        def start(n):  # computed when it is asked for: a traced value must not leave its trace
+        def initializer_of(n):  # computed lazily, because a traced value must not leave its trace
             return lambda shape, dtype: tree.flatten(self.layer.get_initial_state(self.batch_size))[n]
 
-        parts = tree.flatten(self.layer.get_initial_state(self.batch_size))
-        if any(len(part.shape) == 0 or part.shape[0] != self.batch_size for part in parts):
-            raise ValueError(f"Carry: the state of {self.layer.name} is not [B, ...] in every part, so it has no rows.")
+        tensors = tree.flatten(self.layer.get_initial_state(self.batch_size))
+        if any(len(tensor.shape) == 0 or tensor.shape[0] != self.batch_size for tensor in tensors):
+            raise ValueError(
+                f"The state of {self.layer.name} has other shapes than [B, ...]; expected B rows in every tensor."
+            )
         self.state = [
             self.add_weight(
-                shape=part.shape,
-                dtype=keras.backend.standardize_dtype(part.dtype),
-                initializer=start(n),
+                shape=tensor.shape,
+                dtype=keras.backend.standardize_dtype(tensor.dtype),
+                initializer=initializer_of(n),
                 trainable=False,
                 autocast=False,
                 name="state",
             )
-            for n, part in enumerate(parts)
+            for n, tensor in enumerate(tensors)
         ]
 
     def reset_state(self, rows=None):
-        """Puts every row, or those where `rows [B]` is true, back to the layer's initial state.
+        """Set rows of the carried state to the initial state, between two calls of `fit`.
 
-        Between two calls of `fit`; inside one, `fresh` does it (on JAX, `fit` holds the variables itself).
+        Inside `fit`, pass `reset_mask` instead (on JAX, `fit` holds the variables itself).
+
+        Args:
+            rows: `[B]` boolean, true for the rows to reset; None resets all rows.
+
+        Raises:
+            ValueError: If the layer is not built, or `rows` is not boolean `[B]`.
         """
         if not self.built:
-            raise ValueError("reset() of a Carry that is not built has no state to reset; call or build it first.")
+            raise ValueError("This Stateful is not built and has no state to reset; call or build it first.")
         rows = ops.ones((self.batch_size,), "bool") if rows is None else ops.convert_to_tensor(rows)
         if tuple(rows.shape) != (self.batch_size,):
             raise ValueError(f"rows has shape {tuple(rows.shape)}; expected [B] with B={self.batch_size}.")
@@ -92,41 +110,41 @@ class Stateful(keras.layers.Layer):
             variable.assign(value)
 
     def _read_state(self):
-        # copies, for torch assigns in place what the backward pass still needs
+        # copies, because torch assigns in place and the backward pass still needs the old values
         return [ops.copy(ops.stop_gradient(ops.convert_to_tensor(variable))) for variable in self.state]
 
     def _with_reset_rows(self, state, rows):
-        """The parts of the state with those rows put back to the initial one."""
+        """Return the tensors of the state with the given rows set to the initial state."""
         return [
-            ops.where(ops.reshape(rows, (-1,) + (1,) * (len(start.shape) - 1)), start, part)
-            for start, part in zip(tree.flatten(self.layer.get_initial_state(self.batch_size)), state, strict=True)
+            ops.where(ops.reshape(rows, (-1,) + (1,) * (len(initial.shape) - 1)), initial, tensor)
+            for initial, tensor in zip(tree.flatten(self.layer.get_initial_state(self.batch_size)), state, strict=True)
         ]
 
-    def call(self, x, reset_mask=None, mask=None, x_mask=None, training=None):
-        mask = x_mask if mask is None else mask
+    def call(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training: bool | None = None):
+        mask = inputs_mask if mask is None else mask
         takes_mask = mask is not None and "mask" in inspect.signature(self.layer.call).parameters
         masked = {"mask": mask} if takes_mask else {}
-        given, reset_mask = reset_mask, checks.boolean_mask("reset_mask", reset_mask, ranks=(1,), x=x)
+        unchecked_mask, reset_mask = reset_mask, checks.boolean_mask("reset_mask", reset_mask, ranks=(1,), x=inputs)
         if not training:
-            return self.layer(x, training=False, **masked)
-        if x.shape[0] not in (None, self.batch_size):
-            raise ValueError(f"Carry: a batch of {x.shape[0]} rows; expected batch_size={self.batch_size} in training.")
+            return self.layer(inputs, training=False, **masked)
+        if inputs.shape[0] not in (None, self.batch_size):
+            raise ValueError(f"inputs have {inputs.shape[0]} rows; expected batch_size={self.batch_size} in training.")
         state = self._read_state()
         if reset_mask is not None:
             state = self._with_reset_rows(state, reset_mask)
         state = tree.pack_sequence_as(self.layer.get_initial_state(self.batch_size), state)
-        y, state = self.layer(x, state=state, training=True, return_state=True, **masked)
+        y, state = self.layer(inputs, state=state, training=True, return_state=True, **masked)
         for variable, value in zip(self.state, tree.flatten(state), strict=True):
             variable.assign(ops.stop_gradient(value))
-        return checks.with_axes_of(checks.where_boolean(y, given), reset_mask, rank=1)
+        return checks.with_axes_of(checks.where_boolean(y, unchecked_mask), reset_mask, rank=1)
 
-    def compute_mask(self, x, mask=None):
-        """The layer's own: none where it gives one output a row."""
-        return self.layer.compute_mask(x, mask)
+    def compute_mask(self, inputs, mask=None):
+        """Return the mask of the wrapped layer."""
+        return self.layer.compute_mask(inputs, mask)
 
-    def compute_output_spec(self, x, reset_mask=None, mask=None, x_mask=None, training=None):
-        """The layer's own: carrying changes no shape."""
-        return self.layer.compute_output_spec(x)
+    def compute_output_spec(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training: bool | None = None):
+        """Return the output spec of the wrapped layer."""
+        return self.layer.compute_output_spec(inputs)
 
     def get_config(self):
         return {
@@ -137,6 +155,6 @@ class Stateful(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """Revives the inner layer too."""
+        """Deserialize the wrapped layer and create a `Stateful` around it."""
         config = dict(config)
         return cls(layer=keras.saving.deserialize_keras_object(config.pop("layer")), **config)

@@ -1,9 +1,9 @@
-"""The Transformer block (Vaswani et al., 2017): attention, then a feed-forward layer, each added to what came in.
+"""The Transformer block (Vaswani et al., 2017): attention, then a feed-forward layer, each with a residual connection.
 
     norm_first:  x + f(norm(x))          (Xiong et al., 2020)            else:  norm(x + f(x))
 
-f is self-attention, then cross-attention where asked for, then the feed-forward layer. Encoder, decoder and
-encoder-decoder blocks are this one layer with different arguments.
+f is self-attention, then optionally cross-attention, then the feed-forward layer. Encoder, decoder and encoder-decoder
+blocks are this one layer with different arguments.
 """
 
 from collections.abc import Mapping
@@ -18,77 +18,80 @@ from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.state_checks import shapes
 
-GATES = {"swiglu": "silu", "geglu": "gelu"}
+GATED_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu"}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class TransformerBlock(keras.layers.Layer):
-    """Self-attention, optional cross-attention and a feed-forward layer, with residuals and normalisation.
+    """Self-attention, optional cross-attention and a feed-forward layer, with residual connections and normalization.
 
     ```python
     encoder = TransformerBlock(num_heads=4, feed_forward_dim=512)
     y = encoder(x)  # x [B, T, D] -> y [B, T, D]
 
     decoder = TransformerBlock(num_heads=4, feed_forward_dim=512, causal=True, positions=RotaryPositions())
-    state = decoder.initial_state(batch_size, capacity=T)
+    state = decoder.get_initial_state(batch_size, capacity=T)
     y, state = decoder(x[:, :1], state=state, return_state=True)  # equals decoder(x)[:, :1]
 
     both = TransformerBlock(num_heads=4, feed_forward_dim=512, causal=True, cross_attention=True)
-    y = both(x, context=encoded, context_mask=real)  # encoded [B, S, D']
+    y = both(x, context=encoded, context_mask=encoded_mask)  # encoded [B, S, D']
     ```
 
     Args:
-        num_heads: H; D / H is the width of a head.
-        feed_forward_dim: width of the hidden layer of the feed-forward part.
-        causal: self-attention attends to no later position.
-        norm_first: normalise what enters a part (pre-norm; the stack then wants one more normalisation at its end), or
-            what leaves the sum (post-norm, the original).
-        cross_attention: also attend to `context`.
+        num_heads: H; the width of a head is D / H.
+        feed_forward_dim: Width of the hidden layer of the feed-forward sublayer.
+        causal: Whether self-attention masks later positions.
+        norm_first: Whether to normalize the input of each sublayer (pre-norm; the stack then needs a final
+            normalization) or the sum after it (post-norm, the original).
+        cross_attention: Whether to attend to `context` too.
         normalization: `"layer"` (Ba et al., 2016; with an offset if `use_bias`) or `"rms"` (Zhang & Sennrich, 2019).
-        activation: of the feed-forward part: a name, a function, or `"swiglu"` or `"geglu"` for the gated form.
-        dropout: fraction of the attention weights, and of what each part adds, dropped in training.
-        use_bias: whether projections and layer normalisation add a bias.
+        activation: Activation of the feed-forward sublayer: a name, a function, or `"swiglu"` or `"geglu"` for the
+            gated form.
+        dropout: Fraction of the attention weights and of each sublayer's output to drop in training.
+        use_bias: Whether projections and layer normalizations add a bias.
         positions: `RotaryPositions()`, `AlibiPositions()` or None, for self-attention.
-        query_key_normalization: RMS normalisation of queries and keys by head, in both attentions.
-        num_key_value_heads: heads of keys and values, a divisor of H; H unless given. In both attentions.
-        window: self-attention attends only to positions less than this far away.
-        residual_initializer: of the matrices that write into the residual stream; with `"zeros"` and `norm_first` the
-            block starts as the identity.
+        use_qk_norm: Whether to RMS-normalize queries and keys per head, in both attentions.
+        num_key_value_heads: Number of key and value heads, a divisor of H; H unless given. In both attentions.
+        sliding_window: Self-attention attends only to positions less than this far away; None for all.
+        residual_initializer: Initializer of the matrices that write to the residual stream; with `"zeros"` and
+            `norm_first` the block starts as the identity.
+        **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
-        x: `[B, T, D]`.
-        state: from `initial_state` or the call before; needs `causal=True`.
-        mask: `[B, T]`, true where x is real; see `MultiHeadSelfAttention`. It passes on to the output.
+        inputs: `[B, T, D]`.
+        state: From `get_initial_state` or the previous call; requires `causal=True`.
+        mask: `[B, T]`, true at non-padding positions; see `MultiHeadSelfAttention`. It is passed on.
         context: `[B, S, D']`, for cross-attention; not needed with a state.
-        context_mask: `[B, S]`, true where the context is real.
-        attention_mask: `[B, T, S]`; narrows who attends to whom in self-attention.
-        x_mask: what Keras passes for `mask` when x is not the only tensor of the call.
-        return_state: also return the state, `{"self_attention": ..., "cross_attention": ...}`.
-        return_attention_scores: also return the weights before dropout, by the same names: `[B, H, T, S]` each.
+        context_mask: `[B, S]`, true at non-padding positions of the context.
+        attention_mask: `[B, T, S]`, true where self-attention may attend, combined with mask and causality.
+        inputs_mask: What Keras passes for `mask` when the call has other tensors than the inputs.
+        return_state: Whether to return the state too, `{"self_attention": ..., "cross_attention": ...}`.
+        return_attention_scores: Whether to return the attention weights (before dropout) too, under the same keys:
+            `[B, H, T, S]` each.
 
     Returns:
-        y `[B, T, D]`, or a tuple `(y, scores, state)` with what was asked for, in this order.
+        y `[B, T, D]`, or a tuple `(y, scores, state)` of y and the requested outputs, in this order.
 
     Raises:
-        ValueError: for an argument out of its range; a context without cross-attention, or the reverse; a state or mask
-            that does not belong to x, as `MultiHeadSelfAttention` has it.
+        ValueError: If an argument is out of its range; if there is a context without cross-attention, or the reverse;
+            if state or mask do not match the inputs, as for `MultiHeadSelfAttention`.
     """
 
     def __init__(
         self,
-        num_heads,
-        feed_forward_dim,
-        causal=False,
-        norm_first=True,
-        cross_attention=False,
-        normalization="layer",
+        num_heads: int,
+        feed_forward_dim: int,
+        causal: bool = False,
+        norm_first: bool = True,
+        cross_attention: bool = False,
+        normalization: str = "layer",
         activation="gelu",
-        dropout=0.0,
-        use_bias=True,
+        dropout: float = 0.0,
+        use_bias: bool = True,
         positions=None,
-        use_qk_norm=False,
-        num_key_value_heads=None,
-        sliding_window=None,
+        use_qk_norm: bool = False,
+        num_key_value_heads: int | None = None,
+        sliding_window: int | None = None,
         residual_initializer="glorot_uniform",
         **kwargs,
     ):
@@ -99,7 +102,7 @@ class TransformerBlock(keras.layers.Layer):
         self.norm_first = bool(norm_first)
         self.cross_attention = bool(cross_attention)
         self.normalization = checks.one_of("normalization", normalization, NORMALIZATIONS)
-        gated = isinstance(activation, str) and activation in GATES
+        gated = isinstance(activation, str) and activation in GATED_ACTIVATIONS
         self.activation = activation if gated else keras.activations.get(activation)
         self.dropout = checks.fraction("dropout", dropout)
         self.use_bias = bool(use_bias)
@@ -128,30 +131,46 @@ class TransformerBlock(keras.layers.Layer):
         if cross_attention:
             self.cross_attention_layer = CrossAttention(name="cross_attention", **heads, **common)
         self.feed_forward_layer = (GatedFeedForward if gated else FeedForward)(
-            feed_forward_dim, activation=GATES[activation] if gated else activation, name="feed_forward", **common
+            feed_forward_dim,
+            activation=GATED_ACTIVATIONS[activation] if gated else activation,
+            name="feed_forward",
+            **common,
         )
-        self.normalizations = [self._normalization(part) for part in self.sublayers]
+        self.normalizations = [self._normalization(sublayer) for sublayer in self.sublayers]
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     @property
-    def sublayers(self):
-        """The names of the two or three parts, in the order of the call."""
+    def sublayers(self) -> tuple[str, ...]:
+        """Return the names of the two or three sublayers, in the order of the call."""
         return ("self_attention", *(("cross_attention",) if self.cross_attention else ()), "feed_forward")
 
-    def _normalization(self, part):
+    def _normalization(self, sublayer):
         options = {"center": self.use_bias} if self.normalization == "layer" else {}
-        return NORMALIZATIONS[self.normalization](name=f"{part}_normalization", dtype=self.dtype_policy, **options)
+        return NORMALIZATIONS[self.normalization](name=f"{sublayer}_normalization", dtype=self.dtype_policy, **options)
 
-    def build(self, x_shape, context_shape=None):
-        """Makes the weights for `x [B, T, D]` and, with cross-attention, `context [B, S, D']`."""
-        self.input_spec = keras.InputSpec(ndim=3, axes={-1: checks.sequence_shape("x", x_shape)})
+    def build(self, inputs_shape, context_shape=None):
+        """Create the weights for inputs `[B, T, D]` and, with cross-attention, a context `[B, S, D']`."""
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: checks.sequence_shape("inputs", inputs_shape)})
         for layer in (self.self_attention_layer, self.feed_forward_layer, *self.normalizations):
-            layer.build(x_shape)
+            layer.build(inputs_shape)
         if self.cross_attention:
-            self.cross_attention_layer.build(x_shape, context_shape)
+            self.cross_attention_layer.build(inputs_shape, context_shape)
 
-    def get_initial_state(self, batch_size, capacity=None, context=None, context_mask=None):
-        """Room for `capacity` positions, and the keys and values of the context where there is cross-attention."""
+    def get_initial_state(self, batch_size, capacity: int | None = None, context=None, context_mask=None):
+        """Return an empty cache for self-attention and, with cross-attention, the keys and values of the context.
+
+        Args:
+            batch_size: B, an integer or an integer tensor.
+            capacity: Number of positions that the cache can hold; required.
+            context: `[B, S, D']`, required for cross-attention.
+            context_mask: `[B, S]`, true at non-padding positions of the context, or None.
+
+        Returns:
+            The state, a dict with a key for each attention sublayer.
+
+        Raises:
+            ValueError: If a context is missing, or as `MultiHeadSelfAttention.get_initial_state` raises it.
+        """
         state = {"self_attention": self.self_attention_layer.get_initial_state(batch_size, capacity)}
         if self.cross_attention:
             if context is None:
@@ -161,29 +180,30 @@ class TransformerBlock(keras.layers.Layer):
 
     def call(
         self,
-        x,
+        inputs,
         state=None,
         mask=None,
         context=None,
         context_mask=None,
         attention_mask=None,
-        x_mask=None,
-        training=None,
-        return_state=False,
-        return_attention_scores=False,
+        inputs_mask=None,
+        training: bool | None = None,
+        return_state: bool = False,
+        return_attention_scores: bool = False,
     ):
-        """See the class."""
-        checks.real("x", x)
+        """Apply the block; the arguments are documented in the class."""
+        checks.real("inputs", inputs)
+        x = inputs
         if context is not None and not self.cross_attention:
-            raise ValueError("context was given with cross_attention=False; expected cross_attention=True.")
-        mask = x_mask if mask is None else mask
+            raise ValueError("context was passed with cross_attention=False; expected cross_attention=True.")
+        mask = inputs_mask if mask is None else mask
         if state is not None:
-            self._check_parts(state)
-        before, after, scores = state or {}, {}, {}
+            self._check_state(state)
+        state_in, state_out, scores = state or {}, {}, {}
 
-        h, *told, after["self_attention"] = self.self_attention_layer(
+        h, *weights, state_out["self_attention"] = self.self_attention_layer(
             self._pre_norm(x, 0),
-            state=before.get("self_attention"),
+            state=state_in.get("self_attention"),
             mask=mask,
             attention_mask=attention_mask,
             training=training,
@@ -191,13 +211,13 @@ class TransformerBlock(keras.layers.Layer):
             return_attention_scores=return_attention_scores,
         )
         if return_attention_scores:
-            (scores["self_attention"],) = told
+            (scores["self_attention"],) = weights
         x = self._residual(x, h, 0, training)
         if self.cross_attention:
-            h, scores["cross_attention"], after["cross_attention"] = self.cross_attention_layer(
+            h, scores["cross_attention"], state_out["cross_attention"] = self.cross_attention_layer(
                 self._pre_norm(x, 1),
                 context=context,
-                state=before.get("cross_attention"),
+                state=state_in.get("cross_attention"),
                 context_mask=context_mask,
                 training=training,
                 return_state=True,
@@ -206,34 +226,34 @@ class TransformerBlock(keras.layers.Layer):
             x = self._residual(x, h, 1, training)
         h = self.feed_forward_layer(self._pre_norm(x, -1), training=training)
         x = self._residual(x, h, -1, training)
-        outputs = (x, *((scores,) if return_attention_scores else ()), *((after,) if return_state else ()))
+        outputs = (x, *((scores,) if return_attention_scores else ()), *((state_out,) if return_state else ()))
         return outputs if len(outputs) > 1 else x
 
-    def _check_parts(self, state):
+    def _check_state(self, state):
         expected = set(self.sublayers) - {"feed_forward"}
         if not isinstance(state, Mapping) or state.keys() != expected:
             raise ValueError(
-                f"{self.name}: state has the shapes {shapes(state)}; expected what initial_state gives, "
+                f"{self.name}: state has the shapes {shapes(state)}; expected, as get_initial_state returns it, "
                 f"a dict of {' and '.join(sorted(expected))}."
             )
 
-    def _pre_norm(self, x, part):
-        return self.normalizations[part](x) if self.norm_first else x
+    def _pre_norm(self, x, sublayer):
+        return self.normalizations[sublayer](x) if self.norm_first else x
 
-    def _residual(self, x, h, part, training):
+    def _residual(self, x, h, sublayer, training):
         x = x + self.dropout_layer(h, training=training)
-        return x if self.norm_first else self.normalizations[part](x)
+        return x if self.norm_first else self.normalizations[sublayer](x)
 
-    def compute_output_shape(self, x_shape, context_shape=None):
-        """`[B, T, D]`, as x came."""
-        return tuple(x_shape)
+    def compute_output_shape(self, inputs_shape, context_shape=None) -> tuple:
+        """Return the shape of the inputs, `[B, T, D]`."""
+        return tuple(inputs_shape)
 
     def compute_output_spec(self, *args, **kwargs):
-        """The shapes and dtypes of `call` itself, whatever it is asked to return."""
+        """Return the shapes and dtypes of `call`, including the optional outputs."""
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
-        """The arguments."""
+        """Return the constructor arguments."""
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
@@ -242,7 +262,11 @@ class TransformerBlock(keras.layers.Layer):
             "norm_first": self.norm_first,
             "cross_attention": self.cross_attention,
             "normalization": self.normalization,
-            "activation": self.activation if self.activation in GATES else keras.activations.serialize(self.activation),
+            "activation": (
+                self.activation
+                if self.activation in GATED_ACTIVATIONS
+                else keras.activations.serialize(self.activation)
+            ),
             "dropout": self.dropout,
             "use_bias": self.use_bias,
             "positions": keras.saving.serialize_keras_object(self.positions),

@@ -1,8 +1,8 @@
-"""Models: frozen dataclasses with `build(vocabulary_size)`. `MODELS` is the one place to register.
+"""Models: a config is a frozen dataclass, and `config.build_model(vocabulary_size)` makes the Keras model.
 
-Those in `LANGUAGE_MODELS` build a `LanguageModel`, which predicts the next id. The others see all of a sequence:
-`bilstm` tags it, `encoder` represents it, and `seq2seq` turns it into another one.
-`Average` makes one language model of several.
+`MODELS` registers the configs. Those in `LANGUAGE_MODELS` build a `LanguageModel`, which predicts the next id. The
+others read whole sequences: `bilstm` tags each id, `bert` encodes a sequence, `seq2seq` maps it to another one.
+`Ensemble` averages the probabilities of several language models.
 """
 
 from keras_seq.models.bert import BertConfig
@@ -13,7 +13,8 @@ from keras_seq.models.gpt2 import GPT2Config
 from keras_seq.models.heads import masked_lm, text_classifier, token_classifier
 from keras_seq.models.language_model import LanguageModel
 from keras_seq.models.llama import LlamaConfig
-from keras_seq.models.min_rnn import MambaConfig, MinGRUConfig, MinLSTMConfig
+from keras_seq.models.mamba import MambaConfig
+from keras_seq.models.min_rnn import MinGRUConfig, MinLSTMConfig
 from keras_seq.models.published_configs import PUBLISHED_CONFIGS
 from keras_seq.models.rnn import GRUConfig, LSTMConfig, RNNConfig
 from keras_seq.models.seq2seq import EncoderDecoder, Seq2SeqConfig
@@ -30,32 +31,32 @@ MODELS = {
     "transformer": TransformerConfig,
     "gpt2": GPT2Config,
     "llama": LlamaConfig,
-    "encoder": BertConfig,
+    "bert": BertConfig,
     "seq2seq": Seq2SeqConfig,
 }
 LANGUAGE_MODELS = ("rnn", "gru", "lstm", "mingru", "minlstm", "mamba", "transformer", "gpt2", "llama")
 
 __all__ = [
-    "GPT2Config",
-    "GRUConfig",
     "LANGUAGE_MODELS",
-    "LSTMConfig",
     "MODELS",
     "PUBLISHED_CONFIGS",
-    "RNNConfig",
-    "Ensemble",
-    "BiLSTMConfig",
     "BertConfig",
+    "BiLSTMConfig",
     "EncoderDecoder",
+    "Ensemble",
+    "GPT2Config",
+    "GRUConfig",
+    "LSTMConfig",
     "LanguageModel",
+    "LlamaConfig",
     "MambaConfig",
     "MinGRUConfig",
     "MinLSTMConfig",
-    "LlamaConfig",
+    "RNNConfig",
     "Seq2SeqConfig",
     "TransformerConfig",
     "assert_causal",
-    "text_classifier",
     "masked_lm",
+    "text_classifier",
     "token_classifier",
 ]

@@ -1,9 +1,10 @@
-"""The encoder-only Transformer (BERT: Devlin et al., 2019). `heads.py` makes models of it.
+"""The encoder-only Transformer (BERT: Devlin et al., 2019, arXiv:1810.04805). `heads.py` adds outputs to it.
 
-    x = dropout(norm(token + position + segment)),  then blocks with the normalisation behind each part
-    sequence [B, T, D] = the last block's output;   pooled [B, D] = tanh(sequence[:, 0] W + b), over the [CLS]
+    x = dropout(norm(token + position + segment)),  then post-norm blocks
+    sequence_output [B, T, D] = output of the last block
+    pooled_output [B, D] = tanh(sequence_output[:, 0] W + b), over the [CLS] token
 
-Every position sees every real one; id 0 is padding, and what stands there changes nothing elsewhere.
+Every position attends to every non-padding position. Id 0 is padding, which changes nothing at the other positions.
 """
 
 import dataclasses
@@ -12,35 +13,39 @@ import keras
 
 from keras_seq import checks, layers
 from keras_seq.models.heads import EPSILON
-from keras_seq.models.id_checks import KnownIds, TokenIdCheck
+from keras_seq.models.id_checks import InvalidIdsToNaN, TokenIdCheck
 from keras_seq.models.parameter_counts import count_block_params
 from keras_seq.models.token_id_model import TokenIdModel
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """An encoder-only Transformer.
+    """Configure an encoder-only Transformer.
 
     ```python
-    encoder = Encoder().build(vocabulary_size=5000)
-    outputs = encoder({"ids": ids, "segments": segments})  # [B, T] each; "sequence" [B, T, D], "pooled" [B, D]
+    encoder = BertConfig().build_model(vocabulary_size=5000)
+    outputs = encoder({"token_ids": token_ids, "segment_ids": segment_ids})  # [B, T] each
+    outputs["sequence_output"], outputs["pooled_output"]  # [B, T, D], [B, D]
     ```
+
+    Raises:
+        ValueError: A field is out of its range.
     """
 
     embedding_dim: int = 128
     """D, the width of the model."""
     num_layers: int = 4
-    """Blocks on top of each other."""
+    """Number of Transformer blocks."""
     num_heads: int = 4
-    """Attention heads in each block."""
+    """Attention heads in each block, a divisor of embedding_dim."""
     feed_forward_dim: int = 512
-    """Width of the hidden layer of each block's feed-forward part."""
+    """Width of the hidden layer of each block's feed-forward network."""
     context_length: int = 512
-    """The most positions it can read."""
+    """Maximum number of positions, padding not counted."""
     num_segments: int = 2
-    """How many texts can stand in one sequence."""
+    """Maximum number of texts in one sequence."""
     dropout: float = 0.1
-    """Fraction of the embeddings, of the attention weights, and of what each part adds, dropped in training."""
+    """Dropout rate of the embeddings, the attention weights and the output of each sublayer."""
 
     def __post_init__(self):
         for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim", "context_length", "num_segments"):
@@ -48,19 +53,31 @@ class BertConfig:
         checks.fraction("dropout", self.dropout)
 
     def count_params(self, vocabulary_size: int) -> int:
-        """The number of parameters with the pooled output, by a formula: nothing is allocated."""
-        width = self.embedding_dim
-        embeddings = (vocabulary_size + self.context_length + self.num_segments) * width + 2 * width
-        pooler = width * width + width
-        return embeddings + self.num_layers * count_block_params(width, self.feed_forward_dim) + pooler
+        """Return the number of parameters, the pooler's included, without building the model."""
+        dim = self.embedding_dim
+        embeddings = (vocabulary_size + self.context_length + self.num_segments) * dim + 2 * dim
+        pooler = dim * dim + dim
+        return embeddings + self.num_layers * count_block_params(dim, self.feed_forward_dim) + pooler
 
-    def build_model(self, vocabulary_size: int, dtype=None) -> keras.Model:
-        """The Keras model from `{"ids", "segments"}` to `{"sequence", "pooled"}`, in the precision `dtype`."""
+    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> keras.Model:
+        """Build the Keras model from token and segment ids to vectors.
+
+        Args:
+            vocabulary_size: V, at least 1.
+            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+
+        Returns:
+            A model from `{"token_ids", "segment_ids"}`, int32 `[B, T]` each, to `{"sequence_output" [B, T, D],
+            "pooled_output" [B, D]}`.
+
+        Raises:
+            ValueError: `vocabulary_size` is not a positive integer, or embedding_dim not a multiple of num_heads.
+        """
         checks.positive_integer("vocabulary_size", vocabulary_size)
-        ids = keras.Input((None,), dtype="int32", name="ids")
-        segments = keras.Input((None,), dtype="int32", name="segments")
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        segment_ids = keras.Input((None,), dtype="int32", name="segment_ids")
         normal = keras.initializers.RandomNormal(stddev=0.02)
-        known = TokenIdCheck(vocabulary_size, self.context_length, name="checked_ids")(ids)
+        ids = TokenIdCheck(vocabulary_size, self.context_length, name="token_id_check")(token_ids)
         x = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             self.embedding_dim,
@@ -68,11 +85,11 @@ class BertConfig:
             mask_zero=True,
             dtype=dtype,
             name="embedding",
-        )(known)
-        x = KnownIds(vocabulary_size, dtype=dtype, name="known_ids")(x, known)
+        )(ids)
+        x = InvalidIdsToNaN(vocabulary_size, dtype=dtype, name="invalid_ids_to_nan")(x, ids)
         x = layers.LearnedPositions(self.context_length, normal.clone(), dtype=dtype, name="positions")(x)
         x = layers.SegmentEmbedding(self.num_segments, normal.clone(), dtype=dtype, name="segment_embedding")(
-            x, segments
+            x, segment_ids
         )
         x = layers.LayerNormalization(epsilon=EPSILON, dtype=dtype, name="embedding_normalization")(x)
         x = keras.layers.Dropout(self.dropout, dtype=dtype, name="embedding_dropout")(x)
@@ -86,4 +103,8 @@ class BertConfig:
                 name=f"block_{n}",
             )(x)
         pooled = layers.Dense(self.embedding_dim, activation="tanh", dtype=dtype, name="pooler")(x[:, 0])
-        return TokenIdModel({"ids": ids, "segments": segments}, {"sequence": x, "pooled": pooled}, name="encoder")
+        return TokenIdModel(
+            {"token_ids": token_ids, "segment_ids": segment_ids},
+            {"sequence_output": x, "pooled_output": pooled},
+            name="bert",
+        )

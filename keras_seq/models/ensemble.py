@@ -1,10 +1,9 @@
-"""Several language models as one: the mean of their probabilities.
+"""Average the probabilities of several language models.
 
     p(next) = 1/M sum_m softmax(logits_m),     logits = log p
 
-Its nats are at most the mean of the members' nats, at every position, for -log is convex. Models that begin to know
-their text by heart err each in its own way, and then the mean is much better than any of them (Hansen & Salamon, 1990;
-Zaremba et al., 2014, for LSTMs).
+Its loss is at most the mean of the members' losses, at every position, because -log is convex. The gain is largest for
+overfitted members, whose errors differ (Hansen & Salamon, 1990; Zaremba et al., 2014, arXiv:1409.2329, for LSTMs).
 """
 
 import math
@@ -13,80 +12,95 @@ import keras
 from keras import ops
 
 from keras_seq.layers.precision import at_least_float32
-from keras_seq.layers.residual import check_parts
+from keras_seq.layers.residual import check_states
 from keras_seq.models.id_checks import as_ids
 from keras_seq.models.language_model import LanguageModel, check_step
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class Ensemble(keras.Model):
-    """Answers the two calls of a `LanguageModel` with the mean of its members.
+    """Average the probabilities of its members, with the two calls of a `LanguageModel`.
 
-        model = Average([LSTM(units=360).build(65), LSTM(units=360).build(65)])
+        model = Ensemble([LSTMConfig(units=360).build_model(65), LSTMConfig(units=360).build_model(65)])
 
-    Members are trained one by one, each from another seed; the mean has nothing to train.
+    Members are trained one by one, each from another seed; the ensemble has no weights of its own.
+
+    The state is a tuple with the state of each member. `context_length` is the smallest of the members', None if no
+    member has one.
 
     Args:
-        members: built `LanguageModel`s over one vocabulary, two or more or a single one.
+        members: A list of built `LanguageModel`s over one vocabulary, one or more.
 
-    The state is a tuple with the state of each member. `context` is the shortest of the members' contexts, None where
-    no member has one.
+    Call arguments:
+        ids: Integers `[B, T]`.
+        state: From `get_initial_state` or the call before; None starts every member from its initial state.
+        training: Whether dropout is on.
+        return_state: Whether to return `(logits, state)` instead of logits `[B, T, V]`.
 
     Raises:
-        ValueError: no member, one that stands there twice or is no language model, or members whose logits are over
-            different vocabularies.
+        ValueError: There is no member, a member is listed twice or is not a language model, or the members have
+            different vocabulary sizes.
     """
 
-    def __init__(self, members, **kwargs):
+    def __init__(self, members: list, **kwargs):
         super().__init__(**kwargs)
         members = list(members)
         if not members or len({id(member) for member in members}) < len(members):
-            raise ValueError(f"members: {len(members)} given; expected one or more, each of them once.")
-        strangers = [member.name for member in members if not isinstance(member, (LanguageModel, Ensemble))]
-        if strangers:
-            raise ValueError(f"{strangers[0]} is no language model; expected members that predict the next id.")
+            raise ValueError(f"members has {len(members)} models; expected one or more, each listed once.")
+        not_language_models = [member.name for member in members if not isinstance(member, (LanguageModel, Ensemble))]
+        if not_language_models:
+            raise ValueError(f"{not_language_models[0]} is not a language model; expected members that predict ids.")
         sizes = sorted({member.compute_output_spec(keras.KerasTensor((1, 1), "int32")).shape[-1] for member in members})
         if len(sizes) > 1:
-            raise ValueError(
-                f"members over vocabularies of {' and '.join(map(str, sizes))} ids; expected one vocabulary."
-            )
-        self.autocast = False  # the members cast what they take; the states keep their own dtypes
+            raise ValueError(f"members have vocabulary sizes {' and '.join(map(str, sizes))}; expected the same size.")
+        self.autocast = False  # the members cast their inputs; the states keep their own dtypes
         self.members = members
         context_lengths = [member.context_length for member in members if member.context_length is not None]
         self.context_length = min(context_lengths, default=None)
 
     def build(self, input_shape):
-        """Nothing: the members have all the weights."""
+        """Do nothing: the members are built."""
 
     def get_initial_state(self, batch_size):
-        """The state before the first position of `batch_size` texts."""
+        """Return the state before the first position of `batch_size` sequences."""
         return tuple(member.get_initial_state(batch_size) for member in self.members)
 
     @property
     def input_dtype(self):
-        """That of ids: Keras's `export` would hand in floats."""
+        """Return the dtype of ids, which Keras's `export` needs."""
         return "int32"
 
     def __call__(self, ids=None, *args, **kwargs):
-        """The model over ids `[B, T]`: a tensor, an array or a list."""
+        """Apply the model to ids `[B, T]`: a tensor, an array or a list."""
         return super().__call__(as_ids("ids", ids), *args, **kwargs)
 
     def call(self, ids, state=None, training=None, return_state=False):
-        check_parts(self.members, state)
+        check_states(self.members, state)
         if state is None and return_state:
             state = self.get_initial_state(ops.shape(ids)[0])
         if state is None:
-            answers = [(member(ids, training=training), None) for member in self.members]
+            outputs = [(member(ids, training=training), None) for member in self.members]
         else:
-            answers = [
-                member(ids, state=own, training=training, return_state=True)
-                for member, own in zip(self.members, state, strict=True)
+            outputs = [
+                member(ids, state=member_state, training=training, return_state=True)
+                for member, member_state in zip(self.members, state, strict=True)
             ]
-        logits = log_mean_probability([logits for logits, _ in answers])
-        return (logits, tuple(own for _, own in answers)) if return_state else logits
+        logits = log_mean_probability([member_logits for member_logits, _ in outputs])
+        return (logits, tuple(member_state for _, member_state in outputs)) if return_state else logits
 
     def step(self, ids, state):
-        """One position: ids `[B, 1]` and the state -> (logits `[B, V]`, state)."""
+        """Compute the logits of the next id from one position.
+
+        Args:
+            ids: Integers `[B, 1]`.
+            state: From `get_initial_state` or the step before.
+
+        Returns:
+            `(logits [B, V], state)`.
+
+        Raises:
+            ValueError: `ids` is not `[B, 1]`, or the state is None or has the wrong structure.
+        """
         check_step(ids, state)
         logits, state = self(ids, state=state, training=False, return_state=True)
         return logits[:, -1], state
@@ -97,12 +111,12 @@ class Ensemble(keras.Model):
 
     @classmethod
     def from_config(cls, config):
-        """Revives the members too."""
-        revived = [keras.saving.deserialize_keras_object(member) for member in config["members"]]
-        return cls(**{**config, "members": revived})
+        """Create the ensemble and its members from a config."""
+        members = [keras.saving.deserialize_keras_object(member) for member in config["members"]]
+        return cls(**{**config, "members": members})
 
 
-def log_mean_probability(logits):
-    """A list of logits `[..., V]` -> the logarithm of their mean probabilities `[..., V]`, float32 at least."""
+def log_mean_probability(logits: list):
+    """Compute the log of the mean probabilities, at least float32 `[..., V]`, from a list of logits `[..., V]`."""
     stacked = ops.stack([ops.log_softmax(ops.cast(x, at_least_float32(x.dtype))) for x in logits])
     return ops.logsumexp(stacked, axis=0) - math.log(len(logits))

@@ -1,13 +1,13 @@
-"""How many floating-point operations a model costs, counted from its layers as they are built.
+"""Count the floating-point operations of a model from its built layers.
 
-    forward    2 x numbers of every matrix that a position goes through       a multiplication and an addition each
-               + attention  2 T H (K + K')        scores and values over all T, what a mask hides too
+    forward    2 x size of every matrix that a position is multiplied with     a multiplication and an addition each
+               + attention  2 T H (K + K')        scores and values over all T, masked ones included
                + convolution  2 K D
-               + scans  2 for each number of a linear state; Mamba: 6 E N (decay, input, state, output)
-    training   3 x forward                         the gradients by weights and by inputs cost a forward pass each
+               + scans  2 for each element of a linear state; Mamba: 6 E N (decay, input, state, output)
+    training   3 x forward                         the gradients of weights and inputs cost a forward pass each
 
-(Kaplan et al., 2020, section 2.1.) Looking up an embedding costs nothing; as an output matrix it costs what any matrix
-does. What grows with the width alone is left out: biases, norms, activations, softmax, rotations, residual sums.
+(Kaplan et al., 2020, arXiv:2001.08361, section 2.1.) An embedding lookup costs nothing; a tied embedding counts as the
+output matrix. Costs linear in the width are left out: biases, norms, activations, softmax, rotations, residual sums.
 """
 
 import math
@@ -16,6 +16,7 @@ import keras
 
 from keras_seq.layers import CausalDepthwiseConv1D, LearnedPositions, MinGRU, MinLSTM, SelectiveStateSpace
 from keras_seq.layers.attention import MultiHeadAttentionBase
+from keras_seq.layers.introspection import iter_layers
 from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.models.language_model import LanguageModel
 
@@ -24,22 +25,25 @@ NO_MATMUL_LAYERS = (keras.layers.Embedding, LearnedPositions)
 
 
 def flops_per_token(model, length: int, training: bool = False) -> int:
-    """The floating-point operations for one position of a window.
+    """Count the floating-point operations for one position of a window.
 
     Args:
-        model: a built `LanguageModel`.
-        length: T, the positions of a window, among which attention goes.
-        training: whether to count the backward pass too.
+        model: A built `LanguageModel`.
+        length: T, the positions of a window, all of which count as attended to.
+        training: Whether to count the backward pass too.
+
+    Returns:
+        The number of operations.
 
     Raises:
-        ValueError: a layer has a matrix that this module does not know how to count.
+        ValueError: A layer has a matrix and is not one of keras_seq's or Keras's `Dense` or `Embedding`.
     """
-    forward = sum(_layer_flops(layer, length) for layer in _iter_layers(model, {}).values())
+    forward = sum(_layer_flops(layer, length) for layer in iter_layers(model, attributes=True))
     return forward * (TRAIN_MULTIPLIER if training else 1)
 
 
 def _layer_flops(layer, length):
-    """The cost of a layer without that of the layers inside it."""
+    """Count the operations of a layer without those of its sublayers."""
     match layer:
         case LanguageModel(head=None):
             return 2 * math.prod(layer.embedding.embeddings.shape)
@@ -58,15 +62,5 @@ def _layer_flops(layer, length):
             return 2 * length * heads
     matrices = [v.path for v in vars(layer).values() if isinstance(v, keras.Variable) and len(v.shape) > 1]
     if matrices and not isinstance(layer, NO_MATMUL_LAYERS):
-        raise ValueError(f"{layer.name}: what {', '.join(matrices)} costs is not known; expected layers of keras_seq.")
+        raise ValueError(f"{layer.name}: the cost of {', '.join(matrices)} is unknown; expected layers of keras_seq.")
     return 0
-
-
-def _iter_layers(layer, found):
-    """The layer and all layers inside it, each once, by their ids."""
-    found[id(layer)] = layer
-    for value in vars(layer).values():
-        for child in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(child, keras.layers.Layer) and id(child) not in found:
-                _iter_layers(child, found)
-    return found

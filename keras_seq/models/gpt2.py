@@ -1,7 +1,7 @@
-"""The decoder-only Transformer as published (Radford et al., 2018 and 2019; Brown et al., 2020).
+"""The decoder-only Transformer as published (GPT-2: Radford et al., 2018 and 2019; GPT-3: Brown et al., 2020).
 
-Learned positions, layer normalisation before each part and once at the end, gelu by its tanh formula, biases
-everywhere, and the embedding matrix, transposed, as the output matrix. `Modern` says what has changed since.
+Learned positions, pre-norm layer normalization and one more at the end, tanh-approximated gelu, biases in all dense
+layers, output projection tied to the embedding. `LlamaConfig` has the changes made since.
 """
 
 import dataclasses
@@ -10,33 +10,41 @@ import math
 import keras
 
 from keras_seq import checks, layers
-from keras_seq.models.assembly import build_language_model
-from keras_seq.models.language_model import LanguageModel
+from keras_seq.models.language_model import LanguageModel, build_language_model
 from keras_seq.models.parameter_counts import count_block_params
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 def gelu_tanh(x):
-    """gelu by the tanh formula, as GPT-2 has it; at most 5e-4 off the exact one."""
+    """Compute gelu by its tanh approximation, as GPT-2 does; at most 5e-4 from the exact value."""
     return keras.activations.gelu(x, approximate=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class GPT2Config:
-    """A decoder-only Transformer as published. 0.81 million parameters at the defaults and 65 characters."""
+    """Configure a decoder-only Transformer as published: 0.81 million parameters by default, with 65 characters.
+
+    ```python
+    model = GPT2Config(context_length=64).build_model(vocabulary_size=65)
+    logits = model(ids)  # [B, T] -> [B, T, 65]
+    ```
+
+    Raises:
+        ValueError: A field is out of its range; in `build_model` and `count_params`, `context_length` is None.
+    """
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""
     num_layers: int = 4
-    """Blocks on top of each other."""
+    """Number of Transformer blocks."""
     num_heads: int = 4
-    """Attention heads in each block."""
+    """Attention heads in each block, a divisor of embedding_dim."""
     feed_forward_dim: int = 512
-    """Width of the hidden layer of each block's feed-forward part."""
+    """Width of the hidden layer of each block's feed-forward network."""
     context_length: int | None = None
-    """The most positions it attends to; by default those of a training window."""
+    """Maximum number of positions, needed to build the model; experiments default to the training window's length."""
     dropout: float = 0.0
-    """Fraction of embeddings, attention weights, and what each part adds to the stream, dropped in training."""
+    """Dropout rate of the embeddings, the attention weights and the output of each sublayer."""
 
     def __post_init__(self):
         for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim"):
@@ -46,20 +54,32 @@ class GPT2Config:
         checks.fraction("dropout", self.dropout)
 
     def count_params(self, vocabulary_size: int) -> int:
-        """The number of parameters, by a formula: nothing is allocated."""
-        self._needs_context()
-        width = self.embedding_dim
-        blocks = self.num_layers * count_block_params(width, self.feed_forward_dim)
-        return (vocabulary_size + self.context_length) * width + blocks + 2 * width
+        """Return the number of parameters, without building the model."""
+        self._check_context_length()
+        dim = self.embedding_dim
+        blocks = self.num_layers * count_block_params(dim, self.feed_forward_dim)
+        return (vocabulary_size + self.context_length) * dim + blocks + 2 * dim
 
-    def build_model(self, vocabulary_size: int, dtype=None) -> LanguageModel:
-        """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""
-        self._needs_context()
+    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
+        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
+
+        Args:
+            vocabulary_size: V, at least 1.
+            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+
+        Returns:
+            The model, with all weights built.
+
+        Raises:
+            ValueError: `context_length` is None, `vocabulary_size` is not a positive integer, or `embedding_dim` is
+                not a multiple of `num_heads`.
+        """
+        self._check_context_length()
         normal = keras.initializers.RandomNormal(stddev=0.02)
         blocks = [layers.LearnedPositions(self.context_length, normal, dtype=dtype, name="positions")]
         if self.dropout:
             blocks.append(keras.layers.Dropout(self.dropout, dtype=dtype, name="embedding_dropout"))
-        # 0.02, and less for what is added up over the layers: Radford et al., 2019, section 2.3
+        # 0.02, scaled down for the sublayers that add to the residual stream: Radford et al., 2019, section 2.3
         residual = keras.initializers.RandomNormal(stddev=0.02 / math.sqrt(2 * self.num_layers))
         for n in range(self.num_layers):
             block = layers.TransformerBlock(
@@ -84,6 +104,6 @@ class GPT2Config:
             dtype=dtype,
         )
 
-    def _needs_context(self):
+    def _check_context_length(self):
         if self.context_length is None:
-            raise ValueError("GPT: context=None; expected the most positions it attends to, e.g. context=64.")
+            raise ValueError("GPT2Config: context_length=None; expected a number of positions, e.g. context_length=64.")

@@ -1,7 +1,7 @@
-"""Is every id one that the model knows?
+"""Check token ids: type, shape and range.
 
-Types and shapes are looked at always, values where they are known, in calls outside of compiled code. Inside, where
-nothing can be raised, the vector of an id that is none is NaN, and so is what the model makes of it.
+Types and shapes are always checked, values only where they are known, outside of compiled code. Inside, where nothing
+can be raised, the embedding of an invalid id is NaN, which propagates to the outputs.
 """
 
 import keras
@@ -13,8 +13,19 @@ from keras_seq import checks
 REMEDY = " [B, T], the ids that tokenizer.encode gives; a keras.Input of them needs dtype='int32'"
 
 
-def as_ids(name, ids):
-    """Ids as a Keras model takes them, a list as an array; refused where they are no integers `[B, T]`."""
+def as_ids(name: str, ids):
+    """Return ids `[B, T]` as a Keras model takes them, a list converted to an array.
+
+    Args:
+        name: Name of the ids in error messages.
+        ids: A tensor, an array, or a list of lists.
+
+    Returns:
+        A tensor or an array.
+
+    Raises:
+        ValueError: `ids` is ragged, or not integers `[B, T]`.
+    """
     if isinstance(ids, list | tuple):
         try:
             ids = np.asarray(ids)
@@ -37,30 +48,45 @@ def _check_type(name, ids):
         raise ValueError(f"{name} has the dtype {dtype}; expected integers{REMEDY}.")
 
 
-def embed(embedding, ids, vocabulary_size):
-    """The vectors `[B, T, D]` of ids, NaN for one that is none, where the vocabulary's size is known."""
+def embed(embedding, ids, vocabulary_size: int | None):
+    """Look up the embeddings of ids, NaN for invalid ids.
+
+    Args:
+        embedding: An embedding layer.
+        ids: Integers `[B, T]`.
+        vocabulary_size: V; None disables the check.
+
+    Returns:
+        Vectors `[B, T, D]`.
+    """
     if vocabulary_size is None:
         return embedding(ids)
-    known = _known(ids, vocabulary_size)
-    # another id than 0, which may be padding: the position is to be seen
-    x = embedding(ops.where(known, ids, vocabulary_size - 1))
-    if getattr(embedding, "mask_zero", False):  # a layer hands the mask on
-        return KnownIds(vocabulary_size, name="known_ids")(x, ids)
-    return ops.where(ops.expand_dims(known, -1), x, float("nan"))
+    valid = _is_valid(ids, vocabulary_size)
+    # Not replaced by 0, which may be padding: the position must not be masked.
+    x = embedding(ops.where(valid, ids, vocabulary_size - 1))
+    if getattr(embedding, "mask_zero", False):  # a layer propagates the mask
+        return InvalidIdsToNaN(vocabulary_size, name="invalid_ids_to_nan")(x, ids)
+    return ops.where(ops.expand_dims(valid, -1), x, float("nan"))
 
 
-def _known(ids, vocabulary_size):
+def _is_valid(ids, vocabulary_size):
     return ops.logical_and(ids >= 0, ids < vocabulary_size)
 
 
-def validate_token_ids(name, ids, vocabulary_size, context_length=None):
-    """The ids as int32. Refuses those outside of the vocabulary, and more in a row than `context`, padding not counted.
+def validate_token_ids(name: str, ids, vocabulary_size: int | None, context_length: int | None = None):
+    """Check the range of ids and the number of positions, and return the ids as int32.
 
     Args:
-        name: of the ids, for the message.
-        ids: `[B, T]`, of which 0 is padding where there is a context.
-        vocabulary_size: V; None where it is not known.
-        context: the most positions; None where there is no such thing.
+        name: Name of the ids in error messages.
+        ids: Integers `[B, T]`; 0 is padding if there is a context length.
+        vocabulary_size: V; None disables the check of the range.
+        context_length: Maximum number of positions, padding not counted; None for no limit.
+
+    Returns:
+        int32 `[B, T]`.
+
+    Raises:
+        ValueError: The ids are not integers, an id is not below V, or a row is too long, where that is known.
     """
     _check_type(name, ids)
     if vocabulary_size is not None:
@@ -69,23 +95,30 @@ def validate_token_ids(name, ids, vocabulary_size, context_length=None):
         values = checks.static_value(ids)
         longest = 0 if values is None else (values != 0).sum(axis=1).max(initial=0)
         if longest > context_length:
-            raise ValueError(f"{name} holds {longest} real ids in a row; expected at most context={context_length}.")
+            raise ValueError(
+                f"{name} holds {longest} ids in a row, without padding; expected at most "
+                f"context_length={context_length}."
+            )
     return checks.integers(name, ids)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class TokenIdCheck(keras.layers.Layer):
-    """Ids as they came, checked by `check_ids`: what stands in front of a functional model.
+    """Check token ids with `validate_token_ids`, as the first layer of a functional model.
 
     Args:
         vocabulary_size: V.
-        context: the most positions, padding not counted; None for any number.
+        context_length: Maximum number of positions, padding not counted; None for no limit.
+
+    Call arguments:
+        ids: Integers `[B, T]`, returned as int32.
 
     Raises:
-        ValueError: for an id out of range, or more ids in a row than the context, where they are known.
+        ValueError: An argument is out of its range. In a call outside of compiled code: an id is not below V, or a row
+            is longer than `context_length`.
     """
 
-    def __init__(self, vocabulary_size, context_length=None, **kwargs):
+    def __init__(self, vocabulary_size: int, context_length: int | None = None, **kwargs):
         super().__init__(**kwargs)
         self.vocabulary_size = checks.positive_integer("vocabulary_size", vocabulary_size)
         self.context_length = (
@@ -93,40 +126,41 @@ class TokenIdCheck(keras.layers.Layer):
         )
 
     def call(self, ids):
-        """See the class."""
-        return validate_token_ids("ids", ids, self.vocabulary_size, self.context_length)
+        return validate_token_ids("token_ids", ids, self.vocabulary_size, self.context_length)
 
     def compute_output_spec(self, ids):
-        """As they came, int32."""
         return keras.KerasTensor(ids.shape, dtype="int32")
 
     def get_config(self):
-        """The arguments."""
         return {**super().get_config(), "vocabulary_size": self.vocabulary_size, "context_length": self.context_length}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class KnownIds(keras.layers.Layer):
-    """The vectors `[B, T, D]` of ids `[B, T]`, NaN for an id that is none: what stands behind an embedding.
+class InvalidIdsToNaN(keras.layers.Layer):
+    """Replace the embeddings of invalid ids by NaN.
 
     Args:
-        vocabulary_size: V.
+        vocabulary_size: V; ids from 0 to V - 1 are valid.
+
+    Call arguments:
+        x: Embeddings `[B, T, D]`.
+        ids: Integers `[B, T]`.
+
+    Raises:
+        ValueError: `vocabulary_size` is not a positive integer.
     """
 
-    def __init__(self, vocabulary_size, **kwargs):
+    def __init__(self, vocabulary_size: int, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.autocast = False  # the vectors keep their precision
+        self.autocast = False  # the embeddings keep their precision
         self.vocabulary_size = checks.positive_integer("vocabulary_size", vocabulary_size)
 
     def call(self, x, ids):
-        """See the class."""
-        return ops.where(ops.expand_dims(_known(ids, self.vocabulary_size), -1), x, float("nan"))
+        return ops.where(ops.expand_dims(_is_valid(ids, self.vocabulary_size), -1), x, float("nan"))
 
     def compute_output_spec(self, x, ids):
-        """As the vectors came."""
         return keras.KerasTensor(x.shape, dtype=x.dtype)
 
     def get_config(self):
-        """The arguments."""
         return {**super().get_config(), "vocabulary_size": self.vocabulary_size}

@@ -1,16 +1,15 @@
-"""The two calls that every causal model answers.
+"""The interface of every causal language model: a call on whole sequences, and a step with a state.
 
     model(ids [B, T]) -> logits [B, T, V]
-    model.step(ids [B, 1], state) -> (logits [B, V], state),   state = model.initial_state(B)
+    model.step(ids [B, 1], state) -> (logits [B, V], state),   state = model.get_initial_state(B)
 
-logits[:, t] is the prediction of the id at t + 1 from the ids up to t. Stepping through a text gives what
-the whole pass gives.
+logits[:, t] predict the id at t + 1 from the ids up to t. Steps through a text and one call give the same logits.
 """
 
 import keras
 from keras import ops
 
-from keras_seq import kernels
+from keras_seq import checks, kernels, layers
 from keras_seq.layers.introspection import (
     gives_no_sequence,
     gives_probabilities,
@@ -23,59 +22,74 @@ from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.layers.residual import apply_sequentially, initial_states
 from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
 
-EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, whatever its place
+EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, at every position alike
 NON_CAUSAL_MESSAGE = (
-    "it reads what stands behind a position too, so it sees the id that it is to predict, and its loss would mean "
-    "nothing. Use it for tagging, or a layer that reads forwards only."
+    "it reads later positions, so it sees the id that it is to predict, and its loss means nothing. Use it for "
+    "tagging, or use a layer that reads forwards only."
 )
 
 
-def check_step(ids, state):
-    """Refuses what is not one position with a state."""
+def check_step(ids, state) -> None:
+    """Check the arguments of a step.
+
+    Args:
+        ids: Integers `[B, 1]`.
+        state: From `get_initial_state` or the step before.
+
+    Raises:
+        ValueError: `ids` is not `[B, 1]` integers, or the state is None.
+    """
     shape = tuple(as_ids("ids", ids).shape)
     if shape[1] not in (1, None):
         raise ValueError(f"ids has shape {shape}; expected [B, 1]: a step reads one position.")
     if state is None:
-        raise ValueError("state=None; expected what initial_state(B) or the step before gives.")
+        raise ValueError("state=None; expected the state of get_initial_state(B) or of the step before.")
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class LanguageModel(keras.Model):
-    """ids -> embedding -> layers, one after the other -> head -> logits.
-
-    Args:
-        embedding: layer from ids `[B, T]` to `[B, T, D]`.
-        blocks: layers from `[B, T, D]` to `[B, T, D']`. One that has `initial_state(batch_size)` keeps a state
-            and is called as `layer(x, state=..., return_state=True) -> (y, state)`.
-        head: layer from the last width to logits over the vocabulary; None ties it to the embedding, a
-            `keras.layers.ReversibleEmbedding`, whose matrix then serves both ways (Press & Wolf, 2017).
-        context: the most positions the model can attend to, or None where its state has no length (a recurrent model).
+    """Predict the next id: ids -> embedding -> blocks, one after the other -> head -> logits.
 
     The state is a tuple with an entry for each block that keeps one.
 
+    Args:
+        embedding: Layer from ids `[B, T]` to `[B, T, D]`.
+        blocks: Layers from `[B, T, D]` to `[B, T, D']`. One with `get_initial_state(batch_size)` keeps a state and is
+            called as `layer(x, state=..., return_state=True) -> (y, state)`.
+        head: Layer from the last block's output to logits `[B, T, V]`; None ties it to the embedding, a
+            `keras.layers.ReversibleEmbedding` (Press & Wolf, 2017).
+        context_length: Maximum number of positions that the model can attend to; None if its state has no length
+            (recurrent models).
+
+    Call arguments:
+        ids: Integers `[B, T]`.
+        state: From `get_initial_state` or the call before; None starts each block from its initial state.
+        training: Whether dropout is on.
+        return_state: Whether to return `(logits, state)` instead of logits `[B, T, V]`, at least float32.
+
     Raises:
-        ValueError: a block is no layer, sees later positions, hides its state, gives no sequence or stands there twice;
-            a head with a softmax; more ids in a row than `context`; ids that are no integers `[B, T]`; a state of
-            another model or another number of rows; an id outside of the embedding's vocabulary, in calls outside of
-            compiled code. Inside, such an id gives NaN.
+        ValueError: A block is not a layer, is not causal, hides its state, gives no sequence or is listed twice; the
+            head has a softmax; a call has more positions than `context_length`, ids that are not integers `[B, T]`, or
+            a state of another structure or batch size; an id is not in the embedding's vocabulary, in calls outside of
+            compiled code. Inside, the logits of such an id are NaN.
     """
 
-    def __init__(self, embedding, blocks, head, context_length=None, **kwargs):
+    def __init__(self, embedding, blocks: list, head, context_length: int | None = None, **kwargs):
         super().__init__(**kwargs)
         for block in blocks:
             if not isinstance(block, keras.layers.Layer):
                 raise ValueError(f"blocks holds {block!r}; expected layers from [B, T, D] to [B, T, D'].")
             if any(map(is_non_causal, iter_layers(block))):
-                raise ValueError(f"{block.name} is no block of a language model: {NON_CAUSAL_MESSAGE}")
+                raise ValueError(f"{block.name} cannot be a block of a language model: {NON_CAUSAL_MESSAGE}")
             if any(map(has_implicit_state, iter_layers(block))):
                 raise ValueError(
-                    f"{block.name} is no block of a language model: its state cannot be handed from step to step. "
-                    "Use a layer of keras_seq.layers, which takes and gives it, and put Carry around the model."
+                    f"{block.name} cannot be a block of a language model: its call takes and returns no "
+                    "state. Use a layer of keras_seq.layers, and wrap the model in Stateful to carry the state."
                 )
             if any(map(gives_no_sequence, iter_layers(block))):
                 raise ValueError(
-                    f"{block.name} is no block of a language model: it does not give one output a position. "
-                    "Make the recurrent layer with return_sequences=True, and without return_state=True."
+                    f"{block.name} cannot be a block of a language model: it does not give one output for each "
+                    "position. Make the recurrent layer with return_sequences=True, and without return_state=True."
                 )
         if len({id(block) for block in blocks}) < len(blocks):
             raise ValueError("blocks has the same layer twice; expected each once: each keeps a state of its own.")
@@ -83,14 +97,14 @@ class LanguageModel(keras.Model):
             raise ValueError(
                 f"{head.name} gives probabilities; expected a head that gives logits: leave out its softmax."
             )
-        self.autocast = False  # the layers cast what they take; the state keeps its own dtypes
+        self.autocast = False  # the layers cast their inputs; the state keeps its own dtypes
         self.embedding = embedding
         self.blocks = list(blocks)
         self.head = head
         self.context_length = context_length
 
     def build(self, input_shape):
-        """Makes every weight, for ids `[B, T]`."""
+        """Build every layer, for ids `[B, T]`."""
         x = keras.KerasTensor(input_shape, dtype="int32")
         for layer in (self.embedding, *self.blocks, *([] if self.head is None else [self.head])):
             x = layer(x)
@@ -99,17 +113,17 @@ class LanguageModel(keras.Model):
                 raise ValueError(f"{layer.name} makes {shape} of ids {tuple(input_shape)}; expected [B, T, D].")
 
     def get_initial_state(self, batch_size):
-        """The state before the first position of `batch_size` texts."""
+        """Return the state before the first position of `batch_size` sequences."""
         capacity = {} if self.context_length is None else {"capacity": self.context_length}
         return initial_states(self.blocks, batch_size, **capacity)
 
     @property
     def input_dtype(self):
-        """That of ids: Keras's `export` would hand in floats."""
+        """Return the dtype of ids, which Keras's `export` needs."""
         return "int32"
 
     def __call__(self, ids=None, *args, **kwargs):
-        """The model over ids `[B, T]`: a tensor, an array or a list."""
+        """Apply the model to ids `[B, T]`: a tensor, an array or a list."""
         return super().__call__(as_ids("ids", ids), *args, **kwargs)
 
     def call(self, ids, state=None, training=None, return_state=False):
@@ -117,45 +131,71 @@ class LanguageModel(keras.Model):
         logits = self.logits(x)
         return (logits, state) if return_state else logits
 
-    def hidden_states(self, ids, state=None, training=None, return_state=False):
-        """What the logits are made of, `[B, T, D']`, and the state, None if it is neither given nor asked for."""
+    def hidden_states(self, ids, state=None, training: bool | None = None, return_state: bool = False):
+        """Compute the input of the head.
+
+        Args:
+            ids: Integers `[B, T]`.
+            state: From `get_initial_state` or the call before; None starts each block from its initial state.
+            training: Whether dropout is on.
+            return_state: Whether to compute the next state if `state` is None.
+
+        Returns:
+            Vectors `[B, T, D']`, and the state, None if `state` is None and `return_state` is False.
+
+        Raises:
+            ValueError: There are no positions or more than `context_length`, or, outside of compiled code, an id is
+                not in the vocabulary.
+        """
         if self.context_length is not None and (ids.shape[1] or 0) > self.context_length:
-            raise ValueError(f"{ids.shape[1]} ids in a row; expected at most context={self.context_length}.")
+            limit = f"context_length={self.context_length}"
+            raise ValueError(f"ids has {ids.shape[1]} positions; expected at most {limit}.")
         if ids.shape[1] == 0:
             raise ValueError(f"ids has shape {tuple(ids.shape)}; expected at least one position.")
-        size = getattr(self.embedding, "input_dim", None)
-        ids = validate_token_ids("ids", ids, size)
+        vocabulary_size = getattr(self.embedding, "input_dim", None)
+        ids = validate_token_ids("ids", ids, vocabulary_size)
         if state is None and return_state:
             state = self.get_initial_state(ops.shape(ids)[0])
-        x, projected_inputs = embed(self.embedding, ids, size), self._vocabulary_projection(ids, training)
-        first = (
-            {} if projected_inputs is None else {"projected_inputs": projected_inputs}
-        )  # and x is not computed: nobody asks for it
-        return apply_sequentially(self.blocks, x, state, training=training, first=first)
+        x = embed(self.embedding, ids, vocabulary_size)
+        projected_inputs = self._vocabulary_projection(ids, training)
+        # with projected inputs x is unused, and pruned from the graph
+        first_call_kwargs = {} if projected_inputs is None else {"projected_inputs": projected_inputs}
+        return apply_sequentially(self.blocks, x, state, training=training, first=first_call_kwargs)
 
     def _vocabulary_projection(self, ids, training):
-        """What a recurrent first layer makes of each vector alone, had once for each id there is; None if not for less.
+        """Project the whole embedding table once and gather its rows by id; return None where that is not faster.
 
-        (E[ids]) W + b = (E W + b)[ids], and a text has many more positions than its vocabulary has characters.
+        (E[ids]) W + b = (E W + b)[ids], and a batch has many more positions than its vocabulary has characters.
         """
         first, embedding = (*self.blocks, None)[0], self.embedding
-        # and has no `call` of somebody's own
-        takes_it = isinstance(first, RecurrentBase) and type(first).call is RecurrentBase.call
-        if not takes_it or type(embedding) not in EMBEDDINGS or (training and first.dropout):
+        # a subclass with a call of its own may use x
+        is_plain_recurrent = isinstance(first, RecurrentBase) and type(first).call is RecurrentBase.call
+        if not is_plain_recurrent or type(embedding) not in EMBEDDINGS or (training and first.dropout):
             return None
-        look_up = kernels.dispatch("embedding_projection", None, ids, embedding.input_dim, embedding.output_dim)
-        if look_up is None:
+        gather = kernels.dispatch("embedding_projection", None, ids, embedding.input_dim, embedding.output_dim)
+        if gather is None:
             return None
         table = embedding(ops.arange(embedding.input_dim))
-        return look_up(ids, first.project_inputs(ops.cast(table, first.compute_dtype)))
+        return gather(ids, first.project_inputs(ops.cast(table, first.compute_dtype)))
 
     def logits(self, x):
-        """`[B, T, D']` -> logits `[B, T, V]`, float32 at least."""
+        """Compute logits `[B, T, V]`, at least float32, from the head's input `[B, T, D']`."""
         logits = self.embedding(x, reverse=True) if self.head is None else self.head(x)
         return ops.cast(logits, at_least_float32(self.compute_dtype))
 
     def step(self, ids, state):
-        """One position: ids `[B, 1]` and the state -> (logits `[B, V]`, state)."""
+        """Compute the logits of the next id from one position.
+
+        Args:
+            ids: Integers `[B, 1]`.
+            state: From `get_initial_state` or the step before.
+
+        Returns:
+            `(logits [B, V], state)`.
+
+        Raises:
+            ValueError: `ids` is not `[B, 1]`, or the state is None or of another structure or batch size.
+        """
         check_step(ids, state)
         logits, state = self(ids, state=state, training=False, return_state=True)
         return logits[:, -1], state
@@ -172,12 +212,57 @@ class LanguageModel(keras.Model):
 
     @classmethod
     def from_config(cls, config):
-        """Revives the layers too."""
-        revive = keras.saving.deserialize_keras_object
+        """Create the model and its layers from a config."""
+        deserialize = keras.saving.deserialize_keras_object
         config = dict(config)
         return cls(
-            embedding=revive(config.pop("embedding")),
-            blocks=[revive(block) for block in config.pop("blocks")],
-            head=revive(config.pop("head")),
+            embedding=deserialize(config.pop("embedding")),
+            blocks=[deserialize(block) for block in config.pop("blocks")],
+            head=deserialize(config.pop("head")),
             **config,
         )
+
+
+def build_language_model(
+    name: str,
+    vocabulary_size: int,
+    embedding_dim: int,
+    blocks: list,
+    tie_embeddings: bool,
+    context_length: int | None = None,
+    use_bias: bool = True,
+    dtype: str | keras.DTypePolicy | None = None,
+) -> LanguageModel:
+    """Build a `LanguageModel` from blocks, with an embedding and a head.
+
+    Args:
+        name: Name of the Keras model.
+        vocabulary_size: V, at least 1.
+        embedding_dim: Width of the embedding.
+        blocks: Layers between embedding and head.
+        tie_embeddings: Whether the head is the transposed embedding matrix.
+        context_length: Maximum number of positions; None for recurrent models.
+        use_bias: Whether a head that is not tied adds a bias.
+        dtype: A dtype policy or its name; None for Keras's default.
+
+    Returns:
+        The model, with all weights built.
+
+    Raises:
+        ValueError: `vocabulary_size` is not a positive integer, or a block is refused by `LanguageModel`.
+    """
+    checks.positive_integer("vocabulary_size", vocabulary_size)
+    embedding = keras.layers.ReversibleEmbedding if tie_embeddings else keras.layers.Embedding
+    head = None
+    if not tie_embeddings:
+        head = layers.Dense(vocabulary_size, use_bias=use_bias, dtype=dtype, name="head")
+    model = LanguageModel(
+        embedding(vocabulary_size, embedding_dim, dtype=dtype, name="embedding"),
+        blocks,
+        head,
+        context_length=context_length,
+        dtype=dtype,
+        name=name,
+    )
+    model.build((None, None))
+    return model

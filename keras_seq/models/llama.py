@@ -1,35 +1,45 @@
-"""The decoder-only Transformer as it is built since (Llama: Touvron et al., 2023).
+"""The decoder-only Transformer of the 2020s (Llama: Touvron et al., 2023, arXiv:2302.13971).
 
-RMS normalisation, rotary positions, a gated feed-forward part, fewer heads of keys and values than of queries
-(grouped-query attention), no biases, and one matrix for embedding and output. As in `Transformer`, the output matrices
-of the blocks start at zero, so that each block starts as the identity.
+RMS normalization, rotary positions, gated feed-forward networks, fewer key and value heads than query heads
+(grouped-query attention), no biases, output projection tied to the embedding. As in `TransformerConfig`, the output
+projections of the blocks start at zero, so that each block starts as the identity.
 """
 
 import dataclasses
 
+import keras
+
 from keras_seq import checks, layers
-from keras_seq.models.assembly import build_language_model
-from keras_seq.models.language_model import LanguageModel
+from keras_seq.models.language_model import LanguageModel, build_language_model
 
 
 @dataclasses.dataclass(frozen=True)
 class LlamaConfig:
-    """A decoder-only Transformer as of the 2020s. 0.81 million parameters at the defaults and 65 characters."""
+    """Configure a Llama-style Transformer: 0.81 million parameters by default, with 65 characters.
+
+    ```python
+    model = LlamaConfig(context_length=64).build_model(vocabulary_size=65)
+    logits = model(ids)  # [B, T] -> [B, T, 65]
+    ```
+
+    Raises:
+        ValueError: A field is out of its range; in `build_model`, `context_length` is None.
+    """
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""
     num_layers: int = 4
-    """Blocks on top of each other."""
+    """Number of Transformer blocks."""
     num_heads: int = 4
-    """Heads of queries in each block."""
+    """Query heads in each block, a divisor of embedding_dim."""
     num_key_value_heads: int = 2
-    """Heads of keys and values in each block, a divisor of num_heads."""
+    """Key and value heads in each block, a divisor of num_heads."""
     feed_forward_dim: int = 392
-    """Width of the hidden layer of each block's gated feed-forward part, which has three matrices."""
+    """Width of the hidden layer of each block's gated feed-forward network, which has three matrices."""
     context_length: int | None = None
-    """The most positions it attends to; by default those of a training window."""
+    """Maximum number of positions, needed to build the model; experiments default to the training window's length."""
     dropout: float = 0.0
-    """Fraction of the attention weights, and of what each part adds to the stream, dropped in training."""
+    """Dropout rate of the attention weights and the output of each sublayer."""
 
     def __post_init__(self):
         for name in ("embedding_dim", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim"):
@@ -39,17 +49,31 @@ class LlamaConfig:
         checks.fraction("dropout", self.dropout)
 
     def count_params(self, vocabulary_size: int) -> int:
-        """The number of parameters, by a formula: nothing is allocated."""
-        width = self.embedding_dim
-        shared = width // self.num_heads * self.num_key_value_heads  # of keys, and of values
-        attention = 2 * width * width + 2 * width * shared
-        block = attention + 3 * width * self.feed_forward_dim + 2 * width
-        return vocabulary_size * width + self.num_layers * block + width
+        """Return the number of parameters, without building the model."""
+        dim = self.embedding_dim
+        key_value_dim = dim // self.num_heads * self.num_key_value_heads
+        attention = 2 * dim * dim + 2 * dim * key_value_dim
+        block = attention + 3 * dim * self.feed_forward_dim + 2 * dim
+        return vocabulary_size * dim + self.num_layers * block + dim
 
-    def build_model(self, vocabulary_size: int, dtype=None) -> LanguageModel:
-        """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""
+    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
+        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
+
+        Args:
+            vocabulary_size: V, at least 1.
+            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+
+        Returns:
+            The model, with all weights built.
+
+        Raises:
+            ValueError: `context_length` is None, `vocabulary_size` is not a positive integer, or the numbers of heads
+                do not divide as they must.
+        """
         if self.context_length is None:
-            raise ValueError("Modern: context=None; expected the most positions it attends to, e.g. context=64.")
+            raise ValueError(
+                "LlamaConfig: context_length=None; expected a number of positions, e.g. context_length=64."
+            )
         blocks = [
             layers.TransformerBlock(
                 num_heads=self.num_heads,

@@ -1,15 +1,18 @@
-"""How many parameters a Transformer block has, by a formula."""
+"""Count the parameters of a Transformer block by a formula."""
 
 
-def count_block_params(width, feed_forward_dim, attentions=1):
-    """A `TransformerBlock` with biases and layer normalisation.
+def count_block_params(dim: int, feed_forward_dim: int, num_attentions: int = 1) -> int:
+    """Return the number of parameters of a `TransformerBlock` with biases and layer normalization.
 
     Args:
-        width: D.
-        feed_forward_dim: F.
-        attentions: 1, or 2 with cross-attention to something of the same width.
+        dim: D, the width of the model.
+        feed_forward_dim: F, the width of the feed-forward network's hidden layer.
+        num_attentions: 1, or 2 with cross-attention to a context of width D.
+
+    Returns:
+        The number of parameters.
     """
-    attention = 4 * (width * width + width)  # query, key, value, output
-    feed_forward = width * feed_forward_dim + feed_forward_dim + feed_forward_dim * width + width
-    normalization = 2 * width
-    return attentions * attention + feed_forward + (attentions + 1) * normalization
+    attention = 4 * (dim * dim + dim)  # query, key, value, output
+    feed_forward = dim * feed_forward_dim + feed_forward_dim + feed_forward_dim * dim + dim
+    normalization = 2 * dim
+    return num_attentions * attention + feed_forward + (num_attentions + 1) * normalization

@@ -1,13 +1,13 @@
-"""Published models by name, as definitions of ours, with their numbers of parameters.
+"""Configs of published models, with their parameter counts and without weights.
 
 ```python
-preset = PRESETS["gpt2"]
-model = preset.definition.build(preset.vocabulary_size)
+published = PUBLISHED_CONFIGS["gpt2"]
+model = published.config.build_model(published.vocabulary_size)
 ```
 
-No weights come with them. gpt2: Radford et al., 2019, the smallest; gpt3: Brown et al., 2020, the largest, but with
-dense attention in every block; bert_base: Devlin et al., 2019, uncased; transformer_base: Vaswani et al., 2017, with
-one vocabulary for English and German.
+gpt2: Radford et al., 2019, the smallest; gpt3: Brown et al., 2020, the largest, but with dense attention in every
+block; bert_base: Devlin et al., 2019, uncased; transformer_base: Vaswani et al., 2017, with one vocabulary for English
+and German.
 """
 
 import dataclasses
@@ -19,14 +19,14 @@ from keras_seq.models.seq2seq import Seq2SeqConfig
 
 @dataclasses.dataclass(frozen=True)
 class PublishedConfig:
-    """What a published model is made of."""
+    """Hold the config of a published model."""
 
-    definition: GPT2Config | BertConfig | Seq2SeqConfig
-    """What has `build(vocabulary_size)` and `count_params(vocabulary_size)`."""
+    config: GPT2Config | BertConfig | Seq2SeqConfig
+    """Config, with `build_model(vocabulary_size)` and `count_params(vocabulary_size)`."""
     vocabulary_size: int
-    """Different ids."""
-    parameters: int
-    """How many there are; a preset that has another number is no such model."""
+    """V, the number of different ids."""
+    num_params: int
+    """Expected parameter count, checked by the tests."""
 
 
 PUBLISHED_CONFIGS = {
@@ -35,25 +35,25 @@ PUBLISHED_CONFIGS = {
             embedding_dim=768, num_layers=12, num_heads=12, feed_forward_dim=3072, context_length=1024, dropout=0.1
         ),
         vocabulary_size=50_257,
-        parameters=124_439_808,
+        num_params=124_439_808,
     ),
     "gpt3": PublishedConfig(
         GPT2Config(embedding_dim=12_288, num_layers=96, num_heads=96, feed_forward_dim=49_152, context_length=2048),
         vocabulary_size=50_257,
-        parameters=174_604_259_328,
+        num_params=174_604_259_328,
     ),
     "bert_base": PublishedConfig(
         BertConfig(
             embedding_dim=768, num_layers=12, num_heads=12, feed_forward_dim=3072, context_length=512, num_segments=2
         ),
         vocabulary_size=30_522,
-        parameters=109_482_240,
+        num_params=109_482_240,
     ),
     "transformer_base": PublishedConfig(
         Seq2SeqConfig(
             embedding_dim=512, num_encoder_layers=6, num_decoder_layers=6, num_heads=8, feed_forward_dim=2048
         ),
         vocabulary_size=37_000,
-        parameters=63_082_496,
+        num_params=63_082_496,
     ),
 }

@@ -1,4 +1,4 @@
-"""The recurrent models: embedding, recurrent layers, output matrix (Graves, 2013; Karpathy's char-rnn, 2015)."""
+"""Recurrent language models: embedding, recurrent layers, output projection (Graves, 2013; char-rnn, 2015)."""
 
 import dataclasses
 from typing import ClassVar
@@ -6,31 +6,30 @@ from typing import ClassVar
 import keras
 
 from keras_seq import checks, layers
-from keras_seq.models.assembly import build_language_model
-from keras_seq.models.language_model import LanguageModel
+from keras_seq.models.language_model import LanguageModel, build_language_model
 
 
 @dataclasses.dataclass(frozen=True)
 class _RNNConfig:
-    """What the three have in common: the layer is another."""
+    """Hold the fields of the three configs; a subclass sets the layer."""
 
-    layer: ClassVar[type]
-    name: ClassVar[str]
+    layer_class: ClassVar[type]
+    model_name: ClassVar[str]
 
     embedding_dim: int = 64
-    """Width of a character's vector."""
+    """Width of the embedding."""
     units: int = 408
     """Width of each recurrent layer's output."""
     num_layers: int = 1
-    """Recurrent layers on top of each other."""
+    """Number of recurrent layers."""
     dropout: float = 0.0
-    """Fraction of each recurrent layer's output that is dropped in training."""
+    """Dropout rate of each recurrent layer's output."""
     recurrent_dropout: float = 0.0
-    """Fraction of h that is dropped on its way to the next position in training, the same at every position."""
+    """Dropout rate of h between positions, with the same mask at every position."""
     tie_embeddings: bool = False
-    """Whether the embedding matrix, transposed, is the output matrix too; a projection joins the widths if need be."""
+    """Whether the output projection is the transposed embedding; outputs are projected to its width if they differ."""
     recurrent_initializer: str = "orthogonal"
-    """Start of the recurrent matrix; the 2017-style char-RNN used glorot_normal."""
+    """Keras initializer of the recurrent matrix; the 2017-style char-RNN used glorot_normal."""
 
     def __post_init__(self):
         for name in ("embedding_dim", "units", "num_layers"):
@@ -41,20 +40,33 @@ class _RNNConfig:
         try:
             keras.initializers.get(self.recurrent_initializer or "")
         except ValueError:
-            given = f"recurrent_initializer={self.recurrent_initializer!r}"
-            raise ValueError(f"{given}; expected the name of a Keras initializer, e.g. orthogonal.") from None
+            raise ValueError(
+                f"recurrent_initializer={self.recurrent_initializer!r}; expected the name of a Keras initializer, e.g. "
+                "orthogonal."
+            ) from None
 
-    def build_model(self, vocabulary_size: int, dtype=None) -> LanguageModel:
-        """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""
+    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
+        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
+
+        Args:
+            vocabulary_size: V, at least 1.
+            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+
+        Returns:
+            The model, with all weights built.
+
+        Raises:
+            ValueError: `vocabulary_size` is not a positive integer.
+        """
         blocks = []
         for n in range(self.num_layers):
-            layer = self.layer(
+            layer = self.layer_class(
                 self.units,
                 return_sequences=True,
                 recurrent_initializer=self.recurrent_initializer,
                 recurrent_dropout=self.recurrent_dropout,
                 dtype=dtype,
-                name=f"{self.name}_{n}",
+                name=f"{self.model_name}_{n}",
             )
             blocks.append(layer)
             if self.dropout:
@@ -62,16 +74,25 @@ class _RNNConfig:
         if self.tie_embeddings and self.units != self.embedding_dim:
             blocks.append(layers.Dense(self.embedding_dim, use_bias=False, dtype=dtype, name="projection"))
         return build_language_model(
-            self.name, vocabulary_size, self.embedding_dim, blocks, tie_embeddings=self.tie_embeddings, dtype=dtype
+            self.model_name,
+            vocabulary_size,
+            self.embedding_dim,
+            blocks,
+            tie_embeddings=self.tie_embeddings,
+            dtype=dtype,
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class RNNConfig(_RNNConfig):
-    """A language model of simple recurrent layers. 0.80 million parameters at the defaults and 65 characters."""
+    """Configure a language model of simple recurrent layers: 0.80 million parameters by default, with 65 characters.
 
-    layer: ClassVar[type] = layers.SimpleRNN
-    name: ClassVar[str] = "rnn"
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    layer_class: ClassVar[type] = layers.SimpleRNN
+    model_name: ClassVar[str] = "rnn"
 
     units: int = 832
     """Width of each recurrent layer's output."""
@@ -79,10 +100,14 @@ class RNNConfig(_RNNConfig):
 
 @dataclasses.dataclass(frozen=True)
 class GRUConfig(_RNNConfig):
-    """A language model of gated recurrent units. 0.80 million parameters at the defaults and 65 characters."""
+    """Configure a GRU language model: 0.80 million parameters by default, with 65 characters.
 
-    layer: ClassVar[type] = layers.GRU
-    name: ClassVar[str] = "gru"
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    layer_class: ClassVar[type] = layers.GRU
+    model_name: ClassVar[str] = "gru"
 
     units: int = 476
     """Width of each recurrent layer's output."""
@@ -90,7 +115,11 @@ class GRUConfig(_RNNConfig):
 
 @dataclasses.dataclass(frozen=True)
 class LSTMConfig(_RNNConfig):
-    """An LSTM language model. 0.80 million parameters at the defaults and 65 characters."""
+    """Configure an LSTM language model: 0.80 million parameters by default, with 65 characters.
 
-    layer: ClassVar[type] = layers.LSTM
-    name: ClassVar[str] = "lstm"
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    layer_class: ClassVar[type] = layers.LSTM
+    model_name: ClassVar[str] = "lstm"

@@ -1,4 +1,4 @@
-"""Functional models of ids: a `keras.Input` of int32 would make whole numbers of floats without a word."""
+"""Functional models of token ids. They refuse floats, which a `keras.Input` of int32 would truncate silently."""
 
 import keras
 
@@ -7,14 +7,14 @@ from keras_seq.models.id_checks import as_ids
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class TokenIdModel(keras.Model):
-    """A functional model whose inputs are all ids `[B, T]`.
+    """Check that the inputs of a functional model are integers `[B, T]`.
 
     Raises:
-        ValueError: in a call, inputs that are no integers `[B, T]`.
+        ValueError: In a call, an input is not integers `[B, T]`.
     """
 
     def __call__(self, inputs=None, *args, **kwargs):
-        """The model over ids `[B, T]`, or a dict of such."""
+        """Apply the model to ids `[B, T]`, or to a dict of them."""
         if isinstance(inputs, dict):
             inputs = {name: as_ids(name, ids) for name, ids in inputs.items()}
         else:

@@ -1,34 +1,44 @@
-"""The attentional character model: embedding, causal Transformer blocks, normalisation, output matrix (GPT's shape).
+"""The decoder-only Transformer language model of this package: embedding, causal blocks, normalization, projection.
 
-What differs from GPT-2: RMS normalisation, rotary positions, normalised queries and keys, no biases, and output
-matrices of the blocks that start at zero, so that each block starts as the identity.
+Differences from GPT-2: RMS normalization, rotary positions, normalized queries and keys, no biases, and output
+projections of the blocks that start at zero, so that each block starts as the identity.
 """
 
 import dataclasses
 
+import keras
+
 from keras_seq import checks, layers
-from keras_seq.models.assembly import build_language_model
-from keras_seq.models.language_model import LanguageModel
+from keras_seq.models.language_model import LanguageModel, build_language_model
 
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
-    """A decoder-only Transformer language model. 0.80 million parameters at the defaults and 65 characters."""
+    """Configure a decoder-only Transformer: 0.80 million parameters by default, with 65 characters.
+
+    ```python
+    model = TransformerConfig(context_length=64).build_model(vocabulary_size=65)
+    logits = model(ids)  # [B, T] -> [B, T, 65]
+    ```
+
+    Raises:
+        ValueError: A field is out of its range; in `build_model`, `context_length` is None.
+    """
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""
     num_layers: int = 4
-    """Blocks on top of each other."""
+    """Number of Transformer blocks."""
     num_heads: int = 4
-    """Attention heads in each block."""
+    """Attention heads in each block, a divisor of embedding_dim."""
     feed_forward_dim: int = 512
-    """Width of the hidden layer of each block's feed-forward part."""
+    """Width of the hidden layer of each block's feed-forward network."""
     context_length: int | None = None
-    """The most positions it attends to; by default those of a training window."""
+    """Maximum number of positions, needed to build the model; experiments default to the training window's length."""
     tie_embeddings: bool = False
-    """Whether the embedding matrix, transposed, is the output matrix too."""
+    """Whether the output projection is the transposed embedding matrix."""
     dropout: float = 0.0
-    """Fraction of the attention weights, and of what each part adds to the stream, dropped in training."""
+    """Dropout rate of the attention weights and the output of each sublayer."""
 
     def __post_init__(self):
         for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim"):
@@ -38,10 +48,24 @@ class TransformerConfig:
         checks.fraction("dropout", self.dropout)
         checks.boolean("tie_embeddings", self.tie_embeddings)
 
-    def build_model(self, vocabulary_size: int, dtype=None) -> LanguageModel:
-        """The Keras model over `vocabulary_size` ids, in the precision `dtype` (a dtype policy or its name)."""
+    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
+        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
+
+        Args:
+            vocabulary_size: V, at least 1.
+            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+
+        Returns:
+            The model, with all weights built.
+
+        Raises:
+            ValueError: `context_length` is None, `vocabulary_size` is not a positive integer, or `embedding_dim` is
+                not a multiple of `num_heads`.
+        """
         if self.context_length is None:
-            raise ValueError("Transformer: context=None; expected the most positions it attends to, e.g. context=64.")
+            raise ValueError(
+                "TransformerConfig: context_length=None; expected a number of positions, e.g. context_length=64."
+            )
         blocks = [
             layers.TransformerBlock(
                 num_heads=self.num_heads,

@@ -1,139 +1,140 @@
-"""A model and its vocabulary as one TensorFlow SavedModel, text in and text out, that needs no keras_seq to run.
+"""Export a model and its tokenizer as one TensorFlow SavedModel, from text to text, that runs without keras_seq.
 
-    generate(prompt, length, temperature, seed) -> text        what `keras_seq.generate` writes with these options
-    logits(text) -> [N, V]                                     row t: of what comes after character t
+    generate(prompt, max_new_tokens, temperature, seed) -> text        the text of `keras_seq.generate`
+    logits(text) -> [T, V]                                             row t predicts the character after character t
 
-The two lookup tables and the weights are inside. Everything runs as a TensorFlow graph, one position at a time; a model
-with a context starts new caches where `decode.py` does.
+It holds the two lookup tables and the weights. Everything runs as a TensorFlow graph, one position at a time; a model
+with a context length starts new caches where `sampling_loop.py` does.
 """
 
 import errno
 import os
 import pathlib
-import shutil
 
 import tensorflow as tf
 
+from keras_seq.atomic_files import atomic_write
 from keras_seq.generation.samplers import sample_token
-from keras_seq.generation.sampling_loop import half, not_finite
+from keras_seq.generation.sampling_loop import cache_stride, not_finite
 from keras_seq.layers.introspection import check_tokenizer
 
 
 class ExportedTextGenerator(tf.Module):
-    """What is exported: the two functions.
+    """Hold the two exported functions, `generate` and `logits`.
 
     Args:
-        model: a `LanguageModel`.
-        vocabulary: the `Vocabulary` it was trained with; other tokenizers do not run inside TensorFlow.
+        model: A `LanguageModel`.
+        tokenizer: The `CharacterTokenizer` that the model was trained with; other tokenizers do not run in a graph.
 
     Raises:
-        ValueError: another kind of tokenizer, or one of another number of ids.
+        ValueError: The tokenizer is of another class, or has another vocabulary size than the model.
     """
 
-    def __init__(self, model, vocabulary):
-        if not hasattr(vocabulary, "tables"):
-            kind = type(vocabulary).__name__
-            raise ValueError(
-                f"The tokenizer is a {kind}; expected a Vocabulary of characters: only that runs in a graph."
-            )
-        check_tokenizer(vocabulary, model)
+    def __init__(self, model, tokenizer):
+        if not hasattr(tokenizer, "tables"):
+            class_name = type(tokenizer).__name__
+            raise ValueError(f"tokenizer: {class_name}; expected a CharacterTokenizer: only that runs in a graph.")
+        check_tokenizer(tokenizer, model)
         super().__init__()
-        self._model, self._vocabulary = model, vocabulary
-        self.weights = [variable.value for variable in model.variables]  # what a SavedModel has to find
-        self.tables = vocabulary.tables
-        text, number = tf.TensorSpec((), tf.string), tf.TensorSpec((), tf.float32)
-        whole = tf.TensorSpec((), tf.int64)
-        self.generate = tf.function(self._generate, input_signature=[text, whole, number, whole])
+        self._model, self._tokenizer = model, tokenizer
+        self.weights = [variable.value for variable in model.variables]  # tracked, so that they are saved
+        self.tables = tokenizer.tables
+        text, real = tf.TensorSpec((), tf.string), tf.TensorSpec((), tf.float32)
+        integer = tf.TensorSpec((), tf.int64)
+        self.generate = tf.function(self._generate, input_signature=[text, integer, real, integer])
         self.logits = tf.function(self._logits, input_signature=[text])
 
     def _logits(self, text):
-        ids = self._ids(text)
+        ids = self._encode(text)
         if self._model.context_length is not None:
             tf.debugging.assert_less_equal(
                 tf.size(ids),
                 self._model.context_length,
-                f"The text is longer than the context of {self._model.context_length}.",
+                f"The text is longer than context_length={self._model.context_length}.",
             )
         return self._model(ids[None], training=False)[0]
 
-    def _generate(self, prompt, length, temperature, seed):
-        length, temperature = _assert_non_negative(length, "length"), _assert_non_negative(temperature, "temperature")
-        given = self._ids(prompt)
-        count, length = tf.size(given), tf.cast(length, tf.int32)
-        uniform = tf.random.stateless_uniform([length], tf.stack([seed, 0]), alg="philox")
-        ids = tf.concat([given, tf.zeros([length], tf.int32)], axis=0)
+    def _generate(self, prompt, max_new_tokens, temperature, seed):
+        max_new_tokens = tf.cast(_assert_non_negative(max_new_tokens, "max_new_tokens"), tf.int32)
+        temperature = _assert_non_negative(temperature, "temperature")
+        prompt_ids = self._encode(prompt)
+        prompt_length = tf.size(prompt_ids)
+        uniform = tf.random.stateless_uniform([max_new_tokens], tf.stack([seed, 0]), alg="philox")
+        ids = tf.concat([prompt_ids, tf.zeros([max_new_tokens], tf.int32)], axis=0)
 
-        def write(t, ids, state):
-            start = self._start(t)
+        def sample_step(t, ids, state):
+            start = self._cache_start(t)
             if self._model.context_length is not None:
-                new_cache = start > self._start(t - 1)
-                state = tf.cond(new_cache, lambda: self._state_after(ids[start : t - 1]), lambda: state)
-            logits, after = self._model.step(ids[None, t - 1 : t], state)
-            new = sample_token(logits, uniform[t - count : t - count + 1], {"temperature": temperature})
-            return t + 1, tf.tensor_scatter_nd_update(ids, [[t]], new), self._as_initial(after)
+                is_new_cache = start > self._cache_start(t - 1)
+                state = tf.cond(is_new_cache, lambda: self._state_after(ids[start : t - 1]), lambda: state)
+            logits, next_state = self._model.step(ids[None, t - 1 : t], state)
+            n = t - prompt_length
+            new = sample_token(logits, uniform[n : n + 1], {"temperature": temperature})
+            return t + 1, tf.tensor_scatter_nd_update(ids, [[t]], new), self._with_static_shapes(next_state)
 
-        state = self._state_after(ids[self._start(count) : count - 1])
-        _, ids, _ = tf.while_loop(lambda t, *_: t < count + length, write, (count, ids, state))
+        state = self._state_after(ids[self._cache_start(prompt_length) : prompt_length - 1])
+        end = prompt_length + max_new_tokens
+        _, ids, _ = tf.while_loop(lambda t, *_: t < end, sample_step, (prompt_length, ids, state))
         finite = tf.debugging.assert_non_negative(ids, str(not_finite()))
         with tf.control_dependencies([finite]):
-            return tf.strings.join([prompt, self._vocabulary.decode_tensor(ids[count:])])
+            return tf.strings.join([prompt, self._tokenizer.decode_tensor(ids[prompt_length:])])
 
-    def _start(self, t):
-        """Where the cache starts that id t is drawn from; see `decode.py`."""
-        context = self._model.context_length
-        if context is None:
+    def _cache_start(self, t):
+        """Return the position of the first id that id t is sampled from; see `sampling_loop.py`."""
+        context_length = self._model.context_length
+        if context_length is None:
             return tf.constant(0)
-        return tf.cast(tf.math.ceil(tf.maximum(0, t - context) / half(context)), tf.int32) * half(context)
+        stride = cache_stride(context_length)
+        return tf.cast(tf.math.ceil(tf.maximum(0, t - context_length) / stride), tf.int32) * stride
 
-    def _ids(self, text):
-        ids = self._vocabulary.encode(text)
-        some = tf.debugging.assert_positive(tf.size(ids), "The text is empty; expected at least one character.")
-        with tf.control_dependencies([some]):
+    def _encode(self, text):
+        ids = self._tokenizer.encode(text)
+        not_empty = tf.debugging.assert_positive(tf.size(ids), "The text is empty; expected at least one character.")
+        with tf.control_dependencies([not_empty]):
             return tf.identity(ids)
 
     def _state_after(self, ids):
-        """The state after ids `[T]`, of which there may be none."""
-        initial = self._model.get_initial_state(1)
+        """Return the state after ids `[T]`, the initial state if T is 0."""
+        initial_state = self._model.get_initial_state(1)
 
-        def read():
-            return self._as_initial(self._model(ids[None], state=initial, training=False, return_state=True)[1])
+        def prefill():
+            _, state = self._model(ids[None], state=initial_state, training=False, return_state=True)
+            return self._with_static_shapes(state)
 
-        return tf.cond(tf.size(ids) > 0, read, lambda: initial)
+        return tf.cond(tf.size(ids) > 0, prefill, lambda: initial_state)
 
-    def _as_initial(self, state):
-        """A state with the shapes that are known of the initial one, so that a loop can carry it."""
-        initial = self._model.get_initial_state(1)
-        return tf.nest.map_structure(lambda new, first: tf.ensure_shape(new, first.shape), state, initial)
+    def _with_static_shapes(self, state):
+        """Set the static shapes of a state to those of the initial state, so that a loop can carry it."""
+        initial_state = self._model.get_initial_state(1)
+        return tf.nest.map_structure(lambda new, first: tf.ensure_shape(new, first.shape), state, initial_state)
 
 
 def _assert_non_negative(number, name):
-    """The number, once it is known to be no less than zero."""
-    with tf.control_dependencies([tf.debugging.assert_non_negative(number, f"{name}: expected 0 or more.")]):
+    """Return the number, with an assertion in the graph that it is at least 0."""
+    with tf.control_dependencies([tf.debugging.assert_non_negative(number, f"{name}: expected at least 0.")]):
         return tf.identity(number)
 
 
-def export_saved_model(model, vocabulary, path):
-    """Writes the SavedModel into the folder `path`, which is there as a whole or not at all.
+def export_saved_model(model, tokenizer, path: str | os.PathLike) -> None:
+    """Write a model and its tokenizer as a SavedModel folder, atomically.
+
+    Args:
+        model: A `LanguageModel`.
+        tokenizer: The `CharacterTokenizer` that the model was trained with.
+        path: The folder to write; it must not exist.
 
     Raises:
-        ValueError: as for `TextModel`; something is at `path` already.
-        OSError: it cannot be written; the error names `path`.
+        ValueError: The tokenizer is of another class or vocabulary size, or `path` exists.
+        OSError: The folder cannot be written; the error names `path`.
     """
     path = pathlib.Path(path)
     if path.exists():
-        raise ValueError(f"{path} is there already; expected the name of a new folder.")
-    module = ExportedTextGenerator(model, vocabulary)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        raise ValueError(f"{path} exists already; expected the name of a new folder.")
+    module = ExportedTextGenerator(model, tokenizer)
     try:
-        if temporary.is_symlink():
-            temporary.unlink()  # in a folder of somebody else it may lead elsewhere
-        temporary.mkdir(exist_ok=True)
-        signatures = {"generate": module.generate, "logits": module.logits}
-        tf.saved_model.save(module, str(temporary), signatures=signatures)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(path)) from error
-    except tf.errors.OpError as error:  # TensorFlow's own, of a full disk for example
+        with atomic_write(path) as temporary:
+            temporary.mkdir()
+            signatures = {"generate": module.generate, "logits": module.logits}
+            tf.saved_model.save(module, str(temporary), signatures=signatures)
+    except tf.errors.OpError as error:  # raised by TensorFlow for a full disk, for example
         raise OSError(errno.EIO, error.message.splitlines()[0], str(path)) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

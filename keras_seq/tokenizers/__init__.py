@@ -1,4 +1,4 @@
-"""Convert text to token ids and back: characters, words, WordPiece, byte-pair encoding; one interface."""
+"""Convert text to ids and back by characters, words, WordPiece or byte-pair encoding, through one interface."""
 
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
 from keras_seq.tokenizers.character_tokenizer import CharacterTokenizer
@@ -9,15 +9,15 @@ from keras_seq.tokenizers.tokenizer_registry import TOKENIZERS, load_tokenizer
 from keras_seq.tokenizers.word_tokenizer import WordTokenizer, split_words
 
 __all__ = [
-    "Tokenizer",
-    "CharacterTokenizer",
     "SPECIAL_TOKENS",
+    "TOKENIZERS",
     "BytePairTokenizer",
-    "WordPieceTokenizer",
+    "CharacterTokenizer",
+    "Tokenizer",
     "TokenizerError",
     "UnknownCharacterError",
-    "TOKENIZERS",
-    "load_tokenizer",
+    "WordPieceTokenizer",
     "WordTokenizer",
+    "load_tokenizer",
     "split_words",
 ]

@@ -1,9 +1,9 @@
-"""What every tokenizer answers to: a text to ids, ids to a text, and a file of its own.
+"""Base class of all tokenizers: text to ids, ids to text, and a file.
 
-    encode:  text -> pieces -> ids [N]        decode:  ids [N] -> tokens -> text        id = place in `tokens`
+    encode:  text -> tokens -> ids [N]        decode:  ids [N] -> tokens -> text        id = index in `vocabulary`
 
-`Vocabulary` answers to the same names for characters. A further kind is a subclass with `_encode`, `_decode` and a
-`from_text` that trains it; `fields` names the arguments that make it again.
+A new tokenizer is a subclass with `_encode`, `_decode` and a class method `from_text` that trains it; `config_fields`
+names the constructor arguments that are saved.
 """
 
 import os
@@ -13,51 +13,52 @@ from typing import ClassVar, Self
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.tokenizers.text_errors import TokenizerError, check_text, short_repr
-from keras_seq.tokenizers.tokenizer_io import read_json, write_json
+from keras_seq.checks import short_repr
+from keras_seq.tokenizers.text_errors import TokenizerError, check_text
+from keras_seq.tokenizers.tokenizer_io import read_tokenizer, write_tokenizer
 
-UNKNOWN = "[UNK]"
+OOV_TOKEN = "[UNK]"
 
 
 class Tokenizer:
-    """What the kinds of tokenizer share. Equal configs make equal tokenizers; there is no changing one.
+    """Convert text to ids and back; immutable, and equal if the configs are equal.
 
     Args:
-        tokens: Distinct strings, the special ones first. The id of a token is its place.
-        specials: The tokens that have to come first.
+        vocabulary: Distinct strings, the special tokens first. The id of a token is its index.
+        special_tokens: The tokens that must come first.
 
     Raises:
-        VocabularyError: The tokens are no such strings.
+        TokenizerError: The vocabulary is not a list of such strings.
     """
 
-    kind: ClassVar[str]
-    fields: ClassVar[tuple[str, ...]] = ("tokens",)
+    registry_name: ClassVar[str]
+    config_fields: ClassVar[tuple[str, ...]] = ("vocabulary",)
 
-    def __init__(self, tokens: list[str], special_tokens: list[str]):
-        if not (isinstance(tokens, list) and all(isinstance(token, str) and token for token in tokens)):
-            raise TokenizerError(f"tokens must be a list of strings, none of them empty, not {short_repr(tokens)}.")
-        if tokens[: len(special_tokens)] != special_tokens:
-            raise TokenizerError(f"tokens must begin with {special_tokens}, unlike {short_repr(tokens)}.")
-        if len(set(tokens)) < len(tokens):
-            [(token, count)] = Counter(tokens).most_common(1)
-            raise TokenizerError(f"tokens must be distinct, but {token!r} is there {count} times.")
-        check_text("".join(tokens))
-        self._tokens = tuple(tokens)
+    def __init__(self, vocabulary: list[str], special_tokens: list[str]):
+        if not (isinstance(vocabulary, list) and all(isinstance(token, str) and token for token in vocabulary)):
+            raise TokenizerError(f"vocabulary={short_repr(vocabulary)}; expected a list of non-empty strings.")
+        if vocabulary[: len(special_tokens)] != special_tokens:
+            raise TokenizerError(f"vocabulary must begin with {special_tokens}, unlike {short_repr(vocabulary)}.")
+        if len(set(vocabulary)) < len(vocabulary):
+            [(token, count)] = Counter(vocabulary).most_common(1)
+            raise TokenizerError(f"The tokens of vocabulary must be distinct, but {token!r} occurs {count} times.")
+        check_text("".join(vocabulary))
+        self._vocabulary = tuple(vocabulary)
 
     @property
-    def tokens(self) -> list[str]:
-        """What each id stands for, the special tokens included."""
-        return list(self._tokens)
+    def vocabulary(self) -> list[str]:
+        """The token of each id, including the special tokens."""
+        return list(self._vocabulary)
 
     @property
     def vocabulary_size(self) -> int:
-        """How many ids there are: `V`."""
-        return len(self._tokens)
+        """V, the number of ids."""
+        return len(self._vocabulary)
 
     @property
-    def unknown(self) -> str:
-        """The policy for pieces that are no tokens, as in `Vocabulary`: they become `[UNK]`."""
-        return UNKNOWN
+    def oov_token(self) -> str | None:
+        """The token for unknown text, `"[UNK]"`; None if unknown text is an error."""
+        return OOV_TOKEN
 
     def __len__(self) -> int:
         return self.vocabulary_size
@@ -66,49 +67,82 @@ class Tokenizer:
         return type(other) is type(self) and self.get_config() == other.get_config()
 
     def __hash__(self) -> int:
-        return hash((self.kind, self._tokens))
+        return hash((self.registry_name, self._vocabulary))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.vocabulary_size} tokens>"
 
     def encode(self, text: str) -> tf.Tensor:
-        """The ids of a text, int32 `[N]`; a VocabularyError where it is no `str` or holds half a surrogate pair."""
+        """Convert a text to ids.
+
+        Args:
+            text: Any text that can be encoded as UTF-8.
+
+        Returns:
+            int32 `[N]`.
+
+        Raises:
+            TokenizerError: `text` is not a `str`, or contains half a surrogate pair.
+        """
         check_text(text)
         return tf.convert_to_tensor(self._encode(text), tf.int32)
 
     def decode(self, ids: tf.Tensor | np.ndarray | list[int]) -> str:
-        """The text of a sequence of ids, special tokens spelt out.
+        """Convert ids to a text, special tokens included as their names.
 
         Args:
             ids: Integers `[N]` or a scalar: a tensor, an array or a list.
 
         Raises:
-            VocabularyError: An id has no token, or the ids are not integers along one axis.
+            TokenizerError: An id has no token, or the ids are not integers along one axis.
         """
         return self._decode(check_ids(ids, self.vocabulary_size, "token").tolist())
 
     def get_config(self) -> dict:
-        """The kind of the tokenizer and the arguments that make it again."""
-        return {"kind": self.kind, **{name: getattr(self, name) for name in self.fields}}
+        """Return the name of the class in `TOKENIZERS` and the constructor arguments."""
+        return {"registry_name": self.registry_name, **{name: getattr(self, name) for name in self.config_fields}}
 
     @classmethod
     def from_config(cls, config: dict) -> Self:
-        """The tokenizer of a `get_config`; a VocabularyError for anything else."""
-        names = ["kind", *cls.fields]
-        if not isinstance(config, dict) or set(config) != set(names) or config["kind"] != cls.kind:
+        """Create a tokenizer from the result of `get_config`.
+
+        Args:
+            config: Exactly `registry_name`, that of this class, and the `config_fields`.
+
+        Raises:
+            TokenizerError: The config has other keys or invalid values.
+        """
+        keys = ["registry_name", *cls.config_fields]
+        if not isinstance(config, dict) or set(config) != set(keys) or config["registry_name"] != cls.registry_name:
             raise TokenizerError(
-                f"A tokenizer of kind {cls.kind!r} is made from exactly {names}, not {short_repr(config)}."
+                f"config={short_repr(config)}; expected exactly the keys {', '.join(keys)}, with "
+                f"registry_name={cls.registry_name!r}."
             )
-        return cls(**{name: config[name] for name in cls.fields})
+        return cls(**{name: config[name] for name in cls.config_fields})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokenizer as JSON, under a temporary name until it is whole; an OSError where it cannot be."""
-        write_json(path, self.get_config())
+        """Write the tokenizer to a JSON file, atomically.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            OSError: The file cannot be written; an existing file is unchanged.
+        """
+        write_tokenizer(path, self.get_config())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; a VocabularyError where the file cannot be read or holds none of this kind."""
-        return read_json(path, cls.from_config, "tokenizer")
+        """Read a tokenizer of this class from the file that `save` wrote.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            TokenizerError: The file cannot be read, was written by an older version of keras_seq, or does not contain
+                a tokenizer of this class.
+        """
+        return read_tokenizer(path, cls.from_config)
 
     def _encode(self, text: str) -> tf.Tensor | list[int]:
         raise NotImplementedError
@@ -118,7 +152,17 @@ class Tokenizer:
 
 
 def check_ids(ids: tf.Tensor | np.ndarray | list[int], size: int, noun: str, hint: str = "") -> np.ndarray:
-    """The ids as an array `[N]`; a VocabularyError unless they are integers along one axis from 0 to size - 1."""
+    """Return ids as an array `[N]`, after checking their type and range.
+
+    Args:
+        ids: Integers along one axis, or a scalar.
+        size: Number of valid ids; ids are from 0 to `size` - 1.
+        noun: What an id stands for, for the message.
+        hint: Clause that follows "one axis" in the message.
+
+    Raises:
+        TokenizerError: The ids are not integers along one axis, or an id is out of range.
+    """
     try:
         array = np.atleast_1d(np.asarray(ids))
     except ValueError:  # a list of lists of unequal lengths
@@ -127,19 +171,13 @@ def check_ids(ids: tf.Tensor | np.ndarray | list[int], size: int, noun: str, hin
         raise TokenizerError(f"ids must be integers along one axis{hint}, not {short_repr(ids)}.")
     for position in np.flatnonzero((array < 0) | (array >= size))[:1]:
         raise TokenizerError(
-            f"The id {array[position]} at position {position} has no {noun}: ids run from 0 to {size - 1}."
+            f"The id {array[position]} at position {position} has no {noun}; expected ids from 0 to {size - 1}."
         )
     return array
 
 
 def check_training_text(text: str) -> None:
-    """Raise a VocabularyError unless there is a text to learn from."""
+    """Raise a TokenizerError unless a value is a `str` with at least one character."""
     check_text(text)
     if not text:
-        raise TokenizerError("A tokenizer learns from a text of at least one character, not from ''.")
-
-
-def check_number(name: str, value: int, least: int, why: str) -> None:
-    """Raise a VocabularyError unless the value is a whole number of at least `least`, for the reason given."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise TokenizerError(f"{name} must be a whole number of at least {least}, {why}, not {value!r}.")
+        raise TokenizerError("text=''; expected at least one character to train a tokenizer on.")

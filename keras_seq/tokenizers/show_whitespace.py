@@ -1,15 +1,15 @@
-"""A text with signs for what cannot be seen:  ·  a space,  ⏎  a line break,  ⇥  a tab,  ⟨U+0007⟩  the rest."""
+"""Make whitespace and control characters visible:  ·  a space,  ⏎  a line break,  ⇥  a tab,  ⟨U+0007⟩  others."""
 
 import unicodedata
 
 WHITESPACE_SYMBOLS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 
 
-def show_whitespace(text) -> str:
-    """The text with a sign for each space, line break and tab, and the code of what cannot be seen."""
+def show_whitespace(text: str) -> str:
+    """Replace spaces, line breaks and tabs by visible symbols, and control characters by their code points."""
     return "".join(WHITESPACE_SYMBOLS.get(character) or escape_control(character) for character in text)
 
 
-def escape_control(character) -> str:
-    """The character; its code if it is a control character, or one that turns the direction of reading."""
+def escape_control(character: str) -> str:
+    """Return the code point of a control or text-direction character, and any other character unchanged."""
     return f"⟨U+{ord(character):04X}⟩" if unicodedata.category(character) in ("Cc", "Cf") else character

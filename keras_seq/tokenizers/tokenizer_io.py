@@ -1,4 +1,7 @@
-"""Files of this package, there as a whole or not at all: a tokenizer as JSON in ASCII, a text that is kept."""
+"""Write and read the JSON file of a tokenizer.
+
+{"schema": 2, "registry_name": "words", "vocabulary": ["[UNK]", " ", "the", ...]}              in ASCII
+"""
 
 import errno
 import json
@@ -7,63 +10,68 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from keras_seq.atomic_files import write_text
 from keras_seq.tokenizers.text_errors import TokenizerError
 
-MAX_TOKENIZER_BYTES = 1 << 26  # bytes of a file that is read; a million tokens fit in
+SCHEMA = 2  # version of the file format
+MAX_TOKENIZER_BYTES = 1 << 26  # enough for a million tokens
 
 
-def write_json(path: str | os.PathLike[str], config: dict) -> None:
-    """Write a config under a temporary name, then rename; an OSError leaves what was there before."""
-    write_bytes(path, json.dumps(config).encode("ascii"))
-
-
-def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write bytes under a temporary name, then rename; an OSError leaves what was there before."""
-    path = Path(path)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.unlink(missing_ok=True)  # in a folder of somebody else it might be a link that leads elsewhere
-        with part.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except IsADirectoryError as error:
-        told = "a folder is where this file has to be written: move it away, or remove it"
-        raise IsADirectoryError(error.errno, told, str(path)) from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def read_json(path: str | os.PathLike[str], make: Callable, what: str) -> object:
-    """What `make` makes of the JSON in a file.
+def write_tokenizer(path: str | os.PathLike[str], config: dict) -> None:
+    """Write the config of a tokenizer as JSON, atomically.
 
     Args:
-        path: The file.
-        make: From the parsed JSON, whatever that is, to an object; it raises a VocabularyError where it cannot.
-        what: What the file should hold, for the messages.
+        path: Path of the file.
+        config: What `get_config` returns.
 
     Raises:
-        VocabularyError: The file cannot be read, is not JSON, or `make` refuses what is in it.
+        OSError: The file cannot be written; an existing file is unchanged.
+    """
+    write_text(path, json.dumps({"schema": SCHEMA, **config}))
+
+
+def read_tokenizer(path: str | os.PathLike[str], from_config: Callable[[dict], object]) -> object:
+    """Create a tokenizer from the JSON in a file.
+
+    Args:
+        path: Path of the file.
+        from_config: Function from the config to the tokenizer; it raises a TokenizerError for an invalid config.
+
+    Returns:
+        The result of `from_config`.
+
+    Raises:
+        TokenizerError: The file cannot be read, is not JSON, was written by an older version of keras_seq, or its
+            config is invalid.
     """
     if not isinstance(path, str | os.PathLike):
-        raise TokenizerError(f"The {what} is in a file; expected its path, not {path!r}.")
+        raise TokenizerError(f"path={path!r}; expected the path of a tokenizer file.")
     try:
-        return make(json.loads(_read(Path(path))))
+        config = json.loads(_read(Path(path)))
     except OSError as error:
-        raise TokenizerError(f"The {what} {str(path)!r} cannot be read: {error.strerror}.") from None
-    except TokenizerError as error:
-        raise TokenizerError(f"The file {str(path)!r} holds no {what}. {error}") from None
+        raise TokenizerError(f"The tokenizer file {str(path)!r} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:
-        raise TokenizerError(f"The file {str(path)!r} holds no {what}, for it is not JSON: {error}.") from None
+        raise TokenizerError(f"The tokenizer file {str(path)!r} is not JSON: {error}.") from None
+    if not isinstance(config, dict):
+        raise TokenizerError(f"The tokenizer file {str(path)!r} does not contain a JSON object.")
+    schema = config.pop("schema", None)
+    if schema != SCHEMA:
+        raise TokenizerError(
+            f"The tokenizer file {str(path)!r} has schema={str(schema)[:40]}; expected {SCHEMA}: an older version of "
+            "keras_seq wrote it, so create the tokenizer again and save it."
+        )
+    try:
+        return from_config(config)
+    except TokenizerError as error:
+        raise TokenizerError(f"The tokenizer file {str(path)!r} is invalid: {error}") from None
 
 
 def _read(path: Path) -> bytes:
-    """The bytes of a file, not of a pipe or a device, which may never end, nor of what no tokenizer needs."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    """Read a regular file of limited size; pipes and devices may never end."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "expected a regular file")
-    if found.st_size > MAX_TOKENIZER_BYTES:
-        raise OSError(errno.EFBIG, f"it has {found.st_size} bytes; expected at most {MAX_TOKENIZER_BYTES}")
+    if status.st_size > MAX_TOKENIZER_BYTES:
+        raise OSError(errno.EFBIG, f"it has {status.st_size} bytes; expected at most {MAX_TOKENIZER_BYTES}")
     with path.open("rb") as file:
         return file.read(MAX_TOKENIZER_BYTES + 1)

@@ -1,12 +1,13 @@
-"""The kinds of tokenizer by name, and whichever of them a file holds."""
+"""List the tokenizer classes by name, and load a tokenizer of any of them from its file."""
 
 import os
 
+from keras_seq.checks import short_repr
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
 from keras_seq.tokenizers.character_tokenizer import CharacterTokenizer
 from keras_seq.tokenizers.subword_tokenizers import BytePairTokenizer, WordPieceTokenizer
-from keras_seq.tokenizers.text_errors import TokenizerError, short_repr
-from keras_seq.tokenizers.tokenizer_io import read_json
+from keras_seq.tokenizers.text_errors import TokenizerError
+from keras_seq.tokenizers.tokenizer_io import read_tokenizer
 from keras_seq.tokenizers.word_tokenizer import WordTokenizer
 
 TOKENIZERS = {
@@ -17,24 +18,25 @@ TOKENIZERS = {
 }
 
 
-def load_tokenizer(path: str | os.PathLike[str]) -> CharacterTokenizer | Tokenizer:
-    """Read what the `save` of any tokenizer wrote.
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """Load a tokenizer of any class in `TOKENIZERS` from the file that its `save` wrote.
 
     Args:
-        path: The file. One that names no kind is a `Vocabulary`'s.
+        path: Path of the file.
 
     Raises:
-        VocabularyError: The file cannot be read, holds no tokenizer, or one of a kind that is not in `TOKENIZERS`.
+        TokenizerError: The file cannot be read, was written by an older version of keras_seq, or does not contain a
+            tokenizer of a class in `TOKENIZERS`.
 
-    >>> Words.from_text("a b").save("vocabulary.json")
-    >>> load_tokenizer("vocabulary.json")
-    <Words of 4 tokens>
+    >>> WordTokenizer.from_text("a b").save("tokenizer.json")
+    >>> load_tokenizer("tokenizer.json")
+    <WordTokenizer of 4 tokens>
     """
-    return read_json(path, _from_config, "tokenizer")
+    return read_tokenizer(path, _from_config)
 
 
-def _from_config(config: dict) -> CharacterTokenizer | Tokenizer:
-    kind = config.get("kind", "characters") if isinstance(config, dict) else "characters"
-    if not isinstance(kind, str) or kind not in TOKENIZERS:
-        raise TokenizerError(f"The kind of a tokenizer is one of {', '.join(TOKENIZERS)}, not {short_repr(kind)}.")
-    return TOKENIZERS[kind].from_config(config)
+def _from_config(config: dict) -> Tokenizer:
+    name = config.get("registry_name")
+    if not isinstance(name, str) or name not in TOKENIZERS:
+        raise TokenizerError(f"registry_name={short_repr(name)}; expected one of {', '.join(TOKENIZERS)}.")
+    return TOKENIZERS[name].from_config(config)

@@ -1,26 +1,28 @@
-r"""Words to ids and back: a text is cut at its word borders, and nothing of it is thrown away.
+r"""Convert words to ids and back: a text is split at its word boundaries, without losing characters.
 
-    "It's -- it is."  ->  It ' s  --  it   is .             re.split(r"\b", text), without the empty pieces
+    "It's -- it is."  ->  It ' s  --  it   is .             re.split(r"\b", text), without the empty strings
 
-Runs of word characters (letters, digits and `_` of any script) alternate with runs of anything else, spaces included,
-so the pieces put together are the text. Frequent pieces are tokens; the others become `[UNK]`, which is never a piece
-itself, for its brackets are cut off.
+Runs of word characters (letters, digits and `_` of any script) alternate with runs of other characters, including
+spaces, so the concatenated tokens are the text. Tokens that are not in the vocabulary become `[UNK]`, which a text
+cannot contain as a token, because its brackets are split off.
 """
 
 import re
 from collections import Counter
+from typing import Self
 
 import tensorflow as tf
 
-from keras_seq.tokenizers.base_tokenizer import UNKNOWN, Tokenizer, check_number, check_training_text
+from keras_seq import checks
+from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer, check_training_text
 from keras_seq.tokenizers.text_errors import TokenizerError, check_text
 
 
 def split_words(text: str) -> list[str]:
-    r"""The pieces of a text between its word borders; put together, they are the text.
+    r"""Split a text at its word boundaries; the concatenated tokens are the text.
 
     Raises:
-        VocabularyError: It is no text.
+        TokenizerError: The argument is not a text.
 
     >>> split_words("Go on, go!")
     ['Go', ' ', 'on', ', ', 'go', '!']
@@ -30,63 +32,67 @@ def split_words(text: str) -> list[str]:
 
 
 class WordTokenizer(Tokenizer):
-    """The pieces of a text between word borders, numbered by one lookup table.
+    """Convert text to ids by words and the characters between them.
 
     Args:
-        tokens: `[UNK]`, then the known pieces. `from_text` finds them.
+        vocabulary: `[UNK]`, then the known tokens. `from_text` collects them.
 
     Raises:
-        VocabularyError: The tokens are no distinct pieces after `[UNK]`.
+        TokenizerError: The vocabulary does not begin with `[UNK]`, or has a token twice or one that would be split.
 
-    >>> words = Words.from_text("to be or not to be", min_count=2)
-    >>> words.tokens
+    >>> tokenizer = WordTokenizer.from_text("to be or not to be", min_count=2)
+    >>> tokenizer.vocabulary
     ['[UNK]', ' ', 'be', 'to']
-    >>> words.decode(words.encode("to see or to be"))
+    >>> tokenizer.decode(tokenizer.encode("to see or to be"))
     'to [UNK] [UNK] to be'
     """
 
-    kind = "words"
+    registry_name = "words"
 
-    def __init__(self, tokens: list[str]):
-        super().__init__(tokens, special_tokens=[UNKNOWN])
-        for token in tokens[1:]:
+    def __init__(self, vocabulary: list[str]):
+        super().__init__(vocabulary, special_tokens=[OOV_TOKEN])
+        for token in vocabulary[1:]:
             if split_words(token) != [token]:
-                raise TokenizerError(f"tokens must be pieces between word borders, but {token!r} has one inside.")
-        places = tf.range(self.vocabulary_size, dtype=tf.int32)
+                raise TokenizerError(f"The token {token!r} of vocabulary has a word boundary inside; split it there.")
+        ids = tf.range(self.vocabulary_size, dtype=tf.int32)
         self._id_of = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(tf.constant(tokens), places), default_value=0
+            tf.lookup.KeyValueTensorInitializer(tf.constant(vocabulary), ids), default_value=0
         )
 
     @classmethod
-    def from_text(cls, text: str, vocabulary_size: int | None = None, min_count: int = 1) -> "WordTokenizer":
-        """The most frequent pieces of a text.
+    def from_text(cls, text: str, vocabulary_size: int | None = None, min_count: int = 1) -> Self:
+        """Create a tokenizer of the most frequent tokens of a text.
 
         Args:
             text: At least one character.
-            size: The most ids there may be, `[UNK]` included; None for no such bound.
-            min_count: How often a piece has to occur in the text.
+            vocabulary_size: Maximum number of ids, including `[UNK]`; None for no maximum.
+            min_count: Minimum number of occurrences of a token.
 
         Returns:
-            A tokenizer whose most frequent pieces come first; those that are as frequent stand in code point order.
+            A tokenizer whose ids are in descending order of frequency; ties are in code point order.
 
         Raises:
-            VocabularyError: The text is empty or no text, `size` leaves room for no piece, `min_count` is no whole
-                number of at least 1, or no piece occurs so often.
+            TokenizerError: The text is empty or not a text, or no token occurs so often.
+            ValueError: `vocabulary_size` is not an integer of at least 2, or `min_count` of at least 1.
         """
         check_training_text(text)
-        check_number("min_count", min_count, 1, "the fewest times that a piece can occur")
+        checks.integer("min_count", min_count, min_value=1)
         if vocabulary_size is not None:
-            check_number("size", vocabulary_size, 2, f"for {UNKNOWN} and one piece")
+            reason = f"for {OOV_TOKEN} and one token"
+            checks.integer("vocabulary_size", vocabulary_size, min_value=2, reason=reason)
         counts = Counter(split_words(text))
-        kept = sorted((piece for piece in counts if counts[piece] >= min_count), key=lambda p: (-counts[p], p))
-        if not kept:
+        frequent = sorted(
+            (token for token in counts if counts[token] >= min_count), key=lambda token: (-counts[token], token)
+        )
+        if not frequent:
             raise TokenizerError(
-                f"No piece occurs min_count={min_count} times: the most frequent is there {max(counts.values())} times."
+                f"min_count={min_count}, but the most frequent token occurs {max(counts.values())} times; expected a "
+                "smaller number."
             )
-        return cls([UNKNOWN, *kept][:vocabulary_size])
+        return cls([OOV_TOKEN, *frequent][:vocabulary_size])
 
     def _encode(self, text: str) -> tf.Tensor:
         return self._id_of.lookup(tf.constant(split_words(text), tf.string))
 
     def _decode(self, ids: list[int]) -> str:
-        return "".join([self._tokens[identity] for identity in ids])
+        return "".join([self._vocabulary[id] for id in ids])

@@ -1,12 +1,12 @@
-"""TensorBoard's event files, taken back to what a checkpoint vouches for.
+"""Truncate TensorBoard event files to a checkpoint's step, so that a resumed run logs each point once.
 
-    events after the checkpoint's tokens, twice written ones, a torn last one     left out
-    all others                                   one file in their folder: events.out.tfevents.0000000000.TOKENS.BYTES
+    events after the checkpoint's tokens, duplicates, a truncated last event      dropped
+    all others              merged into one file per folder: events.out.tfevents.0000000000.TOKENS.BYTES
 
-So a run that was killed and goes on has every point once, and in order whatever the clock says: that name comes before
-any with a time. A file is a row of records `[length, crc, event, crc]`. A checkpoint knows how long the files were; one
-of which less can be read is damaged: it is kept under another name, the curves in it are written again from
-metrics.jsonl, and what cannot be is told.
+That name sorts before any with a time, so a resumed run has every point once and in order, whatever the clock says. A
+file is a sequence of records `[length, crc, event, crc]`. A checkpoint stores the sizes of the files; one of which less
+can be read is corrupt: it is renamed to `*.corrupt`, its curves are restored from metrics.jsonl, and a warning names
+what is lost.
 """
 
 import pathlib
@@ -19,121 +19,132 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from keras_seq.atomic_files import atomic_write, set_aside
 
-SESSION = "_hparams_/session_start_info"  # written again at each start
-KEPT = "events.out.tfevents.0000000000.{tokens}.{size}"
-ANY_KEPT = re.compile(r"events\.out\.tfevents\.0{10}\.\d+\.(\d+)")
-FRAME = 16  # bytes around a record
-PLACES = ("", "train", "validation")
-LOST = "texts, pictures and histograms of those tokens are lost"
+SESSION_TAG = "_hparams_/session_start_info"  # written again at each start
+TRUNCATED_NAME = "events.out.tfevents.0000000000.{tokens}.{size}"
+TRUNCATED_PATTERN = re.compile(r"events\.out\.tfevents\.0{10}\.\d+\.(\d+)")
+RECORD_OVERHEAD = 16  # bytes around an event
+SUBFOLDERS = ("", "train", "validation")
+LOST = "texts, images and histograms of those tokens are lost"
 
 
-def event_files(folder) -> list[pathlib.Path]:
-    """The event files of a folder, oldest first."""
+def event_files(folder: str | pathlib.Path) -> list[pathlib.Path]:
+    """Return the paths of the event files in a folder, oldest first."""
     return sorted(path for path in pathlib.Path(folder).glob("events.out.tfevents.*") if path.is_file())
 
 
-def sizes(run) -> dict[str, int]:
-    """How long the event files in the folder of a run are, and in those for training and validation."""
-    paths = [path for place in PLACES for path in event_files(pathlib.Path(run) / place)]
+def file_sizes(run: str | pathlib.Path) -> dict[str, int]:
+    """Return the sizes in bytes of a run's event files, by path relative to its folder."""
+    paths = [path for subfolder in SUBFOLDERS for path in event_files(pathlib.Path(run) / subfolder)]
     return {path.relative_to(run).as_posix(): path.stat().st_size for path in paths}
 
 
-def read_records(path) -> list[bytes]:
-    """The whole events of a file, as bytes; what follows a damaged or torn one is left out."""
-    found = []
+def read_records(path: str | pathlib.Path) -> list[bytes]:
+    """Return the serialized events of a file, up to the first corrupt or truncated one."""
+    records = []
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-            found.append(record)
+            records.append(record)
     except tf.errors.DataLossError:
         pass
-    return found
+    return records
 
 
-def readable(path) -> int:
-    """How many bytes of a file are whole events, from its beginning; 0 where there is no such file."""
-    return sum(len(record) + FRAME for record in read_records(path)) if path.is_file() else 0
+def readable_bytes(path: pathlib.Path) -> int:
+    """Return the size of the intact events at the beginning of a file; 0 if it is missing."""
+    return sum(len(record) + RECORD_OVERHEAD for record in read_records(path)) if path.is_file() else 0
 
 
-def damaged(run, vouched) -> list[pathlib.Path]:
-    """The event files of a run of which less can be read than was there at its last checkpoint.
+def corrupt_files(run: str | pathlib.Path, expected_sizes: dict[str, int]) -> list[pathlib.Path]:
+    """Return the event files of a run of which less can be read than existed at its last checkpoint.
 
     Args:
-        run: the folder.
-        vouched: how long the files were then, as `sizes` gives it.
+        run: Folder of the run.
+        expected_sizes: Result of `file_sizes` at the checkpoint.
     """
-    run, found = pathlib.Path(run), []
-    expected = {run / name: size for name, size in vouched.items()}
-    for place in PLACES:
-        here = {path: size for path, size in expected.items() if path.parent == run / place}
-        taken_back = {
-            path: int(match[1]) for path in event_files(run / place) if (match := ANY_KEPT.fullmatch(path.name))
+    run, corrupt = pathlib.Path(run), []
+    at_checkpoint = {run / name: size for name, size in expected_sizes.items()}
+    for subfolder in SUBFOLDERS:
+        expected = {path: size for path, size in at_checkpoint.items() if path.parent == run / subfolder}
+        truncated = {
+            path: int(match[1])
+            for path in event_files(run / subfolder)
+            if (match := TRUNCATED_PATTERN.fullmatch(path.name))
         }
-        later = {path: size for path, size in taken_back.items() if path not in here}  # done after the checkpoint
-        found += [path for path, size in (later or here).items() if readable(path) < size]
-    return found
+        later = {path: size for path, size in truncated.items() if path not in expected}  # truncated after it
+        corrupt += [path for path, size in (later or expected).items() if readable_bytes(path) < size]
+    return corrupt
 
 
-def tags(folder) -> set[str]:
-    """What the event files of a folder hold values of."""
-    held = (Event.FromString(record) for path in event_files(folder) for record in read_records(path))
-    return {value.tag for event in held for value in event.summary.value}
+def read_tags(folder: str | pathlib.Path) -> set[str]:
+    """Return the tags of all values in the event files of a folder."""
+    events = (Event.FromString(record) for path in event_files(folder) for record in read_records(path))
+    return {value.tag for event in events for value in event.summary.value}
 
 
-def truncate_after(folder, tokens, vouched=None, curves=None):
-    """Leaves the events up to `tokens` in a run's folder and in those for training and validation.
+def truncate_after(
+    folder: str | pathlib.Path,
+    tokens: int,
+    expected_sizes: dict[str, int] | None = None,
+    curves: dict[str, dict[tuple[str, int], float]] | None = None,
+):
+    """Drop the events after `tokens` from a run's event files.
 
     Args:
-        folder: of the run.
-        tokens: those of the checkpoint.
-        vouched: how long the files were then, as `sizes` gives it.
-        curves: by folder ("", "train", "validation"), the points `{(tag, tokens): value}` that have to be there.
+        folder: Folder of the run.
+        tokens: Tokens at the checkpoint.
+        expected_sizes: Result of `file_sizes` at the checkpoint.
+        curves: By subfolder ("", "train", "validation"), the points `{(tag, tokens): value}` that the files have to
+            contain, as `curve_points` returns them.
     """
-    folder, vouched, curves = pathlib.Path(folder), vouched or {}, curves or {}
-    for place in PLACES:
-        here = {folder / name: size for name, size in vouched.items() if (folder / name).parent == folder / place}
-        _truncate_files(folder / place, tokens, here, curves.get(place, {}))
+    folder, expected_sizes, curves = pathlib.Path(folder), expected_sizes or {}, curves or {}
+    for subfolder in SUBFOLDERS:
+        parent = folder / subfolder
+        expected = {folder / name: size for name, size in expected_sizes.items() if (folder / name).parent == parent}
+        _truncate_files(parent, tokens, expected, curves.get(subfolder, {}))
 
 
-def _truncate_files(folder, tokens, vouched, points):
-    paths, kept, whole = event_files(folder), {}, {}
+def _truncate_files(folder, tokens, expected_sizes, points):
+    paths, events, readable = event_files(folder), {}, {}
     for path in paths:
-        found = read_records(path)
-        whole[path] = sum(len(record) + FRAME for record in found)
-        for record in found:
+        records = read_records(path)
+        readable[path] = sum(len(record) + RECORD_OVERHEAD for record in records)
+        for record in records:
             event = Event.FromString(record)
-            if event.summary.value and event.step <= tokens and event.summary.value[0].tag != SESSION:
-                kept[record] = event  # an event that a kill between two files left in both is there once
-    ours = re.compile(re.escape(KEPT.format(tokens=tokens, size="SIZE")).replace("SIZE", r"(\d+)"))
-    again = {path: int(match[1]) for path in paths if (match := ours.fullmatch(path.name))}
-    expected = again or vouched  # a kill came after this was done, and before the next checkpoint
-    damaged = [path for path, size in expected.items() if whole.get(path, 0) < size]
-    if damaged:
-        kept = _mended(folder, kept, points, sorted(damaged))
-    if kept:
-        head = Event(wall_time=next(iter(kept.values())).wall_time, file_version="brain.Event:2")
-        lines = [head.SerializeToString(), *kept]
-        name = KEPT.format(tokens=tokens, size=sum(len(line) + FRAME for line in lines))
+            if event.summary.value and event.step <= tokens and event.summary.value[0].tag != SESSION_TAG:
+                events[record] = event  # keyed by content: a kill between two files leaves an event in both
+    pattern = re.compile(re.escape(TRUNCATED_NAME.format(tokens=tokens, size="SIZE")).replace("SIZE", r"(\d+)"))
+    truncated = {path: int(match[1]) for path in paths if (match := pattern.fullmatch(path.name))}
+    expected = truncated or expected_sizes  # a kill came after the truncation and before the next checkpoint
+    corrupt = [path for path, size in expected.items() if readable.get(path, 0) < size]
+    if corrupt:
+        events = _restored(folder, events, points, sorted(corrupt))
+    if events:
+        header = Event(wall_time=next(iter(events.values())).wall_time, file_version="brain.Event:2")
+        records = [header.SerializeToString(), *events]
+        name = TRUNCATED_NAME.format(tokens=tokens, size=sum(len(record) + RECORD_OVERHEAD for record in records))
         with atomic_write(folder / name) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
-            for line in lines:
-                writer.write(line)
+            for record in records:
+                writer.write(record)
         paths = [path for path in paths if path.name != name]
     for path in paths:
         path.unlink(missing_ok=True)
 
 
-def _mended(folder, kept, points, damaged):
-    """The events with the points that are missing among them; the damaged files are kept aside."""
-    there = {(value.tag, event.step) for event in kept.values() for value in event.summary.value}
-    missing = {point: value for point, value in points.items() if point not in there}
-    time = max((event.wall_time for event in kept.values()), default=0.0)
-    new = [Event(wall_time=time, step=at, summary=scalar_pb(tag, value)) for (tag, at), value in missing.items()]
-    events = sorted([*kept.values(), *new], key=lambda event: event.step)
-    lost = f"; {LOST}" if folder.name not in PLACES else ""
-    since = f" from {min(at for _, at in missing):,} tokens on" if missing else ""
-    aside = "".join(set_aside(path) for path in damaged)
+def _restored(folder, events, points, corrupt):
+    """Return the events with the missing points added; rename the corrupt files and warn."""
+    present = {(value.tag, event.step) for event in events.values() for value in event.summary.value}
+    missing = {point: value for point, value in points.items() if point not in present}
+    time = max((event.wall_time for event in events.values()), default=0.0)
+    restored = [
+        Event(wall_time=time, step=step, summary=scalar_pb(tag, value)) for (tag, step), value in missing.items()
+    ]
+    merged = sorted([*events.values(), *restored], key=lambda event: event.step)
+    lost = f"; {LOST}" if folder.name not in SUBFOLDERS else ""
+    since = f" from {min(step for _, step in missing):,} tokens on" if missing else ""
+    aside = "".join(set_aside(path) for path in corrupt)
     warnings.warn(
-        f"{folder}: TensorBoard's events are damaged or gone; the curves{since} are written again from metrics.jsonl"
+        f"{folder}: TensorBoard's event files are corrupt or missing; the curves{since} are restored from metrics.jsonl"
         f"{lost}{aside}.",
         stacklevel=2,
     )
-    return {event.SerializeToString(): event for event in events}
+    return {event.SerializeToString(): event for event in merged}

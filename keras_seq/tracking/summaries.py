@@ -1,4 +1,4 @@
-"""What one look at a model found."""
+"""Hold the results of one validation: scalars, texts, images and histograms to log."""
 
 import dataclasses
 
@@ -7,14 +7,14 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Summaries:
-    """Figures, texts, pictures and histograms by name, as a validation gives them. `a | b` is both, b where they clash.
+    """Hold scalars, texts, images and histograms by name; `a | b` joins two, with b's value for a name in both.
 
     Args:
-        figures: numbers; `nats_per_token` stands in one chart with the training loss. What has a group before its
-            name (`gates_below_0.1/lstm_0/forget`) is detail: TensorBoard and metrics.jsonl have it, `line` does not.
-        texts: what the model writes.
-        pictures: `[height, width, 3]`, uint8.
-        histograms: the values to be counted, of any shape.
+        scalars: Numbers. `val_loss` shares a chart with the training loss. A name with a group before it
+            (`gate_saturation/closed/lstm_0/forget`) goes to TensorBoard and metrics.jsonl, not to `format_scalars`.
+        texts: Strings, such as generated text.
+        images: uint8 `[height, width, 3]`.
+        histograms: Values to count, of any shape.
     """
 
     scalars: dict[str, float]
@@ -25,8 +25,6 @@ class Summaries:
     def __or__(self, other):
         return Summaries(*(getattr(self, f.name) | getattr(other, f.name) for f in dataclasses.fields(self)))
 
-    @property
-    def line(self) -> str:
-        """The figures in words: `validation 1.218 (with context 1.156)   bits per character 1.7574`."""
-        shown = {name: value for name, value in self.scalars.items() if "/" not in name}
-        return "   ".join(f"{name} {value:.4f}" for name, value in shown.items())
+    def format_scalars(self) -> str:
+        """Return the ungrouped scalars as one line: `val_loss 1.2180   val_loss_streaming 1.1560`."""
+        return "   ".join(f"{name} {value:.4f}" for name, value in self.scalars.items() if "/" not in name)

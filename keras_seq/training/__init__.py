@@ -1,32 +1,37 @@
-"""Training, scoring and recording, the same way for every model."""
+"""Train models in a loop that resumes exactly: configuration, optimizers, checkpoints, logs, results."""
 
 from keras_seq.training.capped_validation import capped_validation
 from keras_seq.training.checkpoint_callback import TrainingInterrupted
 from keras_seq.training.checkpoints import CheckpointError
-from keras_seq.training.compile_model import compile_model
+from keras_seq.training.compilation import compile_model
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.language_model import train_language_model
 from keras_seq.training.loop import fit_resumable
 from keras_seq.training.loop_callbacks import TrainingDiverged
 from keras_seq.training.metrics_logger import read_metrics
-from keras_seq.training.optimizers import OPTIMIZERS, AdamW, Muon
+from keras_seq.training.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, AdamW, Lion, Muon, RMSprop
 from keras_seq.training.result_files import load_result, write_result
 from keras_seq.training.schedules import InverseSqrtDecay, WarmupLinearDecay
 
 __all__ = [
     "OPTIMIZERS",
+    "SGD",
+    "Adagrad",
+    "Adam",
     "AdamW",
     "CheckpointError",
+    "InverseSqrtDecay",
+    "Lion",
+    "Muon",
+    "RMSprop",
+    "TrainConfig",
     "TrainingDiverged",
     "TrainingInterrupted",
-    "InverseSqrtDecay",
-    "Muon",
-    "TrainConfig",
     "WarmupLinearDecay",
     "capped_validation",
     "compile_model",
-    "load_result",
     "fit_resumable",
+    "load_result",
     "read_metrics",
     "train_language_model",
     "write_result",

@@ -1,7 +1,7 @@
-"""Checkpoints while a model trains: every so many steps or seconds, at the best validation, and before a stop.
+"""Save checkpoints during training: at step or time intervals, on a new best validation loss, and before a stop.
 
-A stop that is asked for (signals.py) lets the running steps end, writes a checkpoint and raises `Interrupted`. What a
-checkpoint vouches for, the curves up to its step, is made durable before it is.
+A requested stop (stop_signals.py) waits for the running steps, saves a checkpoint and raises `TrainingInterrupted`.
+Metrics up to the checkpoint's step are fsynced before the checkpoint is written.
 """
 
 import pathlib
@@ -11,64 +11,83 @@ import time
 import keras
 
 from keras_seq.training import checkpoints
+from keras_seq.training.config import TrainConfig
+from keras_seq.training.loop_callbacks import ValidationCallback
+from keras_seq.training.metrics_logger import MetricsLogger
+from keras_seq.training.stop_signals import StopRequest
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Training stopped on request; a checkpoint is written.
+    """Signal that training stopped on request, after a checkpoint was saved.
 
     Args:
-        path: of the checkpoint.
-        number: of the signal.
+        path: Path of the checkpoint.
+        signal_number: Signal that requested the stop.
     """
 
-    def __init__(self, path, number=signal.SIGINT):
-        super().__init__(path, number)
-        self.path, self.number = path, number
+    def __init__(self, path: str | pathlib.Path, signal_number: int = signal.SIGINT):
+        super().__init__(path, signal_number)
+        self.path, self.signal_number = path, signal_number
 
 
 class CheckpointCallback(keras.callbacks.Callback):
-    """Writes them.
+    """Save checkpoints periodically, on a new best validation loss, and before a requested stop.
 
     Args:
-        folder: of the checkpoints; it is there.
-        train: how often, and how many are kept.
-        last: the last step.
-        record: what has to be durable first.
-        validate: the `Validate` that comes before this callback.
-        stop: a `StopRequest`.
+        folder: Existing folder of the checkpoints.
+        train: Training config: the intervals, and how many checkpoints to keep.
+        last_step: Last step of the training.
+        logger: `MetricsLogger`, flushed before each checkpoint.
+        validation: `ValidationCallback` that runs before this callback.
+        stop: `StopRequest` to obey.
+
+    Raises:
+        TrainingInterrupted: From `fit`, when a stop was requested and the checkpoint is saved.
+        OSError: From `fit`, when a checkpoint cannot be written.
     """
 
-    def __init__(self, folder, train, last, record, validate, stop):
+    def __init__(
+        self,
+        folder: str | pathlib.Path,
+        train: TrainConfig,
+        last_step: int,
+        logger: MetricsLogger,
+        validation: ValidationCallback,
+        stop: StopRequest,
+    ):
         super().__init__()
-        self.folder, self.train, self.last = pathlib.Path(folder), train, last
-        self.record, self.validate, self.stop = record, validate, stop
-        self._last_checkpoint = (None, time.monotonic())  # the last path, and when
+        self.folder, self.train, self.last_step = pathlib.Path(folder), train, last_step
+        self.logger, self.validation, self.stop = logger, validation, stop
+        self._last_checkpoint = (None, time.monotonic())  # path and time of the last checkpoint
 
     def on_train_begin(self, logs=None):
+        """Save step 0 where a rollback may need it."""
         if self._step == 0 and self.train.on_nan == "rollback":
-            self.save(0)  # somewhere to go back to
+            self.save(0)
 
     @property
     def _step(self):
         return int(self.model.optimizer.iterations)
 
     def on_train_batch_end(self, batch, logs=None):
-        step, asked = self._step, self.stop.number is not None  # who asks from here on waits for the next step
-        best = self.validate.best_step == step
-        ends = step == self.last or self.model.stop_training or asked
+        """Save if a checkpoint is due; raise `TrainingInterrupted` if a stop was requested."""
+        # the request is read once: one that arrives from here on takes effect after the next step
+        step, stop_signal = self._step, self.stop.signal_number
+        best = self.validation.best_step == step
+        ends = step == self.last_step or self.model.stop_training or stop_signal is not None
         if step % self.train.checkpoint_every == 0 or best or ends or self._interval_elapsed():
             self.save(step)
             if best:
                 checkpoints.save_best_copy(self._last_checkpoint[0])
-        if asked:
-            raise TrainingInterrupted(self._last_checkpoint[0], self.stop.number)
+        if stop_signal is not None:
+            raise TrainingInterrupted(self._last_checkpoint[0], stop_signal)
 
     def _interval_elapsed(self):
         seconds = self.train.checkpoint_every_seconds
         return seconds is not None and time.monotonic() - self._last_checkpoint[1] >= seconds
 
-    def save(self, step):
-        """Writes one."""
-        self.record.flush()
+    def save(self, step: int):
+        """Flush the logs and save a checkpoint of the current step."""
+        self.logger.flush()
         path = checkpoints.save(self.folder, self.model, self.train.max_checkpoints_to_keep)
         self._last_checkpoint = (path, time.monotonic())

@@ -1,16 +1,16 @@
-"""Everything that training needs to go on, in one safetensors file: `checkpoints/step-00001000.safetensors`.
+"""Save and restore the state of a training in one safetensors file: `checkpoints/step-00001000.safetensors`.
 
-    model/...      every variable of the training model: weights, seeds of dropout, the carried state
-    optimizer/...  moments, and the step, which is the clock of data, learning rate and seeds
-    metrics/...    the sums of the logging interval that was open
+    model/...      all variables of the training model: weights, dropout seeds, the carried state
+    optimizer/...  moments, and the step, on which data, learning rate and seeds depend
+    metrics/...    partial sums of the current logging interval
 
-Its metadata hold the step, the sizes of TensorBoard's files, and copies of the run's config.json and metrics.jsonl:
-what the checkpoint vouches for, and what those two are written again from where they are damaged.
+The metadata hold the step, the sizes of the TensorBoard event files, and copies of the run's config.json and
+metrics.jsonl, from which these two files are rebuilt if they are corrupt.
 
-A name is a number (the variable's place) and the variable's path, so two layers of one name stay apart. Of a path the
-numbers are left out by which Keras tells apart what has no name of its own: a second model in one process has others.
-`newest` holds the name of the last one, so that it is missed if it is gone; best.safetensors is a copy of the one
-that did best in validation.
+A variable's name is its index and its path, so that layers of the same name stay apart. Automatic suffixes such as
+`_1` are stripped from the path, because a second model in the same process gets different ones. `latest` holds the name
+of the last checkpoint, so that a missing one is noticed. best.safetensors is a copy of the checkpoint with the lowest
+validation loss.
 """
 
 import base64
@@ -20,25 +20,26 @@ import re
 import warnings
 import zlib
 
+import keras
 import numpy as np
 
 from keras_seq.atomic_files import atomic_write, set_aside, write_text
-from keras_seq.tracking.event_files import sizes
+from keras_seq.tracking.event_files import file_sizes
 from keras_seq.training import checksummed_safetensors
 
-KEEP = 2
-BEST = "best.safetensors"
-COPIED = ("config.json", "metrics.jsonl")  # of the folder around that of the checkpoints
-NAME = re.compile(r"step-(\d{8,})\.safetensors")
+MAX_TO_KEEP = 2
+LATEST, BEST = "latest", "best.safetensors"
+COPIED_FILES = ("config.json", "metrics.jsonl")  # of the run's folder, kept in the metadata
+NAME_PATTERN = re.compile(r"step-(\d{8,})\.safetensors")
 AUTO_SUFFIX = re.compile(r"_\d+(?=[/_]|$)")
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be read, or a run that goes on otherwise than it began."""
+    """Report a run that cannot be resumed or read: of another model, config or version, or corrupt."""
 
 
 class CorruptCheckpointError(CheckpointError):
-    """A checkpoint, or another file of a run, that is torn, damaged, changed or none."""
+    """Report a corrupt, truncated or modified file of a run."""
 
 
 def _variables(training_model):
@@ -48,43 +49,51 @@ def _variables(training_model):
         "metrics": training_model.metrics_variables,
     }
     return {
-        f"{group}/{place:04d}/{AUTO_SUFFIX.sub('', variable.path)}": variable
+        f"{group}/{index:04d}/{AUTO_SUFFIX.sub('', variable.path)}": variable
         for group, variables in groups.items()
-        for place, variable in enumerate(variables)
+        for index, variable in enumerate(variables)
         if group != "model" or not any(variable is metric for metric in groups["metrics"])
     }
 
 
 def _to_numpy(variable):
-    """The value as NumPy has it; half precisions without a NumPy type of their own go through float32, exactly."""
+    """Return the value as NumPy array; bfloat16, which NumPy lacks, becomes float32, exactly."""
     value = np.asarray(variable)
     return value.astype("float32") if value.dtype.name == "bfloat16" else value
 
 
-def save(folder, training_model, keep=KEEP) -> pathlib.Path:
-    """Writes the checkpoint of the compiled and built `trainee` at its step, and removes all but the last `keep`.
+def save(folder: str | pathlib.Path, training_model: keras.Model, max_to_keep: int = MAX_TO_KEEP) -> pathlib.Path:
+    """Save a checkpoint of a compiled and built model at its current step, and remove old ones.
+
+    Args:
+        folder: Folder of the checkpoints, inside the run's folder.
+        training_model: Model whose variables are saved, with those of its optimizer and metrics.
+        max_to_keep: Number of most recent checkpoints to keep.
+
+    Returns:
+        The path of the checkpoint.
 
     Raises:
-        OSError: it cannot be written. Those that were there before are as they were.
+        OSError: If it cannot be written; earlier checkpoints are unchanged then.
     """
     folder = pathlib.Path(folder)
     step = int(training_model.optimizer.iterations)
     path = _path(folder, step)
     arrays = {name: _to_numpy(variable) for name, variable in _variables(training_model).items()}
-    checksummed_safetensors.write(path, arrays, {"step": str(step), **_vouched(folder.parent)})
-    write_text(folder / "newest", path.name)
-    prune(folder, keep)
+    checksummed_safetensors.write(path, arrays, {"step": str(step), **_run_metadata(folder.parent)})
+    write_text(folder / LATEST, path.name)
+    prune(folder, max_to_keep)
     return path
 
 
-def _vouched(run):
-    paths = (run / name for name in COPIED)
+def _run_metadata(run):
+    paths = (run / name for name in COPIED_FILES)
     copies = {p.name: base64.b64encode(zlib.compress(p.read_bytes(), 1)).decode() for p in paths if p.is_file()}
-    return {"events": json.dumps(sizes(run)), **copies}
+    return {"event_file_sizes": json.dumps(file_sizes(run)), **copies}
 
 
 def _metadata(path) -> dict:
-    """Those of a whole checkpoint; empty for any other file."""
+    """Return the metadata of a checkpoint; {} if it is corrupt or missing."""
     try:
         metadata, _ = checksummed_safetensors.read(path, pathlib.Path(path).stat().st_size)
     except (checksummed_safetensors.CorruptFileError, OSError):
@@ -92,19 +101,26 @@ def _metadata(path) -> dict:
     return metadata
 
 
-def vouched_at(folder, step) -> tuple[bytes, dict[str, int]]:
-    """What the checkpoint of a step says of its run: the metrics.jsonl, and the sizes of TensorBoard's files.
+def logs_at(folder: str | pathlib.Path, step: int) -> tuple[bytes, dict[str, int]]:
+    """Return metrics.jsonl and the sizes of the event files as they were at the checkpoint of a step.
+
+    Args:
+        folder: Folder of the checkpoints.
+        step: Step of an existing checkpoint, or 0 for the start of a run.
+
+    Returns:
+        The bytes of metrics.jsonl, and the sizes by path relative to the run's folder.
 
     Raises:
-        CheckpointError: it says nothing, for an older version wrote it.
+        CheckpointError: If the checkpoint has no copy of metrics.jsonl.
     """
     if not step:
         return b"", {}
     path = _path(folder, step)
     metadata = _metadata(path)
-    if not {"metrics.jsonl", "events"} <= metadata.keys():
-        raise CheckpointError(f"{path} has no copy of metrics.jsonl, for an older version wrote it: begin anew.")
-    return _copy(metadata, "metrics.jsonl"), json.loads(metadata["events"])
+    if not {"metrics.jsonl", "event_file_sizes"} <= metadata.keys():
+        raise CheckpointError(f"{path} has no copy of metrics.jsonl; train this run anew.")
+    return _copy(metadata, "metrics.jsonl"), json.loads(metadata["event_file_sizes"])
 
 
 def _path(folder, step):
@@ -115,111 +131,136 @@ def _copy(metadata, name):
     return zlib.decompress(base64.b64decode(metadata[name])) if name in metadata else None
 
 
-def newest_copy(folder, name) -> bytes | None:
-    """The copy in the newest whole checkpoint of a folder; None where there is none."""
+def latest_copy(folder: str | pathlib.Path, name: str) -> bytes | None:
+    """Return the copy of a run's file in the latest intact checkpoint, or None.
+
+    Args:
+        folder: Folder of the checkpoints.
+        name: One of `COPIED_FILES`.
+    """
     folder = pathlib.Path(folder)
     copies = (_copy(_metadata(path), name) for path in [*reversed(list_checkpoints(folder)), folder / BEST])
     return next((copy for copy in copies if copy is not None), None)
 
 
-def newest_events(folder) -> dict[str, int]:
-    """The sizes of TensorBoard's files that the newest whole checkpoint vouches for; empty where there is none."""
-    metadata = (_metadata(path) for path in reversed(list_checkpoints(folder)))
-    return json.loads(next((words["events"] for words in metadata if "events" in words), "{}"))
+def latest_event_file_sizes(folder: str | pathlib.Path) -> dict[str, int]:
+    """Return the sizes of the event files at the latest intact checkpoint; {} if there is none."""
+    found = (_metadata(path) for path in reversed(list_checkpoints(folder)))
+    return json.loads(next((m["event_file_sizes"] for m in found if "event_file_sizes" in m), "{}"))
 
 
-def prune(folder, keep=KEEP):
-    """Removes all but the last `keep` checkpoints."""
-    for old in list_checkpoints(folder)[:-keep]:
+def prune(folder: str | pathlib.Path, max_to_keep: int = MAX_TO_KEEP):
+    """Remove all but the most recent checkpoints.
+
+    Args:
+        folder: Folder of the checkpoints.
+        max_to_keep: Number of checkpoints to keep.
+    """
+    for old in list_checkpoints(folder)[:-max_to_keep]:
         old.unlink()
 
 
-def save_best_copy(path):
-    """Copies a checkpoint to best.safetensors beside it."""
+def save_best_copy(path: str | pathlib.Path):
+    """Copy a checkpoint to best.safetensors beside it."""
     path = pathlib.Path(path)
     with atomic_write(path.with_name(BEST)) as temporary:
         temporary.write_bytes(path.read_bytes())
 
 
-def list_checkpoints(folder) -> list[pathlib.Path]:
-    """The checkpoints in a folder, oldest first."""
-    paths = (path for path in pathlib.Path(folder).glob("step-*.safetensors") if NAME.fullmatch(path.name))
-    return sorted(paths, key=lambda path: int(NAME.fullmatch(path.name)[1]))
+def list_checkpoints(folder: str | pathlib.Path) -> list[pathlib.Path]:
+    """Return the paths of the checkpoints in a folder, oldest first."""
+    paths = (path for path in pathlib.Path(folder).glob("step-*.safetensors") if NAME_PATTERN.fullmatch(path.name))
+    return sorted(paths, key=lambda path: int(NAME_PATTERN.fullmatch(path.name)[1]))
 
 
-def any_in(folder) -> bool:
-    """Whether a training has left anything in a folder to go on from."""
+def has_checkpoints(folder: str | pathlib.Path) -> bool:
+    """Return whether a folder has a checkpoint to resume from."""
     return bool(list_checkpoints(folder)) or (pathlib.Path(folder) / BEST).exists()
 
 
-def load(path, training_model) -> int:
-    """Puts a checkpoint back into `trainee` and returns its step.
+def load(path: str | pathlib.Path, training_model: keras.Model) -> int:
+    """Restore a checkpoint and return its step.
+
+    Args:
+        path: Path of the checkpoint.
+        training_model: Compiled and built model to restore; it is unchanged if an error is raised.
+
+    Returns:
+        The step.
 
     Raises:
-        DamagedError: the file is torn, damaged or none.
-        CheckpointError: its names, shapes or types are not those of `trainee`. Nothing is assigned in either case.
+        CorruptCheckpointError: If the file is not an intact checkpoint.
+        CheckpointError: If its names, shapes or dtypes differ from the model's.
     """
     variables = _variables(training_model)
     expected = {name: _to_numpy(variable) for name, variable in variables.items()}
     try:
-        # twice as much as expected still tells a checkpoint of another model from a file that means harm
-        _, values = checksummed_safetensors.read(path, 2 * sum(value.nbytes for value in expected.values()) + 2**20)
+        # twice the expected size still allows to name how the checkpoint of another model differs
+        _, arrays = checksummed_safetensors.read(path, 2 * sum(value.nbytes for value in expected.values()) + 2**20)
     except (checksummed_safetensors.CorruptFileError, OSError) as error:
-        raise CorruptCheckpointError(f"{path}: not a whole checkpoint ({error}).") from error
-    different = [f"{name!r:.100}" for name in sorted(values.keys() ^ variables.keys())] or [
-        f"{name}: {values[name].dtype.name} {values[name].shape} in the file, {own.dtype.name} {own.shape} in the model"
-        for name, own in expected.items()
-        if (values[name].dtype, values[name].shape) != (own.dtype, own.shape)
+        raise CorruptCheckpointError(f"{path}: not an intact checkpoint ({error}).") from error
+    differences = [f"{name!r:.100}" for name in sorted(arrays.keys() ^ variables.keys())] or [
+        f"{name}: {arrays[name].dtype.name} {arrays[name].shape} in the file, {value.dtype.name} {value.shape} in the "
+        "model"
+        for name, value in expected.items()
+        if (arrays[name].dtype, arrays[name].shape) != (value.dtype, value.shape)
     ]
-    if different:
-        raise CheckpointError(f"{path}: belongs to another model; it differs in {'; '.join(different[:5])}.")
+    if differences:
+        raise CheckpointError(f"{path}: belongs to another model; it differs in {'; '.join(differences[:5])}.")
     for name, variable in variables.items():
-        variable.assign(values[name].astype(np.asarray(variable).dtype))
+        variable.assign(arrays[name].astype(np.asarray(variable).dtype))
     return int(training_model.optimizer.iterations)
 
 
-def load_newest(folder, training_model) -> int:
-    """Puts the newest whole checkpoint of a folder into `trainee` and returns its step; 0 where there is none.
+def load_latest(folder: str | pathlib.Path, training_model: keras.Model) -> int:
+    """Restore the latest intact checkpoint of a folder and return its step; 0 if there is none.
 
-    A damaged one is passed over with a warning, and so is one that is gone; it is kept under another name. Where one is
-    missing, the best counts too.
+    Corrupt and missing checkpoints are skipped with a warning; corrupt ones are renamed to `*.corrupt`. If the latest
+    is not available, best.safetensors is used where it is later than the others.
+
+    Args:
+        folder: Folder of the checkpoints.
+        training_model: Compiled and built model to restore.
+
+    Returns:
+        The step.
 
     Raises:
-        CheckpointError: the newest whole one belongs to another model.
+        CheckpointError: If the latest intact checkpoint belongs to another model.
     """
     folder = pathlib.Path(folder)
-    newest, paths, loaded, step, before = folder / "newest", list_checkpoints(folder), None, 0, ""
-    name = newest.read_text(encoding="utf-8", errors="replace") if newest.is_file() else None
-    if newest.exists() and not NAME.fullmatch(name or ""):
-        aside = set_aside(newest) if name is None else ""  # a folder
-        before = f"{newest} is damaged: whether a later checkpoint was there cannot be told{aside}."
+    latest, paths, loaded, step, problem = folder / LATEST, list_checkpoints(folder), None, 0, ""
+    name = latest.read_text(encoding="utf-8", errors="replace") if latest.is_file() else None
+    if latest.exists() and not NAME_PATTERN.fullmatch(name or ""):
+        aside = set_aside(latest) if name is None else ""  # a folder
+        problem = f"{latest} is corrupt, so a later checkpoint may be missing{aside}."
     elif name is not None and name not in {path.name for path in paths}:
-        before = f"{folder}: {name!r:.100} is not there."
+        problem = f"{folder}: {name!r:.100} is missing."
     for path in reversed(paths):
         try:
             step = load(path, training_model)
         except CorruptCheckpointError as error:
-            before = str(error)
-            path.replace(path.with_suffix(".damaged"))
+            problem = str(error)
+            path.replace(path.with_suffix(".corrupt"))
         else:
             loaded = path
             break
-    if before or loaded is None:
+    if problem or loaded is None:
         best = _best_as_step(folder, later_than=-1 if loaded is None else step)
         if best is not None:
-            before = before or f"{folder} has no checkpoint but {BEST}."
+            problem = problem or f"{folder} has no checkpoint except {BEST}."
             loaded, step = best, load(best, training_model)
-    if before:
-        warnings.warn(f"{before} The training goes on from step {step:,}.", stacklevel=2)
+    if problem:
+        warnings.warn(f"{problem} Training resumes from step {step:,}.", stacklevel=2)
     if loaded is None:
-        newest.unlink(missing_ok=True)
-    elif name != loaded.name:  # a kill came before it was written, or it was wrong
-        write_text(newest, loaded.name)
+        latest.unlink(missing_ok=True)
+    elif name != loaded.name:  # the process was killed before `latest` was written, or `latest` was wrong
+        write_text(latest, loaded.name)
     return step
 
 
 def _best_as_step(folder, later_than):
-    """Copies the best to the name of its step, if it is whole and of a later one; else None."""
+    """Copy best.safetensors to the name of its step and return the path; None if corrupt or not `later_than` a step."""
     best = folder / BEST
     step = int(_metadata(best).get("step", -1))
     if step <= later_than:

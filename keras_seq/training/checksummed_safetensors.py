@@ -1,16 +1,17 @@
-"""A safetensors file with a seal: what is read is what was written, to the last bit, or an error.
+"""Write and read safetensors files with a checksum: what is read is what was written, to the bit, or an error.
 
-    [8 bytes: n] [n bytes of JSON: name -> dtype, shape, offsets; __metadata__ -> seal, ...] [the numbers]
-    seal = blake2b(the other metadata; each name, dtype, shape and bytes, in the order of the names)
+    [8 bytes: n] [n bytes of JSON: name -> dtype, shape, offsets; __metadata__ -> checksum, ...] [the arrays]
+    checksum = blake2b(the other metadata; each name, dtype, shape and bytes, in the order of the names)
 
-Reading believes nothing: the sizes in the header have to fit the file, and the file the most bytes that the reader
-expects, before anything of that size is allocated. (https://huggingface.co/docs/safetensors)
+The file is not trusted: header sizes are checked against the file size and `max_bytes` before anything is allocated.
+Format: https://huggingface.co/docs/safetensors
 """
 
 import hashlib
 import json
 import math
 import os
+import pathlib
 import stat
 
 import numpy as np
@@ -18,19 +19,25 @@ from safetensors.numpy import save
 
 from keras_seq.atomic_files import atomic_write
 
-MAX_HEADER_BYTES = 100_000_000  # as safetensors has it
+MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
+CHECKSUM = "checksum"
 DTYPES = {
-    **{name: np.dtype(kind) for name, kind in (("F64", "f8"), ("F32", "f4"), ("F16", "f2"), ("BOOL", "?"))},
+    **{name: np.dtype(code) for name, code in (("F64", "f8"), ("F32", "f4"), ("F16", "f2"), ("BOOL", "?"))},
     **{f"{sign}{8 * width}": np.dtype(f"{sign.lower()}{width}") for sign in "IU" for width in (1, 2, 4, 8)},
 }
 
 
 class CorruptFileError(ValueError):
-    """A file that is torn, damaged, or none of this kind."""
+    """Report a file that is not an intact safetensors file with a checksum."""
 
 
-def checksum(arrays: dict, metadata: dict) -> str:
-    """The digest of arrays by name and of the metadata but the seal itself: 32 hexadecimal digits."""
+def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
+    """Return the digest of arrays and metadata: 32 hexadecimal digits.
+
+    Args:
+        arrays: Arrays by name.
+        metadata: Metadata without the checksum.
+    """
     digest = hashlib.blake2b(json.dumps(sorted(metadata.items())).encode(), digest_size=16)
     for name, array in sorted(arrays.items()):
         digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
@@ -38,81 +45,93 @@ def checksum(arrays: dict, metadata: dict) -> str:
     return digest.hexdigest()
 
 
-def write(path, arrays: dict, metadata: dict):
-    """Writes arrays by name with their seal; whole or not at all, and durable."""
-    data = save(arrays, {**metadata, "checksum": checksum(arrays, metadata)})
+def write(path: str | pathlib.Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]):
+    """Write arrays with a checksum, atomically and durably.
+
+    Args:
+        path: Path of the file.
+        arrays: Arrays by name.
+        metadata: Further metadata, strings by name.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    data = save(arrays, {**metadata, CHECKSUM: checksum(arrays, metadata)})
     with atomic_write(path) as temporary:
         temporary.write_bytes(data)
 
 
-def read(path, most_bytes) -> tuple[dict, dict]:
-    """The metadata, and the arrays by name.
+def read(path: str | pathlib.Path, max_bytes: int) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Return the metadata without the checksum, and the arrays by name.
 
     Args:
-        path: the file; no symbolic link.
-        most_bytes: how many bytes of numbers are expected at most.
+        path: Path of the file; symbolic links are refused.
+        max_bytes: Largest accepted size of all arrays together.
+
+    Returns:
+        Metadata and arrays.
 
     Raises:
-        Broken: why it cannot be used.
-        OSError: it is not there, or may not be read.
+        CorruptFileError: If the file is not as `write` wrote it, or is too large.
+        OSError: If the file is missing or may not be read.
     """
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise CorruptFileError("it is a symbolic link, or no plain file")
+        raise CorruptFileError("it is a symbolic link or not a regular file")
     with open(path, "rb") as file:
         start, header = _header(file, status.st_size)
         size = status.st_size - start
-        if size > most_bytes:
-            raise CorruptFileError(f"it has {size:,} bytes of numbers where {most_bytes:,} are expected")
+        if size > max_bytes:
+            raise CorruptFileError(f"its arrays have {size:,} bytes; expected at most {max_bytes:,}")
         metadata = header.pop("__metadata__", {})
         if not isinstance(metadata, dict):
-            raise CorruptFileError("its metadata are no words by name")
-        places = {name: _parse_entry(entry) for name, entry in header.items()}
-        _check_contiguous(places, size)
+            raise CorruptFileError("its metadata are not a JSON object")
+        entries = {name: _parse_entry(entry) for name, entry in header.items()}
+        _check_contiguous(entries, size)
         data = file.read(size)
     if len(data) != size:
         raise CorruptFileError("it became shorter while it was read")
     arrays = {
         name: np.frombuffer(data, dtype, math.prod(shape), begin).reshape(shape)
-        for name, (dtype, shape, begin, _) in places.items()
+        for name, (dtype, shape, begin, _) in entries.items()
     }
-    if metadata.pop("checksum", None) != checksum(arrays, metadata):
-        raise CorruptFileError("its checksum is another")
+    if metadata.pop(CHECKSUM, None) != checksum(arrays, metadata):
+        raise CorruptFileError("its checksum does not match")
     return metadata, arrays
 
 
 def _header(file, size):
-    """Where the numbers begin, and the header as JSON has it."""
+    """Return the offset of the arrays and the header as a dict."""
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
         raise CorruptFileError("its header is longer than the file")
     try:
         header = json.loads(file.read(length))
     except (ValueError, RecursionError) as error:
-        raise CorruptFileError("its header is no JSON") from error
+        raise CorruptFileError("its header is not JSON") from error
     if not isinstance(header, dict):
-        raise CorruptFileError("its header names no numbers")
+        raise CorruptFileError("its header is not a JSON object")
     return 8 + length, header
 
 
 def _parse_entry(entry):
-    """The dtype, the shape and the first and last byte of one array, as far as they make sense."""
+    """Return dtype, shape, begin and end of one array, checked for consistency."""
     try:
         dtype, shape, (begin, end) = DTYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
-        whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
+        non_negative = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptFileError("its header is not that of safetensors") from error
-    if not whole or len(shape) > 32 or end - begin != math.prod(shape) * dtype.itemsize:
-        raise CorruptFileError("the sizes in its header do not fit together")
+        raise CorruptFileError("its header is not a safetensors header") from error
+    if not non_negative or len(shape) > 32 or end - begin != math.prod(shape) * dtype.itemsize:
+        raise CorruptFileError("the sizes in its header are inconsistent")
     return dtype, shape, begin, end
 
 
-def _check_contiguous(places, size):
-    """The arrays lie side by side and fill the file."""
+def _check_contiguous(entries, size):
+    """Refuse arrays that overlap, leave gaps or do not fill the file."""
     last = 0
-    for _, _, begin, end in sorted(places.values(), key=lambda place: place[2:]):
+    for _, _, begin, end in sorted(entries.values(), key=lambda entry: entry[2:]):
         if begin != last:
-            raise CorruptFileError("its numbers overlap or leave gaps")
+            raise CorruptFileError("its arrays overlap or leave gaps")
         last = end
     if last != size:
-        raise CorruptFileError("its length is another than its header says")
+        raise CorruptFileError("its length does not match its header")

@@ -1,11 +1,11 @@
-"""One loop for every model: `fit` over batches that are a function of the step, with our callbacks.
+"""Train any compiled model in a loop that resumes exactly: batches are a function of the step.
 
-    compile_for(trainee, train, total_steps, tokens_per_step=tokens_per_step)
-    record, measured = fit(folder, trainee, windows.dataset, ...)        batches(first, last)
+    compile_model(training_model, train, total_steps, tokens_per_step=tokens_per_step)
+    logger, summaries = fit_resumable(folder, training_model, windows.dataset, ...)    dataset_fn(start_step, stop_step)
 
-`first` is 0, or the step of the newest checkpoint: going on is another `first` and nothing else. On a CPU the same
-seed gives the same bits on the same number of cores, in any process and with any number of pipeline threads. What
-breaks that on a GPU: docs/training.md.
+`start_step` is 0, or the step of the latest checkpoint: a resumed run differs by its start step alone. On a CPU the
+same seed gives the same bits on the same number of cores, in any process and with any number of pipeline threads. For
+GPUs see docs/training.md.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import operator
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 from tqdm import tqdm
@@ -22,7 +22,7 @@ from keras_seq.atomic_files import remove_leftovers
 from keras_seq.evaluation.progress_bar import ProgressBar
 from keras_seq.tracking.event_files import truncate_after
 from keras_seq.tracking.summaries import Summaries
-from keras_seq.tracking.tensorboard import TokenTensorBoard, points_of
+from keras_seq.tracking.tensorboard import TokenTensorBoard, curve_points
 from keras_seq.training import checkpoints, checksummed_json
 from keras_seq.training.checkpoint_callback import CheckpointCallback, TrainingInterrupted
 from keras_seq.training.checkpoints import CheckpointError
@@ -31,215 +31,246 @@ from keras_seq.training.loop_callbacks import TerminateOnNonFinite, TrainingDive
 from keras_seq.training.metrics_logger import MetricsLogger
 from keras_seq.training.resume_check import check_resumable
 from keras_seq.training.run_lock import lock_run
-from keras_seq.training.stop_signals import StopAsked, StopRequest
+from keras_seq.training.stop_signals import StopRequest, StopRequested
 
 MAX_ROLLBACKS = 3
 
 
 def fit_resumable(
-    folder,
-    training_model,
-    batches,
-    tokens_per_step,
-    total_steps,
+    folder: str | pathlib.Path,
+    training_model: keras.Model,
+    dataset_fn: Callable,
+    tokens_per_step: int,
+    total_steps: int,
     train: TrainConfig,
-    measure,
-    settings: dict,
-    name="model",
-    characters_per_token=None,
-    diagnostics=(),
-    callbacks=(),
-    final=None,
-    final_times=1.0,
-    hold=lock_run,
+    validate_fn: Callable[[], Summaries],
+    config: dict,
+    name: str = "model",
+    characters_per_token: float | None = None,
+    diagnostics: Sequence[Callable[[], Summaries]] = (),
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    final_validate_fn: Callable[[], Summaries] | None = None,
+    final_duration_ratio: float = 1.0,
+    lock: Callable = lock_run,
 ) -> tuple[MetricsLogger, Summaries]:
-    """Trains a compiled model to `total_steps`, from the newest checkpoint in `folder` if there is one.
+    """Train a compiled model to `total_steps`, from the latest checkpoint in `folder` if there is one.
 
-    A validation measures the same every time, so that the points of a curve compare, the last one too; the best
-    checkpoint, the patience and the bar follow these points. Where that is only a part of what is to be scored,
-    `final` scores all of it, once, after the last step; no curve has these figures.
+    `validate_fn` scores the same data every time, so that the points of a curve compare, the last one included; the
+    best checkpoint, the patience and the progress bar use it. If that is only a part of the validation data,
+    `final_validate_fn` scores all of it once, after the last step; its scalars are in no curve.
 
     Args:
-        folder: the run's folder; logs/README.md says what is written there.
-        trainee: the model, compiled by `compile_for`.
-        batches: a function of two steps, `first` and `last`, that gives the `tf.data.Dataset` of the batches between.
-        tokens_per_step: what a step counts on the axis of all curves.
-        total_steps: the step to end at.
-        train: how often to log, validate and write a checkpoint.
-        measure: a function without arguments that gives a `Measured` of the model as it is.
-        settings: what config.json says of the run.
-        name: what the progress bar calls the run.
-        characters_per_token: for the bits per character of the training curve, where it makes sense.
-        looks: further functions like `measure`; what they give is added to it.
-        callbacks: further ones for Keras's `fit`.
-        final: a function like `measure` for the final figures; by default they are those of the last validation.
-        final_times: how many times as much as `measure` it scores; for the time left.
-        hold: gives the context in which the folder is this process's own; `contextlib.nullcontext` where the caller
-            holds it already, because more is written there afterwards.
+        folder: The run's folder; logs/README.md lists its files.
+        training_model: The model, compiled by `compile_model`.
+        dataset_fn: Function `(start_step, stop_step) -> tf.data.Dataset` of the batches of these steps, the stop
+            excluded.
+        tokens_per_step: Tokens of a batch; the axis of all curves is the step times this.
+        total_steps: Step at which training ends.
+        train: Training config: intervals of logs, validations and checkpoints.
+        validate_fn: Function without arguments that returns the `Summaries` of the current model.
+        config: Contents of config.json.
+        name: Name of the run in the progress bar.
+        characters_per_token: Mean, for the training curve in bits per character; None for no such curve.
+        diagnostics: Further functions like `validate_fn`, whose summaries are added to its.
+        callbacks: Further callbacks for Keras's `fit`.
+        final_validate_fn: Function like `validate_fn` for the result; by default the last validation is used.
+        final_duration_ratio: Duration of `final_validate_fn` relative to `validate_fn`, for the time remaining.
+        lock: Function from the folder to a context manager that locks it; `contextlib.nullcontext` where the caller
+            holds the lock, to write more files afterwards.
 
     Returns:
-        The record, with the `seconds` spent, the last training `loss` and the last `step`, and the final figures.
+        The `MetricsLogger`, with `seconds` spent in steps, the last training `loss` and the last `step`; and the final
+        summaries.
 
     Raises:
-        Diverged: a loss or gradient became NaN or infinite, and once more after the last way back.
-        Interrupted: a stop was asked for, see signals.py; a checkpoint was written. A validation that was cut off is
-            done when the run goes on, before its next step.
-        CheckpointError: the run in the folder was begun otherwise, or its files are damaged.
-        OSError: a file cannot be written, or another process trains in the folder.
+        TrainingDiverged: If a loss or gradient was NaN or infinite and, with on_nan="rollback", all MAX_ROLLBACKS
+            rollbacks were used.
+        TrainingInterrupted: If a stop was requested (stop_signals.py), after a checkpoint is saved. A validation that
+            was cut off is repeated on resume.
+        CheckpointError: If the run in the folder has another config, or its files are corrupt.
+        OSError: If a file cannot be written, or another process trains in the folder.
     """
     folder = pathlib.Path(folder)
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-    with hold(folder):
-        check_resumable(folder, settings)
+    with lock(folder):
+        check_resumable(folder, config)
         remove_leftovers(folder)
-        checksummed_json.write(folder / "config.json", settings)
+        checksummed_json.write(folder / "config.json", config)
         run = _Run(
-            folder, training_model, batches, tokens_per_step, total_steps, train, measure, name, diagnostics, callbacks
+            folder,
+            training_model,
+            dataset_fn,
+            tokens_per_step,
+            total_steps,
+            train,
+            validate_fn,
+            config,
+            name,
+            characters_per_token,
+            diagnostics,
+            callbacks,
+            final_validate_fn,
+            final_duration_ratio,
         )
-        run.final, run.final_times = final, final_times
         with run.stop.listening():
-            found = run.to_the_end(settings, characters_per_token)
+            logger, summaries = run.fit()
         run.raise_if_stopped()  # here, so that no request is lost
-        return found
+        return logger, summaries
 
 
 @dataclasses.dataclass
 class _Run:
-    """What `fit` is given, and how often it has gone back."""
+    """Hold the arguments of `fit_resumable` and the number of rollbacks."""
 
     folder: pathlib.Path
     training_model: keras.Model
-    batches: Callable
+    dataset_fn: Callable
     tokens_per_step: int
     total_steps: int
     train: TrainConfig
-    measure: Callable
+    validate_fn: Callable
+    config: dict
     name: str
-    diagnostics: tuple
-    callbacks: tuple
-    final: Callable | None = None
-    final_times: float = 1.0
+    characters_per_token: float | None
+    diagnostics: Sequence
+    callbacks: Sequence
+    final_validate_fn: Callable | None
+    final_duration_ratio: float
     rollbacks: int = 0
     stop: StopRequest = dataclasses.field(default_factory=StopRequest)
 
     def validate_all(self):
-        return functools.reduce(
-            operator.or_, (diagnostic() for diagnostic in self.diagnostics), self.compute_summaries()
-        )
+        """Return the summaries of the validation and all diagnostics."""
+        return functools.reduce(operator.or_, (diagnostic() for diagnostic in self.diagnostics), self.validate_fn())
 
-    def to_the_end(self, settings, characters_per_token):
-        """Goes on, and back and on again where the training diverges."""
-        fault = None
+    def fit(self):
+        """Train to the last step, with rollbacks."""
+        divergence = None
         while True:
-            with contextlib.ExitStack() as afterwards:
+            with contextlib.ExitStack() as cleanup:
                 try:
-                    return self.run_from_checkpoint(settings, characters_per_token, fault, afterwards)
+                    return self.run_from_checkpoint(divergence, cleanup)
                 except TrainingDiverged as error:
                     if self.train.on_nan == "stop" or self.rollbacks == MAX_ROLLBACKS:
                         raise
-                    fault = error
+                    divergence = error
 
     def raise_if_stopped(self):
-        """Raises `Interrupted` where a stop was asked for; the step has its checkpoint."""
-        if self.stop.number is not None:
-            *_, newest = (None, *checkpoints.list_checkpoints(self.folder / "checkpoints"))
-            raise TrainingInterrupted(newest, self.stop.number) if newest else KeyboardInterrupt(self.stop.number)
+        """Raise `TrainingInterrupted` if a stop was requested; the step has its checkpoint."""
+        if self.stop.signal_number is not None:
+            *_, latest = (None, *checkpoints.list_checkpoints(self.folder / "checkpoints"))
+            signal_number = self.stop.signal_number
+            raise TrainingInterrupted(latest, signal_number) if latest else KeyboardInterrupt(signal_number)
 
-    def run_from_checkpoint(self, settings, characters_per_token, fault, afterwards):
-        """From the newest checkpoint to the end; `fault` is what made it go back, if anything did."""
-        train, last, tokens = self.train, self.total_steps, self.tokens_per_step
-        first = checkpoints.load_newest(self.folder / "checkpoints", self.training_model)
-        if first > last:
+    def run_from_checkpoint(self, divergence, cleanup):
+        """Train from the latest checkpoint to the last step; `divergence` is the error that caused a rollback."""
+        train, last_step, tokens = self.train, self.total_steps, self.tokens_per_step
+        start_step = checkpoints.load_latest(self.folder / "checkpoints", self.training_model)
+        if start_step > last_step:
             raise CheckpointError(
-                f"{self.folder} has {first:,} steps behind it: expected at least as many, not {last:,}."
+                f"{self.folder} is at step {start_step:,}: expected at least as many steps, not {last_step:,}."
             )
-        checkpoints.prune(self.folder / "checkpoints", train.max_checkpoints_to_keep)  # a kill may have come before it
+        checkpoints.prune(self.folder / "checkpoints", train.max_checkpoints_to_keep)  # a kill may have prevented it
         board = TokenTensorBoard(self.folder)
-        record = MetricsLogger(
-            self.folder / "metrics.jsonl", board, tokens, train.log_every, last, characters_per_token
+        logger = MetricsLogger(
+            self.folder / "metrics.jsonl", board, tokens, train.log_every, last_step, self.characters_per_token
         )
-        curves, sizes = checkpoints.vouched_at(self.folder / "checkpoints", first)
-        lines = record.resume_at(first, curves)
-        truncate_after(self.folder, first * tokens if first else -1, sizes, points_of(lines))
-        self._halve(record, lines, first, fault)
-        times = self.final_times if self.final is not None else 0.0
+        metrics, event_file_sizes = checkpoints.logs_at(self.folder / "checkpoints", start_step)
+        lines = logger.resume_at(start_step, metrics)
+        truncate_after(self.folder, start_step * tokens if start_step else -1, event_file_sizes, curve_points(lines))
+        self._apply_rollback(logger, lines, start_step, divergence)
         progress = ProgressBar(
-            self.name, tokens, first, last, record, train.validate_every, times, characters_per_token
+            self.name,
+            tokens,
+            start_step,
+            last_step,
+            logger,
+            train.validate_every,
+            self.final_duration_ratio if self.final_validate_fn is not None else 0.0,
+            self.characters_per_token,
         )
-        validate = ValidationCallback(self._shown(progress), record, train.validate_every, last, train.patience)
-        validate.resume_at(lines)
-        saver = CheckpointCallback(self.folder / "checkpoints", train, last, record, validate, self.stop)
+        validation = ValidationCallback(
+            self._with_progress(progress), logger, train.validate_every, last_step, train.patience
+        )
+        validation.restore_from(lines)
+        saver = CheckpointCallback(self.folder / "checkpoints", train, last_step, logger, validation, self.stop)
         board.set_model(self.training_model)
         for close in (board.on_train_end, progress.on_train_end):
-            afterwards.callback(close)
-        board.write_hparams(_words_and_numbers(settings))
-        if validate.missed(first, lines):
-            self._make_up(first, record, validate, saver)
-        if first and validate.best_step == first:  # a kill may have come before the copy
+            cleanup.callback(close)
+        board.write_hparams(_flat_hparams(self.config))
+        if validation.is_missing(start_step, lines):
+            self._repeat_validation(start_step, logger, validation, saver)
+        if start_step and validation.best_step == start_step:  # a kill may have prevented the copy
             checkpoints.save_best_copy(checkpoints.list_checkpoints(self.folder / "checkpoints")[-1])
-        trains = first < last and not validate.out_of_patience
-        if first and not trains:
-            tqdm.write(f"{self.folder} has all its steps behind it; what is written after them is written again.")
+        trains = start_step < last_step and not validation.out_of_patience
+        if start_step and not trains:
+            tqdm.write(f"{self.folder} has done all its steps; the files after training are written again.")
         if trains:
-            self._set_steps_per_execution(train.steps_per_execution_from(first))
+            self._set_steps_per_execution(train.steps_per_execution_from(start_step))
             self.training_model.fit(
-                self.batches(first, last),
+                self.dataset_fn(start_step, last_step),
                 shuffle=False,
                 verbose=0,
-                callbacks=[TerminateOnNonFinite(), record, validate, saver, progress, *self.callbacks],
+                callbacks=[TerminateOnNonFinite(), logger, validation, saver, progress, *self.callbacks],
             )
-        return record, self._final_figures(validate, progress)
+        return logger, self._final_summaries(validation, progress)
 
-    def _shown(self, progress):
-        """A validation that the bar shows, and that a stop cuts off."""
+    def _with_progress(self, progress):
+        """Return a validation function that the bar shows and that a stop cuts off."""
 
-        def measure():
+        def validate():
             with self.stop.interruptible():
                 return progress.validation(self.validate_all)
 
-        return measure
+        return validate
 
-    def _make_up(self, step, record, validate, saver):
-        """Does the validation of the checkpoint's step that a stop cut off, and what follows from it."""
-        for callback in (record, validate, saver):
+    def _repeat_validation(self, step, logger, validation, saver):
+        """Run the validation of the checkpoint's step that a stop cut off, and save the checkpoint again."""
+        for callback in (logger, validation, saver):
             callback.set_model(self.training_model)
-        validate.at(step, {"loss": record.loss} if record.point == step else self.training_model.get_metrics_result())
+        at_point = logger.last_point == step
+        logs = {"loss": logger.loss} if at_point else self.training_model.get_metrics_result()
+        validation.on_interval(step, logs)
         self.raise_if_stopped()
-        saver.save(step)  # again, for what is new; where the patience ended, an open interval was closed, too
+        saver.save(step)  # with the new logs; if patience ran out, the partial logging interval is closed too
 
-    def _final_figures(self, validate, progress):
-        if self.final is None and validate.last_summaries is not None:
-            return validate.last_summaries
+    def _final_summaries(self, validation, progress):
+        if self.final_validate_fn is None and validation.last_summaries is not None:
+            return validation.last_summaries
         try:
             with self.stop.interruptible():
-                return progress.final_scores(self.final or self.validate_all)
-        except StopAsked:
+                return progress.final_validation(self.final_validate_fn or self.validate_all)
+        except StopRequested:
             self.raise_if_stopped()
 
     def _set_steps_per_execution(self, steps):
-        """Lets so many steps run without coming back to Python; Keras would go on with the function it has made."""
+        """Set `steps_per_execution` and rebuild the train function, which Keras caches."""
         if self.training_model.steps_per_execution != steps:
             self.training_model.steps_per_execution = steps
             self.training_model.make_train_function(force=True)
 
-    def _halve(self, record, lines, first, fault):
-        """Notes that the training went back, and halves the learning rate for every time that it did."""
+    def _apply_rollback(self, logger, lines, step, divergence):
+        """Log a rollback, if one happened, and halve the learning rate once for each so far."""
         self.rollbacks = sum(line["split"] == "rollback" for line in lines)
-        if fault is not None:
+        if divergence is not None:
             self.rollbacks += 1
-            factor = 0.5**self.rollbacks
-            record.write(first, "rollback", {"diverged_at": fault.step, "lr_factor": factor, "told": str(fault)})
-            record.flush()
-            tqdm.write(f"{fault}\nGoing back to step {first:,}, with {factor:g} of the learning rate.")
+            lr_factor = 0.5**self.rollbacks
+            logger.write(
+                step,
+                "rollback",
+                {"diverged_at": divergence.step, "lr_factor": lr_factor, "message": str(divergence)},
+            )
+            logger.flush()
+            tqdm.write(f"{divergence}\nRolling back to step {step:,}, with {lr_factor:g} of the learning rate.")
         self.training_model.optimizer.lr_factor.assign(0.5**self.rollbacks)
 
 
-def _words_and_numbers(settings, prefix=""):
-    """The leaves of nested settings under dotted names, without those that the HParams table cannot show."""
-    leaves = {}
-    for name, value in settings.items():
+def _flat_hparams(config, prefix=""):
+    """Return the numbers and strings of a nested config by dotted name; the HParams table shows no other values."""
+    values = {}
+    for name, value in config.items():
         if isinstance(value, dict):
-            leaves |= _words_and_numbers(value, f"{prefix}{name}.")
+            values |= _flat_hparams(value, f"{prefix}{name}.")
         elif isinstance(value, (bool, int, float, str)):
-            leaves[f"{prefix}{name}"] = value
-    return leaves
+            values[f"{prefix}{name}"] = value
+    return values

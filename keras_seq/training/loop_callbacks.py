@@ -1,51 +1,63 @@
-"""What happens between the steps. Each callback reads the step from the optimizer, which is the only clock."""
+"""Define callbacks that act at intervals of steps. All of them read the step from the optimizer."""
 
 import math
+from collections.abc import Callable
 
 import keras
 from tqdm import tqdm
 
-from keras_seq.training.stop_signals import StopAsked
+from keras_seq.tracking.summaries import Summaries
+from keras_seq.training.stop_signals import StopRequested
 
 
 class TrainingDiverged(RuntimeError):
-    """A loss or gradient that is no longer a number.
+    """Report a loss or gradient that is NaN or infinite.
 
     Args:
-        told: a sentence that says what it was.
-        step: the first such, from 0.
+        message: Sentence that says which one.
+        step: First such step, from 0.
     """
 
-    def __init__(self, told, step=None):
-        super().__init__(told)
+    def __init__(self, message: str, step: int | None = None):
+        super().__init__(message)
         self.step = step
 
 
 class EveryNSteps(keras.callbacks.Callback):
-    """Calls `at(step, logs)` whenever the step has reached a multiple of `every`, and at the last step."""
+    """Call `on_interval(step, logs)` at each multiple of `every` and at the last step.
 
-    def __init__(self, every, last):
+    Args:
+        every: Interval in steps.
+        last_step: Last step of the training.
+    """
+
+    def __init__(self, every: int, last_step: int):
         super().__init__()
         self.every = every
-        self.last = last
+        self.last_step = last_step
 
-    def due(self, step) -> bool:
-        """Whether something happens at a step."""
-        return step % self.every == 0 or step == self.last
+    def is_due(self, step: int) -> bool:
+        """Return whether a step ends an interval."""
+        return step % self.every == 0 or step == self.last_step
 
     def on_train_batch_end(self, batch, logs=None):
+        """Call `on_interval` if the optimizer's step ends an interval."""
         step = int(self.model.optimizer.iterations)
-        if self.due(step):
-            self.at(step, logs)
+        if self.is_due(step):
+            self.on_interval(step, logs)
 
 
 class TerminateOnNonFinite(keras.callbacks.Callback):
-    """Stops at the first loss or gradient that is not a number, and names its step and which it was.
+    """Raise `TrainingDiverged` at the first loss or gradient that is NaN or infinite.
 
-    The optimizer has made no step since, not even of those that ran in the same execution.
+    The optimizer has skipped every step since, those of the same execution included.
+
+    Raises:
+        TrainingDiverged: From `fit`, with the step and the variable.
     """
 
     def on_train_batch_end(self, batch, logs=None):
+        """Raise if the optimizer recorded a step that is not finite."""
         optimizer = self.model.optimizer
         step = int(optimizer.first_nonfinite_step)
         if step >= 0:
@@ -58,60 +70,78 @@ class TerminateOnNonFinite(keras.callbacks.Callback):
 
 
 class ValidationCallback(EveryNSteps):
-    """Measures the model every so many steps and at the last one; `latest` is what was measured last.
+    """Validate at intervals and at the last step; log the summaries and stop when patience runs out.
 
-    A validation that a stop cuts off (`StopAsked`) leaves no trace: nothing is written before all of it is measured.
+    A validation that a stop cuts off (`StopRequested`) writes nothing. `last_summaries` is the result of the last
+    validation, None if it was cut off; `best_step` is the step of the best one, None before the first.
 
     Args:
-        measure: a function without arguments that gives a `Measured`.
-        record: where its figures go.
-        every, last: steps.
-        patience: how many validations may pass without a new best `nats_per_token` before training ends; None for any.
-
-    `best_step` is the step of the best one, None before the first.
+        validate_fn: Function without arguments that returns `Summaries`.
+        logger: `MetricsLogger` that the scalars are written to.
+        every: Interval in steps.
+        last_step: Last step of the training.
+        patience: Validations without a new best `val_loss` after which training ends; None never ends it.
     """
 
-    def __init__(self, measure, record, every, last, patience=None):
-        super().__init__(every, last)
-        self.compute_summaries, self.record, self.patience = measure, record, patience
+    def __init__(
+        self,
+        validate_fn: Callable[[], Summaries],
+        logger: EveryNSteps,
+        every: int,
+        last_step: int,
+        patience: int | None = None,
+    ):
+        super().__init__(every, last_step)
+        self.validate_fn, self.logger, self.patience = validate_fn, logger, patience
         self.last_summaries, self.best, self.best_step, self.wait = None, math.inf, None, 0
 
-    def resume_at(self, lines):
-        """Takes up the best so far from the lines of metrics.jsonl."""
+    def restore_from(self, lines: list[dict]):
+        """Restore the best loss and the wait from the lines of metrics.jsonl."""
         for line in lines:
             if line["split"] == "validation":
-                self._count(line["step"], line.get("val_loss", math.inf))
+                self._update_best(line["step"], line.get("val_loss", math.inf))
 
-    def missed(self, step, lines) -> bool:
-        """Whether the validation of a step was due, and is not in the lines of metrics.jsonl: a stop cut it off."""
-        return step > 0 and self.due(step) and (step, "validation") not in {(x["step"], x["split"]) for x in lines}
+    def is_missing(self, step: int, lines: list[dict]) -> bool:
+        """Return whether the validation of a step was cut off by a stop.
 
-    def _count(self, step, nats):
-        if nats < self.best:
-            self.best, self.best_step, self.wait = nats, step, 0
+        Args:
+            step: Step of a checkpoint.
+            lines: Lines of metrics.jsonl up to it.
+        """
+        logged = {(line["step"], line["split"]) for line in lines}
+        return step > 0 and self.is_due(step) and (step, "validation") not in logged
+
+    def _update_best(self, step, loss):
+        if loss < self.best:
+            self.best, self.best_step, self.wait = loss, step, 0
         else:
             self.wait += 1
 
     @property
-    def out_of_patience(self):
-        """Whether the patience is."""
+    def out_of_patience(self) -> bool:
+        """Return whether training ends because no validation improved for `patience` times."""
         return self.patience is not None and self.wait >= self.patience
 
-    def at(self, step, logs):
-        """Writes the figures, the texts and the pictures."""
+    def on_interval(self, step: int, logs: dict):
+        """Validate, and write scalars, texts and images.
+
+        Args:
+            step: Current step.
+            logs: Keras's logs, with the training `loss`.
+        """
         loss = float(logs["loss"])
         self.last_summaries = None
         try:
-            self.last_summaries = self.compute_summaries()
-        except StopAsked:  # `Checkpoints`, which comes next, sees to it
+            self.last_summaries = self.validate_fn()
+        except StopRequested:  # `CheckpointCallback`, which comes next, saves and raises
             return
-        self.record.write(step, "validation", self.last_summaries.scalars)
-        self.record.board.write(step * self.record.tokens_per_step, self.last_summaries)
-        tokens = step * self.record.tokens_per_step
-        tqdm.write(f"{tokens:>12,} tokens   train {loss:.3f} | {self.last_summaries.line}")
-        self._count(step, self.last_summaries.scalars.get("val_loss", math.inf))
-        if self.out_of_patience and step < self.last:
-            best = "none was a number" if self.best_step is None else f"the best is that of step {self.best_step:,}"
-            tqdm.write(f"No better validation for {self.wait} times: {best}.")
-            self.record.at(step, logs)
+        tokens = step * self.logger.tokens_per_step
+        self.logger.write(step, "validation", self.last_summaries.scalars)
+        self.logger.board.write(tokens, self.last_summaries)
+        tqdm.write(f"{tokens:>12,} tokens   train loss {loss:.3f} | {self.last_summaries.format_scalars()}")
+        self._update_best(step, self.last_summaries.scalars.get("val_loss", math.inf))
+        if self.out_of_patience and step < self.last_step:
+            best = "none was finite" if self.best_step is None else f"the best was at step {self.best_step:,}"
+            tqdm.write(f"No better validation loss in {self.wait} validations: {best}.")
+            self.logger.on_interval(step, logs)
             self.model.stop_training = True

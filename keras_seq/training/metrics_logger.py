@@ -1,4 +1,4 @@
-"""The curves of a run: a line of metrics.jsonl and a point in TensorBoard for everything that is measured."""
+"""Log the curves of a run: one line of metrics.jsonl and one point in TensorBoard for each measurement."""
 
 import itertools
 import json
@@ -11,106 +11,143 @@ import warnings
 import keras
 
 from keras_seq.atomic_files import set_aside, sync, write_text
-from keras_seq.tracking.event_files import sizes
+from keras_seq.tracking.event_files import file_sizes
+from keras_seq.tracking.tensorboard import TokenTensorBoard
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.loop_callbacks import EveryNSteps
 
+METRICS = "metrics.jsonl"
 LOSS_KEYS = {"train": "loss", "validation": "val_loss"}  # the loss in a line of metrics.jsonl, by its split
 
 
-def read_metrics(path) -> list[dict]:
-    """The lines of the metrics.jsonl of a finished run.
+def read_metrics(run: str | pathlib.Path, split: str | None = None) -> list[dict]:
+    """Return the lines of a finished run's metrics.jsonl.
+
+    Args:
+        run: Folder of the run, or path of its metrics.jsonl.
+        split: Return only the lines of this split: "train", "validation" or "rollback"; None returns all.
+
+    Returns:
+        One dict a line, with `step`, `tokens` and `split`; logs/README.md lists the other keys.
 
     Raises:
-        CheckpointError: a line is damaged.
-        OSError: it is not there, or may not be read.
+        CheckpointError: If a line is corrupt.
+        OSError: If the file is missing or may not be read.
     """
-    path = pathlib.Path(path)
-    found = [_line(text) for text in path.read_bytes().splitlines()]
-    if None in found:
-        remedy = f"put it back from a copy, or remove {path.parent} to have it trained anew"
-        raise CheckpointError(f"{path}: line {found.index(None) + 1} is damaged: {remedy}.")
-    return found
+    path = pathlib.Path(run)
+    path = path / METRICS if path.is_dir() else path
+    lines = [_parse_line(text) for text in path.read_bytes().splitlines()]
+    if None in lines:
+        remedy = f"restore it from a copy, or remove {path.parent} to train this run anew"
+        raise CheckpointError(f"{path}: line {lines.index(None) + 1} is corrupt: {remedy}.")
+    return [line for line in lines if split in (None, line["split"])]
 
 
-def _line(text) -> dict | None:
-    """A line as `Record.write` wrote it; None for a damaged one."""
+def _parse_line(text) -> dict | None:
+    """Return a line as `MetricsLogger.write` wrote it; None if it is corrupt."""
     try:
         line = json.loads(text)
-        whole = type(line["tokens"]) is int and isinstance(line["split"], str)
+        valid = type(line["tokens"]) is int and isinstance(line["split"], str)
     except (ValueError, RecursionError, TypeError, KeyError):
         return None
-    return line if whole else None
+    return line if valid else None
 
 
 class MetricsLogger(EveryNSteps):
-    """The training curve: a line and a point at the end of every interval.
+    """Log the training curve: a line of metrics.jsonl and a TensorBoard point at the end of every interval.
 
-    The loss of an interval is the mean over its tokens; Keras's running sums start anew after it. `seconds` is the
-    time spent in steps, the compilation among them, without validation and checkpoints; `step` is the last one.
+    The loss of an interval is the mean over its tokens; Keras's running sums are reset after it. `seconds` is the time
+    spent in steps, compilation included, without validations and checkpoints; `step` is the last step and `loss` the
+    last one logged, in nats per token.
+
+    Args:
+        path: Path of metrics.jsonl.
+        board: The run's `TokenTensorBoard`.
+        tokens_per_step: Tokens of a batch.
+        every: Interval in steps.
+        last_step: Last step of the training.
+        characters_per_token: Mean, to log bits per character; None logs none.
     """
 
-    def __init__(self, path, board, tokens_per_step, every, last, characters_per_token=None):
-        super().__init__(every, last)
+    def __init__(
+        self,
+        path: str | pathlib.Path,
+        board: TokenTensorBoard,
+        tokens_per_step: int,
+        every: int,
+        last_step: int,
+        characters_per_token: float | None = None,
+    ):
+        super().__init__(every, last_step)
         self.path, self.board, self.tokens_per_step = pathlib.Path(path), board, tokens_per_step
         self.characters_per_token = characters_per_token
         self.seconds, self.loss, self.step = 0.0, None, 0
         self.tokens_per_second = 0.0
-        self.point, self._since = 0, (0.0, 0)  # the step of the last point; seconds and step that speed counts from
+        self.last_point = 0  # step of the last line
+        self._speed_start = (0.0, 0)  # seconds and step from which the speed is measured
 
-    def resume_at(self, step, vouched=b"") -> list[dict]:
-        """Takes up the curve at `step`: the lines after it are dropped, for they will be written again.
+    def resume_at(self, step: int, checkpoint_metrics: bytes = b"") -> list[dict]:
+        """Continue the curve at a step: later lines are dropped, because they will be written again.
 
         Args:
-            step: that of the checkpoint.
-            vouched: the lines as the checkpoint has them. Where the file does not begin with them it is damaged or
-                gone, and is written again from them with a warning.
+            step: Step of the checkpoint.
+            checkpoint_metrics: Contents of metrics.jsonl in the checkpoint. A file that does not begin with them is
+                corrupt or missing, and is rebuilt from them with a warning.
 
         Returns:
-            The lines that are kept: those, and what was noted at that step since.
+            The lines that are kept: those of the checkpoint, and later ones of the same step.
         """
         text = self.path.read_bytes() if self.path.is_file() else b""
-        if not text.startswith(vouched):
-            fault = "damaged" if self.path.exists() else "gone"
-            again = f"the lines up to step {step:,} are written again from the checkpoint{set_aside(self.path)}"
-            warnings.warn(f"{self.path} is {fault}: {again}.", stacklevel=2)
-            text = vouched
-        since = (_line(line) for line in text[len(vouched) :].splitlines(keepends=True) if line.endswith(b"\n"))
-        noted = itertools.takewhile(lambda line: line is not None and line.get("step", math.inf) <= step, since)
-        kept = [*map(_line, vouched.splitlines(keepends=True)), *noted]
-        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
-        for line in kept:
+        if not text.startswith(checkpoint_metrics):
+            problem = "corrupt" if self.path.exists() else "missing"
+            remedy = f"the lines up to step {step:,} are restored from the checkpoint{set_aside(self.path)}"
+            warnings.warn(f"{self.path} is {problem}: {remedy}.", stacklevel=2)
+            text = checkpoint_metrics
+        tail = text[len(checkpoint_metrics) :].splitlines(keepends=True)
+        later = (_parse_line(line) for line in tail if line.endswith(b"\n"))
+        same_step = itertools.takewhile(lambda line: line is not None and line.get("step", math.inf) <= step, later)
+        lines = [*map(_parse_line, checkpoint_metrics.splitlines(keepends=True)), *same_step]
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
+        for line in lines:
             if line["split"] == "train":
-                self.seconds, self.loss, self.point = line["seconds"], line["loss"], line["step"]
+                self.seconds, self.loss, self.last_point = line["seconds"], line["loss"], line["step"]
                 self.tokens_per_second = line["tokens_per_second"]
-        self.step, self._since = step, (self.seconds, step)
-        return kept
+        self.step, self._speed_start = step, (self.seconds, step)
+        return lines
 
     def on_train_begin(self, logs=None):
-        self._open_sums = [keras.ops.convert_to_numpy(v) for v in self.model.metrics_variables]
+        """Keep the sums of a logging interval that the checkpoint cut."""
+        self._partial_sums = [keras.ops.convert_to_numpy(v) for v in self.model.metrics_variables]
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Gives back the sums of an interval that a checkpoint left open; Keras has just set them to zero."""
-        for variable, value in zip(self.model.metrics_variables, self._open_sums, strict=True):
+        """Restore those sums, which Keras has just reset."""
+        for variable, value in zip(self.model.metrics_variables, self._partial_sums, strict=True):
             variable.assign(value)
 
     def on_train_batch_begin(self, batch, logs=None):
-        self._begun = time.perf_counter()
+        """Start the clock."""
+        self._batch_start = time.perf_counter()
 
     def on_train_batch_end(self, batch, logs=None):
-        self.seconds += time.perf_counter() - self._begun
+        """Stop the clock, and log if the step ends an interval."""
+        self.seconds += time.perf_counter() - self._batch_start
         self.step = int(self.model.optimizer.iterations)
         super().on_train_batch_end(batch, logs)
 
-    def at(self, step, logs):
-        """Writes the point of the interval, unless it has just been written."""
+    def on_interval(self, step: int, logs: dict):
+        """Write the point of the interval, unless this step has one.
+
+        Args:
+            step: Current step.
+            logs: Keras's logs, with the mean training `loss` since the last reset.
+        """
         optimizer = self.model.optimizer
-        if step == self.point:
+        if step == self.last_point:
             return
-        seconds, before = self._since
-        if step > before:
-            self.tokens_per_second = (step - before) * self.tokens_per_step / (self.seconds - seconds)
-        self.point, self._since, self.loss = step, (self.seconds, step), float(logs["loss"])
+        seconds, start_step = self._speed_start
+        if step > start_step:
+            self.tokens_per_second = (step - start_step) * self.tokens_per_step / (self.seconds - seconds)
+        self.last_point, self._speed_start, self.loss = step, (self.seconds, step), float(logs["loss"])
         line = {
             "loss": self.loss,
             **self._bits(),
@@ -131,19 +168,28 @@ class MetricsLogger(EveryNSteps):
             return {}
         return {"bits_per_character": self.loss / self.characters_per_token / math.log(2)}
 
-    def write(self, step, split, scalars):
-        """Appends one line to metrics.jsonl."""
+    def write(self, step: int, split: str, scalars: dict):
+        """Append one line to metrics.jsonl.
+
+        Args:
+            step: Step of the measurement.
+            split: "train", "validation" or "rollback".
+            scalars: Further keys of the line.
+
+        Raises:
+            OSError: If the line cannot be written.
+        """
         line = {"step": step, "tokens": step * self.tokens_per_step, "split": split, **scalars}
         try:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-        except OSError as error:  # a full disk names no file
+        except OSError as error:  # the error of a full disk has no file name
             raise type(error)(error.errno, error.strerror or os.strerror(error.errno), str(self.path)) from error
 
     def flush(self):
-        """Makes everything durable that was written so far."""
+        """Make everything written so far durable (fsync)."""
         sync(self.path)
         self.board.flush()
         run = self.path.parent
-        for name in sizes(run):
+        for name in file_sizes(run):
             sync(run / name)

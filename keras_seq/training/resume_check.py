@@ -1,10 +1,9 @@
-"""Whether a run can go on: what it was begun with has to be what it goes on with.
+"""Check that a run can be resumed: its config must equal that in config.json, except for the names in MUTABLE.
 
-    differences(config.json, the settings now)  <=  MAY_CHANGE, and no length is smaller
+    diff(config.json, the config now)  <=  MUTABLE, and no name in GROW_ONLY is smaller
 
-A run with more steps goes on from its last checkpoint with the learning rate that a run of that many steps from the
-beginning would have there: the decay ends later, so the rate jumps up to the later line. It is not the run that
-it would have been with as many steps from the beginning, whose first steps had higher rates.
+If the number of steps is raised on resume, the decay is stretched, so the learning rate jumps up at that step. The
+result differs from that of a run that had this length from the start.
 """
 
 import json
@@ -23,86 +22,110 @@ INTERVALS = {
     "max_checkpoints_to_keep",
     "patience",
 }
-GROW_ONLY = {"tokens", "steps", "passes", "seeds"}  # these may only grow
+GROW_ONLY = {"tokens", "steps", "epochs", "passes", "seeds"}
 MUTABLE = INTERVALS | GROW_ONLY | {"on_nan"}
-VERSIONS = {"commit", "keras", "tensorflow", "numpy", "python"}  # other ones may give other last bits
-MACHINE = {"cores", "threads", "processor"}  # and so may these
+VERSION_KEYS = {"commit", "keras", "tensorflow", "numpy", "python"}  # other versions may change the last bits
+MACHINE_KEYS = {"cores", "threads", "processor"}  # and so may other machines
 
 
-def flatten(settings, prefix=""):
-    """The leaves of nested settings under dotted names, as JSON has them."""
-    found = {}
-    for name, value in settings.items():
-        found |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return json.loads(json.dumps(found))
+def flatten(config: dict, prefix: str = "") -> dict:
+    """Return the leaves of a nested config by dotted name, as JSON values.
+
+    Args:
+        config: Nested config.
+        prefix: Prefix of all names.
+    """
+    leaves = {}
+    for name, value in config.items():
+        leaves |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return json.loads(json.dumps(leaves))
 
 
-def diff(before, now) -> dict:
-    """The dotted names under which two nested settings differ, with both values; None where there is none."""
+def diff(before: dict, now: dict) -> dict[str, tuple]:
+    """Return the dotted names under which two nested configs differ.
+
+    Args:
+        before: The first config.
+        now: The second config.
+
+    Returns:
+        Pairs of values by name; None stands for a missing one.
+    """
     before, now = flatten(before), flatten(now)
     names = dict.fromkeys([*before, *now])
     return {name: (before.get(name), now.get(name)) for name in names if before.get(name) != now.get(name)}
 
 
-def leaf_name(name) -> str:
-    """Of a dotted name."""
+def leaf_name(name: str) -> str:
+    """Return the last part of a dotted name."""
     return name.rpartition(".")[2]
 
 
-def format_diff(different) -> str:
-    """Differences in words."""
-    return "; ".join(f"{name} was {before!r:.80} and is {now!r:.80}" for name, (before, now) in different.items())
+def format_diff(differences: dict[str, tuple]) -> str:
+    """Return the result of `diff` as text for a message."""
+    return "; ".join(f"{name} was {before!r:.80} and is {now!r:.80}" for name, (before, now) in differences.items())
 
 
-def begun_with(folder) -> dict:
-    """What config.json says that the run in a folder was begun with; written again from a checkpoint if damaged.
+def read_config(folder: str | pathlib.Path) -> dict:
+    """Return config.json of a run; a corrupt or missing one is restored from a checkpoint, with a warning.
+
+    Args:
+        folder: Folder of the run.
+
+    Returns:
+        The config.
 
     Raises:
-        CheckpointError: it is damaged or gone, and there is no checkpoint with a copy of it.
+        CheckpointError: If it has another schema number, or is corrupt or missing and no checkpoint has a copy of it.
     """
     path = pathlib.Path(folder) / "config.json"
     try:
         return checksummed_json.read(path)
     except (CorruptCheckpointError, FileNotFoundError) as error:
-        fault = str(error) if isinstance(error, CorruptCheckpointError) else f"{path} is gone"
-        copy = checkpoints.newest_copy(path.parent / "checkpoints", path.name)
+        problem = str(error) if isinstance(error, CorruptCheckpointError) else f"{path} is missing"
+        copy = checkpoints.latest_copy(path.parent / "checkpoints", path.name)
         if copy is None:
-            remedy = f"begin anew; or, beside other runs, remove {path.parent} to have it trained anew"
-            raise CheckpointError(f"{fault}, and no checkpoint there has a copy of it: {remedy}.") from error
-    warnings.warn(f"{fault}; it is written again from a checkpoint{set_aside(path)}.", stacklevel=3)
+            remedy = f"remove {path.parent} to train this run anew"
+            raise CheckpointError(f"{problem}, and no checkpoint there has a copy of it: {remedy}.") from error
+    warnings.warn(f"{problem}; it is restored from a checkpoint{set_aside(path)}.", stacklevel=3)
     with atomic_write(path) as temporary:
         temporary.write_bytes(copy)
     return checksummed_json.read(path)
 
 
-def check_resumable(folder, settings):
-    """Warns where a run goes on under other versions, or on another machine.
+def check_resumable(folder: str | pathlib.Path, config: dict):
+    """Check that a run with checkpoints has an equal config; warn about other versions and another machine.
 
     Args:
-        folder: of the run.
-        settings: what config.json will say. The experiment's own options are not looked at: they say what other runs
-            there are.
+        folder: Folder of the run.
+        config: Config that the run is resumed with. Its "experiment" part is ignored: it lists what other runs there
+            are.
 
     Raises:
-        CheckpointError: the run in the folder has checkpoints, and was begun with something else that matters.
+        CheckpointError: If the configs differ in a name that is not in MUTABLE, or one in GROW_ONLY is smaller.
     """
     folder = pathlib.Path(folder)
-    if not checkpoints.any_in(folder / "checkpoints"):
+    if not checkpoints.has_checkpoints(folder / "checkpoints"):
         return
-    different = diff({**begun_with(folder), "experiment": {}}, {**settings, "experiment": {}})
-    versions, machine = ({n: pair for n, pair in different.items() if leaf_name(n) in of} for of in (VERSIONS, MACHINE))
-    other = {name: pair for name, pair in different.items() if name not in versions and name not in machine}
+    differences = diff({**read_config(folder), "experiment": {}}, {**config, "experiment": {}})
+    versions, machine = (
+        {name: pair for name, pair in differences.items() if leaf_name(name) in keys}
+        for keys in (VERSION_KEYS, MACHINE_KEYS)
+    )
+    other = {name: pair for name, pair in differences.items() if name not in versions and name not in machine}
     refused = {name: pair for name, pair in other.items() if not _may_change(name, *pair)}
     if refused:
         raise CheckpointError(
-            f"{folder} was begun otherwise: {format_diff(refused)}. Go on as it began, or begin anew."
+            f"{folder} was started with another config: {format_diff(refused)}. Resume it with the same values, or "
+            "start a new run."
         )
     if versions:
-        warnings.warn(f"{folder} goes on under other versions: {format_diff(versions)}.", stacklevel=3)
+        warnings.warn(f"{folder} resumes with other versions: {format_diff(versions)}.", stacklevel=3)
     if machine:
-        bits = "the last bits may be others than without the stop"
         warnings.warn(
-            f"{folder} goes on on another machine or other cores: {format_diff(machine)}; {bits}.", stacklevel=3
+            f"{folder} resumes on another machine or other cores: {format_diff(machine)}; the last bits may differ "
+            "from an uninterrupted run.",
+            stacklevel=3,
         )
 
 

@@ -1,7 +1,7 @@
-"""One process at a time trains in a folder.
+"""Lock the folder of a run, so that one process at a time trains in it.
 
-The lock (`.lock`, by the filelock library) ends with its process, however that ends: a file that a killed run left
-locks nothing. `.process` says who holds it.
+The lock (`.lock`, by the filelock library) is released when the process exits, even if it is killed; stale lock files
+have no effect. `.pid` names the process that holds it.
 """
 
 import contextlib
@@ -14,28 +14,31 @@ import filelock
 
 
 @contextlib.contextmanager
-def lock_run(folder):
-    """Holds the folder of a run.
+def lock_run(folder: str | pathlib.Path):
+    """Hold the lock of a run's folder inside a `with` block.
+
+    Args:
+        folder: Existing folder of the run.
 
     Raises:
-        BlockingIOError: another process holds it, or this one already does.
-        IsADirectoryError: a folder is in the place of one of the two files.
+        BlockingIOError: If another process holds the lock, or this one already does.
+        IsADirectoryError: If `.lock` or `.pid` is a folder.
     """
     folder = pathlib.Path(folder)
-    who = folder / ".process"
-    for path in (who, folder / ".lock"):
+    pid_file = folder / ".pid"
+    for path in (pid_file, folder / ".lock"):
         if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "a folder is where this file has to be: remove it", str(path))
+            raise IsADirectoryError(errno.EISDIR, "this has to be a file, but is a folder: remove it", str(path))
     lock = filelock.FileLock(folder / ".lock")
     try:
         lock.acquire(blocking=False)
     except filelock.Timeout:
-        other = who.read_text(encoding="utf-8", errors="replace").strip() if who.exists() else "unknown"
-        told = f"another process trains there (process {other:.100}): wait until it has ended, or end it"
-        raise BlockingIOError(errno.EWOULDBLOCK, told, str(folder)) from None
+        holder = pid_file.read_text(encoding="utf-8", errors="replace").strip() if pid_file.exists() else "unknown"
+        message = f"another process trains there (process {holder:.100}): wait until it has ended, or end it"
+        raise BlockingIOError(errno.EWOULDBLOCK, message, str(folder)) from None
     try:
-        who.write_text(f"{os.getpid()} on {platform.node()}\n", encoding="utf-8")
+        pid_file.write_text(f"{os.getpid()} on {platform.node()}\n", encoding="utf-8")
         yield
     finally:
-        who.unlink(missing_ok=True)
+        pid_file.unlink(missing_ok=True)
         lock.release()

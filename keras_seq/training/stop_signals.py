@@ -1,10 +1,10 @@
-"""A stop on request: Ctrl-C, SIGTERM, a terminal that closes (SIGHUP), a standard output that cannot be written.
+"""Stop a training on request: Ctrl-C, SIGTERM, a closing terminal (SIGHUP), or a standard output that is closed.
 
-    asked while steps run       they end; a checkpoint; `Interrupted`
-    asked while it validates    the validation ends at once, unfinished; a checkpoint; `Interrupted`
-    asked a second time         KeyboardInterrupt at once, without a checkpoint
+    first request while steps run     they finish; a checkpoint; `TrainingInterrupted`
+    first request while it validates  the validation ends at once, unfinished; a checkpoint; `TrainingInterrupted`
+    second request                    KeyboardInterrupt at once, without a checkpoint
 
-Under nohup, which has SIGHUP ignored, a closed terminal asks for nothing.
+Under nohup, which ignores SIGHUP, a closed terminal is not a request.
 """
 
 import contextlib
@@ -13,132 +13,146 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from typing import TextIO
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
-CLOSED = getattr(signal, "SIGHUP", None)
-UNREAD = getattr(signal, "SIGPIPE", signal.SIGTERM)  # stands for an output that cannot be written
-ONE_REQUEST = 1.0  # seconds in which the same signal counts once: `timeout` sends it to the process and to its group
+SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+TERMINAL_CLOSED = getattr(signal, "SIGHUP", None)
+OUTPUT_CLOSED = getattr(signal, "SIGPIPE", signal.SIGTERM)  # stands for an output that cannot be written
+SAME_REQUEST_SECONDS = 1.0  # the same signal within it counts once: `timeout` signals the process and its group
 
 
-class StopAsked(KeyboardInterrupt):
-    """Raised where a stop is asked for in a `StopRequest.interruptible` block."""
+class StopRequested(KeyboardInterrupt):
+    """Signal a stop request inside a `StopRequest.interruptible` block."""
 
 
 @contextlib.contextmanager
-def handling(handler):
-    """Has the signals that ask for a stop call a function until the block ends; in the main thread only."""
-    before = {}
+def signal_handler(handler: Callable):
+    """Install a handler for the stop signals inside a `with` block; has no effect outside of the main thread.
+
+    Args:
+        handler: Function `(signal_number, frame)`.
+    """
+    previous = {}
     try:
         if threading.current_thread() is threading.main_thread():
-            for number in (getattr(signal, name) for name in NAMES if hasattr(signal, name)):
-                if number != CLOSED or signal.getsignal(number) is not signal.SIG_IGN:
-                    before[number] = signal.signal(number, handler)
+            for number in (getattr(signal, name) for name in SIGNAL_NAMES if hasattr(signal, name)):
+                if number != TERMINAL_CLOSED or signal.getsignal(number) is not signal.SIG_IGN:
+                    previous[number] = signal.signal(number, handler)
         yield
     finally:
-        for number, old in before.items():
+        for number, old in previous.items():
             signal.signal(number, signal.SIG_DFL if old is None else old)
 
 
-class Output:
-    """A text stream whose reader may go away: what cannot be written is dropped, and somebody is told once.
+class GuardedOutput:
+    """Wrap a text stream whose reader may close: failed writes are dropped and the first one is reported.
 
     Args:
-        stream: such as `sys.stdout`. Lines are handed over at once, also in a pipe.
-        on_fault: a function of the OSError.
-
-    `fault` is the first OSError, None before it.
+        stream: Text stream such as `sys.stdout`; it is flushed after each line, also in a pipe.
+        on_error: Function called with the first OSError, which is kept as `error`.
     """
 
-    def __init__(self, stream, on_fault):
-        self.stream, self.on_fault, self.fault = stream, on_fault, None
+    def __init__(self, stream: TextIO, on_error: Callable):
+        self.stream, self.on_error, self.error = stream, on_error, None
 
-    def write(self, text):
-        """As every text stream does."""
-        with self._watched():
+    def write(self, text: str) -> int:
+        """Write a text; return its length."""
+        with self._guarded():
             self.stream.write(text)
             if text.endswith("\n"):
                 self.stream.flush()
         return len(text)
 
     def flush(self):
-        """As every text stream does."""
-        with self._watched():
+        """Flush the stream."""
+        with self._guarded():
             self.stream.flush()
 
     @contextlib.contextmanager
-    def _watched(self):
+    def _guarded(self):
         try:
             yield
         except OSError as error:
-            if self.fault is None:
-                self.fault = error
-                self.on_fault(error)
+            if self.error is None:
+                self.error = error
+                self.on_error(error)
 
     def __getattr__(self, name):
         return getattr(self.stream, name)
 
 
 @contextlib.contextmanager
-def watching_output(on_fault):
-    """Has a function told, once, where standard output cannot be written until the block ends, or could not before."""
-    before = sys.stdout
-    if before is None:  # closed before Python began: print writes nothing
+def guard_output(on_error: Callable):
+    """Guard standard output inside a `with` block.
+
+    Args:
+        on_error: Function called once with the OSError of the first failed write, an earlier one included.
+    """
+    stdout = sys.stdout
+    if stdout is None:  # closed before Python started: print writes nothing
         yield
         return
-    nested = isinstance(before, Output)  # then the inner one has it alone
-    with contextlib.redirect_stdout(Output(before.stream if nested else before, on_fault)):
-        if nested and before.fault is not None:
-            on_fault(before.fault)
+    nested = isinstance(stdout, GuardedOutput)  # the inner guard replaces the outer one
+    with contextlib.redirect_stdout(GuardedOutput(stdout.stream if nested else stdout, on_error)):
+        if nested and stdout.error is not None:
+            on_error(stdout.error)
         yield
 
 
 class StopRequest:
-    """Whether somebody asked for a stop: `number` is that of the signal, None while nobody has."""
+    """Record whether a stop was requested: `signal_number` is that of the signal, None without a request."""
 
     def __init__(self):
-        self.number = None
-        self._since, self._interruptible = 0.0, False
+        self.signal_number = None
+        self._request_time, self._interruptible = 0.0, False
 
     @contextlib.contextmanager
     def listening(self):
-        """Takes the signals, and faults of standard output, for a request until the block ends."""
-        with handling(self.ask), watching_output(self._unread):
+        """Take stop signals and errors of standard output as requests inside a `with` block."""
+        with signal_handler(self.on_signal), guard_output(self._on_output_error):
             yield
 
     @contextlib.contextmanager
     def interruptible(self):
-        """A block that changes nothing that lasts: a request ends it with `StopAsked`, one made before it too."""
+        """Mark a block without lasting effects: a request, an earlier one included, ends it with `StopRequested`."""
         try:
             self._interruptible = True
-            if self.number is not None:
-                raise StopAsked(self.number)
+            if self.signal_number is not None:
+                raise StopRequested(self.signal_number)
             yield
         finally:
             self._interruptible = False
 
-    def ask(self, number, frame=None):
-        """Asks for a stop; as a handler of signals, between two instructions of the main thread.
+    def on_signal(self, signal_number: int, frame=None):
+        """Handle a stop signal.
+
+        Args:
+            signal_number: The signal.
+            frame: Stack frame that Python passes to signal handlers; unused.
 
         Raises:
-            StopAsked: in an `interruptible` block.
-            KeyboardInterrupt: it is the second time.
+            StopRequested: Inside an `interruptible` block.
+            KeyboardInterrupt: On the second request.
         """
         now = time.monotonic()
-        if self.number is None:
-            self.number, self._since = number, now
-            what = "the validation; it is done again at the start of --resume" if self._interruptible else None
-            _say(f"\nStopping {what or 'after the steps that are running'} ...\n")
+        if self.signal_number is None:
+            self.signal_number, self._request_time = signal_number, now
+            what = "the validation; it is repeated at the start of --resume" if self._interruptible else None
+            _write_stderr(f"\nStopping {what or 'after the running steps'} ...\n")
             if self._interruptible:
-                raise StopAsked(number)
-        elif number != CLOSED and (number != self.number or now - self._since >= ONE_REQUEST):
-            raise KeyboardInterrupt(number)
+                raise StopRequested(signal_number)
+        elif signal_number != TERMINAL_CLOSED and (
+            signal_number != self.signal_number or now - self._request_time >= SAME_REQUEST_SECONDS
+        ):
+            raise KeyboardInterrupt(signal_number)
 
-    def _unread(self, error):
-        if self.number is None:
-            _say(f"\nStandard output cannot be written ({error.strerror}).\n")
-            self.ask(UNREAD)
+    def _on_output_error(self, error):
+        if self.signal_number is None:
+            _write_stderr(f"\nStandard output cannot be written ({error.strerror}).\n")
+            self.on_signal(OUTPUT_CLOSED)
 
 
-def _say(text):
+def _write_stderr(text):
     with contextlib.suppress(OSError):  # the terminal, or the reader of `2>&1 | tee log`, may be gone by now
-        os.write(2, text.encode())  # print may be what was interrupted
+        os.write(2, text.encode())  # not print, which may be what was interrupted

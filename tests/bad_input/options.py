@@ -1,4 +1,4 @@
-"""Every experiment that has a command line, its settings, and bad values for each of their fields by its type."""
+"""All experiments with a command line, their configs, and invalid values for each option by its type."""
 
 import dataclasses
 import importlib
@@ -11,51 +11,51 @@ from unittest import mock
 import experiments
 
 
-class _Asked(BaseException):
-    """Carries the settings class that a main asks the command line for."""
+class _ConfigClass(BaseException):
+    """Carries the config class that a main passes to the command line."""
 
 
-def _settings_of(main):
-    def cli(settings, **_):
-        raise _Asked(settings)
+def _config_class(main):
+    def cli(config_class, **_):
+        raise _ConfigClass(config_class)
 
     with mock.patch("tyro.cli", cli):
         try:
             main([])
-        except _Asked as asked:
-            return asked.args[0]
-    raise AssertionError(f"{main.__module__} has a command line without settings.")
+        except _ConfigClass as error:
+            return error.args[0]
+    raise AssertionError(f"{main.__module__} has a command line without a config.")
 
 
-def found():
-    """From the name of an experiment to its main and its settings class."""
+def find_experiments():
+    """Return the main and the config class of each experiment, by its name."""
     names = [module.name for module in pkgutil.iter_modules(experiments.__path__)]
     folder = pathlib.Path(experiments.__file__).parent
-    scripts = [name for name in names if "@one_sentence(" in (folder / f"{name}.py").read_text(encoding="utf-8")]
+    scripts = [name for name in names if "@exit_with_message(" in (folder / f"{name}.py").read_text(encoding="utf-8")]
     mains = {name: importlib.import_module(f"experiments.{name}").main for name in scripts}
-    return {name: (main, _settings_of(main)) for name, main in mains.items()}
+    return {name: (main, _config_class(main)) for name, main in mains.items()}
 
 
-EXPERIMENTS = found()
-REQUIRED = {  # what a command line cannot do without
+EXPERIMENTS = find_experiments()
+REQUIRED = {  # options without a default
     "export": {"run": "RUN"},
     "generate": {"run": "RUN"},
-    "inspect": {"run": "RUN"},
-    "score": {"run": "RUN", "text": "a"},
+    "inspect_model": {"run": "RUN"},
+    "score_text": {"run": "RUN", "text": "a"},
 }
-EMPTY_IS_MEANT = {"rows", "prompt", "text", "stop", "alone", "full"}  # options for which nothing is something
+MAY_BE_EMPTY = {"cases", "prompt", "text", "stop_strings", "individual", "full_size"}
 
 
-def settings(name):
-    """The defaults of an experiment."""
-    kind, required = EXPERIMENTS[name][1], REQUIRED.get(name, {})
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+def default_config(name):
+    """Return the config of an experiment with its defaults."""
+    config_class, required = EXPERIMENTS[name][1], REQUIRED.get(name, {})
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
     types = {k: typing.get_args(fields[k].type)[:1] for k in required}
-    return kind(**{k: pathlib.Path(v) if types[k] == (pathlib.Path,) else v for k, v in required.items()})
+    return config_class(**{k: pathlib.Path(v) if types[k] == (pathlib.Path,) else v for k, v in required.items()})
 
 
 def bad(kind, name):
-    """Values that an option of this type and name cannot have: those of the type, then those of another."""
+    """Return invalid values of an option of this type and name: out of range, then of another type."""
     kind = _inner(kind)
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
@@ -64,8 +64,8 @@ def bad(kind, name):
         return ["unknown", 7]
     if origin is tuple:
         several = [(value,) for value in bad(parts[0], name)]
-        return [*several, *([] if name in EMPTY_IS_MEANT else [()]), 7]
-    empty = [] if name in EMPTY_IS_MEANT else [""]
+        return [*several, *([] if name in MAY_BE_EMPTY else [()]), 7]
+    empty = [] if name in MAY_BE_EMPTY else [""]
     return {
         int: [-1, 2**63, 10**30, "x", 1.5, True],
         float: [float("nan"), float("inf"), -1.0, 1e300, "x", True],
@@ -80,18 +80,20 @@ def _inner(kind):
 
 
 def options(kind):
-    """The fields of a settings class that are no dataclasses themselves: name and type."""
+    """Return name and type of the fields of a config class that are not dataclasses."""
     return [(f.name, f.type) for f in dataclasses.fields(kind) if not dataclasses.is_dataclass(_inner(f.type))]
 
 
-def groups(given):
-    """The fields of settings that are dataclasses, such as `train`: name and value."""
+def groups(config):
+    """Return name and value of the fields of a config that are dataclasses, such as `train`."""
     return [
-        (f.name, getattr(given, f.name)) for f in dataclasses.fields(given) if dataclasses.is_dataclass(_inner(f.type))
+        (f.name, getattr(config, f.name))
+        for f in dataclasses.fields(config)
+        if dataclasses.is_dataclass(_inner(f.type))
     ]
 
 
-def written(name, value):
-    """An option as the command line has it."""
+def to_arguments(name, value):
+    """Return the command-line arguments of an option."""
     values = map(str, value) if isinstance(value, tuple) else [str(value)]
     return [f"--{name.replace('_', '-')}", *values]

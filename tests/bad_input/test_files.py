@@ -118,23 +118,24 @@ def test_pictures_are_not_written_through_a_link(tmp_path):
     assert within(run, run / "other") == run / "other"
 
 
-VOCABULARIES = {
+TOKENIZER_FILES = {
     "no JSON": b"{",
     "a list": b"[]",
     "deep": b"[" * 100_000,
     "a number": b"1" * 5000,
-    "no kind": b'{"kind": "other"}',
-    "a kind of another kind": b'{"kind": ["bpe"]}',
-    "no characters": b'{"characters": "", "unknown": "error"}',
-    "half a character": b'{"characters": "\\ud800", "unknown": "error"}',
-    "too much": b'{"characters": "ab", "unknown": "error", "more": 1}',
+    "no kind": b'{"schema": 2, "registry_name": "other"}',
+    "a kind of another kind": b'{"schema": 2, "registry_name": ["bpe"]}',
+    "no characters": b'{"schema": 2, "registry_name": "characters", "characters": "", "oov_token": null}',
+    "half a character": b'{"schema": 2, "registry_name": "characters", "characters": "\\ud800", "oov_token": null}',
+    "too much": b'{"schema": 2, "registry_name": "characters", "characters": "ab", "oov_token": null, "more": 1}',
     "NaN": b"NaN",
-    "merges of nothing": b'{"kind": "bpe", "merges": [["x", "yy"]]}',
-    "tokens twice": b'{"kind": "words", "tokens": ["[UNK]", "a", "a"]}',
+    "an older one": b'{"characters": "ab", "unknown": "error"}',
+    "merges of nothing": b'{"schema": 2, "registry_name": "bpe", "merges": [["x", "yy"]]}',
+    "tokens twice": b'{"schema": 2, "registry_name": "words", "vocabulary": ["[UNK]", "a", "a"]}',
 }
 
 
-@pytest.mark.parametrize("content", VOCABULARIES.values(), ids=VOCABULARIES)
+@pytest.mark.parametrize("content", TOKENIZER_FILES.values(), ids=TOKENIZER_FILES)
 def test_a_tokenizer_that_is_none(refused, tmp_path, content):
     (tmp_path / "tokenizer.json").write_bytes(content)
     for load in (load_tokenizer, CharacterTokenizer.load):

@@ -44,18 +44,18 @@ def test_sampling(refused, generator, name):
 
 WRITING = {  # how the generator is called with each of the values, the values, a word of the sentence
     "prompt": (lambda g, v: g(v, 1), ("", None, 7, [], [""], ["a", 7], "d", "\ud800", b"a"), "prompt|text|character"),
-    "length": (lambda g, v: g("a", v), (-1, 1.5, "x", None, True, HUGE), "length"),
+    "max_new_tokens": (lambda g, v: g("a", v), (-1, 1.5, "x", None, True, HUGE), "max_new_tokens"),
     "seed": (lambda g, v: g("a", 1, seed=v), (-1, 1.5, "x", None, True, HUGE), "seed"),
-    "stop": (lambda g, v: g("a", 1, stop=v), ("", [""], 7, [7], None), "stop"),
+    "stop_strings": (lambda g, v: g("a", 1, stop_strings=v), ("", [""], 7, [7], None), "stop_strings"),
     "unknown": (lambda g, v: g("a", 1, **{v: 1}), ("colour", "topk"), "option"),
-    "stream": (lambda g, v: list(g.stream("a", v)), (-1, "x", None), "length"),
-    "beam width": (lambda g, v: g.beam("a", 1, width=v), (0, -1, 1.5, "x", None, HUGE), "width"),
+    "stream": (lambda g, v: list(g.stream("a", v)), (-1, "x", None), "max_new_tokens"),
+    "beam num_beams": (lambda g, v: g.beam("a", 1, num_beams=v), (0, -1, 1.5, "x", None, HUGE), "num_beams"),
     "beam penalty": (lambda g, v: g.beam("a", 1, length_penalty=v), (-1, NAN, INFINITE, "x", None), "length_penalty"),
-    "beam length": (lambda g, v: g.beam("a", v), (-1, 1.5, "x", None), "length"),
+    "beam max_new_tokens": (lambda g, v: g.beam("a", v), (-1, 1.5, "x", None), "max_new_tokens"),
     "beam prompt": (lambda g, v: g.beam(v, 1), ("", None, 7, "d"), "prompt|text|character"),
     "contrastive top": (lambda g, v: g.contrastive("a", 1, top_k=v), (0, -1, 1.5, "x", None, HUGE), "top_k"),
     "contrastive alpha": (lambda g, v: g.contrastive("a", 1, alpha=v), (-1, 1.1, NAN, "x", None), "alpha"),
-    "contrastive length": (lambda g, v: g.contrastive("a", v), (-1, 1.5, "x", None), "length"),
+    "contrastive max_new_tokens": (lambda g, v: g.contrastive("a", v), (-1, 1.5, "x", None), "max_new_tokens"),
 }
 
 
@@ -67,12 +67,12 @@ def test_writing(refused, generator, call, values, word):
 
 def test_searching(refused, model):
     state = model.get_initial_state(1)
-    for first in (None, 7, [], [[1]], [0.5], ["x"]):
-        refused(lambda first=first: generation.greedy(model.step, state, first, 2), "first|None")
-    for length in (0, -1, 1.5, "x", None):
-        refused(lambda length=length: generation.greedy(model.step, state, [0], length), "length")
+    for start_ids in (None, 7, [], [[1]], [0.5], ["x"]):
+        refused(lambda ids=start_ids: generation.greedy(model.step, state, ids, 2), "start_ids|None")
+    for count in (0, -1, 1.5, "x", None):
+        refused(lambda count=count: generation.greedy(model.step, state, [0], count), "max_new_tokens")
     for end in (-1, 1.5, "x", True, HUGE):
-        refused(lambda end=end: generation.greedy(model.step, state, [0], 1, end=end), "end")
+        refused(lambda end=end: generation.greedy(model.step, state, [0], 1, end_token_id=end), "end_token_id")
     for ids in (None, [], "x", [9], [-1], [0.5], 7):
         refused(lambda ids=ids: generation.contrastive_search(model, ids, 1), "ids|empty")
 
@@ -103,33 +103,61 @@ TRAINING = {
     "references order": (lambda v: compute_baselines("ab", "ab", v), (0, -1, 1.5, "x", None), "order"),
     "references of": (lambda v: compute_baselines("a", v), ("", None, 7, "\ud800"), "text"),
     "references after": (lambda v: compute_baselines(v, "a"), ("", None, 7, b"x", "\ud800"), "text"),
-    "WarmupDecay peak": (lambda v: training.WarmupLinearDecay(v, 9), (-1, 0, NAN, INFINITE, "x", None), "peak"),
-    "WarmupDecay total": (lambda v: training.WarmupLinearDecay(1.0, v), (-1, 1.5, "x", None, NAN), "total_steps"),
-    "WarmupDecay rise": (lambda v: training.WarmupLinearDecay(1.0, 9, v), (-1, 1.5, "x", None, NAN), "warmup_steps"),
-    "WarmupDecay end": (
+    "WarmupLinearDecay peak": (
+        lambda v: training.WarmupLinearDecay(v, 9),
+        (-1, 0, NAN, INFINITE, "x", None),
+        "peak_learning_rate",
+    ),
+    "WarmupLinearDecay total": (lambda v: training.WarmupLinearDecay(1.0, v), (-1, 1.5, "x", None, NAN), "total_steps"),
+    "WarmupLinearDecay rise": (
+        lambda v: training.WarmupLinearDecay(1.0, 9, v),
+        (-1, 1.5, "x", None, NAN),
+        "warmup_steps",
+    ),
+    "WarmupLinearDecay end": (
         lambda v: training.WarmupLinearDecay(1.0, 9, 1, v),
         (-1, 2, NAN, "x", None),
         "final_lr_fraction",
     ),
-    "InverseSquareRoot": (training.InverseSqrtDecay, (0, -1, 1.5, "x", None), "embedding_dim"),
-    "InverseSquareRoot rise": (
+    "InverseSqrtDecay": (training.InverseSqrtDecay, (0, -1, 1.5, "x", None), "embedding_dim"),
+    "InverseSqrtDecay rise": (
         lambda v: training.InverseSqrtDecay(4, v),
         (0, -1, 1.5, "x", None),
         "warmup_steps",
     ),
-    "smoothing": (lambda v: TokenCrossEntropy(label_smoothing=v), (-1, 1, NAN, "x", None, True), "smoothing"),
+    "label smoothing": (
+        lambda v: TokenCrossEntropy(label_smoothing=v),
+        (-1, 1, NAN, "x", None, True),
+        "label_smoothing",
+    ),
     "reduction": (lambda v: TokenCrossEntropy(reduction=v), ("mean", 7), "reduction"),
-    "token_nats": (lambda v: token_losses(LOGITS, v), ([0, 1], 0, [[[0, 1]]]), "shape"),
-    "MaskedTokens": (lambda v: MaskedLMMaskGenerator(1, 9, fraction=v), (0, -1, 1.1, NAN, "x", None), "fraction"),
-    "MaskedTokens id": (lambda v: MaskedLMMaskGenerator(v, 9), (-1, 9, 1.5, "x", None), "mask_id"),
-    "MaskedTokens size": (lambda v: MaskedLMMaskGenerator(0, v), (0, -1, 1.5, "x", None, 1), "vocabulary_size|ids"),
-    "MaskedTokens specials": (lambda v: MaskedLMMaskGenerator(1, 9, v), (7, None, (9,), ("x",)), "special_ids"),
+    "token_losses": (lambda v: token_losses(LOGITS, v), ([0, 1], 0, [[[0, 1]]]), "shape"),
+    "MaskedLMMaskGenerator": (
+        lambda v: MaskedLMMaskGenerator(1, 9, mask_selection_rate=v),
+        (0, -1, 1.1, NAN, "x", None),
+        "mask_selection_rate",
+    ),
+    "MaskedLMMaskGenerator id": (lambda v: MaskedLMMaskGenerator(v, 9), (-1, 9, 1.5, "x", None), "mask_token_id"),
+    "MaskedLMMaskGenerator size": (
+        lambda v: MaskedLMMaskGenerator(0, v),
+        (0, -1, 1.5, "x", None, 1),
+        "vocabulary_size|ids",
+    ),
+    "MaskedLMMaskGenerator specials": (
+        lambda v: MaskedLMMaskGenerator(1, 9, v),
+        (7, None, (9,), ("x",)),
+        "unselectable_token_ids",
+    ),
     "BitsPerCharacter": (BitsPerCharacter, ([], "x", [-1], [[1]], [NAN], None), "characters"),
     "Train optimizer": (lambda v: training.TrainConfig(optimizer=v), ("x", None, 7), "optimizer"),
     "Train precision": (lambda v: training.TrainConfig(precision=v), ("x", None, 7), "precision"),
     "Train numbers": (lambda v: training.TrainConfig(global_clipnorm=v), (0, -1, NAN, INFINITE), "global_clipnorm"),
-    "Look every": (lambda v: callbacks.AttentionMaps(None, every=v), (0, 0.5, -1, NAN, "x"), "every"),
-    "Look tokens": (lambda v: callbacks.AttentionMaps(None, tokens_per_step=v), (0, NAN, "x"), "tokens_per_step"),
+    "Diagnostic update_freq": (
+        lambda v: callbacks.AttentionMaps(None, update_freq=v),
+        (0, 0.5, -1, NAN, "x"),
+        "update_freq",
+    ),
+    "Diagnostic tokens": (lambda v: callbacks.AttentionMaps(None, tokens_per_step=v), (0, NAN, "x"), "tokens_per_step"),
     "LossByPosition": (lambda v: callbacks.LossByPosition([0, 1], v), (0, -1, 9), "length"),
 }
 

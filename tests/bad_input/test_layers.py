@@ -20,16 +20,16 @@ LAYERS = {  # what is made, the argument, its bad values
     "LayerNormLSTM(epsilon)": (layers.LayerNormLSTM, {"units": 3}, "epsilon", ABOVE_ZERO),
     "MinGRU": (layers.MinGRU, {}, "units", WHOLE),
     "MinLSTM": (layers.MinLSTM, {}, "units", WHOLE),
-    "CausalConvolution": (layers.CausalDepthwiseConv1D, {}, "kernel_size", WHOLE),
+    "CausalDepthwiseConv1D": (layers.CausalDepthwiseConv1D, {}, "kernel_size", WHOLE),
     "SelectiveStateSpace(state)": (layers.SelectiveStateSpace, {}, "state_dim", WHOLE),
-    "SelectiveStateSpace(expansion)": (layers.SelectiveStateSpace, {}, "expand", WHOLE),
+    "SelectiveStateSpace(expand)": (layers.SelectiveStateSpace, {}, "expand", WHOLE),
     "SelectiveStateSpace(kernel)": (layers.SelectiveStateSpace, {}, "kernel_size", WHOLE),
     "Bidirectional(layer)": (layers.Bidirectional, {}, "layer", (None, 7, "lstm")),
     "Bidirectional(mode)": (layers.Bidirectional, {"layer": layers.LSTM(3)}, "merge_mode", ("x", "mean", 7)),
-    "Carry(model)": (layers.Stateful, {"batch_size": 2}, "layer", (None, 7, keras.layers.Dense(3))),
-    "Residual(layers)": (layers.PreNormResidual, {}, "layers", (None, 7, ["x"], layers.LSTM(3))),
-    "Residual(dropout)": (layers.PreNormResidual, {"layers": [layers.LSTM(4)]}, "dropout", FRACTION),
-    "Residual(norm)": (layers.PreNormResidual, {"layers": [layers.LSTM(4)]}, "normalization", ("x", None, 7)),
+    "Stateful(layer)": (layers.Stateful, {"batch_size": 2}, "layer", (None, 7, keras.layers.Dense(3))),
+    "PreNormResidual(layers)": (layers.PreNormResidual, {}, "layers", (None, 7, ["x"], layers.LSTM(3))),
+    "PreNormResidual(dropout)": (layers.PreNormResidual, {"layers": [layers.LSTM(4)]}, "dropout", FRACTION),
+    "PreNormResidual(norm)": (layers.PreNormResidual, {"layers": [layers.LSTM(4)]}, "normalization", ("x", None, 7)),
     "MultiHeadSelfAttention(heads)": (layers.MultiHeadSelfAttention, {}, "num_heads", WHOLE),
     "MultiHeadSelfAttention(dropout)": (layers.MultiHeadSelfAttention, {"num_heads": 2}, "dropout", FRACTION),
     "MultiHeadSelfAttention(shared)": (
@@ -89,7 +89,7 @@ def test_a_model_that_cannot_be(refused, kind, name, of_type):
 
 @pytest.mark.parametrize("kind", models.MODELS.values())
 def test_no_model_is_built_for_a_number_of_ids_that_is_none(refused, kind):
-    definition = kind(**({"context": 8} if "context" in kind.__dataclass_fields__ else {}))
+    definition = kind(**({"context_length": 8} if "context_length" in kind.__dataclass_fields__ else {}))
     for value in WHOLE:
         refused(lambda value=value: definition.build_model(value), "vocabulary_size")
 
@@ -135,7 +135,7 @@ def test_what_stands_behind_an_encoder_wants_one(refused):
         (checks.non_negative_integer, (-1, 1.5, "x", None, True, 2**63)),
         (checks.positive_number, ABOVE_ZERO),
         (checks.fraction, FRACTION),
-        (lambda name, value: checks.number(name, value, least=0, most=1), (-1, 1.1, "x", float("nan"), True)),
+        (lambda name, value: checks.number(name, value, min_value=0, max_value=1), (-1, 1.1, "x", float("nan"), True)),
         (checks.boolean, (0, 1, "x", None)),
     ],
 )

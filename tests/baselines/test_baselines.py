@@ -18,20 +18,20 @@ def test_every_line_is_there_in_order_and_in_both_units(texts):
     found = compute_baselines(*texts, order=4)
     assert [line.name for line in found] == ["uniform", "unigram", "2-gram", "3-gram", "4-gram", "xz", "bzip2"]
     for line in found:
-        assert line.bits_per_character == pytest.approx(line.nats_per_character / math.log(2))
+        assert line.bits_per_character == pytest.approx(line.loss_per_character / math.log(2))
 
 
 def test_uniform_and_unigram_are_what_counting_says(texts):
     train, validation = texts
     uniform, unigram, *_ = compute_baselines(*texts, order=2)
-    assert uniform.nats_per_character == pytest.approx(math.log(len({*train, *validation})))
+    assert uniform.loss_per_character == pytest.approx(math.log(len({*train, *validation})))
     seen = collections.Counter(train)
     counted = sum(-math.log(seen[c] / len(train)) for c in validation) / len(validation)
-    assert unigram.nats_per_character == pytest.approx(counted, abs=1e-3)
+    assert unigram.loss_per_character == pytest.approx(counted, abs=1e-3)
 
 
 def test_letters_of_known_words_cost_the_choice_of_the_word(texts):
-    nats = {line.name: line.nats_per_character for line in compute_baselines(*texts, order=6)}
+    nats = {line.name: line.loss_per_character for line in compute_baselines(*texts, order=6)}
     words = texts[1].count(" ") + 1
     floor = words * math.log(9) / len(texts[1])
     assert floor < nats["6-gram"] < 1.1 * floor
@@ -39,7 +39,7 @@ def test_letters_of_known_words_cost_the_choice_of_the_word(texts):
 
 
 def test_compressors_are_given_the_training_text(texts):
-    nats = {line.name: line.nats_per_character for line in compute_baselines(*texts, order=1)}
+    nats = {line.name: line.loss_per_character for line in compute_baselines(*texts, order=1)}
     for name in ("xz", "bzip2"):
         assert nats[name] == pytest.approx(compressed_bits(name, *texts) * math.log(2))
         assert nats[name] < compressed_bits(name, "", texts[1]) * math.log(2)
@@ -47,8 +47,8 @@ def test_compressors_are_given_the_training_text(texts):
 
 def test_a_character_that_training_never_saw_costs_much_and_not_everything():
     (uniform, *rest) = compute_baselines("abababab" * 20, "abz", order=3)
-    assert uniform.nats_per_character == pytest.approx(math.log(3))
-    assert all(math.isfinite(line.nats_per_character) for line in rest)
+    assert uniform.loss_per_character == pytest.approx(math.log(3))
+    assert all(math.isfinite(line.loss_per_character) for line in rest)
 
 
 def test_an_empty_text_and_no_order_are_refused():

@@ -41,7 +41,7 @@ def oracle(train, order, size):
 def test_it_is_the_formula(train, validation, order):
     ngrams, p = KneserNeyNGrams(train, order, 6), oracle(train, order, 6)
     expected = [-math.log(p(id, validation[:t])) for t, id in enumerate(validation)]
-    np.testing.assert_allclose(ngrams.nats(validation), expected, rtol=1e-12)
+    np.testing.assert_allclose(ngrams.token_losses(validation), expected, rtol=1e-12)
     np.testing.assert_allclose(ngrams.distribution(validation), [p(id, validation) for id in range(6)], rtol=1e-12)
 
 
@@ -61,7 +61,7 @@ def test_nats_and_distribution_are_one_model():
     random = np.random.default_rng(1)
     ngrams, text = KneserNeyNGrams(random.integers(4, size=500), 4, 5), random.integers(5, size=60)
     expected = [-np.log(ngrams.distribution(text[:t])[id]) for t, id in enumerate(text)]
-    np.testing.assert_allclose(ngrams.nats(text), expected, rtol=1e-12)
+    np.testing.assert_allclose(ngrams.token_losses(text), expected, rtol=1e-12)
 
 
 def test_the_highest_order_counts_occurrences_and_the_lower_ones_neighbours():
@@ -76,25 +76,27 @@ def test_the_highest_order_counts_occurrences_and_the_lower_ones_neighbours():
 def test_order_one_hears_no_context():
     ngrams = KneserNeyNGrams([0, 1, 0, 0, 2], 1, 3)
     np.testing.assert_array_equal(ngrams.distribution([]), ngrams.distribution([1, 2, 0]))
-    assert ngrams.nats([0, 0, 0]) == pytest.approx(ngrams.nats([0])[0])
+    assert ngrams.token_losses([0, 0, 0]) == pytest.approx(ngrams.token_losses([0])[0])
 
 
 def test_a_longer_order_than_the_text_is_the_order_of_the_text():
     train, text = [0, 1, 2], [0, 1, 2, 0, 1, 2]
-    np.testing.assert_array_equal(KneserNeyNGrams(train, 9, 3).nats(text), KneserNeyNGrams(train, 3, 3).nats(text))
-    assert KneserNeyNGrams(train, 9, 3).nats([]).shape == (0,)
+    np.testing.assert_array_equal(
+        KneserNeyNGrams(train, 9, 3).token_losses(text), KneserNeyNGrams(train, 3, 3).token_losses(text)
+    )
+    assert KneserNeyNGrams(train, 9, 3).token_losses([]).shape == (0,)
 
 
 def test_one_distinct_id():
     ngrams = KneserNeyNGrams([0] * 50, 3, 1)
-    np.testing.assert_allclose(ngrams.nats([0] * 8), 0, atol=1e-12)
-    assert KneserNeyNGrams([0] * 50, 3, 2).nats([0] * 8)[2:].max() < 0.1
-    assert np.isfinite(KneserNeyNGrams([0], 3, 2).nats([1, 1, 0])).all()
+    np.testing.assert_allclose(ngrams.token_losses([0] * 8), 0, atol=1e-12)
+    assert KneserNeyNGrams([0] * 50, 3, 2).token_losses([0] * 8)[2:].max() < 0.1
+    assert np.isfinite(KneserNeyNGrams([0], 3, 2).token_losses([1, 1, 0])).all()
 
 
 def test_a_pattern_that_only_long_contexts_tell():
     pattern = [0, 0, 1, 0, 0, 2] * 60
-    nats = [KneserNeyNGrams(pattern, order, 3).nats(pattern[:60])[6:].mean() for order in (1, 3, 4)]
+    nats = [KneserNeyNGrams(pattern, order, 3).token_losses(pattern[:60])[6:].mean() for order in (1, 3, 4)]
     assert nats[0] > 0.8
     assert nats[1] == pytest.approx(math.log(2) / 3, abs=0.03)  # after 0 0 comes 1 or 2
     assert nats[2] < 0.02
@@ -104,21 +106,21 @@ def test_thousands_of_ids_in_long_contexts_do_not_overflow():
     size = 50_000  # size ** 6 is far beyond an int64
     text = np.random.default_rng(2).integers(size, size=2_000)
     ngrams = KneserNeyNGrams(text, 6, size)
-    assert ngrams.nats(text)[5:].max() < 5 < ngrams.nats(np.roll(text, 1))[:1].max()
+    assert ngrams.token_losses(text)[5:].max() < 5 < ngrams.token_losses(np.roll(text, 1))[:1].max()
     assert ngrams.distribution(text[:5]).argmax() == text[5]
 
 
 @pytest.mark.parametrize(
     ("ids", "order", "size", "message"),
     [
-        ([], 2, 3, "No ids to count"),
+        ([], 2, 3, "ids is empty"),
         ([0, 3], 2, 3, "The id 3 at position 1"),
         ([0, -1], 2, 3, "The id -1"),
         ([0.5], 2, 3, "integers"),
         ([[0]], 2, 3, "along one axis"),
-        ([0], 0, 3, "order must be"),
-        ([0], 2.0, 3, "order must be"),
-        ([0], 2, 0, "vocabulary_size must be"),
+        ([0], 0, 3, "order="),
+        ([0], 2.0, 3, "order="),
+        ([0], 2, 0, "vocabulary_size="),
     ],
 )
 def test_what_cannot_be_counted_is_refused(ids, order, size, message):
@@ -128,6 +130,6 @@ def test_what_cannot_be_counted_is_refused(ids, order, size, message):
 
 def test_ids_outside_of_the_vocabulary_have_no_loss():
     ngrams = KneserNeyNGrams([0, 1, 2], 2, 3)
-    for ask in (ngrams.nats, ngrams.distribution):
+    for ask in (ngrams.token_losses, ngrams.distribution):
         with pytest.raises(ValueError, match="The id 3 at position 0"):
             ask([3])

@@ -32,7 +32,13 @@ MODELS = {
         embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=LENGTH
     ),
 }
-LAYOUT = {"The models": {"training": "Loss/training", "cold": "Loss/validation", "warm": "Loss/validation_streaming"}}
+LAYOUT = {
+    "The models": {
+        "training": "Loss/training",
+        "validation": "Loss/validation",
+        "streaming": "Loss/validation_streaming",
+    }
+}
 
 
 class Killed(Exception):
@@ -54,7 +60,7 @@ class KilledAt(keras.callbacks.Callback):
 def train(folder, name, *further):
     keras.utils.set_random_seed(1)
     model = MODELS[name].build_model(VOCABULARY.vocabulary_size)
-    sizes = {"batch_size": BATCH, "length": LENGTH, "seed": 1}
+    sizes = {"batch_size": BATCH, "sequence_length": LENGTH, "seed": 1}
     windows = StatefulWindows(IDS[:300], **sizes) if name == "lstm" else RandomWindows(IDS[:300], **sizes)
     rows = IDS[: 4 * LENGTH].reshape(4, LENGTH)
     settings = training.TrainConfig(

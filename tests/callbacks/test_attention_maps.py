@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_seq.callbacks import AttentionMaps
-from keras_seq.callbacks.attention_maps import CELL, MAX_POSITIONS, attention_weights, entropy, plot_heads
+from keras_seq.callbacks.attention_maps import CELL_INCHES, MAX_POSITIONS, attention_weights, entropy, plot_heads
 from keras_seq.layers import CrossAttention, MultiHeadSelfAttention, TransformerBlock
 from tests.callbacks.conftest import MODELS, VOCABULARY
 
@@ -22,7 +22,7 @@ def test_the_weights_are_those_that_the_block_gives_when_asked(transformer, rows
     assert weights["block_0"].std() > 0.05
 
 
-def test_a_model_that_was_looked_at_is_as_it_was(transformer, rows):
+def test_the_model_is_as_it_was(transformer, rows):
     before = keras.ops.convert_to_numpy(transformer(rows))
     attention_weights(transformer, rows)
     assert "attend" not in transformer.blocks[0].self_attention_layer.__dict__
@@ -32,8 +32,8 @@ def test_a_model_that_was_looked_at_is_as_it_was(transformer, rows):
 def test_all_kinds_of_attention_are_found_under_names_of_their_own():
     x, context = keras.Input((5, 4)), keras.Input((3, 4))
     y = MultiHeadSelfAttention(num_heads=2, name="first")(x)
-    y = TransformerBlock(num_heads=2, feed_forward_dim=4, cross_attention=True, name="block")(y, context_length=context)
-    y = CrossAttention(num_heads=1, name="last")(y, context_length=context)
+    y = TransformerBlock(num_heads=2, feed_forward_dim=4, cross_attention=True, name="block")(y, context=context)
+    y = CrossAttention(num_heads=1, name="last")(y, context=context)
     model = keras.Model([x, context], y)
     random = np.random.default_rng(0)
     given = [random.normal(size=(2, length, 4)).astype("float32") for length in (5, 3)]
@@ -64,7 +64,7 @@ def test_figures_and_histograms_are_of_all_rows(transformer, rows):
         for t in range(length)
     ]
     np.testing.assert_allclose(summaries.histograms["attention_entropy/block_0"].ravel(), expected, atol=1e-5)
-    assert summaries.scalars == {"mean_attention_entropy/block_0": pytest.approx(np.mean(expected), rel=1e-5)}
+    assert summaries.scalars == {"attention_entropy_mean/block_0": pytest.approx(np.mean(expected), rel=1e-5)}
 
 
 def dark(image):
@@ -82,7 +82,9 @@ def test_the_picture_shows_each_head_where_it_looks():
     assert one.dtype == np.uint8
     assert one.shape == other.shape
     differs = (one != other).any(axis=(0, 2)).nonzero()[0]
-    assert differs.min() > 100 * (0.1 + CELL * 7)  # the second head only: the first has six cells behind its margin
+    assert differs.min() > 100 * (
+        0.1 + CELL_INCHES * 7
+    )  # the second head only: the first has six cells behind its margin
     assert dark(other).max() > 200
 
 

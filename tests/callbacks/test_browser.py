@@ -19,9 +19,9 @@ def page(server, browser):
 
 
 def test_time_series_show_the_losses_first_and_all_runs(page):
-    told = page("timeseries", *RUNS, "Loss/training", "Loss/validation", "attention/block_0", "attention_entropy")
-    assert told.index("Loss/training") < told.index("attention/block_0")
-    assert all(f"{run}/{split}" in told for run in RUNS for split in ("train", "validation"))
+    shown = page("timeseries", *RUNS, "Loss/training", "Loss/validation", "attention/block_0", "attention_entropy")
+    assert shown.index("Loss/training") < shown.index("attention/block_0")
+    assert all(f"{run}/{split}" in shown for run in RUNS for split in ("train", "validation"))
 
 
 def test_scalars_show_training_and_validation_in_one_chart(page):
@@ -29,7 +29,7 @@ def test_scalars_show_training_and_validation_in_one_chart(page):
 
 
 def test_custom_scalars_show_a_chart_a_question(page):
-    page("custom_scalars", "The models", "training", "cold", "warm", *RUNS, "Matches (2)")
+    page("custom_scalars", "The models", "training", "validation", "streaming", *RUNS, "Matches (2)")
 
 
 def test_images_show_attention_and_loss_by_position(page):
@@ -45,11 +45,11 @@ def test_texts_are_samples(page):
 
 
 def test_hparams_show_a_row_for_each_run(page):
-    told = page("hparams", "model.name", *MODELS, "validation, cold (nats)", "validation, warm (nats)")
-    assert "Number of matching session groups: 2" in told
+    shown = page("hparams", "model.name", *MODELS, "val_loss (nats/token)", "val_loss_streaming (nats/token)")
+    assert "Number of matching session groups: 2" in shown
 
 
 def test_the_projector_shows_every_point_and_its_labels(page, browser):
     page(
-        "projector", "2 runs found", f"Points: {VOCABULARY.vocabulary_size}", "embedding_metadata.tsv", "token", "kind"
+        "projector", "2 runs found", f"Points: {VOCABULARY.vocabulary_size}", "embedding_metadata.tsv", "token", "class"
     )

@@ -29,22 +29,22 @@ def test_in_a_fit_of_ones_own_all_stands_on_the_axis_of_tokens(mixed, rows, own_
         AttentionMaps(rows, **options),
         GateSaturation(rows, **options),
     )
-    told, epochs = events(tmp_path), [3 * TOKENS, 6 * TOKENS]
+    written, epochs = events(tmp_path), [3 * TOKENS, 6 * TOKENS]
     expected = {
         "Loss/training": "scalars",
         "loss_by_position/0": "scalars",
         "loss_by_position": "images",
         "attention/block": "images",
         "attention_entropy/block": "histograms",
-        "mean_attention_entropy/block": "scalars",
+        "attention_entropy_mean/block": "scalars",
         "gates/memory/forget": "histograms",
-        "gates_above_0.9/memory/forget": "scalars",
+        "gate_saturation/open/memory/forget": "scalars",
     }
     for tag, plugin in expected.items():
-        assert (told[tag][0], [*told[tag][1]]) == (plugin, epochs), tag
-    np.testing.assert_allclose([*told["Loss/training"][1].values()], history["loss"], rtol=1e-6)
+        assert (written[tag][0], [*written[tag][1]]) == (plugin, epochs), tag
+    np.testing.assert_allclose([*written["Loss/training"][1].values()], history["loss"], rtol=1e-6)
     (_, losses) = events(tmp_path / "train")["epoch_loss"]
-    assert losses == told["Loss/training"][1]
+    assert losses == written["Loss/training"][1]
 
 
 def test_every_so_many_steps_is_counted_by_the_optimizer(mixed, rows, own_fit, events, tmp_path):
@@ -70,22 +70,22 @@ def test_steps_that_run_without_coming_back_are_not_missed(rows, events, tmp_pat
 def test_what_a_model_does_not_have_is_said_once_and_stops_nothing(make, lacks, plain, rows, own_fit, tmp_path, capsys):
     diagnostic = make(rows, log_dir=tmp_path)
     own_fit(plain, diagnostic)
-    told = capsys.readouterr().out
-    assert told.startswith(f"{type(diagnostic).__name__} shows nothing of plain, which has no ")
-    assert lacks in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{type(diagnostic).__name__} shows nothing of plain, which has no ")
+    assert lacks in printed
+    assert printed.count("\n") == 1
     assert not [*tmp_path.iterdir()]
-    summaries = diagnostic.compute_summaries(plain)  # among the looks of a comparison it says nothing
+    summaries = diagnostic.compute_summaries(plain)  # among the diagnostics of a comparison it says nothing
     assert (summaries.scalars, summaries.texts, summaries.images, summaries.histograms) == ({}, {}, {}, {})
     assert capsys.readouterr().out == ""
 
 
-def test_a_model_inside_the_one_that_is_fit_can_be_looked_at(rows, events, tmp_path):
+def test_a_model_inside_the_one_that_is_fit_can_be_examined(rows, events, tmp_path):
     inner = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
     ids = keras.Input((LENGTH,), batch_size=2, dtype="int32")
     outer = keras.Model(ids, Stateful(inner, batch_size=2)(ids))
     outer.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    diagnostic = TextSamples(VOCABULARY, ["To "], length=5, log_dir=tmp_path, model=inner)
+    diagnostic = TextSamples(VOCABULARY, ["To "], max_new_tokens=5, log_dir=tmp_path, model=inner)
     outer.fit(rows, rows, batch_size=2, verbose=0, callbacks=[diagnostic])
     plugin, texts = events(tmp_path)["sample/To·"]
     assert (plugin, [*texts]) == ("text", [2])
@@ -93,14 +93,14 @@ def test_a_model_inside_the_one_that_is_fit_can_be_looked_at(rows, events, tmp_p
 
 
 def test_without_a_folder_a_fit_is_refused(plain, rows, own_fit):
-    with pytest.raises(ValueError, match="GateSaturation: log_dir=None; expected the run's folder"):
+    with pytest.raises(ValueError, match="GateSaturation: log_dir=None; expected a folder"):
         own_fit(plain, GateSaturation(rows))
 
 
-@pytest.mark.parametrize("options", [{"every": 0}, {"tokens_per_step": 0}])
+@pytest.mark.parametrize("options", [{"update_freq": 0}, {"tokens_per_step": 0}])
 def test_numbers_below_one_are_refused(rows, options):
     (name,) = options
-    with pytest.raises(ValueError, match=f"AttentionMaps: {name}=0; expected a whole number of at least 1"):
+    with pytest.raises(ValueError, match=f"AttentionMaps: {name}=0; expected an integer of at least 1"):
         AttentionMaps(rows, **options)
     with pytest.raises(ValueError, match="tokens_per_step=0"):
         TokenTensorBoard("nowhere", tokens_per_step=0)

@@ -18,7 +18,7 @@ def test_the_files_hold_the_weights_and_a_label_for_each(own_fit, tmp_path):
     vectors = np.loadtxt(tmp_path / embedding.tensor_path, delimiter="\t", dtype="float32")
     np.testing.assert_allclose(vectors, keras.ops.convert_to_numpy(model.embedding.embeddings), rtol=1e-6)
     header, *lines = (tmp_path / embedding.metadata_path).read_text(encoding="utf-8").splitlines()
-    assert header.split("\t") == ["token", "kind", "id"]
+    assert header.split("\t") == ["token", "class", "id"]
     assert len(lines) == VOCABULARY.vocabulary_size
     labels = [line.split("\t")[0] for line in lines]
     assert {"·", "⏎", "⇥", "<", "T"} <= {*labels}
@@ -33,9 +33,9 @@ def test_a_label_is_one_cell_whatever_the_token():
     assert not {"\r", "\x85"} & {*rows}
 
 
-def test_kinds_are_of_the_first_character():
-    kinds = {"e": "lower case", "É": "upper case", "7": "digit", "!": "punctuation", "+": "sign", "猫": "letter"}
-    kinds |= {" ": "white space", "\n": "white space", "the": "lower case", "[UNK]": "punctuation", "": "sign"}
+def test_classes_are_of_the_first_character():
+    kinds = {"e": "lower case", "É": "upper case", "7": "digit", "!": "punctuation", "+": "symbol", "猫": "letter"}
+    kinds |= {" ": "white space", "\n": "white space", "the": "lower case", "[UNK]": "punctuation", "": "symbol"}
     assert {token: token_class(token) for token in kinds} == kinds
 
 
@@ -45,11 +45,11 @@ def test_only_embeddings_of_the_vocabulary_are_shown_and_each_by_its_name(tmp_pa
     two = keras.layers.Embedding(VOCABULARY.vocabulary_size, 2, name="two")(ids)
     other = keras.layers.Embedding(VOCABULARY.vocabulary_size + 1, 2, name="other")(ids)
     model = keras.Model(ids, keras.layers.Concatenate()([one, two, other]))
-    assert EmbeddingProjector([*VOCABULARY.tokens], tmp_path / "new").write(model) == ["one", "two"]
+    assert EmbeddingProjector([*VOCABULARY.vocabulary], tmp_path / "new").write(model) == ["one", "two"]
     assert len([*(tmp_path / "new").iterdir()]) == 5
 
 
 def test_a_model_without_such_an_embedding_is_said_to_have_none(plain, own_fit, tmp_path, capsys):
     own_fit(plain, EmbeddingProjector(["a", "b"], tmp_path))
-    assert capsys.readouterr().out == "Projector shows nothing of plain, which has no Embedding of 2 rows.\n"
+    assert capsys.readouterr().out == "EmbeddingProjector shows nothing of plain, which has no Embedding of 2 rows.\n"
     assert not [*tmp_path.iterdir()]

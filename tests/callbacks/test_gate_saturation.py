@@ -9,19 +9,19 @@ from keras_seq.models import MinLSTMConfig
 from tests.callbacks.conftest import MODELS, VOCABULARY
 
 
-def test_gates_that_are_driven_open_or_shut_are_said_to_be(rows):
+def test_gates_that_are_driven_open_or_closed_are_counted(rows):
     model = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
     units = 4
-    bias = np.repeat([-9.0, 9.0, 0.0, 0.0], units)  # input shut, forget open, output half open
+    bias = np.repeat([-9.0, 9.0, 0.0, 0.0], units)  # input closed, forget open, output half open
     model.blocks[0].set_weights([np.zeros((3, 16)), np.zeros((4, 16)), bias])
     summaries = GateSaturation(rows).compute_summaries(model)
     assert summaries.scalars == {
-        "gates_below_0.1/lstm_0/input": 1,
-        "gates_above_0.9/lstm_0/input": 0,
-        "gates_below_0.1/lstm_0/forget": 0,
-        "gates_above_0.9/lstm_0/forget": 1,
-        "gates_below_0.1/lstm_0/output": 0,
-        "gates_above_0.9/lstm_0/output": 0,
+        "gate_saturation/closed/lstm_0/input": 1,
+        "gate_saturation/open/lstm_0/input": 0,
+        "gate_saturation/closed/lstm_0/forget": 0,
+        "gate_saturation/open/lstm_0/forget": 1,
+        "gate_saturation/closed/lstm_0/output": 0,
+        "gate_saturation/open/lstm_0/output": 0,
     }
     assert summaries.histograms["gates/lstm_0/output"].shape == (*rows.shape, units)
     np.testing.assert_allclose(summaries.histograms["gates/lstm_0/output"], 0.5)
@@ -32,7 +32,7 @@ def test_shares_are_of_all_values(rows, randomize):
     summaries = GateSaturation(rows).compute_summaries(model)
     for gate in ("input", "forget", "output"):
         values = summaries.histograms[f"gates/lstm_0/{gate}"].ravel().tolist()
-        low, high = (summaries.scalars[f"gates_{side}/lstm_0/{gate}"] for side in ("below_0.1", "above_0.9"))
+        low, high = (summaries.scalars[f"gate_saturation/{side}/lstm_0/{gate}"] for side in ("closed", "open"))
         assert low == pytest.approx(sum(v < 0.1 for v in values) / len(values))
         assert high == pytest.approx(sum(v > 0.9 for v in values) / len(values))
         assert 0 < low < 1
@@ -43,7 +43,9 @@ def test_layers_inside_of_layers_are_found_under_names_of_their_own(rows):
     ids = keras.Input((rows.shape[1],), batch_size=len(rows), dtype="int32")
     x = keras.layers.Embedding(VOCABULARY.vocabulary_size, 4)(ids)
     x = Stateful(
-        PreNormResidual([GRU(4, name="gru", return_sequences=True)], name="block"), batch_size=len(rows), name="carry"
+        PreNormResidual([GRU(4, name="gru", return_sequences=True)], name="block"),
+        batch_size=len(rows),
+        name="stateful",
     )(x)
     x = PreNormResidual([MinGRU(4, name="mingru", return_sequences=True)], name="block_2")(x)
     x = Bidirectional(LSTM(2, name="lstm", return_sequences=True), name="both")(x)

@@ -29,7 +29,7 @@ def test_the_trace_names_the_operations_of_a_step(fit, tmp_path):
 
 def test_a_fit_of_one_step_says_that_there_is_no_trace(fit, tmp_path, capsys):
     fit(1, Profiler(tmp_path))
-    assert "Profile traced nothing" in capsys.readouterr().out
+    assert "Profiler traced nothing" in capsys.readouterr().out
     assert not [*tmp_path.iterdir()]
 
 

@@ -31,21 +31,21 @@ def test_all_runs_are_on_one_page(server):
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_curve_is_the_one_on_disk_over_tokens_also_of_the_run_that_was_killed(server, lines, run):
-    training = [(line["tokens"], line["val_loss"]) for line in lines(run, "train")]
+    training = [(line["tokens"], line["loss"]) for line in lines(run, "train")]
     assert [tokens for tokens, _ in training] == [step * TOKENS for step in range(2, STEPS + 1, 2)]
-    cold, warm = (
+    val_loss, streaming = (
         [(line["tokens"], line[key]) for line in lines(run, "validation")] for key in ("val_loss", "val_loss_streaming")
     )
-    assert len(cold) == 2
+    assert len(val_loss) == 2
     assert scalars(server, f"{run}/train", "epoch_loss") == scalars(server, run, "Loss/training") == training
-    assert scalars(server, f"{run}/validation", "epoch_loss") == scalars(server, run, "Loss/validation") == cold
-    assert scalars(server, run, "Loss/validation_streaming") == warm
+    assert scalars(server, f"{run}/validation", "epoch_loss") == scalars(server, run, "Loss/validation") == val_loss
+    assert scalars(server, run, "Loss/validation_streaming") == streaming
     for position in (0, 7):
         tag = f"loss_by_position/{position}"
         assert scalars(server, run, tag) == [(line["tokens"], line[tag]) for line in lines(run, "validation")]
 
 
-def test_the_mean_of_the_loss_by_position_lies_about_the_cold_loss(lines):
+def test_the_loss_by_position_lies_about_the_validation_loss(lines):
     for run in RUNS:
         (*_, last) = lines(run, "validation")
         spread = [value for name, value in last.items() if name.startswith("loss_by_position/")]
@@ -82,12 +82,12 @@ def test_the_hparams_table_has_settings_and_final_figures(server, lines):
     for group in groups:
         run = f"{group['hparams']['model.name']}-seed0"
         assert group["name"].startswith(run)
-        told = {
+        shown = {
             (value["name"].get("group", ""), value["name"]["tag"]): value["value"] for value in group["metricValues"]
         }
         (*_, train), (*_, validation) = lines(run, "train"), lines(run, "validation")
-        assert told == {
-            ("train", "epoch_loss"): pytest.approx(train["val_loss"], rel=1e-5),
+        assert shown == {
+            ("train", "epoch_loss"): pytest.approx(train["loss"], rel=1e-5),
             ("validation", "epoch_loss"): pytest.approx(validation["val_loss"], rel=1e-5),
             ("validation", "epoch_loss_streaming"): pytest.approx(validation["val_loss_streaming"], rel=1e-5),
         }
@@ -103,10 +103,10 @@ def test_there_is_a_sample_of_text_for_each_validation(server, comparison):
         assert "<pre>" in samples[-1]["text"]  # its spaces kept
 
 
-def test_pictures_are_those_that_the_look_drew(server, comparison, rows):
+def test_images_are_those_of_the_diagnostic(server, comparison, rows):
     transformer = comparison.models["transformer"]
-    pieces = [VOCABULARY.decode([n]) for n in rows[0]]
-    ((tag, expected),) = AttentionMaps(rows, pieces).compute_summaries(transformer).images.items()
+    tokens = [VOCABULARY.decode([n]) for n in rows[0]]
+    ((tag, expected),) = AttentionMaps(rows, tokens).compute_summaries(transformer).images.items()
     tags = {run: {*of_run} for run, of_run in plugin(server, "images", "tags").items()}
     assert tags == {"lstm-seed0": {"loss_by_position"}, "transformer-seed0": {tag, "loss_by_position"}}
     images = plugin(server, "images", "images", run="transformer-seed0", tag=tag, sample=0)
@@ -145,6 +145,6 @@ def test_the_projector_loads_every_embedding_with_its_labels(server, comparison)
         vectors = np.frombuffer(server.bytes("plugin/projector/tensor", **query), "float32")
         np.testing.assert_allclose(vectors.reshape(weights.shape), weights, rtol=1e-6)
         header, *labels = server.bytes("plugin/projector/metadata", **query).decode().splitlines()
-        assert header == "token\tkind\tid"
+        assert header == "token\tclass\tid"
         assert len(labels) == VOCABULARY.vocabulary_size
         assert "·\twhite space" in "\n".join(labels)

@@ -9,7 +9,7 @@ from tests.callbacks.conftest import MODELS, VOCABULARY
 def test_samples_are_what_generate_writes(randomize):
     model = randomize(MODELS["transformer"].build_model(VOCABULARY.vocabulary_size))
     options = {"temperature": 0.5, "seed": 3}
-    texts = TextSamples(VOCABULARY, ["To be", "\n"], length=12, **options).compute_summaries(model).texts
+    texts = TextSamples(VOCABULARY, ["To be", "\n"], max_new_tokens=12, **options).compute_summaries(model).texts
     assert texts.keys() == {"sample/To·be", "sample/⏎"}
     expected = generate(model, VOCABULARY, ["To be", "\n"], 12, **options)
     assert [*texts.values()] == expected
@@ -24,7 +24,7 @@ def test_a_prompt_that_the_tokenizer_does_not_know_is_an_error():
 
 @pytest.mark.filterwarnings("ignore:.*the slow way")
 def test_any_causal_model_writes_and_what_gives_no_logits_is_said(plain):
-    assert len(TextSamples(VOCABULARY, ["To"], length=3).compute_summaries(plain).texts["sample/To"]) == 5
+    assert len(TextSamples(VOCABULARY, ["To"], max_new_tokens=3).compute_summaries(plain).texts["sample/To"]) == 5
     pooled = keras.Sequential(
         [keras.layers.Embedding(VOCABULARY.vocabulary_size, 3), keras.layers.GlobalAveragePooling1D()]
     )

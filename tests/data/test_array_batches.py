@@ -51,14 +51,14 @@ def test_nested_tuples_and_a_single_example():
     assert (x.numpy().tolist(), y.numpy().tolist(), z.numpy().tolist()) == ([3], [[1, 2]], [b"a"])
 
 
-def test_steps_per_pass():
+def test_steps_per_epoch():
     assert [numbered(count).steps_per_epoch for count in (3, 4, 6, 7)] == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(
     ("arrays", "batch_size", "seed", "names"),
     [
-        ((), 2, 0, "arrays of no examples"),
+        ((), 2, 0, "arrays have no examples"),
         ((np.zeros(0),), 2, 0, "0 examples"),
         ((np.zeros(3), np.zeros(4)), 2, 0, "{3, 4}"),
         ((np.float32(1),), 2, 0, "None"),

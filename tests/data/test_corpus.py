@@ -104,10 +104,10 @@ def test_odd_characters_stay(tmp_path, data, text):
     assert load_corpus(str(written(tmp_path / "text", data))).text == text
 
 
-def test_squeeze_strips_spaces_and_newlines_and_nothing_else(tmp_path):
+def test_strip_whitespace_removes_spaces_and_newlines_and_nothing_else(tmp_path):
     path = written(tmp_path / "text", b" a b\r\n\n c\td\r e\xc2\xa0f ")
-    assert load_corpus(path, clean="squeeze").text == "abc\td\re\xa0f"
-    assert load_corpus(path, clean="squeeze").sha256 == load_corpus(path).sha256
+    assert load_corpus(path, strip_whitespace=True).text == "abc\td\re\xa0f"
+    assert load_corpus(path, strip_whitespace=True).sha256 == load_corpus(path).sha256
 
 
 def test_a_file_named_like_a_corpus_is_reached_as_a_path(tmp_path, monkeypatch):
@@ -144,7 +144,7 @@ def test_bad_paths(path):
 
 def test_a_folder_and_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path, expected in ((tmp_path, "a folder"), (tmp_path / "pipe", "no regular file")):
+    for path, expected in ((tmp_path, "a folder"), (tmp_path / "pipe", "not a regular file")):
         with pytest.raises(CorpusError) as error:
             load_corpus(path)
         assert expected in sentence(error)
@@ -168,23 +168,25 @@ def test_no_permission(tmp_path, monkeypatch):
     assert "permission" in sentence(error)
 
 
-def test_only_the_known_clean_up(tmp_path):
-    with pytest.raises(CorpusError, match="'squeeze', not 'strip'"):
-        load_corpus("pydoc", clean="strip")
-    with pytest.raises(CorpusError, match="empty once squeezed"):
-        load_corpus(written(tmp_path / "blank", b" \n "), clean="squeeze")
+def test_strip_whitespace_is_a_bool_and_leaves_some_text(tmp_path):
+    with pytest.raises(ValueError, match="strip_whitespace='squeeze'; expected True or False"):
+        load_corpus("pydoc", strip_whitespace="squeeze")
+    with pytest.raises(CorpusError, match="empty without its whitespace"):
+        load_corpus(written(tmp_path / "blank", b" \n "), strip_whitespace=True)
 
 
 @given(text=st.text(min_size=1, max_size=200), fraction=st.floats(0.001, 0.999), min_length=st.integers(1, 20))
 @settings(max_examples=60, deadline=None)
-def test_a_split_is_two_parts_of_at_least_a_window_or_an_error(text, fraction, window):
+def test_a_split_is_two_parts_of_at_least_a_window_or_an_error(text, fraction, min_length):
     whole = Corpus("any", text, "")
     middle = int(len(text) * fraction)
-    if min(middle, len(text) - middle) < window:
-        with pytest.raises(CorpusError, match=f"of the {len(text)} characters, fewer than the {window} of one window"):
-            whole.split(fraction, min_length=window)
+    if min(middle, len(text) - middle) < min_length:
+        with pytest.raises(
+            CorpusError, match=f"of the {len(text)} characters, fewer than the {min_length} of one window"
+        ):
+            whole.split(fraction, min_length=min_length)
     else:
-        assert whole.split(fraction, min_length=window) == (text[:middle], text[middle:])
+        assert whole.split(fraction, min_length=min_length) == (text[:middle], text[middle:])
 
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, float("nan"), float("inf"), "0.9", None])
@@ -216,16 +218,17 @@ def test_memory_from_file_to_windows_is_under_12_bytes_a_character(tmp_path):
     path = written(tmp_path / "text", b"To be, or not to be. " * (length // 21) + "👩".encode())
     program = f"""
 import resource
-from keras_seq.text import Lanes, Vocabulary, load_corpus
+from keras_seq.data import StatefulWindows, load_corpus
+from keras_seq.tokenizers import CharacterTokenizer
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 def windows(ids):
-    return list(Lanes(ids, 12, 64).carried(0, 3))
-vocabulary = Vocabulary.from_text("!abcdefghijklmnopqrstuvwxyz ,." * 50_000, unknown="[UNK]")
-windows(vocabulary.encode(vocabulary.characters * 50_000))
+    return list(StatefulWindows(ids, 12, 64).stateful_dataset(0, 3))
+tokenizer = CharacterTokenizer.from_text("!abcdefghijklmnopqrstuvwxyz ,." * 50_000, oov_token="[UNK]")
+windows(tokenizer.encode(tokenizer.characters * 50_000))
 before = peak()
 train, validation = load_corpus({str(path)!r}).split()
-windows(vocabulary.encode(train)), windows(vocabulary.encode(validation))
+windows(tokenizer.encode(train)), windows(tokenizer.encode(validation))
 print((peak() - before) / {length})
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -94,5 +94,5 @@ def test_the_default_corpus(tmp_path, monkeypatch):
 
 def test_a_python_without_the_sources_of_its_library(monkeypatch):
     monkeypatch.setattr(corpus, "standard_library_docstrings", lambda cache: b"")
-    with pytest.raises(CorpusError, match="sources of its standard library"):
+    with pytest.raises(CorpusError, match="sources of Python's standard library"):
         load_corpus()

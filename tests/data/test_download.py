@@ -150,13 +150,13 @@ def test_what_does_not_end_is_left(fetch, server):
 
 
 def test_who_does_not_answer_is_left(fetch, monkeypatch):
-    monkeypatch.setattr(module, "SECONDS", 0.05)
+    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.05)
     with pytest.raises(DownloadError, match="timed out"):
         fetch("silent")
 
 
 def test_who_answers_too_slowly_is_left(fetch, monkeypatch):
-    monkeypatch.setattr(module, "DEADLINE", -1)
+    monkeypatch.setattr(module, "DEADLINE_SECONDS", -1)
     with pytest.raises(DownloadError, match="longer than"):
         fetch("whole")
 

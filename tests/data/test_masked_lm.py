@@ -8,15 +8,15 @@ from keras_seq.data import RandomWindows
 from keras_seq.data.masked_lm import MaskedLMMaskGenerator
 
 V, PAD, MASK, CLS = 40, 0, 3, 7
-MASKING = MaskedLMMaskGenerator(MASK, V, special_ids=(PAD, CLS), seed=5)
+MASKING = MaskedLMMaskGenerator(MASK, V, unselectable_token_ids=(PAD, CLS), seed=5)
 
 
 def some_ids(shape, seed=0):
     return np.random.default_rng(seed).integers(V, size=shape).astype("int32")
 
 
-def at(masking, step, ids):
-    return [array.numpy() for array in masking.at(step, ids)]
+def masked_batch(masking, step, ids):
+    return [array.numpy() for array in masking.batch(step, ids)]
 
 
 def same(one, other):
@@ -26,7 +26,7 @@ def same(one, other):
 @pytest.mark.parametrize("fraction", [0.15, 0.4, 1.0])
 def test_proportions_are_those_of_the_paper(fraction):
     ids = some_ids((400, 500))
-    masked, targets, weights = at(dataclasses.replace(MASKING, fraction=fraction), 0, ids)
+    masked, targets, weights = masked_batch(dataclasses.replace(MASKING, mask_selection_rate=fraction), 0, ids)
     candidates = ~np.isin(ids, (PAD, MASK, CLS))
     chosen = weights == 1
     count = chosen.sum()  # about 28,000 at 0.15: proportions are within 5 sigma of 0.25 % of theirs
@@ -46,18 +46,20 @@ def test_proportions_are_those_of_the_paper(fraction):
 
 
 def test_every_place_and_every_ordinary_id_is_as_likely_as_any_other():
-    chosen = sum(at(MASKING, step, np.full((30, 20), 11))[2] for step in range(150))
+    chosen = sum(masked_batch(MASKING, step, np.full((30, 20), 11))[2] for step in range(150))
     assert chosen.mean() / 150 == pytest.approx(0.15, abs=0.005)
     assert 4 < chosen.min() < chosen.max() < 48  # 22.5 on average, 4.4 its deviation
-    counts = np.bincount(*(lambda ids: (ids.ravel(), at(MASKING, 1, ids)[2].ravel()))(some_ids((400, 500))), V)
+    counts = np.bincount(
+        *(lambda ids: (ids.ravel(), masked_batch(MASKING, 1, ids)[2].ravel()))(some_ids((400, 500))), V
+    )
     assert np.delete(counts, (PAD, MASK, CLS)).min() > 0.12 * 5000 * 0.9
 
 
-def test_specials_and_padding_are_never_chosen():
-    masking = dataclasses.replace(MASKING, fraction=1.0)
+def test_specials_and_padding_are_never_selected():
+    masking = dataclasses.replace(MASKING, mask_selection_rate=1.0)
     for special in (PAD, MASK, CLS):
         ids = np.full((4, 50), special)
-        masked, _, weights = at(masking, 2, ids)
+        masked, _, weights = masked_batch(masking, 2, ids)
         np.testing.assert_array_equal(masked, ids)
         assert not weights.any()
 
@@ -65,7 +67,7 @@ def test_specials_and_padding_are_never_chosen():
 def test_a_row_without_a_candidate_has_no_weight():
     ids = some_ids((3, 30))
     ids[1] = [CLS, MASK, *[PAD] * 28]
-    masked, _, weights = at(dataclasses.replace(MASKING, fraction=0.9), 0, ids)
+    masked, _, weights = masked_batch(dataclasses.replace(MASKING, mask_selection_rate=0.9), 0, ids)
     assert not weights[1].any()
     np.testing.assert_array_equal(masked[1], ids[1])
     assert weights[0].any()
@@ -74,19 +76,21 @@ def test_a_row_without_a_candidate_has_no_weight():
 
 def test_a_step_is_the_same_whenever_it_is_asked_and_unlike_any_other():
     ids = some_ids((8, 60))
-    one = at(MASKING, 3, ids)
-    assert same(one, at(MASKING, 3, ids))
-    assert same(one, at(dataclasses.replace(MASKING), tf.constant(3), ids))
-    assert not same(one, at(MASKING, 4, ids))
-    assert not same(one, at(dataclasses.replace(MASKING, seed=6), 3, ids))
-    assert not same(at(dataclasses.replace(MASKING, seed=3), 5, ids), at(MASKING, 3, ids))  # (3, 5) is not (5, 3)
+    one = masked_batch(MASKING, 3, ids)
+    assert same(one, masked_batch(MASKING, 3, ids))
+    assert same(one, masked_batch(dataclasses.replace(MASKING), tf.constant(3), ids))
+    assert not same(one, masked_batch(MASKING, 4, ids))
+    assert not same(one, masked_batch(dataclasses.replace(MASKING, seed=6), 3, ids))
+    assert not same(
+        masked_batch(dataclasses.replace(MASKING, seed=3), 5, ids), masked_batch(MASKING, 3, ids)
+    )  # (3, 5) is not (5, 3)
 
 
 def test_a_pipeline_gives_what_a_call_gives():
-    crops = RandomWindows(some_ids(500), batch_size=4, length=30, seed=5)
-    batches = tf.data.Dataset.range(2, 6).map(lambda step: MASKING.at(step, crops.at(step)[0]))
+    windows = RandomWindows(some_ids(500), batch_size=4, sequence_length=30, seed=5)
+    batches = tf.data.Dataset.range(2, 6).map(lambda step: MASKING.batch(step, windows.batch(step)[0]))
     for step, batch in enumerate(batches, 2):
-        assert same([array.numpy() for array in batch], at(MASKING, step, crops.at(step)[0]))
+        assert same([array.numpy() for array in batch], masked_batch(MASKING, step, windows.batch(step)[0]))
     assert step == 5
 
 
@@ -94,20 +98,20 @@ def test_a_pipeline_of_ragged_batches_needs_no_fixed_shape():
     texts = tf.data.Dataset.from_generator(
         lambda: (some_ids(n, seed=n) for n in (3, 9, 5, 6)), output_signature=tf.TensorSpec((None,), tf.int32)
     )
-    batches = texts.padded_batch(2).enumerate().map(MASKING.at)
+    batches = texts.padded_batch(2).enumerate().map(MASKING.batch)
     assert [tuple(masked.shape) for masked, _, _ in batches] == [(2, 9), (2, 6)]
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"mask_id": 40}, "mask_id has 40; expected ids below vocabulary_size=40"),
-        ({"mask_id": -1}, "mask_id must be a whole number from 0"),
-        ({"special_ids": (0, 41)}, "special_ids has 41"),
-        ({"special_ids": tuple(range(40))}, "All 40 ids are special"),
-        ({"vocabulary_size": 0}, "vocabulary_size must be"),
-        ({"seed": 0.5}, "seed must be"),
-        *(({"fraction": bad}, "fraction=") for bad in (0.0, 1.1, float("nan"))),
+        ({"mask_token_id": 40}, "mask_token_id has 40; expected ids below vocabulary_size=40"),
+        ({"mask_token_id": -1}, "mask_token_id=-1; expected an integer of at least 0"),
+        ({"unselectable_token_ids": (0, 41)}, "unselectable_token_ids has 41"),
+        ({"unselectable_token_ids": tuple(range(40))}, "All 40 ids are special"),
+        ({"vocabulary_size": 0}, "vocabulary_size=0"),
+        ({"seed": 0.5}, "seed="),
+        *(({"mask_selection_rate": bad}, "mask_selection_rate=") for bad in (0.0, 1.1, float("nan"))),
     ],
 )
 def test_what_is_out_of_its_range_is_refused(given, message):
@@ -116,5 +120,5 @@ def test_what_is_out_of_its_range_is_refused(given, message):
 
 
 def test_what_is_no_id_is_refused():
-    with pytest.raises(ValueError, match="ids of type float32; expected integers"):
-        MASKING.at(0, np.zeros((2, 3), "float32"))
+    with pytest.raises(ValueError, match="ids have the dtype float32; expected integers"):
+        MASKING.batch(0, np.zeros((2, 3), "float32"))

@@ -6,41 +6,43 @@ from hypothesis import strategies as st
 from keras_seq.data import ShuffledWindows
 
 
-def starts(blocks, steps):
-    return [blocks.starts(step).numpy() for step in range(steps)]
+def starts(windows, steps):
+    return [windows.starts(step).numpy() for step in range(steps)]
 
 
 @given(
-    length=st.integers(1, 5),
+    sequence_length=st.integers(1, 5),
     batch_size=st.integers(1, 4),
     stride=st.none() | st.integers(1, 7),
     extra=st.integers(0, 30),
     seed=st.integers(0, 3),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_pass_has_full_blocks_at_multiples_of_the_stride_each_at_most_once(length, batch_size, stride, extra, seed):
-    count = length + 1 + (batch_size - 1) * (stride or length) + extra
-    blocks = ShuffledWindows(np.arange(count), batch_size, length, stride, seed)
-    possible = range(0, count - length, stride or length)
-    assert blocks.num_blocks == len(possible)
-    found = np.concatenate(starts(blocks, blocks.steps_per_epoch))
+def test_an_epoch_has_windows_at_multiples_of_the_stride_each_at_most_once(
+    sequence_length, batch_size, stride, extra, seed
+):
+    count = sequence_length + 1 + (batch_size - 1) * (stride or sequence_length) + extra
+    windows = ShuffledWindows(np.arange(count), batch_size, sequence_length, stride, seed)
+    possible = range(0, count - sequence_length, stride or sequence_length)
+    assert windows.num_windows == len(possible)
+    found = np.concatenate(starts(windows, windows.steps_per_epoch))
     assert len(found) == len(possible) // batch_size * batch_size
     assert len({*found}) == len(found)
     assert {*found} <= {*possible}
-    x, y = (part.numpy() for part in blocks.batch(0))
-    np.testing.assert_array_equal(x, found[:batch_size, None] + np.arange(length))
+    x, y = (part.numpy() for part in windows.batch(0))
+    np.testing.assert_array_equal(x, found[:batch_size, None] + np.arange(sequence_length))
     np.testing.assert_array_equal(y, x + 1)
 
 
 @pytest.mark.parametrize(("stride", "times"), [(8, 1), (2, 4), (1, 8)])
-def test_a_pass_predicts_every_id_as_often_as_blocks_overlap(stride, times):
-    blocks = ShuffledWindows(np.arange(8 * 50 + 1), batch_size=1, length=8, stride=stride)
-    targets = np.concatenate([y.numpy().ravel() for _, y in blocks.dataset(0, blocks.steps_per_epoch)])
+def test_an_epoch_predicts_every_id_as_often_as_windows_overlap(stride, times):
+    windows = ShuffledWindows(np.arange(8 * 50 + 1), batch_size=1, sequence_length=8, stride=stride)
+    targets = np.concatenate([y.numpy().ravel() for _, y in windows.dataset(0, windows.steps_per_epoch)])
     assert (np.bincount(targets)[8:-8] == times).all()
     assert targets.size == pytest.approx(times * 8 * 50, rel=0.02)
 
 
-def test_passes_and_seeds_have_orders_of_their_own_and_leave_out_other_blocks():
+def test_epochs_and_seeds_have_different_orders_and_leave_out_other_windows():
     ids = np.arange(4 * 50 + 1)
     orders = [
         np.concatenate(starts(ShuffledWindows(ids, 8, 4, seed=seed), 3 * 6)).reshape(3, -1) for seed in (0, 1, 2**40)
@@ -50,26 +52,26 @@ def test_passes_and_seeds_have_orders_of_their_own_and_leave_out_other_blocks():
 
 
 def test_a_dataset_is_at_over_a_range_and_its_shapes_are_known():
-    blocks = ShuffledWindows(np.arange(100), 4, 5, stride=3, seed=1)
-    dataset = blocks.dataset(7, 11)
+    windows = ShuffledWindows(np.arange(100), 4, 5, stride=3, seed=1)
+    dataset = windows.dataset(7, 11)
     assert [tuple(spec.shape) for spec in dataset.element_spec] == [(4, 5), (4, 5)]
     for step, (x, y) in enumerate(dataset, start=7):
-        np.testing.assert_array_equal(x, blocks.batch(step)[0])
-        np.testing.assert_array_equal(y, blocks.batch(step)[1])
+        np.testing.assert_array_equal(x, windows.batch(step)[0])
+        np.testing.assert_array_equal(y, windows.batch(step)[1])
     assert step == 10
 
 
 @pytest.mark.parametrize(
     ("given", "names"),
     [
-        ({"stride": 0}, "stride must be"),
-        ({"stride": 1.5}, "stride must be"),
-        ({"seed": -1}, "seed must be"),
-        ({"batch_size": 5}, "4 blocks of length 5 at a stride of 5, fewer than batch_size=5"),
-        ({"length": 21}, "21 ids, fewer than the 22"),
+        ({"stride": 0}, "stride="),
+        ({"stride": 1.5}, "stride="),
+        ({"seed": -1}, "seed="),
+        ({"batch_size": 5}, "4 windows of sequence_length=5 at a stride of 5, fewer than batch_size=5"),
+        ({"sequence_length": 21}, "21 ids, fewer than the 22"),
     ],
 )
 def test_what_makes_no_batches_is_refused_by_name(given, names):
-    arguments = {"ids": np.arange(21), "batch_size": 2, "length": 5, **given}
+    arguments = {"ids": np.arange(21), "batch_size": 2, "sequence_length": 5, **given}
     with pytest.raises(ValueError, match=names):
         ShuffledWindows(**arguments)

@@ -1,3 +1,4 @@
+import importlib
 import tracemalloc
 
 import pytest
@@ -6,6 +7,8 @@ from hypothesis import strategies as st
 
 from keras_seq.data import verbatim_overlap
 from keras_seq.tokenizers import TokenizerError
+
+MODULE = importlib.import_module("keras_seq.data.verbatim_overlap")  # the package has the function under this name
 
 
 def naive(train, validation, length):
@@ -21,12 +24,12 @@ def naive(train, validation, length):
     train=st.text("ab\U0001f600", max_size=120),
     validation=st.text("ab\U0001f600", max_size=60),
     length=st.sampled_from([1, 2, 4, 8, 16]),
-    part=st.sampled_from([1, 7, 50, 1000]),
+    chunk=st.sampled_from([1, 7, 50, 1000]),
 )
 @settings(max_examples=200, deadline=None)
-def test_it_is_what_counting_finds(train, validation, length, part):
+def test_it_is_what_counting_finds(train, validation, length, chunk):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verbatim_overlap, "PART", part)
+        patch.setattr(MODULE, "CHUNK_CHARS", chunk)
         assert verbatim_overlap(train, validation, length) == pytest.approx(naive(train, validation, length))
 
 

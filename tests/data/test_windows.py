@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from keras_seq.data import PythonGeneratorWindows, RandomWindows, SequentialWindows, StatefulWindows
 
 KINDS = [StatefulWindows, RandomWindows, SequentialWindows, PythonGeneratorWindows]
-sizes = {"num_ids": st.integers(2, 60), "batch_size": st.integers(1, 6), "length": st.integers(1, 9)}
+sizes = {"num_ids": st.integers(2, 60), "batch_size": st.integers(1, 6), "sequence_length": st.integers(1, 9)}
 
 
-def make(kind, num_ids, batch_size, length, **options):
+def make(kind, num_ids, batch_size, sequence_length, **options):
     """Windows over 0, 1, 2, ..., in which an id tells its own place."""
-    assume(num_ids > (batch_size if kind is StatefulWindows else 1) * length)
-    return kind(np.arange(num_ids), batch_size, length, **options)
+    assume(num_ids > (batch_size if kind is StatefulWindows else 1) * sequence_length)
+    return kind(np.arange(num_ids), batch_size, sequence_length, **options)
 
 
 def values(dataset):
@@ -26,13 +26,13 @@ def values(dataset):
 @pytest.mark.parametrize("kind", KINDS)
 @given(step=st.integers(0, 100), **sizes)
 @settings(max_examples=40, deadline=None)
-def test_y_is_the_text_after_x(kind, step, num_ids, batch_size, length):
-    windows = make(kind, num_ids, batch_size, length)
+def test_y_is_the_text_after_x(kind, step, num_ids, batch_size, sequence_length):
+    windows = make(kind, num_ids, batch_size, sequence_length)
     x, y = windows.batch(step)
     assert x.dtype == y.dtype == tf.int32
     assert x.shape == y.shape
     assert 1 <= x.shape[0] <= batch_size
-    assert x.shape[1] == length
+    assert x.shape[1] == sequence_length
     assert (y.numpy() == x.numpy() + 1).all()
     assert (np.diff(x.numpy(), axis=1) == 1).all()
     assert x.numpy().min() >= 0
@@ -42,8 +42,10 @@ def test_y_is_the_text_after_x(kind, step, num_ids, batch_size, length):
 @pytest.mark.parametrize("kind", KINDS)
 @given(first=st.integers(0, 20), count=st.integers(0, 8), skipped=st.integers(0, 8), **sizes)
 @settings(max_examples=8, deadline=None)
-def test_a_dataset_is_at_over_a_range_and_begins_anywhere(kind, first, count, skipped, num_ids, batch_size, length):
-    windows = make(kind, num_ids, batch_size, length)
+def test_a_dataset_is_batch_over_a_range_and_begins_anywhere(
+    kind, first, count, skipped, num_ids, batch_size, sequence_length
+):
+    windows = make(kind, num_ids, batch_size, sequence_length)
     skipped = min(skipped, count)
     batches = values(windows.dataset(first, first + count))
     assert batches == [[part.numpy().tolist() for part in windows.batch(step)] for step in range(first, first + count)]
@@ -51,8 +53,8 @@ def test_a_dataset_is_at_over_a_range_and_begins_anywhere(kind, first, count, sk
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_law_1_going_on_is_another_first(kind):
-    windows = kind(np.arange(1000), batch_size=4, length=10)
+def test_law_1_resuming_is_another_start_step(kind):
+    windows = kind(np.arange(1000), batch_size=4, sequence_length=10)
     assert values(windows.dataset(5, 9)) == values(windows.dataset(0, 9))[5:]
     assert values(windows.dataset(5).take(4)) == values(windows.dataset(5, 9))
     assert values(windows.dataset(3, 3)) == []
@@ -60,7 +62,7 @@ def test_law_1_going_on_is_another_first(kind):
 
 @pytest.mark.parametrize("kind", [StatefulWindows, RandomWindows, SequentialWindows])
 def test_at_is_the_same_in_a_graph(kind):
-    windows = kind(np.arange(100), batch_size=4, length=5)
+    windows = kind(np.arange(100), batch_size=4, sequence_length=5)
     compiled = tf.function(windows.batch, input_signature=[tf.TensorSpec([], tf.int64)])
     for step in (0, 1, 7, 2**40):
         for graph, eager, small in zip(compiled(step), windows.batch(step), windows.batch(np.int64(step)), strict=True):
@@ -70,7 +72,7 @@ def test_at_is_the_same_in_a_graph(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_shape_of_a_dataset(kind):
-    windows = kind(np.arange(100), batch_size=4, length=5)
+    windows = kind(np.arange(100), batch_size=4, sequence_length=5)
     row = tf.TensorSpec([None if kind is SequentialWindows else 4, 5], tf.int32)
     assert windows.dataset(0, 3).element_spec == (row, row)
     endless = windows.dataset(2)
@@ -79,14 +81,14 @@ def test_the_shape_of_a_dataset(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_tunes_a_pipeline_whose_end_would_be_waited_for(kind):
-    windows = kind(np.arange(100), batch_size=4, length=5)
+    windows = kind(np.arange(100), batch_size=4, sequence_length=5)
     assert windows.dataset(0, 3).options().autotune.enabled is False
 
 
-def test_blocks_without_a_shorter_last_batch_have_one_shape():
-    blocks = SequentialWindows(np.arange(12 * 5 + 1), batch_size=4, length=5)
-    assert blocks.dataset(0, 3).element_spec[0] == tf.TensorSpec([4, 5], tf.int32)
-    assert [len(x) for x, _ in values(blocks.dataset(0, 7))] == [4] * 7
+def test_sequential_windows_without_a_shorter_last_batch_have_one_shape():
+    windows = SequentialWindows(np.arange(12 * 5 + 1), batch_size=4, sequence_length=5)
+    assert windows.dataset(0, 3).element_spec[0] == tf.TensorSpec([4, 5], tf.int32)
+    assert [len(x) for x, _ in values(windows.dataset(0, 7))] == [4] * 7
 
 
 @pytest.mark.parametrize("kind", [RandomWindows, PythonGeneratorWindows])
@@ -101,43 +103,43 @@ def test_draws_depend_on_seed_and_step_alone(kind):
 
 @pytest.mark.parametrize("kind", [RandomWindows, PythonGeneratorWindows])
 def test_every_start_is_as_likely(kind):
-    num_ids, length, draws = 17, 5, 6000
-    windows = kind(np.arange(num_ids), batch_size=1000, length=length, seed=3)
+    num_ids, sequence_length, draws = 17, 5, 6000
+    windows = kind(np.arange(num_ids), batch_size=1000, sequence_length=sequence_length, seed=3)
     counts = Counter(start for step in range(draws // 1000) for start in windows.batch(step)[0].numpy()[:, 0].tolist())
-    assert sorted(counts) == list(range(num_ids - length))  # 0 ... N-T-1, both ends too
-    expected = draws / (num_ids - length)
+    assert sorted(counts) == list(range(num_ids - sequence_length))  # 0 ... N-T-1, both ends too
+    expected = draws / (num_ids - sequence_length)
     assert all(abs(count - expected) < 5 * expected**0.5 for count in counts.values())
 
 
 @given(**sizes)
 @settings(max_examples=40, deadline=None)
-def test_lanes_go_on_where_they_ended(num_ids, batch_size, length):
-    lanes = make(StatefulWindows, num_ids, batch_size, length)
-    steps = [lanes.batch(step) for step in range(lanes.steps_per_epoch + 1)]
+def test_streams_continue_where_they_ended(num_ids, batch_size, sequence_length):
+    windows = make(StatefulWindows, num_ids, batch_size, sequence_length)
+    steps = [windows.batch(step) for step in range(windows.steps_per_epoch + 1)]
     for (_, y), (x, _) in pairwise(steps[:-1]):
         assert (x.numpy()[:, 0] == y.numpy()[:, -1]).all()
     assert (steps[-1][0].numpy() == steps[0][0].numpy()).all()  # the next pass
     predicted = np.concatenate([y.numpy().ravel() for _, y in steps[:-1]])
-    assert len(set(predicted.tolist())) == len(predicted) == lanes.steps_per_epoch * batch_size * length
+    assert len(set(predicted.tolist())) == len(predicted) == windows.steps_per_epoch * batch_size * sequence_length
     # All but what fills no window is predicted once a pass.
-    assert len(predicted) > (num_ids - 1) - (batch_size - 1) - batch_size * length
+    assert len(predicted) > (num_ids - 1) - (batch_size - 1) - batch_size * sequence_length
     assert steps[0][0].numpy()[:, 0].tolist() == [row * ((num_ids - 1) // batch_size) for row in range(batch_size)]
 
 
 @given(step=st.integers(0, 200), reset_prob=st.sampled_from([0.0, 0.3, 1.0, 1]), **sizes)
 @settings(max_examples=40, deadline=None)
-def test_the_carry_is_zero_exactly_at_the_start_of_a_pass(step, reset_prob, num_ids, batch_size, length):
-    lanes = make(StatefulWindows, num_ids, batch_size, length, reset_prob=reset_prob)
-    reset_mask = lanes.reset_mask(step)
+def test_all_rows_are_reset_exactly_at_the_start_of_an_epoch(step, reset_prob, num_ids, batch_size, sequence_length):
+    windows = make(StatefulWindows, num_ids, batch_size, sequence_length, reset_prob=reset_prob)
+    reset_mask = windows.reset_mask(step)
     assert reset_mask.dtype == tf.bool
     assert reset_mask.shape == [batch_size]
-    if step % lanes.steps_per_epoch == 0 or reset_prob == 1:
+    if step % windows.steps_per_epoch == 0 or reset_prob == 1:
         assert reset_mask.numpy().all()
     elif reset_prob == 0:
         assert not reset_mask.numpy().any()
 
 
-def test_restarts_come_as_often_as_asked_and_from_seed_and_step():
+def test_resets_come_as_often_as_asked_and_from_seed_and_step():
     rows = {
         seed: np.array(
             [
@@ -153,44 +155,46 @@ def test_restarts_come_as_often_as_asked_and_from_seed_and_step():
     assert (rows[0] != rows[1]).any()
 
 
-def test_carried_is_dataset_with_fresh():
-    lanes = StatefulWindows(np.arange(200), batch_size=4, length=7, reset_prob=0.5, seed=1)
-    carried = list(lanes.stateful_dataset(3, 12).as_numpy_iterator())
-    assert [[x.tolist(), y.tolist()] for (x, _), y in carried] == values(lanes.dataset(3, 12))
-    assert [reset_mask.tolist() for (_, reset_mask), _ in carried] == [
-        lanes.reset_mask(step).numpy().tolist() for step in range(3, 12)
+def test_stateful_dataset_is_dataset_with_reset_mask():
+    windows = StatefulWindows(np.arange(200), batch_size=4, sequence_length=7, reset_prob=0.5, seed=1)
+    stateful = list(windows.stateful_dataset(3, 12).as_numpy_iterator())
+    assert [[x.tolist(), y.tolist()] for (x, _), y in stateful] == values(windows.dataset(3, 12))
+    assert [reset_mask.tolist() for (_, reset_mask), _ in stateful] == [
+        windows.reset_mask(step).numpy().tolist() for step in range(3, 12)
     ]
-    assert values(lanes.stateful_dataset(7, 12)) == values(lanes.stateful_dataset(3, 12))[4:]
+    assert values(windows.stateful_dataset(7, 12)) == values(windows.stateful_dataset(3, 12))[4:]
 
 
-@given(passes=st.integers(1, 2), **sizes)
+@given(epochs=st.integers(1, 2), **sizes)
 @settings(max_examples=20, deadline=None)
-def test_blocks_cover_every_full_window_once_in_order(passes, num_ids, batch_size, length):
-    blocks = make(SequentialWindows, num_ids, batch_size, length)
-    batches = values(blocks.dataset(0, passes * blocks.steps_per_epoch))
+def test_sequential_windows_cover_every_full_window_once_in_order(epochs, num_ids, batch_size, sequence_length):
+    windows = make(SequentialWindows, num_ids, batch_size, sequence_length)
+    batches = values(windows.dataset(0, epochs * windows.steps_per_epoch))
     rows = [row for x, _ in batches for row in x]
-    once = [list(range(start, start + length)) for start in range(0, num_ids - length, length)]
-    assert rows == once * passes
-    assert blocks.num_windows == len(once)
-    assert all(len(x) == batch_size for x, _ in batches[: blocks.steps_per_epoch - 1])
+    once = [
+        list(range(start, start + sequence_length)) for start in range(0, num_ids - sequence_length, sequence_length)
+    ]
+    assert rows == once * epochs
+    assert windows.num_windows == len(once)
+    assert all(len(x) == batch_size for x, _ in batches[: windows.steps_per_epoch - 1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(**sizes)
 @settings(max_examples=20, deadline=None)
-def test_a_pass_is_about_one_reading_of_the_text(kind, num_ids, batch_size, length):
-    windows = make(kind, num_ids, batch_size, length)
+def test_an_epoch_is_about_one_reading_of_the_text(kind, num_ids, batch_size, sequence_length):
+    windows = make(kind, num_ids, batch_size, sequence_length)
     assert isinstance(windows.steps_per_epoch, int)
     assert windows.steps_per_epoch >= 1
-    assert abs(windows.steps_per_epoch * batch_size * length - num_ids) <= 2 * batch_size * length
+    assert abs(windows.steps_per_epoch * batch_size * sequence_length - num_ids) <= 2 * batch_size * sequence_length
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_shortest_text(kind):
-    x, y = kind([7, 8, 9], batch_size=1, length=2).batch(0)
+    x, y = kind([7, 8, 9], batch_size=1, sequence_length=2).batch(0)
     assert (x.numpy().tolist(), y.numpy().tolist()) == ([[7, 8]], [[8, 9]])
     with pytest.raises(ValueError, match="3 ids"):
-        kind([7, 8, 9], batch_size=1, length=3)
+        kind([7, 8, 9], batch_size=1, sequence_length=3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -210,16 +214,16 @@ def test_the_shortest_text(kind):
         ({"batch_size": -1}, "batch_size"),
         ({"batch_size": 2.0}, "batch_size"),
         ({"batch_size": True}, "batch_size"),
-        ({"length": 0}, "length"),
-        ({"length": "3"}, "length"),
-        ({"length": None}, "length"),
-        ({"length": 40}, "shorter|fewer"),
-        ({"length": 10**30}, "length"),
+        ({"sequence_length": 0}, "sequence_length"),
+        ({"sequence_length": "3"}, "sequence_length"),
+        ({"sequence_length": None}, "sequence_length"),
+        ({"sequence_length": 40}, "fewer"),
+        ({"sequence_length": 10**30}, "sequence_length"),
     ],
 )
 def test_bad_arguments(kind, change, expected):
     with pytest.raises(ValueError, match=expected):
-        kind(**{"ids": np.arange(40, dtype=np.int32), "batch_size": 2, "length": 3} | change)
+        kind(**{"ids": np.arange(40, dtype=np.int32), "batch_size": 2, "sequence_length": 3} | change)
 
 
 @pytest.mark.parametrize(
@@ -229,22 +233,22 @@ def test_bad_arguments(kind, change, expected):
         (RandomWindows, {"seed": 0.5}, "seed"),
         (PythonGeneratorWindows, {"seed": 2**63}, "seed"),
         (StatefulWindows, {"seed": None}, "seed"),
-        (StatefulWindows, {"restart": -0.1}, "restart"),
-        (StatefulWindows, {"restart": 1.1}, "restart"),
-        (StatefulWindows, {"restart": float("nan")}, "restart"),
-        (StatefulWindows, {"restart": "0.5"}, "restart"),
+        (StatefulWindows, {"reset_prob": -0.1}, "reset_prob"),
+        (StatefulWindows, {"reset_prob": 1.1}, "reset_prob"),
+        (StatefulWindows, {"reset_prob": float("nan")}, "reset_prob"),
+        (StatefulWindows, {"reset_prob": "0.5"}, "reset_prob"),
         (StatefulWindows, {"batch_size": 14}, "43 ids"),
     ],
 )
 def test_bad_options(kind, options, expected):
     with pytest.raises(ValueError, match=expected):
-        kind(**{"ids": np.arange(40), "batch_size": 2, "length": 3} | options)
+        kind(**{"ids": np.arange(40), "batch_size": 2, "sequence_length": 3} | options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("first", "last"), [(-1, 3), (5, 3), (0.0, 3), (0, 3.0), ("0", 3), (0, 2**63), (None, 3)])
 def test_bad_ranges(kind, first, last):
-    with pytest.raises(ValueError, match=r"first|last"):
+    with pytest.raises(ValueError, match=r"start_step|stop_step"):
         kind(np.arange(40), 2, 3).dataset(first, last)
 
 
@@ -256,5 +260,5 @@ def test_windows_are_frozen_and_do_not_follow_the_array(kind):
     ids[:] = 0
     assert windows.batch(1)[0].numpy().tolist() == before
     with pytest.raises(AttributeError):
-        windows.length = 4
+        windows.sequence_length = 4
     assert len(repr(windows)) < 200

@@ -14,8 +14,8 @@ VOCABULARY = 5
 class Toy:
     """A model with a known distribution: logits = table[id] + 0.3 [how often each id was seen so far]."""
 
-    def __init__(self, context=None):
-        self.context_length = context
+    def __init__(self, context_length=None):
+        self.context_length = context_length
         self.table = np.random.default_rng(0).normal(size=(VOCABULARY, VOCABULARY)).astype("float32")
 
     def get_initial_state(self, batch_size):
@@ -51,26 +51,27 @@ def eagerly():
 
 def assert_score(score, losses):
     assert score.tokens == len(losses)
-    assert score.nats == pytest.approx(np.sum(losses), rel=1e-5)
+    assert score.total == pytest.approx(np.sum(losses), rel=1e-5)
     assert score.mean == pytest.approx(np.mean(losses), rel=1e-5)
     assert score.bits_per_token == pytest.approx(np.mean(losses) / np.log(2), rel=1e-5)
 
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(
-    ("count", "length", "rows"), [(50, 7, 3), (50, 7, 7), (15, 7, 64), (8, 7, 1), (2, 1, 2), (9, 1, 4)]
+    ("count", "length", "batch_size"), [(50, 7, 3), (50, 7, 7), (15, 7, 64), (8, 7, 1), (2, 1, 2), (9, 1, 4)]
 )
-def test_cold_is_the_sum_over_every_whole_window(count, length, rows):
+def test_the_chunked_loss_is_the_sum_over_every_whole_window(count, length, batch_size):
     toy, ids = Toy(), some_ids(count)
     windows = [ids[start : start + length + 1] for start in range(0, count - length, length)]
     assert_score(
-        Evaluator(toy, rows).chunked_loss(ids, length), [loss for window in windows for loss in toy.losses(window)]
+        Evaluator(toy, batch_size).chunked_loss(ids, length),
+        [loss for window in windows for loss in toy.losses(window)],
     )
 
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("length", [1, 6, 39, 40, 100])
-def test_warm_of_a_recurrent_model_is_one_long_pass_however_it_is_cut(length):
+def test_the_streaming_loss_of_a_recurrent_model_is_one_long_pass_however_it_is_cut(length):
     toy, ids = Toy(), some_ids(40)
     assert_score(Evaluator(toy).streaming_loss(ids, length), toy.losses(ids))
 
@@ -91,22 +92,22 @@ def test_windows_of_a_model_with_a_context_count_every_id_once_with_half_the_con
                 losses.setdefault(place, loss)  # the first window that reaches an id scores it
                 assert place in range(1, count)
         assert sorted(losses) == list(range(1, count))
-        score = Evaluator(toy, rows=3).streaming_loss(ids)
+        score = Evaluator(toy, batch_size=3).streaming_loss(ids)
         assert score.tokens == count - 1, (context_length, count)
-        assert score.nats == pytest.approx(sum(losses.values()), rel=1e-5), (context_length, count)
+        assert score.total == pytest.approx(sum(losses.values()), rel=1e-5), (context_length, count)
 
 
-def test_warm_of_an_lstm_is_one_long_pass(randomize):
+def test_the_streaming_loss_of_an_lstm_is_one_long_pass(randomize):
     model, ids = randomize(LSTMConfig(embedding_dim=3, units=4).build_model(VOCABULARY)), some_ids(30)
     logits = model(ids[None, :-1]).numpy()[0].astype("float64")
     losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(29), ids[1:]]
-    assert_score(Evaluator(model).streaming_loss(ids, length=20), losses)
+    assert_score(Evaluator(model).streaming_loss(ids, chunk_length=20), losses)
 
 
 @pytest.mark.usefixtures("eagerly")
 def test_a_transformer_is_scored_by_what_it_says_of_each_window(randomize):
-    definition = TransformerConfig(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=6)
-    model, ids = randomize(definition.build_model(VOCABULARY)), some_ids(21)
+    config = TransformerConfig(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=6)
+    model, ids = randomize(config.build_model(VOCABULARY)), some_ids(21)
 
     def losses(start, skip):
         logits = model(ids[None, start : start + 6]).numpy()[0].astype("float64")
@@ -114,14 +115,14 @@ def test_a_transformer_is_scored_by_what_it_says_of_each_window(randomize):
 
     evaluator = Evaluator(model)
     assert_score(evaluator.chunked_loss(ids, 6), losses(0, 0) + losses(6, 0) + losses(12, 0))
-    warm = losses(0, 0) + losses(3, 3) + losses(6, 3) + losses(9, 3) + losses(12, 3) + losses(14, 4)
-    assert_score(evaluator.streaming_loss(ids), warm)
+    streaming = losses(0, 0) + losses(3, 3) + losses(6, 3) + losses(9, 3) + losses(12, 3) + losses(14, 4)
+    assert_score(evaluator.streaming_loss(ids), streaming)
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_the_cold_nats_stand_by_window_and_position():
+def test_the_chunked_losses_stand_by_window_and_position():
     toy, ids = Toy(), some_ids(30)
-    found = Evaluator(toy, rows=3).chunked_token_losses(ids, 7)
+    found = Evaluator(toy, batch_size=3).chunked_token_losses(ids, 7)
     expected = [toy.losses(ids[start : start + 8]) for start in (0, 7, 14, 21)]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
@@ -130,7 +131,7 @@ def test_a_guess_among_n_has_perplexity_n():
     assert LossSum(10 * np.log(5), 10).perplexity == pytest.approx(5)
 
 
-def test_word_perplexity_spreads_the_nats_of_the_text_over_its_words():
+def test_word_perplexity_spreads_the_loss_of_the_text_over_its_words():
     text = "to be,\n or  not"
     assert word_perplexity(0.5, text) == pytest.approx(np.exp(0.5 * len(text) / 4))
     assert word_perplexity(2.0, "word" * 1000) is None  # one word of 8,000 nats
@@ -139,13 +140,13 @@ def test_word_perplexity_spreads_the_nats_of_the_text_over_its_words():
 
 def test_scores_add_as_sums():
     total = LossSum(3.0, 2) + LossSum(1.0, 6)
-    assert (total.nats, total.tokens, total.mean) == (4.0, 8, 0.5)
+    assert (total.total, total.tokens, total.mean) == (4.0, 8, 0.5)
 
 
 def test_too_short_a_text_is_refused():
     evaluator = Evaluator(Toy())
-    with pytest.raises(ValueError, match="7 ids; cold@7 needs at least 8"):
+    with pytest.raises(ValueError, match="7 ids; expected at least 8 with sequence_length=7"):
         evaluator.chunked_loss(some_ids(7), 7)
     for model in (Toy(), Toy(context_length=4)):
-        with pytest.raises(ValueError, match="1 ids; a score needs at least 2"):
+        with pytest.raises(ValueError, match="1 ids; expected at least 2"):
             Evaluator(model).streaming_loss(some_ids(1))

@@ -26,7 +26,7 @@ def oracle(logits, targets, smoothing=0.0):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_nats_are_the_definition(batch, smoothing):
+def test_the_losses_are_the_definition(batch, smoothing):
     logits, targets = batch
     np.testing.assert_allclose(
         token_losses(logits, targets, smoothing), oracle(logits, targets, smoothing), rtol=1e-5, atol=1e-6
@@ -39,7 +39,7 @@ def test_the_gradient_is_softmax_minus_the_smoothed_target(batch, smoothing):
     z = tf.constant(logits)
     with tf.GradientTape() as tape:
         tape.watch(z)
-        loss = token_cross_entropy(z, targets, MASK, smoothing=smoothing)
+        loss = token_cross_entropy(z, targets, MASK, label_smoothing=smoothing)
     p = np.exp(logits.astype("float64"))
     p /= p.sum(-1, keepdims=True)
     expected = p - (1 - smoothing) * np.eye(V)[targets] - smoothing / V
@@ -50,12 +50,14 @@ def test_the_gradient_is_softmax_minus_the_smoothed_target(batch, smoothing):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_is_the_sum_over_real_tokens_by_their_number(batch, smoothing):
     logits, targets = batch
-    nats = oracle(logits, targets, smoothing)
-    got = token_cross_entropy(logits, targets, MASK, smoothing=smoothing)
-    assert float(got) == pytest.approx(nats[MASK].mean(), rel=1e-5)
-    assert float(token_cross_entropy(logits, targets, smoothing=smoothing)) == pytest.approx(nats.mean(), rel=1e-5)
-    ignored = token_cross_entropy(logits, targets, ignore=int(targets[1, 2]), smoothing=smoothing)
-    assert float(ignored) == pytest.approx(nats[targets != targets[1, 2]].mean(), rel=1e-5)
+    losses = oracle(logits, targets, smoothing)
+    got = token_cross_entropy(logits, targets, MASK, label_smoothing=smoothing)
+    assert float(got) == pytest.approx(losses[MASK].mean(), rel=1e-5)
+    assert float(token_cross_entropy(logits, targets, label_smoothing=smoothing)) == pytest.approx(
+        losses.mean(), rel=1e-5
+    )
+    ignored = token_cross_entropy(logits, targets, ignore_class=int(targets[1, 2]), label_smoothing=smoothing)
+    assert float(ignored) == pytest.approx(losses[targets != targets[1, 2]].mean(), rel=1e-5)
 
 
 def test_without_a_mask_or_smoothing_it_is_that_of_keras(batch):
@@ -70,7 +72,7 @@ def test_half_and_double_logits_are_summed_in_float32(batch, dtype):
     logits, targets = batch
     logits = ops.cast(logits, dtype)
     expected = oracle(ops.convert_to_numpy(ops.cast(logits, "float32")), targets, 0.1)
-    for got in (token_cross_entropy(logits, targets, smoothing=0.1), TokenCrossEntropy(0.1)(targets, logits)):
+    for got in (token_cross_entropy(logits, targets, label_smoothing=0.1), TokenCrossEntropy(0.1)(targets, logits)):
         assert got.dtype == "float32"
         assert float(got) == pytest.approx(expected.mean(), rel=1e-5)
 
@@ -86,7 +88,7 @@ def test_no_real_token_costs_nothing_and_has_no_gradient(batch):
     for mask, ids in ((np.zeros((B, T), bool), targets), (None, np.full((B, T), -1)), (None, np.full((B, T), 2))):
         with tf.GradientTape() as tape:
             tape.watch(z)
-            loss = token_cross_entropy(z, ids, mask, ignore=2, smoothing=0.1)
+            loss = token_cross_entropy(z, ids, mask, ignore_class=2, label_smoothing=0.1)
         assert float(loss) == 0
         np.testing.assert_array_equal(tape.gradient(loss, z), np.zeros((B, T, V)))
         weights = None if mask is None else mask.astype("float32")
@@ -102,7 +104,7 @@ def test_what_stands_at_padding_is_never_looked_at(batch):
         padded = np.where(MASK, targets, padding)
         assert float(token_cross_entropy(logits, padded, MASK)) == pytest.approx(expected, rel=1e-5)
         assert float(TokenCrossEntropy()(padded, logits, MASK.astype("float32"))) == pytest.approx(expected, rel=1e-5)
-        assert float(token_cross_entropy(logits, padded, ignore=padding)) == pytest.approx(expected, rel=1e-5)
+        assert float(token_cross_entropy(logits, padded, ignore_class=padding)) == pytest.approx(expected, rel=1e-5)
         assert float(TokenCrossEntropy(ignore_class=padding)(padded, logits)) == pytest.approx(expected, rel=1e-5)
 
 
@@ -155,7 +157,7 @@ def test_a_loss_from_its_config_is_the_same_loss(batch):
 
 
 def test_weights_are_of_the_targets_shape():
-    weights = token_weights([[4, 0, 7], [1, -1, 2]], ignore=0, sample_weight=[2.0, 3.0])
+    weights = token_weights([[4, 0, 7], [1, -1, 2]], ignore_class=0, sample_weight=[2.0, 3.0])
     np.testing.assert_array_equal(weights, [[2, 0, 2], [3, 0, 3]])
     assert weights.dtype == "float32"
 
@@ -174,10 +176,10 @@ def test_what_does_not_belong_together_is_refused(batch):
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
 def test_a_smoothing_out_of_its_range_is_refused(batch, smoothing):
-    with pytest.raises(ValueError, match="smoothing="):
+    with pytest.raises(ValueError, match="label_smoothing="):
         TokenCrossEntropy(smoothing)
-    with pytest.raises(ValueError, match="smoothing="):
-        token_cross_entropy(*batch, smoothing=smoothing)
+    with pytest.raises(ValueError, match="label_smoothing="):
+        token_cross_entropy(*batch, label_smoothing=smoothing)
 
 
 @pytest.mark.parametrize("reduction", ["sum_over_batch_size", "mean", "nonesuch"])

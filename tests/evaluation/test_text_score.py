@@ -24,30 +24,32 @@ def model(request):
     return model
 
 
-def test_every_character_costs_what_the_warm_score_adds_up(model):
+def test_the_losses_of_all_characters_are_those_of_the_streaming_loss(model):
     scored = score_text(model, VOCABULARY, TEXT)
-    warm = Evaluator(model).streaming_loss(VOCABULARY.encode(TEXT).numpy())
-    assert "".join(scored.pieces) == TEXT
-    assert (len(scored.nats), scored.characters) == (len(TEXT), len(TEXT) - 1)
-    assert np.isnan(scored.nats[0])
-    assert np.nansum(scored.nats) == pytest.approx(warm.nats, rel=1e-6)
-    assert scored.nats_per_character == pytest.approx(warm.mean, rel=1e-6)
-    assert scored.bits_per_character == pytest.approx(warm.bits_per_token, rel=1e-6)
+    streaming = Evaluator(model).streaming_loss(VOCABULARY.encode(TEXT).numpy())
+    assert "".join(scored.tokens) == TEXT
+    assert (len(scored.token_losses), scored.num_characters) == (len(TEXT), len(TEXT) - 1)
+    assert np.isnan(scored.token_losses[0])
+    assert np.nansum(scored.token_losses) == pytest.approx(streaming.total, rel=1e-6)
+    assert scored.loss_per_character == pytest.approx(streaming.mean, rel=1e-6)
+    assert scored.bits_per_character == pytest.approx(streaming.bits_per_token, rel=1e-6)
 
 
 def test_the_first_ones_are_those_of_one_pass(model):
     ids = VOCABULARY.encode(TEXT).numpy()
     log_p = tf.nn.log_softmax(model(ids[None, :6]))[0].numpy()
-    np.testing.assert_allclose(score_text(model, VOCABULARY, TEXT).nats[1:7], -log_p[range(6), ids[1:7]], rtol=1e-5)
+    np.testing.assert_allclose(
+        score_text(model, VOCABULARY, TEXT).token_losses[1:7], -log_p[range(6), ids[1:7]], rtol=1e-5
+    )
 
 
 def test_longer_tokens_count_their_characters():
     words = WordTokenizer.from_text(TEXT)
     model = LSTMConfig(embedding_dim=3, units=5).build_model(words.vocabulary_size)
     scored = score_text(model, words, TEXT)
-    assert "".join(scored.pieces) == TEXT
-    assert scored.characters == len(TEXT) - len("a")
-    assert scored.nats_per_character == pytest.approx(scored.nats[1:].sum() / scored.characters)
+    assert "".join(scored.tokens) == TEXT
+    assert scored.num_characters == len(TEXT) - len("a")
+    assert scored.loss_per_character == pytest.approx(scored.token_losses[1:].sum() / scored.num_characters)
 
 
 @pytest.mark.parametrize("text", ["", "a"])
@@ -58,6 +60,6 @@ def test_what_predicts_nothing_is_refused(model, text):
 
 def test_the_package_has_it(model):
     assert keras_seq.score is score_text
-    assert keras_seq.generate(model, VOCABULARY, "ab", length=3, temperature=0).startswith("ab")
+    assert keras_seq.generate(model, VOCABULARY, "ab", max_new_tokens=3, temperature=0).startswith("ab")
     with pytest.raises(AttributeError, match="frobnicate"):
         keras_seq.frobnicate  # noqa: B018

@@ -1,4 +1,4 @@
-"""Two tiny comparisons, each in a process of its own, for all tests of what they leave and say."""
+"""Two small comparisons, each in its own process, for the tests of their files and messages."""
 
 import json
 import os
@@ -15,14 +15,14 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 LONG = {  # experiments whose smoke runs take a quarter to half a minute each
-    *("test_optimizers", "test_gradient_descent", "test_dates"),
-    *("test_masked_lm", "test_respace", "test_words", "test_reverse"),
+    *("test_optimizers", "test_gradient_descent", "test_date_translation"),
+    *("test_masked_lm", "test_spacing", "test_word_lm", "test_sequence_reversal"),
 }
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks what looks into the long smoke runs as slow: `make smoke` has the runs themselves."""
+    """Mark the tests of long smoke runs as slow; `make smoke` executes the runs."""
     for item in items:
         if item.path.stem in LONG and {"run", "smoke"} & {*item.fixturenames}:
             item.add_marker(pytest.mark.slow)
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def python():
-    """Runs `python ...` in the repository as a user does, without the settings of this test process."""
+    """Run `python ...` in the repository as a user does, without the environment of this test process."""
 
     def python(*arguments):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TF_") and k != "PYTHONWARNINGS"}
@@ -43,34 +43,34 @@ def python():
 
 @pytest.fixture(scope="session")
 def smoking(python, tmp_path_factory):
-    """Runs `compare --smoke` with further options: what it said, its folder, and its rows."""
+    """Run `compare --smoke` with more options; return its output, its folder and its rows."""
 
     def smoking(*options):
         logs = tmp_path_factory.mktemp("logs")
-        done = python("-m", "experiments.compare", "--smoke", "--log-dir", logs, *options)
-        assert done.returncode == 0, done.stderr
+        process = python("-m", "experiments.compare", "--smoke", "--log-dir", logs, *options)
+        assert process.returncode == 0, process.stderr
         (folder,) = (logs / "compare").iterdir()
         rows = json.loads((folder / "compare.json").read_text(encoding="utf-8"))["rows"]
-        return types.SimpleNamespace(folder=folder, rows=rows, stdout=done.stdout, stderr=done.stderr)
+        return types.SimpleNamespace(folder=folder, rows=rows, stdout=process.stdout, stderr=process.stderr)
 
     return smoking
 
 
 @pytest.fixture(scope="session")
 def smoke(smoking):
-    """The models of the defaults."""
+    """Compare the default models."""
     return smoking()
 
 
 @pytest.fixture(scope="session")
 def zoo(smoking):
-    """Every model that predicts the next character."""
+    """Compare all language models."""
     return smoking("--models", *LANGUAGE_MODELS)
 
 
 @pytest.fixture
 def fails(capsys):
-    """Asserts that a script's main ends with status 2 and one sentence on stderr; returns the sentence."""
+    """Assert that a script's main exits with status 2 and one sentence on stderr; return the sentence."""
 
     def fails(main, *arguments):
         with pytest.raises(SystemExit) as stop:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from experiments import compare
-from experiments.runs import revive
+from experiments.runs import dataclass_from_dict
 from keras_seq.data import load_corpus
 from keras_seq.models import LANGUAGE_MODELS
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import checksummed_json
 
-NAMES = compare.Compare().models
+NAMES = compare.CompareConfig().models
 KEYS = {
     *("model", "seed", "parameters", "train_tokens", "train_seconds", "tokens_per_second"),
     *("val_loss_per_character", "val_sequence_length", "val_loss_per_character_streaming", "val_bits_per_character"),
@@ -73,13 +73,13 @@ def test_the_losses_by_window_and_position_add_up_to_the_score(smoke):
         assert losses.mean(axis=0, dtype="float64") == pytest.approx(row["val_loss_by_position"], rel=1e-6)
 
 
-def test_perplexities_are_of_the_same_nats(smoke):
+def test_perplexities_are_of_the_same_losses(smoke):
     text = load_corpus("pydoc")
     _, validation = text.split(min_length=33)
     for row in smoke.rows:
         assert row["val_perplexity"] == pytest.approx(math.exp(row["val_loss"]))
-        nats = row["val_loss_per_character_streaming"] * len(validation)
-        assert row["val_word_perplexity_streaming"] == pytest.approx(math.exp(nats / len(validation.split())))
+        total = row["val_loss_per_character_streaming"] * len(validation)
+        assert row["val_word_perplexity_streaming"] == pytest.approx(math.exp(total / len(validation.split())))
 
 
 def test_the_smallest_training_learns(smoke):
@@ -87,7 +87,7 @@ def test_the_smallest_training_learns(smoke):
         first, *_, last = (
             line for line in lines_of(smoke.folder / f"{row['model']}-seed0") if line["split"] == "train"
         )
-        assert last["val_loss"] < first["val_loss"]
+        assert last["loss"] < first["loss"]
         assert row["val_loss_per_character"] < math.log(103)  # better than knowing nothing but the vocabulary
 
 
@@ -98,7 +98,7 @@ def test_every_causal_model_trains_in_one_comparison(zoo):
     for row in zoo.rows:
         assert max(row["val_loss_per_character"], row["val_loss_per_character_streaming"]) < math.log(103), row
         windows = json.loads((zoo.folder / f"{row['model']}-seed0/config.json").read_text(encoding="utf-8"))["windows"]
-        assert windows == ("crops" if row["model"] in {"transformer", "gpt2", "llama"} else "lanes")
+        assert windows == ("random" if row["model"] in {"transformer", "gpt2", "llama"} else "stateful")
     assert zoo.stderr == ""
 
 
@@ -113,12 +113,12 @@ def test_the_curve_has_a_line_for_every_interval_and_validation(smoke):
 def test_the_config_makes_the_same_comparison_again(smoke):
     for name in NAMES:
         config = json.loads((smoke.folder / f"{name}-seed0/config.json").read_text(encoding="utf-8"))
-        settings = revive(compare.Compare, config["experiment"])
-        assert json.loads(json.dumps(dataclasses.asdict(settings))) == config["experiment"]
-        assert {"name": name, **dataclasses.asdict(settings.model(name))} == config["model"]
+        experiment = dataclass_from_dict(compare.CompareConfig, config["experiment"])
+        assert json.loads(json.dumps(dataclasses.asdict(experiment))) == config["experiment"]
+        assert {"name": name, **dataclasses.asdict(experiment.model(name))} == config["model"]
         assert config["corpus"]["name"] == "pydoc"
         assert config["budget"]["match"] == "tokens"
-        assert config["budget"]["steps"] == settings.steps == 20
+        assert config["budget"]["steps"] == experiment.steps == 20
         assert len(config["corpus"]["sha256"]) == 64
         assert {"keras_seq", "keras", "tensorflow", "python", "commit"} <= config["versions"].keys()
 
@@ -136,7 +136,7 @@ def test_it_says_table_samples_and_how_to_open_tensorboard(smoke):
         rows = [line for line in smoke.stdout.splitlines() if line.startswith(f"| {name} ")]
         assert len(rows) >= 2  # what it is trained with, and its figures
         assert all(row in report for row in rows)
-        assert f"{name} (seed 0) writes:" in smoke.stdout
+        assert f"Sample of {name} (seed 0):" in smoke.stdout
     for part in ("loss_curves.png", "compare.md", "compare.html"):
         assert (smoke.folder / part).stat().st_size > 0
         assert str(smoke.folder / part) in smoke.stdout
@@ -162,7 +162,7 @@ def test_to_resume_what_is_finished_says_it_again_and_trains_nothing(smoke, caps
 def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures(smoke, tmp_path):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     run = folder / "lstm-seed0"
-    for part in ("result.json", "model.keras", "checkpoints/newest", "checkpoints/step-00000020.safetensors"):
+    for part in ("result.json", "model.keras", "checkpoints/latest", "checkpoints/step-00000020.safetensors"):
         (run / part).unlink()
     for part in ("compare.json", "compare.md", "loss_curves.png"):
         (folder / part).unlink()
@@ -186,8 +186,8 @@ def inputs(tmp_path_factory):
     (folder / "empty").write_bytes(b"")
     (folder / "latin").write_bytes("naïve ".encode("latin-1") * 200)
     (folder / "short").write_text("too short", encoding="utf-8")
-    (folder / "lanes").write_text("a few more " * 65, encoding="utf-8")
-    for name, config in (("torn", '{"experi'), ("unsealed", '{"experiment": {}}')):
+    (folder / "streams").write_text("a few more " * 65, encoding="utf-8")
+    for name, config in (("torn", '{"experi'), ("old", '{"experiment": {}}')):
         (folder / name / "lstm-seed0").mkdir(parents=True)
         (folder / name / "lstm-seed0/config.json").write_text(config, encoding="utf-8")
     for name, config in (("other", {}), ("newer", {"experiment": {"frobnicate": 1}})):
@@ -204,26 +204,26 @@ def inputs(tmp_path_factory):
         ("--corpus {inputs}/empty", "empty"),
         ("--corpus {inputs}/latin", "offset 2"),
         ("--corpus {inputs}/short", "too short"),
-        ("--corpus {inputs}/lanes", "too short for 12 lanes"),
-        ("--clean nope", "--clean"),
+        ("--corpus {inputs}/streams", "too short"),
+        ("--strip-whitespace nope", "nope"),
         ("--models nope", "nope"),
         ("--models", "--models"),
         ("--models bilstm", "sees the id"),
         ("--models lstm bilstm", "--models bilstm"),
-        ("--seeds 0", "--seeds 0"),
-        ("--seeds 1.5", "--seeds"),
+        ("--num-seeds 0", "--num-seeds 0"),
+        ("--num-seeds 1.5", "--num-seeds"),
         ("--tokens 0", "--tokens 0"),
         ("--tokens abc", "--tokens"),
         ("--batch-size -1", "--batch-size -1"),
-        ("--context 0", "--context 0"),
-        ("--restart 1.5", "--restart 1.5"),
+        ("--sequence-length 0", "--sequence-length 0"),
+        ("--reset-prob 1.5", "--reset-prob 1.5"),
         ("--models lstm lstm", "each model once"),
         ("--match nope", "--match"),
         ("--sweep nope", "--sweep"),
         ("--sweep-tokens 0", "--sweep-tokens 0"),
         ("--sweep-factors 1 -3", "--sweep-factors 1.0 -3.0"),
         ("--sweep-factors nan", "--sweep-factors nan"),
-        ("--restart nan", "--restart nan"),
+        ("--reset-prob nan", "--reset-prob nan"),
         ("--recurrent-windows nope", "--recurrent-windows"),
         ("--frobnicate 1", "--frobnicate"),
         ("frobnicate", "frobnicate"),
@@ -241,11 +241,11 @@ def inputs(tmp_path_factory):
         ("--mamba.state-dim 0", "state_dim=0"),
         ("--bilstm.units 4", "--bilstm.units"),
         ("--transformer.num-heads 3", "num_heads=3"),
-        ("--transformer.context 8", "--transformer.context 8"),
+        ("--transformer.context-length 8", "--transformer.context-length 8"),
         ("--resume nowhere", "nowhere"),
-        ("--resume {inputs}/torn", "config.json is damaged, it holds no JSON"),
-        ("--resume {inputs}/unsealed", "config.json was changed after it was written, or by an older version"),
-        ("--resume {inputs}/other", "does not hold the settings"),
+        ("--resume {inputs}/torn", "config.json is corrupt"),
+        ("--resume {inputs}/old", "keras_seq 0.1"),
+        ("--resume {inputs}/other", "does not hold the config"),
         ("--resume {inputs}/newer", "frobnicate"),
         ("--log-dir {inputs}/empty", "{inputs}/empty"),
     ],
@@ -259,10 +259,10 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, inputs, tm
 
 
 def test_a_mistake_ends_the_process_with_2_and_nothing_but_its_sentence(python, tmp_path):
-    done = python("-m", "experiments.compare", "--corpus", "/nonexistent", "--log-dir", tmp_path / "logs")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("experiments.compare: There is no file '/nonexistent'")
-    assert done.stderr.count("\n") == 1
+    process = python("-m", "experiments.compare", "--corpus", "/nonexistent", "--log-dir", tmp_path / "logs")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.startswith("experiments.compare: The file '/nonexistent' does not exist")
+    assert process.stderr.count("\n") == 1
 
 
 def test_help_is_no_mistake(capsys):
@@ -276,13 +276,13 @@ def test_help_is_no_mistake(capsys):
 def test_after_import_keras_seq_alone_a_process_can_load_the_models(smoke, python):
     paths = [smoke.folder / f"{name}-seed0/model.keras" for name in NAMES]
     code = "import sys, keras, keras_seq; print(*(keras.models.load_model(p).count_params() for p in sys.argv[1:]))"
-    done = python("-c", code, *paths)
-    assert done.stdout.split() == [str(row["parameters"]) for row in smoke.rows], done.stderr
+    process = python("-c", code, *paths)
+    assert process.stdout.split() == [str(row["parameters"]) for row in smoke.rows], process.stderr
 
 
-def test_the_vocabulary_is_of_the_whole_corpus(smoke):
-    vocabularies = {CharacterTokenizer.load(smoke.folder / f"{name}-seed0/tokenizer.json") for name in NAMES}
-    assert len(vocabularies) == 1
+def test_the_tokenizer_is_of_the_whole_corpus(smoke):
+    tokenizers = {CharacterTokenizer.load(smoke.folder / f"{name}-seed0/tokenizer.json") for name in NAMES}
+    assert len(tokenizers) == 1
 
 
 def test_to_resume_with_another_text_is_refused(smoke, tmp_path, fails):
@@ -291,4 +291,4 @@ def test_to_resume_with_another_text_is_refused(smoke, tmp_path, fails):
         config = checksummed_json.read(path)
         config["corpus"]["sha256"] = "0" * 64
         checksummed_json.write(path, config)
-    assert "go on with the same text" in fails(compare.main, "--resume", folder)
+    assert "resume with the same text" in fails(compare.main, "--resume", folder)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from matplotlib.legend import Legend
 
-from experiments import compare_pictures, compare_report, report
+from experiments import compare_plots, compare_report, report
+from experiments.bootstrap import paired_difference
 from experiments.compare_budgets import Budget
-from experiments.compare_findings import CURVES, Findings
-from experiments.compare_page import comparison_page
-from experiments.compare_settings import Compare
-from experiments.compare_sweep import Tried
-from experiments.statistics import paired_difference
+from experiments.compare_html import comparison_html
+from experiments.compare_results import CURVES, ComparisonResults
+from experiments.compare_settings import CompareConfig
+from experiments.compare_sweep import SweepRun
 from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
 from keras_seq.models import LSTMConfig, TransformerConfig
@@ -27,7 +27,7 @@ MODELS = {"lstm": LSTMConfig(3, 4), "transformer": TransformerConfig(4, 1, 2, 8,
 
 
 def make_row(model, seed, losses):
-    cold = float(losses.mean())
+    val_loss = float(losses.mean())
     return {
         **{"model": model, "seed": seed, "parameters": 1000, "train_tokens": 300, "train_flops": 9e5},
         **{
@@ -38,28 +38,31 @@ def make_row(model, seed, losses):
         },
         **{
             "train_loss_per_character": 1.25,
-            "val_loss_per_character": cold,
-            "val_loss_per_character_streaming": cold - 0.1,
+            "val_loss_per_character": val_loss,
+            "val_loss_per_character_streaming": val_loss - 0.1,
         },
-        **{"val_bits_per_character": cold / np.log(2), "val_bits_per_character_streaming": (cold - 0.1) / np.log(2)},
-        **{"val_perplexity": np.exp(cold), "val_word_perplexity": None},
+        **{
+            "val_bits_per_character": val_loss / np.log(2),
+            "val_bits_per_character_streaming": (val_loss - 0.1) / np.log(2),
+        },
+        **{"val_perplexity": np.exp(val_loss), "val_word_perplexity": None},
         **{"val_loss_by_position": losses.mean(axis=0).tolist(), "sample": f"{model} {HOSTILE}"},
     }
 
 
 @pytest.fixture
-def found(tmp_path):
+def results(tmp_path):
     """Two models with two seeds each, whose files are made up."""
     random, rows, budgets = np.random.default_rng(0), [], {}
-    for n, (model, definition) in enumerate(MODELS.items()):
-        budgets[model] = Budget(model, definition, 10, 1000, 3000, 0.03)
+    for n, (model, model_config) in enumerate(MODELS.items()):
+        budgets[model] = Budget(model, model_config, 10, 1000, 3000, 0.03)
         for seed in range(SEEDS):
             run = tmp_path / f"{model}-seed{seed}"
             run.mkdir()
             losses = random.normal(2.0 + 0.2 * n, 0.1, size=(WINDOWS, LENGTH))
             np.save(run / "val_token_losses.npy", losses.astype("float32"))
             lines = [
-                {"tokens": 100 * k, "split": "train", "seconds": float(k), "val_loss": 4.0 - k / 2 - seed}
+                {"tokens": 100 * k, "split": "train", "seconds": float(k), "loss": 4.0 - k / 2 - seed}
                 for k in (1, 2, 3)
             ]
             lines += [
@@ -69,105 +72,109 @@ def found(tmp_path):
             (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
             checksummed_json.write(run / "config.json", {"versions": {"keras": "<3>"}})
             rows.append(make_row(model, seed, losses))
-    references = (Baseline("unigram", 9.0), Baseline("2-gram", 3.4), Baseline("xz", 3.0))
+    baselines = (Baseline("unigram", 9.0), Baseline("2-gram", 3.4), Baseline("xz", 3.0))
     corpus = Corpus(f"my {HOSTILE}.txt", f"text {HOSTILE}", "ab" * 32)
-    return Findings(tmp_path, Compare(context=LENGTH, batch_size=2), corpus, rows, budgets, references)
+    config = CompareConfig(sequence_length=LENGTH, batch_size=2)
+    return ComparisonResults(tmp_path, config, corpus, rows, budgets, baselines)
 
 
-def test_what_is_to_be_said_of_the_text_is_in_the_report_and_on_the_page(found):
+def test_the_note_on_the_text_is_in_the_report_and_on_the_page(results):
     for note, times in (("13% of it <is> copied.", 1), (None, 0)):
-        told = dataclasses.replace(found, note=note)
-        assert "\n\n".join(compare_report.tables(told)).count("13% of it <is> copied.") == times
-        assert comparison_page(told).count("<p>13% of it &lt;is&gt; copied.</p>") == times
+        annotated = dataclasses.replace(results, note=note)
+        assert "\n\n".join(compare_report.tables(annotated)).count("13% of it <is> copied.") == times
+        assert comparison_html(annotated).count("<p>13% of it &lt;is&gt; copied.</p>") == times
 
 
-def test_a_curve_is_the_mean_over_the_seeds_with_its_extremes_and_its_time(found):
-    assert found.curve("lstm", "training") == {
+def test_a_curve_is_the_mean_over_the_seeds_with_its_extremes_and_its_time(results):
+    assert results.curve("lstm", "train loss") == {
         **{"tokens": [100, 200, 300], "seconds": [1.0, 2.0, 3.0]},
         **{"mean": [3.0, 2.5, 2.0], "low": [2.5, 2.0, 1.5], "high": [3.5, 3.0, 2.5]},
     }
-    cold = found.curve("transformer", "cold validation")
-    assert cold["seconds"] == [1.5, 3.0]  # between two points of the training curve
-    assert (cold["mean"], cold["low"], cold["high"]) == ([5.0, 5.0], [4.5, 4.5], [5.5, 5.5])
-    assert found.curve("transformer", "warm validation")["mean"] == [4.25, 4.25]
+    curve = results.curve("transformer", "val_loss")
+    assert curve["seconds"] == [1.5, 3.0]  # between two points of the training curve
+    assert (curve["mean"], curve["low"], curve["high"]) == ([5.0, 5.0], [4.5, 4.5], [5.5, 5.5])
+    assert results.curve("transformer", "val_loss_streaming")["mean"] == [4.25, 4.25]
 
 
-def test_differences_are_those_of_the_windows_and_positions_those_of_the_rows(found):
+def test_differences_are_those_of_the_windows_and_positions_those_of_the_rows(results):
     first, second = (
         np.stack(
-            [np.load(found.folder / f"{m}-seed{s}/val_token_losses.npy").mean(axis=1, dtype="float64") for s in (0, 1)]
+            [
+                np.load(results.folder / f"{m}-seed{s}/val_token_losses.npy").mean(axis=1, dtype="float64")
+                for s in (0, 1)
+            ]
         )
         for m in MODELS
     )
-    assert found.differences() == {"transformer": paired_difference(first, second)}
-    assert found.differences()["transformer"].mean == pytest.approx(0.2, abs=0.03)
-    expected = np.mean([row["val_loss_by_position"] for row in found.of("lstm")], axis=0)
-    assert found.by_position("lstm") == pytest.approx(expected.tolist())
+    assert results.differences() == {"transformer": paired_difference(first, second)}
+    assert results.differences()["transformer"].mean == pytest.approx(0.2, abs=0.03)
+    expected = np.mean([row["val_loss_by_position"] for row in results.for_model("lstm")], axis=0)
+    assert results.by_position("lstm") == pytest.approx(expected.tolist())
 
 
-def drawn(found, monkeypatch):
+def plotted(results, monkeypatch):
     monkeypatch.setattr(plt, "close", lambda figure: None)
-    compare_pictures.draw(found)
+    compare_plots.plot(results)
     axes = plt.gcf().axes
     monkeypatch.undo()
     plt.close("all")
     return axes
 
 
-def test_the_picture_shows_every_point_with_bands_in_one_colour_a_model(found, monkeypatch):
-    axes, ends = drawn(found, monkeypatch)
+def test_the_plot_shows_every_point_with_bands_in_one_color_a_model(results, monkeypatch):
+    axes, ends = plotted(results, monkeypatch)
     curves = axes.get_lines()[: 3 * len(MODELS)]
     for n, model in enumerate(MODELS):
-        mine = curves[3 * n : 3 * n + 3]
-        for line, name in zip(mine, CURVES, strict=True):
-            curve = found.curve(model, name)
+        model_curves = curves[3 * n : 3 * n + 3]
+        for line, name in zip(model_curves, CURVES, strict=True):
+            curve = results.curve(model, name)
             assert list(map(tuple, line.get_xydata())) == list(zip(curve["tokens"], curve["mean"], strict=True))
-        assert len({line.get_color() for line in mine}) == 1
-        assert mine[0].get_alpha() < 1
+        assert len({line.get_color() for line in model_curves}) == 1
+        assert model_curves[0].get_alpha() < 1
     assert len({line.get_color() for line in curves}) == len(MODELS)
     assert len(axes.collections) == 3 * len(MODELS)  # the bands
     heights = {vertex[1] for vertex in axes.collections[0].get_paths()[0].vertices}
     assert heights == {1.5, 2.0, 2.5, 3.0, 3.5}  # from the lower seed to the higher one
     legends = [[t.get_text() for t in part.get_texts()] for part in axes.get_children() if isinstance(part, Legend)]
-    assert sorted(legends) == [["lstm", "transformer"], ["training", "cold validation", "warm validation"]]
+    assert sorted(legends) == [["lstm", "transformer"], ["train loss", "val_loss", "val_loss_streaming"]]
     shown = {}
     for line in ends.get_lines():
         model = [label.get_text() for label in ends.get_yticklabels()][int(line.get_ydata()[0])]
         key = "val_loss_per_character_streaming" if line.get_fillstyle() == "none" else "val_loss_per_character"
         shown[model, key] = list(line.get_xdata())
     keys = ("val_loss_per_character", "val_loss_per_character_streaming")
-    assert shown == {(m, k): [r[k] for r in found.of(m)] for m in MODELS for k in keys}
+    assert shown == {(m, k): [r[k] for r in results.for_model(m)] for m in MODELS for k in keys}
 
 
-def test_what_needs_no_training_is_a_line_or_said_to_be_off_the_scale(found, monkeypatch):
-    axes, ends = drawn(found, monkeypatch)
+def test_baselines_are_lines_or_named_as_off_the_scale(results, monkeypatch):
+    axes, ends = plotted(results, monkeypatch)
     assert {line.get_ydata()[0] for line in axes.get_lines()[3 * len(MODELS) :]} == {3.4, 3.0}
     assert {"2-gram", "xz"} <= {text.get_text() for text in axes.texts}
     assert axes.get_title(loc="right").endswith("off the scale: unigram 9.00")
     assert "xz 3.000" in ends.get_title(loc="right")
 
 
-def test_one_seed_has_no_bands_and_an_interval_of_the_text_alone(found, monkeypatch):
-    one = dataclasses.replace(found, rows=[row for row in found.rows if row["seed"] == 0])
-    assert not drawn(one, monkeypatch)[0].collections
-    assert any("over the text alone" in part for part in compare_report.tables(one))
-    assert report.spread(found.rows) in compare_report.tables(found)
-    assert report.spread(one.rows) not in compare_report.tables(one)
+def test_one_seed_has_no_bands_and_an_interval_of_the_text_alone(results, monkeypatch):
+    one = dataclasses.replace(results, rows=[row for row in results.rows if row["seed"] == 0])
+    assert not plotted(one, monkeypatch)[0].collections
+    assert any("over the text only" in part for part in compare_report.tables(one))
+    assert report.seeds_table(results.rows) in compare_report.tables(results)
+    assert report.seeds_table(one.rows) not in compare_report.tables(one)
 
 
-def test_the_report_has_rows_differences_references_picture_and_samples(found):
-    compare_report.write(found)
-    stored = json.loads((found.folder / "compare.json").read_text(encoding="utf-8"))
-    assert stored["rows"] == [{key: value for key, value in row.items() if key != "sample"} for row in found.rows]
-    assert stored["references"] == {"unigram": 9.0, "2-gram": 3.4, "xz": 3.0}
-    assert stored["differences"]["transformer"] == dataclasses.asdict(found.differences()["transformer"])
-    page = (found.folder / "compare.md").read_text(encoding="utf-8")
-    assert report.table(found.rows) in page
+def test_the_report_has_rows_differences_baselines_plot_and_samples(results):
+    compare_report.write_report(results)
+    stored = json.loads((results.folder / "compare.json").read_text(encoding="utf-8"))
+    assert stored["rows"] == [{key: value for key, value in row.items() if key != "sample"} for row in results.rows]
+    assert stored["baselines"] == {"unigram": 9.0, "2-gram": 3.4, "xz": 3.0}
+    assert stored["differences"]["transformer"] == dataclasses.asdict(results.differences()["transformer"])
+    page = (results.folder / "compare.md").read_text(encoding="utf-8")
+    assert report.table(results.rows) in page
     assert "](loss_curves.png)" in page
     assert "| 2-gram | 3.400 | 4.905 |" in " ".join(page.split())
-    assert (found.folder / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
-    assert (found.folder / "compare.html").stat().st_size > 10_000
-    assert "compare.html" in compare_report.closing(found)
+    assert (results.folder / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (results.folder / "compare.html").stat().st_size > 10_000
+    assert "compare.html" in compare_report.final_message(results)
 
 
 class Reader(html.parser.HTMLParser):
@@ -192,40 +199,40 @@ class Reader(html.parser.HTMLParser):
             self.text += data
 
 
-def test_no_character_of_corpus_or_sample_is_markup(found):
+def test_no_character_of_corpus_or_sample_is_markup(results):
     tame = dataclasses.replace(
-        found,
+        results,
         corpus=Corpus("tame", "text", "ab" * 32),
-        rows=[{**row, "sample": "tame"} for row in found.rows],
+        rows=[{**row, "sample": "tame"} for row in results.rows],
     )
-    page, plain = Reader(comparison_page(found)), Reader(comparison_page(tame))
+    page, plain = Reader(comparison_html(results)), Reader(comparison_html(tame))
     assert page.tags == plain.tags
     assert page.text.count(HOSTILE) >= len(MODELS) + 1  # every sample, and the name of the corpus
     assert "keras <3>" in page.text
     assert "ab" * 32 in page.text
 
 
-def test_the_page_needs_no_network_and_its_data_are_the_curves(found):
-    page = comparison_page(found)
+def test_the_page_needs_no_network_and_its_data_are_the_curves(results):
+    page = comparison_html(results)
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in page
     assert "src=" not in page
     data = json.loads(Reader(page).data)
     assert [model["name"] for model in data["models"]] == list(MODELS)
-    assert data["models"][0]["curves"]["training"] == found.curve("lstm", "training")
-    assert data["models"][1]["positions"] == pytest.approx(found.by_position("transformer"), abs=1e-4)
-    assert data["references"][1] == {"name": "2-gram", "nats": 3.4}
+    assert data["models"][0]["curves"]["train loss"] == results.curve("lstm", "train loss")
+    assert data["models"][1]["positions"] == pytest.approx(results.by_position("transformer"), abs=1e-4)
+    assert data["baselines"][1] == {"name": "2-gram", "loss": 3.4}
 
 
-def test_the_sweep_is_in_the_report_with_its_warnings(found):
-    tried = [Tried(m, rate, nats) for m in MODELS for rate, nats in ((0.01, 2.0), (0.03, 1.9), (0.1, None))]
-    tried[-3] = Tried("transformer", 0.01, 1.5)
-    swept = dataclasses.replace(found, tried=tried)
+def test_the_sweep_is_in_the_report_with_its_warnings(results):
+    sweep_runs = [SweepRun(m, rate, loss) for m in MODELS for rate, loss in ((0.01, 2.0), (0.03, 1.9), (0.1, None))]
+    sweep_runs[-3] = SweepRun("transformer", 0.01, 1.5)
+    swept = dataclasses.replace(results, sweep_runs=sweep_runs)
     text = "\n".join(compare_report.tables(swept))
-    assert "transformer is best at 0.01, the smallest rate tried" in text
+    assert "transformer is best at 0.01, the smallest learning rate of the sweep" in text
     assert "lstm is best" not in text
     assert text.count("diverged") == 2
-    assert "the smallest rate tried" in Reader(comparison_page(swept)).text
+    assert "the smallest learning rate of the sweep" in Reader(comparison_html(swept)).text
 
 
 CLICKS = """
@@ -239,7 +246,7 @@ click(document.querySelectorAll(".sortable th")[8]);
 said.push([...document.querySelector(".sortable").tBodies[0].rows].map(row => row.cells[8].textContent).join(" "));
 const svg = document.querySelector("#positions svg"), at = svg.getBoundingClientRect();
 svg.dispatchEvent(new PointerEvent("pointermove", {clientX: at.right - 9, clientY: at.top + 50, bubbles: true}));
-said.push(document.getElementById("positions-told").textContent);
+said.push(document.getElementById("positions-tooltip").textContent);
 said.push(document.documentElement.scrollWidth <= innerWidth);
 document.title = JSON.stringify(said);
 </script>
@@ -247,15 +254,15 @@ document.title = JSON.stringify(said);
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
-def test_in_a_browser_curves_toggle_the_table_sorts_and_points_tell_their_values(found, tmp_path):
+def test_in_a_browser_curves_toggle_the_table_sorts_and_points_tell_their_values(results, tmp_path):
     page = tmp_path / "clicked.html"
-    page.write_text(comparison_page(found).replace("</body>", CLICKS + "</body>"), encoding="utf-8")
+    page.write_text(comparison_html(results).replace("</body>", CLICKS + "</body>"), encoding="utf-8")
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=500,900", "--dump-dom"]
     done = subprocess.run(["chromium", *options, page.as_uri()], capture_output=True, text=True, check=True)
     title = done.stdout[done.stdout.index("<title>") + 7 : done.stdout.index("</title>")]
-    curves, fewer, column, told, fits = json.loads(title.replace("&quot;", '"'))
+    curves, fewer, column, tooltip, fits = json.loads(title.replace("&quot;", '"'))
     assert (curves, fewer) == (3 * len(MODELS), 3)
-    cold = sorted(f"{row['val_loss_per_character']:.3f}" for row in found.rows)
-    assert column.split() == cold
-    assert told.endswith(f"transformer {found.by_position('transformer')[-1]:.3f}")
+    losses = sorted(f"{row['val_loss_per_character']:.3f}" for row in results.rows)
+    assert column.split() == losses
+    assert tooltip.endswith(f"transformer {results.by_position('transformer')[-1]:.3f}")
     assert fits

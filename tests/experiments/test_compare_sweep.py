@@ -6,8 +6,8 @@ import pytest
 
 from experiments import compare, compare_sweep
 from experiments.compare_budgets import Budget
-from experiments.compare_settings import Compare
-from experiments.compare_sweep import Tried
+from experiments.compare_settings import CompareConfig
+from experiments.compare_sweep import SweepRun
 from keras_seq import training
 from keras_seq.data import Corpus
 
@@ -16,47 +16,49 @@ def budgets(steps=100):
     return {name: Budget(name, None, steps, 1, 1, rate) for name, rate in (("lstm", 0.03), ("transformer", 0.02))}
 
 
-def test_every_model_is_tried_at_its_own_rates_and_diverging_is_no_end():
+def test_every_model_is_trained_at_its_own_rates_and_divergence_does_not_end_the_sweep():
     seen = []
 
     def train_one(run, budget, train, train_text, scored):
         assert (train_text, scored) == ("left", "right")
         assert train.validate_every > budget.steps
-        assert train.validate_every % settings.train.validate_every == 0
+        assert train.validate_every % config.train.validate_every == 0
         seen.append((run, budget.steps, train.learning_rate))
         if train.learning_rate > 0.05:
             raise training.TrainingDiverged("too fast")
         return {"val_loss_per_character": abs(train.learning_rate - 0.01)}
 
-    settings = Compare(sweep="learning-rate", sweep_factors=(3.0, 1.0, 0.3), sweep_tokens=384_000)
-    tried = compare_sweep.sweep(settings, budgets(), ("left", "right"), train_one)
-    assert [(t.model, t.learning_rate) for t in tried] == [
+    config = CompareConfig(sweep="learning-rate", sweep_factors=(3.0, 1.0, 0.3), sweep_tokens=384_000)
+    sweep_runs = compare_sweep.sweep(config, budgets(), ("left", "right"), train_one)
+    assert [(t.model, t.learning_rate) for t in sweep_runs] == [
         *(("lstm", 0.009), ("lstm", 0.03), ("lstm", 0.09)),
         *(("transformer", 0.006), ("transformer", 0.02), ("transformer", 0.06)),
     ]
     assert seen[0] == ("sweep-lstm-0.009", 25, 0.009)  # a quarter of the steps
-    assert [t.nats is None for t in tried] == [False, False, True] * 2
-    assert compare_sweep.chosen(budgets()["lstm"], tried).learning_rate == 0.009
-    assert "| lstm        |         0.009 |             0.0010 |    yes |" in compare_sweep.table(tried)
+    assert [t.loss is None for t in sweep_runs] == [False, False, True] * 2
+    assert compare_sweep.with_best_lr(budgets()["lstm"], sweep_runs).learning_rate == 0.009
+    assert "| lstm        |         0.009 |        0.0010 |  yes |" in compare_sweep.table(sweep_runs)
 
 
 @pytest.mark.parametrize(
     ("losses", "end"), [((1.0, 2.0, 3.0), "smallest"), ((3.0, 2.0, 1.0), "largest"), ((2.0, 1.0, 2.0), None)]
 )
 def test_a_best_rate_at_the_edge_is_said(losses, end):
-    warnings = compare_sweep.warnings([Tried("gru", rate, nats) for rate, nats in zip((1, 2, 3), losses, strict=True)])
+    warnings = compare_sweep.warnings(
+        [SweepRun("gru", rate, loss) for rate, loss in zip((1, 2, 3), losses, strict=True)]
+    )
     assert [end in sentence for sentence in warnings] == ([True] if end else [])
 
 
 def test_where_all_diverge_nothing_can_be_chosen():
-    with pytest.raises(ValueError, match="gru diverged at every rate"):
-        compare_sweep.best([Tried("gru", 1.0, None)], "gru")
+    with pytest.raises(ValueError, match="gru diverged at every learning rate"):
+        compare_sweep.best_learning_rate([SweepRun("gru", 1.0, None)], "gru")
 
 
 def test_the_sweep_sees_the_last_tenth_of_the_training_text_and_nothing_of_the_validation_text():
     corpus = Corpus("digits", "0123456789" * 20, "")
     train_text, validation = corpus.split()
-    left, right = compare_sweep.held_back(corpus, train_text, 4)
+    left, right = compare_sweep.split_for_sweep(corpus, train_text, 4)
     assert left + right == train_text
     assert len(right) == len(train_text) // 10
     assert left + right + validation == corpus.text
@@ -67,7 +69,18 @@ def test_seconds_matched_and_swept_and_stopped_in_between_ends_as_if_it_had_not_
     """The whole way over a text that is markup: a timed plan, a sweep, a stop, the rest by --resume."""
     corpus = tmp_path / "<script>alert(1).txt"
     corpus.write_text("".join(f"<script>alert({n % 7})</script>\n" for n in range(400)), encoding="utf-8")
-    options = ["--smoke", "--corpus", str(corpus), "--models", "gru", "mingru", "--match", "seconds", "--seeds", "2"]
+    options = [
+        "--smoke",
+        "--corpus",
+        str(corpus),
+        "--models",
+        "gru",
+        "mingru",
+        "--match",
+        "seconds",
+        "--num-seeds",
+        "2",
+    ]
     options += ["--sweep", "learning-rate", "--sweep-factors", "0.5", "1", "--log-dir", str(tmp_path / "logs")]
     real, calls = compare.train_one, itertools.count()
 
@@ -85,24 +98,24 @@ def test_seconds_matched_and_swept_and_stopped_in_between_ends_as_if_it_had_not_
     plan = (folder / "plan.json").read_bytes()
     compare.main(["--resume", str(folder)])
     assert (folder / "plan.json").read_bytes() == plan
-    kept = {run["name"]: run for run in json.loads(plan)["runs"]}
+    plan_runs = {run["name"]: run for run in json.loads(plan)["runs"]}
     written = json.loads((folder / "compare.json").read_text(encoding="utf-8"))
-    assert kept["gru"]["steps"] == 20
-    seconds = [run["steps"] * run["seconds_per_step"] for run in kept.values()]
-    assert abs(seconds[0] - seconds[1]) <= kept["mingru"]["seconds_per_step"] / 2
-    assert len(written["sweep"]) == 4
+    assert plan_runs["gru"]["steps"] == 20
+    seconds = [run["steps"] * run["seconds_per_step"] for run in plan_runs.values()]
+    assert abs(seconds[0] - seconds[1]) <= plan_runs["mingru"]["seconds_per_step"] / 2
+    assert len(written["sweep_runs"]) == 4
     for row in written["rows"]:
         config = json.loads((folder / f"{row['model']}-seed{row['seed']}/config.json").read_text(encoding="utf-8"))
         assert config["budget"]["steps"] * 4 * 32 == row["train_tokens"]
-        assert config["budget"]["steps"] == kept[row["model"]]["steps"]
-        mine = [Tried(**tried) for tried in written["sweep"]]
-        assert config["train"]["learning_rate"] == compare_sweep.best(mine, row["model"])
+        assert config["budget"]["steps"] == plan_runs[row["model"]]["steps"]
+        sweep_runs = [SweepRun(**run) for run in written["sweep_runs"]]
+        assert config["train"]["learning_rate"] == compare_sweep.best_learning_rate(sweep_runs, row["model"])
     page = (folder / "compare.html").read_text(encoding="utf-8")
     assert page.count("<script") == 2  # the data and the code, nothing of the text
 
 
-def test_settings_of_the_sweep_come_back_from_a_config():
-    from experiments.runs import revive
+def test_options_of_the_sweep_come_back_from_a_config():
+    from experiments.runs import dataclass_from_dict
 
-    given = Compare(sweep="learning-rate", sweep_factors=(0.3, 1.0), match="flops")
-    assert revive(Compare, json.loads(json.dumps(dataclasses.asdict(given)))) == given
+    config = CompareConfig(sweep="learning-rate", sweep_factors=(0.3, 1.0), match="flops")
+    assert dataclass_from_dict(CompareConfig, json.loads(json.dumps(dataclasses.asdict(config)))) == config

@@ -1,11 +1,11 @@
 import pytest
+from experiments.loss_by_position import LossByPositionConfig
+from experiments.loss_by_position import smoke_config as smoke_loss_by_position
 
-from experiments.compare_settings import Compare, tiny
-from experiments.corpora import copied, for_smoke, note_copied
-from experiments.positions import Positions
-from experiments.positions import tiny as tiny_positions
-from experiments.scaling import Scaling
-from experiments.scaling import tiny as tiny_scaling
+from experiments.compare_settings import CompareConfig, smoke_config
+from experiments.corpora import for_smoke, note_copied, overlap_note
+from experiments.scaling import ScalingConfig
+from experiments.scaling import smoke_config as smoke_scaling
 from keras_seq.data import load_corpus
 
 PAGE = "".join(map(chr, range(0x4E00, 0x4E64)))  # no stretch of it twice
@@ -14,23 +14,27 @@ PAGE = "".join(map(chr, range(0x4E00, 0x4E64)))  # no stretch of it twice
 def test_smoke_runs_read_the_small_text_instead_of_the_default():
     assert for_smoke(load_corpus().name) == "pydoc"
     assert for_smoke("mine.txt") == "mine.txt"
-    for settings, small in ((Compare, tiny), (Positions, tiny_positions), (Scaling, tiny_scaling)):
-        assert (settings().corpus, small(settings()).corpus) == ("docstrings", "pydoc")
-        assert small(settings(corpus="shakespeare")).corpus == "shakespeare"
+    for config, small in (
+        (CompareConfig, smoke_config),
+        (LossByPositionConfig, smoke_loss_by_position),
+        (ScalingConfig, smoke_scaling),
+    ):
+        assert (config().corpus, small(config()).corpus) == ("docstrings", "pydoc")
+        assert small(config(corpus="shakespeare")).corpus == "shakespeare"
 
 
-@pytest.mark.parametrize(("length", "told"), [(500, "20%"), (1500, "7%"), (2400, None)])
-def test_a_copied_text_is_told_with_its_share(length, told, capsys):
+@pytest.mark.parametrize(("length", "percentage"), [(500, "20%"), (1500, "7%"), (2400, None)])
+def test_the_note_names_the_copied_fraction(length, percentage, capsys):
     validation = "".join(chr(0x5000 + i % 97 + (i // 97) % 89 * 97) for i in range(length - 100)) + PAGE
-    sentence = copied(PAGE + "x" * 1000, validation)
+    note = overlap_note(PAGE + "x" * 1000, validation)
     note_copied(PAGE + "x" * 1000, validation)
-    assert capsys.readouterr().out == ("" if sentence is None else f"{sentence}\n")
-    if told is None:
-        assert sentence is None
+    assert capsys.readouterr().out == ("" if note is None else f"{note}\n")
+    if percentage is None:
+        assert note is None
     else:
-        assert sentence.startswith(f"Note: {told} of the validation text stands word for word in the training text")
+        assert note.startswith(f"Note: {percentage} of the validation text occurs word for word in the training text")
 
 
 def test_the_default_text_needs_no_such_note_and_pydoc_does():
-    assert copied(*load_corpus().split()) is None
-    assert copied(*load_corpus("pydoc").split()) is not None
+    assert overlap_note(*load_corpus().split()) is None
+    assert overlap_note(*load_corpus("pydoc").split()) is not None

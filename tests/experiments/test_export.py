@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from experiments import export
 from experiments.generate import load_run
-from keras_seq.generation import text_generator
+from keras_seq.generation import generate
 from keras_seq.tokenizers import WordTokenizer
 
 
@@ -23,9 +23,9 @@ def run(smoke, tmp_path):
 def test_a_saved_model_stands_beside_the_model(run, capsys):
     export.main([str(run)])
     assert capsys.readouterr().out == f"Written: {run / 'saved_model'}\n"
-    loaded, whole = tf.saved_model.load(run / "saved_model"), lambda number: tf.constant(number, tf.int64)
-    text = loaded.generate("The ", whole(20), 0.8, whole(3)).numpy().decode()
-    assert text == text_generator(*load_run(run), "The ", length=20, temperature=0.8, seed=3)
+    loaded, int64 = tf.saved_model.load(run / "saved_model"), lambda number: tf.constant(number, tf.int64)
+    text = loaded.generate("The ", int64(20), 0.8, int64(3)).numpy().decode()
+    assert text == generate(*load_run(run), "The ", max_new_tokens=20, temperature=0.8, seed=3)
 
 
 def test_a_keras_file_takes_text(run, tmp_path, capsys):
@@ -40,7 +40,7 @@ def test_a_keras_file_takes_text(run, tmp_path, capsys):
         (["--to", "paper"], "--to"),
         (["--out", "nowhere/a"], "nowhere"),
         (["--to", "keras", "--out", "{run}/model.keras"], "model.keras"),
-        (["--to", "saved_model", "--out", "{run}/checkpoints"], "checkpoints is there already"),
+        (["--to", "saved_model", "--out", "{run}/checkpoints"], "checkpoints exists already"),
     ],
 )
 def test_a_mistake_is_named_in_one_sentence(run, fails, options, names):
@@ -70,4 +70,4 @@ def test_words_cannot_be_exported(run, fails):
     WordTokenizer.from_text("a b c").save(run / "tokenizer.json")
     for name in ("config.json", "result.json"):  # which know what the run was trained with
         (run / name).unlink(missing_ok=True)
-    assert "expected one of characters" in fails(export.main, run)
+    assert "expected a CharacterTokenizer" in fails(export.main, run)

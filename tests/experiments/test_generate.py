@@ -7,7 +7,7 @@ from experiments import generate
 from experiments.generate import load_run
 from keras_seq.generation import TextGenerator
 
-PROMPT = ["--prompt", "The ", "--length", "60", "--top-k", "40"]
+PROMPT = ["--prompt", "The ", "--max-new-tokens", "60", "--top-k", "40"]
 
 
 @pytest.fixture
@@ -36,48 +36,50 @@ def test_the_prompt_can_come_from_standard_input(written, monkeypatch):
 
 
 def test_several_texts_are_written_to_a_file_too(written, tmp_path):
-    said = written(*PROMPT, "--num-samples", 3, "--out", tmp_path / "texts.txt")
+    printed = written(*PROMPT, "--num-samples", 3, "--out", tmp_path / "texts.txt")
     texts = (tmp_path / "texts.txt").read_text(encoding="utf-8")
     assert texts.count("The ") >= 3
-    assert said.count("--- ") >= 3
+    assert printed.count("--- ") >= 3
     assert texts.startswith(written(*PROMPT))
 
 
 def test_without_a_prompt_a_line_begins(written):
-    assert written("--length", 5).startswith("\n")
+    assert written("--max-new-tokens", 5).startswith("\n")
 
 
-def test_it_stops_where_it_is_told(written):
+def test_it_ends_before_a_stop_text(written):
     whole = written(*PROMPT)
     stop = whole[30:34]
-    assert written(*PROMPT, "--stop", stop) == whole[: whole.index(stop, 4)]
+    assert written(*PROMPT, "--stop-strings", stop) == whole[: whole.index(stop, 4)]
 
 
 def test_it_can_search(written, smoke):
     generator = TextGenerator(*load_run(smoke.folder / "lstm-seed0"))
-    options = ["--prompt", "The ", "--length", 12, "--search"]
-    assert written(*options, "beam", "--width", 3) == generator.beam("The ", 12, width=3)
+    options = ["--prompt", "The ", "--max-new-tokens", 12, "--method"]
+    assert written(*options, "beam", "--num-beams", 3) == generator.beam("The ", 12, num_beams=3)
     assert written(*options, "contrastive", "--alpha", 0.9) == generator.contrastive("The ", 12, alpha=0.9)
 
 
 def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, written):
-    done = python("-m", "experiments.generate", smoke.folder / "lstm-seed0", "--prompt", "if", "--length", 20)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == written("--prompt", "if", "--length", 20) + "\n"
+    process = python(
+        "-m", "experiments.generate", smoke.folder / "lstm-seed0", "--prompt", "if", "--max-new-tokens", 20
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout == written("--prompt", "if", "--max-new-tokens", 20) + "\n"
 
 
 @pytest.mark.parametrize(
     ("run", "options", "names"),
     [
-        ("nowhere", "", "model.keras is not there"),
-        (".", "", "model.keras is not there"),
-        ("no-vocabulary", "", "tokenizer.json is not there"),
-        ("torn-vocabulary", "", "tokenizer.json"),
+        ("nowhere", "", "model.keras is missing"),
+        (".", "", "model.keras is missing"),
+        ("no-tokenizer", "", "tokenizer.json is missing"),
+        ("torn-tokenizer", "", "tokenizer.json"),
         ("torn-model", "", "model.keras"),
         ("lstm-seed0", "--prompt=", "is empty"),
         ("lstm-seed0", "--prompt=猫", "'猫' (U+732B) at position 0"),
-        ("lstm-seed0", "--length=-1", "--length -1"),
-        ("lstm-seed0", "--length=many", "--length"),
+        ("lstm-seed0", "--max-new-tokens=-1", "--max-new-tokens -1"),
+        ("lstm-seed0", "--max-new-tokens=many", "--max-new-tokens"),
         ("lstm-seed0", "--temperature=-1", "temperature=-1"),
         ("lstm-seed0", "--temperature=nan", "temperature=nan"),
         ("lstm-seed0", "--top-k=0", "top_k=0"),
@@ -85,20 +87,20 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
         ("lstm-seed0", "--top-p=2", "top_p=2"),
         ("lstm-seed0", "--num-samples=0", "--num-samples 0"),
         ("lstm-seed0", "--out=nowhere/a.txt", "nowhere"),
-        ("lstm-seed0", "--search=beam --num-samples=2", "--search beam"),
-        ("lstm-seed0", "--search=contrastive --alpha=2", "--alpha 2"),
-        ("lstm-seed0", "--search=beam --width=0", "--width 0"),
+        ("lstm-seed0", "--method=beam --num-samples=2", "--method beam"),
+        ("lstm-seed0", "--method=contrastive --alpha=2", "--alpha 2"),
+        ("lstm-seed0", "--method=beam --num-beams=0", "--num-beams 0"),
         ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
     ],
 )
 def test_a_mistake_is_named_in_one_sentence(smoke, fails, tmp_path, run, options, names):
-    if "-vocabulary" in run or "-model" in run:
+    if "-tokenizer" in run or "-model" in run:
         folder = shutil.copytree(smoke.folder / "lstm-seed0", tmp_path / run)
-        what = folder / ("tokenizer.json" if "vocabulary" in run else "model.keras")
+        path = folder / ("tokenizer.json" if "tokenizer" in run else "model.keras")
         if run.startswith("torn"):
-            what.write_bytes(what.read_bytes()[:40])
+            path.write_bytes(path.read_bytes()[:40])
         else:
-            what.unlink()
+            path.unlink()
     else:
         folder = smoke.folder / run
     sentence = fails(generate.main, folder, *options.split())

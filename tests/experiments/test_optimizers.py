@@ -8,23 +8,24 @@ import numpy as np
 import pytest
 
 from experiments import optimizers, optimizers_report
-from experiments.runs import revive
+from experiments.random_window_training import SplitCorpus
+from experiments.runs import dataclass_from_dict
 from keras_seq.training import OPTIMIZERS
 from keras_seq.training.config import LEARNING_RATES
 
 
-def a_row(optimizer, factor, nats, validation=9.0):
-    diverged = "The loss is nan by step 3" if nats is None else None
+def a_row(optimizer, factor, loss, validation=9.0):
+    diverged = "The loss is nan by step 3" if loss is None else None
     rate = factor * LEARNING_RATES[optimizer]["residual"]
     return {
         **{"run": f"{optimizer}-{rate:g}-seed0", "factor": factor, "optimizer": optimizer, "learning_rate": rate},
-        **{"diverged": diverged, "held_out_loss_per_character": nats, "val_loss_per_character": validation},
+        **{"diverged": diverged, "held_out_loss_per_character": loss, "val_loss_per_character": validation},
     }
 
 
 ROWS = [
-    *(a_row("sgd", factor, nats) for factor, nats in ((0.3, 2.5), (1, 2.25), (3, None))),
-    *(a_row("adam", factor, nats, 1.875) for factor, nats in ((0.3, 2.0), (1, 1.75), (3, 2.5))),
+    *(a_row("sgd", factor, loss) for factor, loss in ((0.3, 2.5), (1, 2.25), (3, None))),
+    *(a_row("adam", factor, loss, 1.875) for factor, loss in ((0.3, 2.0), (1, 1.75), (3, 2.5))),
     *(a_row("lion", factor, None) for factor in (0.3, 1, 3)),
 ]
 
@@ -34,11 +35,11 @@ def run(python, tmp_path_factory):
     """Two optimizers at two rates each, one of the rates beyond all bounds."""
     logs = tmp_path_factory.mktemp("logs")
     options = ("--optimizers", "sgd", "adam", "--factors", "1", "1e30", "--log-dir", logs)
-    done = python("-m", "experiments.optimizers", "--smoke", *options)
-    assert done.returncode == 0, done.stderr
+    process = python("-m", "experiments.optimizers", "--smoke", *options)
+    assert process.returncode == 0, process.stderr
     (folder,) = (logs / "optimizers").iterdir()
     rows = json.loads((folder / "optimizers.json").read_text(encoding="utf-8"))
-    return types.SimpleNamespace(folder=folder, rows=rows, said=done)
+    return types.SimpleNamespace(folder=folder, rows=rows, process=process)
 
 
 def cells(table):
@@ -46,9 +47,9 @@ def cells(table):
 
 
 def test_the_best_rate_is_that_of_the_lowest_held_out_loss():
-    assert optimizers_report.best(ROWS[:3]) is ROWS[1]
-    assert optimizers_report.best(ROWS) is ROWS[4]
-    assert optimizers_report.best(ROWS[6:]) is None
+    assert optimizers_report.best_run(ROWS[:3]) is ROWS[1]
+    assert optimizers_report.best_run(ROWS) is ROWS[4]
+    assert optimizers_report.best_run(ROWS[6:]) is None
 
 
 def test_the_table_has_the_best_optimizer_first_and_says_what_diverged():
@@ -59,13 +60,11 @@ def test_the_table_has_the_best_optimizer_first_and_says_what_diverged():
     assert table["lion"][1:] == ["diverged", "diverged", "diverged", "-", "", "-"]
 
 
-@pytest.mark.parametrize(
-    ("nats", "border"), [((3, 2, 1), "highest tried"), ((1, 2, 3), "lowest tried"), ((2, 1, 2), "")]
-)
-def test_a_best_rate_at_the_border_of_the_grid_is_said_to_be_there(nats, border):
-    group = [a_row("adam", factor, loss) for factor, loss in zip((0.3, 1, 3), nats, strict=True)]
-    assert optimizers_report.border(group) == border
-    assert cells(optimizers_report.table(group))["adam"][-2] == border
+@pytest.mark.parametrize(("losses", "edge"), [((3, 2, 1), "highest"), ((1, 2, 3), "lowest"), ((2, 1, 2), "")])
+def test_a_best_rate_at_the_edge_of_the_grid_is_marked(losses, edge):
+    group = [a_row("adam", factor, loss) for factor, loss in zip((0.3, 1, 3), losses, strict=True)]
+    assert optimizers_report.grid_edge(group) == edge
+    assert cells(optimizers_report.table(group))["adam"][-2] == edge
 
 
 def test_every_run_has_its_optimizer_and_rate(run):
@@ -104,35 +103,37 @@ def test_all_start_from_the_same_weights_and_read_the_same(run):
         if row["diverged"] is None:
             lines = (run.folder / row["run"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             first[row["optimizer"]] = json.loads(lines[0])
-    assert first["sgd"]["val_loss"] == pytest.approx(first["adam"]["val_loss"], rel=0.02)
+    assert first["sgd"]["loss"] == pytest.approx(first["adam"]["loss"], rel=0.02)
     assert first["sgd"]["tokens"] == first["adam"]["tokens"]
 
 
 def test_the_figures_are_those_of_the_model_that_is_left(run):
     (row,) = (row for row in run.rows if row["run"].startswith("adam") and row["diverged"] is None)
-    settings = revive(
-        optimizers.Optimizers, json.loads((run.folder / row["run"] / "config.json").read_text())["experiment"]
+    config = dataclass_from_dict(
+        optimizers.OptimizersConfig, json.loads((run.folder / row["run"] / "config.json").read_text())["experiment"]
     )
-    data = optimizers.Data(settings)
-    assert data.train + data.held_out + data.validation == data.corpus.text
+    data = SplitCorpus(config.corpus, min_length=config.sequence_length + 1, held_out=True)
+    assert "".join(data.texts) == data.corpus.text
     model = keras.models.load_model(run.folder / row["run"] / "model.keras")
     for part in ("held_out", "validation"):
-        ids = data.ids(part)
-        rows = (len(ids) - 1) // settings.context
-        x, y = (ids[start : start + rows * settings.context].reshape(rows, -1) for start in (0, 1))
-        nats = keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True)
-        assert row[f"{part}_nats_per_character"] == pytest.approx(np.mean(nats), rel=1e-5)
+        ids = getattr(data, part)
+        rows = (len(ids) - 1) // config.sequence_length
+        x, y = (ids[start : start + rows * config.sequence_length].reshape(rows, -1) for start in (0, 1))
+        losses = keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True)
+        assert row[f"{part}_loss_per_character" if part == "held_out" else "val_loss_per_character"] == pytest.approx(
+            np.mean(losses), rel=1e-5
+        )
 
 
-def test_it_leaves_a_report_and_a_picture_and_says_where(run):
+def test_it_leaves_a_report_and_a_plot_and_prints_their_paths(run):
     report = (run.folder / "optimizers.md").read_text(encoding="utf-8")
     assert optimizers_report.table(run.rows) in report
-    assert optimizers_report.table(run.rows) in run.said.stdout
+    assert optimizers_report.table(run.rows) in run.process.stdout
     height, width, _ = matplotlib.image.imread(run.folder / "optimizers.png").shape
     assert width > height > 400
-    assert str(run.folder / "optimizers.png") in run.said.stdout
-    assert "tensorboard --logdir" in run.said.stdout.splitlines()[-1]
-    assert run.said.stderr == ""
+    assert str(run.folder / "optimizers.png") in run.process.stdout
+    assert "tensorboard --logdir" in run.process.stdout.splitlines()[-1]
+    assert run.process.stderr == ""
 
 
 def test_to_resume_what_is_finished_trains_nothing(run, capsys):
@@ -143,9 +144,9 @@ def test_to_resume_what_is_finished_trains_nothing(run, capsys):
 
 
 def test_both_models_are_of_about_one_size():
-    settings = optimizers.Optimizers()
+    config = optimizers.OptimizersConfig()
     sizes = [
-        dataclasses.replace(settings, model=name).definition.build_model(100).count_params()
+        dataclasses.replace(config, model=name).model_config.build_model(100).count_params()
         for name in ("transformer", "lstm")
     ]
     assert max(sizes) < 1.2 * min(sizes)
@@ -155,8 +156,8 @@ def test_both_models_are_of_about_one_size():
     ("arguments", "names"),
     [
         ("--corpus /nonexistent", "/nonexistent"),
-        ("--context 100000", "too short"),
-        ("--context 0", "--context 0"),
+        ("--sequence-length 100000", "too short"),
+        ("--sequence-length 0", "--sequence-length 0"),
         ("--tokens 0", "--tokens 0"),
         ("--batch-size 0", "--batch-size 0"),
         ("--seed -1", "--seed -1"),
@@ -168,7 +169,7 @@ def test_both_models_are_of_about_one_size():
         ("--optimizers", "--optimizers"),
         ("--optimizers nope", "nope"),
         ("--optimizers adam adam", "--optimizers adam adam"),
-        ("--model gpt", "gpt2"),
+        ("--model gpt2", "gpt2"),
         ("--train.learning-rate 1", "--factors"),
         ("--train.optimizer adam", "--optimizers"),
         ("--train.log-every 0", "log_every=0"),
@@ -182,5 +183,5 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, tmp_path, 
     assert not (tmp_path / "logs").exists()
 
 
-def test_every_optimizer_of_the_house_is_tried_by_default():
-    assert optimizers.Optimizers().optimizers == tuple(OPTIMIZERS)
+def test_all_optimizers_are_compared_by_default():
+    assert optimizers.OptimizersConfig().optimizers == tuple(OPTIMIZERS)

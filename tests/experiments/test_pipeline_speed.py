@@ -2,11 +2,11 @@ from experiments import pipeline_speed
 
 
 def test_the_table_has_a_positive_speed_for_each_pipeline(capsys):
-    pipeline_speed.main(["--smoke", "--batch-size", "4", "--length", "16"])
+    pipeline_speed.main(["--smoke", "--batch-size", "4", "--sequence-length", "16"])
     heading, rule, *rows = capsys.readouterr().out.splitlines()
     assert heading.count("|") == rule.count("|") == 3
     speeds = {row.split("|")[1].strip(): int(row.split("|")[2].replace(",", "")) for row in rows}
-    assert {"Lanes", "RandomCrops", "Blocks", "GeneratorWindows"} < set(speeds)
+    assert {"StatefulWindows", "RandomWindows", "SequentialWindows", "PythonGeneratorWindows"} < set(speeds)
     assert min(speeds.values()) > 0
 
 

@@ -5,7 +5,7 @@ import pytest
 from experiments import report
 
 
-def make_row(model, seed, parameters=100_000, cold=2.0, warm=1.5):
+def make_row(model, seed, parameters=100_000, val_loss=2.0, streaming=1.5):
     return {
         "model": model,
         "seed": seed,
@@ -15,9 +15,9 @@ def make_row(model, seed, parameters=100_000, cold=2.0, warm=1.5):
         "train_seconds": 61.4,
         "tokens_per_second": 25_016.0,
         "train_loss_per_character": 1.25,
-        "val_loss_per_character": cold,
+        "val_loss_per_character": val_loss,
         "val_sequence_length": 64,
-        "val_loss_per_character_streaming": warm,
+        "val_loss_per_character_streaming": streaming,
         "val_bits_per_character": 2.885,
         "val_bits_per_character_streaming": 2.164,
         "val_perplexity": 7.389,
@@ -39,24 +39,24 @@ def test_the_table_shows_every_figure_under_its_name():
     assert [row["model"] for row in shown] == ["lstm", "transformer"]
     assert [row["seed"] for row in shown] == ["0", "1"]
     assert [row["parameters"] for row in shown] == ["100,000", "99,000"]
-    assert (shown[0]["cold nats"], shown[0]["warm nats"]) == ("2.000", "1.500")
-    assert (shown[0]["cold bits"], shown[0]["warm bits"]) == ("2.885", "2.164")
-    assert (shown[0]["seconds"], shown[0]["tokens/s"], shown[0]["training tokens"]) == ("61", "25,016", "1,536,000")
-    assert (shown[0]["TFLOP"], shown[0]["perplexity"], shown[0]["per word"]) == ("7.25", "7.39", "81,234")
+    assert (shown[0]["val_loss"], shown[0]["val_loss_streaming"]) == ("2.000", "1.500")
+    assert (shown[0]["val bits/char"], shown[0]["val bits/char streaming"]) == ("2.885", "2.164")
+    assert (shown[0]["seconds"], shown[0]["tokens/s"], shown[0]["train tokens"]) == ("61", "25,016", "1,536,000")
+    assert (shown[0]["train TFLOP"], shown[0]["perplexity"], shown[0]["perplexity/word"]) == ("7.25", "7.39", "81,234")
 
 
 def test_the_spread_is_mean_and_standard_deviation_over_seeds():
-    colds = [2.0, 2.1, 2.5]
-    rows = [make_row("lstm", seed, cold=cold) for seed, cold in enumerate(colds)] + [make_row("transformer", 0)]
-    header, _, lstm, transformer = report.spread(rows).splitlines()
+    losses = [2.0, 2.1, 2.5]
+    rows = [make_row("lstm", seed, val_loss=loss) for seed, loss in enumerate(losses)] + [make_row("transformer", 0)]
+    header, _, lstm, transformer = report.seeds_table(rows).splitlines()
     lstm, transformer = (dict(zip(cells(header), cells(line), strict=True)) for line in (lstm, transformer))
-    assert lstm["cold nats"] == f"{statistics.mean(colds):.3f} ± {statistics.stdev(colds):.3f}"
-    assert (lstm["seeds"], transformer["seeds"], transformer["cold nats"]) == ("3", "1", "2.000")
+    assert lstm["val_loss"] == f"{statistics.mean(losses):.3f} ± {statistics.stdev(losses):.3f}"
+    assert (lstm["seeds"], transformer["seeds"], transformer["val_loss"]) == ("3", "1", "2.000")
 
 
 @pytest.mark.parametrize(("parameters", "remarked"), [(104_900, False), (105_100, True)])
 def test_models_of_different_sizes_are_pointed_out(parameters, remarked):
-    notes = report.notes([make_row("lstm", 0), make_row("transformer", 0, parameters=parameters)])
+    notes = report.column_notes([make_row("lstm", 0), make_row("transformer", 0, parameters=parameters)])
     assert ("more than the 5 %" in notes) is remarked
 
 

@@ -8,7 +8,7 @@ import pytest
 import tyro
 
 from experiments import folders
-from experiments.runs import begin, environment, same_corpus
+from experiments.runs import check_same_corpus, environment, start_or_resume
 from keras_seq import training
 from keras_seq.atomic_files import write_json
 from keras_seq.training import checksummed_json, load_result
@@ -23,11 +23,11 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """Settings."""
+class Config:
+    """Options."""
 
     tokens: int = 100
-    seeds: int = 1
+    num_seeds: int = 1
     models: tuple[str, ...] = ("lstm",)
     corpus: str = "pydoc"
     log_dir: str = "logs"
@@ -37,7 +37,7 @@ class Settings:
     train: training.TrainConfig = dataclasses.field(default_factory=training.TrainConfig)
 
 
-BEGUN = Settings(tokens=50, models=("gru", "rnn"), part=Part(units=7))
+SAVED = Config(tokens=50, models=("gru", "rnn"), part=Part(units=7))
 
 
 @pytest.fixture
@@ -46,19 +46,19 @@ def folder(tmp_path):
     folder = tmp_path / "test/20260101-000000"
     for name in ("gru-seed0", "rnn-seed0"):
         (folder / name).mkdir(parents=True)
-        checksummed_json.write(folder / name / "config.json", {"experiment": dataclasses.asdict(BEGUN), "seed": 0})
+        checksummed_json.write(folder / name / "config.json", {"experiment": dataclasses.asdict(SAVED), "seed": 0})
     training.write_result(folder / "gru-seed0", {"loss": 1.0})
     write_json(folder / "plan.json", {})
     return folder
 
 
 def resume(folder, *options):
-    with begin(Settings, "test", "A test.", ["--resume", str(folder), *options], tiny=None) as begun:
+    with start_or_resume(Config, "test", "A test.", ["--resume", str(folder), *options], smoke_config=None) as begun:
         return begun
 
 
 def _begin(*options):
-    return begin(Settings, "test", "A test.", [*options], tiny=None)
+    return start_or_resume(Config, "test", "A test.", [*options], smoke_config=None)
 
 
 def new(*options):
@@ -66,28 +66,28 @@ def new(*options):
         return begun
 
 
-def stands(folder):
+def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 @pytest.mark.parametrize("place", ["", "gru-seed0", "rnn-seed0"])
 def test_the_settings_are_those_of_the_folder_also_when_a_run_in_it_is_named(folder, place):
-    before = stands(folder)
-    assert resume(folder / place) == (BEGUN, folder)
-    assert stands(folder) == before
+    before = contents(folder)
+    assert resume(folder / place) == (SAVED, folder)
+    assert contents(folder) == before
 
 
 def test_the_word_may_stand_anywhere_and_with_an_equals_sign(folder):
     arguments = ["--train.log-every", "7", f"--resume={folder}"]
-    with begin(Settings, "test", "A test.", arguments, tiny=None) as (given, _):
+    with start_or_resume(Config, "test", "A test.", arguments, smoke_config=None) as (given, _):
         pass
-    assert given == dataclasses.replace(BEGUN, train=training.TrainConfig(log_every=7))
+    assert given == dataclasses.replace(SAVED, train=training.TrainConfig(log_every=7))
 
 
 def test_intervals_may_change_and_what_is_finished_stays(folder):
     options = ("--train.log-every", "7", "--train.patience", "3", "--tokens", "50", "--part.units", "7")
     given, _ = resume(folder, *options)
-    assert given == dataclasses.replace(BEGUN, train=training.TrainConfig(log_every=7, patience=3))
+    assert given == dataclasses.replace(SAVED, train=training.TrainConfig(log_every=7, patience=3))
     assert load_result(folder / "gru-seed0") == {"loss": 1.0}
     assert resume(folder)[0] == given  # and it is what the runs go on with from then on
     assert checksummed_json.read(folder / "rnn-seed0/config.json")["seed"] == 0
@@ -102,33 +102,42 @@ def test_more_tokens_make_what_is_finished_go_on(folder, capsys):
 
 
 def test_more_seeds_leave_the_runs_that_are_there_as_they_are(folder):
-    assert resume(folder, "--seeds", "3")[0] == dataclasses.replace(BEGUN, seeds=3)
+    assert resume(folder, "--num-seeds", "3")[0] == dataclasses.replace(SAVED, num_seeds=3)
     assert load_result(folder / "gru-seed0") == {"loss": 1.0}
     assert (folder / "plan.json").exists()
 
 
 def test_while_another_process_trains_nothing_changes(folder):
-    before = stands(folder)
+    before = contents(folder)
     with lock_run(folder / "rnn-seed0"), pytest.raises(BlockingIOError, match="another process trains there"):
         resume(folder, "--tokens", "80")
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_config_that_is_damaged_is_named_and_nothing_changes(folder):
+def test_a_config_that_is_corrupt_is_named_and_nothing_changes(folder):
     (folder / "rnn-seed0/config.json").write_text("{")
-    before = stands(folder)
-    with pytest.raises(ValueError, match=r"rnn-seed0/config\.json is damaged"):
+    before = contents(folder)
+    with pytest.raises(ValueError, match=r"rnn-seed0/config\.json is corrupt"):
         resume(folder, "--tokens", "80")
-    assert stands(folder) == before
+    assert contents(folder) == before
+
+
+def test_a_folder_of_an_older_version_is_refused_and_nothing_changes(folder):
+    for run in ("gru-seed0", "rnn-seed0"):
+        (folder / run / "config.json").write_text('{"experiment": {"tokens": 50}, "seal": "ab"}')
+    before = contents(folder)
+    with pytest.raises(ValueError, match=r"gru-seed0/config\.json .*keras_seq 0\.1"):
+        resume(folder)
+    assert contents(folder) == before
 
 
 def test_runs_that_name_no_text_do_not_go_on_with_one(folder):
-    with pytest.raises(ValueError, match=r"config\.json does not say which text"):
-        same_corpus(folder, types.SimpleNamespace(name="pydoc", sha256="ab"))
+    with pytest.raises(ValueError, match=r"config\.json does not name the corpus"):
+        check_same_corpus(folder, types.SimpleNamespace(name="pydoc", sha256="ab"))
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--corpus", "shakespeare"), "corpus was 'pydoc' and is 'shakespeare'"),
         (("--part.units", "8"), "part.units was 7 and is 8"),
@@ -138,19 +147,19 @@ def test_runs_that_name_no_text_do_not_go_on_with_one(folder):
         (("--smoke",), "smoke was False and is True"),
         (
             ("--tokens", "80", "--corpus", "x", "--part.units", "8"),
-            r"corpus .*; part.units .*What may change: .*tokens",
+            r"corpus .*; part.units .*Options that can change: .*tokens",
         ),
     ],
 )
-def test_what_has_to_stay_is_refused_by_name_and_nothing_changes(folder, options, told):
-    before = stands(folder)
-    with pytest.raises(ValueError, match=told):
+def test_what_has_to_stay_is_refused_by_name_and_nothing_changes(folder, options, message):
+    before = contents(folder)
+    with pytest.raises(ValueError, match=message):
         resume(folder, *options)
-    assert stands(folder) == before
+    assert contents(folder) == before
 
 
 def test_where_no_run_is_none_goes_on(tmp_path):
-    with pytest.raises(ValueError, match="no run with a config"):
+    with pytest.raises(ValueError, match="has no run with a config"):
         resume(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="--resume"):
         new("--resume")
@@ -164,12 +173,12 @@ def test_where_a_file_is_no_runs_can_go(tmp_path, log_dir, there):
     (tmp_path / "logs/test").touch()
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(ValueError, match=f"--log-dir .*{log_dir}: .*/{there} is no folder"):
+    with pytest.raises(ValueError, match=f"--log-dir .*{log_dir}: .*/{there} is not a folder"):
         new("--log-dir", str(tmp_path / log_dir))
 
 
 def test_two_that_begin_in_the_same_second_have_a_folder_each(tmp_path, monkeypatch):
-    monkeypatch.setattr(folders, "now", lambda: "20260101-000000")
+    monkeypatch.setattr(folders, "utc_time", lambda: "20260101-000000")
     with contextlib.ExitStack() as stack:
         begun = [stack.enter_context(_begin("--log-dir", str(tmp_path))) for _ in range(3)]
         names = [folder.name for _, folder in begun]
@@ -190,7 +199,7 @@ def test_where_nothing_is_written_no_folder_stays(tmp_path):
 
 
 def test_a_folder_in_which_another_process_works_is_refused_and_nothing_changes(folder):
-    before = stands(folder)
+    before = contents(folder)
     with lock_run(folder), pytest.raises(BlockingIOError, match=f"process {os.getpid()} "):
         resume(folder)
     with _begin("--resume", str(folder)), pytest.raises(BlockingIOError):
@@ -201,7 +210,7 @@ def test_a_folder_in_which_another_process_works_is_refused_and_nothing_changes(
 def test_what_kills_have_left_is_removed_also_beside_the_runs_and_from_runs_that_are_finished(folder):
     before = {*folder.rglob("*")}
     names = [".compare.4194305.partial.json", "gru-seed0/train/.events.out.events.1.4194305.partial.v2"]
-    names += ["gru-seed0/.model.4194305.partial.keras", "gru-seed0/.process"]
+    names += ["gru-seed0/.model.4194305.partial.keras", "gru-seed0/.pid"]
     (folder / "gru-seed0/train").mkdir()
     for name in names:
         (folder / name).touch()
@@ -211,9 +220,9 @@ def test_what_kills_have_left_is_removed_also_beside_the_runs_and_from_runs_that
 
 def test_the_settings_come_from_whichever_run_has_them_whole(folder):
     (folder / "gru-seed0/config.json").write_text("{")
-    assert resume(folder)[0] == BEGUN
+    assert resume(folder)[0] == SAVED
     (folder / "rnn-seed0/config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"gru-seed0/config\.json is damaged.*remove \S*gru-seed0 to have it trained"):
+    with pytest.raises(ValueError, match=r"gru-seed0/config\.json is corrupt.*remove \S*gru-seed0 to train this run"):
         resume(folder)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import scaling, scaling_report, scaling_sizes
-from experiments.runs import revive
+from experiments.runs import dataclass_from_dict
 from keras_seq.models.flops import flops_per_token
 
 SIZES = (12_480, 38_184, 96_880, 328_704, 786_096)
@@ -24,11 +24,11 @@ def a_row(model, budget, size, loss):
     }
 
 
-def rows(floor=1.4, best=60e3):
-    """Four groups on curves that are known."""
+def rows(asymptote=1.4, best=60e3):
+    """Four groups on known curves."""
     x = np.array(SIZES) / 1e5
     losses = {
-        ("lstm", "tokens"): floor + 0.3 * x**-0.5,
+        ("lstm", "tokens"): asymptote + 0.3 * x**-0.5,
         ("transformer", "tokens"): 1.8 * x**-0.07,
         ("lstm", "compute"): 1.6 + 0.02 * np.log(1e5 * x / best) ** 2,
         ("transformer", "compute"): 1.9 - 0.02 * np.log(x),
@@ -45,8 +45,8 @@ def cells(table):
 def test_the_sizes_of_both_families_agree_and_lie_about_three_times_apart():
     counts = {}
     for family in ("lstm", "transformer"):
-        models = [definition.build_model(65) for definition in scaling_sizes.definitions(family, 64)]
-        counts[family] = np.array([scaling_sizes.non_embedding(model) for model in models])
+        models = [model_config.build_model(65) for model_config in scaling_sizes.model_configs(family, 64)]
+        counts[family] = np.array([scaling_sizes.non_embedding_parameters(model) for model in models])
         parts = [[*model.blocks, model.embedding, model.head] for model in models]
         weights = [sum(part.count_params() for part in between) for *between, _, _ in parts]
         assert counts[family].tolist() == weights
@@ -56,34 +56,33 @@ def test_the_sizes_of_both_families_agree_and_lie_about_three_times_apart():
 
 
 def test_a_weight_between_the_ends_counts_and_no_other():
-    model = scaling_sizes.definitions("lstm", 64)[0].build_model(65)
-    assert scaling_sizes.non_embedding(model) == 4 * 48 * (16 + 48 + 1)
-    assert scaling_sizes.non_embedding(scaling_sizes.definitions("lstm", 64)[0].build_model(500)) == 4 * 48 * (
-        16 + 48 + 1
-    )
+    model_config = scaling_sizes.model_configs("lstm", 64)[0]
+    for vocabulary_size in (65, 500):
+        model = model_config.build_model(vocabulary_size)
+        assert scaling_sizes.non_embedding_parameters(model) == 4 * 48 * (16 + 48 + 1)
 
 
 @pytest.mark.slow
 def test_each_run_gets_its_budget():
-    settings = scaling.Scaling()
-    planned = scaling.plan(settings, 65)
-    assert len(planned) == 20
-    assert len({run.name for run in planned}) == 20
-    for run in planned:
-        assert run.train.warmup_steps == min(50, run.steps // 10)
-        tokens = run.steps * settings.batch_size * settings.context
-        batch = settings.batch_size * settings.context
+    config = scaling.ScalingConfig()
+    runs = scaling.plan(config, 65)
+    assert len(runs) == 20
+    assert len({run.name for run in runs}) == 20
+    for run in runs:
+        assert run.train.warmup_steps == min(50, run.num_steps // 10)
+        tokens_per_step = config.batch_size * config.sequence_length
+        tokens = run.num_steps * tokens_per_step
         if run.budget == "tokens":
-            assert tokens == settings.tokens
+            assert tokens == config.tokens
         else:
-            assert abs(run.flops_per_token * tokens - settings.compute) <= run.flops_per_token * batch / 2 + 1
-    model = planned[0].definition.build_model(65)
-    assert planned[0].flops_per_token == flops_per_token(model, 64, training=True)
+            assert abs(run.flops_per_token * tokens - config.compute) <= run.flops_per_token * tokens_per_step / 2 + 1
+    model = runs[0].model_config.build_model(65)
+    assert runs[0].flops_per_token == flops_per_token(model, 64, training=True)
 
 
 def test_narrow_lstms_learn_at_higher_rates_and_transformers_at_one():
     rates = {}
-    for run in scaling.plan(scaling.Scaling(), 65):
+    for run in scaling.plan(scaling.ScalingConfig(), 65):
         rates.setdefault(run.family, []).append(run.train.learning_rate)
     assert rates["lstm"][::2] == rates["lstm"][1::2]  # by size alone
     assert rates["lstm"][::2] == sorted(rates["lstm"][::2], reverse=True)
@@ -94,12 +93,12 @@ def test_narrow_lstms_learn_at_higher_rates_and_transformers_at_one():
 
 @pytest.mark.slow
 def test_a_learning_rate_that_is_given_is_used_for_all():
-    train = dataclasses.replace(scaling.Scaling().train, learning_rate=0.007)
-    assert {run.train.learning_rate for run in scaling.plan(scaling.Scaling(train=train), 65)} == {0.007}
+    train = dataclasses.replace(scaling.ScalingConfig().train, learning_rate=0.007)
+    assert {run.train.learning_rate for run in scaling.plan(scaling.ScalingConfig(train=train), 65)} == {0.007}
 
 
 def test_the_table_of_fits_gives_the_curves_back():
-    lstm, pure_lstm, transformer, pure_transformer, compute, downhill = cells(scaling_report.fits(rows()))
+    lstm, pure_lstm, transformer, pure_transformer, compute, downhill = cells(scaling_report.fits_table(rows()))
     assert (lstm["model"], lstm["curve"], pure_lstm["curve"]) == ("lstm", "power law", "pure power law")
     assert lstm["L_inf"] == "1.400 ± 0.000"
     assert lstm["b"] == "0.500 ± 0.000"
@@ -107,26 +106,26 @@ def test_the_table_of_fits_gives_the_curves_back():
     assert float(pure_lstm["largest residual"]) > 0.02
     assert (transformer["L_inf"], transformer["b"]) == ("not identified", "not identified")
     assert pure_transformer["b"] == "0.070 ± 0.000"
-    assert compute["N of the lowest"] == "60,000, within a factor of 1.00"
-    assert downhill["N of the lowest"] == "not identified"
+    assert compute["best N"] == "60,000, within a factor of 1.00"
+    assert downhill["best N"] == "not identified"
 
 
 def test_residuals_are_losses_less_the_curve():
     bent = rows()
     bent[2]["val_loss_per_character"] += 0.05
-    for curves in scaling_report.groups(bent):
+    for curves in scaling_report.fit_curves(bent):
         np.testing.assert_allclose(curves.residuals + curves.curve(curves.sizes), curves.losses)
     for line, row in zip(cells(scaling_report.table(bent))[:5], bent[:5], strict=True):
-        assert line["cold@64"] == f"{row['val_loss_per_character']:.3f}"
-        assert float(line["fit"]) + float(line["residual"]) == pytest.approx(float(line["cold@64"]), abs=0.0016)
+        assert line["val_loss@64"] == f"{row['val_loss_per_character']:.3f}"
+        assert float(line["fit"]) + float(line["residual"]) == pytest.approx(float(line["val_loss@64"]), abs=0.0016)
 
 
 def test_the_statement_says_what_the_points_do_not_say():
-    lstm, transformer, compute, downhill = scaling_report.statement(rows()).splitlines()
+    lstm, transformer, compute, downhill = scaling_report.conclusion(rows()).splitlines()
     assert "L_inf 1.400" in lstm
     assert "not identified" in transformer
-    assert f"twice the size takes {100 * (1 - 2**-0.07):.1f} %" in transformer
-    assert "N = 38,184 with 1,745,932 tokens, 46 for each weight" in compute
+    assert f"twice the size lowers the loss by {100 * (1 - 2**-0.07):.1f} %" in transformer
+    assert "N = 38,184 with 1,745,932 tokens, 46 per parameter" in compute
     assert "60,000" in compute
     assert downhill.endswith("not identified.")
 
@@ -136,25 +135,25 @@ def test_a_group_that_opens_downwards_still_has_a_report(tmp_path):
     for row in odd:
         if row["budget"] == "compute":
             row["val_loss_per_character"] = 2 - 0.01 * np.log(row["non_embedding_parameters"] / 6e4) ** 2
-    scaling_report.write(tmp_path, "my text", odd)
-    assert [line["N of the lowest"] for line in cells(scaling_report.fits(odd))[4:]] == ["not identified"] * 2
+    scaling_report.write_report(tmp_path, "my text", odd)
+    assert [line["best N"] for line in cells(scaling_report.fits_table(odd))[4:]] == ["not identified"] * 2
     assert "not identified" in (tmp_path / "scaling.md").read_text(encoding="utf-8")
 
 
-def test_the_picture_has_every_point_its_curve_and_its_residual(tmp_path, monkeypatch):
+def test_the_plot_has_every_point_its_curve_and_its_residual(tmp_path, monkeypatch):
     monkeypatch.setattr(plt, "close", lambda figure: None)
-    scaling_report.draw(tmp_path, rows())
+    scaling_report.plot(tmp_path, rows())
     tokens, compute, *residuals = plt.gcf().axes
     monkeypatch.undo()
     plt.close("all")
     for axes, budget in ((tokens, "tokens"), (compute, "compute")):
         points = [line for line in axes.get_lines() if len(line.get_xdata()) == 5]
-        drawn = {tuple(line.get_ydata()) for line in points}
+        plotted = {tuple(line.get_ydata()) for line in points}
         expected = {
             tuple(r["val_loss_per_character"] for r in rows() if (r["budget"], r["model"]) == (budget, model))
             for model in ("lstm", "transformer")
         }
-        assert drawn == expected
+        assert plotted == expected
         assert len([line for line in axes.get_lines() if len(line.get_xdata()) == 100]) == 2
     for axes in residuals:
         assert sum(len(line.get_xdata()) == 5 for line in axes.get_lines()) == 2
@@ -165,8 +164,8 @@ def test_the_picture_has_every_point_its_curve_and_its_residual(tmp_path, monkey
     ("arguments", "names"),
     [
         ("--corpus /nonexistent", "/nonexistent"),
-        ("--corpus pydoc --context 100000", "too short"),
-        ("--context 0", "--context 0"),
+        ("--corpus pydoc --sequence-length 100000", "too short"),
+        ("--sequence-length 0", "--sequence-length 0"),
         ("--tokens 0", "--tokens 0"),
         ("--tokens 10", "less than a batch"),
         ("--compute 0", "--compute 0"),
@@ -174,7 +173,7 @@ def test_the_picture_has_every_point_its_curve_and_its_residual(tmp_path, monkey
         ("--compute 1e6", "less than a batch"),
         ("--batch-size 0", "--batch-size 0"),
         ("--seed -1", "--seed -1"),
-        ("--families gpt", "gpt2"),
+        ("--families gpt2", "gpt2"),
         ("--families lstm lstm", "--families lstm lstm"),
         ("--train.log-every 0", "log_every=0"),
         ("--resume nowhere", "nowhere"),
@@ -187,20 +186,20 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, tmp_path, 
     assert not (tmp_path / "logs").exists()
 
 
-def test_settings_survive_the_way_to_disk_and_back():
-    settings = scaling.tiny(dataclasses.replace(scaling.Scaling(), smoke=True, seed=3))
-    assert revive(scaling.Scaling, json.loads(json.dumps(dataclasses.asdict(settings)))) == settings
+def test_a_config_is_restored_from_its_json():
+    config = scaling.smoke_config(dataclasses.replace(scaling.ScalingConfig(), smoke=True, seed=3))
+    assert dataclass_from_dict(scaling.ScalingConfig, json.loads(json.dumps(dataclasses.asdict(config)))) == config
 
 
 @pytest.fixture(scope="module")
 def run(python, tmp_path_factory):
     """The smallest of all runs, in a process of its own."""
     logs = tmp_path_factory.mktemp("logs")
-    done = python("-m", "experiments.scaling", "--smoke", "--log-dir", logs)
-    assert done.returncode == 0, done.stderr
+    process = python("-m", "experiments.scaling", "--smoke", "--log-dir", logs)
+    assert process.returncode == 0, process.stderr
     (folder,) = (logs / "scaling").iterdir()
-    found = json.loads((folder / "scaling.json").read_text(encoding="utf-8"))
-    return types.SimpleNamespace(folder=folder, rows=found, said=done)
+    results = json.loads((folder / "scaling.json").read_text(encoding="utf-8"))
+    return types.SimpleNamespace(folder=folder, rows=results, process=process)
 
 
 @pytest.mark.slow
@@ -221,27 +220,27 @@ def test_every_size_is_trained_by_both_budgets(run):
 
 
 @pytest.mark.slow
-def test_the_figures_are_those_of_the_model_that_is_left(run):
+def test_the_loss_is_that_of_the_saved_model(run):
     row = run.rows[0]
     folder = run.folder / f"lstm-{row['non_embedding_parameters']}-tokens-seed0"
-    ids = scaling.Parts("pydoc", 9).validation
+    ids = scaling.SplitCorpus("pydoc", 9).validation
     model = keras.models.load_model(folder / "model.keras")
     windows = (len(ids) - 1) // 8
     x, y = (ids[start : start + windows * 8].reshape(windows, 8) for start in (0, 1))
-    nats = np.asarray(keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True))
-    assert row["val_loss_per_character"] == pytest.approx(nats.mean(), rel=1e-5)
+    losses = np.asarray(keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True))
+    assert row["val_loss_per_character"] == pytest.approx(losses.mean(), rel=1e-5)
 
 
 @pytest.mark.slow
-def test_it_leaves_a_report_and_a_picture_and_says_where(run):
-    page = (run.folder / "scaling.md").read_text(encoding="utf-8")
-    for part in (scaling_report.table, scaling_report.fits, scaling_report.statement):
-        assert part(run.rows) in page
-        assert part(run.rows) in run.said.stdout
+def test_it_leaves_a_report_and_a_plot_and_says_where(run):
+    report = (run.folder / "scaling.md").read_text(encoding="utf-8")
+    for part in (scaling_report.table, scaling_report.fits_table, scaling_report.conclusion):
+        assert part(run.rows) in report
+        assert part(run.rows) in run.process.stdout
     height, width, _ = matplotlib.image.imread(run.folder / "scaling.png").shape
     assert width > height > 400
-    assert "tensorboard --logdir" in run.said.stdout.splitlines()[-1]
-    assert run.said.stderr == ""
+    assert "tensorboard --logdir" in run.process.stdout.splitlines()[-1]
+    assert run.process.stderr == ""
 
 
 @pytest.mark.slow
@@ -249,4 +248,4 @@ def test_to_resume_what_is_finished_trains_nothing(run, capsys):
     before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*-seed0/*")}
     scaling.main(["--resume", str(run.folder)])
     assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*-seed0/*")} == before
-    assert scaling_report.fits(run.rows) in capsys.readouterr().out
+    assert scaling_report.fits_table(run.rows) in capsys.readouterr().out

@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from experiments.startup import _held_stderr, command_line, one_sentence, start_tensorflow
+from experiments.startup import _filtered_stderr, command_line, exit_with_message, start_tensorflow
 from keras_seq.training import TrainingDiverged, TrainingInterrupted
 
 NOTES = b"""\
@@ -20,7 +20,7 @@ To enable the following instructions: AVX512F, in other operations, rebuild Tens
 
 
 def test_known_notes_are_dropped_and_everything_else_comes_through(capfd):
-    with _held_stderr():
+    with _filtered_stderr():
         os.write(2, NOTES + b"E0000 something is wrong\n")
         print("from Python", file=sys.__stderr__)
     os.write(2, b"I0000 later\n")
@@ -29,7 +29,7 @@ def test_known_notes_are_dropped_and_everything_else_comes_through(capfd):
 
 def test_after_an_error_stderr_is_back_and_what_was_held_is_told(capfd):
     def fail():
-        with _held_stderr():
+        with _filtered_stderr():
             os.write(2, b"E0000 the cause\n")
             raise KeyError
 
@@ -45,9 +45,9 @@ def test_without_a_folder_for_temporary_files_nothing_begins(capsys, monkeypatch
     with pytest.raises(SystemExit) as stop:
         start_tensorflow()
     assert stop.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("experiments: No usable temporary directory found in ['/nowhere']: set TMPDIR")
-    assert said.endswith(".\n")
+    message = capsys.readouterr().err
+    assert message.startswith("experiments: No usable temporary directory found in ['/nowhere']: set TMPDIR")
+    assert message.endswith(".\n")
 
 
 @pytest.mark.parametrize(
@@ -62,26 +62,26 @@ def test_without_a_folder_for_temporary_files_nothing_begins(capsys, monkeypatch
             TrainingInterrupted(pathlib.Path("logs/compare/now/lstm-seed0/checkpoints/step-00000005.safetensors")),
             130,
             "\nStopped. A checkpoint is in logs/compare/now/lstm-seed0/checkpoints/step-00000005.safetensors\n"
-            f"To go on: {os.path.relpath(sys.executable)} -m script --resume logs/compare/now\n",
+            f"To resume: {os.path.relpath(sys.executable)} -m script --resume logs/compare/now\n",
         ),
         (
             TrainingInterrupted(pathlib.Path("a/now/x/checkpoints/step-00000005.safetensors"), signal.SIGTERM),
             143,
             "\nStopped. A checkpoint is in a/now/x/checkpoints/step-00000005.safetensors\n"
-            f"To go on: {os.path.relpath(sys.executable)} -m script --resume a/now\n",
+            f"To resume: {os.path.relpath(sys.executable)} -m script --resume a/now\n",
         ),
         (BlockingIOError(11, "another process trains there", "x"), 2, "script: x: another process trains there.\n"),
     ],
 )
 def test_each_end_has_its_status_and_its_sentence(capsys, error, code, sentence):
-    with pytest.raises(SystemExit) as stop, one_sentence("script"):
+    with pytest.raises(SystemExit) as stop, exit_with_message("script"):
         raise error
     assert stop.value.code == code
     assert capsys.readouterr().err == sentence
 
 
 def test_a_mistake_of_ours_keeps_its_traceback():
-    with pytest.raises(ZeroDivisionError), one_sentence("script"):
+    with pytest.raises(ZeroDivisionError), exit_with_message("script"):
         raise ZeroDivisionError
 
 

@@ -15,8 +15,8 @@ import zipfile
 import numpy as np
 
 from experiments import compare_budgets
-from experiments.compare_settings import Compare
-from experiments.runs import settings_in
+from experiments.compare_settings import CompareConfig
+from experiments.runs import load_config
 from keras_seq.data import load_corpus
 from keras_seq.models import LSTMConfig
 from keras_seq.saving import save_model
@@ -32,7 +32,7 @@ from keras_seq.training import checksummed_json, checksummed_safetensors
 
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
-COMPARE = Compare(models=("lstm",))
+COMPARE = CompareConfig(models=("lstm",))
 TEXT = "to be or not to be, that is the question\n" * 3
 
 
@@ -77,14 +77,14 @@ def checkpoint(data):
 
 
 def settings(data):
-    """Reads the settings of a run."""
+    """Read the config of a run."""
     run = _resealed("runs/lstm-seed0/config.json", data).parent
-    assert isinstance(settings_in(run.parent, Compare), Compare)
+    assert isinstance(load_config(run.parent, CompareConfig), CompareConfig)
 
 
 def plan(data):
     """Reads the plan of a comparison."""
-    assert [*compare_budgets.read(_resealed("plan.json", data), COMPARE)] == ["lstm"]
+    assert [*compare_budgets.read_plan(_resealed("plan.json", data), COMPARE)] == ["lstm"]
 
 
 def corpus(data):
@@ -122,7 +122,7 @@ def _archive():
 
 def _plan():
     budget = compare_budgets.Budget("lstm", LSTMConfig(), 5, 100, 600, 0.1)
-    compare_budgets.write(FOLDER / "saved", COMPARE, {"lstm": budget})
+    compare_budgets.write_plan(FOLDER / "saved", COMPARE, {"lstm": budget})
     return (FOLDER / "saved").read_bytes()
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from experiments import compare, words
+from experiments import compare, word_lm
 from keras_seq.data import RandomWindows, ShuffledWindows, StatefulWindows
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer
 from tests.fuzz.targets import TARGETS, survives
@@ -100,7 +100,7 @@ def test_texts_come_back_from_their_ids(text, other):
     pairs = BytePairTokenizer.from_text(text)
     assert pairs.decode(pairs.encode(other)) == other
     assert WordTokenizer.from_text(text).decode(WordTokenizer.from_text(text).encode(text)) == text
-    vocabulary = CharacterTokenizer.from_text(text, unknown="[UNK]")
+    vocabulary = CharacterTokenizer.from_text(text, oov_token="[UNK]")
     assert vocabulary.decode(vocabulary.encode(text)) == text
     assert len(vocabulary.decode(vocabulary.encode(other))) == len(other)
 
@@ -111,7 +111,7 @@ def test_batches_are_slices_of_the_text_or_are_refused(length, batch_size, row, 
     ids = np.arange(max(0, length))
     for kind in (StatefulWindows, RandomWindows, ShuffledWindows):
         try:
-            x, y = kind(ids, batch_size, row, seed=seed).at(step)
+            x, y = kind(ids, batch_size, row, seed=seed).batch(step)
         except ValueError:
             continue
         assert x.shape == (batch_size, row)
@@ -131,7 +131,7 @@ WORDS = st.one_of(
 @given(st.lists(WORDS, max_size=4).filter(lambda words: not {"-h", "--help"} & {*words}))
 def test_a_command_line_ends_with_status_2(tmp_path_factory, words_given):
     folder = tmp_path_factory.mktemp("fuzzed")
-    for script in (compare, words):
+    for script in (compare, word_lm):
         with pytest.raises(SystemExit) as stop:
             script.main([*words_given, "--log-dir", str(folder), "--corpus", str(folder / "missing")])
         assert stop.value.code == 2

@@ -28,7 +28,7 @@ def by_whole_passes(model, ids, length, top_k, alpha):
     """The formula, in loops and float64, every candidate in a whole pass from the first id."""
     ids = list(ids)
 
-    def shown(texts):
+    def hidden(texts):
         x = model.hidden_states(np.array(texts))[0].numpy().astype("float64")
         return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
@@ -36,9 +36,9 @@ def by_whole_passes(model, ids, length, top_k, alpha):
         p = tf.nn.softmax(model(np.array([ids]))[0, -1]).numpy()
         candidates = [int(candidate) for candidate in np.argsort(-p)[:top_k]]
         scores = {}
-        for candidate, x in zip(candidates, shown([[*ids, candidate] for candidate in candidates]), strict=True):
-            alike = max(x[-1] @ h for h in x[:-1])
-            scores[candidate] = (1 - alpha) * p[candidate] - alpha * alike
+        for candidate, x in zip(candidates, hidden([[*ids, candidate] for candidate in candidates]), strict=True):
+            similarity = max(x[-1] @ h for h in x[:-1])
+            scores[candidate] = (1 - alpha) * p[candidate] - alpha * similarity
         ids.append(max(scores, key=scores.get))
     return ids[-length:]
 
@@ -62,7 +62,7 @@ def test_what_is_out_of_its_range_is_refused_by_name(model):
         ({"alpha": float("nan")}, "alpha=nan"),
     ):
         with pytest.raises(ValueError, match=message):
-            contrastive_search(**{"model": model, "ids": PROMPT, "length": 2, **options})
+            contrastive_search(**{"model": model, "ids": PROMPT, "max_new_tokens": 2, **options})
 
 
 def test_it_goes_no_further_than_the_context():

@@ -10,11 +10,11 @@ P = np.exp(LOGITS) / np.exp(LOGITS).sum()  # 0.57 0.03 0.13 0.21 0.08 0.004, lik
 CRITICAL = {5: 25.7, 4: 23.5, 3: 21.1, 2: 18.4, 1: 15.1}  # chi-square by degrees of freedom: 1 in 10,000 lies above
 
 
-def ids(logits, count=1, seed=0, **values):
+def ids(logits, count=1, seed=0, **options):
     """As many draws from the same logits."""
     uniform = tf.random.stateless_uniform([count], [seed, 1])
     rows = tf.constant(np.tile(logits, (count, 1)), tf.float32)
-    return sample_token(rows, uniform, {name: tf.constant(float(value)) for name, value in values.items()}).numpy()
+    return sample_token(rows, uniform, {name: tf.constant(float(value)) for name, value in options.items()}).numpy()
 
 
 def without(p, dropped):
@@ -24,7 +24,7 @@ def without(p, dropped):
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("options", "expected"),
     [
         ({}, P),
         ({"temperature": 1.0}, P),
@@ -41,9 +41,9 @@ def without(p, dropped):
         ({"top_k": 4, "min_p": 0.2}, without(P, {4, 1, 5})),
     ],
 )
-def test_ids_are_drawn_as_often_as_the_formula_says(values, expected):
+def test_ids_are_drawn_as_often_as_the_formula_says(options, expected):
     count = 20_000
-    observed = np.bincount(ids(LOGITS, count, seed=3, **values), minlength=len(expected))
+    observed = np.bincount(ids(LOGITS, count, seed=3, **options), minlength=len(expected))
     assert (observed[expected == 0] == 0).all()
     possible = expected > 0
     expected = expected[possible] * count
@@ -62,8 +62,8 @@ def test_typical_ids_are_those_whose_surprise_is_nearest_to_the_entropy():
 def test_temperature_zero_and_one_candidate_take_the_likeliest():
     logits = np.random.default_rng(1).normal(size=(50, 7)).astype("float32")
     uniform = tf.random.stateless_uniform([50], [1, 2])
-    for values in ({"temperature": 0.0}, {"temperature": 0.0, "top_k": 3.0}, {"temperature": 5.0, "top_k": 1.0}):
-        drawn = sample_token(tf.constant(logits), uniform, {name: tf.constant(value) for name, value in values.items()})
+    for options in ({"temperature": 0.0}, {"temperature": 0.0, "top_k": 3.0}, {"temperature": 5.0, "top_k": 1.0}):
+        drawn = sample_token(tf.constant(logits), uniform, {k: tf.constant(value) for k, value in options.items()})
         np.testing.assert_array_equal(drawn, logits.argmax(-1))
 
 
@@ -86,9 +86,9 @@ def test_the_highest_chance_is_still_an_id_that_stays():
     assert drawn.numpy().tolist() == [1]
 
 
-def test_the_penalty_makes_what_was_seen_less_likely_whatever_its_sign():
-    logits, seen = tf.constant([[2.0, -2.0, 2.0, -2.0]]), tf.constant([[True, True, False, False]])
-    np.testing.assert_allclose(repetition_penalty(logits, seen, 2.0), [[1.0, -4.0, 2.0, -2.0]])
+def test_the_penalty_makes_ids_of_the_text_less_likely_whatever_their_sign():
+    logits, in_text = tf.constant([[2.0, -2.0, 2.0, -2.0]]), tf.constant([[True, True, False, False]])
+    np.testing.assert_allclose(repetition_penalty(logits, in_text, 2.0), [[1.0, -4.0, 2.0, -2.0]])
 
 
 def test_half_precision_is_drawn_from_in_float32():
@@ -96,9 +96,9 @@ def test_half_precision_is_drawn_from_in_float32():
     assert sample_token(logits, tf.constant([0.0, 0.5, 0.7, 0.999]), {}).numpy().tolist() == [0, 0, 3, 5]
 
 
-def test_the_steps_are_those_that_sampling_knows():
+def test_the_filters_are_those_of_the_sampling_config():
     assert {*SamplingConfig.__dataclass_fields__} == {*LOGIT_FILTERS, "repetition_penalty"}
-    assert SamplingConfig(top_k=3).values == {"temperature": 1.0, "top_k": 3.0}
+    assert SamplingConfig(top_k=3).options == {"temperature": 1.0, "top_k": 3.0}
 
 
 @pytest.mark.parametrize(

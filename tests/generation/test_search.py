@@ -46,8 +46,8 @@ def every_sequence(end):
 FIRST = np.array([0, 2, 1, 0, 2])
 
 
-def search(width=4, rows=range(ROWS), first=FIRST, end=END, **options):
-    ids, scores = beam_search(step, initial_state([*rows]), first, LENGTH, end, width, **options)
+def search(num_beams=4, rows=range(ROWS), first=FIRST, end=END, **options):
+    ids, scores = beam_search(step, initial_state([*rows]), first, LENGTH, end, num_beams, **options)
     return ids.numpy(), scores.numpy()
 
 
@@ -95,13 +95,13 @@ def test_a_length_penalty_prefers_longer_ones():
     assert lengths[0] < lengths[1]
 
 
-@pytest.mark.parametrize("width", [2, 4, 7])
-def test_every_hypothesis_is_one_with_its_own_score_and_none_is_there_twice(width):
-    ids, scores = search(width)
+@pytest.mark.parametrize("num_beams", [2, 4, 7])
+def test_every_hypothesis_is_one_with_its_own_score_and_none_is_there_twice(num_beams):
+    ids, scores = search(num_beams)
     assert (np.diff(scores) <= 0).all()
     for row in range(ROWS):
         found = [up_to_end(s) for s in ids[row]]
-        assert len({*found}) == width
+        assert len({*found}) == num_beams
         np.testing.assert_allclose(scores[row], [log_p(row, FIRST[row], s) for s in found], rtol=1e-5)
 
 
@@ -112,7 +112,7 @@ def test_what_has_ended_is_never_extended_and_never_lost():
         logits = tf.where(state[:, None] == 0, np.log([0.8, 0.15, 0.05]), np.log([0.5, 1e-9, 0.5])[None])
         return logits, state + 1
 
-    ids, scores = beam_search(tempting, tf.zeros(1, tf.int32), [0], 6, END, width=2)
+    ids, scores = beam_search(tempting, tf.zeros(1, tf.int32), [0], 6, END, num_beams=2)
     assert ids[0, 0].numpy().tolist() == [END, 0, 0, 0, 0, 0]
     np.testing.assert_allclose(scores, np.log([[0.15, 0.8 / 2**5]]), rtol=1e-5)
 
@@ -132,7 +132,7 @@ def test_it_stops_when_all_have_ended():
         calls.append(len(ids))
         return tf.tile([[0.0, 50.0, 0.0]], (len(ids), 1)), state
 
-    for found in (greedy(soon, (), [0, 2], 9, END)[0], beam_search(soon, (), [0, 2], 9, END, width=1)[0][:, 0]):
+    for found in (greedy(soon, (), [0, 2], 9, END)[0], beam_search(soon, (), [0, 2], 9, END, num_beams=1)[0][:, 0]):
         assert found.numpy().tolist() == [[END, *[0] * 8]] * 2
     assert calls == [2, 2]
 
@@ -141,7 +141,7 @@ def test_half_precision_is_summed_in_float32():
     def half(ids, state):
         return tf.zeros((len(ids), 50), tf.bfloat16), state
 
-    for scores in (greedy(half, (), [0], 30)[1], beam_search(half, (), [0], 30, width=2)[1]):
+    for scores in (greedy(half, (), [0], 30)[1], beam_search(half, (), [0], 30, num_beams=2)[1]):
         np.testing.assert_allclose(scores, -30 * np.log(50), rtol=1e-5)
 
 
@@ -155,7 +155,8 @@ MODELS = {
 def test_a_language_model_is_searched_as_whole_passes_would(randomize, name):
     size, length, first = 4, 5, np.array([3, 1])
     model = randomize(MODELS[name].build_model(size), scale=1.0)
-    ids, scores = beam_search(tf.function(model.step), model.get_initial_state(2), first, length, width=size**length)
+    step, state = tf.function(model.step), model.get_initial_state(2)
+    ids, scores = beam_search(step, state, first, length, num_beams=size**length)
     every = np.array([*itertools.product(range(size), repeat=length)])
     for row in range(2):
         read = np.concatenate([np.full((len(every), 1), first[row]), every[:, :-1]], axis=1)
@@ -168,11 +169,12 @@ def test_a_language_model_is_searched_as_whole_passes_would(randomize, name):
 def test_an_encoder_decoder_keeps_source_and_cache_with_their_hypothesis(randomize):
     model = randomize(Seq2SeqConfig(8, 1, 1, 2, 12).build_model(6), scale=1.0)
     source = np.array([[3, 4, 0, 5], [1, 2, 3, 4], [5, 5, 0, 0]])
-    ids, scores = beam_search(tf.function(model.step), model.get_initial_state(source, 4), [1, 1, 1], 4, width=3)
+    state = model.get_initial_state(source, 4)
+    ids, scores = beam_search(tf.function(model.step), state, [1, 1, 1], 4, num_beams=3)
     for row in range(3):
         read = np.insert(ids[row, :, :-1].numpy(), 0, 1, axis=1)
         sources = np.repeat(source[row : row + 1], 3, axis=0)
-        log_ps = tf.nn.log_softmax(model({"source": sources, "target": read})).numpy()
+        log_ps = tf.nn.log_softmax(model({"encoder_token_ids": sources, "decoder_token_ids": read})).numpy()
         totals = np.take_along_axis(log_ps, ids[row].numpy()[..., None], axis=-1)[..., 0].sum(axis=1)
         np.testing.assert_allclose(scores[row], totals, atol=1e-4)
 
@@ -180,23 +182,23 @@ def test_an_encoder_decoder_keeps_source_and_cache_with_their_hypothesis(randomi
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"width": 0}, "width=0"),
-        ({"width": -2}, "width=-2"),
-        ({"width": 1.5}, r"width=1\.5"),
-        ({"width": True}, "width=True"),
-        ({"length": 0}, "length=0"),
-        ({"end": -1}, "end=-1"),
-        ({"first": 0}, r"shape \(\); expected \[B\]"),
-        ({"first": [[0]]}, r"shape \(1, 1\); expected \[B\]"),
+        ({"num_beams": 0}, "num_beams=0"),
+        ({"num_beams": -2}, "num_beams=-2"),
+        ({"num_beams": 1.5}, r"num_beams=1\.5"),
+        ({"num_beams": True}, "num_beams=True"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0"),
+        ({"end_token_id": -1}, "end_token_id=-1"),
+        ({"start_ids": 0}, r"shape \(\); expected \[B\]"),
+        ({"start_ids": [[0]]}, r"shape \(1, 1\); expected \[B\]"),
         ({"length_penalty": -0.1}, r"length_penalty=-0\.1"),
         ({"length_penalty": np.inf}, "length_penalty=inf"),
         ({"length_penalty": np.nan}, "length_penalty=nan"),
     ],
 )
 def test_what_is_out_of_its_range_is_refused_by_name(options, message):
-    given = {"first": [0], "length": 3, **options}
+    arguments = {"start_ids": [0], "max_new_tokens": 3, **options}
     with pytest.raises(ValueError, match=message):
-        beam_search(step, initial_state([0]), **given)
-    if not {"width", "length_penalty"} & options.keys():
+        beam_search(step, initial_state([0]), **arguments)
+    if not {"num_beams", "length_penalty"} & options.keys():
         with pytest.raises(ValueError, match=message):
-            greedy(step, initial_state([0]), **given)
+            greedy(step, initial_state([0]), **arguments)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq.evaluation import score_text
-from keras_seq.generation import TextGenerator, stream, text_generator
+from keras_seq.generation import TextGenerator, generate, stream
 from keras_seq.layers.introspection import has_time_loop
 from keras_seq.models import (
     LANGUAGE_MODELS,
@@ -67,7 +67,7 @@ def generator(request, generators):
 
 
 def greedy(model, prompt, length, penalty=1.0):
-    """The oracle: a whole pass for every character. What has a context sees what `decode.py` says."""
+    """The oracle: a whole pass for every character. Models with a context see what `sampling_loop.py` says."""
     window = model.context_length or 128  # one shape for all: what stands behind a position cannot change it
     whole = tf.function(lambda ids: model(ids)[0], jit_compile=not has_time_loop(model))
     ids = VOCABULARY.encode(prompt).numpy().tolist()
@@ -77,8 +77,8 @@ def greedy(model, prompt, length, penalty=1.0):
         padded = np.zeros((1, window), "int32")
         padded[0, : len(ids) - start] = ids[start:]
         logits = whole(padded)[len(ids) - start - 1].numpy()
-        seen = np.isin(np.arange(len(logits)), ids)
-        ids.append(int(np.argmax(np.where(seen, np.where(logits > 0, logits / penalty, logits * penalty), logits))))
+        in_text = np.isin(np.arange(len(logits)), ids)
+        ids.append(int(np.argmax(np.where(in_text, np.where(logits > 0, logits / penalty, logits * penalty), logits))))
     return VOCABULARY.decode(ids)
 
 
@@ -106,7 +106,7 @@ def test_a_prompt_by_itself_is_written_on_as_among_others(generator):
 def test_the_rows_of_a_batch_are_those_of_its_parts(generator):
     prompts = [VOCABULARY.encode(prompt).numpy().tolist() for prompt in PROMPTS]
     whole, part = (
-        np.concatenate([*generator.decoder(rows, 40, seed=5, first_row=first)], axis=1)
+        np.concatenate([*generator.sampling_loop(rows, 40, seed=5, first_row=first)], axis=1)
         for rows, first in ((prompts, 0), (prompts[2:], 2))
     )
     np.testing.assert_array_equal(whole[2:], part)
@@ -140,12 +140,12 @@ def test_what_is_there_already_becomes_less_likely(generators):
 
 def test_a_beam_of_one_is_greedy_and_a_wider_one_finds_nothing_less_likely(generators):
     generator = generators["lstm"]
-    assert generator.beam("abc", 12, width=1) == generator("abc", 12, temperature=0)
+    assert generator.beam("abc", 12, num_beams=1) == generator("abc", 12, temperature=0)
 
-    def nats(text):
-        return np.nansum(score_text(generator.model, VOCABULARY, text).nats)
+    def loss(text):
+        return score_text(generator.model, VOCABULARY, text).bits_per_character
 
-    assert nats(generator.beam("abc", 12, width=8)) <= nats(generator.beam("abc", 12, width=1))
+    assert loss(generator.beam("abc", 12, num_beams=8)) <= loss(generator.beam("abc", 12, num_beams=1))
 
 
 def test_contrastive_search_with_one_candidate_is_greedy(generators):
@@ -178,14 +178,14 @@ def test_it_stops_before_a_stop_wherever_that_stands(generator, place):
     whole = generator("abc", 70, temperature=2.0, seed=6)[3:]
     stop = whole[place : place + 5]  # unless it came before
     expected = "abc" + whole[: whole.index(stop)]
-    assert generator("abc", 70, temperature=2.0, seed=6, stop=stop) == expected
-    assert "abc" + "".join(generator.stream("abc", 70, temperature=2.0, seed=6, stop=("zzz", stop))) == expected
-    assert generator(["abc"], 70, temperature=2.0, seed=6, stop=[stop]) == [expected]
+    assert generator("abc", 70, temperature=2.0, seed=6, stop_strings=stop) == expected
+    assert "abc" + "".join(generator.stream("abc", 70, temperature=2.0, seed=6, stop_strings=("zzz", stop))) == expected
+    assert generator(["abc"], 70, temperature=2.0, seed=6, stop_strings=[stop]) == [expected]
 
 
 def test_other_prompts_lengths_and_values_are_not_traced_again(generator):
     generator("abc", 40, temperature=0.7, seed=1, top_k=3)
-    functions = (generator.decoder._read, generator.decoder._chunk)
+    functions = (generator.sampling_loop._prefill_fn, generator.sampling_loop._sample_fn)
     before = [function.experimental_get_tracing_count() for function in functions]
     for prompt, length in (("a", 1), ("abcdefg", 100), ("gfedcba gfedcba", 33)):
         generator(prompt, length, temperature=length / 50, seed=length, top_k=1 + length % 4)
@@ -201,15 +201,17 @@ def test_pieces_of_words_come_back_as_text(kind):
     text = generator("to be", 60, seed=1)
     assert text.startswith("to be")
     assert "to be" + "".join(generator.stream("to be", 60, seed=1)) == text
-    new = np.concatenate([*generator.decoder([tokenizer.encode("to be").numpy().tolist()], 60, seed=1)], axis=1)[0]
+    new = np.concatenate([*generator.sampling_loop([tokenizer.encode("to be").numpy().tolist()], 60, seed=1)], axis=1)[
+        0
+    ]
     assert text == tokenizer.decode([*tokenizer.encode("to be").numpy(), *new])
 
 
 def test_the_functions_are_the_generator(generator):
     model = generator.model
-    text = text_generator(model, VOCABULARY, "abc", length=20, seed=3, top_k=4)
+    text = generate(model, VOCABULARY, "abc", max_new_tokens=20, seed=3, top_k=4)
     assert text == generator("abc", 20, seed=3, top_k=4)
-    assert "abc" + "".join(stream(model, VOCABULARY, "abc", length=20, seed=3, top_k=4)) == text
+    assert "abc" + "".join(stream(model, VOCABULARY, "abc", max_new_tokens=20, seed=3, top_k=4)) == text
 
 
 @pytest.mark.parametrize(
@@ -218,18 +220,18 @@ def test_the_functions_are_the_generator(generator):
         ({"prompt": ""}, "'' is empty"),
         ({"prompt": []}, "no prompt"),
         ({"prompt": ["a", ""]}, "'' is empty"),
-        ({"length": -1}, "length=-1"),
-        ({"length": 1.5}, "length=1.5"),
+        ({"max_new_tokens": -1}, "max_new_tokens=-1"),
+        ({"max_new_tokens": 1.5}, "max_new_tokens=1.5"),
         ({"temperature": -0.1}, "temperature=-0.1"),
         ({"top_k": 0}, "top_k=0"),
         ({"seed": -1}, "seed=-1"),
         ({"seed": 2**63}, "seed="),
-        ({"stop": ""}, "stop"),
+        ({"stop_strings": ""}, "stop_strings"),
     ],
 )
 def test_what_is_out_of_its_range_is_refused_by_name(generator, options, message):
     with pytest.raises(ValueError, match=message):
-        generator(**{"prompt": "abc", "length": 2, **options})
+        generator(**{"prompt": "abc", "max_new_tokens": 2, **options})
 
 
 def test_a_character_that_the_vocabulary_lacks_is_named(generator):

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import bias_add as twin
+from keras_seq.kernels import bias_add as optimized
 
 
 def outputs_and_gradient(layer, x, dy):
@@ -47,7 +47,7 @@ def test_all_else_is_what_keras_gives(layer, arguments):
     expected = outputs_and_gradient(theirs, *arguments)
     assert np.array_equal(y, expected[0])
     assert np.array_equal(dx, expected[1])
-    assert not np.allclose(gradient, expected[2], rtol=0.02)  # else Keras has mended it, and the twin can go
+    assert not np.allclose(gradient, expected[2], rtol=0.02)  # else Keras has mended it, and the kernel can go
     with kernels.disabled():
         assert np.array_equal(outputs_and_gradient(layer, *arguments)[2], expected[2])
 
@@ -63,7 +63,7 @@ def test_it_is_the_same_where_the_batch_is_not_known(layer, arguments):
 
 def test_only_bfloat16_on_a_cpu_needs_it(monkeypatch):
     bias = tf.ones(3)
-    assert twin.supports(tf.ones((2, 3), "bfloat16"), bias)
-    assert not any(twin.supports(tf.ones((2, 3), kind), bias) for kind in ("float16", "float32", "float64"))
-    monkeypatch.setattr(twin, "on_cpu", lambda: False)
-    assert not twin.supports(tf.ones((2, 3), "bfloat16"), bias)
+    assert optimized.supports(tf.ones((2, 3), "bfloat16"), bias)
+    assert not any(optimized.supports(tf.ones((2, 3), kind), bias) for kind in ("float16", "float32", "float64"))
+    monkeypatch.setattr(optimized, "on_cpu", lambda: False)
+    assert not optimized.supports(tf.ones((2, 3), "bfloat16"), bias)

@@ -3,16 +3,16 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import causal_attention as twin
-from keras_seq.layers.attention import _causal_attention as definition
+from keras_seq.kernels import causal_attention as optimized
+from keras_seq.layers.attention import _causal_attention as reference
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(twin, "FEWEST_ROWS", 4)
-    monkeypatch.setattr(twin, "SHORTEST", 1)
+    monkeypatch.setattr(optimized, "MIN_BLOCK_ROWS", 4)
+    monkeypatch.setattr(optimized, "MIN_SEQUENCE_LENGTH", 1)
 
 
 def arguments(batch=2, length=10, heads=4, groups=4, key_dim=3, value_dim=3, dtype="float32"):
@@ -62,9 +62,9 @@ SIZES = [
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_values_and_all_gradients_are_those_of_the_definition(sizes, dtype):
+def test_values_and_all_gradients_are_those_of_the_reference(sizes, dtype):
     args = arguments(**sizes, dtype=dtype)
-    got, expected = (values_and_gradients(f, args) for f in (twin.apply, definition))
+    got, expected = (values_and_gradients(f, args) for f in (optimized.apply, reference))
     assert_equal(got, expected, dtype)
     scale = np.abs(oracle(*args)).max()
     np.testing.assert_allclose(tf.cast(got[0], tf.float32), oracle(*args), atol=TOLERANCE[dtype] * scale)
@@ -74,37 +74,37 @@ def test_values_and_all_gradients_are_those_of_the_definition(sizes, dtype):
 def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch(jit_compile):
     shapes = [tf.TensorSpec([None, 10, 4, 3]) for _ in range(3)]
     compiled = tf.function(
-        lambda *args: values_and_gradients(twin.apply, args), input_signature=shapes, jit_compile=jit_compile
+        lambda *args: values_and_gradients(optimized.apply, args), input_signature=shapes, jit_compile=jit_compile
     )
     for batch in (1, 3):
         args = arguments(batch)
-        assert_equal(compiled(*args), values_and_gradients(definition, args), "float32")
+        assert_equal(compiled(*args), values_and_gradients(reference, args), "float32")
 
 
 def test_large_scores_stay_finite():
     q, k, v = arguments()
-    y = twin.apply(1e3 * q, 1e3 * k, v)
+    y = optimized.apply(1e3 * q, 1e3 * k, v)
     assert np.isfinite(y).all()
     np.testing.assert_allclose(y, oracle(1e3 * q, 1e3 * k, v), atol=1e-3)
 
 
 def test_no_block_has_more_rows_than_fit_into_memory():
-    assert twin._query_blocks(10) == [(0, 4), (4, 8), (8, 10)]
-    assert {end - start for start, end in twin._query_blocks(64)} == {8}
-    assert {end - start for start, end in twin._query_blocks(100_000)} == {512, 100_000 % 512}
+    assert optimized._query_blocks(10) == [(0, 4), (4, 8), (8, 10)]
+    assert {end - start for start, end in optimized._query_blocks(64)} == {8}
+    assert {end - start for start, end in optimized._query_blocks(100_000)} == {512, 100_000 % 512}
 
 
 def test_it_takes_long_float32_and_bfloat16_of_a_length_that_is_known(monkeypatch):
-    monkeypatch.setattr(twin, "SHORTEST", 8)
-    assert twin.supports(*arguments(length=8))
-    assert twin.supports(*arguments(length=8, dtype="bfloat16"))
-    assert not twin.supports(*arguments(length=7))
-    assert not twin.supports(*arguments(length=8, dtype="float16"))
-    assert not twin.supports(*arguments(length=8, dtype="float64"))
+    monkeypatch.setattr(optimized, "MIN_SEQUENCE_LENGTH", 8)
+    assert optimized.supports(*arguments(length=8))
+    assert optimized.supports(*arguments(length=8, dtype="bfloat16"))
+    assert not optimized.supports(*arguments(length=7))
+    assert not optimized.supports(*arguments(length=8, dtype="float16"))
+    assert not optimized.supports(*arguments(length=8, dtype="float64"))
     unknown = [tf.keras.Input((None, 4, 3)) for _ in range(3)]
-    assert not twin.supports(*unknown)
-    monkeypatch.setattr(twin, "on_cpu", lambda: False)
-    assert not twin.supports(*arguments(length=8))
+    assert not optimized.supports(*unknown)
+    monkeypatch.setattr(optimized, "on_cpu", lambda: False)
+    assert not optimized.supports(*arguments(length=8))
 
 
 @pytest.mark.parametrize("heads", [{"num_heads": 2}, {"num_heads": 4, "num_key_value_heads": 2, "value_dim": 3}])
@@ -114,8 +114,8 @@ def test_a_layer_takes_it_where_there_is_nothing_but_causality(monkeypatch, head
     with kernels.disabled():
         expected, weights = attends(x, return_attention_scores=True)
     taken = []
-    run = twin.apply
-    monkeypatch.setattr(twin, "run", lambda *args: taken.append(1) or run(*args))
+    run = optimized.apply
+    monkeypatch.setattr(optimized, "apply", lambda *args: taken.append(1) or run(*args))
     np.testing.assert_allclose(attends(x), expected, atol=1e-5)
     y, state = attends(x, return_state=True)
     np.testing.assert_allclose(y, expected, atol=1e-5)

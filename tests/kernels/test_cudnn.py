@@ -21,7 +21,7 @@ def taken(monkeypatch):
         on_cudnn = run(layer)
         return lambda *args: found.append(type(layer)) or on_cudnn(*args)
 
-    monkeypatch.setattr(cudnn, "run", watched)
+    monkeypatch.setattr(cudnn, "apply", watched)
     return found
 
 

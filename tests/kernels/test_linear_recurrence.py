@@ -3,17 +3,17 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels
-from keras_seq.kernels import linear_recurrence as twin
+from keras_seq.kernels import linear_recurrence as optimized
 from keras_seq.layers import linear_recurrence as layer
 
-definition = layer._linear_recurrence
+reference = layer._linear_recurrence
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 
 
 @pytest.fixture(autouse=True, params=["cpu", "gpu"])
 def _way(request, monkeypatch):
-    """The twin goes another way on a machine with a GPU; that way can be gone without one."""
-    monkeypatch.setattr(twin, "on_cpu", lambda: request.param == "cpu")
+    """The kernel goes another way on a machine with a GPU; that way can be gone without one."""
+    monkeypatch.setattr(optimized, "on_cpu", lambda: request.param == "cpu")
 
 
 def arguments(batch=3, length=7, trailing=(5,), dtype="float32"):
@@ -45,16 +45,16 @@ def assert_equal(got, expected, dtype="float32"):
 @pytest.mark.parametrize(
     ("batch", "length", "trailing"), [(1, 1, (1,)), (3, 1, (5,)), (5, 11, (3,)), (2, 7, (3, 2)), (3, 5, ())]
 )
-def test_values_and_all_gradients_are_those_of_the_definition(batch, length, trailing, dtype):
+def test_values_and_all_gradients_are_those_of_the_reference(batch, length, trailing, dtype):
     args = arguments(batch, length, trailing, dtype)
-    got, expected = (values_and_gradients(f, args) for f in (twin.apply, definition))
+    got, expected = (values_and_gradients(f, args) for f in (optimized.apply, reference))
     assert_equal(got, expected, dtype)
 
 
 @pytest.mark.parametrize("shown", ["last", "both"])
 def test_gradients_come_through_the_last_position_too(shown):
     args = arguments(dtype="float64")
-    got, expected = (values_and_gradients(f, args, shown) for f in (twin.apply, definition))
+    got, expected = (values_and_gradients(f, args, shown) for f in (optimized.apply, reference))
     assert_equal(got, expected, "float64")
 
 
@@ -62,30 +62,32 @@ def test_gradients_come_through_the_last_position_too(shown):
 def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(jit_compile):
     shapes = [tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, 5])]
     compiled = tf.function(
-        lambda *args: values_and_gradients(twin.apply, args, "both"), input_signature=shapes, jit_compile=jit_compile
+        lambda *args: values_and_gradients(optimized.apply, args, "both"),
+        input_signature=shapes,
+        jit_compile=jit_compile,
     )
     for batch, length in ((3, 7), (2, 1)):
         args = arguments(batch, length)
-        assert_equal(compiled(*args), values_and_gradients(definition, args, "both"))
+        assert_equal(compiled(*args), values_and_gradients(reference, args, "both"))
 
 
 def test_variables_are_taken():
     args = arguments()
     variables = [tf.Variable(v) for v in args]
-    np.testing.assert_array_equal(twin.apply(*variables), twin.apply(*args))
+    np.testing.assert_array_equal(optimized.apply(*variables), optimized.apply(*args))
 
 
 def test_the_predicate_takes_everything():
-    assert twin.supports(*arguments()) is True
+    assert optimized.supports(*arguments()) is True
 
 
-def test_the_definition_runs_where_it_is_asked_for(monkeypatch):
+def test_the_reference_runs_where_it_is_asked_for(monkeypatch):
     def run(*args):
-        raise AssertionError("the twin ran")
+        raise AssertionError("the kernel ran")
 
-    monkeypatch.setattr(twin, "run", run)
+    monkeypatch.setattr(optimized, "apply", run)
     args = arguments()
-    with pytest.raises(AssertionError, match="the twin ran"):
+    with pytest.raises(AssertionError, match="the kernel ran"):
         layer.linear_recurrence(*args)
     with kernels.disabled():
         layer.linear_recurrence(*args)
@@ -105,6 +107,6 @@ def test_the_gradient_can_be_differentiated_once_more():
         return outer.gradient(penalty, [a, b, h])
 
     with kernels.disabled():
-        expected = second(definition)
-    for ours, theirs in zip(second(twin.apply), expected, strict=True):
+        expected = second(reference)
+    for ours, theirs in zip(second(optimized.apply), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9)

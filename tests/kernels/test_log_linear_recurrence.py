@@ -4,16 +4,16 @@ import tensorflow as tf
 
 from keras_seq import kernels, layers
 from keras_seq.kernels import linear_recurrence
-from keras_seq.kernels import log_linear_recurrence as twin
+from keras_seq.kernels import log_linear_recurrence as optimized
 from keras_seq.layers import linear_recurrence as layer
 
-definition = layer._log_linear_recurrence
+reference = layer._log_linear_recurrence
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 
 
 @pytest.fixture(autouse=True, params=["cpu", "gpu"])
 def _way(request, monkeypatch):
-    """The twin goes another way on a machine with a GPU; that way can be gone without one."""
+    """The kernel goes another way on a machine with a GPU; that way can be gone without one."""
     monkeypatch.setattr(linear_recurrence, "on_cpu", lambda: request.param == "cpu")
 
 
@@ -44,24 +44,24 @@ def assert_equal(got, expected, dtype="float32"):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("batch", "length", "width"), [(1, 1, 1), (3, 1, 5), (5, 11, 3), (1, 6, 7)])
-def test_values_and_all_gradients_are_those_of_the_definition(batch, length, width, dtype):
+def test_values_and_all_gradients_are_those_of_the_reference(batch, length, width, dtype):
     args = arguments(batch, length, width, dtype)
-    got, expected = (values_and_gradients(f, args) for f in (twin.apply, definition))
+    got, expected = (values_and_gradients(f, args) for f in (optimized.apply, reference))
     assert_equal(got, expected, dtype)
 
 
 @pytest.mark.parametrize("shown", ["last", "both"])
 def test_gradients_come_through_the_last_position_too(shown):
     args = arguments(dtype="float64")
-    got, expected = (values_and_gradients(f, args, shown) for f in (twin.apply, definition))
+    got, expected = (values_and_gradients(f, args, shown) for f in (optimized.apply, reference))
     assert_equal(got, expected, "float64")
 
 
-def test_masked_positions_and_a_state_of_zero_are_those_of_the_definition():
+def test_masked_positions_and_a_state_of_zero_are_those_of_the_reference():
     log_a, log_b, h = arguments(dtype="float64")
     rest = np.array([1, 0, 1, 1, 0, 0, 1], bool)[None, :, None]
     args = [tf.where(rest, tf.zeros_like(log_a), log_a), tf.where(rest, layer.LOG_ZERO, log_b), tf.zeros_like(h)]
-    got, expected = (values_and_gradients(f, args)[:3] for f in (twin.apply, definition))
+    got, expected = (values_and_gradients(f, args)[:3] for f in (optimized.apply, reference))
     for ours, theirs in zip(got, expected, strict=True):
         assert np.isfinite(ours).all()
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
@@ -71,26 +71,28 @@ def test_masked_positions_and_a_state_of_zero_are_those_of_the_definition():
 def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(jit_compile):
     shapes = [tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, 5])]
     compiled = tf.function(
-        lambda *args: values_and_gradients(twin.apply, args, "both"), input_signature=shapes, jit_compile=jit_compile
+        lambda *args: values_and_gradients(optimized.apply, args, "both"),
+        input_signature=shapes,
+        jit_compile=jit_compile,
     )
     for batch, length in ((3, 7), (2, 1)):
         args = arguments(batch, length)
-        assert_equal(compiled(*args), values_and_gradients(definition, args, "both"))
+        assert_equal(compiled(*args), values_and_gradients(reference, args, "both"))
 
 
 def test_the_predicate_takes_everything():
-    assert twin.supports(*arguments()) is True
+    assert optimized.supports(*arguments()) is True
 
 
 @pytest.mark.parametrize("kind", [layers.MinGRU, layers.MinLSTM])
-def test_layers_run_the_definition_where_it_is_asked_for(monkeypatch, kind):
+def test_layers_run_the_reference_where_it_is_asked_for(monkeypatch, kind):
     def run(*args):
-        raise AssertionError("the twin ran")
+        raise AssertionError("the kernel ran")
 
     model, x = kind(3, return_sequences=True), np.ones((2, 4, 5), "float32")
     expected = model(x)
-    monkeypatch.setattr(twin, "run", run)
-    with pytest.raises(AssertionError, match="the twin ran"):
+    monkeypatch.setattr(optimized, "apply", run)
+    with pytest.raises(AssertionError, match="the kernel ran"):
         model(x)
     with kernels.disabled():
         np.testing.assert_allclose(model(x), expected, atol=1e-6)

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from keras_seq import kernels, layers
 from keras_seq.kernels import batch_split, lstm_unrolled, lstm_xla, xla_loops
-from keras_seq.kernels import lstm as twin
-from keras_seq.layers import lstm as definition
+from keras_seq.kernels import lstm as optimized
+from keras_seq.layers import lstm as reference
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
 
@@ -55,12 +55,12 @@ def assert_equal(got, expected, dtype):
 
 @pytest.fixture
 def take(monkeypatch):
-    """Makes the twin take a way, its rows in halves or not."""
+    """Makes the kernel take a way, its rows in halves or not."""
 
     def choose(way, halved):
-        monkeypatch.setattr(xla_loops, "pay", lambda *args: way is lstm_xla)
-        monkeypatch.setattr(batch_split, "FEWEST_ROWS", 2 if halved else 100)
-        monkeypatch.setattr(batch_split, "FEWEST_VALUES", 2 if halved else 10**6)
+        monkeypatch.setattr(xla_loops, "xla_loop_is_faster", lambda *args: way is lstm_xla)
+        monkeypatch.setattr(batch_split, "MIN_BATCH_TO_SPLIT", 2 if halved else 100)
+        monkeypatch.setattr(batch_split, "MIN_STATE_SIZE_TO_SPLIT", 2 if halved else 10**6)
 
     return choose
 
@@ -70,16 +70,16 @@ def take(monkeypatch):
 @pytest.mark.parametrize(
     ("batch", "length", "units", "halved"), [(1, 1, 1, False), (5, 11, 4, False), (5, 11, 4, True)]
 )
-def test_the_loops_have_the_values_and_gradients_of_the_definition(take, batch, length, units, halved, dtype, dropped):
+def test_the_loops_have_the_values_and_gradients_of_the_reference(take, batch, length, units, halved, dtype, dropped):
     args = arguments(batch, length, units, dtype)
     random = np.random.default_rng(3)
     recurrent_dropout_mask = tf.constant((random.random((batch, units)) < 0.7) / 0.7, dtype) if dropped else None
     with kernels.disabled():
         expected = values_and_gradients(
-            functools.partial(definition.lstm, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"
+            functools.partial(reference.lstm, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"
         )
     take(lstm_xla, halved)
-    run = functools.partial(twin.apply, recurrent_dropout_mask=recurrent_dropout_mask)
+    run = functools.partial(optimized.apply, recurrent_dropout_mask=recurrent_dropout_mask)
     got = tf.function(lambda *args: values_and_gradients(run, args, "yhc"))(*args)
     assert_equal(got, expected, dtype)
 
@@ -90,12 +90,12 @@ def test_the_loops_are_the_same_where_the_batch_is_not_known(take, jit_compile):
     args = arguments(3, 5, 4)
     shapes = [tf.TensorSpec([None, *a.shape[1:]] if n != 1 else a.shape, a.dtype) for n, a in enumerate(args)]
     compiled = tf.function(
-        lambda *args: values_and_gradients_of_squares(twin.apply, args),
+        lambda *args: values_and_gradients_of_squares(optimized.apply, args),
         input_signature=shapes,
         jit_compile=jit_compile,
     )
     with kernels.disabled():
-        expected = values_and_gradients_of_squares(definition.lstm, args)
+        expected = values_and_gradients_of_squares(reference.lstm, args)
     assert_equal(compiled(*args), expected, "float32")
 
 
@@ -106,41 +106,45 @@ def test_unrolled_halves_are_the_same(take, dropped):
     recurrent_dropout_mask = tf.constant([[2.0], [0.0], [1.0], [3.0], [0.5]]) * tf.ones((5, 3)) if dropped else None
     with kernels.disabled():
         expected = values_and_gradients(
-            functools.partial(definition.lstm, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"
+            functools.partial(reference.lstm, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"
         )
     assert_equal(
-        values_and_gradients(functools.partial(twin.apply, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"),
+        values_and_gradients(
+            functools.partial(optimized.apply, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"
+        ),
         expected,
         "float32",
     )
 
 
 def test_large_batches_are_halved():
-    def halved(number, units, looped):
-        return len(batch_split.batch_halves(tf.TensorSpec((number, units)), looped)) == 2
+    def halved(number, units, xla_loop):
+        return len(batch_split.batch_halves(tf.TensorSpec((number, units)), xla_loop)) == 2
 
-    assert halved(8, 4, looped=True)
-    assert not halved(7, 4, looped=True)
-    assert not halved(None, 4, looped=True)
-    assert halved(16, 1024, looped=False)
-    assert not halved(15, 1024, looped=False)
-    assert not halved(None, 4, looped=False)
+    assert halved(8, 4, xla_loop=True)
+    assert not halved(7, 4, xla_loop=True)
+    assert not halved(None, 4, xla_loop=True)
+    assert halved(16, 1024, xla_loop=False)
+    assert not halved(15, 1024, xla_loop=False)
+    assert not halved(None, 4, xla_loop=False)
     assert batch_split.batch_halves(tf.TensorSpec((9, 4)), True) == [slice(0, 4), slice(4, 9)]
 
 
 @pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("batch", "length", "units"), [(1, 1, 1), (3, 1, 5), (1, 7, 3), (5, 11, 4)])
-def test_values_and_all_gradients_are_those_of_the_definition(batch, length, units, dtype, dropped):
+def test_values_and_all_gradients_are_those_of_the_reference(batch, length, units, dtype, dropped):
     args = arguments(batch, length, units, dtype)
     random = np.random.default_rng(3)
     recurrent_dropout_mask = tf.constant((random.random((batch, units)) < 0.7) / 0.7, dtype) if dropped else None
     with kernels.disabled():
         expected = values_and_gradients(
-            functools.partial(definition.lstm, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"
+            functools.partial(reference.lstm, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"
         )
     assert_equal(
-        values_and_gradients(functools.partial(twin.apply, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"),
+        values_and_gradients(
+            functools.partial(optimized.apply, recurrent_dropout_mask=recurrent_dropout_mask), args, "yhc"
+        ),
         expected,
         dtype,
     )
@@ -150,8 +154,8 @@ def test_values_and_all_gradients_are_those_of_the_definition(batch, length, uni
 def test_the_gradient_of_each_output_alone_is_right(weights):
     args = arguments(2, 3, 4, "float64")
     with kernels.disabled():
-        expected = values_and_gradients(definition.lstm, args, weights)
-    assert_equal(values_and_gradients(twin.apply, args, weights), expected, "float64")
+        expected = values_and_gradients(reference.lstm, args, weights)
+    assert_equal(values_and_gradients(optimized.apply, args, weights), expected, "float64")
 
 
 def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
@@ -160,56 +164,63 @@ def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch():
 
     @tf.function(input_signature=shapes)
     def compiled(*args):
-        return values_and_gradients_of_squares(twin.apply, args)
+        return values_and_gradients_of_squares(optimized.apply, args)
 
     with kernels.disabled():
-        expected = values_and_gradients_of_squares(definition.lstm, args)
+        expected = values_and_gradients_of_squares(reference.lstm, args)
     assert_equal(compiled(*args), expected, "float32")
 
 
 def test_the_predicate_takes_known_short_lengths_without_a_mask():
     z, *rest = arguments(2, 3, 4)
-    assert twin.supports(z, *rest, None)
-    assert twin.supports(z, *rest, None, tf.ones((2, 4)))
-    assert not twin.supports(z, *rest, tf.ones((2, 3), "bool"))
-    taken = {length: twin.supports(tf.zeros((1, length, 8)), *rest, None) for length in (0, 1, twin.MAX_UNROLLED_STEPS)}
-    assert taken == {0: False, 1: True, twin.MAX_UNROLLED_STEPS: True}
-    assert not twin.supports(tf.zeros((1, twin.MAX_UNROLLED_STEPS + 1, 8)), *rest, None)
-    unknown = tf.function(lambda z: twin.supports(z, *rest, None), input_signature=[tf.TensorSpec([2, None, 16])])
+    assert optimized.supports(z, *rest, None)
+    assert optimized.supports(z, *rest, None, tf.ones((2, 4)))
+    assert not optimized.supports(z, *rest, tf.ones((2, 3), "bool"))
+    taken = {
+        length: optimized.supports(tf.zeros((1, length, 8)), *rest, None)
+        for length in (0, 1, optimized.MAX_UNROLLED_STEPS)
+    }
+    assert taken == {0: False, 1: True, optimized.MAX_UNROLLED_STEPS: True}
+    assert not optimized.supports(tf.zeros((1, optimized.MAX_UNROLLED_STEPS + 1, 8)), *rest, None)
+    unknown = tf.function(lambda z: optimized.supports(z, *rest, None), input_signature=[tf.TensorSpec([2, None, 16])])
     assert not unknown(z)
 
 
 @pytest.fixture
-def broken_twin(monkeypatch):
-    """A twin that tells that it ran."""
+def broken_kernel(monkeypatch):
+    """A kernel that tells that it ran."""
 
     def run(*args):
-        raise AssertionError("the twin ran")
+        raise AssertionError("the kernel ran")
 
-    monkeypatch.setattr(twin, "run", run)
+    monkeypatch.setattr(optimized, "apply", run)
 
 
-@pytest.mark.usefixtures("broken_twin")
-def test_disabled_runs_the_definition_and_ends_with_its_block():
+@pytest.mark.usefixtures("broken_kernel")
+def test_disabled_runs_the_reference_and_ends_with_its_block():
     layer, x = layers.LSTM(3, return_sequences=True), np.ones((2, 4, 5), "float32")
     layer.build(x.shape)
     with kernels.disabled(), kernels.disabled():
         layer(x)
-    with pytest.raises(AssertionError, match="the twin ran"):
+    with pytest.raises(AssertionError, match="the kernel ran"):
         layer(x)
     with pytest.raises(KeyError), kernels.disabled():
         raise KeyError
-    with pytest.raises(AssertionError, match="the twin ran"):
+    with pytest.raises(AssertionError, match="the kernel ran"):
         layer(x)
 
 
-@pytest.mark.usefixtures("broken_twin")
-def test_masked_and_long_inputs_run_the_definition():
+@pytest.mark.usefixtures("broken_kernel")
+def test_masked_and_long_inputs_run_the_reference():
     layer = layers.LSTM(3, return_sequences=True)
     assert layer(np.ones((2, 4, 5), "float32"), mask=np.ones((2, 4), bool)).shape == (2, 4, 3)
-    assert layer(np.ones((1, twin.MAX_UNROLLED_STEPS + 1, 5), "float32")).shape == (1, twin.MAX_UNROLLED_STEPS + 1, 3)
+    assert layer(np.ones((1, optimized.MAX_UNROLLED_STEPS + 1, 5), "float32")).shape == (
+        1,
+        optimized.MAX_UNROLLED_STEPS + 1,
+        3,
+    )
 
 
 def test_a_name_that_no_kernel_has_is_refused():
-    with pytest.raises(ValueError, match="no kernel named 'nonesuch'; those there are: recurrence, gru, lstm"):
-        kernels.dispatch("nonesuch", definition.lstm)
+    with pytest.raises(ValueError, match="name='nonesuch'; expected one of recurrence, gru, lstm"):
+        kernels.dispatch("nonesuch", reference.lstm)

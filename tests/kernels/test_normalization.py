@@ -11,10 +11,10 @@ TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-2}
 
 @pytest.fixture
 def always(monkeypatch):
-    """Few values are enough; and a list that says how many rows the twin was asked for."""
+    """Few values are enough; and a list that says how many rows the kernel was asked for."""
     asked, run = [], normalization.apply
-    monkeypatch.setattr(xla_fusion, "FEWEST", 1)
-    monkeypatch.setattr(normalization, "run", lambda x, *args: asked.append(x.shape) or run(x, *args))
+    monkeypatch.setattr(xla_fusion, "MIN_FUSED_ELEMENTS", 1)
+    monkeypatch.setattr(normalization, "apply", lambda x, *args: asked.append(x.shape) or run(x, *args))
     return asked
 
 
@@ -42,7 +42,7 @@ def value_and_gradients(layer, x, dy):
     "kind",
     [layers.LayerNormalization, lambda **k: layers.LayerNormalization(center=False, **k), layers.RMSNormalization],
 )
-def test_values_and_gradients_are_those_of_the_definition(always, kind, shape, dtype):
+def test_values_and_gradients_are_those_of_the_reference(always, kind, shape, dtype):
     layer = random_weights(kind(epsilon=1e-2, dtype=dtype), shape)
     random = np.random.default_rng(7)
     x, dy = (tf.constant(random.normal(loc=0.5, size=shape), layer.compute_dtype) for _ in range(2))
@@ -75,7 +75,7 @@ def test_a_row_of_equal_large_numbers_is_beta(always):
     np.testing.assert_allclose(value_and_gradients(layer, x, x)[0], np.tile(layer.beta, (4, 1)), atol=0.05)
 
 
-def test_few_values_float64_and_eager_calls_go_by_the_definition():
+def test_few_values_float64_and_eager_calls_go_by_the_reference():
     def can_run(shape, dtype="float32"):
         with tf.Graph().as_default():
             return normalization.supports(tf.zeros(shape, dtype), None, None, 1e-5, True)

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels
-from keras_seq.kernels import recurrence as twin
+from keras_seq.kernels import recurrence as optimized
 from keras_seq.layers.recurrent_base import recurrence
 
 
@@ -27,14 +27,14 @@ def run(function, length, masked):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("length", [1, 7, twin.MAX_UNROLLED_STEPS + 2])
+@pytest.mark.parametrize("length", [1, 7, optimized.MAX_UNROLLED_STEPS + 2])
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_values_and_gradients_are_those_of_the_definition(length, masked, jit_compile):
+def test_values_and_gradients_are_those_of_the_reference(length, masked, jit_compile):
     if jit_compile and length == 1:
         pytest.skip("nothing to compile that 7 positions do not show")
     with kernels.disabled():
         expected = run(recurrence, length, masked)
-    got = tf.function(lambda: run(twin.apply, length, masked), jit_compile=jit_compile)()
+    got = tf.function(lambda: run(optimized.apply, length, masked), jit_compile=jit_compile)()
     for ours, theirs in zip(got, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-10)
 
@@ -52,7 +52,7 @@ def test_a_length_that_is_not_known_can_be_differentiated(length, jit_compile):
             loss = tf.reduce_sum(y * y)
         return tape.gradient(loss, z)
 
-    compiled = tf.function(lambda z: gradients(twin.apply, z), jit_compile=jit_compile)
+    compiled = tf.function(lambda z: gradients(optimized.apply, z), jit_compile=jit_compile)
     unknown = compiled.get_concrete_function(tf.TensorSpec([3, None, 8], tf.float64))
     with kernels.disabled():
         expected = gradients(recurrence, z)
@@ -60,5 +60,5 @@ def test_a_length_that_is_not_known_can_be_differentiated(length, jit_compile):
 
 
 def test_the_predicate_takes_all_but_no_position():
-    assert twin.supports(cell, tf.zeros((2, 3, 8)), None)
-    assert not twin.supports(cell, tf.zeros((2, 0, 8)), None)
+    assert optimized.supports(cell, tf.zeros((2, 3, 8)), None)
+    assert not optimized.supports(cell, tf.zeros((2, 0, 8)), None)

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import selective_scan as twin
+from keras_seq.kernels import selective_scan as optimized
 from keras_seq.layers import selective_scan as layer
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
@@ -17,8 +17,8 @@ def arguments(batch=3, length=7, width=5, memory=4, dtype="float32"):
     return [tf.constant(v, dtype) for v in (x, np.exp(delta), -np.exp(a), b, c, h)]
 
 
-def definition(*args):
-    """All of it: the recurrence in it has a twin of its own."""
+def reference(*args):
+    """All of it: the recurrence in it has a kernel of its own."""
     with kernels.disabled():
         return layer._selective_scan(*args)
 
@@ -43,25 +43,25 @@ def assert_equal(got, expected, dtype="float32"):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("batch", "length", "width", "memory"), [(1, 1, 1, 1), (3, 1, 5, 2), (5, 11, 3, 7)])
-def test_values_and_all_gradients_are_those_of_the_definition(batch, length, width, memory, dtype):
+def test_values_and_all_gradients_are_those_of_the_reference(batch, length, width, memory, dtype):
     args = arguments(batch, length, width, memory, dtype)
-    got, expected = (values_and_gradients(f, args) for f in (twin.apply, definition))
+    got, expected = (values_and_gradients(f, args) for f in (optimized.apply, reference))
     assert_equal(got, expected, dtype)
 
 
 @pytest.mark.parametrize("weights", ["y", "h"])
 def test_the_gradient_of_each_output_alone_is_right(weights):
     args = arguments(dtype="float64")
-    got, expected = (values_and_gradients(f, args, weights) for f in (twin.apply, definition))
+    got, expected = (values_and_gradients(f, args, weights) for f in (optimized.apply, reference))
     assert_equal(got, expected, "float64")
 
 
 def test_steps_of_no_length_change_nothing():
     x, delta, a, b, c, h = arguments(dtype="float64")
     delta *= np.array([0, 1, 0, 0, 1, 1, 0])[None, :, None]
-    got, expected = (values_and_gradients(f, [x, delta, a, b, c, h]) for f in (twin.apply, definition))
+    got, expected = (values_and_gradients(f, [x, delta, a, b, c, h]) for f in (optimized.apply, reference))
     assert_equal(got, expected, "float64")
-    np.testing.assert_array_equal(twin.apply(x, 0 * delta, a, b, c, h)[1], h)
+    np.testing.assert_array_equal(optimized.apply(x, 0 * delta, a, b, c, h)[1], h)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -69,29 +69,29 @@ def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(ji
     position = [tf.TensorSpec([None, None, n]) for n in (5, 5, 4, 4)]
     shapes = [*position[:2], tf.TensorSpec([5, 4]), *position[2:], tf.TensorSpec([None, 5, 4])]
     compiled = tf.function(
-        lambda *args: values_and_gradients(twin.apply, args), input_signature=shapes, jit_compile=jit_compile
+        lambda *args: values_and_gradients(optimized.apply, args), input_signature=shapes, jit_compile=jit_compile
     )
     for batch, length in ((3, 7), (2, 1)):
         args = arguments(batch, length)
-        assert_equal(compiled(*args), values_and_gradients(definition, args))
+        assert_equal(compiled(*args), values_and_gradients(reference, args))
 
 
 @pytest.mark.parametrize("cpu", [True, False])
 def test_the_predicate_asks_for_a_machine_without_a_gpu(monkeypatch, cpu):
-    monkeypatch.setattr(twin, "on_cpu", lambda: cpu)
-    assert twin.supports(*arguments()) is cpu
+    monkeypatch.setattr(optimized, "on_cpu", lambda: cpu)
+    assert optimized.supports(*arguments()) is cpu
 
 
-def test_the_layer_runs_the_definition_where_it_is_asked_for_and_where_the_twin_cannot(monkeypatch):
+def test_the_layer_runs_the_reference_where_it_is_asked_for_and_where_the_twin_cannot(monkeypatch):
     def run(*args):
-        raise AssertionError("the twin ran")
+        raise AssertionError("the kernel ran")
 
     model, x = layers.SelectiveStateSpace(3), np.random.default_rng(0).normal(size=(2, 4, 5)).astype("float32")
     expected = model(x)
-    monkeypatch.setattr(twin, "run", run)
-    with pytest.raises(AssertionError, match="the twin ran"):
+    monkeypatch.setattr(optimized, "apply", run)
+    with pytest.raises(AssertionError, match="the kernel ran"):
         model(x)
     with kernels.disabled():
         np.testing.assert_allclose(model(x), expected, atol=1e-6)
-    monkeypatch.setattr(twin, "on_cpu", lambda: False)
+    monkeypatch.setattr(optimized, "on_cpu", lambda: False)
     np.testing.assert_allclose(model(x), expected, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Tapes that look twice, or ask for more than the twins can: values as ever, or an error, and nothing silent."""
+"""Tapes that look twice, or ask for more than the kernels can: values as ever, or an error, and nothing silent."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_seq import kernels, layers
 from keras_seq.models import MambaConfig
 
-LENGTH, UNITS = 64, 64  # where `loops.pay`
+LENGTH, UNITS = 64, 64  # where `xla_loop_is_faster`
 
 
 def gradients(layer, x, persistent):
@@ -29,8 +29,8 @@ def test_a_persistent_tape_in_a_function_gives_the_gradients_of_any_other(kind):
     for got, expected in zip(gradients(layer, x, True), gradients(layer, x, False), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-6)
     with kernels.disabled():
-        definition = gradients(layer, x, True)
-    for got, expected in zip(gradients(layer, x, True), definition, strict=True):
+        reference = gradients(layer, x, True)
+    for got, expected in zip(gradients(layer, x, True), reference, strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-5 * max(1.0, float(tf.reduce_max(tf.abs(expected)))))
 
 
@@ -54,7 +54,7 @@ def test_a_second_derivative_of_the_loops_is_an_error_and_not_nothing(kind):
 
 
 @pytest.mark.parametrize("shape", [(2, 6, 4), (None, None, 4)], ids=["known", "unknown"])
-def test_mambas_definition_is_traced(shape):
+def test_mambas_reference_is_traced(shape):
     layer, x = layers.SelectiveStateSpace(3), tf.random.stateless_normal((2, 6, 4), (0, 1))
     expected = layer(x)
     with kernels.disabled():
@@ -62,7 +62,7 @@ def test_mambas_definition_is_traced(shape):
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
-def test_mambas_definition_is_trained():
+def test_mambas_reference_is_trained():
     ids = np.random.default_rng(0).integers(5, size=(4, 6))
     losses = []
     for disabled in (False, True):

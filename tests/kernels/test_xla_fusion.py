@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import xla_fusion as twin
+from keras_seq.kernels import xla_fusion as optimized
 from keras_seq.training import gradient_guard, optimizers
 
 
@@ -23,7 +23,7 @@ def test_a_pointwise_function_has_its_values_and_gradient(dtype):
             y = function(x)
         return y, tape.gradient(y, x, output_gradients=dy)
 
-    got = tf.function(lambda x, dy: both(lambda x: twin.apply(gelu, x), x, dy))(x, dy)
+    got = tf.function(lambda x, dy: both(lambda x: optimized.apply(gelu, x), x, dy))(x, dy)
     expected = both(gelu, tf.cast(x, tf.float64), tf.cast(dy, tf.float64))
     tolerance = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}[dtype]
     for ours, theirs in zip(got, expected, strict=True):
@@ -32,26 +32,26 @@ def test_a_pointwise_function_has_its_values_and_gradient(dtype):
 
 
 def test_large_tensors_of_known_size_are_compiled_inside_a_function(monkeypatch):
-    monkeypatch.setattr(twin, "FEWEST", 6)
+    monkeypatch.setattr(optimized, "MIN_FUSED_ELEMENTS", 6)
     taken = {}
 
     @tf.function
     def inside(x):
-        taken[tuple(x.shape)] = twin.supports(gelu, x)
+        taken[tuple(x.shape)] = optimized.supports(gelu, x)
 
     for shape in [(2, 3), (2, 2)]:
         inside(tf.zeros(shape))
     inside.get_concrete_function(tf.TensorSpec([None, 3]))
     assert taken == {(2, 3): True, (2, 2): False, (None, 3): False}
     with tf.Graph().as_default():
-        assert not twin.supports(keras.layers.PReLU(), tf.zeros((2, 3)))  # its weights would get no gradient
-    assert not twin.supports(gelu, tf.zeros((2, 3)))  # eager: it would be compiled at every call
+        assert not optimized.supports(keras.layers.PReLU(), tf.zeros((2, 3)))  # its weights would get no gradient
+    assert not optimized.supports(gelu, tf.zeros((2, 3)))  # eager: it would be compiled at every call
 
 
 @pytest.mark.parametrize("name", optimizers.OPTIMIZERS)
 def test_an_optimizer_takes_the_same_steps_in_one_program(name, monkeypatch):
     """Three steps, with the update compiled and without."""
-    monkeypatch.setattr(gradient_guard, "MANY", 1)
+    monkeypatch.setattr(gradient_guard, "MIN_FUSED_PARAMS", 1)
 
     def steps(fused):
         random = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_an_optimizer_takes_the_same_steps_in_one_program(name, monkeypatch):
 
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_a_block_trains_alike_with_its_parts_compiled(monkeypatch, norm_first):
-    monkeypatch.setattr(twin, "FEWEST", 1)
+    monkeypatch.setattr(optimized, "MIN_FUSED_ELEMENTS", 1)
     x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
     block = layers.TransformerBlock(num_heads=2, feed_forward_dim=12, norm_first=norm_first)
     block.build(x.shape)

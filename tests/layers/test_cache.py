@@ -99,10 +99,10 @@ def test_more_positions_than_the_capacity_are_refused():
     layer = MultiHeadSelfAttention(2, causal=True)
     x = inputs()
     layer(x)
-    with pytest.raises(ValueError, match="capacity=4 positions and cannot take 6 more"):
+    with pytest.raises(ValueError, match="capacity=4 positions, and 6 more do not fit"):
         layer(x, state=layer.get_initial_state(B, 4))
     _, state = layer(x[:, :3], state=layer.get_initial_state(B, 4), return_state=True)
-    with pytest.raises(ValueError, match="state holds 3 of capacity=4 positions and cannot take 2 more"):
+    with pytest.raises(ValueError, match="state holds 3 of capacity=4 positions, and 2 more do not fit"):
         layer(x[:, :2], state=state)
 
 
@@ -115,9 +115,9 @@ def test_wrong_use():
     with pytest.raises(ValueError, match="is not built"):
         causal.get_initial_state(B, T)
     causal.build((None, None, D))
-    with pytest.raises(ValueError, match="capacity=None; expected a whole number"):
+    with pytest.raises(ValueError, match="capacity=None; expected an integer"):
         causal.get_initial_state(B)
-    with pytest.raises(ValueError, match="state was given with causal=False"):
+    with pytest.raises(ValueError, match="state was passed with causal=False"):
         layer(inputs(), state=causal.get_initial_state(B, T))
 
 

@@ -169,7 +169,7 @@ def test_kernel_sizes_that_make_no_convolution_are_refused(size):
 
 
 def test_inputs_that_are_no_sequence_are_refused():
-    with pytest.raises(ValueError, match=r"x has shape \(None, 3\); expected \[B, T, D\]"):
+    with pytest.raises(ValueError, match=r"inputs has shape \(None, 3\); expected \[B, T, D\]"):
         CausalDepthwiseConv1D().build((None, 3))
     with pytest.raises(ValueError, match="glorot"):
         CausalDepthwiseConv1D(kernel_initializer="glorot")

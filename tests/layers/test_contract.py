@@ -98,7 +98,7 @@ CASES = {
     ),
     "MinGRU": Case(lambda **k: layers.MinGRU(7, kernel_initializer="he_normal", bias_initializer="ones", **ALL, **k)),
     "MinLSTM": Case(lambda **k: layers.MinLSTM(7, kernel_initializer="he_normal", bias_initializer="ones", **ALL, **k)),
-    "CausalConvolution": Case(
+    "CausalDepthwiseConv1D": Case(
         lambda **k: layers.CausalDepthwiseConv1D(3, kernel_initializer="he_normal", bias_initializer="ones", **k)
     ),
     "SelectiveStateSpace": Case(
@@ -108,7 +108,7 @@ CASES = {
         )
     ),
     "Bidirectional": Case(lambda **k: layers.Bidirectional(layers.LSTM(7, **ALL, **k), merge_mode="sum", **k)),
-    "Residual": Case(
+    "PreNormResidual": Case(
         lambda **k: layers.PreNormResidual(
             [layers.CausalDepthwiseConv1D(2, **k), layers.MinGRU(7, **ALL, **k), keras.layers.Dense(D, **k)],
             normalization="layer", dropout=0.3, **k,
@@ -121,7 +121,9 @@ ELSEWHERE = {
     "attention": "a function: test_attention.py",
     "RotaryPositions": "an argument, not a layer: test_positions.py, and inside MultiHeadSelfAttention here",
     "AlibiPositions": "an argument, not a layer: test_positions.py, and inside TransformerBlock here",
-    "Carry": "a wrapper that changes what training means: test_carry.py",
+    "Stateful": "a wrapper that changes what training means: test_stateful.py",
+    "ExplicitState": "a base class: test_explicit_state.py",
+    "RelativePositions": "a base class: test_positions.py",
     "SegmentEmbedding": "takes ids beside x: test_segments.py",
 }
 
@@ -385,10 +387,10 @@ def test_dropout_acts_in_training_only_and_comes_from_the_seed(case):
     assert (first != second).any()
     if case.seed:  # a layer's own seed needs no global one
         keras.utils.set_random_seed(6)
-        twin = case.make()
-        run(twin, values)
-        twin.set_weights(layer.get_weights()) if len(twin.weights) == len(layer.weights) else None
-        np.testing.assert_array_equal(numpy(run(twin, values, training=True)), first)
+        copy = case.make()
+        run(copy, values)
+        copy.set_weights(layer.get_weights()) if len(copy.weights) == len(layer.weights) else None
+        np.testing.assert_array_equal(numpy(run(copy, values, training=True)), first)
 
 
 @each

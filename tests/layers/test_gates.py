@@ -16,27 +16,27 @@ def sigmoid(x):
 def lstm_gates(layer, x, h, c):
     """One position after the other, as the paper has it."""
     kernel, recurrent_kernel, bias = (np.array(weight, "float64") for weight in layer.get_weights())
-    told = []
+    expected_gates = []
     for t in range(x.shape[1]):
         i, f, g, o = np.split(x[:, t] @ kernel + h @ recurrent_kernel + bias, 4, axis=-1)
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
-        told.append({"input": sigmoid(i), "forget": sigmoid(f), "output": sigmoid(o)})
-    return told
+        expected_gates.append({"input": sigmoid(i), "forget": sigmoid(f), "output": sigmoid(o)})
+    return expected_gates
 
 
 def gru_gates(layer, x, h):
     kernel, recurrent_kernel, bias = (np.array(weight, "float64") for weight in layer.get_weights())
     mine, its = bias if layer.reset_after else (bias, np.zeros_like(bias))
-    told = []
+    expected_gates = []
     for t in range(x.shape[1]):
         z, r, g = np.split(x[:, t] @ kernel + mine, 3, axis=-1)
         (uz, ur, ug), (bz, br, bg) = np.split(recurrent_kernel, 3, axis=-1), np.split(its, 3)
         z, r = sigmoid(z + h @ uz + bz), sigmoid(r + h @ ur + br)
         candidate = np.tanh(g + r * (h @ ug + bg)) if layer.reset_after else np.tanh(g + (r * h) @ ug)
         h = z * h + (1 - z) * candidate
-        told.append({"update": z, "reset": r})
-    return told
+        expected_gates.append({"update": z, "reset": r})
+    return expected_gates
 
 
 def minimal_gates(layer, x, *names):
@@ -71,11 +71,11 @@ def test_gates_are_those_of_the_formula_one_position_after_the_other(case, begun
     x = random.normal(size=(B, T, D)).astype("float32")
     h, c = np.abs(random.normal(size=(2, B, UNITS))).astype("float32") * begun
     y = layer(x, state=(h, c) if isinstance(layer, LSTM) else h)
-    told = oracle(layer, x, h, c)
+    expected_gates = oracle(layer, x, h, c)
     found = gates(layer, x, y, h if begun else None)
-    assert found.keys() == told[0].keys() == {name for name in GATES[type(layer)] if name}
+    assert found.keys() == expected_gates[0].keys() == {name for name in GATES[type(layer)] if name}
     for name, values in found.items():
-        expected = np.stack([at[name] for at in told], axis=1)
+        expected = np.stack([at[name] for at in expected_gates], axis=1)
         assert expected.std() > 0.05
         np.testing.assert_allclose(ops.convert_to_numpy(values), expected, atol=2e-5)
 

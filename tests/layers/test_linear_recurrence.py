@@ -33,11 +33,11 @@ NARROW = {"rtol": 2e-6, "atol": 2e-6}  # Keras takes logaddexp in float32 on JAX
 each = pytest.mark.parametrize("recurrence", [linear_recurrence, in_logarithms], ids=["plain", "logarithms"])
 
 
-@pytest.fixture(autouse=True, params=["definition", "twin"])
+@pytest.fixture(autouse=True, params=["reference", "kernel"])
 def _route(request):
-    if request.param == "twin" and BACKEND != "tensorflow":
-        pytest.skip("there are twins for TensorFlow only")
-    with kernels.disabled() if request.param == "definition" else contextlib.nullcontext():
+    if request.param == "kernel" and BACKEND != "tensorflow":
+        pytest.skip("there are kernels for TensorFlow only")
+    with kernels.disabled() if request.param == "reference" else contextlib.nullcontext():
         yield
 
 

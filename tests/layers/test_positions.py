@@ -104,7 +104,7 @@ def test_the_state_is_the_number_of_real_positions_by_row(layer):
 
 @pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.name)
 def test_start_and_state_together_are_refused(layer):
-    with pytest.raises(ValueError, match="start=2 and a state were given; expected one of them"):
+    with pytest.raises(ValueError, match="start=2 and a state were passed; expected only one of them"):
         layer(inputs(), start=2, state=layer.get_initial_state(2))
 
 
@@ -225,15 +225,15 @@ def test_position_objects_revive_by_value(positions):
         (lambda: RotaryPositions(base=1.0), ["base=1.0", "greater than 1"]),
         (lambda: RotaryPositions(base="big"), ["base='big'", "number"]),
         (lambda: RotaryPositions(scaling="magic"), ["scaling='magic'", "'linear'", "'yarn'"]),
-        (lambda: RotaryPositions(scaling="linear", factor=0.5), ["factor=0.5", "at least 1"]),
-        (lambda: RotaryPositions(factor=2.0), ["factor=2.0", "scaling=None"]),
-        (lambda: RotaryPositions(scaling="yarn", factor=2.0), ["original_length=None", "whole number"]),
-        (lambda: RotaryPositions(scaling="ntk", factor=2.0).validate_key_dim(2), ["key_dim=2", "at least 4"]),
+        (lambda: RotaryPositions(scaling="linear", scaling_factor=0.5), ["scaling_factor=0.5", "at least 1"]),
+        (lambda: RotaryPositions(scaling_factor=2.0), ["scaling_factor=2.0", "scaling=None"]),
+        (lambda: RotaryPositions(scaling="yarn", scaling_factor=2.0), ["original_context_length=None", "an integer"]),
+        (lambda: RotaryPositions(scaling="ntk", scaling_factor=2.0).validate_key_dim(2), ["key_dim=2", "at least 4"]),
         (lambda: RotaryPositions().validate_key_dim(5), ["key_dim=5", "even"]),
         (lambda: PositionalEncoding(base=-1), ["base=-1", "greater than 0"]),
         (lambda: LearnedPositions(0), ["length=0", "at least 1"]),
-        (lambda: PositionalEncoding().build((None, 3)), ["x has shape (None, 3)", "[B, T, D]"]),
-        (lambda: LearnedPositions(3).build((None, 3, None)), ["x has shape", "D known"]),
+        (lambda: PositionalEncoding().build((None, 3)), ["inputs has shape (None, 3)", "[B, T, D]"]),
+        (lambda: LearnedPositions(3).build((None, 3, None)), ["inputs has shape", "D known"]),
         (lambda: PositionalEncoding()(inputs(), mask=np.ones(4)), ["mask has shape (4,)", "rank 2"]),
     ],
 )

@@ -70,13 +70,13 @@ def norm(v, epsilon=1e-5):
 
 
 def layer_norm_lstm(
-    x, state, kernel, recurrent, bias, kernel_gamma, recurrent_gamma, memory_gamma, memory_beta
+    x, state, kernel, recurrent, bias, kernel_gamma, recurrent_gamma, cell_gamma, cell_beta
 ):  # fmt: skip
     h, c = state
     z = kernel_gamma * norm(x @ kernel) + recurrent_gamma * norm(h @ recurrent) + bias
     input_gate, forget_gate, candidate, output_gate = np.split(z, 4)
     c = sigmoid(forget_gate) * c + sigmoid(input_gate) * np.tanh(candidate)
-    return sigmoid(output_gate) * np.tanh(memory_gamma * norm(c) + memory_beta), c
+    return sigmoid(output_gate) * np.tanh(cell_gamma * norm(c) + cell_beta), c
 
 
 def oracle(cell, x, weights, state, mask=None):

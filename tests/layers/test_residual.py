@@ -242,7 +242,9 @@ def test_layers_that_were_built_before_keep_their_weights():
     ids=["one", "two"],
 )
 def test_layers_that_do_not_give_the_width_back_are_refused(layers):
-    with pytest.raises(ValueError, match=r"The layers make \(None, None, \d\) of \(None, None, 4\); expected the same"):
+    with pytest.raises(
+        ValueError, match=r"The layers return \(None, None, \d\) for \(None, None, 4\); expected the same"
+    ):
         PreNormResidual(layers).build((None, None, D))
 
 

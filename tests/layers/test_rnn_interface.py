@@ -236,7 +236,7 @@ def test_what_a_call_gives_is_said_by_the_constructor_or_by_the_call(kind):
     assert isinstance(given, tuple)
     for got, expected in zip(given, (y, *tree.flatten(state)), strict=True):
         np.testing.assert_array_equal(numpy(got), numpy(expected))
-    structured = flat(SERIES, return_state=True)  # the second law, whatever the constructor was told
+    structured = flat(SERIES, return_state=True)  # the second law, whatever the constructor got
     assert len(structured) == 2
     tree.assert_same_structure(structured[1], state)
     assert flat(SERIES, return_state=False).shape == (4, 4)
@@ -251,7 +251,7 @@ def test_initial_state_is_state_and_may_be_a_flat_list(kind):
     parts = tree.flatten(state)
     np.testing.assert_array_equal(numpy(layer(SERIES, initial_state=parts)), expected)
     np.testing.assert_array_equal(numpy(layer(SERIES, initial_state=state)), expected)
-    with pytest.raises(ValueError, match=r"state= and initial_state=, which are the same; expected one"):
+    with pytest.raises(ValueError, match=r"state= and initial_state=, which mean the same; expected only one"):
         layer(SERIES, state=state, initial_state=state)
     with pytest.raises(ValueError, match=r"state has the shapes .*; expected h"):
         layer(SERIES, initial_state=[*parts, parts[0]])
@@ -260,9 +260,11 @@ def test_initial_state_is_state_and_may_be_a_flat_list(kind):
 @of_each
 def test_what_it_cannot_do_is_refused_with_the_remedy(kind):
     name = kind.__name__
-    with pytest.raises(ValueError, match=rf"{name} has no stateful=True.*wrap it: Carry\({name}\("):
+    with pytest.raises(ValueError, match=rf"{name} does not support stateful=True; use Stateful\({name}\("):
         kind(4, stateful=True)
-    with pytest.raises(TypeError, match=rf"{name} is a whole layer.*use {name}\(\.\.\.\) in place of RNN"):
+    with pytest.raises(
+        TypeError, match=rf"{name} is not a cell for keras.layers.RNN; use {name}\(\.\.\.\) instead of RNN"
+    ):
         keras.layers.RNN(kind(4))
     with pytest.raises(ValueError, match="return_sequences=2; expected True or False"):
         kind(4, return_sequences=2)
@@ -277,7 +279,7 @@ def test_what_keras_has_in_another_order_is_said_by_name(kind):
 
 @pytest.mark.parametrize("name", ["activation", "recurrent_initializer", "dropout", "reset_after", "use_cudnn"])
 def test_what_minimal_layers_lack_is_refused_by_name(name):
-    with pytest.raises(ValueError, match=f"MinGRU has no {name}=: "):
+    with pytest.raises(ValueError, match=f"MinGRU does not support {name}=: "):
         ours.MinGRU(4, **{name: "tanh"})
 
 
@@ -292,18 +294,18 @@ def test_a_mask_goes_on_with_a_sequence_alone_and_in_its_order():
     np.testing.assert_array_equal(numpy(y._keras_mask), mask[:, ::-1])
 
 
-def test_carry_takes_a_layer_that_gives_its_last_output():
+def test_stateful_takes_a_layer_that_gives_its_last_output():
     layer = ours.LSTM(4)
-    carry = Stateful(layer, 4)
+    stateful = Stateful(layer, 4)
     whole = np.concatenate([SERIES, SERIES], axis=1)
-    carry(SERIES, training=True)
-    np.testing.assert_allclose(numpy(carry(SERIES, training=True)), numpy(layer(whole)), atol=1e-6)
-    with pytest.raises(ValueError, match="return_state=True; leave it out, for Carry owns the state"):
+    stateful(SERIES, training=True)
+    np.testing.assert_allclose(numpy(stateful(SERIES, training=True)), numpy(layer(whole)), atol=1e-6)
+    with pytest.raises(ValueError, match="return_state=True; expected False, because Stateful holds the state"):
         Stateful(ours.LSTM(4, return_state=True), 4)
-    with pytest.raises(ValueError, match="reads backwards; expected a layer whose batches follow"):
+    with pytest.raises(ValueError, match="has go_backwards=True; expected False"):
         Stateful(ours.LSTM(4, go_backwards=True), 4)
-    with pytest.raises(ValueError, match="expected a layer that reads in one direction"):
-        ours.Bidirectional(carry)
+    with pytest.raises(ValueError, match="expected a layer of one direction"):
+        ours.Bidirectional(stateful)
 
 
 @pytest.mark.parametrize("options", [{}, {"return_sequences": True, "return_state": True}], ids=["last", "state"])
@@ -341,9 +343,9 @@ def test_a_bias_of_the_other_reset_after_is_refused_by_name(tmp_path):
     model = keras.Sequential([keras.Input((5, 3)), theirs.GRU(4, reset_after=False)])
     model.save_weights(tmp_path / "k.weights.h5")
     mine = keras.Sequential([keras.Input((5, 3)), ours.GRU(4)])
-    with pytest.raises(ValueError, match="with reset_after=True; make both the same"):
+    with pytest.raises(ValueError, match="with reset_after=True; use the same reset_after in both"):
         mine.layers[0].set_weights(model.get_weights())
-    with pytest.raises(ValueError, match="with reset_after=True; make both the same"):
+    with pytest.raises(ValueError, match="with reset_after=True; use the same reset_after in both"):
         mine.load_weights(tmp_path / "k.weights.h5")
 
 

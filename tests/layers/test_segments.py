@@ -122,9 +122,9 @@ def test_a_training_step_moves_the_segments_that_are_there():
 @pytest.mark.parametrize("bad", [3, -1])
 def test_a_segment_out_of_range_is_an_error_or_nan_where_it_is_not_known(bad):
     layer, segments = make(), np.where(np.arange(5) == 2, bad, SEGMENTS)
-    with pytest.raises(ValueError, match=rf"segments holds {bad}; expected numbers from 0 to 2\."):
+    with pytest.raises(ValueError, match=rf"segment_ids holds {bad}; expected numbers from 0 to 2\."):
         layer(inputs(), segments)
-    with pytest.raises(ValueError, match=f"segments holds {bad}"):
+    with pytest.raises(ValueError, match=f"segment_ids holds {bad}"):
         layer(inputs(), ops.convert_to_tensor(segments))
     if BACKEND == "torch":
         return  # torch.compile needs a C++ compiler and a minute
@@ -136,9 +136,9 @@ def test_a_segment_out_of_range_is_an_error_or_nan_where_it_is_not_known(bad):
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="num_segments=0; expected a whole number of at least 1"):
+    with pytest.raises(ValueError, match="num_segments=0; expected an integer of at least 1"):
         SegmentEmbedding(0)
-    with pytest.raises(ValueError, match=r"x has shape \(2, 6\); expected \[B, T, D\]"):
+    with pytest.raises(ValueError, match=r"inputs has shape \(2, 6\); expected \[B, T, D\]"):
         make()(inputs()[:, 0], SEGMENTS[:, 0])
     layer = make()
     layer(inputs(), SEGMENTS)

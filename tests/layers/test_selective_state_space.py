@@ -13,7 +13,7 @@ BACKEND = keras.backend.backend()
 B, T, D, N, LONG = 2, 6, 3, 4, 4096
 OPTIONS = {"state_dim": N, "kernel_size": 3, "dt_rank": 2, "use_bias": True}
 numpy = ops.convert_to_numpy
-ROUTES = ["definition", "twin"] if BACKEND == "tensorflow" else ["definition"]
+ROUTES = ["reference", "kernel"] if BACKEND == "tensorflow" else ["reference"]
 both = pytest.mark.parametrize("route", ROUTES)
 
 
@@ -36,7 +36,7 @@ def _compiled(monkeypatch):
 
 
 def on(route):
-    return kernels.disabled() if route == "definition" else contextlib.nullcontext()
+    return kernels.disabled() if route == "reference" else contextlib.nullcontext()
 
 
 def scan_oracle(x, delta, a, b, c, h):
@@ -251,8 +251,8 @@ def test_step_lengths_are_even_in_the_logarithm():
     lengths = np.log1p(np.exp(numpy(TimeStepBias(0.01, 1.0)((3,)))))
     np.testing.assert_allclose(lengths, [0.01, 0.1, 1.0], rtol=1e-4)
     assert TimeStepBias.from_config(TimeStepBias(0.01, 1.0).get_config()).get_config() == {
-        "shortest": 0.01,
-        "longest": 1,
+        "min_dt": 0.01,
+        "max_dt": 1,
     }
 
 
@@ -293,7 +293,7 @@ def test_the_state_at_the_start(made, policy):
 @pytest.mark.parametrize("name", ["state_dim", "expand", "kernel_size", "dt_rank"])
 @pytest.mark.parametrize("value", [0, -1, 2.5, "4"])
 def test_sizes_that_are_none_are_refused(name, value):
-    with pytest.raises(ValueError, match=f"{name}={value!r}; expected a whole number"):
+    with pytest.raises(ValueError, match=f"{name}={value!r}; expected an integer"):
         SelectiveStateSpace(**{name: value})
 
 
@@ -302,7 +302,7 @@ def test_what_makes_no_sequence_is_refused():
         SelectiveStateSpace(kernel_size=1)
     with pytest.raises(ValueError, match="glorot"):
         SelectiveStateSpace(kernel_initializer="glorot")
-    with pytest.raises(ValueError, match=r"x has shape \(None, 3\); expected \[B, T, D\]"):
+    with pytest.raises(ValueError, match=r"inputs has shape \(None, 3\); expected \[B, T, D\]"):
         SelectiveStateSpace().build((None, 3))
     layer = SelectiveStateSpace()
     layer(inputs())

@@ -238,9 +238,9 @@ def test_kernels_are_matrices_and_start_differently():
     ("options", "words"),
     [
         ({"num_heads": 0}, ["num_heads", "0", "at least 1"]),
-        ({"num_heads": 2.5}, ["num_heads", "2.5", "whole number"]),
+        ({"num_heads": 2.5}, ["num_heads", "2.5", "an integer"]),
         ({"num_heads": 2, "key_dim": -1}, ["key_dim", "-1", "at least 1"]),
-        ({"num_heads": 2, "value_dim": "4"}, ["value_dim", "'4'", "whole number"]),
+        ({"num_heads": 2, "value_dim": "4"}, ["value_dim", "'4'", "an integer"]),
         ({"num_heads": 4, "num_key_value_heads": 3}, ["num_key_value_heads", "3", "divisor", "4"]),
         ({"num_heads": 2, "sliding_window": 0}, ["sliding_window", "0", "at least 1"]),
         ({"num_heads": 2, "dropout": -0.1}, ["dropout", "-0.1", "at least 0"]),
@@ -259,7 +259,7 @@ def test_wrong_arguments(options, words):
 def test_wrong_shapes():
     with pytest.raises(ValueError, match=r"num_heads=3; expected a divisor of the width D=8"):
         MultiHeadSelfAttention(3).build((None, None, 8))
-    with pytest.raises(ValueError, match=r"x has shape \(None, 8\); expected \[B, T, D\]"):
+    with pytest.raises(ValueError, match=r"inputs has shape \(None, 8\); expected \[B, T, D\]"):
         MultiHeadSelfAttention(2).build((None, 8))
     with pytest.raises(ValueError, match=r"D known"):
         MultiHeadSelfAttention(2).build((None, None, None))

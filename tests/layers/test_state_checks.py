@@ -68,10 +68,10 @@ def test_a_cache_of_other_rows_heads_or_names_is_refused():
 def test_cross_attention_wants_a_context_of_its_rows():
     layer = layers.CrossAttention(2)
     layer.build(X.shape, X.shape)
-    with pytest.raises(ValueError, match="one number of rows"):
+    with pytest.raises(ValueError, match="one batch size B"):
         layer(X, context=X[:1])
     with pytest.raises(ValueError, match="state has the shapes"):
-        layer(X, state=layer.project_inputs(X[:1]))
+        layer(X, state=layer.project_context(X[:1]))
 
 
 MASKED = {
@@ -117,7 +117,7 @@ def test_complex_numbers_are_refused():
         lambda: layers.PreNormResidual([layers.GRU(8, return_sequences=True)]),
         lambda: layers.TransformerBlock(2, 8),
     ):
-        with pytest.raises(ValueError, match="x has the dtype complex64; expected real numbers"):
+        with pytest.raises(ValueError, match="inputs has the dtype complex64; expected real numbers"):
             built(make)(X.astype("complex64"))
 
 
@@ -137,17 +137,17 @@ def test_a_start_is_a_whole_number_and_integers_of_x_become_floats(make):
     np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-def test_segments_and_fresh_rows_are_what_they_say():
+def test_segments_and_reset_rows_are_what_they_say():
     layer = layers.SegmentEmbedding(2)
-    with pytest.raises(ValueError, match="segments has the dtype float32; expected integers"):
+    with pytest.raises(ValueError, match="segment_ids has the dtype float32; expected integers"):
         layer(X, np.full((4, 6), 0.9, "float32"))
-    with pytest.raises(ValueError, match=r"segments has shape \(4, 1\)"):
+    with pytest.raises(ValueError, match=r"segment_ids has shape \(4, 1\)"):
         layer(X, np.zeros((4, 1), int))
-    carry = layers.Stateful(layers.GRU(5), 4)
-    carry(X, training=True)
+    stateful = layers.Stateful(layers.GRU(5), 4)
+    stateful(X, training=True)
     for reset_mask in (np.array([True]), np.array(True), np.ones(5, bool), np.full(4, 0.5, "float32")):
-        with pytest.raises(ValueError, match="fresh has"):
-            carry(X, reset_mask=reset_mask, training=True)
+        with pytest.raises(ValueError, match="reset_mask has"):
+            stateful(X, reset_mask=reset_mask, training=True)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="only its graphs have sizes that are not known")
@@ -194,7 +194,7 @@ def test_where_a_graph_does_not_know_the_rows_a_wrong_state_or_mask_gives_no_pla
 def test_where_a_graph_does_not_know_the_values_other_integers_than_0_and_1_give_nan():
     import tensorflow as tf
 
-    attention, cross, both, positions, segments, carry = (
+    attention, cross, both, positions, segments, stateful = (
         layers.MultiHeadSelfAttention(2),
         layers.CrossAttention(2),
         layers.Bidirectional(layers.GRU(3)),
@@ -211,7 +211,7 @@ def test_where_a_graph_does_not_know_the_values_other_integers_than_0_and_1_give
         (lambda mask: cross(X, X, attention_mask=mask), (6, 6)),
         (lambda mask: both(X, mask=mask), (4, 6)),
         (lambda mask: positions(X, mask=mask), (4, 6)),
-        (lambda mask: carry(X, reset_mask=mask, training=True), (4,)),
+        (lambda mask: stateful(X, reset_mask=mask, training=True), (4,)),
         (lambda mask: segments(X, mask), (4, 6)),
     ):
         call(tf.ones(shape, "int32"))
@@ -246,7 +246,7 @@ def test_the_positions_of_a_cache_are_integers_and_its_mask_booleans():
         layer(X, state=cache | {"position": ops.cast(cache["position"], "float32")})
     cross = layers.CrossAttention(2)
     cross(X, X)
-    state = cross.project_inputs(X)
+    state = cross.project_context(X)
     with pytest.raises(ValueError, match="state has the dtype float32; expected booleans"):
         cross(X, state=state | {"mask": ops.cast(state["mask"], "float32")})
 
@@ -256,5 +256,5 @@ def test_the_positions_of_a_cache_are_integers_and_its_mask_booleans():
 def test_a_ragged_x_is_refused_with_the_remedy(make):
     import tensorflow as tf
 
-    with pytest.raises(ValueError, match=r"x is ragged; expected \[B, T, D\]: pad it"):
+    with pytest.raises(ValueError, match=r"inputs is ragged; expected \[B, T, D\]: pad it"):
         built(make)(tf.RaggedTensor.from_tensor(X))

@@ -22,13 +22,13 @@ each = pytest.mark.parametrize("make_layer", LAYERS.values(), ids=LAYERS)
 
 def make(batch_size=3):
     layer = LSTM(4, return_sequences=True)
-    carry = Stateful(layer, batch_size)
-    carry.build((batch_size, 5, 2))
-    return layer, carry
+    stateful = Stateful(layer, batch_size)
+    stateful.build((batch_size, 5, 2))
+    return layer, stateful
 
 
-def numpy_state(carry):
-    return [ops.convert_to_numpy(variable) for variable in carry.state]
+def numpy_state(stateful):
+    return [ops.convert_to_numpy(variable) for variable in stateful.state]
 
 
 def batches(count, seed=0):
@@ -36,9 +36,9 @@ def batches(count, seed=0):
 
 
 def test_two_batches_are_one_long_one():
-    layer, carry = make()
+    layer, stateful = make()
     first, second = batches(2)
-    got = [ops.convert_to_numpy(carry(x, training=True)) for x in (first, second)]
+    got = [ops.convert_to_numpy(stateful(x, training=True)) for x in (first, second)]
     whole = layer(np.concatenate([first, second], axis=1))
     np.testing.assert_allclose(np.concatenate(got, axis=1), ops.convert_to_numpy(whole), atol=1e-6)
 
@@ -53,16 +53,16 @@ class Losses(keras.callbacks.Callback):
         self.means.append(float(logs["loss"]))
 
 
-def training_model(layer, randomize, learning_rate, with_fresh=False):
-    """A compiled model of the layer under a carry, batches of 3; all weights random."""
+def training_model(layer, randomize, learning_rate, with_reset_mask=False):
+    """A compiled model of the layer under a stateful, batches of 3; all weights random."""
     inputs = [keras.Input((5, 2), batch_size=3)]
-    if with_fresh:
+    if with_reset_mask:
         inputs.append(keras.Input((), batch_size=3, dtype="bool"))
-    carry = Stateful(layer, 3)
-    model = keras.Model(inputs if with_fresh else inputs[0], carry(*inputs))
+    stateful = Stateful(layer, 3)
+    model = keras.Model(inputs if with_reset_mask else inputs[0], stateful(*inputs))
     randomize(layer, scale=0.7)
     model.compile(keras.optimizers.SGD(learning_rate), "mse")
-    return model, carry
+    return model, stateful
 
 
 def fit(model, x, target):
@@ -92,20 +92,20 @@ def in_one(x):
 @each
 def test_fit_over_pieces_has_the_losses_of_one_long_pass(randomize, make_layer):
     layer = make_layer()
-    model, carry = training_model(layer, randomize, learning_rate=0.0)
+    model, stateful = training_model(layer, randomize, learning_rate=0.0)
     x, target = batches(3), batches(3, seed=1)
     y, state = layer(in_one(x), return_state=True)
     np.testing.assert_allclose(fit(model, x, target), means_so_far(cut(y, 3), target), rtol=2e-5)
-    for recurrent_dropout_mask, last in zip(numpy_state(carry), tree.flatten(state), strict=True):
-        np.testing.assert_allclose(recurrent_dropout_mask, ops.convert_to_numpy(last), atol=1e-5)
+    for carried, last in zip(numpy_state(stateful), tree.flatten(state), strict=True):
+        np.testing.assert_allclose(carried, ops.convert_to_numpy(last), atol=1e-5)
 
 
 @each
 def test_gradients_stop_exactly_at_the_border(randomize, gradients, make_layer):
     layer = make_layer()
-    model, carry = training_model(layer, randomize, learning_rate=1.0)
+    model, stateful = training_model(layer, randomize, learning_rate=1.0)
     (first, second), target = batches(2), batches(1, seed=1)[0]
-    carry(first, training=True)
+    stateful(first, training=True)
     before = [ops.convert_to_numpy(v) for v in layer.trainable_variables]
 
     def loss(weights, border):
@@ -125,12 +125,12 @@ def test_gradients_stop_exactly_at_the_border(randomize, gradients, make_layer):
 
 @each
 def test_a_stream_of_documents_is_each_document_alone(randomize, make_layer):
-    """Under `fit`, with `fresh` among the inputs: true for the rows in which another document starts."""
+    """Under `fit`, with a reset mask among the inputs: true for the rows in which another document starts."""
     layer = make_layer()
-    model, carry = training_model(layer, randomize, learning_rate=0.0, with_fresh=True)
+    model, stateful = training_model(layer, randomize, learning_rate=0.0, with_reset_mask=True)
     x, target = batches(4), batches(4, seed=1)
     reset_mask = np.array([[1, 1, 1], [0, 1, 0], [0, 0, 0], [0, 1, 1]], bool)
-    expected, last = np.zeros_like(target), [np.zeros(variable.shape, "float32") for variable in carry.state]
+    expected, last = np.zeros_like(target), [np.zeros(variable.shape, "float32") for variable in stateful.state]
     for row in range(3):
         starts = [*np.flatnonzero(reset_mask[:, row]), 4]
         for start, end in itertools.pairwise(starts):
@@ -140,8 +140,8 @@ def test_a_stream_of_documents_is_each_document_alone(randomize, make_layer):
         for part, of_row in zip(last, tree.flatten(state), strict=True):
             part[row] = ops.convert_to_numpy(of_row)[0]
     np.testing.assert_allclose(fit(model, [x, reset_mask], target), means_so_far(expected, target), rtol=2e-5)
-    for recurrent_dropout_mask, part in zip(numpy_state(carry), last, strict=True):
-        np.testing.assert_allclose(recurrent_dropout_mask, part, atol=1e-5)
+    for carried, part in zip(numpy_state(stateful), last, strict=True):
+        np.testing.assert_allclose(carried, part, atol=1e-5)
 
 
 def test_what_was_trained_in_large_batches_steps_with_one_row_and_keeps_no_state(randomize, tmp_path):
@@ -169,44 +169,44 @@ def test_what_was_trained_in_large_batches_steps_with_one_row_and_keeps_no_state
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_the_state_keeps_its_dtypes(policy):
     layer = LSTM(2, dtype=policy, return_sequences=True)
-    carry = Stateful(layer, 3, dtype=policy)
+    stateful = Stateful(layer, 3, dtype=policy)
     first, second = (ops.cast(x, layer.compute_dtype) for x in batches(2))
-    got = [carry(x, training=True) for x in (first, second)]
-    assert [v.dtype for v in carry.state] == [layer.compute_dtype, "float32"]
+    got = [stateful(x, training=True) for x in (first, second)]
+    assert [v.dtype for v in stateful.state] == [layer.compute_dtype, "float32"]
     got, whole = ops.concatenate(got, axis=1), layer(ops.concatenate([first, second], axis=1))
     np.testing.assert_array_equal(*(ops.convert_to_numpy(ops.cast(y, "float32")) for y in (got, whole)))
 
 
 def test_a_mask_is_handed_to_the_layer():
-    layer, carry = make()
+    layer, stateful = make()
     first, second = batches(2)
     mask = np.array([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [0] * 5], bool)
-    got = [ops.convert_to_numpy(carry(x, mask=mask, training=True)) for x in (first, second)]
+    got = [ops.convert_to_numpy(stateful(x, mask=mask, training=True)) for x in (first, second)]
     whole = layer(in_one([first, second]), mask=np.concatenate([mask, mask], axis=1))
     np.testing.assert_allclose(in_one(got), ops.convert_to_numpy(whole), atol=1e-6)
 
 
-def test_fresh_rows_start_from_zero_and_the_others_go_on():
-    layer, carry = make()
+def test_reset_rows_start_from_zero_and_the_others_continue():
+    layer, stateful = make()
     first, second = batches(2)
-    carry(first, training=True)
-    y = ops.convert_to_numpy(carry(second, np.array([False, True, False]), training=True))
+    stateful(first, training=True)
+    y = ops.convert_to_numpy(stateful(second, np.array([False, True, False]), training=True))
     whole = ops.convert_to_numpy(layer(np.concatenate([first, second], axis=1)))[:, 5:]
     alone = ops.convert_to_numpy(layer(second))
     np.testing.assert_allclose(y[[0, 2]], whole[[0, 2]], atol=1e-6)
     np.testing.assert_allclose(y[1], alone[1], atol=1e-6)
 
 
-def test_outside_of_training_the_carry_is_neither_read_nor_written():
-    layer, carry = make()
+def test_outside_of_training_the_state_is_neither_read_nor_written():
+    layer, stateful = make()
     first, second = batches(2)
-    carry(first, training=True)
-    before = numpy_state(carry)
+    stateful(first, training=True)
+    before = numpy_state(stateful)
     np.testing.assert_array_equal(
-        ops.convert_to_numpy(carry(second, training=False)), ops.convert_to_numpy(layer(second))
+        ops.convert_to_numpy(stateful(second, training=False)), ops.convert_to_numpy(layer(second))
     )
-    assert carry(np.zeros((7, 5, 2), "float32"), training=False).shape == (7, 5, 4)
-    for was, now in zip(before, numpy_state(carry), strict=True):
+    assert stateful(np.zeros((7, 5, 2), "float32"), training=False).shape == (7, 5, 4)
+    for was, now in zip(before, numpy_state(stateful), strict=True):
         np.testing.assert_array_equal(was, now)
 
 
@@ -229,46 +229,46 @@ def test_evaluate_and_predict_in_between_change_nothing_in_fit():
 
 
 def test_reset_puts_all_rows_back():
-    _, carry = make()
+    _, stateful = make()
     x = batches(1)[0]
-    carry(x, training=True)
-    carry.reset_state()
-    for part in numpy_state(carry):
+    stateful(x, training=True)
+    stateful.reset_state()
+    for part in numpy_state(stateful):
         np.testing.assert_array_equal(part, 0.0)
 
 
 @each
 def test_reset_puts_back_the_rows_that_are_named(make_layer):
-    carry = Stateful(make_layer(), 3)
-    carry(batches(1)[0], training=True)
-    before = numpy_state(carry)
-    carry.reset_state(np.array([False, True, False]))
-    for was, now in zip(before, numpy_state(carry), strict=True):
+    stateful = Stateful(make_layer(), 3)
+    stateful(batches(1)[0], training=True)
+    before = numpy_state(stateful)
+    stateful.reset_state(np.array([False, True, False]))
+    for was, now in zip(before, numpy_state(stateful), strict=True):
         np.testing.assert_array_equal(now[1], 0.0)
         np.testing.assert_array_equal(now[[0, 2]], was[[0, 2]])
         assert (was != 0).any(axis=tuple(range(1, was.ndim))).all()
     for rows in ([True, False], [[True] * 3], True):
         with pytest.raises(ValueError, match=r"rows has shape .*; expected \[B\] with B=3"):
-            carry.reset_state(np.array(rows))
+            stateful.reset_state(np.array(rows))
 
 
 def test_the_state_is_saved_with_the_training_model_and_not_with_the_layer(tmp_path):
     x = keras.Input((5, 2), batch_size=3)
     layer = LSTM(4, return_sequences=True)
     model = keras.Model(x, Stateful(layer, 3)(x))
-    carry = model.layers[-1]
-    carry(batches(1)[0], training=True)
-    assert all((part != 0).any() for part in numpy_state(carry))
+    stateful = model.layers[-1]
+    stateful(batches(1)[0], training=True)
+    assert all((part != 0).any() for part in numpy_state(stateful))
     model.save(tmp_path / "model.keras")
     revived = keras.models.load_model(tmp_path / "model.keras")
-    for was, now in zip(numpy_state(carry), numpy_state(revived.layers[-1]), strict=True):
+    for was, now in zip(numpy_state(stateful), numpy_state(revived.layers[-1]), strict=True):
         np.testing.assert_array_equal(was, now)
     assert len(layer.weights) == 3
 
 
 def test_a_config_can_be_used_twice():
-    _, carry = make()
-    config = carry.get_config()
+    _, stateful = make()
+    config = stateful.get_config()
     for _ in range(2):
         again = Stateful.from_config(config)
         assert (again.batch_size, again.layer.units) == (3, 4)
@@ -282,8 +282,8 @@ def test_wrong_arguments_are_refused():
     attention = MultiHeadSelfAttention(num_heads=1, causal=True)
     attention.build((3, 5, 2))
     attention.get_initial_state = functools.partial(attention.get_initial_state, capacity=5)
-    with pytest.raises(ValueError, match="has no rows"):
+    with pytest.raises(ValueError, match="expected B rows in every tensor"):
         Stateful(attention, 3).build((3, 5, 2))
-    _, carry = make()
-    with pytest.raises(ValueError, match="a batch of 2 rows; expected batch_size=3"):
-        carry(np.zeros((2, 5, 2), "float32"), training=True)
+    _, stateful = make()
+    with pytest.raises(ValueError, match="inputs have 2 rows; expected batch_size=3"):
+        stateful(np.zeros((2, 5, 2), "float32"), training=True)

@@ -199,9 +199,9 @@ def test_wrong_arguments(options, words):
 
 def test_wrong_use():
     x, context = inputs(), inputs(1, S)
-    with pytest.raises(ValueError, match=r"x has shape \(2, 8\); expected \[B, T, D\]"):
+    with pytest.raises(ValueError, match=r"inputs has shape \(2, 8\); expected \[B, T, D\]"):
         TransformerBlock(2, 12)(x[:, 0])
-    with pytest.raises(ValueError, match="context was given with cross_attention=False"):
+    with pytest.raises(ValueError, match="context was passed with cross_attention=False"):
         TransformerBlock(2, 12)(x, context=context)
     block = TransformerBlock(2, 12, causal=True, cross_attention=True)
     with pytest.raises(ValueError, match="context=None"):

@@ -33,7 +33,7 @@ def by_keras():
         output = keras.layers.Dense(shape[-1])
         hidden.build(shape), output.build((None, None, block.feed_forward_dim))
         copy(block.feed_forward_layer.trainable_weights, [*hidden.weights, *output.weights])
-        norms = [keras.layers.LayerNormalization(epsilon=1e-5) for _ in block.parts]
+        norms = [keras.layers.LayerNormalization(epsilon=1e-5) for _ in block.sublayers]
         for ours, theirs in zip(block.normalizations, norms, strict=True):
             theirs.build(shape)
             copy(ours.weights, theirs.weights)

@@ -26,8 +26,8 @@ def encoder(randomize):
 
 def run(model, ids, segments=None, **options):
     segments = np.zeros_like(ids) if segments is None else segments
-    outputs = model({"ids": ids, "segments": segments}, **options)
-    return numpy(outputs["sequence"]), numpy(outputs["pooled"])
+    outputs = model({"token_ids": ids, "segment_ids": segments}, **options)
+    return numpy(outputs["sequence_output"]), numpy(outputs["pooled_output"])
 
 
 def test_every_field_reaches_its_layers(encoder):
@@ -37,7 +37,7 @@ def test_every_field_reaches_its_layers(encoder):
         assert (block.causal, block.norm_first, block.normalization) == (False, False, "layer")
     embedding = encoder.get_layer("embedding")
     assert (len(blocks), embedding.input_dim, embedding.output_dim) == (2, VOCABULARY, D)
-    assert encoder.get_layer("positions").length == encoder.get_layer("checked_ids").context_length == CONTEXT
+    assert encoder.get_layer("positions").length == encoder.get_layer("token_id_check").context_length == CONTEXT
     assert encoder.get_layer("segment_embedding").num_segments == 3
     assert encoder.get_layer("embedding_dropout").rate == 0.3
 
@@ -107,36 +107,39 @@ def test_from_disk_and_from_its_config_it_gives_the_same(encoder, tmp_path):
 def test_half_precision_is_the_compute_dtype_of_its_layers_and_near(encoder):
     half = SMALL.build_model(VOCABULARY, dtype="mixed_bfloat16")
     half.set_weights(encoder.get_weights())
-    outputs = half({"ids": PADDED, "segments": SEGMENTS})
+    outputs = half({"token_ids": PADDED, "segment_ids": SEGMENTS})
     assert {keras.backend.standardize_dtype(y.dtype) for y in outputs.values()} == {"bfloat16"}
     assert {v.dtype for v in half.trainable_variables} == {"float32"}
     exact = run(encoder, PADDED, SEGMENTS)[0][PADDED != 0]
-    assert np.abs(numpy(outputs["sequence"])[PADDED != 0] - exact).mean() < 0.03
+    assert np.abs(numpy(outputs["sequence_output"])[PADDED != 0] - exact).mean() < 0.03
 
 
 def test_compiled_equals_eager(encoder):
-    got = encoder.predict_on_batch({"ids": PADDED, "segments": SEGMENTS})
-    np.testing.assert_allclose(got["sequence"], run(encoder, PADDED, SEGMENTS)[0], atol=1e-5)
+    got = encoder.predict_on_batch({"token_ids": PADDED, "segment_ids": SEGMENTS})
+    np.testing.assert_allclose(got["sequence_output"], run(encoder, PADDED, SEGMENTS)[0], atol=1e-5)
 
 
 def test_ids_segments_and_lengths_out_of_range_are_said(encoder):
     for bad in (VOCABULARY, -1):
-        with pytest.raises(ValueError, match=rf"ids holds {bad}; expected numbers from 0 to 10\."):
+        with pytest.raises(ValueError, match=rf"token_ids holds {bad}; expected numbers from 0 to 10\."):
             run(encoder, np.array([[1, bad]]))
-        with pytest.raises(ValueError, match=rf"segments holds {bad}; expected numbers from 0 to 2\."):
+        with pytest.raises(ValueError, match=rf"segment\w* holds {bad}; expected numbers from 0 to 2\."):
             run(encoder, np.array([[1, 2]]), np.array([[0, bad]]))
     long = np.ones((2, CONTEXT + 1), "int32")
-    with pytest.raises(ValueError, match=r"ids holds 10 real ids in a row; expected at most context_length=9\."):
+    with pytest.raises(
+        ValueError, match=r"token_ids holds 10 ids in a row, without padding; expected at most context_length=9\."
+    ):
         run(encoder, long)
     long[:, 3] = 0  # so nine are left
     assert np.isfinite(run(encoder, long)[0]).all()
 
 
 def test_inside_compiled_code_what_is_out_of_range_gives_nan(encoder):
-    long = {"ids": np.ones((1, CONTEXT + 1), "int32"), "segments": np.zeros((1, CONTEXT + 1), "int32")}
-    assert np.isnan(encoder.predict_on_batch(long)["sequence"]).any()
-    unknown = {"ids": np.ones((1, 2), "int32"), "segments": np.array([[0, 3]])}
-    assert np.isnan(encoder.predict_on_batch(unknown)["sequence"]).any()
+    ones = np.ones((1, CONTEXT + 1), "int32")
+    long = {"token_ids": ones, "segment_ids": np.zeros_like(ones)}
+    assert np.isnan(encoder.predict_on_batch(long)["sequence_output"]).any()
+    unknown = {"token_ids": np.ones((1, 2), "int32"), "segment_ids": np.array([[0, 3]])}
+    assert np.isnan(encoder.predict_on_batch(unknown)["sequence_output"]).any()
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ def test_the_loss_is_the_mean_over_what_is_no_padding(randomize):
 
 
 def test_every_field_reaches_its_layers():
-    for definition in (SMALL, dataclasses.replace(SMALL, num_layers=1, merge_mode="sum", dropout=0.0)):
-        model = definition.build_model(VOCABULARY)
+    for config in (SMALL, dataclasses.replace(SMALL, num_layers=1, merge_mode="sum", dropout=0.0)):
+        model = config.build_model(VOCABULARY)
         both = [layer for layer in model.layers if isinstance(layer, layers.Bidirectional)]
         dropouts = [layer for layer in model.layers if isinstance(layer, keras.layers.Dropout)]
         (embedding,) = (layer for layer in model.layers if isinstance(layer, keras.layers.Embedding))
@@ -82,7 +82,7 @@ def test_every_field_reaches_its_layers():
             "dropout": {layer.rate for layer in dropouts} or {0.0},
             "merge_mode": {layer.merge_mode for layer in both},
         }
-        assert found == {name: {value} for name, value in dataclasses.asdict(definition).items()}
+        assert found == {name: {value} for name, value in dataclasses.asdict(config).items()}
         assert len(dropouts) in (0, len(both))
         assert (embedding.input_dim, embedding.mask_zero) == (VOCABULARY, True)
 

@@ -17,7 +17,7 @@ IDS = np.random.default_rng(0).integers(VOCABULARY, size=(3, 8)).astype("int32")
 def average(randomize):
     small = LSTMConfig(embedding_dim=3, units=4), LSTMConfig(embedding_dim=2, units=6, num_layers=2)
     attends = TransformerConfig(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=6, context_length=8)
-    members = [definition.build_model(VOCABULARY) for definition in (*small, attends)]
+    members = [config.build_model(VOCABULARY) for config in (*small, attends)]
     return Ensemble([randomize(member, seed=n) for n, member in enumerate(members)])
 
 
@@ -35,7 +35,7 @@ def test_it_is_the_mean_of_the_probabilities(average):
     np.testing.assert_allclose(np.exp(alone), probabilities(average.members[0](IDS)), rtol=1e-5)
 
 
-def test_its_nats_are_at_most_the_mean_of_its_members_at_every_position(average):
+def test_its_loss_is_at_most_the_mean_of_its_members_at_every_position(average):
     text = np.random.default_rng(1).integers(VOCABULARY, size=100)
     apart = [Evaluator(member).chunked_token_losses(text, 8) for member in average.members]
     together = Evaluator(average).chunked_token_losses(text, 8)
@@ -89,12 +89,12 @@ def test_it_comes_back_from_disk_and_writes_text(average, tmp_path):
 
 
 def test_what_cannot_be_averaged_is_refused(average):
-    with pytest.raises(ValueError, match="members: 0 given; expected one or more"):
+    with pytest.raises(ValueError, match="members has 0 models; expected one or more"):
         Ensemble([])
-    with pytest.raises(ValueError, match="members: 2 given; expected one or more, each of them once"):
+    with pytest.raises(ValueError, match="members has 2 models; expected one or more, each listed once"):
         Ensemble([average.members[0]] * 2)
-    with pytest.raises(ValueError, match=r"vocabularies of 5 and 6 ids; expected one vocabulary"):
+    with pytest.raises(ValueError, match="vocabulary sizes 5 and 6; expected the same size"):
         Ensemble([average.members[0], LSTMConfig(embedding_dim=3, units=4).build_model(6)])
     assert isinstance(average.members[0], LanguageModel)
-    with pytest.raises(ValueError, match="no language model"):
+    with pytest.raises(ValueError, match="not a language model"):
         Ensemble([BiLSTMConfig(embedding_dim=3, units=4).build_model(VOCABULARY)])

@@ -100,5 +100,5 @@ def test_every_language_model_at_its_defaults_costs_about_two_operations_a_weigh
 def test_a_matrix_that_it_does_not_know_is_an_error():
     model = keras.Sequential([keras.layers.EinsumDense("bi,io->bo", 3)])
     model.build((None, 2))
-    with pytest.raises(ValueError, match=r"what .*kernel.* costs is not known"):
+    with pytest.raises(ValueError, match=r"the cost of .*kernel.* is unknown"):
         flops_per_token(model, T)

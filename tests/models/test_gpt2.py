@@ -93,7 +93,7 @@ def test_a_few_steps_of_training_lower_the_loss(name):
 @both
 def test_beyond_its_context_it_says_so(randomize, name):
     model, ids = randomize(BOTH[name].build_model(VOCABULARY)), some_ids(length=CONTEXT + 1)
-    with pytest.raises(ValueError, match=f"{CONTEXT + 1} ids in a row; expected at most context={CONTEXT}"):
+    with pytest.raises(ValueError, match=f"{CONTEXT + 1} positions; expected at most context_length={CONTEXT}"):
         model(ids)
     _, state = model(ids[:, :CONTEXT], state=model.get_initial_state(2), return_state=True)
     with pytest.raises(ValueError, match=f"capacity={CONTEXT}"):
@@ -120,5 +120,5 @@ def test_a_field_out_of_its_range_is_refused_by_name(name, field, value):
 
 
 def test_without_a_context_there_is_nothing_to_count():
-    with pytest.raises(ValueError, match="GPT: context=None; expected the most positions"):
+    with pytest.raises(ValueError, match="GPT2Config: context_length=None; expected a number of positions"):
         GPT2Config().count_params(VOCABULARY)

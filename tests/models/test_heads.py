@@ -8,11 +8,11 @@ from keras_seq.models import BertConfig, masked_lm, text_classifier, token_class
 VOCABULARY, D, CLASSES = 11, 8, 3
 SMALL = BertConfig(embedding_dim=D, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=9, dropout=0.0)
 IDS = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5]])
-INPUTS = {"ids": IDS, "segments": np.zeros_like(IDS)}
+INPUTS = {"token_ids": IDS, "segment_ids": np.zeros_like(IDS)}
 HEADS = {
-    "masked_language_model": masked_lm,
-    "classifier": lambda encoder: text_classifier(encoder, CLASSES),
-    "tagger": lambda encoder: token_classifier(encoder, CLASSES),
+    "masked_lm": masked_lm,
+    "text_classifier": lambda encoder: text_classifier(encoder, CLASSES),
+    "token_classifier": lambda encoder: token_classifier(encoder, CLASSES),
 }
 each = pytest.mark.parametrize("name", HEADS)
 
@@ -35,8 +35,8 @@ def matrix_and_bias(model, name="head"):
 
 
 def test_a_word_is_the_formula_over_the_embedding_matrix(make):
-    encoder, model = make("masked_language_model")
-    x = numpy(encoder(INPUTS)["sequence"])
+    encoder, model = make("masked_lm")
+    x = numpy(encoder(INPUTS)["sequence_output"])
     w, b = matrix_and_bias(model)
     x = numpy(keras.activations.gelu((x @ w + b).astype("float32"), approximate=False))
     gamma, beta = matrix_and_bias(model, "head_normalization")
@@ -47,7 +47,9 @@ def test_a_word_is_the_formula_over_the_embedding_matrix(make):
     assert model.count_params() == encoder.count_params() - (D * D + D) + new  # without the pooler
 
 
-@pytest.mark.parametrize(("name", "output"), [("classifier", "pooled"), ("tagger", "sequence")])
+@pytest.mark.parametrize(
+    ("name", "output"), [("text_classifier", "pooled_output"), ("token_classifier", "sequence_output")]
+)
 def test_a_class_is_one_matrix_over_what_the_encoder_gives(make, name, output):
     encoder, model = make(name)
     w, b = matrix_and_bias(model)
@@ -62,7 +64,7 @@ def test_it_shares_the_layers_of_its_encoder(make, name):
 
 @pytest.mark.parametrize("way", ["file", "config", "clone"])
 def test_the_shared_matrix_stays_shared(make, way, tmp_path):
-    _, model = make("masked_language_model")
+    _, model = make("masked_lm")
     if way == "file":
         model.save(tmp_path / "model.keras")
         revived = keras.models.load_model(tmp_path / "model.keras")
@@ -97,23 +99,23 @@ def test_logits_are_float32_at_least(make, name, policy, expected):
 
 
 def test_kerass_loss_leaves_the_padding_of_a_tagger_out(make):
-    _, model = make("tagger")
+    _, model = make("token_classifier")
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
     tags = np.random.default_rng(0).integers(CLASSES, size=IDS.shape)
     other = np.where(IDS == 0, (tags + 1) % CLASSES, tags)
     logits = numpy(model(INPUTS))
-    nats = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, tags[..., None], -1)[..., 0]
+    losses = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, tags[..., None], -1)[..., 0]
     for targets in (tags, other):
-        assert model.evaluate(INPUTS, targets, verbose=0) == pytest.approx(nats[IDS != 0].mean(), rel=1e-5)
+        assert model.evaluate(INPUTS, targets, verbose=0) == pytest.approx(losses[IDS != 0].mean(), rel=1e-5)
 
 
 @each
 def test_a_few_steps_of_training_lower_the_loss(name):
     model = HEADS[name](SMALL.build_model(VOCABULARY))
-    targets = {"masked_language_model": IDS, "classifier": np.array([0, 2]), "tagger": IDS % CLASSES}[name]
+    targets = {"masked_lm": IDS, "text_classifier": np.array([0, 2]), "token_classifier": IDS % CLASSES}[name]
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
-    weights = (IDS != 0).astype("float32") if name == "masked_language_model" else None
+    weights = (IDS != 0).astype("float32") if name == "masked_lm" else None
     losses = [float(model.train_on_batch(INPUTS, targets, sample_weight=weights)) for _ in range(15)]
     assert losses[-1] < 0.7 * losses[0]
 
@@ -121,7 +123,7 @@ def test_a_few_steps_of_training_lower_the_loss(name):
 def test_wrong_arguments_are_refused_by_name():
     encoder = SMALL.build_model(VOCABULARY)
     for make, name in ((text_classifier, "num_classes"), (token_classifier, "num_tags")):
-        with pytest.raises(ValueError, match=f"{name}=0; expected a whole number of at least 1"):
+        with pytest.raises(ValueError, match=f"{name}=0; expected an integer of at least 1"):
             make(encoder, 0)
         assert make(encoder, 2, dropout=0.4).get_layer("head_dropout").rate == 0.4
         with pytest.raises(ValueError, match=r"dropout=1\.0; expected"):

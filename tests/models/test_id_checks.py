@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_seq.models import BiLSTMConfig, LSTMConfig, TransformerConfig
-from keras_seq.models.id_checks import KnownIds, TokenIdCheck, validate_token_ids
+from keras_seq.models.id_checks import InvalidIdsToNaN, TokenIdCheck, validate_token_ids
 
 VOCABULARY = 11
 
@@ -17,7 +17,9 @@ def test_what_is_known_is_checked(convert):
     for bad in (11, -1):
         with pytest.raises(ValueError, match=rf"^words holds {bad}; expected numbers from 0 to 10\.$"):
             validate_token_ids("words", convert([[1, bad]]), VOCABULARY)
-    with pytest.raises(ValueError, match=r"^words holds 3 real ids in a row; expected at most context_length=2\.$"):
+    with pytest.raises(
+        ValueError, match=r"^words holds 3 ids in a row, without padding; expected at most context_length=2\.$"
+    ):
         validate_token_ids("words", convert([[1, 1, 0, 1], [1, 1, 0, 0]]), VOCABULARY, context_length=2)
 
 
@@ -49,7 +51,7 @@ def test_the_layer_gives_ids_as_they_came_and_comes_back_from_its_config():
     assert TokenIdCheck.from_config(layer.get_config()).get_config() == layer.get_config()
     assert TokenIdCheck(VOCABULARY).context_length is None
     for options in ({"vocabulary_size": 0, "context_length": 1}, {"vocabulary_size": 1, "context_length": 0}):
-        with pytest.raises(ValueError, match="=0; expected a whole number"):
+        with pytest.raises(ValueError, match="=0; expected an integer"):
             TokenIdCheck(**options)
 
 
@@ -57,20 +59,20 @@ MODELS = {
     "lstm": LSTMConfig(embedding_dim=3, units=4),
     "transformer": TransformerConfig(embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=4),
 }
-each = pytest.mark.parametrize("definition", MODELS.values(), ids=MODELS)
+each = pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
 
 
 @each
-def test_what_are_no_ids_is_refused_in_one_sentence(definition):
-    model = definition.build_model(VOCABULARY)
+def test_what_are_no_ids_is_refused_in_one_sentence(config):
+    model = config.build_model(VOCABULARY)
     whole = model(np.array([[1, 2]]))
     np.testing.assert_array_equal(model([[1, 2]]), whole)
     no_integers = ([[1.7]], np.full((1, 2), np.nan), [[True]], [["a"]], np.array([["a"]]), keras.KerasTensor((None, 3)))
     for ids in no_integers:
         with pytest.raises(ValueError, match=r"^ids has the dtype \w+; expected integers \[B, T\].*int32"):
             model(ids)
-    for ids, told in ((None, "ids=None"), ([[1], [1, 2]], "different lengths"), (3, "ids=3")):
-        with pytest.raises(ValueError, match=told):
+    for ids, message in ((None, "ids=None"), ([[1], [1, 2]], "different lengths"), (3, "ids=3")):
+        with pytest.raises(ValueError, match=message):
             model(ids)
     for shape in ((), (3,), (1, 2, 3), (1, 0)):
         with pytest.raises(ValueError, match="ids has shape"):
@@ -78,12 +80,12 @@ def test_what_are_no_ids_is_refused_in_one_sentence(definition):
     with pytest.raises(ValueError, match="ragged"):
         model(tf.ragged.constant([[1, 2], [3]]))
     state = model.get_initial_state(1)
-    for ids, before, told in (
+    for ids, before, message in (
         ([[1, 2]], state, r"expected \[B, 1\]"),
         ([[1]], None, "state=None"),
         ([[1]], (), "state"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             model.step(ids, before)
     with pytest.raises(ValueError, match="state has the shapes"):
         model.step([[1], [2]], state)
@@ -91,8 +93,8 @@ def test_what_are_no_ids_is_refused_in_one_sentence(definition):
 
 @each
 @pytest.mark.parametrize("compiled", [True, False], ids=["xla", "graph"])
-def test_inside_compiled_code_an_id_that_is_none_gives_nan(definition, compiled):
-    model = definition.build_model(VOCABULARY)
+def test_inside_compiled_code_an_id_that_is_none_gives_nan(config, compiled):
+    model = config.build_model(VOCABULARY)
     run = tf.function(model, jit_compile=compiled, reduce_retracing=True)
     for bad in (VOCABULARY, -1, 2**32 + 1, 2**31 - 1):
         logits = run(tf.constant([[1, 2], [3, bad]], tf.int64)).numpy()
@@ -102,7 +104,7 @@ def test_inside_compiled_code_an_id_that_is_none_gives_nan(definition, compiled)
 def test_the_mask_of_an_embedding_goes_on():
     ids = np.array([[3, 0]])
     x = keras.layers.Embedding(VOCABULARY, 2, mask_zero=True)(ids)
-    x = KnownIds(VOCABULARY)(x, ids)
+    x = InvalidIdsToNaN(VOCABULARY)(x, ids)
     layer = keras.layers.LSTM(2)
     np.testing.assert_array_equal(layer(x), layer(x[:, :1]))
 

@@ -174,7 +174,7 @@ SEERS = {
 @pytest.mark.parametrize("seer", SEERS)
 def test_what_sees_later_positions_is_refused_with_the_reason(seer):
     embedding, head = keras.layers.Embedding(VOCABULARY, 4), keras.layers.Dense(VOCABULARY)
-    with pytest.raises(ValueError, match=r"seer is no block of a language model: .* sees the id .*tagging"):
+    with pytest.raises(ValueError, match=r"seer cannot be a block of a language model: .* sees the id .*tagging"):
         LanguageModel(embedding, [layers.LSTM(4, return_sequences=True), SEERS[seer]()], head)
 
 
@@ -191,7 +191,7 @@ def test_what_sees_later_positions_is_refused_with_the_reason(seer):
 )
 def test_what_cannot_be_stepped_is_refused(block):
     embedding, head = keras.layers.Embedding(VOCABULARY, 4), keras.layers.Dense(VOCABULARY)
-    with pytest.raises(ValueError, match=r"keeper is no block of a language model: .* from step to step"):
+    with pytest.raises(ValueError, match="keeper cannot be a block of a language model: its call takes and returns"):
         LanguageModel(embedding, [block()], head)
 
 

@@ -20,7 +20,7 @@ def found_in_minimal(model, kind):
     *residuals, _ = model.blocks
     mixers, feed_forwards = residuals[::2], residuals[1::2]
     convolutions, minimal, outputs = zip(*(block.layers for block in mixers), strict=True)
-    assert {type(layer) for layer in minimal} == {kind.layer}
+    assert {type(layer) for layer in minimal} == {kind.layer_class}
     assert {layer.units for layer in outputs} == {model.embedding.output_dim}
     return {
         "embedding_dim": {model.embedding.output_dim},
@@ -51,10 +51,10 @@ def found_in_mamba(model, kind):
 @pytest.mark.parametrize("name", SMALL)
 def test_every_field_reaches_its_layers(name):
     found_in = found_in_mamba if name == "mamba" else found_in_minimal
-    for definition in (SMALL[name], dataclasses.replace(SMALL[name], tie_embeddings=True)):
-        model = definition.build_model(VOCABULARY)
-        found = found_in(model, type(definition))
-        assert found == {field: {value} for field, value in dataclasses.asdict(definition).items()}
+    for config in (SMALL[name], dataclasses.replace(SMALL[name], tie_embeddings=True)):
+        model = config.build_model(VOCABULARY)
+        found = found_in(model, type(config))
+        assert found == {field: {value} for field, value in dataclasses.asdict(config).items()}
         assert (model.name, model.embedding.input_dim, model.context_length) == (name, VOCABULARY, None)
 
 

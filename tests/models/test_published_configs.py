@@ -21,20 +21,18 @@ def test_the_formula_counts_what_is_built(kind, seed):
     def draw(most):
         return int(random.integers(1, most + 1))
 
-    definition, vocabulary_size = KINDS[kind](draw, draw(3)), draw(50)
-    assert definition.count_params(vocabulary_size) == definition.build_model(vocabulary_size).count_params(), (
-        definition
-    )
+    config, vocabulary_size = KINDS[kind](draw, draw(3)), draw(50)
+    assert config.count_params(vocabulary_size) == config.build_model(vocabulary_size).count_params(), config
 
 
 @pytest.mark.parametrize("name", PUBLISHED_CONFIGS)
-def test_a_preset_has_as_many_parameters_as_it_says(name):
-    preset = PUBLISHED_CONFIGS[name]
-    assert preset.definition.count_params(preset.vocabulary_size) == preset.parameters
+def test_a_published_has_as_many_parameters_as_it_says(name):
+    published = PUBLISHED_CONFIGS[name]
+    assert published.config.count_params(published.vocabulary_size) == published.num_params
 
 
 def test_the_published_numbers():
-    parameters = {name: preset.parameters for name, preset in PUBLISHED_CONFIGS.items()}
+    parameters = {name: published.num_params for name, published in PUBLISHED_CONFIGS.items()}
     assert (parameters["gpt2"], parameters["bert_base"]) == (124_439_808, 109_482_240)
     assert round(parameters["gpt3"] / 1e9) == 175
     assert parameters["transformer_base"] == pytest.approx(65e6, rel=0.03)  # the paper's table 3 rounds
@@ -42,6 +40,6 @@ def test_the_published_numbers():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "bert_base"])
-def test_a_preset_builds_to_its_size(name):
-    preset = PUBLISHED_CONFIGS[name]
-    assert preset.definition.build_model(preset.vocabulary_size).count_params() == preset.parameters
+def test_a_published_builds_to_its_size(name):
+    published = PUBLISHED_CONFIGS[name]
+    assert published.config.build_model(published.vocabulary_size).count_params() == published.num_params

@@ -7,12 +7,12 @@ from keras_seq.models import GRUConfig, LSTMConfig, RNNConfig
 
 KINDS = [RNNConfig, GRUConfig, LSTMConfig]
 VOCABULARY = 11
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.model_name)
 
 
 def found_in(model, kind):
     """The values of the fields, read from the layers."""
-    recurrent = [block for block in model.blocks if isinstance(block, kind.layer)]
+    recurrent = [block for block in model.blocks if isinstance(block, kind.layer_class)]
     dropouts = [block for block in model.blocks if isinstance(block, keras.layers.Dropout)]
     assert len(dropouts) in (0, len(recurrent))
     return {
@@ -34,13 +34,13 @@ def found_in(model, kind):
 @every_kind
 def test_every_field_reaches_its_layers(kind):
     sizes = {"embedding_dim": 5, "units": 7, "num_layers": 2}
-    for definition in (
+    for config in (
         kind(**sizes, dropout=0.3, recurrent_dropout=0.2, recurrent_initializer="glorot_normal"),
         kind(**sizes, tie_embeddings=True),
     ):
-        model = definition.build_model(VOCABULARY)
-        assert found_in(model, kind) == {name: {value} for name, value in dataclasses.asdict(definition).items()}
-        assert (model.name, model.embedding.input_dim, model.context_length) == (kind.name, VOCABULARY, None)
+        model = config.build_model(VOCABULARY)
+        assert found_in(model, kind) == {name: {value} for name, value in dataclasses.asdict(config).items()}
+        assert (model.name, model.embedding.input_dim, model.context_length) == (kind.model_name, VOCABULARY, None)
 
 
 @every_kind

@@ -15,7 +15,7 @@ SMALL = Seq2SeqConfig(
 )
 SOURCE = np.array([[3, 4, 0, 5, 0, 0], [1, 2, 3, 4, 5, 6]])  # padding in between and behind
 TARGET = np.array([[7, 8, 0, 9, 0], [1, 9, 8, 7, 2]])
-INPUTS = {"source": SOURCE, "target": TARGET}
+INPUTS = {"encoder_token_ids": SOURCE, "decoder_token_ids": TARGET}
 
 
 def numpy(x):
@@ -27,8 +27,9 @@ def model(randomize):
     return randomize(SMALL.build_model(VOCABULARY))
 
 
-def run(model, source, target, **options):
-    return numpy(model({"source": source, "target": target}, **options))
+def run(model, encoder_token_ids, decoder_token_ids, **options):
+    inputs = {"encoder_token_ids": encoder_token_ids, "decoder_token_ids": decoder_token_ids}
+    return numpy(model(inputs, **options))
 
 
 def test_every_field_reaches_its_layers():
@@ -98,7 +99,8 @@ class OfTarget:
         self.model, self.weights = model, model.weights
 
     def __call__(self, ids, training=False):
-        return self.model({"source": np.repeat(SOURCE[1:], len(ids), 0), "target": ids}, training=training)
+        inputs = {"encoder_token_ids": np.repeat(SOURCE[1:], len(ids), 0), "decoder_token_ids": ids}
+        return self.model(inputs, training=training)
 
 
 def test_the_future_of_the_target_cannot_leak_and_the_source_is_seen(model):
@@ -187,7 +189,7 @@ def test_a_few_steps_of_training_lower_the_loss():
 
 
 @pytest.mark.parametrize("flaw", ["causal", "cross_attention"])
-def test_a_decoder_that_sees_the_future_or_no_source_is_refused(flaw):
+def test_a_decoder_that_is_not_causal_or_has_no_source_is_refused(flaw):
     embedding = keras.layers.ReversibleEmbedding(VOCABULARY, D)
     block = TransformerBlock(2, 12, **{"causal": True, "cross_attention": True, flaw: False}, name="flawed")
     with pytest.raises(ValueError, match=f"flawed in the decoder has .*{flaw}=False.*; expected both to be True"):
@@ -197,14 +199,14 @@ def test_a_decoder_that_sees_the_future_or_no_source_is_refused(flaw):
 def test_what_is_out_of_range_is_said(model):
     for bad in (VOCABULARY, -1):
         unknown = np.array([[1, bad]])
-        with pytest.raises(ValueError, match=rf"source holds {bad}; expected numbers from 0 to 10\."):
+        with pytest.raises(ValueError, match=rf"encoder_token_ids holds {bad}; expected numbers from 0 to 10\."):
             run(model, unknown, TARGET[:1])
-        with pytest.raises(ValueError, match=rf"target holds {bad}; expected numbers from 0 to 10\."):
+        with pytest.raises(ValueError, match=rf"decoder_token_ids holds {bad}; expected numbers from 0 to 10\."):
             run(model, SOURCE[:1], unknown)
-        with pytest.raises(ValueError, match=f"source holds {bad}"):
+        with pytest.raises(ValueError, match=f"encoder_token_ids holds {bad}"):
             model.get_initial_state(unknown, capacity=3)
     state = model.get_initial_state(SOURCE, capacity=1)
-    with pytest.raises(ValueError, match="target holds 11"):
+    with pytest.raises(ValueError, match="ids holds 11"):
         model.step(np.full((2, 1), VOCABULARY), state)
     _, state = model.step(TARGET[:, :1], state)
     with pytest.raises(ValueError, match="capacity=1"):

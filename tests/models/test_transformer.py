@@ -12,8 +12,8 @@ SMALL = TransformerConfig(
 
 
 def test_every_field_reaches_its_layers():
-    for definition in (SMALL, dataclasses.replace(SMALL, tie_embeddings=True)):
-        model = definition.build_model(VOCABULARY)
+    for config in (SMALL, dataclasses.replace(SMALL, tie_embeddings=True)):
+        model = config.build_model(VOCABULARY)
         *blocks, _ = model.blocks
         found = {
             "embedding_dim": {model.embedding.output_dim},
@@ -25,14 +25,14 @@ def test_every_field_reaches_its_layers():
                 for name in ("num_heads", "feed_forward_dim", "dropout")
             },
         }
-        assert found == {name: {value} for name, value in dataclasses.asdict(definition).items()}
+        assert found == {name: {value} for name, value in dataclasses.asdict(config).items()}
         assert (model.name, model.embedding.input_dim) == ("transformer", VOCABULARY)
         assert all(block.causal for block in blocks)
 
 
 def test_beyond_its_context_it_says_so(randomize):
     model, ids = randomize(SMALL.build_model(VOCABULARY)), np.arange(2 * CONTEXT + 2).reshape(2, -1) % VOCABULARY
-    with pytest.raises(ValueError, match=f"{CONTEXT + 1} ids in a row; expected at most context={CONTEXT}"):
+    with pytest.raises(ValueError, match=f"{CONTEXT + 1} positions; expected at most context_length={CONTEXT}"):
         model(ids)
     _, state = model(ids[:, :CONTEXT], state=model.get_initial_state(2), return_state=True)
     with pytest.raises(ValueError, match=f"capacity={CONTEXT}"):

@@ -51,16 +51,16 @@ def attribute(file):
 
 
 CLAIMS = {
-    "sparse": (lambda file: file.create_dataset("x", shape=(MANY,), dtype="f4", chunks=(2**20,)), "stretch"),
-    "never written": (never_written, "stretch"),
-    "gzip": (compressed, "stretch"),
-    "in pieces": (lambda file: file.create_dataset("x", data=np.ones(8), chunks=(4,)), "stretch"),
-    "checksums": (lambda file: file.create_dataset("x", data=np.ones(8), fletcher32=True), "stretch"),
+    "sparse": (lambda file: file.create_dataset("x", shape=(MANY,), dtype="f4", chunks=(2**20,)), "contiguous"),
+    "never written": (never_written, "contiguous"),
+    "gzip": (compressed, "contiguous"),
+    "in pieces": (lambda file: file.create_dataset("x", data=np.ones(8), chunks=(4,)), "contiguous"),
+    "checksums": (lambda file: file.create_dataset("x", data=np.ones(8), fletcher32=True), "contiguous"),
     "in another file": (
         lambda file: file.create_dataset("x", (8,), "f4", external=[("/etc/passwd", 0, 32)]),
-        "stretch",
+        "contiguous",
     ),
-    "put together": (virtual, "stretch"),
+    "put together": (virtual, "contiguous"),
     "soft link": (lambda file: file.__setitem__("x", h5py.SoftLink("/layers/vars/0")), "SoftLink"),
     "external link": (lambda file: file.__setitem__("x", h5py.ExternalLink("other.h5", "/x")), "ExternalLink"),
     "two names": (lambda file: file.__setitem__("x", file["layers/vars/0"]), "another name"),

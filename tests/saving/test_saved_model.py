@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_seq.generation import text_generator
+from keras_seq.generation import generate
 from keras_seq.models import GRUConfig, LSTMConfig, TransformerConfig
 from keras_seq.saving.saved_model import ExportedTextGenerator, export_saved_model
 from keras_seq.tokenizers import CharacterTokenizer, WordTokenizer
@@ -59,7 +59,7 @@ def test_it_writes_the_same_text_where_there_is_no_keras(model, tmp_path):
     )
     said = json.loads(done.stdout)
     assert said["texts"] == [
-        text_generator(model, VOCABULARY, prompt, length=length, temperature=temperature, seed=seed)
+        generate(model, VOCABULARY, prompt, length, temperature=temperature, seed=seed)
         for prompt, length, temperature, seed in CALLS
     ]
     np.testing.assert_allclose(said["logits"], model(VOCABULARY.encode("bad")[None])[0], rtol=1e-5, atol=1e-6)
@@ -68,7 +68,7 @@ def test_it_writes_the_same_text_where_there_is_no_keras(model, tmp_path):
 
 def test_what_is_there_is_not_written_over(model, tmp_path):
     (tmp_path / "exported").mkdir()
-    with pytest.raises(ValueError, match="is there already"):
+    with pytest.raises(ValueError, match="exists already"):
         export_saved_model(model, VOCABULARY, tmp_path / "exported")
 
 
@@ -77,7 +77,7 @@ def test_bad_input_is_an_error_in_the_graph_too(model):
     for prompt, length, temperature, says in (
         ("Z", 1, 1.0, "lacks the character"),
         ("", 1, 1.0, "text is empty"),
-        ("a", -1, 1.0, "length"),
+        ("a", -1, 1.0, "max_new_tokens"),
         ("a", 1, -1.0, "temperature"),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=says):
@@ -85,7 +85,7 @@ def test_bad_input_is_an_error_in_the_graph_too(model):
 
 
 def test_another_tokenizer_is_refused(model):
-    with pytest.raises(ValueError, match="Words; expected a Vocabulary"):
+    with pytest.raises(ValueError, match="WordTokenizer; expected a CharacterTokenizer"):
         ExportedTextGenerator(model, WordTokenizer.from_text("a b"))
 
 
@@ -99,8 +99,8 @@ def test_one_keras_file_holds_model_and_vocabulary(model, tmp_path):
         np.testing.assert_allclose(logits[row, : len(text)], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_layer_without_a_vocabulary_says_so():
-    with pytest.raises(ValueError, match="no vocabulary"):
+def test_a_layer_without_a_tokenizer_says_so():
+    with pytest.raises(ValueError, match="no tokenizer"):
         TextToIds()(tf.constant(["a"]))
 
 
@@ -134,6 +134,6 @@ def test_without_tf2onnx_no_package_is_named_that_others_may_own(tmp_path, monke
 def test_what_onnx_cannot_hold_is_refused(tmp_path):
     from keras_seq.saving.onnx_step import export_onnx
 
-    with pytest.raises(ValueError, match="transformer cannot be an ONNX file"):
+    with pytest.raises(ValueError, match="transformer cannot be exported to ONNX"):
         export_onnx(MODELS["transformer"].build_model(5), tmp_path / "step.onnx")
     assert not [*tmp_path.iterdir()]

@@ -54,7 +54,7 @@ def test_the_whole_way_and_back(tmp_path, text):
             np.testing.assert_array_equal(row[1:], behind[:-1])
 
     found = {
-        reference.name: reference.nats_per_character for reference in compute_baselines(train, validation, order=3)
+        reference.name: reference.loss_per_character for reference in compute_baselines(train, validation, order=3)
     }
     assert np.isfinite([*found.values()]).all()
     assert all(nats >= 0 for name, nats in found.items() if name not in COMPRESSORS)  # those may even shrink by a byte
@@ -120,22 +120,23 @@ def test_what_is_no_utf_8_is_refused(tmp_path, content):
 
 LARGE = """
 import sys
-from keras_seq.text import Lanes, Vocabulary, load_corpus
+from keras_seq.data import StatefulWindows, load_corpus
+from keras_seq.tokenizers import CharacterTokenizer
 
-def most():
+def peak():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
-def lanes(path):
+def windows(path):
     corpus = load_corpus(path)
-    ids = Vocabulary.from_text(corpus.text).encode(corpus.text)
-    return corpus, Lanes(ids, 8, 64)
+    ids = CharacterTokenizer.from_text(corpus.text).encode(corpus.text)
+    return corpus, StatefulWindows(ids, 8, 64)
 
-lanes(sys.argv[1])[1].at(3)[0].numpy()
-before = most()
-corpus, large = lanes(sys.argv[2])
-large.at(3)[0].numpy()
-print((most() - before) / len(corpus.text))
+windows(sys.argv[1])[1].batch(3)[0].numpy()
+before = peak()
+corpus, large = windows(sys.argv[2])
+large.batch(3)[0].numpy()
+print((peak() - before) / len(corpus.text))
 """
 
 

@@ -13,26 +13,26 @@ from keras_seq.tokenizers import CharacterTokenizer, TokenizerError, UnknownChar
 
 # Whatever UTF-8 can hold: every code point but the surrogates.
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
-policies = st.sampled_from(["error", "[UNK]"])
+oov_tokens = st.sampled_from([None, "[UNK]"])
 ODD = "\x00\r\n\t e\u0301é漢\u200d👩‍👩‍👧🏳️‍🌈\ufeff\ufffd\ufffe\uffff\U0010ffffא\u202e"
 
 
-@given(text=texts, unknown=policies)
+@given(text=texts, oov_token=oov_tokens)
 @settings(max_examples=60, deadline=None)
-def test_ids_are_places_in_code_point_order(text, unknown):
-    vocabulary = CharacterTokenizer.from_text(text, unknown)
+def test_ids_are_places_in_code_point_order(text, oov_token):
+    vocabulary = CharacterTokenizer.from_text(text, oov_token)
     assert list(vocabulary.characters) == sorted(set(text), key=ord)
-    assert len(vocabulary) == vocabulary.vocabulary_size == len(set(text)) + (unknown == "[UNK]")
-    expected = [vocabulary.characters.index(character) + (unknown == "[UNK]") for character in text]
+    assert len(vocabulary) == vocabulary.vocabulary_size == len(set(text)) + (oov_token == "[UNK]")
+    expected = [vocabulary.characters.index(character) + (oov_token == "[UNK]") for character in text]
     ids = vocabulary.encode(text)
     assert ids.dtype == tf.int32
     assert ids.numpy().tolist() == expected
 
 
-@given(text=texts, unknown=policies)
+@given(text=texts, oov_token=oov_tokens)
 @settings(max_examples=60, deadline=None)
-def test_round_trip_of_any_text(text, unknown):
-    vocabulary = CharacterTokenizer.from_text(text, unknown)
+def test_round_trip_of_any_text(text, oov_token):
+    vocabulary = CharacterTokenizer.from_text(text, oov_token)
     ids = vocabulary.encode(text)
     assert vocabulary.decode(ids) == text
     assert vocabulary.decode(ids.numpy().astype(np.uint16)) == vocabulary.decode(ids.numpy().tolist()) == text
@@ -43,7 +43,7 @@ def test_round_trip_of_any_text(text, unknown):
 @given(known=texts, text=texts)
 @settings(max_examples=60, deadline=None)
 def test_an_unknown_character_is_id_0_and_decodes_to_one_character(known, text):
-    vocabulary = CharacterTokenizer.from_text(known, unknown="[UNK]")
+    vocabulary = CharacterTokenizer.from_text(known, oov_token="[UNK]")
     ids = vocabulary.encode(text).numpy()
     assert [identity == 0 for identity in ids] == [character not in known for character in text]
     assert vocabulary.decode(ids) == "".join(c if c in known else "\ufffd" for c in text)
@@ -64,10 +64,10 @@ def test_an_unknown_character_is_an_error_that_names_it_and_its_position(known, 
             vocabulary.encode(given_text)
 
 
-@given(rows=st.lists(st.text(st.sampled_from(ODD), max_size=8), min_size=1, max_size=5), unknown=policies)
+@given(rows=st.lists(st.text(st.sampled_from(ODD), max_size=8), min_size=1, max_size=5), oov_token=oov_tokens)
 @settings(max_examples=30, deadline=None)
-def test_a_batch_of_strings_is_ragged(rows, unknown):
-    vocabulary = CharacterTokenizer.from_text(ODD, unknown)
+def test_a_batch_of_strings_is_ragged(rows, oov_token):
+    vocabulary = CharacterTokenizer.from_text(ODD, oov_token)
     ids = vocabulary.encode(tf.constant(rows))
     assert isinstance(ids, tf.RaggedTensor)
     assert ids.dtype == tf.int32
@@ -80,9 +80,9 @@ def test_the_row_of_an_unknown_character_in_a_batch():
         CharacterTokenizer("ab").encode(["ab", "", "acb", "c"])
 
 
-@pytest.mark.parametrize("unknown", ["error", "[UNK]"])
-def test_the_empty_text(unknown):
-    vocabulary = CharacterTokenizer("ab", unknown)
+@pytest.mark.parametrize("oov_token", [None, "[UNK]"])
+def test_the_empty_text(oov_token):
+    vocabulary = CharacterTokenizer("ab", oov_token)
     for text in ("", tf.constant("")):
         ids = vocabulary.encode(text)
         assert ids.shape == [0]
@@ -91,11 +91,11 @@ def test_the_empty_text(unknown):
     assert vocabulary.encode(["", ""]).to_list() == [[], []]
 
 
-def test_pieces_make_no_difference(monkeypatch):
+def test_chunks_make_no_difference(monkeypatch):
     text = load_corpus("pydoc").text[:500] + ODD
     vocabulary = CharacterTokenizer.from_text(text)
     whole = vocabulary.encode(text).numpy()
-    monkeypatch.setattr("keras_seq.tokenizers.character_tokenizer.PIECE", 7)
+    monkeypatch.setattr("keras_seq.tokenizers.character_tokenizer.CHUNK_IDS", 7)
     assert (vocabulary.encode(text).numpy() == whole).all()
     assert vocabulary.decode(whole) == text
     with pytest.raises(UnknownCharacterError, match=f"at position {len(text)}:"):
@@ -105,14 +105,14 @@ def test_pieces_make_no_difference(monkeypatch):
 
 
 def test_inside_a_dataset():
-    vocabulary = CharacterTokenizer.from_text(ODD, unknown="[UNK]")
+    vocabulary = CharacterTokenizer.from_text(ODD, oov_token="[UNK]")
     lines = [ODD, "é\x01", ""]
     dataset = tf.data.Dataset.from_tensor_slices(lines).map(vocabulary.encode)
     assert dataset.element_spec == tf.TensorSpec([None], tf.int32)
     assert [ids.numpy().tolist() for ids in dataset] == [vocabulary.encode(line).numpy().tolist() for line in lines]
     back = dataset.map(vocabulary.decode_tensor)
     assert [line.decode() for line in back.as_numpy_iterator()] == [ODD, "é\ufffd", ""]
-    batches = tf.data.Dataset.from_tensor_slices(lines).encode_batch(3).map(vocabulary.encode)
+    batches = tf.data.Dataset.from_tensor_slices(lines).batch(3).map(vocabulary.encode)
     assert [ids.numpy().tolist() for ids in next(iter(batches))] == [ids.numpy().tolist() for ids in dataset]
 
 
@@ -134,26 +134,27 @@ def test_bad_ids_inside_a_graph():
 
 
 def test_a_str_inside_a_graph():
-    vocabulary = CharacterTokenizer("ab", unknown="[UNK]")
+    vocabulary = CharacterTokenizer("ab", oov_token="[UNK]")
     assert tf.function(lambda: vocabulary.encode("bca"))().numpy().tolist() == [2, 0, 1]
 
 
-def test_it_exports_with_a_module(tmp_path):
+def test_it_exports_with_a_module_that_has_its_tables(tmp_path):
     module = tf.Module()
-    module.vocabulary = CharacterTokenizer.from_text(ODD)
+    tokenizer = CharacterTokenizer.from_text(ODD)
+    module.tables = tokenizer.tables
     module.echo = tf.function(
-        lambda text: module.vocabulary.decode_tensor(module.vocabulary.encode(text)),
+        lambda text: tokenizer.decode_tensor(tokenizer.encode(text)),
         input_signature=[tf.TensorSpec([], tf.string)],
     )
     tf.saved_model.save(module, str(tmp_path))
     assert tf.saved_model.load(str(tmp_path)).echo(ODD[::-1]).numpy().decode() == ODD[::-1]
 
 
-@given(text=texts, unknown=policies)
+@given(text=texts, oov_token=oov_tokens)
 @settings(max_examples=25, deadline=None)
-def test_save_and_load_give_an_equal_vocabulary(tmp_path_factory, text, unknown):
+def test_save_and_load_give_an_equal_vocabulary(tmp_path_factory, text, oov_token):
     path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.json"
-    saved = CharacterTokenizer.from_text(text, unknown)
+    saved = CharacterTokenizer.from_text(text, oov_token)
     saved.save(path)
     loaded = CharacterTokenizer.load(path)
     assert loaded == saved == CharacterTokenizer.from_config(saved.get_config())
@@ -162,16 +163,16 @@ def test_save_and_load_give_an_equal_vocabulary(tmp_path_factory, text, unknown)
     assert os.listdir(path.parent) == ["tokenizer.json"]
 
 
-def test_equality_is_of_characters_and_policy():
+def test_equality_is_of_characters_and_oov_token():
     assert CharacterTokenizer("ab") == CharacterTokenizer.from_text("bab")
     assert CharacterTokenizer("ab") != CharacterTokenizer("abc")
-    assert CharacterTokenizer("ab") != CharacterTokenizer("ab", unknown="[UNK]")
+    assert CharacterTokenizer("ab") != CharacterTokenizer("ab", oov_token="[UNK]")
     assert CharacterTokenizer("ab") != "ab"
     assert len({CharacterTokenizer("ab"), CharacterTokenizer("ab"), CharacterTokenizer("abc")}) == 2
 
 
 def test_it_cannot_be_changed():
-    for name in ("characters", "unknown", "size"):
+    for name in ("characters", "oov_token", "vocabulary_size"):
         with pytest.raises(AttributeError):
             setattr(CharacterTokenizer("ab"), name, "c")
 
@@ -200,22 +201,22 @@ def test_a_failed_save_leaves_what_was_there(tmp_path, monkeypatch):
         b"null",
         b"[]",
         b"{}",
-        b'{"characters": "ab"}',
-        b'{"characters": "ab", "unknown": "error", "more": 1}',
-        b'{"characters": "ba", "unknown": "error"}',
-        b'{"characters": "aa", "unknown": "error"}',
-        b'{"characters": "", "unknown": "error"}',
-        b'{"characters": ["a", "b"], "unknown": "error"}',
-        b'{"characters": 12, "unknown": "error"}',
-        b'{"characters": "ab", "unknown": null}',
-        b'{"characters": "ab", "unknown": ["error"]}',
-        b'{"characters": "a\\ud800", "unknown": "error"}',
+        b'{"schema": 2, "registry_name": "characters", "characters": "ab"}',
+        b'{"schema": 2, "registry_name": "characters", "characters": "ab", "oov_token": null, "more": 1}',
+        b'{"schema": 2, "registry_name": "characters", "characters": "ba", "oov_token": null}',
+        b'{"schema": 2, "registry_name": "characters", "characters": "aa", "oov_token": null}',
+        b'{"schema": 2, "registry_name": "characters", "characters": "", "oov_token": null}',
+        b'{"schema": 2, "registry_name": "characters", "characters": ["a", "b"], "oov_token": null}',
+        b'{"schema": 2, "registry_name": "characters", "characters": 12, "oov_token": null}',
+        b'{"schema": 2, "registry_name": "characters", "characters": "ab", "oov_token": "error"}',
+        b'{"schema": 2, "registry_name": "characters", "characters": "ab", "oov_token": ["[UNK]"]}',
+        b'{"schema": 2, "registry_name": "characters", "characters": "a\\ud800", "oov_token": null}',
     ],
 )
 def test_a_file_that_holds_no_vocabulary(tmp_path, data):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(data)
-    with pytest.raises(TokenizerError, match=r"vocabulary\.json"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
         CharacterTokenizer.load(path)
 
 
@@ -225,7 +226,7 @@ def test_a_file_that_is_not_there(tmp_path):
             CharacterTokenizer.load(path)
 
 
-@given(data=st.binary(max_size=200) | texts.map(lambda text: json.dumps({"characters": text}).encode()))
+@given(data=st.binary(max_size=200) | texts.map(lambda text: json.dumps({"schema": 2, "characters": text}).encode()))
 @settings(max_examples=50, deadline=None)
 def test_no_file_breaks_the_reader(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.json"
@@ -246,25 +247,25 @@ def test_bad_text_for_a_vocabulary(text):
         CharacterTokenizer.from_text(text)
 
 
-@pytest.mark.parametrize("unknown", ["", None, "ignore", "[unk]", 0])
-def test_bad_policies(unknown):
-    with pytest.raises(TokenizerError, match="unknown must be"):
-        CharacterTokenizer("ab", unknown)
+@pytest.mark.parametrize("oov_token", ["", "error", "ignore", "[unk]", 0])
+def test_bad_oov_tokens(oov_token):
+    with pytest.raises(TokenizerError, match="oov_token="):
+        CharacterTokenizer("ab", oov_token)
 
 
-@pytest.mark.parametrize("unknown", ["error", "[UNK]"])
+@pytest.mark.parametrize("oov_token", [None, "[UNK]"])
 @pytest.mark.parametrize(
     "text", [None, 3, 1.5, [1, 2], [["a"], ["a", "b"]], np.zeros(3), b"ab\xff", [b"ab", b"\xed\xa0\x80"]]
 )
-def test_bad_text_for_encode(text, unknown):
+def test_bad_text_for_encode(text, oov_token):
     with pytest.raises(TokenizerError):
-        CharacterTokenizer("ab", unknown).encode(text)
+        CharacterTokenizer("ab", oov_token).encode(text)
 
 
-@pytest.mark.parametrize("unknown", ["error", "[UNK]"])
-def test_half_a_surrogate_pair(unknown):
+@pytest.mark.parametrize("oov_token", [None, "[UNK]"])
+def test_half_a_surrogate_pair(oov_token):
     with pytest.raises(TokenizerError, match=r"U\+D83D\), half a surrogate pair, at position 2:"):
-        CharacterTokenizer("ab", unknown).encode("ab\ud83d")
+        CharacterTokenizer("ab", oov_token).encode("ab\ud83d")
 
 
 @pytest.mark.parametrize(

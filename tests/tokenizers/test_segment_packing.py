@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_seq.tokenizers import SPECIAL_TOKENS, BytePairTokenizer, TokenizerError, WordPieceTokenizer
+from keras_seq.tokenizers import SPECIAL_TOKENS, BytePairTokenizer, WordPieceTokenizer
 from keras_seq.tokenizers.segment_packing import pack_segments, truncated_lengths
 
 PAD, _, CLS, SEP, _ = SPECIAL_TOKENS.values()
@@ -39,7 +39,7 @@ def test_every_row_is_the_texts_between_specials_and_padding(data, pairs):
     specials = 3 if pairs else 2
     length = data.draw(st.none() | st.integers(specials, 30))
     batch = pack_segments(firsts, seconds, length)
-    ids, segments, mask = batch["ids"], batch["segments"], batch["mask"]
+    ids, segments, mask = batch["token_ids"], batch["segment_ids"], batch["padding_mask"]
     longest = max(len(f) + len(s) + specials for f, s in zip(firsts, seconds or [[]] * len(firsts), strict=True))
     assert ids.shape == segments.shape == mask.shape == (len(firsts), longest if length is None else length)
     assert (ids.dtype, segments.dtype, mask.dtype) == (np.int32, np.int32, np.bool_)
@@ -60,7 +60,7 @@ def test_a_batch_of_texts(tokenizer, firsts, data, pairs):
     seconds = data.draw(st.permutations(firsts)) if pairs else None
     length = data.draw(st.none() | st.integers(3, 20))
     batch = tokenizer.encode_batch(firsts, seconds, length)
-    ids, segments, mask = batch["ids"], batch["segments"], batch["mask"]
+    ids, segments, mask = batch["token_ids"], batch["segment_ids"], batch["padding_mask"]
     assert ids.shape[0] == len(firsts)
     assert length is None or ids.shape[1] == length
     assert (ids[:, 0] == CLS).all()
@@ -78,15 +78,15 @@ def test_a_batch_of_texts(tokenizer, firsts, data, pairs):
 def test_a_pair_by_hand():
     pieces = WordPieceTokenizer([*SPECIAL_TOKENS, "my", "dog", "is", "cute", "he", "likes", "play", "##ing"])
     batch = pieces.encode_batch(["my dog is cute", "he likes"], ["he likes playing", "dog"], sequence_length=12)
-    spelt = [" ".join(pieces.tokens[identity] for identity in row) for row in batch["ids"]]
+    spelt = [" ".join(pieces.vocabulary[identity] for identity in row) for row in batch["token_ids"]]
     assert spelt == [
         "[CLS] my dog is cute [SEP] he likes play ##ing [SEP] [PAD]",
         "[CLS] he likes [SEP] dog [SEP] [PAD] [PAD] [PAD] [PAD] [PAD] [PAD]",
     ]
-    assert batch["segments"].tolist() == [[0] * 6 + [1] * 5 + [0], [0] * 4 + [1] * 2 + [0] * 6]
-    assert batch["mask"].sum(1).tolist() == [11, 6]
-    cut = pieces.encode_batch(["my dog is cute"], ["he likes playing"], sequence_length=8)["ids"][0]
-    assert " ".join(pieces.tokens[identity] for identity in cut) == "[CLS] my dog is [SEP] he likes [SEP]"
+    assert batch["segment_ids"].tolist() == [[0] * 6 + [1] * 5 + [0], [0] * 4 + [1] * 2 + [0] * 6]
+    assert batch["padding_mask"].sum(1).tolist() == [11, 6]
+    cut = pieces.encode_batch(["my dog is cute"], ["he likes playing"], sequence_length=8)["token_ids"][0]
+    assert " ".join(pieces.vocabulary[identity] for identity in cut) == "[CLS] my dog is [SEP] he likes [SEP]"
 
 
 def test_texts_come_as_lists_tuples_or_arrays():
@@ -102,22 +102,22 @@ def test_texts_come_as_lists_tuples_or_arrays():
     ("arguments", "expected"),
     [
         (
-            {"texts": ["a"], "length": 1},
-            "length must be a whole number of at least 2, for the 2 special tokens of a row",
+            {"texts": ["a"], "sequence_length": 1},
+            "sequence_length=1; expected an integer of at least 2, for the 2 special tokens of a row",
         ),
-        ({"texts": ["a"], "pairs": ["b"], "length": 2}, "at least 3, for the 3 special tokens of a row, not 2"),
-        ({"texts": ["a"], "length": 8.0}, "length must be a whole number"),
-        ({"texts": ["a"], "length": True}, "length must be a whole number"),
-        ({"texts": []}, r"texts must be a list of at least one text, not list \[\]"),
-        ({"texts": "the dog"}, "texts must be a list of at least one text, not str 'the dog'"),
-        ({"texts": None}, "texts must be a list"),
-        ({"texts": ["a"], "pairs": "b"}, "pairs must be a list"),
-        ({"texts": ["a", "b"], "pairs": ["b"]}, "pairs must be as many as texts, 2, not 1"),
+        ({"texts": ["a"], "text_pairs": ["b"], "sequence_length": 2}, "at least 3, for the 3 special tokens of a row"),
+        ({"texts": ["a"], "sequence_length": 8.0}, "sequence_length=8.0; expected an integer"),
+        ({"texts": ["a"], "sequence_length": True}, "sequence_length=True; expected an integer"),
+        ({"texts": []}, r"texts=list \[\]; expected a list of at least one text"),
+        ({"texts": "the dog"}, "texts=str 'the dog'; expected a list"),
+        ({"texts": None}, "texts=NoneType None; expected a list"),
+        ({"texts": ["a"], "text_pairs": "b"}, "text_pairs=str 'b'; expected a list"),
+        ({"texts": ["a", "b"], "text_pairs": ["b"]}, "text_pairs has 1 texts; expected as many as texts, 2"),
         ({"texts": ["a", None]}, "text must be a str, not NoneType"),
         ({"texts": [["a", "b"]]}, "text must be a str, not list"),
-        ({"texts": ["a"], "pairs": ["b\ud800"]}, "surrogate"),
+        ({"texts": ["a"], "text_pairs": ["b\ud800"]}, "surrogate"),
     ],
 )
 def test_bad_batches(tokenizer, arguments, expected):
-    with pytest.raises(TokenizerError, match=expected):
+    with pytest.raises(ValueError, match=expected):
         tokenizer.encode_batch(**arguments)

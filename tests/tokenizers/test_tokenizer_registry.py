@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_seq.tokenizers import (
+    SPECIAL_TOKENS,
     TOKENIZERS,
-    CharacterTokenizer,
     Tokenizer,
     TokenizerError,
     WordTokenizer,
@@ -26,10 +26,10 @@ kinds = pytest.mark.parametrize("kind", TOKENIZERS)
 def test_all_kinds_answer_to_the_same_names(kind):
     tokenizer = TRAINED[kind]
     assert isinstance(tokenizer, TOKENIZERS[kind])
-    assert isinstance(tokenizer, Tokenizer | CharacterTokenizer)
-    assert tokenizer.vocabulary_size == len(tokenizer) == len(tokenizer.tokens) == len(set(tokenizer.tokens))
-    assert all(isinstance(token, str) for token in tokenizer.tokens)
-    assert tokenizer.unknown == ("error" if kind == "characters" else "[UNK]")
+    assert isinstance(tokenizer, Tokenizer)
+    assert tokenizer.vocabulary_size == len(tokenizer) == len(tokenizer.vocabulary) == len(set(tokenizer.vocabulary))
+    assert all(isinstance(token, str) for token in tokenizer.vocabulary)
+    assert tokenizer.oov_token == (None if kind == "characters" else "[UNK]")
     assert type(tokenizer).__name__ in repr(tokenizer)
     ids = tokenizer.encode(TEXT)
     assert isinstance(ids, tf.Tensor)
@@ -64,22 +64,24 @@ def test_save_and_load_give_an_equal_tokenizer(tmp_path, kind):
         assert type(loaded) is type(saved)
         assert loaded == saved == type(saved).from_config(saved.get_config())
         assert hash(loaded) == hash(saved)
-        assert loaded.tokens == saved.tokens
+        assert loaded.vocabulary == saved.vocabulary
         for text in (TEXT, "fox's dog"):
             assert loaded.encode(text).numpy().tolist() == saved.encode(text).numpy().tolist()
 
 
-@pytest.mark.parametrize("kind", ["words", "wordpiece", "bpe"])
-def test_the_file_names_the_kind_in_ascii(tmp_path, kind):
+@kinds
+def test_the_file_has_the_schema_and_the_registry_name_in_ascii(tmp_path, kind):
     TRAINED[kind].save(tmp_path / "tokenizer.json")
-    assert json.loads((tmp_path / "tokenizer.json").read_text("ascii"))["kind"] == kind == TRAINED[kind].kind
+    config = json.loads((tmp_path / "tokenizer.json").read_text("ascii"))
+    assert config == {"schema": 2, **TRAINED[kind].get_config()}
+    assert config["registry_name"] == kind == TRAINED[kind].registry_name
 
 
 @kinds
 def test_the_same_text_trains_an_equal_tokenizer_and_another_does_not(kind):
     again, other = TOKENIZERS[kind].from_text(TEXT), TOKENIZERS[kind].from_text(OTHER)
     assert again == TRAINED[kind]
-    assert again.tokens == TRAINED[kind].tokens
+    assert again.vocabulary == TRAINED[kind].vocabulary
     assert other != again
     assert len({again, TRAINED[kind], other}) == 2
 
@@ -91,11 +93,11 @@ def test_kinds_are_never_equal():
 
 @kinds
 def test_it_cannot_be_changed(kind):
-    for name in ("tokens", "size", "unknown"):
+    for name in ("vocabulary", "vocabulary_size", "oov_token"):
         with pytest.raises(AttributeError):
             setattr(TRAINED[kind], name, 1)
-    TRAINED[kind].tokens.clear()
-    assert TRAINED[kind].tokens
+    TRAINED[kind].vocabulary.clear()
+    assert TRAINED[kind].vocabulary
 
 
 @kinds
@@ -151,49 +153,54 @@ def test_half_a_surrogate_pair_is_named_with_its_position(kind):
 def test_bad_ids(kind, ids, expected):
     with pytest.raises(TokenizerError, match=expected):
         TRAINED[kind].decode(ids)
-    with pytest.raises(TokenizerError, match=rf"ids run from 0 to {TRAINED[kind].vocabulary_size - 1}\."):
+    with pytest.raises(TokenizerError, match=rf"ids from 0 to {TRAINED[kind].vocabulary_size - 1}\."):
         TRAINED[kind].decode([TRAINED[kind].vocabulary_size])
 
 
-FOREIGN = {
+SHORTHAND = {"NAME": '"schema": 2, "registry_name"', "SPECIAL": json.dumps([*SPECIAL_TOKENS])}
+FOREIGN = {  # NAME and SPECIAL stand for the text in SHORTHAND
+    '{"characters": "ab", "unknown": "error"}': "schema=None; expected 2: an older version",
+    '{"schema": 3, "registry_name": "words", "vocabulary": ["[UNK]"]}': "schema=3; expected 2",
     "": "not JSON",
-    '{"kind": "words", "tok': "not JSON",
+    '{NAME: "words", "tok': "not JSON",
     "[" * 100_000: "not JSON",
-    "null": "made from exactly",
-    "[]": "made from exactly",
-    "{}": "made from exactly",
-    '{"kind": "sentencepiece"}': "one of characters, words, wordpiece, bpe, not str 'sentencepiece'",
-    '{"kind": ["words"]}': "one of characters, words",
-    '{"kind": null}': "one of characters, words",
-    '{"kind": "characters", "characters": "ab", "unknown": "error"}': "made from exactly",
-    '{"kind": "words"}': r"made from exactly \['kind', 'tokens'\]",
-    '{"kind": "words", "tokens": ["[UNK]"], "lowercase": true}': "made from exactly",
-    '{"kind": "words", "tokens": "[UNK]"}': "a list of strings",
-    '{"kind": "words", "tokens": ["[UNK]", 3]}': "a list of strings",
-    '{"kind": "words", "tokens": ["[UNK]", ""]}': "none of them empty",
-    '{"kind": "words", "tokens": []}': "must begin with",
-    '{"kind": "words", "tokens": ["a", "[UNK]"]}': "must begin with",
-    '{"kind": "words", "tokens": ["[UNK]", "a", " ", "a"]}': "'a' is there 2 times",
-    '{"kind": "words", "tokens": ["[UNK]", "\\ud800"]}': "surrogate",
-    '{"kind": "words", "tokens": ["[UNK]", "a b"]}': "'a b' has one inside",
-    '{"kind": "wordpiece", "tokens": ["[UNK]"], "lowercase": false}': "must begin with",
-    '{"kind": "wordpiece", "tokens": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], "lowercase": 0}': "must be True",
-    '{"kind": "wordpiece", "tokens": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]}': "made from exactly",
-    '{"kind": "bpe", "merges": {}}': "merges must be a list",
-    '{"kind": "bpe", "merges": ["ab"]}': "A merge must be a list of two tokens",
-    '{"kind": "bpe", "merges": [["a"]]}': "A merge must be a list of two tokens",
-    '{"kind": "bpe", "merges": [["a", ["b"]]]}': "A merge must be a list of two tokens",
-    '{"kind": "bpe", "merges": [["ab", "c"], ["a", "b"]]}': "made by earlier merges",
-    '{"kind": "bpe", "merges": [["[CLS]", "a"]]}': "made by earlier merges",
-    '{"kind": "bpe", "merges": [["U", "N"], ["UN", "K"], ["[", "UNK"], ["[UNK", "]"]]}': r"\['\[UNK', '\]'\]",
+    "null": "JSON object",
+    "[]": "JSON object",
+    "{}": "schema=None; expected 2: an older version",
+    '{NAME: "sentencepiece"}': "registry_name=str 'sentencepiece'; expected one of characters, words, wordpiece, bpe",
+    '{NAME: ["words"]}': "one of characters, words",
+    "{NAME: null}": "one of characters, words",
+    '{NAME: "characters", "characters": "ab", "oov_token": null, "more": 1}': "expected exactly the keys",
+    '{NAME: "words"}': "expected exactly the keys registry_name, vocabulary, with registry_name='words'",
+    '{NAME: "words", "vocabulary": ["[UNK]"], "lowercase": true}': "expected exactly the keys",
+    '{NAME: "words", "vocabulary": "[UNK]"}': "a list of non-empty strings",
+    '{NAME: "words", "vocabulary": ["[UNK]", 3]}': "a list of non-empty strings",
+    '{NAME: "words", "vocabulary": ["[UNK]", ""]}': "a list of non-empty strings",
+    '{NAME: "words", "vocabulary": []}': "must begin with",
+    '{NAME: "words", "vocabulary": ["a", "[UNK]"]}': "must begin with",
+    '{NAME: "words", "vocabulary": ["[UNK]", "a", " ", "a"]}': "'a' occurs 2 times",
+    '{NAME: "words", "vocabulary": ["[UNK]", "\\ud800"]}': "surrogate",
+    '{NAME: "words", "vocabulary": ["[UNK]", "a b"]}': "'a b' of vocabulary has a word boundary inside",
+    '{NAME: "wordpiece", "vocabulary": ["[UNK]"], "lowercase": false}': "must begin with",
+    '{NAME: "wordpiece", "vocabulary": SPECIAL, "lowercase": 0}': "lowercase=int 0; expected True or False",
+    '{NAME: "wordpiece", "vocabulary": SPECIAL}': "expected exactly the keys",
+    '{NAME: "bpe", "merges": {}}': "merges=dict {}; expected a list",
+    '{NAME: "bpe", "merges": ["ab"]}': "A merge must be a list of two tokens",
+    '{NAME: "bpe", "merges": [["a"]]}': "A merge must be a list of two tokens",
+    '{NAME: "bpe", "merges": [["a", ["b"]]]}': "A merge must be a list of two tokens",
+    '{NAME: "bpe", "merges": [["ab", "c"], ["a", "b"]]}': "made by earlier merges",
+    '{NAME: "bpe", "merges": [["[CLS]", "a"]]}': "made by earlier merges",
+    '{NAME: "bpe", "merges": [["U", "N"], ["UN", "K"], ["[", "UNK"], ["[UNK", "]"]]}': r"\['\[UNK', '\]'\]",
 }
 
 
 @pytest.mark.parametrize(("data", "expected"), FOREIGN.items(), ids=range(len(FOREIGN)))
 def test_a_file_that_holds_no_tokenizer(tmp_path, data, expected):
     path = tmp_path / "tokenizer.json"
+    for word, text in SHORTHAND.items():
+        data = data.replace(word, text)
     path.write_text(data)
-    with pytest.raises(TokenizerError, match=rf"vocabulary\.json' holds no tokenizer.*{expected}"):
+    with pytest.raises(TokenizerError, match=rf"tokenizer\.json'.*{expected}"):
         load_tokenizer(path)
 
 
@@ -202,7 +209,7 @@ def test_a_file_of_another_kind(tmp_path):
         saved_to = tmp_path / f"{saved}.json"
         tokenizer.save(saved_to)
         for kind in TOKENIZERS.keys() - {saved}:
-            with pytest.raises(TokenizerError, match=rf"{saved}\.json' holds no"):
+            with pytest.raises(TokenizerError, match=rf"{saved}\.json' is invalid"):
                 TOKENIZERS[kind].load(saved_to)
 
 
@@ -218,8 +225,8 @@ values = st.recursive(
     max_leaves=6,
 )
 configs = st.fixed_dictionaries(
-    {"kind": st.sampled_from([*TOKENIZERS]) | values},
-    optional={"tokens": values, "lowercase": values, "merges": values, "characters": values, "unknown": values},
+    {"schema": st.just(2), "registry_name": st.sampled_from([*TOKENIZERS]) | values},
+    optional={"vocabulary": values, "lowercase": values, "merges": values, "characters": values, "oov_token": values},
 )
 
 
@@ -232,4 +239,4 @@ def test_a_file_is_a_tokenizer_or_one_clear_error(tmp_path_factory, data):
         tokenizer = load_tokenizer(path)
     except TokenizerError:
         return
-    assert tokenizer.get_config() == json.loads(data)
+    assert {"schema": 2, **tokenizer.get_config()} == json.loads(data)

@@ -61,7 +61,7 @@ def test_the_row_of_the_hparams_table_goes_as_each_start_writes_it_again(tmp_pat
     assert set(found.summary_metadata) == {"loss"}
 
 
-def test_nothing_is_left_where_nothing_is_vouched_for(tmp_path):
+def test_nothing_is_left_where_there_is_no_checkpoint(tmp_path):
     write(tmp_path, [0, 10])
     event_files.truncate_after(tmp_path, -1)
     assert event_files.event_files(tmp_path) == []
@@ -72,7 +72,7 @@ CURVE = {("loss", step): float(step) for step in (10, 20, 30)}
 
 def sized(folder):
     write(folder / "train", [10, 20, 30])
-    return event_files.sizes(folder)
+    return event_files.file_sizes(folder)
 
 
 DAMAGES = {
@@ -85,45 +85,47 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_what_the_checkpoint_vouches_for_and_is_damaged_is_told_and_written_again(tmp_path, damage):
-    vouched = sized(tmp_path)
+def test_what_the_checkpoint_has_and_is_corrupt_is_reported_and_restored(tmp_path, damage):
+    expected_sizes = sized(tmp_path)
     (path,) = event_files.event_files(tmp_path / "train")
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.warns(UserWarning, match=r"train: TensorBoard's events are damaged .*metrics\.jsonl, and .* kept as"):
-        event_files.truncate_after(tmp_path, 30, vouched, {"train": CURVE})
+    with pytest.warns(
+        UserWarning, match=r"train: TensorBoard's event files are corrupt .*metrics\.jsonl, and .* kept as"
+    ):
+        event_files.truncate_after(tmp_path, 30, expected_sizes, {"train": CURVE})
     assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
-    (aside,) = (tmp_path / "train").glob("*.damaged")
+    (aside,) = (tmp_path / "train").glob("*.corrupt")
     assert "tfevents" not in aside.name
-    event_files.truncate_after(tmp_path, 30, vouched, {"train": CURVE})  # told once
+    event_files.truncate_after(tmp_path, 30, expected_sizes, {"train": CURVE})  # warned once
 
 
 def test_a_folder_in_the_place_of_an_event_file_is_kept_aside(tmp_path):
-    vouched = sized(tmp_path)
+    expected_sizes = sized(tmp_path)
     (path,) = event_files.event_files(tmp_path / "train")
     path.unlink()
     path.mkdir()
-    assert event_files.tags(tmp_path / "train") == set()
-    with pytest.warns(UserWarning, match=r"events are damaged or gone; .*, and what was there is kept as"):
-        event_files.truncate_after(tmp_path, 30, vouched, {"train": CURVE})
+    assert event_files.read_tags(tmp_path / "train") == set()
+    with pytest.warns(UserWarning, match=r"event files are corrupt or missing; .*, and the old file is kept as"):
+        event_files.truncate_after(tmp_path, 30, expected_sizes, {"train": CURVE})
     assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
 
 
-def test_that_they_are_gone_is_told_and_texts_are_called_lost(tmp_path):
+def test_that_they_are_missing_is_reported_and_texts_are_called_lost(tmp_path):
     write(tmp_path, [10], tag="sample")
-    vouched = event_files.sizes(tmp_path)
+    expected_sizes = event_files.file_sizes(tmp_path)
     for path in event_files.event_files(tmp_path):
         path.unlink()
-    with pytest.warns(UserWarning, match=r"gone; the curves from 10 tokens on .*; texts, .* are lost\."):
-        event_files.truncate_after(tmp_path, 30, vouched, {"": CURVE})
+    with pytest.warns(UserWarning, match=r"missing; the curves from 10 tokens on .*; texts, .* are lost\."):
+        event_files.truncate_after(tmp_path, 30, expected_sizes, {"": CURVE})
 
 
-def test_what_is_torn_after_what_the_checkpoint_vouches_for_is_dropped_in_silence(tmp_path):
-    vouched = sized(tmp_path)
+def test_what_is_torn_after_the_checkpoint_is_dropped_in_silence(tmp_path):
+    expected_sizes = sized(tmp_path)
     (path,) = event_files.event_files(tmp_path / "train")
     for more in (b"\1\2\3", bytes(500)):
         whole = path.read_bytes()
         path.write_bytes(whole + more)
-        event_files.truncate_after(tmp_path, 30, vouched, {"train": CURVE})
+        event_files.truncate_after(tmp_path, 30, expected_sizes, {"train": CURVE})
         assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
         (path,) = event_files.event_files(tmp_path / "train")
 
@@ -138,7 +140,7 @@ def test_a_clock_that_was_set_back_changes_no_order(tmp_path):
 
 
 def test_a_kill_at_any_write_leaves_nothing_that_tensorboard_reads_twice(tmp_path, monkeypatch):
-    vouched = sized(tmp_path)
+    expected_sizes = sized(tmp_path)
 
     class Killed(BaseException):
         pass
@@ -147,20 +149,20 @@ def test_a_kill_at_any_write_leaves_nothing_that_tensorboard_reads_twice(tmp_pat
         if new is not None or not path.name.startswith("."):
             raise Killed
 
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr("os.replace", die)
         patch.setattr("pathlib.Path.unlink", lambda path, missing_ok=False: None)  # nobody tidies up
         with pytest.raises(Killed):
-            event_files.truncate_after(tmp_path, 30, vouched)
+            event_files.truncate_after(tmp_path, 30, expected_sizes)
     (left,) = (
         path for path in (tmp_path / "train").iterdir() if path not in event_files.event_files(tmp_path / "train")
     )
     assert "tfevents" not in left.name
     assert atomic_files.leftovers(tmp_path) == [left]
     atomic_files.remove_leftovers(tmp_path)
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.unlink", die)  # after the rename
         with pytest.raises(Killed):
-            event_files.truncate_after(tmp_path, 30, vouched)
-    event_files.truncate_after(tmp_path, 30, vouched)
+            event_files.truncate_after(tmp_path, 30, expected_sizes)
+    event_files.truncate_after(tmp_path, 30, expected_sizes)
     assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]

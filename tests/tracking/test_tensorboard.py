@@ -28,19 +28,19 @@ def hparams(folder, tag):
 
 @pytest.fixture
 def run(tmp_path):
-    """A run of two points and a validation, as `loop.run` writes it."""
+    """A run of two points and a validation, as `fit_resumable` writes it."""
     folder = tmp_path / "lstm-seed0"
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(WarmupLinearDecay(0.5, total_steps=4)), "mse")
     board = TokenTensorBoard(folder)
     board.set_model(model)
-    board.write_hparams({"model.name": "lstm", "seed": 3, "train.momentum": 0.5, "windows.fresh": True})
+    board.write_hparams({"model.name": "lstm", "seed": 3, "train.momentum": 0.5, "windows.stateful": True})
     for tokens, loss in ((3072, 2.5), (6144, 2.25)):
         board.record(tokens, {"loss": loss, "gradient_norm": loss / 2})
-    figures = {"val_loss": 2.375, "val_loss_streaming": 2.0, "accuracy": 0.5, "gates/open": 0.25}
-    picture = np.full((3, 2, 3), 200, "uint8")
+    scalars = {"val_loss": 2.375, "val_loss_streaming": 2.0, "accuracy": 0.5, "gates/open": 0.25}
+    image = np.full((3, 2, 3), 200, "uint8")
     texts, histograms = {"sample": "To be,\n  or *not* to be\n"}, {"gates/all": np.arange(30).reshape(5, 6)}
-    board.write(6144, Summaries(figures, texts, {"attention": picture}, histograms))
+    board.write(6144, Summaries(scalars, texts, {"attention": image}, histograms))
     board.on_train_end()
     return folder
 
@@ -78,15 +78,18 @@ def test_both_of_two_is_what_either_found():
     other = Summaries({"loss": 3.0}, {"more": "y"}, {}, {"i": 4})
     both = one | other
     assert both == Summaries({"loss": 3.0, "a/b": 2.0}, {"sample": "x", "more": "y"}, {"p": 1}, {"h": 2, "i": 4})
-    assert both.line == "validation   loss 3.0000"  # what has a group is detail
+    assert both.format_scalars() == "loss 3.0000"  # what has a group is detail
 
 
 def test_the_layout_of_a_folder_names_the_charts(tmp_path):
-    write_custom_scalars_layout(tmp_path, {"Losses": {"training": "Loss/training", "cold": "Loss/validation"}})
+    write_custom_scalars_layout(tmp_path, {"Losses": {"training": "Loss/training", "validation": "Loss/validation"}})
     (event,) = read(tmp_path).Tensors("custom_scalars__config__")
     (category,) = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0]).category
     charts = {chart.title: [*chart.multiline.tag] for chart in category.chart}
-    assert (category.title, charts) == ("Losses", {"training": ["^Loss/training$"], "cold": ["^Loss/validation$"]})
+    assert (category.title, charts) == (
+        "Losses",
+        {"training": ["^Loss/training$"], "validation": ["^Loss/validation$"]},
+    )
 
 
 def test_a_sample_keeps_its_spaces_and_line_breaks(run):
@@ -101,7 +104,7 @@ def test_the_row_of_the_hparams_table_has_every_setting(run):
         "model.name": "string_value",
         "seed": "number_value",
         "train.momentum": "number_value",
-        "windows.fresh": "bool_value",
+        "windows.stateful": "bool_value",
     }
     assert values["model.name"].string_value == "lstm"
     assert values["seed"].number_value == 3

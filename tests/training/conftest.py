@@ -31,21 +31,21 @@ def ids():
 
 @pytest.fixture
 def tiny_run(ids):
-    """Trains a model in a folder, from objects made afresh: the LSTM on carried lanes, the Transformer on crops."""
+    """Trains a model in a folder, from new objects: the LSTM on stateful windows, the Transformer on random ones."""
 
     def tiny_run(folder, name="lstm", precision="float32", **train):
         keras.utils.set_random_seed(3)
         train = {"warmup_steps": 2, "validate_every": STEPS, "checkpoint_every": 4, "sample_length": 3, **train}
         train = TrainConfig(precision=precision, **train)
-        sizes = {"batch_size": BATCH, "length": LENGTH, "seed": 1}
+        sizes = {"batch_size": BATCH, "sequence_length": LENGTH, "seed": 1}
         windows = (
-            StatefulWindows(ids[:120], restart=0.3, **sizes) if name == "lstm" else RandomWindows(ids[:120], **sizes)
+            StatefulWindows(ids[:120], reset_prob=0.3, **sizes) if name == "lstm" else RandomWindows(ids[:120], **sizes)
         )
-        model = MODELS[name].build(len(CHARACTERS), dtype=train.dtype_policy)
-        settings = {"model": {"name": name}, "seed": 1}
-        vocabulary = CharacterTokenizer(CHARACTERS)
+        model = MODELS[name].build_model(len(CHARACTERS), dtype=train.dtype_policy)
+        config = {"model": {"name": name}, "seed": 1}
+        tokenizer = CharacterTokenizer(CHARACTERS)
         return train_language_model(
-            folder, model, vocabulary, windows, vocabulary.decode(ids[120:]), STEPS, train, settings
+            folder, model, tokenizer, windows, tokenizer.decode(ids[120:]), STEPS, train, config
         )
 
     return tiny_run

@@ -9,7 +9,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 from keras_seq.training.resume_check import flatten
 
-CLOCKS = {"tokens_per_second", "seconds", "train_seconds", "checksum"}  # the seal is also of those
+CLOCKS = {"tokens_per_second", "seconds", "train_seconds", "checksum"}  # the checksum is also of those
 EVENTS = re.compile(r"events\.out\.tfevents\.")  # of which there may be more after a stop
 
 

@@ -33,7 +33,7 @@ from keras_seq.data import ArrayBatches, RandomWindows, StatefulWindows
 from keras_seq.models import LANGUAGE_MODELS, MODELS, masked_lm
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
-from keras_seq.training import compile_model, loop
+from keras_seq.training import compilation, loop
 
 CHARACTERS = "\n abcdefg"
 BATCH, LENGTH, STEPS = 3, 5, 96
@@ -61,35 +61,38 @@ def definition(name):
 
 def train(name, folder):
     """Trains to the end, from the last checkpoint if there is one."""
-    compile_model.loops = lambda model: True  # no XLA
+    compilation.has_time_loop = lambda model: True  # no XLA
     keras.utils.set_random_seed(3)
     ids = np.random.default_rng(0).integers(len(CHARACTERS), size=200).astype("int32")
-    settings = {"model": {"name": name}, "seed": 1}
+    config = {"model": {"name": name}, "seed": 1}
     if name in LANGUAGE_MODELS:
-        model = definition(name).build(len(CHARACTERS))
-        sizes = {"batch_size": BATCH, "length": LENGTH, "seed": 1}
-        carry = model.context_length is None
-        windows = StatefulWindows(ids[:120], restart=0.3, **sizes) if carry else RandomWindows(ids[:120], **sizes)
-        vocabulary = CharacterTokenizer(CHARACTERS)
+        model = definition(name).build_model(len(CHARACTERS))
+        sizes = {"batch_size": BATCH, "sequence_length": LENGTH, "seed": 1}
+        stateful = model.context_length is None
+        windows = StatefulWindows(ids[:120], reset_prob=0.3, **sizes) if stateful else RandomWindows(ids[:120], **sizes)
+        tokenizer = CharacterTokenizer(CHARACTERS)
         training.train_language_model(
-            folder, model, vocabulary, windows, vocabulary.decode(ids[120:]), STEPS, TRAIN, settings
+            folder, model, tokenizer, windows, tokenizer.decode(ids[120:]), STEPS, TRAIN, config
         )
         return
-    model = definition(name).build(len(CHARACTERS) + 1)
+    model = definition(name).build_model(len(CHARACTERS) + 1)
     rows = ids.reshape(20, 10) + 1  # 0 is padding
     firsts, seconds = rows[:, :LENGTH], rows[:, LENGTH:]
-    if name == "encoder":
+    if name == "bert":
         model = masked_lm(model)
-    x = {"encoder": {"ids": firsts, "segments": firsts % 2}, "seq2seq": {"source": firsts, "target": seconds}}
+    x = {
+        "bert": {"token_ids": firsts, "segment_ids": firsts % 2},
+        "seq2seq": {"encoder_token_ids": firsts, "decoder_token_ids": seconds},
+    }
     y = firsts % 2 if name == "bilstm" else seconds
-    batches = ArrayBatches((x.get(name, firsts), y), BATCH, seed=1).dataset
+    dataset_fn = ArrayBatches((x.get(name, firsts), y), BATCH, seed=1).dataset
     training.compile_model(model, TRAIN, STEPS)
 
-    def measure():
+    def validate():
         logits = model(x.get(name, firsts), training=False)
         return Summaries({"val_loss": float(keras.ops.mean(model.loss(y, logits)))})
 
-    training.fit_resumable(folder, model, batches, BATCH * LENGTH, STEPS, TRAIN, measure, settings)
+    training.fit_resumable(folder, model, dataset_fn, BATCH * LENGTH, STEPS, TRAIN, validate, config)
     write_json(folder / "result.json", {})
 
 
@@ -153,11 +156,11 @@ def attempt(name, folder, moment=None, chance=None):
             if moment not in (None, "time"):
                 lay_trap(moment, chance.randint(1, 3) if moment in FEW else chance.randint(1, 20))
 
-            class Tells(loop.NumbersGuard):
+            class Tells(loop.TerminateOnNonFinite):
                 def on_train_begin(self, logs=None):
                     os.write(begins, b"x")
 
-            loop.NumbersGuard = Tells
+            loop.TerminateOnNonFinite = Tells
             train(name, folder)
         except BaseException:
             traceback.print_exc()
@@ -190,7 +193,7 @@ def chains(name, kills, seed, place):
     while plan:
         folder, mine, ended = place / f"{name}-{chain}", collections.Counter(), False
         while plan and not ended:
-            while plan[-1] in GOING_ON and not (folder / "checkpoints/newest").exists():
+            while plan[-1] in GOING_ON and not (folder / "checkpoints/latest").exists():
                 attempt(name, folder, "after rename", chance)
             ended = attempt(name, folder, plan[-1], chance) != signal.SIGKILL
             if not ended:

@@ -1,4 +1,4 @@
-"""Many tiny steps of `training.fit`: memory, time per step and event files must not grow.
+"""Many tiny steps of `training.fit_resumable`: memory, time per step and event files must not grow.
 
 python tests/training/long_run.py              prints both, and fails where they grow
 python tests/training/long_run.py --digest     a few steps; prints a digest of the weights as the last line
@@ -53,22 +53,22 @@ class Watch(keras.callbacks.Callback):
 
 
 def train(folder, steps, **intervals):
-    """A tiny LSTM on carried lanes; what was watched, its weights and its last loss."""
+    """A tiny LSTM on stateful windows; what was watched, its weights and its last loss."""
     keras.utils.set_random_seed(5)
     ids = np.random.default_rng(0).integers(9, size=400).astype("int32")
-    lanes = StatefulWindows(ids, batch_size=3, length=5, restart=0.3, seed=1)
+    windows = StatefulWindows(ids, batch_size=3, sequence_length=5, reset_prob=0.3, seed=1)
     training_model = stateful_training_model(LSTMConfig(embedding_dim=3, units=4, dropout=0.2).build_model(9), 3, 5)
-    settings = training.TrainConfig(warmup_steps=5, **intervals)
-    training.compile_model(training_model, settings, steps)
+    config = training.TrainConfig(warmup_steps=5, **intervals)
+    training.compile_model(training_model, config, steps)
     watch = Watch(steps)
 
-    def measure():
+    def validate():
         return Summaries({"val_loss": 1 / int(training_model.optimizer.iterations)}, {"sample": "abc"})
 
-    record, _ = training.fit_resumable(
-        folder, training_model, lanes.stateful_dataset, 15, steps, settings, measure, {}, callbacks=[watch]
+    logger, _ = training.fit_resumable(
+        folder, training_model, windows.stateful_dataset, 15, steps, config, validate, {}, callbacks=[watch]
     )
-    return watch.seen, training_model.get_weights(), record.loss
+    return watch.seen, training_model.get_weights(), logger.loss
 
 
 def main():

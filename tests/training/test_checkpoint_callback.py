@@ -22,24 +22,24 @@ def steps(monkeypatch, tmp_path):
 
     def steps(last, best=(), at=None, stop_at=None, **train):
         written, model = [], Model()
-        validate = types.SimpleNamespace(best_step=None)
-        record = types.SimpleNamespace(flush=lambda: written.append("flush"))
+        validation = types.SimpleNamespace(best_step=None)
+        logger = types.SimpleNamespace(flush=lambda: written.append("flush"))
 
         def save(folder, training_model, keep):
             written.append((training_model.optimizer.iterations, keep))
             return folder / f"step-{training_model.optimizer.iterations:08d}.safetensors"
 
         monkeypatch.setattr(checkpoints, "save", save)
-        monkeypatch.setattr(checkpoints, "keep_best", lambda path: written.append(path.name))
+        monkeypatch.setattr(checkpoints, "save_best_copy", lambda path: written.append(path.name))
         stop = StopRequest()
-        saver = checkpoint_callback.CheckpointCallback(tmp_path, TrainConfig(**train), last, record, validate, stop)
+        saver = checkpoint_callback.CheckpointCallback(tmp_path, TrainConfig(**train), last, logger, validation, stop)
         saver.set_model(model)
         saver.on_train_begin()
         with stop.listening():
             for step in range(1, last + 1):
                 model.optimizer.iterations = step
                 if step in best:
-                    validate.best_step = step
+                    validation.best_step = step
                 if at is not None:
                     at(step)
                 model.stop_training = step == stop_at
@@ -80,7 +80,7 @@ def test_where_training_may_go_back_there_is_one_before_the_first_step(steps):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_lets_the_step_end_writes_a_checkpoint_and_is_told(steps, tmp_path, number, capfd):
+def test_a_signal_lets_the_step_end_writes_a_checkpoint_and_is_reported(steps, tmp_path, number, capfd):
     before = signal.getsignal(number)
 
     def press(step):
@@ -90,15 +90,15 @@ def test_a_signal_lets_the_step_end_writes_a_checkpoint_and_is_told(steps, tmp_p
     with pytest.raises(TrainingInterrupted) as stop:
         steps(5, at=press, checkpoint_every=100)
     assert stop.value.path == tmp_path / "step-00000002.safetensors"
-    assert stop.value.number == number
+    assert stop.value.signal_number == number
     assert signal.getsignal(number) == before
-    assert "Stopping after the steps that are running" in capfd.readouterr().err
+    assert "Stopping after the running steps" in capfd.readouterr().err
 
 
 def test_a_signal_that_comes_while_a_step_is_looked_at_waits_for_the_next(steps, tmp_path, monkeypatch):
     running = []
 
-    def clock():  # asked after it was seen that nobody wants to stop
+    def clock():  # called after the stop request was read
         if running == [2]:
             running.clear()
             os.kill(os.getpid(), signal.SIGINT)

@@ -8,23 +8,23 @@ from keras import ops
 
 from keras_seq.models import LSTMConfig
 from keras_seq.training import CheckpointError, TrainConfig, checkpoints, checksummed_safetensors
-from keras_seq.training.compile_model import compile_model
+from keras_seq.training.compilation import compile_model
 from keras_seq.training.language_model import stateful_training_model
 
 
 @pytest.fixture
 def make():
-    """A compiled training model with carry, dropout and half precision, none of its numbers a default one."""
+    """A compiled training model with carried state, dropout and half precision, none of its numbers a default one."""
 
     def make(seed=None, units=4, step=7):
         model = LSTMConfig(embedding_dim=3, units=units, dropout=0.5).build_model(9, dtype="mixed_bfloat16")
-        training_model = stateful_training_model(model, batch_size=2, length=5)
+        training_model = stateful_training_model(model, batch_size=2, sequence_length=5)
         compile_model(training_model, TrainConfig(), total_steps=10)
         if seed is not None:
             random = np.random.default_rng(seed)
             for variable in everything(training_model):
-                whole = "int" in variable.dtype
-                values = random.integers(100, size=variable.shape) if whole else random.normal(size=variable.shape)
+                integers = "int" in variable.dtype
+                values = random.integers(100, size=variable.shape) if integers else random.normal(size=variable.shape)
                 variable.assign(ops.cast(values, variable.dtype))
             training_model.optimizer.iterations.assign(step)
         return training_model
@@ -65,13 +65,13 @@ def test_a_torn_file_is_refused_and_nothing_is_assigned(make, tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     other = make(seed=2)
     before = numpy(other)
-    with pytest.raises(CheckpointError, match=r"step-00000007.safetensors: not a whole checkpoint"):
+    with pytest.raises(CheckpointError, match=r"step-00000007.safetensors: not an intact checkpoint"):
         checkpoints.load(path, other)
     assert_same(numpy(other), before)
 
 
 def test_a_file_that_is_not_there_is_refused(make, tmp_path):
-    with pytest.raises(CheckpointError, match="not a whole checkpoint"):
+    with pytest.raises(CheckpointError, match="not an intact checkpoint"):
         checkpoints.load(tmp_path / "step-00000001.safetensors", make())
 
 
@@ -110,12 +110,12 @@ def test_only_the_last_ones_are_kept_in_the_order_of_their_steps(small, tmp_path
     (tmp_path / "step-notes.safetensors").write_text("mine")
     steps = (5, 6, 99_999_999, 100_000_000)
     for step in steps:
-        checkpoints.save(tmp_path, small(step), keep=2)
+        checkpoints.save(tmp_path, small(step), max_to_keep=2)
     last = ["step-99999999.safetensors", "step-100000000.safetensors"]
     assert names(tmp_path) == last
-    assert sorted(os.listdir(tmp_path)) == sorted([*last, "newest", "step-notes.safetensors"])
+    assert sorted(os.listdir(tmp_path)) == sorted([*last, "latest", "step-notes.safetensors"])
     for step in steps:
-        checkpoints.save(tmp_path, small(step), keep=3)
+        checkpoints.save(tmp_path, small(step), max_to_keep=3)
     assert names(tmp_path) == ["step-00000006.safetensors", *last]
 
 
@@ -147,42 +147,42 @@ def test_instead_of_a_damaged_one_the_one_before_is_used_with_a_warning(small, t
         path = checkpoints.save(tmp_path, small(step))
     damage(path)
     training_model = small(9)
-    with pytest.warns(UserWarning, match=r"step-00000002.safetensors: not a whole .* goes on from step 1\."):
-        assert checkpoints.load_newest(tmp_path, training_model) == 1
+    with pytest.warns(UserWarning, match=r"step-00000002.safetensors: not an intact .* resumes from step 1\."):
+        assert checkpoints.load_latest(tmp_path, training_model) == 1
     assert float(training_model.layers[0].kernel[0, 0]) == 1
     assert names(tmp_path) == ["step-00000001.safetensors"]  # or the damaged one would count as one of the last
-    assert checkpoints.load_newest(tmp_path, training_model) == 1  # told once
+    assert checkpoints.load_latest(tmp_path, training_model) == 1  # warned once
 
 
-def test_that_the_newest_is_gone_is_noticed(small, tmp_path):
+def test_that_the_latest_is_gone_is_noticed(small, tmp_path):
     for step in (1, 2):
         path = checkpoints.save(tmp_path, small(step))
     path.unlink()
-    with pytest.warns(UserWarning, match=r"'step-00000002.safetensors' is not there. .* from step 1\."):
-        assert checkpoints.load_newest(tmp_path, small(9)) == 1
-    (tmp_path / "newest").write_text("../" * 1000)
-    with pytest.warns(UserWarning, match="newest is damaged") as told:
-        assert checkpoints.load_newest(tmp_path, small(9)) == 1
-    assert len(str(told[0].message)) < 500
-    (tmp_path / "newest").unlink()
-    (tmp_path / "newest").mkdir()
-    with pytest.warns(UserWarning, match=r"newest is damaged: .*, and what was there is kept as newest\.damaged"):
-        assert checkpoints.load_newest(tmp_path, small(9)) == 1
-    assert (tmp_path / "newest").read_text() == "step-00000001.safetensors"
+    with pytest.warns(UserWarning, match=r"'step-00000002.safetensors' is missing. .* from step 1\."):
+        assert checkpoints.load_latest(tmp_path, small(9)) == 1
+    (tmp_path / "latest").write_text("../" * 1000)
+    with pytest.warns(UserWarning, match="latest is corrupt") as warned:
+        assert checkpoints.load_latest(tmp_path, small(9)) == 1
+    assert len(str(warned[0].message)) < 500
+    (tmp_path / "latest").unlink()
+    (tmp_path / "latest").mkdir()
+    with pytest.warns(UserWarning, match=r"latest is corrupt, .*, and the old file is kept as latest\.corrupt"):
+        assert checkpoints.load_latest(tmp_path, small(9)) == 1
+    assert (tmp_path / "latest").read_text() == "step-00000001.safetensors"
 
 
-def test_a_kill_before_the_name_of_the_newest_was_written_is_no_loss_later(small, tmp_path):
+def test_a_kill_before_the_name_of_the_latest_was_written_is_no_loss_later(small, tmp_path):
     for step in (1, 2):
         checkpoints.save(tmp_path, small(step))
-    (tmp_path / "newest").write_text("step-00000001.safetensors")
+    (tmp_path / "latest").write_text("step-00000001.safetensors")
     for _ in range(2):  # a warning would be an error
-        assert checkpoints.load_newest(tmp_path, small(9)) == 2
+        assert checkpoints.load_latest(tmp_path, small(9)) == 2
         checkpoints.prune(tmp_path, 1)
 
 
 def test_where_there_is_none_training_begins(small, tmp_path):
-    assert checkpoints.load_newest(tmp_path, small(0)) == 0
-    assert checkpoints.load_newest(tmp_path / "nowhere", small(0)) == 0
+    assert checkpoints.load_latest(tmp_path, small(0)) == 0
+    assert checkpoints.load_latest(tmp_path / "nowhere", small(0)) == 0
 
 
 @pytest.mark.parametrize("change", ["name", "type", "shape"])
@@ -199,7 +199,7 @@ def test_one_of_another_model_is_refused_and_stays(small, tmp_path, change):
     checksummed_safetensors.write(path, {**arrays, **others[change]}, {})
     training_model = small(9)
     with pytest.raises(CheckpointError, match="belongs to another model") as refused:
-        checkpoints.load_newest(tmp_path, training_model)
+        checkpoints.load_latest(tmp_path, training_model)
     assert len(str(refused.value)) < 1000
     assert str(refused.value).isprintable()
     assert float(training_model.layers[0].kernel[0, 0]) == 9
@@ -219,11 +219,11 @@ def test_a_write_that_fails_names_the_file_and_leaves_the_old_ones(small, tmp_pa
         checkpoints.save(tmp_path, small(step))
     before = {path.name: path.read_bytes() for path in checkpoints.list_checkpoints(tmp_path)}
     training_model = small(3)
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(operation, refuse)
         with pytest.raises(OSError, match="No space left") as fault:
             checkpoints.save(tmp_path, training_model)
-    assert fault.value.filename in (str(tmp_path / "step-00000003.safetensors"), str(tmp_path / "newest"))
+    assert fault.value.filename in (str(tmp_path / "step-00000003.safetensors"), str(tmp_path / "latest"))
     after = {path.name: path.read_bytes() for path in checkpoints.list_checkpoints(tmp_path)}
     assert after.items() >= before.items()
     assert not list(tmp_path.glob(".*"))
@@ -244,16 +244,16 @@ def test_the_best_is_taken_where_it_is_the_latest_that_is_whole(small, tmp_path)
     checkpoints.save_best_copy(last)
     flip(last)
     training_model = small(9)
-    with pytest.warns(UserWarning, match=r"step-00000002.safetensors: not a whole .* goes on from step 2\."):
-        assert checkpoints.load_newest(tmp_path, training_model) == 2
+    with pytest.warns(UserWarning, match=r"step-00000002.safetensors: not an intact .* resumes from step 2\."):
+        assert checkpoints.load_latest(tmp_path, training_model) == 2
     assert float(training_model.layers[0].kernel[0, 0]) == 2
     for path in checkpoints.list_checkpoints(tmp_path):
         path.unlink()
-    (tmp_path / "newest").unlink()
-    with pytest.warns(UserWarning, match=r"no checkpoint but best.safetensors\. .* from step 2\."):
-        assert checkpoints.load_newest(tmp_path, training_model) == 2
+    (tmp_path / "latest").unlink()
+    with pytest.warns(UserWarning, match=r"no checkpoint except best.safetensors\. .* from step 2\."):
+        assert checkpoints.load_latest(tmp_path, training_model) == 2
     assert names(tmp_path) == ["step-00000002.safetensors"]
-    assert checkpoints.load_newest(tmp_path, training_model) == 2  # told once
+    assert checkpoints.load_latest(tmp_path, training_model) == 2  # warned once
 
 
 def test_a_best_that_is_older_or_damaged_is_left_alone(small, tmp_path):
@@ -261,22 +261,22 @@ def test_a_best_that_is_older_or_damaged_is_left_alone(small, tmp_path):
     for step in (2, 3):
         path = checkpoints.save(tmp_path, small(step))
     flip(path)
-    with pytest.warns(UserWarning, match=r"goes on from step 2\."):
-        assert checkpoints.load_newest(tmp_path, small(9)) == 2
+    with pytest.warns(UserWarning, match=r"resumes from step 2\."):
+        assert checkpoints.load_latest(tmp_path, small(9)) == 2
     flip(tmp_path / "step-00000002.safetensors")
     flip(tmp_path / "best.safetensors")
-    with pytest.warns(UserWarning, match=r"goes on from step 0\."):
-        assert checkpoints.load_newest(tmp_path, small(9)) == 0
+    with pytest.warns(UserWarning, match=r"resumes from step 0\."):
+        assert checkpoints.load_latest(tmp_path, small(9)) == 0
 
 
 @pytest.mark.parametrize("text", ["\0" * 25, "", "step-2"])
-def test_a_newest_that_is_no_name_is_told_in_words_and_written_again(small, tmp_path, text):
+def test_a_latest_that_is_no_name_is_reported_and_written_again(small, tmp_path, text):
     for step in (1, 2):
         path = checkpoints.save(tmp_path, small(step))
-    (tmp_path / "newest").write_text(text)
-    with pytest.warns(UserWarning, match=r"newest is damaged.* goes on from step 2\.") as told:
-        assert checkpoints.load_newest(tmp_path, small(9)) == 2
-    assert str(told[0].message).isprintable()
+    (tmp_path / "latest").write_text(text)
+    with pytest.warns(UserWarning, match=r"latest is corrupt.* resumes from step 2\.") as warned:
+        assert checkpoints.load_latest(tmp_path, small(9)) == 2
+    assert str(warned[0].message).isprintable()
     path.unlink()
-    with pytest.warns(UserWarning, match="step-00000002.safetensors' is not there"):  # still missed
-        assert checkpoints.load_newest(tmp_path, small(9)) == 1
+    with pytest.warns(UserWarning, match="step-00000002.safetensors' is missing"):  # still missed
+        assert checkpoints.load_latest(tmp_path, small(9)) == 1

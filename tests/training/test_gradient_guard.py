@@ -31,7 +31,15 @@ def step(optimizer, gradient, loss=1.0):
     optimizer.apply([ops.full((2, 3), scale), ops.full((3,), gradient * scale)], [first, second])
 
 
-WATCHING = {"iteration", "gradient_norm", "loss", "loss_scale", "clean_steps", "first_bad_step", "bad_place"}
+WATCHING = {
+    "iteration",
+    "gradient_norm",
+    "loss",
+    "loss_scale",
+    "steps_since_overflow",
+    "first_nonfinite_step",
+    "first_nonfinite_index",
+}
 
 
 def moved(optimizer):
@@ -99,7 +107,7 @@ def test_what_no_smaller_scale_can_mend_is_bad(make):
 
 def test_the_scale_grows_after_steps_without_overflow(make, monkeypatch):
     monkeypatch.setattr(gradient_guard, "GROWTH_STEPS", 3)
-    monkeypatch.setattr(gradient_guard, "MOST_SCALE", 16.0)
+    monkeypatch.setattr(gradient_guard, "MAX_LOSS_SCALE", 16.0)
     optimizer, scales = make(loss_scale_factor=4.0), []
     for gradient in (1.0, 1.0, float("inf"), 1.0, 1.0, 1.0, *[1.0] * 12):
         step(optimizer, gradient)

@@ -52,10 +52,10 @@ def test_one_seed_gives_the_same_bits_in_two_processes(tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_the_threads_of_the_pipeline_change_no_batch(threads):
-    crops = RandomWindows(np.arange(2000, dtype="int32") % 9, batch_size=4, length=5, seed=1)
+    windows = RandomWindows(np.arange(2000, dtype="int32") % 9, batch_size=4, sequence_length=5, seed=1)
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
-    got = crops.dataset(20, 60).with_options(options).as_numpy_iterator()
+    got = windows.dataset(20, 60).with_options(options).as_numpy_iterator()
     for step, (x, y) in zip(range(20, 60), got, strict=True):
-        for a, b in zip((x, y), crops.at(step), strict=True):
+        for a, b in zip((x, y), windows.batch(step), strict=True):
             np.testing.assert_array_equal(a, b)

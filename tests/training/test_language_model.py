@@ -24,11 +24,11 @@ def test_the_curve_is_of_the_beginning_of_the_text_and_the_final_figures_are_of_
     result, point, evaluator, ids = capped
     assert len(ids) > PART
     for kind in ("val_loss", "val_loss_streaming"):
-        score = evaluator.warm if kind.startswith("warm") else lambda x: evaluator.chunked_loss(x, LENGTH)
+        streaming = kind == "val_loss_streaming"
+        score = evaluator.streaming_loss if streaming else lambda x: evaluator.chunked_loss(x, LENGTH)
         assert point[kind] == pytest.approx(score(ids[:PART]).mean, rel=1e-6)
-        final = kind if kind.startswith("warm") else f"cold_{kind}"
-        assert result[final] == pytest.approx(score(ids).mean, rel=1e-6)
-        assert abs(result[final] - point[kind]) > 1e-4
+        assert result[kind] == pytest.approx(score(ids).mean, rel=1e-6)
+        assert abs(result[kind] - point[kind]) > 1e-4
     assert np.load(tmp_path / "val_token_losses.npy").shape == ((len(ids) - 1) // LENGTH, LENGTH)
 
 
@@ -41,6 +41,6 @@ def test_a_part_that_makes_no_window_is_refused_before_any_work(tiny_run, tmp_pa
 def test_a_part_is_the_beginning_and_a_shorter_text_is_all_of_it():
     train = TrainConfig(validation_characters=4)
     assert (train.validated_part("abcdef"), train.validated_part("abc")) == ("abcd", "abc")
-    assert TrainConfig(validation_characters=None).validated_part("abcdef", least=5) == "abcdef"
+    assert TrainConfig(validation_characters=None).validated_part("abcdef", min_characters=5) == "abcdef"
     with pytest.raises(ValueError, match=r"--train.validation-characters 4: expected at least 5"):
-        train.validated_part("abcdef", least=5)
+        train.validated_part("abcdef", min_characters=5)

@@ -71,20 +71,30 @@ class Batches:
 def line(tmp_path):
     """Trains a line in a folder; returns its weights and the lines of metrics.jsonl, without clocks."""
 
-    def line(name="run", batches=None, steps=STEPS, callbacks=(), nats=(), seed=0, eager=True, final=None, **train):
+    def line(name="run", batches=None, steps=STEPS, callbacks=(), losses=(), seed=0, eager=True, final=None, **train):
         keras.utils.set_random_seed(0)
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])  # named otherwise every time
         model.compile(AdamW(0.1), "mse", run_eagerly=eager, jit_compile=False)
         model.optimizer.build(model.trainable_variables)
         train = TrainConfig(**{"log_every": 2, "validate_every": 2, "checkpoint_every": 2, **train})
-        diagnostics = iter(nats)
+        values = iter(losses)
 
-        def measure():
-            return Summaries({"val_loss": next(diagnostics, 1.0)})
+        def validate():
+            return Summaries({"val_loss": next(values, 1.0)})
 
         folder, batches = tmp_path / name, batches or Batches()
         fit_resumable(
-            folder, model, batches, 6, steps, train, measure, {"seed": seed}, name, callbacks=callbacks, final=final
+            folder,
+            model,
+            batches,
+            6,
+            steps,
+            train,
+            validate,
+            {"seed": seed},
+            name,
+            callbacks=callbacks,
+            final_validate_fn=final,
         )
         return model.get_weights(), lines(folder)
 
@@ -136,8 +146,8 @@ def test_three_times_it_goes_back_and_the_fourth_time_it_gives_up(line, tmp_path
 
 def test_after_a_way_back_as_many_steps_run_at_once_as_are_counted(line):
     line(steps=3, eager=False)  # from the third step on one at a time, from the fourth two
-    _, told = line(batches=Batches(poison=5), on_nan="rollback", eager=False)
-    assert [entry["step"] for entry in told if entry["split"] == "train"] == [2, 3, 4, 6, 8]
+    _, logged = line(batches=Batches(poison=5), on_nan="rollback", eager=False)
+    assert [entry["step"] for entry in logged if entry["split"] == "train"] == [2, 3, 4, 6, 8]
 
 
 def test_without_a_way_back_it_stops_and_the_last_checkpoint_is_there(line, tmp_path):
@@ -165,7 +175,7 @@ def test_a_longer_run_goes_on_where_the_shorter_ended_and_a_shorter_is_refused(l
     line()
     longer = line(steps=12)
     assert_same(longer, line("at once", steps=12))  # this learning rate has no end to move
-    with pytest.raises(CheckpointError, match=r"12 steps behind it.* not 10"):
+    with pytest.raises(CheckpointError, match=r"is at step 12.* not 10"):
         line(steps=10)
 
 
@@ -187,24 +197,24 @@ def test_curves_that_are_damaged_are_written_again_from_the_checkpoint(line, tmp
     path = tmp_path / "run/metrics.jsonl"
     written = path.read_bytes()
     path.write_bytes(damage(written))
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl is damaged: the lines up to step 8 .*kept as"):
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl is corrupt: the lines up to step 8 .*kept as"):
         line(steps=steps)
     assert path.read_bytes().startswith(written)
-    assert path.with_name("metrics.jsonl.damaged").read_bytes() == damage(written)
+    assert path.with_name("metrics.jsonl.corrupt").read_bytes() == damage(written)
 
 
 def test_curves_that_are_gone_are_written_again_too(line, tmp_path):
-    _, told = line()
+    _, logged = line()
     (tmp_path / "run/metrics.jsonl").unlink()
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl is gone: the lines up to step 8"):
-        assert line()[1] == told
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl is missing: the lines up to step 8"):
+        assert line()[1] == logged
 
 
 def test_what_follows_the_lines_of_the_checkpoint_is_dropped_whatever_it_is(line, tmp_path):
-    _, told = line()
+    _, logged = line()
     with open(tmp_path / "run/metrics.jsonl", "ab") as file:
         file.write(b'1\n{}\n\0\0\n{"step": 8')
-    assert line()[1] == told
+    assert line()[1] == logged
 
 
 def test_a_config_that_is_damaged_is_written_again_from_the_checkpoint(line, tmp_path):
@@ -213,11 +223,11 @@ def test_a_config_that_is_damaged_is_written_again_from_the_checkpoint(line, tmp
     written = path.read_bytes()
     for damage in (written[:-3], b"", bytes(len(written)), written.replace(b'"seed": 0', b'"seed": 1')):
         path.write_bytes(damage)
-        with pytest.warns(UserWarning, match=r"config\.json .* is written again from a checkpoint"):
+        with pytest.warns(UserWarning, match=r"config\.json .* is restored from a checkpoint"):
             assert_same(line(), whole)
         assert path.read_bytes() == written
     path.unlink()
-    with pytest.warns(UserWarning, match="is gone"), pytest.raises(CheckpointError, match="seed was 0 and is 1"):
+    with pytest.warns(UserWarning, match="is missing"), pytest.raises(CheckpointError, match="seed was 0 and is 1"):
         line(seed=1)
 
 
@@ -226,7 +236,7 @@ def test_a_signal_after_the_last_step_is_not_swallowed(line, monkeypatch):
         def on_train_end(self, logs=None):
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("keras_seq.training.loop.Checkpoints", PressedLate)
+    monkeypatch.setattr("keras_seq.training.loop.CheckpointCallback", PressedLate)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -236,10 +246,10 @@ def test_a_signal_after_the_last_step_is_not_swallowed(line, monkeypatch):
 
 
 class Pressed:
-    """The nats of validations; a signal comes while some of them run."""
+    """The losses of validations; a signal comes while some of them run."""
 
-    def __init__(self, nats, press):
-        self.nats, self.press = iter(nats), press
+    def __init__(self, losses, press):
+        self.losses, self.press = iter(losses), press
 
     def __iter__(self):
         return self
@@ -248,22 +258,22 @@ class Pressed:
         self.press -= 1
         if self.press == 0:
             os.kill(os.getpid(), signal.SIGTERM)
-        return next(self.nats)
+        return next(self.losses)
 
 
 @pytest.mark.parametrize(("cut", "patience"), [(2, None), (4, None), (4, 2)])
 def test_a_validation_that_a_stop_cut_off_is_done_when_the_run_goes_on(line, tmp_path, cut, patience):
     """Of steps 2, 4, 6 and 8: the second is the best one, the fourth ends the patience or the run."""
-    nats, often = [3.0, 2.0, 2.5, 2.6], {"log_every": 3, "patience": patience, "checkpoint_every": 100}
+    losses, often = [3.0, 2.0, 2.5, 2.6], {"log_every": 3, "patience": patience, "checkpoint_every": 100}
     steps = 8 if patience is None else 24
-    whole = line("whole", nats=nats, steps=steps, **often)
+    whole = line("whole", losses=losses, steps=steps, **often)
     with pytest.raises(TrainingInterrupted) as stop:
-        line(nats=Pressed(nats, press=cut), steps=steps, **often)
+        line(losses=Pressed(losses, press=cut), steps=steps, **often)
     assert stop.value.path.name == f"step-{2 * cut:08d}.safetensors"
     assert [e["step"] for e in lines(tmp_path / "run") if e["split"] == "validation"] == [2, 4, 6, 8][: cut - 1]
     with pytest.raises(TrainingInterrupted):  # and once more
-        line(nats=Pressed(nats[cut - 1 :], press=1), steps=steps, **often)
-    assert_same(line(nats=nats[cut - 1 :], steps=steps, **often), whole)
+        line(losses=Pressed(losses[cut - 1 :], press=1), steps=steps, **often)
+    assert_same(line(losses=losses[cut - 1 :], steps=steps, **often), whole)
     assert points(tmp_path / "run") == points(tmp_path / "whole")
     for name in ("best", "step-00000008"):
         one, other = (load_file(tmp_path / f"{run}/checkpoints/{name}.safetensors") for run in ("run", "whole"))
@@ -286,9 +296,9 @@ class PressesAt(keras.callbacks.Callback):
 
 def test_a_stop_in_a_step_that_is_validated_does_not_wait_for_it(line, tmp_path):
     with pytest.raises(TrainingInterrupted):
-        line(nats=[3.0], callbacks=[PressesAt(2)])
+        line(losses=[3.0], callbacks=[PressesAt(2)])
     assert [e["step"] for e in lines(tmp_path / "run") if e["split"] == "validation"] == [2]
-    assert_same(line(nats=[2.0, 1.5]), line("whole", nats=[3.0, 2.0, 1.5]))
+    assert_same(line(losses=[2.0, 1.5]), line("whole", losses=[3.0, 2.0, 1.5]))
 
 
 def test_the_final_figures_are_measured_once_and_are_in_no_curve(line, tmp_path):
@@ -298,8 +308,8 @@ def test_the_final_figures_are_measured_once_and_are_in_no_curve(line, tmp_path)
         calls.append(1)
         return Summaries({"val_loss": 7.0})
 
-    _, told = line(final=final, nats=[3.0, 2.0, 2.5, 2.6])
-    assert_same((_, told), line("plain", nats=[3.0, 2.0, 2.5, 2.6]))
+    _, logged = line(final=final, losses=[3.0, 2.0, 2.5, 2.6])
+    assert_same((_, logged), line("plain", losses=[3.0, 2.0, 2.5, 2.6]))
     assert calls == [1]
 
 
@@ -324,17 +334,17 @@ def test_a_stop_in_a_step_that_diverges_is_heard_after_the_way_back(line):
 
 
 def test_patience_ends_the_training_once_and_for_all(line, tmp_path):
-    nats = [3.0, 2.0, 2.5, 2.6]
-    _, told = line(nats=nats, patience=2, steps=24, log_every=3)
-    assert [entry["step"] for entry in told if entry["split"] == "validation"] == [2, 4, 6, 8]
-    assert told[-1]["step"] == 8
-    assert told[-1]["split"] == "train"  # the open interval is closed
+    losses = [3.0, 2.0, 2.5, 2.6]
+    _, logged = line(losses=losses, patience=2, steps=24, log_every=3)
+    assert [entry["step"] for entry in logged if entry["split"] == "validation"] == [2, 4, 6, 8]
+    assert logged[-1]["step"] == 8
+    assert logged[-1]["split"] == "train"  # the open interval is closed
 
     def none(first, last):
         raise AssertionError("trained on")
 
     _, again = line(batches=none, patience=2, steps=24, log_every=3)
-    assert again == told
+    assert again == logged
     (best,) = (v for name, v in load_file(tmp_path / "run/checkpoints/best.safetensors").items() if "iteration" in name)
     assert best == 4
 
@@ -366,7 +376,7 @@ def test_a_full_disk_is_told_and_what_was_there_goes_on(line, tmp_path, monkeypa
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fsync(number)
 
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left on device"):
             line()
@@ -408,7 +418,7 @@ def test_a_step_is_compiled_whole_where_that_is_faster(monkeypatch, precision, t
     model = keras.Sequential([keras.Input((4,), dtype="int32"), keras.layers.Embedding(1800, 1000)])
     compile_model(model, TrainConfig(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
     assert model.jit_compile is whole
-    monkeypatch.setattr("keras_seq.training.compile_model.on_cpu", lambda: False)
+    monkeypatch.setattr("keras_seq.training.compilation.on_cpu", lambda: False)
     compile_model(model, TrainConfig(optimizer="adamw", precision=precision), 4, tokens_per_step=tokens_per_step)
     assert model.jit_compile
 

@@ -10,13 +10,13 @@ from keras_seq.tracking import Summaries
 from keras_seq.training import AdamW, TrainingDiverged
 from keras_seq.training.loop_callbacks import TerminateOnNonFinite, ValidationCallback
 from keras_seq.training.metrics_logger import MetricsLogger
-from keras_seq.training.stop_signals import StopAsked
+from keras_seq.training.stop_signals import StopRequested
 
 STEPS, TOKENS = 8, 10
 
 
 class Board:
-    """What TensorBoard would be told."""
+    """What TensorBoard would be given."""
 
     def __init__(self):
         self.points = []
@@ -27,7 +27,7 @@ class Board:
 
 @pytest.fixture
 def fit(tmp_path):
-    """Fits a line, a few steps at a time; returns the lines of metrics.jsonl and what the board was told."""
+    """Fits a line, a few steps at a time; returns the lines of metrics.jsonl and what the board was given."""
 
     def fit(every, at_once=1, callbacks=(), poison=None, last=STEPS):
         keras.utils.set_random_seed(0)
@@ -40,8 +40,8 @@ def fit(tmp_path):
             x[3 * poison] = np.nan
         path, board = tmp_path / f"every-{every}.jsonl", Board()
         path.unlink(missing_ok=True)
-        record = MetricsLogger(path, board, TOKENS, every, last, characters_per_token=2.0)
-        model.fit(x, y, batch_size=3, shuffle=False, verbose=0, callbacks=[TerminateOnNonFinite(), record, *callbacks])
+        logger = MetricsLogger(path, board, TOKENS, every, last, characters_per_token=2.0)
+        model.fit(x, y, batch_size=3, shuffle=False, verbose=0, callbacks=[TerminateOnNonFinite(), logger, *callbacks])
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()], board.points
 
     return fit
@@ -49,13 +49,13 @@ def fit(tmp_path):
 
 def test_the_loss_of_an_interval_is_the_mean_over_exactly_its_steps(fit):
     single, _ = fit(every=1)
-    losses = [line["val_loss"] for line in single]
+    losses = [line["loss"] for line in single]
     assert len(set(losses)) == STEPS
     intervals, points = fit(every=3)
     expected = [np.mean(losses[:3]), np.mean(losses[3:6]), np.mean(losses[6:])]
     assert [line["step"] for line in intervals] == [3, 6, 8]  # the last step always has a line
     assert [line["tokens"] for line in intervals] == [30, 60, 80]
-    np.testing.assert_allclose([line["val_loss"] for line in intervals], expected, rtol=1e-5)
+    np.testing.assert_allclose([line["loss"] for line in intervals], expected, rtol=1e-5)
     np.testing.assert_allclose([line["bits_per_character"] for line in intervals], np.array(expected) / 2 / math.log(2))
     assert [tokens for tokens, _ in points] == [30, 60, 80]
     np.testing.assert_allclose([logs["loss"] for _, logs in points], expected, rtol=1e-5)
@@ -102,77 +102,77 @@ def test_a_loss_that_is_no_number_stops_the_run_and_no_step_is_made_from_it_on(f
             np.testing.assert_array_equal(now, before)
 
 
-def validate(figures, patience=None):
-    """What `Validate` does with the figures of validations, without a model; returns it and the steps it told."""
-    diagnostics, told = iter(figures), []
-    record = types.SimpleNamespace(
-        write=lambda step, *_: told.append(step), tokens_per_step=1, board=Board(), at=lambda *_: None
+def validate(losses, patience=None):
+    """What `ValidationCallback` does with the losses of validations, without a model; returns it and its steps."""
+    results, steps = iter(losses), []
+    logger = types.SimpleNamespace(
+        write=lambda step, *_: steps.append(step), tokens_per_step=1, board=Board(), on_interval=lambda *_: None
     )
-    record.board.write = lambda *_: None
-    validate = ValidationCallback(lambda: Summaries({"val_loss": next(diagnostics)}), record, 1, 100, patience)
-    validate.set_model(types.SimpleNamespace(stop_training=False))
-    for step in range(1, len(figures) + 1):
-        if not validate.model.stop_training:
-            validate.at(step, {"loss": 1.0})
-    return validate, told
+    logger.board.write = lambda *_: None
+    validation = ValidationCallback(lambda: Summaries({"val_loss": next(results)}), logger, 1, 100, patience)
+    validation.set_model(types.SimpleNamespace(stop_training=False))
+    for step in range(1, len(losses) + 1):
+        if not validation.model.stop_training:
+            validation.on_interval(step, {"loss": 1.0})
+    return validation, steps
 
 
 def test_the_best_validation_is_the_first_of_the_lowest():
-    done, told = validate([3.0, math.nan, 2.0, 2.0, 2.5])
-    assert (done.best, done.best_step, done.wait, told) == (2.0, 3, 2, [1, 2, 3, 4, 5])
+    done, steps = validate([3.0, math.nan, 2.0, 2.0, 2.5])
+    assert (done.best, done.best_step, done.wait, steps) == (2.0, 3, 2, [1, 2, 3, 4, 5])
 
 
 @pytest.mark.parametrize(("patience", "last"), [(1, 2), (2, 6), (3, 7), (None, 8)])
 def test_training_ends_when_the_patience_does(patience, last):
-    figures = [3.0, 3.5, 2.0, 1.0, 1.0, 1.5, 1.2, 1.1]
-    done, told = validate(figures, patience)
-    assert told[-1] == last
+    losses = [3.0, 3.5, 2.0, 1.0, 1.0, 1.5, 1.2, 1.1]
+    done, steps = validate(losses, patience)
+    assert steps[-1] == last
     assert done.out_of_patience == (patience is not None)
     assert done.model.stop_training == (patience is not None)
 
 
 def test_patience_ends_where_no_validation_gave_a_number(capsys):
-    done, told = validate([math.nan, math.inf, math.nan], patience=2)
-    assert (done.best_step, told) == (None, [1, 2])
-    assert "none was a number" in capsys.readouterr().out
+    done, steps = validate([math.nan, math.inf, math.nan], patience=2)
+    assert (done.best_step, steps) == (None, [1, 2])
+    assert "none was finite" in capsys.readouterr().out
 
 
 def test_a_validation_that_was_cut_off_leaves_no_trace_and_is_missed():
-    def measure():
-        raise StopAsked
+    def stopped():
+        raise StopRequested
 
-    record = types.SimpleNamespace(write=None, tokens_per_step=1, board=None)
-    validate = ValidationCallback(measure, record, 2, 9)
-    validate.at(4, {"loss": 1.0})
-    assert (validate.last_summaries, validate.best_step, validate.wait) == (None, None, 0)
+    logger = types.SimpleNamespace(write=None, tokens_per_step=1, board=None)
+    validation = ValidationCallback(stopped, logger, 2, 9)
+    validation.on_interval(4, {"loss": 1.0})
+    assert (validation.last_summaries, validation.best_step, validation.wait) == (None, None, 0)
     lines = [{"step": 2, "split": "validation"}, {"step": 4, "split": "train"}]
-    assert [step for step in range(10) if validate.missed(step, lines)] == [4, 6, 8, 9]
+    assert [step for step in range(10) if validation.is_missing(step, lines)] == [4, 6, 8, 9]
 
 
 def test_patience_goes_on_from_the_lines_that_were_written():
-    figures = [3.0, 3.5, 2.0, 2.5]
-    whole, _ = validate(figures, patience=4)
-    lines = [{"step": n, "split": "validation", "val_loss": nats} for n, nats in enumerate(figures, 1)]
+    losses = [3.0, 3.5, 2.0, 2.5]
+    whole, _ = validate(losses, patience=4)
+    lines = [{"step": n, "split": "validation", "val_loss": loss} for n, loss in enumerate(losses, 1)]
     other = ValidationCallback(None, None, 1, 100, patience=4)
-    other.resume_at([{"step": 9, "split": "train", "val_loss": 0.0}, *lines])
+    other.restore_from([{"step": 9, "split": "train", "loss": 0.0}, *lines])
     assert (other.best, other.best_step, other.wait) == (whole.best, whole.best_step, whole.wait)
 
 
 def test_a_validation_is_of_the_step_it_stands_at(fit, tmp_path):
-    diagnostics = iter([Summaries({"val_loss": 2.0}, {"sample": "ab"}), Summaries({"val_loss": 1.0})])
+    results = iter([Summaries({"val_loss": 2.0}, {"sample": "ab"}), Summaries({"val_loss": 1.0})])
 
     class Shows(Board):
-        def show(self, tokens, summaries):
+        def write(self, tokens, summaries):
             self.points.append((tokens, summaries))
 
     board, path = Shows(), tmp_path / "validation.jsonl"
-    record = MetricsLogger(path, board, TOKENS, 4, STEPS)
-    summaries = ValidationCallback(lambda: next(diagnostics), record, every=5, last=STEPS)
-    fit(every=4, callbacks=[summaries])
+    logger = MetricsLogger(path, board, TOKENS, 4, STEPS)
+    validation = ValidationCallback(lambda: next(results), logger, every=5, last_step=STEPS)
+    fit(every=4, callbacks=[validation])
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert lines == [
         {"step": 5, "tokens": 50, "split": "validation", "val_loss": 2.0},
         {"step": 8, "tokens": 80, "split": "validation", "val_loss": 1.0},
     ]
     assert [(tokens, summaries.texts) for tokens, summaries in board.points] == [(50, {"sample": "ab"}), (80, {})]
-    assert summaries.last_summaries.scalars == {"val_loss": 1.0}
+    assert validation.last_summaries.scalars == {"val_loss": 1.0}

@@ -59,7 +59,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tiny_run, tmp_path,
         save(*arguments)
         raise Killed
 
-    with monkeypatch.context_length() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "save", save_and_die)
         with pytest.raises(Killed):
             tiny_run(tmp_path / "parts", name, log_every=log_every)
@@ -79,8 +79,8 @@ def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on
             if int(self.model.optimizer.iterations) == 4:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    with monkeypatch.context_length() as patch:
-        patch.setattr("keras_seq.training.loop.Progress", Impatient)
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_seq.training.loop.ProgressBar", Impatient)
         with pytest.raises(TrainingInterrupted) as stop:
             tiny_run(tmp_path / "parts", log_every=3)
     assert stop.value.path == tmp_path / "parts/checkpoints/step-00000005.safetensors"
@@ -95,7 +95,7 @@ def test_ctrl_c_writes_a_checkpoint_gives_the_signals_back_and_the_run_can_go_on
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
 def test_a_run_that_was_stopped_in_a_validation_goes_on_as_if_it_had_not_been(tiny_run, tmp_path, monkeypatch, name):
-    """Between the cold and the warm scores of a part of the text, and between those of all of it."""
+    """Between the two losses of a part of the text, and between those of all of it."""
     often = {"validate_every": 4, "validation_characters": 40}
     tiny_run(tmp_path / "whole", name, **often)
 
@@ -103,16 +103,16 @@ def test_a_run_that_was_stopped_in_a_validation_goes_on_as_if_it_had_not_been(ti
         """Within this, a signal comes when so many scores are done."""
         left = iter(range(scores))
 
-        def counted(parts, total):
+        def track_progress(parts, total):
             if next(left, None) is None:
                 os.kill(os.getpid(), signal.SIGINT)
             yield from parts
 
-        return counted
+        return track_progress
 
     for scores, step in ((1, 4), (5, 8)):
-        with monkeypatch.context_length() as patch:
-            patch.setattr(evaluator, "counted", pressed(scores))
+        with monkeypatch.context() as patch:
+            patch.setattr(evaluator, "track_progress", pressed(scores))
             with pytest.raises(TrainingInterrupted) as stop:
                 tiny_run(tmp_path / "parts", name, **often)
         assert stop.value.path.name == f"step-{step:08d}.safetensors"

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from keras_seq.training import stop_signals
-from keras_seq.training.stop_signals import Output, StopAsked, StopRequest, handling, watching_output
+from keras_seq.training.stop_signals import GuardedOutput, StopRequest, StopRequested, guard_output, signal_handler
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -32,9 +32,9 @@ def test_a_request_is_noted_and_the_handlers_are_given_back(stop, number, capfd)
     before = [signal.getsignal(n) for n in SIGNALS]
     with stop.listening():
         os.kill(os.getpid(), number)
-    assert stop.number == number
+    assert stop.signal_number == number
     assert [signal.getsignal(n) for n in SIGNALS] == before
-    assert capfd.readouterr().err == "\nStopping after the steps that are running ...\n"
+    assert capfd.readouterr().err == "\nStopping after the running steps ...\n"
 
 
 def test_under_nohup_a_closed_terminal_asks_for_nothing(stop):
@@ -44,14 +44,14 @@ def test_under_nohup_a_closed_terminal_asks_for_nothing(stop):
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert stop.number is None
+    assert stop.signal_number is None
 
 
 def test_a_handler_that_python_does_not_know_is_left_alone_afterwards():
     def handler(*_):
         raise AssertionError
 
-    with handling(handler):
+    with signal_handler(handler):
         pass
     assert signal.getsignal(signal.SIGTERM) is not handler
 
@@ -68,9 +68,9 @@ def test_it_ends_what_may_be_cut_off_at_once(stop, number):
 
     with stop.listening():
         for name in ("first", "second, asked for by now"):
-            with pytest.raises(StopAsked):
+            with pytest.raises(StopRequested):
                 measure(name)
-    assert (done, stop.number) == (["first"], number)
+    assert (done, stop.signal_number) == (["first"], number)
 
 
 def test_what_may_be_cut_off_is_over_when_its_block_is(stop):
@@ -78,7 +78,7 @@ def test_what_may_be_cut_off_is_over_when_its_block_is(stop):
         with stop.interruptible():
             pass
         os.kill(os.getpid(), signal.SIGTERM)
-    assert stop.number == signal.SIGTERM
+    assert stop.signal_number == signal.SIGTERM
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_what_may_be_cut_off_is_over_when_its_block_is(stop):
 def test_the_second_request_stops_at_once_where_it_is_one(stop, monkeypatch, first, second, seconds, at_once):
     now = [10.0]
     monkeypatch.setattr(stop_signals.time, "monotonic", lambda: now[0])
-    stop.ask(first)
+    stop.on_signal(first)
     now[0] += seconds
     if at_once:
         with pytest.raises(KeyboardInterrupt) as pressed:
-            stop.ask(second)
+            stop.on_signal(second)
         assert pressed.value.args == (second,)
     else:
-        stop.ask(second)
-    assert stop.number == first
+        stop.on_signal(second)
+    assert stop.signal_number == first
 
 
 def test_an_output_that_nobody_reads_asks_once_and_raises_nowhere(stop, monkeypatch, capfd):
@@ -111,7 +111,7 @@ def test_an_output_that_nobody_reads_asks_once_and_raises_nowhere(stop, monkeypa
     with stop.listening():
         for _ in range(3):
             print("a line", flush=True)
-    assert stop.number == signal.SIGPIPE
+    assert stop.signal_number == signal.SIGPIPE
     assert sys.stdout is gone
     assert "Standard output cannot be written (Broken pipe)." in capfd.readouterr().err
 
@@ -121,31 +121,31 @@ def test_what_was_asked_first_counts_though_the_output_goes_with_the_terminal(st
     with stop.listening():
         os.kill(os.getpid(), signal.SIGHUP)
         print("a line")
-    assert stop.number == signal.SIGHUP
+    assert stop.signal_number == signal.SIGHUP
 
 
-def test_an_output_that_was_lost_before_is_told_to_who_watches_next(stop, monkeypatch):
-    gone, told = Gone(), []
+def test_an_output_that_was_lost_before_is_reported_to_the_next_guard(stop, monkeypatch):
+    gone, errors = Gone(), []
     monkeypatch.setattr(sys, "stdout", gone)
-    with watching_output(told.append):
+    with guard_output(errors.append):
         print("a line")
         with stop.listening():
-            assert stop.number == signal.SIGPIPE
+            assert stop.signal_number == signal.SIGPIPE
             print("another")
-    assert len(told) == 1
+    assert len(errors) == 1
     assert sys.stdout is gone
 
 
 def test_an_output_that_is_read_is_handed_over_line_by_line():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="")
-    output = Output(stream, on_fault=None)
+    output = GuardedOutput(stream, on_error=None)
     print("ä line", file=output)
     assert stream.buffer.getvalue() == "ä line\n".encode()
-    assert (output.encoding, output.fault) == ("utf-8", None)
+    assert (output.encoding, output.error) == ("utf-8", None)
 
 
 def test_a_process_without_standard_output_is_none_the_worse(stop, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     with stop.listening():
         print("a line")
-    assert stop.number is None
+    assert stop.signal_number is None

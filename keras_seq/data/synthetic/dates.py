@@ -1,9 +1,9 @@
-"""Dates as people write them, and as ISO 8601 does: pairs to learn to translate, drawn from a seed.
+"""Generate pairs of a date in one of many formats and in ISO 8601, for a translation task.
 
     "Sat 3rd of Sept. 1994"  ->  "1994-09-03"             from 1950-01-01 to 2049-12-31
 
-No text means two dates. In numbers with dots the day comes first, with slashes the month, and a year of four digits in
-front is followed by the month; any other order has the month as a word. A year of two digits is that of 1950 to 2049.
+No text is ambiguous. With dots the day comes first, with slashes the month, and a leading year of four digits is
+followed by the month; other orders have the month as a word. A year of two digits is between 1950 and 2049.
 
 ids:  0 padding, 1 start, 2 end, then the characters.   source = text,   target = start, 1994-09-03, end
 """
@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.tokenizers.text_errors import short_repr
+from keras_seq.checks import short_repr
 
-FIRST, LAST = datetime.date(1950, 1, 1), datetime.date(2049, 12, 31)
+MIN_DATE, MAX_DATE = datetime.date(1950, 1, 1), datetime.date(2049, 12, 31)
 MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
@@ -26,7 +26,7 @@ MONTHS = (
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 ORDINALS = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}
 
-FORMATS = (  # `fields` says what the names in braces are
+FORMATS = (  # the names in braces are those of `format_fields`
     "{d}.{m}.{year}",
     "{dd}.{mm}.{yy}",
     "{m}/{d}/{year}",
@@ -47,29 +47,36 @@ FORMATS = (  # `fields` says what the names in braces are
     "{year} {month} {d}",
 )
 HELD_OUT_FORMATS = ("{wd} {mon} {dd} {year}", "{month} the {th}, {year}")
-"""Formats never to be trained on: nothing in them is new but the order."""
+"""Formats not to train on: only the order of their fields is new."""
 
 PADDING, START, END = 0, 1, 2
 ALPHABET = "".join(
     sorted({*string.digits, *" ',-./"} | {c for w in (*MONTHS, *WEEKDAYS, "the of st") for c in w.lower() + w.upper()})
 )
-SOURCE_LENGTH = len("Wednesday, September 23rd, 94")  # none is longer
-TARGET_LENGTH = len("1994-09-03") + 1  # with its end
+SOURCE_LENGTH = len("Wednesday, September 23rd, 94")  # the longest text
+TARGET_LENGTH = len("1994-09-03") + 1  # with the end id
 VOCABULARY_SIZE = END + 1 + len(ALPHABET)
 
 
 class DatePair(NamedTuple):
-    """A date as somebody wrote it, the same in ISO 8601, and the format."""
+    """A date as a text in some format, in ISO 8601, and the format."""
 
     text: str
     iso: str
-    form: str
+    format: str
 
 
-def fields(date: datetime.date, september="Sep") -> dict[str, str]:
-    """What a format may name: a date in pieces.
+def format_fields(date: datetime.date, september: str = "Sep") -> dict[str, str]:
+    """Return the fields that a format may use.
 
-    >>> fields(datetime.date(1994, 9, 3), "Sept")["abbreviated"]
+    Args:
+        date: The date.
+        september: Abbreviation of September.
+
+    Returns:
+        The text of each field.
+
+    >>> format_fields(datetime.date(1994, 9, 3), "Sept")["abbreviated"]
     'Sept.'
     """
     month, weekday = MONTHS[date.month - 1], WEEKDAYS[date.weekday()]
@@ -82,7 +89,7 @@ def fields(date: datetime.date, september="Sep") -> dict[str, str]:
         "mm": f"{date.month:02}",
         "month": month,
         "mon": mon,
-        "abbreviated": mon if mon == month else f"{mon}.",  # May is not
+        "abbreviated": mon if mon == month else f"{mon}.",  # "May" is not an abbreviation
         "year": f"{date.year:04}",
         "yy": f"{date.year % 100:02}",
         "weekday": weekday,
@@ -90,33 +97,49 @@ def fields(date: datetime.date, september="Sep") -> dict[str, str]:
     }
 
 
-def write(date: datetime.date, form: str, random: np.random.Generator) -> str:
-    """The date in a format, one in four in lower case and one in four in upper case; September is Sep or Sept."""
-    text = form.format_map(fields(date, random.choice(("Sep", "Sept"))))
+def format_date(date: datetime.date, format: str, random: np.random.Generator) -> str:
+    """Write a date in a format, in lower or upper case with a probability of 1/4 each.
+
+    Args:
+        date: The date.
+        format: One of `FORMATS` or `HELD_OUT_FORMATS`.
+        random: Generator of the case, and of the abbreviation of September, Sep or Sept.
+    """
+    text = format.format_map(format_fields(date, random.choice(("Sep", "Sept"))))
     return (text, text, text.lower(), text.upper())[random.integers(4)]
 
 
 def split_dates(*counts: int, seed: int = 0) -> list[list[datetime.date]]:
-    """Disjoint lists of so many dates each, drawn from all between FIRST and LAST.
+    """Draw disjoint random lists of dates from MIN_DATE to MAX_DATE.
+
+    Args:
+        *counts: Number of dates of each list, at least 0.
+        seed: Seed of the draws.
 
     Raises:
-        ValueError: more dates than there are, or a count that is no whole number of at least 0.
+        ValueError: A count is not an integer of at least 0, or there are not as many dates.
     """
     for count in counts:
         checks.integer("count", count, min_value=0)
-    days = (LAST - FIRST).days + 1
+    days = (MAX_DATE - MIN_DATE).days + 1
     if sum(counts) > days:
-        raise ValueError(f"{sum(counts)} dates; expected at most {days}, from {FIRST} to {LAST}.")
+        raise ValueError(f"{sum(counts)} dates; expected at most {days}, from {MIN_DATE} to {MAX_DATE}.")
     order = np.random.default_rng(seed).permutation(days)
     ends = np.cumsum(counts)
     return [
-        [FIRST + datetime.timedelta(days=int(day)) for day in order[end - count : end]]
+        [MIN_DATE + datetime.timedelta(days=int(day)) for day in order[end - count : end]]
         for count, end in zip(counts, ends, strict=True)
     ]
 
 
-def draw_pairs(dates: list[datetime.date], forms: tuple[str, ...], count: int, seed: int) -> list[DatePair]:
-    """`count` pairs: the formats in turn, each time with one of the dates, drawn from the seed.
+def draw_pairs(dates: list[datetime.date], formats: tuple[str, ...], count: int, seed: int) -> list[DatePair]:
+    """Draw pairs with the formats in turn and a random date each.
+
+    Args:
+        dates: The dates to draw from.
+        formats: Formats, such as `FORMATS`.
+        count: Number of pairs.
+        seed: Seed of the draws.
 
     >>> [pair.iso for pair in draw_pairs([datetime.date(1994, 9, 3)], FORMATS, 2, seed=0)]
     ['1994-09-03', '1994-09-03']
@@ -124,16 +147,19 @@ def draw_pairs(dates: list[datetime.date], forms: tuple[str, ...], count: int, s
     random = np.random.default_rng(seed)
     pairs = []
     for n in range(count):
-        date, form = dates[random.integers(len(dates))], forms[n % len(forms)]
-        pairs.append(DatePair(write(date, form, random), date.isoformat(), form))
+        date, format = dates[random.integers(len(dates))], formats[n % len(formats)]
+        pairs.append(DatePair(format_date(date, format, random), date.isoformat(), format))
     return pairs
 
 
 def source_ids(texts: list[str]) -> np.ndarray:
-    """Texts to ids `[B, S]`, int32, padded to `SOURCE_LENGTH`.
+    """Convert texts to ids `[B, S]`, int32, padded to `SOURCE_LENGTH`.
+
+    Args:
+        texts: B dates as texts.
 
     Raises:
-        ValueError: a text that is empty, too long, or has a character that no date is written with.
+        ValueError: A text is empty, too long, or has a character that no format contains.
     """
     _check_texts(texts)
     ids = np.full((len(texts), SOURCE_LENGTH), PADDING, "int32")
@@ -148,31 +174,37 @@ def source_ids(texts: list[str]) -> np.ndarray:
 
 
 def target_ids(dates: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """ISO dates to what a decoder reads, from the start, and what it is to write, to the end: `[B, T]` each, int32.
+    """Convert ISO dates to the inputs of a decoder, which begin with START, and its targets, which end with END.
+
+    Args:
+        dates: B dates such as 1994-09-03.
+
+    Returns:
+        `(inputs, targets)`, int32 `[B, T]` each.
 
     Raises:
-        ValueError: a text that is no date such as 1994-09-03.
+        ValueError: A text is not such a date.
     """
     _check_texts(dates)
     for iso in dates:
         if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", iso):
-            raise ValueError(f"{short_repr(iso)} is no ISO date; expected one such as 1994-09-03.")
+            raise ValueError(f"{short_repr(iso)} is not an ISO date; expected one such as 1994-09-03.")
     digits = np.array([[END + 1 + ALPHABET.index(character) for character in iso] for iso in dates], "int32")
-    read = np.insert(digits, 0, START, axis=1)
-    wanted = np.insert(digits, digits.shape[1], END, axis=1)
-    return read, wanted
+    inputs = np.insert(digits, 0, START, axis=1)
+    targets = np.insert(digits, digits.shape[1], END, axis=1)
+    return inputs, targets
 
 
 def _check_texts(texts):
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"expected a list of texts, not {short_repr(texts)}.")
+        raise ValueError(f"{short_repr(texts)} is not a list of texts.")
 
 
-def text_of(ids: np.ndarray) -> str:
-    """The characters of a row of ids up to the end or padding; one that is neither is shown as �."""
+def decode_ids(ids: np.ndarray) -> str:
+    """Convert ids `[N]` to a text, up to the first END or padding; START becomes �."""
     characters = []
-    for number in ids:
-        if number in (END, PADDING):
+    for id in ids:
+        if id in (END, PADDING):
             break
-        characters.append("\ufffd" if number == START else ALPHABET[number - END - 1])
+        characters.append("\ufffd" if id == START else ALPHABET[id - END - 1])
     return "".join(characters)

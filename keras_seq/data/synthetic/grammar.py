@@ -1,12 +1,12 @@
-"""A probabilistic grammar whose entropy rate is known, for texts in which a sign decides another far later.
+"""Sample texts with long-range dependencies from a probabilistic grammar whose entropy rate is known.
 
-    a rule:  A -> w B C ...  with probability p          a terminal w, then nonterminals; w tells which rule of A it is
-    nats per sentence   s = H + M s                      H[A] the entropy of A's rules, M[A, B] the B expected in one
-    signs per sentence  l = 1 + M l                      entropy rate = s[start] / l[start]
+    a rule:  A -> w B C ...  with probability p           a terminal w, then nonterminals; w identifies the rule of A
+    nats per sentence       s = H + M s                   H[A] the entropy of A's rules, M[A, B] the expected B in one
+    terminals per sentence  l = 1 + M l                   entropy rate = s[start] / l[start]
 
-Such grammars ("simple" ones, Korenjak & Hopcroft, 1966) are unambiguous, and a stack reads them: the next sign depends
-on the nonterminal on top alone, so the true loss of every id is known too. No sentence begins another one; a text is
-sentences, drawn independently, side by side.
+Such grammars ("simple" ones, Korenjak & Hopcroft, 1966) are unambiguous and are parsed with a stack: the next terminal
+depends on the nonterminal on top only, so the true loss of every id is known too. No sentence is a prefix of another
+one; a text is a concatenation of independent sentences.
 """
 
 import bisect
@@ -17,23 +17,23 @@ from numbers import Real
 import numpy as np
 
 from keras_seq import checks
+from keras_seq.checks import short_repr
 from keras_seq.tokenizers.base_tokenizer import check_ids
-from keras_seq.tokenizers.text_errors import short_repr
 
 Rules = dict[str, dict[str, tuple[float, tuple[str, ...]]]]
 
 
 @dataclass(frozen=True, eq=False)
 class Grammar:
-    """A source of ids: the place of each terminal in `terminals`.
+    """A source of ids; an id is the index of a terminal in `terminals`.
 
     Args:
-        rules: of each nonterminal, by terminal: the probability and the nonterminals that follow.
-        start: the nonterminal of a sentence.
+        rules: For each nonterminal, by terminal: the probability and the nonterminals that follow.
+        start: The nonterminal of a sentence.
 
     Raises:
-        ValueError: probabilities that are not above zero or do not sum to 1, a nonterminal without rules, or sentences
-            of infinite expected length.
+        ValueError: Probabilities are not above zero or do not sum to 1, a nonterminal has no rules, or sentences have
+            an infinite expected length.
 
     >>> Grammar({"S": {"(": (0.25, ("S", "S")), ".": (0.75, ())}}, "S").terminals
     '(.'
@@ -44,7 +44,7 @@ class Grammar:
 
     def __post_init__(self):
         try:
-            known = self.rules.keys()
+            nonterminals = self.rules.keys()
             all_probabilities = {name: [p for p, _ in rules.values()] for name, rules in self.rules.items()}
         except (AttributeError, TypeError, ValueError):
             expected = "{nonterminal: {terminal: (probability, nonterminals)}}"
@@ -54,119 +54,137 @@ class Grammar:
             if not all(isinstance(p, Real) and p > 0 for p in probabilities) or abs(sum(probabilities) - 1) > 1e-9:
                 raise ValueError(f"The rules of {name!r} have the probabilities {probabilities}; expected a sum of 1.")
             if any(len(terminal) != 1 for terminal in rules):
-                raise ValueError(f"The rules of {name!r} begin with {sorted(rules)}; expected a character each.")
+                raise ValueError(f"The rules of {name!r} begin with {sorted(rules)}; expected one character each.")
         unknown = {
             self.start,
             *(b for rules in self.rules.values() for _, rest in rules.values() for b in rest),
-        } - known
+        } - nonterminals
         if unknown:
-            raise ValueError(f"There are no rules for {sorted(unknown)}.")
+            raise ValueError(f"rules has no rules for the nonterminals {sorted(unknown)}.")
         if np.abs(np.linalg.eigvals(self._expected)).max() > 1 - 1e-9:
             raise ValueError("Sentences have no finite expected length: make the rules that end them more probable.")
 
     @cached_property
     def terminals(self) -> str:
-        """All of them, one character each, sorted."""
+        """All terminals, one character each, sorted."""
         return "".join(sorted({terminal for rules in self.rules.values() for terminal in rules}))
 
     @property
     def vocabulary_size(self) -> int:
-        """V, the different terminals."""
+        """V, the number of terminals."""
         return len(self.terminals)
 
     @cached_property
     def _expected(self):
-        """M."""
+        """Expected number of each nonterminal in the rules of each nonterminal, the matrix M above."""
         names = list(self.rules)
         return np.array([[sum(p * rest.count(b) for p, rest in self.rules[a].values()) for b in names] for a in names])
 
-    def _per_sentence(self, of_one_rule):
-        """The expected sum over a sentence of what is expected of one rule of each nonterminal."""
+    def _per_sentence(self, value_of_rules):
+        """Compute the expected sum over a sentence of the expected value of one rule of each nonterminal."""
         names = list(self.rules)
-        values = np.array([of_one_rule(self.rules[name]) for name in names], "float64")
+        values = np.array([value_of_rules(self.rules[name]) for name in names], "float64")
         return float(np.linalg.solve(np.eye(len(names)) - self._expected, values)[names.index(self.start)])
 
     @property
     def sentence_length(self) -> float:
-        """The expected terminals of a sentence."""
+        """The expected number of terminals of a sentence."""
         return self._per_sentence(lambda rules: 1)
 
     @property
     def entropy_rate(self) -> float:
-        """Nats per id: the least expected loss of a long text."""
-        nats = self._per_sentence(lambda rules: -sum(p * np.log(p) for p, _ in rules.values()))
-        return nats / self.sentence_length
+        """The entropy rate in nats per id, the lowest possible expected loss on a long text."""
+        sentence_entropy = self._per_sentence(lambda rules: -sum(p * np.log(p) for p, _ in rules.values()))
+        return sentence_entropy / self.sentence_length
 
-    def ids(self, length, seed) -> np.ndarray:
-        """A text of whole sentences, cut off at `length`: int32 `[length]`, a function of the grammar and `seed`."""
+    def sample(self, length: int, seed: int) -> np.ndarray:
+        """Sample a text of sentences, truncated to `length`.
+
+        Args:
+            length: Number of ids, at least 0.
+            seed: Integer of at least 0; the text depends on the grammar and this seed only.
+
+        Returns:
+            int32 `[length]`.
+
+        Raises:
+            ValueError: A number is not an integer of at least 0.
+        """
         checks.integer("length", length, min_value=0)
         checks.integer("seed", seed, min_value=0)
-        ways = {}
+        expansions = {}
         for name, rules in self.rules.items():
-            chosen = [(self.terminals.index(terminal), rest[::-1]) for terminal, (_, rest) in rules.items()]
-            ways[name] = (np.cumsum([p for p, _ in rules.values()])[:-1].tolist(), chosen)
+            options = [(self.terminals.index(terminal), rest[::-1]) for terminal, (_, rest) in rules.items()]
+            expansions[name] = (np.cumsum([p for p, _ in rules.values()])[:-1].tolist(), options)
         ids, stack = [], []
         for draw in np.random.default_rng(seed).random(length).tolist():
-            bounds, chosen = ways[stack.pop() if stack else self.start]
-            id, rest = chosen[bisect.bisect_right(bounds, draw)]
+            bounds, options = expansions[stack.pop() if stack else self.start]
+            id, rest = options[bisect.bisect_right(bounds, draw)]
             ids.append(id)
             stack += rest
         return np.array(ids, "int32")
 
-    def nats(self, ids) -> np.ndarray:
-        """The true -log p of each id of a text that begins with a sentence, given all before it.
+    def token_losses(self, ids: np.ndarray) -> np.ndarray:
+        """Compute the true -log p of each id of a text that starts with a sentence, given all previous ids.
 
         Args:
-            ids: integers `[N]` from 0 to V - 1; the last sentence may be cut off.
+            ids: Integers `[N]` from 0 to V - 1; the last sentence may be truncated.
 
         Returns:
-            float64 `[N]`.
+            Losses in nats, float64 `[N]`.
 
         Raises:
-            ValueError: an id out of its range, or one that cannot stand where it stands.
+            ValueError: An id is out of its range, or violates the grammar.
         """
         ids = check_ids(ids, self.vocabulary_size, "terminal")
-        ways = {
+        expansions = {
             name: {self.terminals.index(terminal): (-np.log(p), rest[::-1]) for terminal, (p, rest) in rules.items()}
             for name, rules in self.rules.items()
         }
-        nats, stack = [], []
-        for place, id in enumerate(ids.tolist()):
+        losses, stack = [], []
+        for position, id in enumerate(ids.tolist()):
             top = stack.pop() if stack else self.start
-            if id not in ways[top]:
-                raise ValueError(f"{self.terminals[id]!r} at position {place}: no rule of {top!r} begins with it.")
-            loss, rest = ways[top][id]
-            nats.append(loss)
+            if id not in expansions[top]:
+                raise ValueError(f"{self.terminals[id]!r} at position {position}: no rule of {top!r} begins with it.")
+            loss, rest = expansions[top][id]
+            losses.append(loss)
             stack += rest
-        return np.array(nats, "float64")
+        return np.array(losses, "float64")
 
 
-def bracket_grammar(letters=8, close=0.24, nest=0.16, seed=0) -> Grammar:
-    """Sentences such as `(ab[hc]d{}a)`: which bracket opens decides which one closes, and what stands in between.
+def bracket_grammar(num_letters: int = 8, close_prob: float = 0.24, nest_prob: float = 0.16, seed: int = 0) -> Grammar:
+    """Create a grammar of sentences such as `(ab[hc]d{}a)`, in which brackets match and determine the letters inside.
+
+    A nested bracket interrupts the outer one, so a good prediction needs a stack. A bracket contains
+    `1 / (close_prob - nest_prob)` terminals on average, including the closing bracket.
 
     Args:
-        letters: different ones, 1 to 26. Each kind of bracket has its own frequencies of them.
-        close: the probability that a bracket closes next.
-        nest: that another one opens, below `close`; each is as likely as the others. Else a letter comes.
-        seed: of the frequencies.
+        num_letters: Number of letters, 1 to 26. Each kind of bracket has its own frequencies of them.
+        close_prob: Probability that the bracket closes next.
+        nest_prob: Probability that another bracket opens, below `close_prob`; all kinds are equally likely. Otherwise
+            a letter follows.
+        seed: Integer of at least 0, from which the frequencies are drawn.
 
-    After a bracket within a bracket the outer one goes on, so nothing less than a stack predicts well. Inside of one
-    stand `1 / (close - nest)` signs on average, the closing one counted.
+    Raises:
+        ValueError: A number is out of its range, or not `0 < nest_prob < close_prob < 1 - nest_prob`.
     """
     pairs = ("()", "[]", "{}", "<>")
-    if isinstance(letters, bool) or not isinstance(letters, int) or not 1 <= letters <= 26:
-        raise ValueError(f"letters={letters!r}; expected a whole number from 1 to 26.")
+    checks.integer("num_letters", num_letters, min_value=1, max_value=26)
     checks.integer("seed", seed, min_value=0)
-    if not (isinstance(close, Real) and isinstance(nest, Real) and 0 < nest < close < 1 - nest):
-        raise ValueError(f"close={close!r} and nest={nest!r}; expected 0 < nest < close, and less than 1 together.")
+    is_real = isinstance(close_prob, Real) and isinstance(nest_prob, Real)
+    if not (is_real and 0 < nest_prob < close_prob < 1 - nest_prob):
+        raise ValueError(
+            f"close_prob={close_prob!r} and nest_prob={nest_prob!r}; expected 0 < nest_prob < close_prob, and a sum "
+            "below 1."
+        )
     random = np.random.default_rng(seed)
     opening = {pair[0]: (1 / len(pairs), (pair,)) for pair in pairs}
     rules = {"sentence": opening}
     for pair in pairs:
-        frequencies = random.dirichlet([0.5] * letters) * (1 - close - nest)
+        frequencies = random.dirichlet([0.5] * num_letters) * (1 - close_prob - nest_prob)
         rules[pair] = {
-            pair[1]: (close, ()),
-            **{left: (nest * p, (*inner, pair)) for left, (p, inner) in opening.items()},
+            pair[1]: (close_prob, ()),
+            **{left: (nest_prob * p, (*inner, pair)) for left, (p, inner) in opening.items()},
             **{chr(97 + n): (float(p), (pair,)) for n, p in enumerate(frequencies)},
         }
     return Grammar(rules, "sentence")

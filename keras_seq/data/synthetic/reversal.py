@@ -1,12 +1,12 @@
-"""A generated task: a random sequence, and then the same backwards.
+"""Generate a synthetic task: a random sequence, followed by its reversal.
 
     row = start a_1 ... a_L | a_L ... a_1 end        L uniform over min_length ... max_length, a_i over the letters
-    x = row[:-1],   y = row[1:],   -1 in y from behind the end on                               T = 2 max_length + 2
+    x = row[:-1],   y = row[1:],   -1 in y after the end                                        T = 2 max_length + 2
 
-Nothing in front of the separator can be foreseen: a letter there costs log A nats, and less only where a model sees
-the future. Everything behind it can: after the separator, a perfect model is right at every position.
+Before the separator the letters are random: the loss is log A nats per letter, and lower only if a model sees the
+future. After the separator everything is determined: a perfect model predicts every position.
 
-Ids: letters 0 ... A-1, the separator A, the end A+1 (it fills short rows too), the start A+2.
+Ids: letters 0 ... A-1, the separator A, the end A+1 (also the padding of short rows), the start A+2.
 """
 
 from dataclasses import dataclass, replace
@@ -19,18 +19,19 @@ from keras_seq.data.step_dataset import check_step, step_dataset
 
 @dataclass(frozen=True)
 class Reversal:
-    """Sequences to reverse, as a function of the step.
+    """Batches of sequences to reverse, as a function of the step.
 
     Args:
-        alphabet_size: A, different letters.
-        min_length, max_length: of the sequences, in letters.
-        batch_size: B, rows in a batch.
-        seed: a whole number; the rows depend on (seed, step) only.
+        alphabet_size: A, the number of letters, at least 2.
+        min_length: Minimum number of letters of a sequence, at least 1.
+        max_length: Maximum number of letters of a sequence.
+        batch_size: B, the rows of a batch.
+        seed: Integer of at least 0; the rows depend on (seed, step) only.
 
     Raises:
-        ValueError: a number that is not whole, or out of its range.
+        ValueError: A number is not an integer or out of its range.
 
-    >>> x, y = Reversal(alphabet_size=26, min_length=3, max_length=3, batch_size=1).at(0)
+    >>> x, y = Reversal(alphabet_size=26, min_length=3, max_length=3, batch_size=1).batch(0)
     >>> bool((x[0, 1:4] == y[0, 6:3:-1]).numpy().all())
     True
     """
@@ -50,12 +51,12 @@ class Reversal:
 
     @property
     def separator(self) -> int:
-        """The id between the halves."""
+        """The id between a sequence and its reversal."""
         return self.alphabet_size
 
     @property
     def end(self) -> int:
-        """The id behind the second half."""
+        """The id after the reversal."""
         return self.alphabet_size + 1
 
     @property
@@ -65,31 +66,34 @@ class Reversal:
 
     @property
     def vocabulary_size(self) -> int:
-        """V, all ids."""
+        """V, the number of ids."""
         return self.alphabet_size + 3
 
     @property
-    def length(self) -> int:
-        """T, positions in a row."""
+    def sequence_length(self) -> int:
+        """T, the positions of a row."""
         return 2 * self.max_length + 2
 
     @property
     def tokens_per_step(self) -> int:
-        """The targets in a batch, on average: 2 L + 2 of a row."""
+        """The expected number of targets of a batch: 2 L + 2 for each row."""
         return self.batch_size * (self.min_length + self.max_length + 2)
 
-    def of_length(self, length: int) -> "Reversal":
-        """The same task with sequences of one length only: T is 2 length + 2, and every position has a target."""
+    def with_length(self, length: int) -> "Reversal":
+        """Return the task with sequences of one length only: T is 2 length + 2, and every position has a target."""
         return replace(self, min_length=length, max_length=length)
 
     def batch(self, step: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The batch of one step.
+        """Return the batch of one step.
 
         Args:
-            step: the number of the step, from 0: a Python integer, or an integer tensor, eager or symbolic.
+            step: Number of the step, from 0: a Python integer, or an integer tensor, eager or symbolic.
 
         Returns:
-            `(x, y)`, int32 `[B, T]` each: the ids, and the ids that come next, -1 where there is none.
+            `(x, y)`, int32 `[B, T]` each: the ids, and the next ids, with -1 where there is none.
+
+        Raises:
+            ValueError: The step is not an integer of at least 0.
         """
         check_step(step)
         seeds = tf.random.split(tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)]), 2)
@@ -98,18 +102,22 @@ class Reversal:
         shape = [self.batch_size, self.max_length]
         letters = tf.random.stateless_uniform(shape, seeds[1], maxval=self.alphabet_size, dtype=tf.int32)
 
-        place = tf.range(self.length + 1)[None]  # [1, T+1]; the separator stands at L + 1, the end at 2 L + 2
-        letter = tf.where(place <= lengths, place - 1, 2 * lengths + 1 - place)  # forwards, then backwards
+        t = tf.range(self.sequence_length + 1)[None]  # [1, T+1]; the separator is at L + 1, the end at 2 L + 2
+        letter = tf.where(t <= lengths, t - 1, 2 * lengths + 1 - t)  # forwards, then backwards
         row = tf.gather(letters, tf.clip_by_value(letter, 0, self.max_length - 1), batch_dims=1)  # [B, T+1]
-        row = tf.where(place == 0, self.start, row)
-        row = tf.where(place == lengths + 1, self.separator, row)
-        row = tf.where(place >= 2 * lengths + 2, self.end, row)
-        return row[:, :-1], tf.where(place > 2 * lengths + 2, -1, row)[:, 1:]
+        row = tf.where(t == 0, self.start, row)
+        row = tf.where(t == lengths + 1, self.separator, row)
+        row = tf.where(t >= 2 * lengths + 2, self.end, row)
+        return row[:, :-1], tf.where(t > 2 * lengths + 2, -1, row)[:, 1:]
 
     def dataset(self, start_step: int = 0, stop_step: int | None = None) -> tf.data.Dataset:
-        """The batches `at(first)`, ..., `at(last - 1)`, in this order; without end where `last` is None.
+        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order.
+
+        Args:
+            start_step: First step.
+            stop_step: Step after the last one; None for an endless dataset.
 
         Raises:
-            ValueError: Not 0 <= first <= last in whole numbers.
+            ValueError: Not 0 <= start_step <= stop_step, in integers.
         """
         return step_dataset(self.batch, start_step, stop_step)

@@ -1,42 +1,46 @@
-r"""A text without its white space and capitals, and what has to be known to put them back: a tag for every character.
+r"""Strip whitespace and capitals from a text, and restore them from a tag for every character.
 
     "To be,\n  OR not"  ->  "tobe,ornot",  2 0 1 0 0 3 2 1 0 0         tag = 1 (a space before it) + 2 (a capital)
-    restore(*squeeze(text)) == one_space(text)
+    restore(*strip_spacing(text)) == collapse_whitespace(text)
 
-White space of any length and kind counts as one space, a line break too: nothing in the letters says where a line was
-broken. A capital is a character that has a lower case of one character which leads back to it; any other, such as `İ`
-(whose lower case is two characters), `ẞ` (`ß` leads elsewhere) and `ǅ`, stays as it is and has no tag for it.
+Whitespace of any length and kind, line breaks included, counts as one space. A capital is a character whose lower case
+is one character, and whose upper case is the capital again; others, such as `İ` (its lower case has two characters),
+`ẞ` (the upper case of `ß` is `SS`) and `ǅ`, are unchanged and not tagged.
 """
 
 import numpy as np
 
+from keras_seq.checks import short_repr
 from keras_seq.tokenizers.base_tokenizer import check_ids
-from keras_seq.tokenizers.text_errors import TokenizerError, short_repr
+from keras_seq.tokenizers.text_errors import TokenizerError
 
 SPACE, CAPITAL = 1, 2
 NUM_TAGS = 4
 
 
-def one_space(text: str) -> str:
-    r"""The text with every run of white space as one space, and none at its end.
+def collapse_whitespace(text: str) -> str:
+    r"""Replace every run of whitespace by one space, and remove whitespace at the end.
 
-    >>> one_space(" to  be\n")
+    >>> collapse_whitespace(" to  be\n")
     ' to be'
     """
     space_first = text[:1].isspace()
     return " " * (space_first and not text.isspace()) + " ".join(text.split())
 
 
-def squeeze(text: str) -> tuple[str, np.ndarray]:
-    """Strip white space and capitals.
+def strip_spacing(text: str) -> tuple[str, np.ndarray]:
+    """Strip whitespace and capitals from a text.
 
     Args:
         text: Any text.
 
     Returns:
-        The N characters that are left, and their tags, int32 `[N]`.
+        The N remaining characters in lower case, and their tags, int32 `[N]`.
 
-    >>> characters, tags = squeeze("Go on")
+    Raises:
+        TokenizerError: The argument is not a `str`.
+
+    >>> characters, tags = strip_spacing("Go on")
     >>> characters, tags.tolist()
     ('goon', [2, 0, 1, 0])
     """
@@ -54,31 +58,34 @@ def squeeze(text: str) -> tuple[str, np.ndarray]:
 
 
 def restore(characters: str, tags: np.ndarray | list[int]) -> str:
-    """Put spaces and capitals where the tags say.
+    """Insert spaces and capitals according to tags.
 
-    A capital tag does nothing to a character that has no capital, so whatever the tags are, nothing but spaces and
-    capitals is changed: `squeeze(restore(characters, tags))[0] == characters`.
+    A capital tag has no effect on a character without a capital, so for any tags only spaces and capitals change:
+    `strip_spacing(restore(characters, tags))[0] == characters`.
 
     Args:
-        characters: N characters as `squeeze` leaves them.
-        tags: N numbers from 0 to 3.
+        characters: N characters as `strip_spacing` returns them.
+        tags: N integers from 0 to 3.
+
+    Returns:
+        The text.
 
     Raises:
-        VocabularyError: Not as many tags as characters, or other numbers than 0 to 3.
+        TokenizerError: There are not as many tags as characters, or a tag is not an integer from 0 to 3.
 
     >>> restore("goon", [2, 0, 1, 0])
     'Go on'
     """
     _check_text(characters)
-    tags = check_ids(tags, NUM_TAGS, "meaning")
+    tags = check_ids(tags, NUM_TAGS, "tag")
     if len(characters) != len(tags):
-        raise TokenizerError(f"{len(tags)} tags for {len(characters)} characters; expected one for each.")
-    pieces = []
+        raise TokenizerError(f"{len(tags)} tags for {len(characters)} characters; expected one tag for each character.")
+    parts = []
     for character, tag in zip(characters, tags, strict=True):
         upper = character.upper()
-        capital = tag & CAPITAL and len(upper) == 1 and _lower(upper) == character
-        pieces.append(" " * bool(tag & SPACE) + (upper if capital else character))
-    return "".join(pieces)
+        is_capital = tag & CAPITAL and len(upper) == 1 and _lower(upper) == character
+        parts.append(" " * bool(tag & SPACE) + (upper if is_capital else character))
+    return "".join(parts)
 
 
 def _check_text(text):
@@ -87,6 +94,6 @@ def _check_text(text):
 
 
 def _lower(character: str) -> str:
-    """Its lower case where that leads back to it, else the character."""
+    """Return the lower case of a character if its upper case is the character again, else the character."""
     lower = character.lower()
     return lower if len(lower) == 1 and lower.upper() == character else character

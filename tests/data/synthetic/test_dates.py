@@ -24,7 +24,9 @@ def test_all_days_from_1950_to_2049_are_there():
 def test_no_text_means_two_dates_in_any_format_and_case():
     meaning = {}
     for date in ALL:
-        written = [dates.fields(date, september) for september in (("Sep", "Sept") if date.month == 9 else ("Sep",))]
+        written = [
+            dates.format_fields(date, september) for september in (("Sep", "Sept") if date.month == 9 else ("Sep",))
+        ]
         for form, pieces in itertools.product(FORMS, written):
             assert meaning.setdefault(form.format_map(pieces).lower(), date) is date
     assert len(meaning) > 36_525 * len(FORMS)
@@ -45,16 +47,16 @@ def test_no_text_means_two_dates_in_any_format_and_case():
 )
 def test_a_date_in_words(date, form, text):
     assert form in FORMS
-    assert form.format_map(dates.fields(datetime.date(*date), "Sept")) == text
+    assert form.format_map(dates.format_fields(datetime.date(*date), "Sept")) == text
 
 
 def test_ordinals_are_those_of_english():
-    endings = [dates.fields(datetime.date(2000, 1, day))["th"] for day in range(1, 32)]
+    endings = [dates.format_fields(datetime.date(2000, 1, day))["th"] for day in range(1, 32)]
     assert [e for e in endings if not e.endswith("th")] == ["1st", "2nd", "3rd", "21st", "22nd", "23rd", "31st"]
 
 
 def test_a_quarter_is_in_lower_and_a_quarter_in_upper_case():
-    texts = [pair.text for pair in PAIRS if "month" in pair.form]
+    texts = [pair.text for pair in PAIRS if "month" in pair.format]
     assert len(texts) > 1_000
     for same in (str.lower, str.upper):
         assert 0.2 < np.mean([text == same(text) for text in texts]) < 0.3
@@ -78,13 +80,13 @@ def test_pairs_are_a_function_of_the_seed_of_the_given_dates_and_of_each_format_
     assert pairs == dates.draw_pairs(some, dates.FORMATS, 900, seed=3)
     assert pairs != dates.draw_pairs(some, dates.FORMATS, 900, seed=4)
     assert {pair.iso for pair in pairs} == {date.isoformat() for date in some}
-    assert {form: sum(pair.form == form for pair in pairs) for form in dates.FORMATS} == {
+    assert {form: sum(pair.format == form for pair in pairs) for form in dates.FORMATS} == {
         form: 900 // len(dates.FORMATS) for form in dates.FORMATS
     }
 
 
 def test_the_alphabet_has_every_character_that_occurs_in_training_and_no_other():
-    assert {*"".join(pair.text for pair in PAIRS if pair.form in dates.FORMATS)} == {*dates.ALPHABET}
+    assert {*"".join(pair.text for pair in PAIRS if pair.format in dates.FORMATS)} == {*dates.ALPHABET}
     assert {*"".join(pair.text + pair.iso for pair in PAIRS)} == {*dates.ALPHABET}
 
 
@@ -93,8 +95,8 @@ def test_ids_go_there_and_back():
     sources, (read, wanted) = dates.source_ids(texts), dates.target_ids(isos)
     assert sources.shape == (4_000, dates.SOURCE_LENGTH)
     assert max(map(len, texts)) == dates.SOURCE_LENGTH
-    assert [dates.text_of(row) for row in sources] == texts
-    assert [dates.text_of(row) for row in wanted] == isos
+    assert [dates.decode_ids(row) for row in sources] == texts
+    assert [dates.decode_ids(row) for row in wanted] == isos
     assert read.shape == wanted.shape == (4_000, dates.TARGET_LENGTH)
     np.testing.assert_array_equal(read[:, 1:], wanted[:, :-1])
     assert (read[:, 0] == dates.START).all()
@@ -105,7 +107,7 @@ def test_ids_go_there_and_back():
 
 
 def test_a_start_in_the_middle_shows():
-    assert dates.text_of([5, dates.START, 5]) == dates.ALPHABET[2] + "\ufffd" + dates.ALPHABET[2]
+    assert dates.decode_ids([5, dates.START, 5]) == dates.ALPHABET[2] + "\ufffd" + dates.ALPHABET[2]
 
 
 @pytest.mark.parametrize(

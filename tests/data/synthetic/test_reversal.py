@@ -37,7 +37,7 @@ def test_a_row_is_a_sequence_and_its_reverse_between_start_and_end(alphabet_size
     task = Reversal(alphabet_size, least, longest, batch_size, seed=1)
     x, y = task.batch(step)
     assert x.dtype == y.dtype == tf.int32
-    assert x.shape == y.shape == (batch_size, 2 * longest + 2) == (batch_size, task.length)
+    assert x.shape == y.shape == (batch_size, 2 * longest + 2) == (batch_size, task.sequence_length)
     assert {task.start, task.separator, task.end, *range(alphabet_size)} == {*range(task.vocabulary_size)}
     for ids, targets in zip(x.numpy().tolist(), y.numpy().tolist(), strict=True):
         assert ids[0] == task.start
@@ -86,7 +86,7 @@ def test_a_dataset_is_at_over_a_range_and_begins_anywhere():
 
 @pytest.mark.parametrize("length", [1, 4, 12])
 def test_of_one_length_every_position_has_a_target(length):
-    task = TASK.of_length(length)
+    task = TASK.with_length(length)
     x, y = task.batch(0)
     assert x.shape == (300, 2 * length + 2)
     assert (y.numpy() >= 0).all()
@@ -97,7 +97,7 @@ def test_of_one_length_every_position_has_a_target(length):
 def test_tokens_per_step_are_the_targets_on_average():
     targets = [int((TASK.batch(step)[1].numpy() >= 0).sum()) for step in range(30)]
     assert np.mean(targets) == pytest.approx(TASK.tokens_per_step, rel=0.02)
-    assert TASK.of_length(4).tokens_per_step == int((TASK.of_length(4).batch(0)[1].numpy() >= 0).sum())
+    assert TASK.with_length(4).tokens_per_step == int((TASK.with_length(4).batch(0)[1].numpy() >= 0).sum())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,94 @@
+"""Scale the widths of a model until its number of parameters is closest to a target: `--match parameters`.
+
+    recurrent         units
+    Mamba             embedding_dim
+    minGRU, minLSTM   embedding_dim, with units and feed_forward_dim in proportion
+    Transformers      heads of the same width, so embedding_dim in steps of it, with feed_forward_dim in proportion;
+                      then feed_forward_dim alone, since these steps are coarse
+
+The number of parameters increases with each of these widths, so it can be searched by narrowing an interval.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import keras
+
+
+def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) -> Any:
+    """Return the model config at the width whose number of parameters is closest to `target`.
+
+    Args:
+        model_config: Dataclass of a language model.
+        vocabulary_size: V.
+        target: Number of parameters.
+
+    Returns:
+        A dataclass of the same class.
+    """
+
+    def closest(make, start):
+        return _closest(make, lambda candidate: _count_parameters(candidate, vocabulary_size), target, start)
+
+    if not hasattr(model_config, "num_heads"):
+        recurrent = hasattr(model_config, "units") and not hasattr(model_config, "feed_forward_dim")
+        width = "units" if recurrent else "embedding_dim"
+        return closest(lambda n: scale_width(model_config, width, n), getattr(model_config, width))
+    model_config = closest(lambda n: with_heads(model_config, n), model_config.num_heads)
+    return closest(lambda n: dataclasses.replace(model_config, feed_forward_dim=n), model_config.feed_forward_dim)
+
+
+def scale_width(model_config: Any, name: str, value: int) -> Any:
+    """Set one width; with `embedding_dim`, scale `units` and `feed_forward_dim` in proportion.
+
+    Args:
+        model_config: Dataclass of a language model.
+        name: Name of the width.
+        value: Its new value.
+    """
+    proportional = ("units", "feed_forward_dim") if name == "embedding_dim" else ()
+    ratio = value / getattr(model_config, name)
+    others = {n: max(1, round(getattr(model_config, n) * ratio)) for n in proportional if hasattr(model_config, n)}
+    return dataclasses.replace(model_config, **{name: value}, **others)
+
+
+def with_heads(model_config: Any, num_heads: int) -> Any:
+    """Set the number of heads at constant width of a head, and scale the number of key-value heads in proportion.
+
+    Args:
+        model_config: Dataclass of a Transformer.
+        num_heads: H.
+    """
+    embedding_dim = model_config.embedding_dim // model_config.num_heads * num_heads
+    scaled = scale_width(model_config, "embedding_dim", embedding_dim)
+    if hasattr(model_config, "num_key_value_heads"):
+        limit = num_heads * model_config.num_key_value_heads / model_config.num_heads
+        kv_heads = max(n for n in range(1, num_heads + 1) if num_heads % n == 0 and n <= max(1, limit))
+        return dataclasses.replace(scaled, num_heads=num_heads, num_key_value_heads=kv_heads)
+    return dataclasses.replace(scaled, num_heads=num_heads)
+
+
+def _count_parameters(model_config, vocabulary_size):
+    keras.backend.clear_session()
+    return model_config.build_model(vocabulary_size).count_params()
+
+
+def _closest(make, count, target, start):
+    """Return make(n) for the n >= 1 whose count is closest to the target, searching from `start`.
+
+    The interval around the target is split where the target would be if the count grew with the square of n, which is
+    nearly the case.
+    """
+    counts = {0: 0, start: count(make(start))}
+    high = start
+    while counts[high] < target:
+        high *= 2
+        counts[high] = count(make(high))
+    low = max(n for n in counts if counts[n] < target)
+    while high - low > 1:
+        fraction = (math.sqrt(target) - math.sqrt(counts[low])) / (math.sqrt(counts[high]) - math.sqrt(counts[low]))
+        middle = min(max(round(low + fraction * (high - low)), low + 1), high - 1)
+        counts[middle] = count(make(middle))
+        low, high = (middle, high) if counts[middle] < target else (low, middle)
+    return make(min((n for n in (low, high) if n), key=lambda n: abs(counts[n] - target)))

@@ -1,0 +1,98 @@
+"""Type and range checks that apply to every option.
+
+    integers   below 2**31; seeds below 2**32, as in NumPy
+    floats     finite, and in the range of float32
+    budgets    integers or floats below 2**63
+
+The command line checks the types already; the config.json read by `--resume` may have been edited.
+"""
+
+import dataclasses
+import pathlib
+import types
+import typing
+from typing import Any
+
+BUDGETS = ("tokens", "sweep_tokens", "characters", "compute")
+NAMES = ("corpus", "log_dir", "resume", "run")  # of files, folders and corpora; may not be empty
+MAX_INT32, MAX_INT64, MAX_SEED, MAX_FLOAT32 = 2**31, 2**63, 2**32, 3.4e38
+
+
+def check_options(config: Any, **minimum: float):
+    """Check the types and ranges of all options.
+
+    Args:
+        config: A dataclass; the dataclasses in it are checked too.
+        **minimum: Smallest valid values, by the names of fields of `config`.
+
+    Raises:
+        ValueError: An option is invalid; the message names the first one, its value and what was expected.
+    """
+    for path, name, option_type, value in _options(config):
+        expected = _type_error(option_type, value, name)
+        if expected is None and not path and value is not None and name in minimum and not value >= minimum[name]:
+            expected = f"at least {minimum[name]}"
+        if expected is not None:
+            raise ValueError(f"{path or '--'}{name.replace('_', '-')} {_format_value(value)}: expected {expected}.")
+
+
+def _options(config, path=""):
+    """Yield the path before the name, the name, the type and the value of each option."""
+    for field in dataclasses.fields(config):
+        value, annotation = getattr(config, field.name), field.type
+        inner = typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
+        if dataclasses.is_dataclass(inner) and isinstance(value, inner):
+            nameless = inner is not annotation  # tyro.conf.arg(name="")
+            yield from _options(value, path if nameless else f"{path or '--'}{field.name}.")
+        else:
+            yield path, field.name, inner, value
+
+
+def _type_error(option_type, value, name):
+    """Return what was expected if the value is not of the type, else None."""
+    origin, parts = typing.get_origin(option_type), typing.get_args(option_type)
+    if origin in (typing.Union, types.UnionType):
+        [option_type] = [part for part in parts if part is not types.NoneType]
+        return None if value is None else _type_error(option_type, value, name)
+    if origin is typing.Literal:
+        return None if value in parts else f"one of {', '.join(map(str, parts))}"
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return "a list"
+        return next(filter(None, (_type_error(parts[0], part, name) for part in value)), None)
+    if option_type is bool:
+        return None if isinstance(value, bool) else "True or False"
+    if option_type is int:
+        return _integer_error(value, name)
+    if option_type is float:
+        limit = MAX_INT64 if name in BUDGETS else MAX_FLOAT32
+        is_valid = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= limit
+        return None if is_valid else f"a number of at most {limit:.2g}"
+    if option_type in (str, pathlib.Path):
+        is_valid = isinstance(value, option_type) and "\0" not in str(value) and (value != "" or name not in NAMES)
+        if is_valid and not _is_utf8(str(value)):
+            return "UTF-8; if the text is UTF-8, set PYTHONUTF8=1, since this locale has another encoding"
+        return None if is_valid else "a name" if name in NAMES else "a text without the character U+0000"
+    return None if isinstance(value, option_type) else f"options of {option_type.__name__}"
+
+
+def _is_utf8(text):
+    """Return whether all bytes of the command line were decoded: those that were not are lone surrogates."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _integer_error(value, name):
+    limit = MAX_SEED if name == "seed" else MAX_INT64 if name in BUDGETS else MAX_INT32
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if is_integer and (0 if name == "seed" else -limit) <= value < limit:
+        return None
+    return f"an integer from 0 to {limit - 1}" if name == "seed" else f"an integer of at most {limit - 1}"
+
+
+def _format_value(value):
+    text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return repr(text) if not text.strip() or "\0" in text else text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,82 @@
+"""The Mamba language model: selective state-space layers (Gu & Dao, 2023, arXiv:2312.00752).
+
+    block    x + selective_state_space(norm(x))
+
+RMS normalization; output projections without bias, starting at zero, so that each block starts as the identity.
+"""
+
+import dataclasses
+
+import keras
+
+from keras_seq import checks, layers
+from keras_seq.models.language_model import LanguageModel, build_language_model
+
+
+@dataclasses.dataclass(frozen=True)
+class MambaConfig:
+    """Configure a Mamba language model: 0.80 million parameters by default, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    embedding_dim: int = 136
+    """D, the width of the residual stream."""
+    num_layers: int = 6
+    """Number of state-space layers."""
+    state_dim: int = 16
+    """N, the size of each inner feature's state."""
+    expand: int = 2
+    """Ratio of the inner width of a state-space layer to D."""
+    kernel_size: int = 4
+    """Width of each layer's causal convolution, in positions."""
+    tie_embeddings: bool = False
+    """Whether the output projection is the transposed embedding matrix."""
+    dropout: float = 0.0
+    """Dropout rate of each layer's output."""
+
+    def __post_init__(self):
+        checks.positive_integer("embedding_dim", self.embedding_dim)
+        checks.positive_integer("num_layers", self.num_layers)
+        checks.fraction("dropout", self.dropout)
+        checks.boolean("tie_embeddings", self.tie_embeddings)
+        self._layer(dtype=None)  # raises for an invalid size
+
+    def _layer(self, dtype):
+        return layers.SelectiveStateSpace(
+            state_dim=self.state_dim,
+            expand=self.expand,
+            kernel_size=self.kernel_size,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="mamba",
+        )
+
+    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
+        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
+
+        Args:
+            vocabulary_size: V, at least 1.
+            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+
+        Returns:
+            The model, with all weights built.
+
+        Raises:
+            ValueError: `vocabulary_size` is not a positive integer.
+        """
+        blocks = [
+            layers.PreNormResidual([self._layer(dtype)], dropout=self.dropout, dtype=dtype, name=f"block_{n}")
+            for n in range(self.num_layers)
+        ]
+        blocks.append(layers.RMSNormalization(dtype=dtype, name="normalization"))
+        return build_language_model(
+            "mamba",
+            vocabulary_size,
+            self.embedding_dim,
+            blocks,
+            tie_embeddings=self.tie_embeddings,
+            use_bias=False,
+            dtype=dtype,
+        )

@@ -1,0 +1,62 @@
+"""Compile a model for training: loss, optimizer, learning rate schedule, and whether XLA compiles the whole step."""
+
+from collections.abc import Callable
+
+import keras
+
+from keras_seq.kernels.devices import on_cpu
+from keras_seq.layers.introspection import has_time_loop
+from keras_seq.training.config import TrainConfig
+from keras_seq.training.optimizers import OPTIMIZERS
+from keras_seq.training.schedules import WarmupLinearDecay
+
+# Parameters times tokens of a step up to which XLA is faster on a CPU for the whole step. Beyond, its matmuls, slower
+# than TensorFlow's, in bfloat16 by far, cost more than the fusion of small operations gains.
+MAX_JIT_COST = {"float32": 10**10, "bfloat16": 10**9, "float16": 10**9}
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class _CrossEntropy(keras.losses.SparseCategoricalCrossentropy):
+    """Compute Keras's loss for a vocabulary of one token too, where Keras would squeeze logits `[B, T, 1]`."""
+
+    def call(self, y_true, y_pred):
+        return keras.ops.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+
+
+def compile_model(
+    training_model: keras.Model,
+    train: TrainConfig,
+    total_steps: int,
+    loss: keras.losses.Loss | None = None,
+    schedule: Callable | None = None,
+    tokens_per_step: int = 1000,
+):
+    """Compile a model with the optimizer of `train`.
+
+    Args:
+        training_model: The model; its layers decide the default learning rate.
+        train: Training config.
+        total_steps: Step at which the schedule ends.
+        loss: Keras loss; by default the cross-entropy of logits.
+        schedule: Function from step to learning rate; by default the warm-up and decay of `train`.
+        tokens_per_step: Approximate number of tokens of a batch; decides whether XLA compiles the step.
+    """
+    peak = train.peak_learning_rate(training_model)
+    training_model.compile(
+        optimizer=OPTIMIZERS[train.optimizer](
+            schedule or WarmupLinearDecay(peak, total_steps, train.warmup_steps, train.final_lr_fraction),
+            **train.optimizer_options(training_model),
+        ),
+        auto_scale_loss=False,
+        loss=loss or _CrossEntropy(from_logits=True),
+        steps_per_execution=train.steps_per_execution,
+        jit_compile=_should_jit_compile(training_model, train.precision, tokens_per_step),
+    )
+    training_model.optimizer.build(training_model.trainable_variables)
+
+
+def _should_jit_compile(training_model, precision, tokens_per_step):
+    """Return whether XLA compiles the whole step; otherwise the optimized kernels have it compile parts."""
+    if has_time_loop(training_model):  # XLA around a loop over time steps is slower
+        return False
+    return not on_cpu() or training_model.count_params() * tokens_per_step <= MAX_JIT_COST[precision]

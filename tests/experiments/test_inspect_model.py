@@ -1,0 +1,94 @@
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from experiments import inspect_model
+from experiments.generate import load_run
+from keras_seq.models import MODELS
+from keras_seq.saving import save_model
+from tests.experiments.test_model_trace import TOKENIZER, data_of, small, softmax
+
+
+@pytest.fixture
+def inspected(smoke, tmp_path, capsys):
+    """What the script says of a text under a finished run, and the data of the page it writes."""
+
+    def inspected(*options, name="lstm"):
+        inspect_model.main([str(smoke.folder / f"{name}-seed0"), "--out", str(tmp_path / "out"), *map(str, options)])
+        return capsys.readouterr().out, data_of((tmp_path / "out" / "inspect.html").read_text(encoding="utf-8"))
+
+    return inspected
+
+
+@pytest.mark.parametrize(("name", "picture"), [("lstm", "activations_lstm_0"), ("transformer", "attention_block_0")])
+def test_it_writes_pictures_a_page_and_what_tensorboard_shows(inspected, smoke, tmp_path, name, picture):
+    said, data = inspected("--text", "It is\nso", name=name)
+    model, tokenizer = load_run(smoke.folder / f"{name}-seed0")
+    p = softmax(keras.ops.convert_to_numpy(model(tokenizer.encode("It is\nso").numpy()[None]))[0].astype("float64"))[-1]
+    best, chance = data["top"][-1][0]
+    assert chance == pytest.approx(p.max(), rel=1e-4)
+    assert tokenizer.encode(best).numpy()[0] == p.argmax()
+    assert "".join(data["tokens"]) == "It is\nso"
+    out = tmp_path / "out"
+    assert str(out / "inspect.html") in said
+    assert {"next", picture} <= {path.stem for path in out.glob("*.png")}
+    assert all(np.ptp(plt.imread(path)) > 0.5 for path in out.glob("*.png"))
+    inspected("--text", "No", name=name)
+    events = EventAccumulator(str(out), {"tensors": 0}).Reload()
+    assert [event.step for event in events.Tensors(picture)] == [0, 1]
+    width, height, png = events.Tensors(picture)[0].tensor_proto.string_val[:3]
+    assert min(int(width), int(height)) > 100
+    assert png.startswith(b"\x89PNG")
+
+
+def test_by_default_it_goes_into_the_run(smoke, capsys):
+    run = smoke.folder / "transformer-seed0"
+    inspect_model.main([str(run)])
+    output = capsys.readouterr().out
+    assert (run / "inspect" / "inspect.html").is_file()
+    assert str(run / "inspect" / "inspect.html") in output
+
+
+def test_a_long_text_is_cut_and_it_says_so(inspected, smoke):
+    context_length = load_run(smoke.folder / "transformer-seed0")[0].context_length
+    said, data = inspected("--text", 300 * "ab", name="transformer")
+    assert "".join(data["tokens"]) == (300 * "ab")[:context_length]
+    assert said.startswith(
+        f"Only the first {context_length} of the 600 tokens are used: the model's context is {context_length}.\n"
+    )
+
+
+def test_a_model_without_a_context_reads_200_tokens():
+    ids = np.arange(201)
+    shorter, message = inspect_model.truncate(small("gru"), ids)
+    assert shorter.tolist() == list(range(200))
+    assert message == "Only the first 200 of the 201 tokens are used: more cannot be shown well."
+    assert inspect_model.truncate(small("gru"), ids[:200]) == (pytest.approx(ids[:200]), None)
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "names"),
+    [
+        ("nowhere", "", "model.keras is not there"),
+        ("lstm-seed0", "--text=a", "at least 2"),
+        ("lstm-seed0", "--text=", "at least 2"),
+        ("lstm-seed0", "--text=a猫", "'猫' (U+732B) at position 1"),
+        ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
+        ("lstm-seed0", "--out={}/model.keras", "model.keras"),
+    ],
+)
+def test_a_mistake_is_named_in_one_sentence(smoke, fails, run, options, names):
+    folder = smoke.folder / run
+    sentence = fails(inspect_model.main, folder, *options.format(folder).split())
+    assert sentence.startswith("experiments.inspect_model: ")
+    assert names in sentence
+
+
+def test_a_run_of_another_kind_is_refused(fails, tmp_path):
+    TOKENIZER.save(tmp_path / "tokenizer.json")
+    save_model(
+        tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(TOKENIZER.vocabulary_size)
+    )
+    assert "not a language model" in fails(inspect_model.main, tmp_path)

@@ -1,0 +1,216 @@
+import json
+import math
+
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from experiments.inspect_html import inspect_page
+from experiments.inspect_plots import plot_all, label
+from experiments.model_trace import lstm_signals, most_variable_units, trace_model
+from keras_seq.layers import LSTM, MultiHeadSelfAttention
+from keras_seq.models import MODELS, LanguageModel
+from keras_seq.tokenizers import CharacterTokenizer
+from tests.experiments.test_html_page import Reader
+
+TEXT = 'It is "<b>" & so.\nNo'
+TOKENIZER = CharacterTokenizer.from_text(TEXT + "xyz</script>")
+IDS = TOKENIZER.encode(TEXT).numpy()
+ATTENTIVE = {"embedding_dim": 8, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 8, "context_length": len(TEXT)}
+SMALL = {
+    "rnn": {"embedding_dim": 3, "units": 5, "num_layers": 2, "dropout": 0.5},
+    "gru": {"embedding_dim": 3, "units": 5},
+    "lstm": {"embedding_dim": 3, "units": 5, "num_layers": 2, "dropout": 0.5, "recurrent_dropout": 0.5},
+    "mingru": {"embedding_dim": 4, "units": 5, "num_layers": 1, "feed_forward_dim": 4},
+    "mamba": {"embedding_dim": 4, "num_layers": 1, "state_dim": 2},
+    "transformer": ATTENTIVE,
+    "gpt2": ATTENTIVE,
+    "llama": {**ATTENTIVE, "num_heads": 4, "num_key_value_heads": 2},
+}
+
+
+def small(name, dtype=None):
+    """A model with weights that are not those of its start, where much is zero."""
+    model = MODELS[name](**SMALL[name]).build_model(TOKENIZER.vocabulary_size, dtype=dtype)
+    random = np.random.default_rng(3)
+    for weight in model.trainable_variables:
+        weight.assign(random.normal(size=weight.shape, scale=0.7))
+    return model
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def model(request):
+    return small(request.param)
+
+
+def data_of(page):
+    return json.loads(page.split('id="data">')[1].split("</script>")[0])
+
+
+def softmax(logits):
+    return (
+        np.exp(logits - logits.max(-1, keepdims=True)) / np.exp(logits - logits.max(-1, keepdims=True)).sum(-1)[:, None]
+    )
+
+
+def test_the_page_says_what_the_model_expects(model):
+    expected = softmax(np.array(keras.ops.convert_to_numpy(model(IDS[None]))[0], "float64"))
+    data = data_of(inspect_page(trace_model(model, TOKENIZER, IDS), "run"))
+    assert "".join(data["tokens"]) == TEXT
+    assert len(data["top"]) == len(TEXT) == len(data["next"]) + 1
+    for t, row in enumerate(data["top"]):
+        assert [p for _, p in row] == pytest.approx(sorted(expected[t], reverse=True)[:5], rel=1e-4)
+        assert [expected[t, TOKENIZER.encode(token).numpy()[0]] for token, _ in row] == pytest.approx(
+            [p for _, p in row], rel=1e-4
+        )
+    for t, (rank, p) in enumerate(data["next"]):
+        assert p == pytest.approx(expected[t, IDS[t + 1]], rel=1e-4)
+        assert rank == np.sum(expected[t] > expected[t, IDS[t + 1]])
+
+
+@pytest.mark.parametrize("name", ["transformer", "gpt2", "llama"])
+def test_the_attention_is_that_of_the_model_itself(name, monkeypatch):
+    model, seen, attend = small(name), [], MultiHeadSelfAttention.attend
+
+    def spy(self, *args):
+        y, weights = attend(self, *args)
+        seen.append(keras.ops.convert_to_numpy(weights)[0])
+        return y, weights
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MultiHeadSelfAttention, "attend", spy)
+        model(IDS[None])
+    trace = trace_model(model, TOKENIZER, IDS)
+    assert list(trace.attention) == ["block_0", "block_1"]
+    assert trace.activations == {}
+    assert not np.allclose(seen[0][0], seen[0][1], atol=0.01)  # the heads differ
+    data = data_of(inspect_page(trace, "run"))
+    for expected, maps, block in zip(seen, trace.attention.values(), data["attention"].values(), strict=True):
+        np.testing.assert_allclose(maps, expected, atol=1e-6)
+        np.testing.assert_allclose(maps.sum(axis=-1), 1, atol=1e-5)
+        assert not np.triu(maps, 1).any()
+        for head, rows in zip(expected, block, strict=True):
+            for t, row in enumerate(rows):
+                np.testing.assert_allclose(row, head[t, : t + 1], atol=6e-6)
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [("float32", 1e-6), ("mixed_bfloat16", 0.01)])
+def test_the_signals_of_an_lstm_make_its_own_output(dtype, atol):
+    model = small("lstm", dtype)
+    trace = trace_model(model, TOKENIZER, IDS)
+    assert list(trace.activations) == ["lstm_0", "lstm_1"]
+    assert trace.attention == {}
+    x = model.embedding(IDS[None])
+    for layer in (block for block in model.blocks if isinstance(block, LSTM)):
+        signals = trace.activations[layer.name]
+        x, (_, c) = layer(x, return_state=True)
+        y = keras.ops.convert_to_numpy(keras.ops.cast(x, "float32"))[0]
+        np.testing.assert_allclose(signals["h"], y, atol=atol)
+        np.testing.assert_allclose(signals["c"][-1], keras.ops.convert_to_numpy(c)[0], atol=3 * atol)
+        before = np.vstack([np.zeros_like(signals["c"][:1]), signals["c"][:-1]])
+        np.testing.assert_allclose(
+            signals["c"], signals["f"] * before + signals["i"] * signals["g"], atol=1e-6, rtol=1e-5
+        )
+        assert all(0 < signals[gate].min() <= signals[gate].max() < 1 for gate in "ifo")
+        assert np.abs(signals["g"]).max() <= 1
+
+
+def test_the_gates_are_those_worked_out_by_hand():
+    """The numbers of docs/rnn-lstm.md, from the zero state."""
+    layer = LSTM(2, return_sequences=True)
+    layer.build((1, 1, 3))
+    kernel = [[1, 0, -1, -2, 2, -1, 1, 0], [2, 1, -2, -1, 0, -2, 2, -1], [0, -1, 1, 2, 1, 0, 1, 2]]
+    layer.set_weights([np.array(kernel), np.zeros((2, 8)), np.array([0, -1, 1, 1, 0, 0, 0, 0])])
+    signals = lstm_signals(layer, np.array([[[1.0, 2.0, -1.0]]], "float32"))
+    z = {"i": (5, 2), "f": (-5, -5), "g": (1, -5), "o": (4, -4)}
+    for letter, values in z.items():
+        squash = np.tanh if letter == "g" else lambda v: 1 / (1 + np.exp(-v))
+        np.testing.assert_allclose(signals[letter][0], squash(np.array(values, "float32")), rtol=1e-5)
+
+
+def test_the_page_has_the_signals(model):
+    trace = trace_model(model, TOKENIZER, IDS)
+    data = data_of(inspect_page(trace, "run"))
+    assert bool(data["attention"]) != bool(data["activations"])
+    for name, signals in trace.activations.items():
+        for letter, signal in signals.items():
+            assert letter in data["signals"]
+            np.testing.assert_allclose(data["activations"][name][letter], signal, atol=6e-4)
+        assert data["mostVariable"][name] == most_variable_units(next(iter(signals.values())), 1)[0]
+
+
+@pytest.mark.parametrize("name", ["rnn", "gru", "mingru", "mamba"])
+def test_other_models_show_the_outputs_of_their_blocks(name):
+    model = small(name)
+    last = list(trace_model(model, TOKENIZER, IDS).activations.values())[-1]["y"]
+    logits = keras.ops.convert_to_numpy(model.head(last[None]))
+    np.testing.assert_allclose(logits, keras.ops.convert_to_numpy(model(IDS[None])), atol=1e-4)
+
+
+def test_a_subclass_of_lstm_is_not_traced_by_its_equations():
+    from keras_seq.layers import LayerNormLSTM
+
+    embedding, head = (
+        keras.layers.Embedding(TOKENIZER.vocabulary_size, 3),
+        keras.layers.Dense(TOKENIZER.vocabulary_size),
+    )
+    model = LanguageModel(embedding, [LayerNormLSTM(4, name="normed", return_sequences=True)], head)
+    assert list(trace_model(model, TOKENIZER, IDS).activations["normed"]) == ["y"]
+
+
+def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(model):
+    page = inspect_page(trace_model(model, TOKENIZER, IDS), 'run "<b>"')
+    read_back, plain = Reader(page), Reader(inspect_page(trace_model(model, TOKENIZER, IDS[:3]), "run"))
+    assert "".join(read_back.tokens) == TEXT
+    assert "http" not in page
+    assert {tag: read_back.tags.count(tag) for tag in {*plain.tags} - {"span"}} == {
+        tag: plain.tags.count(tag) for tag in {*plain.tags} - {"span"}
+    }
+    assert "b" not in read_back.tags
+
+
+def test_every_plot_shows_its_values(model):
+    trace, names = trace_model(model, TOKENIZER, IDS), []
+    for name, figure in plot_all(trace):
+        names.append(name)
+        images = [image for axes in figure.axes for image in axes.images]
+        shown = [np.ma.filled(image.get_array(), np.nan) for image in images]
+        if name.startswith("attention"):
+            for array, head in zip(shown, trace.attention[name.removeprefix("attention_")], strict=True):
+                np.testing.assert_array_equal(np.nan_to_num(array), head)
+        elif name.startswith("activations"):
+            signals = trace.activations[name.removeprefix("activations_")]
+            units = most_variable_units(next(iter(signals.values())), 16)
+            for array, signal in zip(shown, signals.values(), strict=True):
+                np.testing.assert_array_equal(array, signal[:, units].T)
+        else:
+            array = np.concatenate(shown, axis=1)[:, : len(TEXT)]
+            np.testing.assert_allclose(array[0], trace.probabilities.max(axis=-1))
+            np.testing.assert_allclose(array.sum(axis=0), np.sort(trace.probabilities)[:, -5:].sum(axis=-1))
+        ticks = [text.get_text() for axes in figure.axes for text in axes.get_xticklabels()]
+        assert "·" in ticks
+        assert "⏎" in ticks
+        plt.close(figure)
+    assert names == [
+        "next",
+        *(f"attention_{n}" for n in trace.attention),
+        *(f"activations_{n}" for n in trace.activations),
+    ]
+
+
+def test_a_label_has_only_what_the_font_has():
+    assert label(" \n\t$é") == "·⏎⇥$é"
+    assert label("猫") == "□"
+
+
+def test_a_certain_model_has_certain_predictions():
+    model = small("gru")
+    model.head.kernel.assign(np.zeros(model.head.kernel.shape))
+    model.head.bias.assign(50.0 * (np.arange(TOKENIZER.vocabulary_size) == 3))
+    (top, *_), (_, p) = (
+        trace_model(model, TOKENIZER, IDS).top_predictions()[0],
+        trace_model(model, TOKENIZER, IDS).next_token_ranks()[0],
+    )
+    assert top == (TOKENIZER.vocabulary[3], pytest.approx(1))
+    assert p == pytest.approx(math.exp(-50), rel=1e-4)
