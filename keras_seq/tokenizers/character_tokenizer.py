@@ -125,7 +125,7 @@ class CharacterTokenizer(Tokenizer):
         if text.shape.rank is not None and text.shape.rank > 1:
             raise TokenizerError(f"text must be one string or [B] of them, not of shape {tuple(text.shape)}.")
         try:
-            return self._look_up(text)
+            return self._lookup_ids(text)
         except tf.errors.InvalidArgumentError:  # eager; a graph raises when it runs, with the message of the assertion
             for row, string in enumerate(tf.reshape(text, [-1]).numpy()):
                 self._raise_text_error(string, where=f" of string {row}" if text.shape.rank else "")
@@ -137,13 +137,13 @@ class CharacterTokenizer(Tokenizer):
         for start in range(0, len(text), CHUNK_IDS):
             chunk = text[start : start + CHUNK_IDS]
             try:
-                ids[start : start + CHUNK_IDS] = self._look_up(tf.constant(chunk)).numpy()
+                ids[start : start + CHUNK_IDS] = self._lookup_ids(tf.constant(chunk)).numpy()
             except (ValueError, tf.errors.InvalidArgumentError):  # half a surrogate pair, or unknown
                 self._raise_text_error(chunk, start)
                 raise
         return tensor
 
-    def _look_up(self, text: tf.Tensor) -> tf.Tensor:
+    def _lookup_ids(self, text: tf.Tensor) -> tf.Tensor:
         code_points = tf.strings.unicode_decode(text, "UTF-8", errors="strict")
         ids = self._id_of.lookup(code_points)
         if self._oov_token is None:
