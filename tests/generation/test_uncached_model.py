@@ -63,7 +63,7 @@ def test_what_sees_the_future_or_gives_no_logits_is_refused():
     for build in (lambda model: TextGenerator(model, VOCABULARY), lambda model: score_text(model, VOCABULARY, "abc")):
         with pytest.raises(ValueError, match="own is not causal"):
             build(own(causal=False))
-    with pytest.raises(ValueError, match="The tokenizer has 7 ids, own has 9; expected the one"):
+    with pytest.raises(ValueError, match="The tokenizer has 7 ids, own has 9; expected the tokenizer"):
         TextGenerator(own(units=9), VOCABULARY)
     pooled = keras.Sequential([keras.layers.Embedding(7, 3), keras.layers.GlobalAveragePooling1D()], name="pooled")
     for model, message in (
