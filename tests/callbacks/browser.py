@@ -13,19 +13,19 @@ import time
 
 # Everything the page shows, those parts too that stand in shadow trees and in frames.
 TEXT = """(() => {
-  const told = [];
+  const texts = [];
   const walk = node => {
-    if (node.nodeType === Node.TEXT_NODE) told.push(node.textContent.trim());
+    if (node.nodeType === Node.TEXT_NODE) texts.push(node.textContent.trim());
     if (node.nodeType === Node.ELEMENT_NODE) {
       if (["STYLE", "SCRIPT", "NOSCRIPT"].includes(node.tagName) || node.hidden) return;
-      for (const name of ["value", "title", "aria-label"]) told.push(node.getAttribute(name) || "");
+      for (const name of ["value", "title", "aria-label"]) texts.push(node.getAttribute(name) || "");
       if (node.shadowRoot) walk(node.shadowRoot);
       if (node.tagName === "IFRAME" && node.contentDocument) walk(node.contentDocument);
     }
     for (const child of node.childNodes) walk(child);
   };
   walk(document);
-  return told.filter(Boolean).join("\\n");
+  return texts.filter(Boolean).join("\\n");
 })()"""
 
 
@@ -102,11 +102,11 @@ class Browser:
         """Returns the text of the page as soon as it has all the words."""
         deadline = time.monotonic() + seconds
         while True:
-            told = self.text()
-            missing = [word for word in words if word not in told]
+            texts = self.text()
+            missing = [word for word in words if word not in texts]
             if not missing:
-                return told
-            assert time.monotonic() < deadline, f"{missing} not in:\n{told}"
+                return texts
+            assert time.monotonic() < deadline, f"{missing} not in:\n{texts}"
             self.run("new Promise(done => setTimeout(done, 100))")
 
     def picture(self, path):

@@ -53,7 +53,7 @@ def test_entropy_is_nought_for_one_and_log_n_for_n_alike():
     np.testing.assert_allclose(entropy(random), -(random * np.log(random)).sum(-1))
 
 
-def test_figures_and_histograms_are_of_all_rows(transformer, rows):
+def test_scalars_and_histograms_are_of_all_rows(transformer, rows):
     summaries = AttentionMaps(rows).compute_summaries(transformer)
     weights = attention_weights(transformer, rows)["block_0"].astype("float64")
     batch, heads, length, _ = weights.shape
@@ -72,7 +72,7 @@ def dark(image):
     return 255 - image.astype(int).min(axis=-1)
 
 
-def test_the_picture_shows_each_head_where_it_looks():
+def test_the_image_shows_each_head_where_it_attends():
     looks_back = np.eye(6)[[0, 0, 1, 2, 3, 4]]
     looks_first = np.eye(6)[[0] * 6]
     one, other = (
@@ -91,13 +91,13 @@ def test_the_picture_shows_each_head_where_it_looks():
 @pytest.mark.parametrize(
     ("heads", "length"), [(1, 3), (3, 8), (4, MAX_POSITIONS), (8, MAX_POSITIONS), (12, 3 * MAX_POSITIONS)]
 )
-def test_a_picture_fits_the_page_whatever_is_in_it(heads, length):
+def test_a_image_fits_the_page_whatever_is_in_it(heads, length):
     maps = np.tril(np.ones((heads, length, length))) / np.arange(1, length + 1)[:, None]
     height, width, _ = plot_heads("block_0", maps, ["wordpiece"] * length).shape
     assert max(height, width) < 1100
 
 
-def test_the_text_stands_along_the_picture(transformer, rows):
+def test_the_text_stands_along_the_image(transformer, rows):
     bare = AttentionMaps(rows).compute_summaries(transformer).images["attention/block_0"]
     named = AttentionMaps(rows, list("abcdefgh")).compute_summaries(transformer).images["attention/block_0"]
     assert named.shape > bare.shape  # room for the letters

@@ -66,7 +66,7 @@ def test_custom_scalars_overlay_the_models(server, lines):
             assert len(points) == (4 if chart["title"] == "training" else 2)
 
 
-def test_the_hparams_table_has_settings_and_final_figures(server, lines):
+def test_the_hparams_table_has_settings_and_final_scores(server, lines):
     experiment = server.json("plugin/hparams/experiment", {"experimentName": ""})
     metrics = [info["name"] for info in experiment["metricInfos"]]
     assert [info["name"] for info in experiment["hparamInfos"]] == ["model.name", "windows"]

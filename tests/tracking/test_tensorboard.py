@@ -60,7 +60,7 @@ def test_each_loss_has_a_name_of_its_own_so_that_a_chart_can_overlay_the_models(
     assert points(run, "Loss/validation_streaming") == {6144: 2.0}
 
 
-def test_figures_with_a_group_belong_to_the_run_as_a_whole(run):
+def test_scalars_with_a_group_belong_to_the_run_as_a_whole(run):
     assert points(run, "gates/open") == {6144: 0.25}
     assert not any("gates" in tag for tag in read(run / "validation").Tags()["tensors"])
 
@@ -110,7 +110,7 @@ def test_the_row_of_the_hparams_table_has_every_setting(run):
     assert values["seed"].number_value == 3
 
 
-def test_the_table_of_a_folder_shows_the_final_figures_of_both_splits(tmp_path):
+def test_the_table_of_a_folder_shows_the_final_scores_of_both_splits(tmp_path):
     write_hparams_config(tmp_path, ("model.name", "seed"))
     experiment = hparams(tmp_path, "_hparams_/experiment").experiment
     assert [info.name for info in experiment.hparam_infos] == ["model.name", "seed"]
@@ -121,7 +121,7 @@ def test_the_table_of_a_folder_shows_the_final_figures_of_both_splits(tmp_path):
     ]
 
 
-def test_a_picture_is_there_as_it_was(run):
+def test_a_image_is_there_as_it_was(run):
     (event,) = read(run).Tensors("attention")
     width, height, png = tf.make_ndarray(event.tensor_proto)
     assert (event.step, int(width), int(height)) == (6144, 2, 3)

@@ -142,7 +142,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_instead_of_a_damaged_one_the_one_before_is_used_with_a_warning(small, tmp_path, damage):
+def test_instead_of_a_corrupt_one_the_one_before_is_used_with_a_warning(small, tmp_path, damage):
     for step in (1, 2):
         path = checkpoints.save(tmp_path, small(step))
     damage(path)
@@ -256,7 +256,7 @@ def test_the_best_is_taken_where_it_is_the_latest_that_is_whole(small, tmp_path)
     assert checkpoints.load_latest(tmp_path, training_model) == 2  # warned once
 
 
-def test_a_best_that_is_older_or_damaged_is_left_alone(small, tmp_path):
+def test_a_best_that_is_older_or_corrupt_is_left_alone(small, tmp_path):
     checkpoints.save_best_copy(checkpoints.save(tmp_path, small(1)))
     for step in (2, 3):
         path = checkpoints.save(tmp_path, small(step))

@@ -20,7 +20,7 @@ def capped(tiny_run, tmp_path, ids):
     return result, point, Evaluator(model), ids[120:]
 
 
-def test_the_curve_is_of_the_beginning_of_the_text_and_the_final_figures_are_of_all_of_it(capped, tmp_path):
+def test_the_curve_is_of_the_beginning_of_the_text_and_the_final_scores_are_of_all_of_it(capped, tmp_path):
     result, point, evaluator, ids = capped
     assert len(ids) > PART
     for kind in ("val_loss", "val_loss_streaming"):

@@ -192,7 +192,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("steps", [8, 12])
-def test_curves_that_are_damaged_are_written_again_from_the_checkpoint(line, tmp_path, damage, steps):
+def test_curves_that_are_corrupt_are_written_again_from_the_checkpoint(line, tmp_path, damage, steps):
     line()
     path = tmp_path / "run/metrics.jsonl"
     written = path.read_bytes()
@@ -217,7 +217,7 @@ def test_what_follows_the_lines_of_the_checkpoint_is_dropped_whatever_it_is(line
     assert line()[1] == logged
 
 
-def test_a_config_that_is_damaged_is_written_again_from_the_checkpoint(line, tmp_path):
+def test_a_config_that_is_corrupt_is_written_again_from_the_checkpoint(line, tmp_path):
     whole = line()
     path = tmp_path / "run/config.json"
     written = path.read_bytes()
@@ -301,7 +301,7 @@ def test_a_stop_in_a_step_that_is_validated_does_not_wait_for_it(line, tmp_path)
     assert_same(line(losses=[2.0, 1.5]), line("whole", losses=[3.0, 2.0, 1.5]))
 
 
-def test_the_final_figures_are_measured_once_and_are_in_no_curve(line, tmp_path):
+def test_the_final_scores_are_computed_once_and_are_in_no_curve(line, tmp_path):
     calls = []
 
     def final():
@@ -313,7 +313,7 @@ def test_the_final_figures_are_measured_once_and_are_in_no_curve(line, tmp_path)
     assert calls == [1]
 
 
-def test_a_stop_while_the_final_figures_are_measured_keeps_the_training(line, tmp_path):
+def test_a_stop_while_the_final_scores_are_computed_keeps_the_training(line, tmp_path):
     def none(first, last):
         raise AssertionError("trained on")
 
@@ -365,7 +365,7 @@ def test_a_folder_that_is_in_use_is_refused_and_nothing_is_written(line, tmp_pat
 
 
 @pytest.mark.parametrize("fails_at", [9, 15, 21])
-def test_a_full_disk_is_told_and_what_was_there_goes_on(line, tmp_path, monkeypatch, fails_at):
+def test_a_full_disk_is_reported_and_what_was_there_goes_on(line, tmp_path, monkeypatch, fails_at):
     whole = line("whole")
     left, fsync = fails_at, os.fsync
 
@@ -384,7 +384,7 @@ def test_a_full_disk_is_told_and_what_was_there_goes_on(line, tmp_path, monkeypa
     assert_same(line(), whole)
 
 
-def test_a_folder_that_vanishes_is_told(line, tmp_path):
+def test_a_folder_that_vanishes_is_reported(line, tmp_path):
     class Vanishes(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             if int(self.model.optimizer.iterations) == 2:

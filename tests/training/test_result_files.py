@@ -64,7 +64,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("name", [*result_files.FILES, "result.json"])
-def test_what_is_damaged_is_named_and_the_run_goes_on(run, name, damage):
+def test_what_is_corrupt_is_named_and_the_run_goes_on(run, name, damage):
     path = run / name
     data = path.read_bytes()
     path.unlink()
@@ -148,7 +148,7 @@ def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkey
     assert path.read_text() == text
 
 
-def test_event_files_of_a_finished_run_that_are_damaged_or_gone_are_noticed_and_their_curves_written_again(
+def test_event_files_of_a_finished_run_that_are_corrupt_or_gone_are_noticed_and_their_curves_written_again(
     tiny_run, tmp_path
 ):
     whole = tiny_run(tmp_path / "run")

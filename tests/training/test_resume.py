@@ -32,7 +32,7 @@ def result(folder):
 
 
 def assert_same_run(folder, whole):
-    """Weights, optimizer, seeds, carry, open sums of the metrics, curves and final figures, to the last bit."""
+    """Weights, optimizer, seeds, carried state, partial sums, curves and final scores, to the last bit."""
     paths = [checkpoints.list_checkpoints(f / "checkpoints")[-1] for f in (folder, whole)]
     assert paths[0].name == paths[1].name == "step-00000008.safetensors"
     got, expected = (load_file(path) for path in paths)
