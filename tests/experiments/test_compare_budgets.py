@@ -116,7 +116,7 @@ def test_a_plan_that_is_corrupt_is_made_again_if_that_gives_the_same(tmp_path, m
     with pytest.warns(UserWarning, match=r"plan\.json .*; it is written again, .* kept as plan\.json\.corrupt\."):
         assert compare_budgets.load_or_plan(path, make_config("flops"), size, None) == budgets
     assert path.read_text(encoding="utf-8") == text
-    path.write_text("{}", encoding="utf-8")
+    path.write_text("{", encoding="utf-8")
     with pytest.raises(ValueError, match=r"plan\.json .* cannot be measured again: start a new run\."):
         compare_budgets.load_or_plan(path, make_config("seconds"), size, None)
 
