@@ -37,7 +37,8 @@ class GenerateConfig:
     """Beginning of the text; - reads it from standard input. A line break by default, or the first token if the
     tokenizer has no line break."""
     max_new_tokens: int = 500
-    """Number of tokens to generate: characters, unless the run has another tokenizer. Texts end earlier at one of the --stop-strings."""
+    """Number of tokens to generate: characters, unless the run has another tokenizer. A text ends earlier at one of the
+    --stop-strings."""
     num_samples: int = 1
     """Number of texts."""
     method: Literal["sample", "beam", "contrastive"] = "sample"

@@ -24,7 +24,7 @@ from experiments.startup import command_line
 from keras_seq.atomic_files import leftovers, remove_leftovers, remove_partial_files
 from keras_seq.data import Corpus
 from keras_seq.training import checkpoints, checksummed_json
-from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, read_config, diff, flatten, format_diff, leaf_name
+from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, diff, flatten, format_diff, leaf_name, read_config
 from keras_seq.training.run_lock import lock_run
 
 

@@ -124,7 +124,7 @@ def test_a_plan_that_is_corrupt_is_made_again_if_that_gives_the_same(tmp_path, m
         compare_budgets.load_or_plan(path, make_config("seconds"), size, None)
 
 
-def test_a_plan_that_is_missing_is_reported_once_runs_were_started(tmp_path):
+def test_a_missing_plan_is_reported_once_runs_were_started(tmp_path):
     path, size = tmp_path / "plan.json", 20
     budgets = compare_budgets.load_or_plan(path, make_config("flops"), size, None)
     path.unlink()

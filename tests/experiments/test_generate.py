@@ -22,7 +22,7 @@ def written(smoke, capsys):
 
 
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
-def test_it_writes_the_prompt_and_as_many_characters_as_asked_for(written, smoke, name):
+def test_it_writes_the_prompt_and_max_new_tokens_characters(written, smoke, name):
     texts = [written(*PROMPT, "--seed", seed, name=name) for seed in (1, 1, 2)]
     assert all(text.startswith("The ") and len(text) == 64 for text in texts)
     assert texts[0] == texts[1] != texts[2]

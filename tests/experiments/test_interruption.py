@@ -90,14 +90,14 @@ def script(lines=(), folder=None, number=None):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_between_trainings_a_stop_says_how_to_go_on(run, number, capfd):
+def test_between_trainings_a_stop_prints_how_to_resume(run, number, capfd):
     with pytest.raises(SystemExit) as stop:
         script(folder=run.folder, number=number)
     assert stop.value.code == 128 + number
     assert capfd.readouterr().err.endswith(run.line)
 
 
-def test_where_nothing_can_be_gone_on_with_an_unread_output_ends_the_script_in_silence(monkeypatch, capfd):
+def test_without_runs_to_resume_an_unread_output_ends_the_script_silently(monkeypatch, capfd):
     monkeypatch.setattr(sys, "stdout", Gone())
     lines = iter("abc")
     with pytest.raises(SystemExit) as stop:

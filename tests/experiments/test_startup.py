@@ -27,7 +27,7 @@ def test_known_notes_are_dropped_and_everything_else_comes_through(capfd):
     assert capfd.readouterr().err == "E0000 something is wrong\nfrom Python\nI0000 later\n"
 
 
-def test_after_an_error_stderr_is_back_and_what_was_held_is_told(capfd):
+def test_after_an_error_stderr_is_back_and_held_lines_are_printed(capfd):
     def fail():
         with _filtered_stderr():
             os.write(2, b"E0000 the cause\n")
