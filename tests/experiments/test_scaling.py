@@ -11,6 +11,7 @@ import pytest
 from experiments import scaling, scaling_report, scaling_sizes
 from experiments.runs import dataclass_from_dict
 from keras_seq.models.flops import flops_per_token
+from keras_seq.training import load_result
 
 SIZES = (12_480, 38_184, 96_880, 328_704, 786_096)
 
@@ -210,7 +211,7 @@ def test_every_size_is_trained_by_both_budgets(run):
     assert len(set(sizes)) == 4
     for row in run.rows:
         folder = run.folder / f"{row['model']}-{row['non_embedding_parameters']}-{row['budget']}-seed0"
-        assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == row
+        assert load_result(folder) == row
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         assert config["train"]["learning_rate"] == row["learning_rate"]
         assert config["steps"] == row["steps"] == row["train_tokens"] / 32
