@@ -1,9 +1,9 @@
 import pytest
-from experiments.loss_by_position import LossByPositionConfig
-from experiments.loss_by_position import smoke_config as smoke_loss_by_position
 
 from experiments.compare_settings import CompareConfig, smoke_config
 from experiments.corpora import for_smoke, note_copied, overlap_note
+from experiments.loss_by_position import LossByPositionConfig
+from experiments.loss_by_position import smoke_config as smoke_loss_by_position
 from experiments.scaling import ScalingConfig
 from experiments.scaling import smoke_config as smoke_scaling
 from keras_seq.data import load_corpus

@@ -5,7 +5,6 @@ import keras
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from tests.experiments.test_html_page import Reader
 
 from experiments.inspect_html import inspect_page
 from experiments.inspect_plots import label, plot_all
@@ -13,6 +12,7 @@ from experiments.model_trace import lstm_signals, most_variable_units, trace_mod
 from keras_seq.layers import LSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.tokenizers import CharacterTokenizer
+from tests.experiments.test_html_page import Reader
 
 TEXT = 'It is "<b>" & so.\nNo'
 TOKENIZER = CharacterTokenizer.from_text(TEXT + "xyz</script>")

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from tests.experiments.test_html_page import Reader
 
 from experiments import score_text as experiment
 from experiments.generate import load_run
@@ -12,6 +11,7 @@ from experiments.score_html import highest_losses, score_page
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
+from tests.experiments.test_html_page import Reader
 
 TEXT = "def f(x):\n    return \"<script>alert(1)</script>\" & x\n\nIt is 'so'. Zq"
 

@@ -12,15 +12,6 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from experiments import sequence_reversal
-from experiments.sequence_reversal_metrics import (
-    ReversalTotals,
-    Scorer,
-    attention,
-    batch_totals,
-    to_letters,
-    causality_verdict,
-)
-from experiments.sequence_reversal_settings import SequenceReversalConfig, SmallLSTMConfig, SmallTransformerConfig
 from experiments.runs import dataclass_from_dict
 from experiments.sequence_reversal_metrics import (
     ReversalTotals,
