@@ -79,18 +79,18 @@ def parameters(item) -> str:
         function = item.all_members.get("__init__")
         if function is None or not getattr(function, "is_function", False):
             fields = [m for m in item.members.values() if m.is_attribute and m.annotation is not None]
-            shown = [f"{m.name}" + (f"={m.value}" if m.value is not None else "") for m in fields if m.is_public]
-            return f"({', '.join(shown)})"
-    shown, stars = [], {"variadic positional": "*", "variadic keyword": "**"}
+            parts = [f"{m.name}" + (f"={m.value}" if m.value is not None else "") for m in fields if m.is_public]
+            return f"({', '.join(parts)})"
+    parts, stars = [], {"variadic positional": "*", "variadic keyword": "**"}
     for parameter in function.parameters:
         if parameter.name in ("self", "cls"):
             continue
-        if parameter.kind and parameter.kind.value == "keyword-only" and not any(s.startswith("*") for s in shown):
-            shown.append("*")
+        if parameter.kind and parameter.kind.value == "keyword-only" and not any(s.startswith("*") for s in parts):
+            parts.append("*")
         prefix = stars.get(parameter.kind.value if parameter.kind else "", "")
         default = "" if prefix or parameter.default is None else f"={parameter.default}"
-        shown.append(f"{prefix}{parameter.name}{default}")
-    return f"({', '.join(shown)})"
+        parts.append(f"{prefix}{parameter.name}{default}")
+    return f"({', '.join(parts)})"
 
 
 def markdown(item) -> str:
@@ -213,14 +213,14 @@ def write_pages(folder: pathlib.Path) -> None:
         module = package if name == "keras_seq" else package[name.partition(".")[2]]
         pages[f"reference/{name}.md"] = package_page(name, module, names)
         pages |= {f"reference/{name}.{n}.md": reference_page(f"{name}.{n}", resolve(module, n)) for n in names}
-    seen = {path.name for path in ROOT.glob("*.md")} - {"README.md"}
-    pages |= {source_page(path).removeprefix("generated/"): source_text(path) for path in seen}
-    queue = [*(ROOT / "docs").glob("*.md"), *(ROOT / path for path in seen)]
+    visited = {path.name for path in ROOT.glob("*.md")} - {"README.md"}
+    pages |= {source_page(path).removeprefix("generated/"): source_text(path) for path in visited}
+    queue = [*(ROOT / "docs").glob("*.md"), *(ROOT / path for path in visited)]
     while queue:
         page = queue.pop()
         prose = "".join(CODE.split(page.read_text(encoding="utf-8"))[::2])
-        for path in {site_path(page, match[2]) for match in LINK.finditer(prose)} - {None} - seen:
-            seen.add(path)
+        for path in {site_path(page, match[2]) for match in LINK.finditer(prose)} - {None} - visited:
+            visited.add(path)
             pages[source_page(path).removeprefix("generated/")] = "---\norphan: true\n---\n\n" + source_text(path)
             if path.endswith(".md"):
                 queue.append(ROOT / path)

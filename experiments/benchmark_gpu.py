@@ -25,7 +25,7 @@ import tyro
 
 from experiments import benchmark_workers, gpu_report, gpu_text, gpu_workers
 from experiments.benchmark_cases import CASES, SMOKE_CASES, Case
-from experiments.folders import begun_folder
+from experiments.folders import timestamped_folder
 from experiments.option_checks import check_options
 from experiments.shell import python
 from experiments.startup import command_line
@@ -234,7 +234,7 @@ def main(arguments=None):
         if config.resume:
             failed = measure(config, pathlib.Path(config.resume), device)
         else:
-            with begun_folder(pathlib.Path(config.log_dir) / "benchmark_gpu") as folder:
+            with timestamped_folder(pathlib.Path(config.log_dir) / "benchmark_gpu") as folder:
                 failed = measure(config, folder, device)
         if failed:
             sys.exit(1)

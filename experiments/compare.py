@@ -156,7 +156,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> ComparisonResults:
     if config.sweep is not None:
         sweep_texts = compare_sweep.split_for_sweep(corpus, train_text, config.sequence_length)
         make_windows(config, config.recurrent_windows, tokenizer.encode(sweep_texts[0]).numpy(), seed=0)
-    validation_note = report.validated(config.train, validation_text, config.sequence_length + 1)
+    validation_note = report.validation_note(config.train, validation_text, config.sequence_length + 1)
     budgets = compare_budgets.load_or_plan(
         folder / "plan.json",
         config,

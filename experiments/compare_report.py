@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from experiments import compare_budgets, compare_plots, compare_sweep
 from experiments.compare_html import comparison_html
 from experiments.compare_results import ComparisonResults
-from experiments.report import column_notes, indented, markdown_table, seeds_table, table, to_look
+from experiments.report import column_notes, indented, markdown_table, seeds_table, table, tensorboard_hint
 from keras_seq.atomic_files import write_json, write_text
 from keras_seq.baselines import Baseline
 
@@ -79,4 +79,4 @@ def final_message(results: ComparisonResults) -> str:
     samples = [f"Sample of {row['model']} (seed {row['seed']}):\n{indented(row['sample'])}" for row in first_seed]
     files = [("Curves:  ", "loss_curves.png"), ("Report:  ", "compare.md"), ("Page:    ", "compare.html")]
     parts = [*tables(results), *samples, "\n".join(f"{label}{results.folder / name}" for label, name in files)]
-    return "\n" + "\n\n".join(parts) + f"\n{to_look(results.folder)}"
+    return "\n" + "\n\n".join(parts) + f"\n{tensorboard_hint(results.folder)}"

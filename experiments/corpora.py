@@ -28,7 +28,7 @@ def overlap_note(train_text: str, validation_text: str) -> str | None:
     )
 
 
-def note_copied(train_text: str, validation_text: str):
+def print_overlap_note(train_text: str, validation_text: str):
     """Print the `overlap_note`, if there is one.
 
     Args:

@@ -189,4 +189,4 @@ def final_message(folder: pathlib.Path, result: dict) -> str:
     files = {"Curves": "date_translation.png", "Attention": "cross_attention.png", "Report": "date_translation.md"}
     paths = "\n".join(f"{name + ':':11}{folder / file}" for name, file in files.items())
     parts = [formats(result), COLUMN_NOTES, mistakes(result), summary(result), paths]
-    return "\n" + "\n\n".join(parts) + f"\n{report.to_look(folder)}"
+    return "\n" + "\n\n".join(parts) + f"\n{report.tensorboard_hint(folder)}"

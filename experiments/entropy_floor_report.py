@@ -173,4 +173,6 @@ def final_message(folder: pathlib.Path, rows: list[dict]) -> str:
         rows: The baselines and the results of the runs.
     """
     files = f"Curves:  {folder / 'entropy_floor.png'}\nReport:  {folder / 'entropy_floor.md'}"
-    return "\n" + "\n\n".join([table(rows), COLUMN_NOTES, verdicts(rows), files]) + f"\n{report.to_look(folder)}"
+    return (
+        "\n" + "\n\n".join([table(rows), COLUMN_NOTES, verdicts(rows), files]) + f"\n{report.tensorboard_hint(folder)}"
+    )

@@ -25,7 +25,7 @@ def new_folder(parent: str | os.PathLike[str]) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def begun_folder(parent: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+def timestamped_folder(parent: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Create a new folder for the block; at its end, remove it and the parents created with it if they are empty."""
     parent = pathlib.Path(parent)
     created = [path for path in (parent, *parent.parents) if not path.exists()]

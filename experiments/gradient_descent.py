@@ -307,7 +307,7 @@ def main(arguments=None):
     with start_or_resume(GradientDescentConfig, script, __doc__, arguments, smoke_config) as (config, folder):
         text = compare(config, folder)
         files = f"Plot:   {folder / 'gradient_descent.png'}\nReport: {folder / 'gradient_descent.md'}"
-        print(f"\n{text}\n\n{files}\n{report.to_look(folder)}")
+        print(f"\n{text}\n\n{files}\n{report.tensorboard_hint(folder)}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from experiments.inspect_html import inspect_page
 from experiments.inspect_plots import plot_all
 from experiments.model_trace import ModelTrace, trace_model
 from experiments.option_checks import check_options
-from experiments.report import to_look
+from experiments.report import tensorboard_hint
 from experiments.score_text import load_language_model
 from experiments.startup import command_line, exit_with_message
 from keras_seq.atomic_files import write_text
@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None):
     predictions = trace.top_predictions()[-1]
     line = "   ".join(f"{show_whitespace(token)} {html_page.percent(p)}" for token, p in predictions)
     print(f"Predictions after the last token:  {line}")
-    print(f"Page:   {folder / 'inspect.html'}\nPlots:  {folder}/*.png\n{to_look(folder)}")
+    print(f"Page:   {folder / 'inspect.html'}\nPlots:  {folder}/*.png\n{tensorboard_hint(folder)}")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Annotated
 import tyro
 
 from experiments import loss_by_position_metrics, loss_by_position_report, report
-from experiments.corpora import for_smoke, note_copied
+from experiments.corpora import for_smoke, print_overlap_note
 from experiments.option_checks import check_options
 from experiments.random_window_training import SplitCorpus, train_one
 from experiments.runs import check_same_corpus, start_or_resume
@@ -201,9 +201,9 @@ def compare(config: LossByPositionConfig, folder: pathlib.Path) -> list[dict]:
         f"{split_corpus.corpus.name}: {len(split_corpus.train):,} training characters, "
         f"{len(split_corpus.validation):,} validation characters, {split_corpus.vocabulary.vocabulary_size} distinct; "
         f"{config.steps:,} steps of {config.batch_tokens:,} "
-        f"characters{report.validated(config.train, split_corpus.validation, config.max_length + 1)}"
+        f"characters{report.validation_note(config.train, split_corpus.validation, config.max_length + 1)}"
     )
-    note_copied(*split_corpus.texts)
+    print_overlap_note(*split_corpus.texts)
     print("Parameters: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
     print(report.sizes(counts.values()))
     folder.mkdir(parents=True, exist_ok=True)

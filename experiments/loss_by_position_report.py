@@ -222,4 +222,8 @@ def final_message(folder: pathlib.Path, rows: list[dict]) -> str:
         rows: Results of the runs.
     """
     files = f"Curves:  {folder / 'loss_by_position.png'}\nReport:  {folder / 'loss_by_position.md'}"
-    return "\n" + "\n\n".join([table(rows), COLUMN_NOTES, conclusion(rows), files]) + f"\n{report.to_look(folder)}"
+    return (
+        "\n"
+        + "\n\n".join([table(rows), COLUMN_NOTES, conclusion(rows), files])
+        + f"\n{report.tensorboard_hint(folder)}"
+    )

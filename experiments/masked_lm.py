@@ -18,7 +18,7 @@ import keras
 import tyro
 
 from experiments import masked_lm_report
-from experiments.corpora import note_copied
+from experiments.corpora import print_overlap_note
 from experiments.generate import load_run
 from experiments.masked_lm_metrics import (
     MASK,
@@ -30,7 +30,7 @@ from experiments.masked_lm_metrics import (
     unigram_baseline,
 )
 from experiments.option_checks import check_options
-from experiments.report import validated
+from experiments.report import validation_note
 from experiments.runs import check_same_corpus, run_config, start_or_resume
 from experiments.startup import exit_with_message
 from keras_seq import models, training
@@ -268,9 +268,9 @@ def pretrain(config: MaskedLMConfig, folder: pathlib.Path) -> dict:
     print(
         f"{corpus.name}: {len(train_ids):,} training tokens, {len(validation_ids):,} validation tokens, vocabulary "
         f"size {tokenizer.vocabulary_size:,}; {config.steps:,} steps of {config.batch_size} x {length}"
-        f"{validated(config.train, validation_text, length)}"
+        f"{validation_note(config.train, validation_text, length)}"
     )
-    note_copied(train_text, validation_text)
+    print_overlap_note(train_text, validation_text)
     folder.mkdir(parents=True, exist_ok=True)
     run = folder / f"encoder-seed{config.seed}"
     rows = [segment_pairs(ids, length, length - 3, config.seed) for ids in (validation_ids, part_ids)]

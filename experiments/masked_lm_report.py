@@ -55,7 +55,9 @@ def final_message(folder: pathlib.Path, result: dict) -> str:
     predictions = f"Predictions of the encoder:\n{report.indented(result['predictions'])}"
     files = [f"Curves:     {folder / 'masked_lm.png'}", f"Attention:  {folder / 'attention.png'}"]
     files = "\n".join([*files, f"Report:     {folder / 'masked_lm.md'}"])
-    return "\n" + "\n\n".join([table(result), COLUMN_NOTES, predictions, files]) + f"\n{report.to_look(folder)}"
+    return (
+        "\n" + "\n\n".join([table(result), COLUMN_NOTES, predictions, files]) + f"\n{report.tensorboard_hint(folder)}"
+    )
 
 
 def attention_figure(tokens, scores):

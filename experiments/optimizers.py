@@ -22,10 +22,10 @@ import keras
 import tyro
 
 from experiments import optimizers_report
-from experiments.corpora import note_copied
+from experiments.corpora import print_overlap_note
 from experiments.option_checks import check_options
 from experiments.random_window_training import SplitCorpus
-from experiments.report import validated
+from experiments.report import validation_note
 from experiments.runs import check_same_corpus, run_config, start_or_resume
 from experiments.startup import exit_with_message
 from keras_seq import training
@@ -217,10 +217,10 @@ def sweep(config: OptimizersConfig, folder: pathlib.Path) -> list[dict]:
         f"{data.corpus.name}: {len(data.train):,} training characters, {len(data.held_out):,} held-out characters, "
         f"{len(data.validation):,} validation characters; {config.model} of {model.count_params():,} parameters, "
         f"{config.steps:,} steps of {config.batch_size} x {config.sequence_length}"
-        f"{validated(config.train, data.held_out, config.sequence_length + 1)}"
+        f"{validation_note(config.train, data.held_out, config.sequence_length + 1)}"
     )
     train_text, _, validation_text = data.texts
-    note_copied(train_text, validation_text)
+    print_overlap_note(train_text, validation_text)
     folder.mkdir(parents=True, exist_ok=True)
     write_hparams_config(folder, ("train.optimizer", "train.learning_rate", "seed"))
     rows = []

@@ -154,4 +154,4 @@ def final_message(folder: pathlib.Path, rows: Sequence[dict]) -> str:
         rows: Results of the runs.
     """
     files = f"Curves:  {folder / 'optimizers.png'}\nReport:  {folder / 'optimizers.md'}"
-    return "\n" + "\n\n".join([table(rows), COLUMN_NOTES, files]) + f"\n{report.to_look(folder)}"
+    return "\n" + "\n\n".join([table(rows), COLUMN_NOTES, files]) + f"\n{report.tensorboard_hint(folder)}"

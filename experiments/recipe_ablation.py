@@ -170,7 +170,7 @@ def train_recipes(config: RecipeAblationConfig, folder: pathlib.Path) -> list[di
         f"{texts.corpus.name}: {len(texts.original.validation):,} validation characters, "
         f"{len(validation):,} without whitespace; {len(recipes)} runs of "
         f"{config.legacy_steps * config.batch_size * config.sequence_length:,} characters"
-        f"{report.validated(config.train, validation, config.sequence_length + 1)}"
+        f"{report.validation_note(config.train, validation, config.sequence_length + 1)}"
     )
     folder.mkdir(parents=True, exist_ok=True)
     fields = dataclasses.fields(RecipeConfig)
@@ -193,7 +193,7 @@ def main(arguments=None):
     with start_or_resume(RecipeAblationConfig, "recipe_ablation", __doc__, arguments, smoke_config) as (config, folder):
         rows = train_recipes(config, folder)
         summary = conclusion(config, config.corpus, rows)
-        print(recipe_ablation_report.final_message(folder, config, rows, summary) + report.to_look(folder))
+        print(recipe_ablation_report.final_message(folder, config, rows, summary) + report.tensorboard_hint(folder))
 
 
 if __name__ == "__main__":

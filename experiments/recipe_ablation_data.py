@@ -10,7 +10,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from experiments.corpora import note_copied
+from experiments.corpora import print_overlap_note
 from experiments.recipe_ablation_settings import RecipeAblationConfig, RecipeConfig
 from keras_seq.data import PythonGeneratorWindows, RandomWindows, StatefulWindows, Windows, load_corpus
 from keras_seq.tokenizers import CharacterTokenizer
@@ -56,7 +56,7 @@ class TextVariants:
         if config.smoke:
             self.corpus = dataclasses.replace(self.corpus, text=self.corpus.text[:SMOKE_CHARACTERS])
         train, validation = self.corpus.split(min_length=config.sequence_length + 1)
-        note_copied(train, validation)
+        print_overlap_note(train, validation)
         self.original = TextVariant(train, validation, len(validation))
         for split in (strip_whitespace(train), strip_whitespace(validation)):
             if len(split) <= config.sequence_length:

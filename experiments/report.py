@@ -79,7 +79,7 @@ def plus_minus(values: Sequence[float], digits: int) -> str:
     return f"{statistics.mean(values):.{digits}f}{deviation}"
 
 
-def validated(train: TrainConfig, validation: Sequence, least: int) -> str:
+def validation_note(train: TrainConfig, validation: Sequence, least: int) -> str:
     """Return, as the end of a sentence, which part of the validation text is scored during training; "" for all of it.
 
     Args:
@@ -144,7 +144,7 @@ def indented(text: str) -> str:
     return "\n".join("    " + line for line in text.splitlines())
 
 
-def to_look(folder: str | os.PathLike[str]) -> str:
+def tensorboard_hint(folder: str | os.PathLike[str]) -> str:
     """Return the command line that opens the runs of a folder in TensorBoard."""
     installed = pathlib.Path(sys.executable).with_name("tensorboard")
     line = command(str(installed) if installed.exists() else "tensorboard", "--logdir", pathlib.Path(folder))

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from experiments.folders import begun_folder
+from experiments.folders import timestamped_folder
 from experiments.interruption import register_run_folder
 from experiments.startup import command_line
 from keras_seq.atomic_files import leftovers, remove_leftovers, remove_partial_files
@@ -74,7 +74,7 @@ def start_or_resume(
     if not nearest.is_dir():
         raise ValueError(f"--log-dir {config.log_dir}: {nearest} is not a folder; expected a folder or an unused name.")
     config = smoke_config(config) if config.smoke else config
-    with begun_folder(parent) as folder, _locked(folder):
+    with timestamped_folder(parent) as folder, _locked(folder):
         register_run_folder(folder)
         yield config, folder
 

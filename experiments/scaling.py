@@ -22,10 +22,10 @@ from typing import Annotated, Literal
 import tyro
 
 from experiments import scaling_report, scaling_sizes
-from experiments.corpora import for_smoke, note_copied
+from experiments.corpora import for_smoke, print_overlap_note
 from experiments.option_checks import check_options
 from experiments.random_window_training import SplitCorpus, train_one
-from experiments.report import validated
+from experiments.report import validation_note
 from experiments.runs import check_same_corpus, start_or_resume
 from experiments.startup import exit_with_message
 from keras_seq import training
@@ -213,9 +213,9 @@ def train_sizes(config: ScalingConfig, folder: pathlib.Path) -> list[dict]:
     print(
         f"{data.corpus.name}: {len(data.train):,} training characters, {len(data.validation):,} validation characters, "
         f"{data.vocabulary.vocabulary_size} distinct; {len(runs)} runs of {config.tokens:,} characters or "
-        f"{config.compute:.2g} FLOPs{validated(config.train, data.validation, config.sequence_length + 1)}"
+        f"{config.compute:.2g} FLOPs{validation_note(config.train, data.validation, config.sequence_length + 1)}"
     )
-    note_copied(*data.texts)
+    print_overlap_note(*data.texts)
     folder.mkdir(parents=True, exist_ok=True)
     write_hparams_config(folder, ("model.name", "train.learning_rate", "steps", "seed"))
     rows = []

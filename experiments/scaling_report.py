@@ -261,4 +261,4 @@ def final_message(folder: pathlib.Path, rows) -> str:
     """
     files = f"Plot:   {folder / 'scaling.png'}\nReport: {folder / 'scaling.md'}"
     parts = [table(rows), fits_table(rows), COLUMN_NOTES, conclusion(rows), files]
-    return "\n" + "\n\n".join(parts) + f"\n{report.to_look(folder)}"
+    return "\n" + "\n\n".join(parts) + f"\n{report.tensorboard_hint(folder)}"

@@ -164,5 +164,7 @@ def final_message(folder: pathlib.Path, rows: list[dict]) -> str:
     samples = [f"Samples of {row['model']}:\n{report.indented(row['sample'])}" for row in rows]
     files = f"Curves:  {folder / 'sequence_reversal.png'}\nReport:  {folder / 'sequence_reversal.md'}"
     return (
-        "\n" + "\n\n".join([table(rows), COLUMN_NOTES, *samples, verdicts(rows), files]) + f"\n{report.to_look(folder)}"
+        "\n"
+        + "\n\n".join([table(rows), COLUMN_NOTES, *samples, verdicts(rows), files])
+        + f"\n{report.tensorboard_hint(folder)}"
     )

@@ -25,9 +25,9 @@ import keras
 import numpy as np
 
 from experiments import shakespeare_report
-from experiments.corpora import note_copied
+from experiments.corpora import print_overlap_note
 from experiments.random_window_training import SplitCorpus
-from experiments.report import validated
+from experiments.report import validation_note
 from experiments.runs import check_same_corpus, run_config, start_or_resume
 from experiments.shakespeare_settings import ShakespeareConfig, smoke_config
 from experiments.startup import exit_with_message
@@ -215,13 +215,13 @@ def train_ensembles(config: ShakespeareConfig, folder: pathlib.Path) -> list[dic
         ValueError: A model cannot be built, or the runs in the folder were trained on another text.
     """
     data = load_data(config)
-    note_copied(data.texts[0], scored_text(data))
+    print_overlap_note(data.texts[0], scored_text(data))
     check_same_corpus(folder, data.corpus)
     for name in config.models:  # raises errors before anything is written
         config.windows(name, data.train, seed=0)
         config.model_config(name).build_model(data.vocabulary.vocabulary_size)
     text = scored_text(data)
-    bounds = validated(config.train, text, config.context_length + 1)
+    bounds = validation_note(config.train, text, config.context_length + 1)
     print(f"{data.corpus.name}: {len(data.train):,} training characters, {len(text):,} scored characters{bounds}")
     rows = []
     for seed in range(config.num_seeds):

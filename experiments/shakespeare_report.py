@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter
 
 from experiments import plots
-from experiments.report import indented, markdown_table, plus_minus, thousands, to_look
+from experiments.report import indented, markdown_table, plus_minus, thousands, tensorboard_hint
 from keras_seq.atomic_files import write_json, write_text
 from keras_seq.training import read_metrics
 from keras_seq.training.metrics_logger import LOSS_KEYS
@@ -153,4 +153,4 @@ def final_message(folder, config, rows) -> str:
     samples = [f"Sample of {row['model']}, seed {row['seed']}:\n{indented(row['sample'])}" for row in rows[:1]]
     files = f"Plot:   {folder / 'shakespeare.png'}\nReport: {folder / 'shakespeare.md'}"
     parts = [table(config, rows), column_notes(config, rows), *samples, files]
-    return "\n" + "\n\n".join(parts) + f"\n{to_look(folder)}"
+    return "\n" + "\n\n".join(parts) + f"\n{tensorboard_hint(folder)}"

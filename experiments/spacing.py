@@ -23,7 +23,7 @@ import numpy as np
 import tyro
 
 from experiments import report, spacing_models, spacing_report
-from experiments.corpora import note_copied
+from experiments.corpora import print_overlap_note
 from experiments.generate import load_run
 from experiments.option_checks import check_options
 from experiments.runs import check_same_corpus, run_config, start_or_resume
@@ -250,9 +250,9 @@ def compare(config: SpacingConfig, folder: pathlib.Path) -> list[dict]:
     print(
         f"{corpus.name}: {len(train_characters):,} training characters, {len(validation_characters):,} validation "
         f"characters, {len(tokenizer.characters)} distinct; {config.steps:,} steps of {config.batch_size} x "
-        f"{config.sequence_length}{report.validated(config.train, validation_text, config.sequence_length)}"
+        f"{config.sequence_length}{report.validation_note(config.train, validation_text, config.sequence_length)}"
     )
-    note_copied(train_text, validation_text)
+    print_overlap_note(train_text, validation_text)
     print(report.sizes(counts))
     rows = [no_tags_baseline(train_tags, tags)]
     for name in config.models:

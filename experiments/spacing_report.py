@@ -108,4 +108,6 @@ def final_message(folder: pathlib.Path, rows: list[dict]) -> str:
         rows: The baseline and the results of the runs.
     """
     files = f"Curves:  {folder / 'spacing.png'}\nReport:  {folder / 'spacing.md'}"
-    return "\n" + "\n\n".join([table(rows), COLUMN_NOTES, passages(rows), files]) + f"\n{report.to_look(folder)}"
+    return (
+        "\n" + "\n\n".join([table(rows), COLUMN_NOTES, passages(rows), files]) + f"\n{report.tensorboard_hint(folder)}"
+    )

@@ -25,9 +25,9 @@ import keras
 import tyro
 
 from experiments import word_lm_report
-from experiments.corpora import note_copied
+from experiments.corpora import print_overlap_note
 from experiments.option_checks import check_options
-from experiments.report import validated
+from experiments.report import validation_note
 from experiments.runs import check_same_corpus, run_config, start_or_resume
 from experiments.startup import exit_with_message
 from keras_seq import models, training
@@ -203,9 +203,9 @@ def compare(config: WordLMConfig, folder: pathlib.Path) -> tuple[dict, list[dict
     }
     print(
         f"{word_lm_report.describe_corpus(corpus_info)}"
-        f"{validated(config.train, validation_text, config.sequence_length + 1)}"
+        f"{validation_note(config.train, validation_text, config.sequence_length + 1)}"
     )
-    note_copied(train_text, validation_text)
+    print_overlap_note(train_text, validation_text)
     steps = config.epochs * steps_per_epoch["disjoint"]
     rows = []
     for kind in WINDOWS:

@@ -189,4 +189,4 @@ def final_message(folder: pathlib.Path, corpus_info: dict, rows: list[dict]) -> 
     samples = [f"Sample of {row['run']}:\n{report.indented(row['sample'])}" for row in rows]
     files = f"Curves:  {folder / 'word_lm.png'}\nReport:  {folder / 'word_lm.md'}"
     parts = [describe_corpus(corpus_info), table(rows), COLUMN_NOTES, compare_curves(folder, rows), *samples, files]
-    return "\n" + "\n\n".join(parts) + f"\n{report.to_look(folder)}"
+    return "\n" + "\n\n".join(parts) + f"\n{report.tensorboard_hint(folder)}"

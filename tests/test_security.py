@@ -10,7 +10,7 @@ import pytest
 
 from experiments.inspect_html import inspect_page
 from experiments.model_trace import ModelTrace
-from experiments.report import to_look
+from experiments.report import tensorboard_hint
 from experiments.score_html import score_page
 from keras_seq.evaluation import TextScore
 
@@ -100,7 +100,7 @@ def test_tensorboard_is_started_on_loopback_alone(path):
 
 
 def test_the_command_that_is_printed_says_nothing_of_hosts(tmp_path):
-    said = to_look(tmp_path)
+    said = tensorboard_hint(tmp_path)
     assert "--logdir" in said
     assert "host" not in said.replace(str(tmp_path), "")
     assert "bind" not in said.replace(str(tmp_path), "")

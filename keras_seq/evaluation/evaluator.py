@@ -24,7 +24,7 @@ from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.layers.introspection import vocabulary_size
 
 DEFAULT_WINDOW = 1024  # tokens of a window for a model that takes any length and carries no state
-MAX_NATS_PER_WORD = 100  # above it, word perplexity is not reported (e.g. text without spaces)
+MAX_LOSS_PER_WORD = 100  # above it, word perplexity is not reported (e.g. text without spaces)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +71,11 @@ def word_perplexity(loss_per_character: float, text: str) -> float | None:
         text: The text.
 
     Returns:
-        The perplexity; None for more than MAX_NATS_PER_WORD, or a text without words.
+        The perplexity; None for more than MAX_LOSS_PER_WORD, or a text without words.
     """
     words = len(text.split())
-    nats_per_word = loss_per_character * len(text) / words if words else math.inf
-    return math.exp(nats_per_word) if nats_per_word < MAX_NATS_PER_WORD else None
+    loss_per_word = loss_per_character * len(text) / words if words else math.inf
+    return math.exp(loss_per_word) if loss_per_word < MAX_LOSS_PER_WORD else None
 
 
 class Evaluator:

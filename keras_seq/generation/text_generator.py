@@ -85,8 +85,8 @@ class TextGenerator:
                 range, or logits are not finite.
         """
         if isinstance(prompt, str):
-            pieces = self.stream(prompt, max_new_tokens, temperature, seed, stop_strings, **sampling_options)
-            return prompt + "".join(pieces)
+            parts = self.stream(prompt, max_new_tokens, temperature, seed, stop_strings, **sampling_options)
+            return prompt + "".join(parts)
         if not isinstance(prompt, list | tuple):
             raise ValueError(f"prompt={prompt!r}; expected a text, or a list of texts.")
         return self._texts(list(prompt), max_new_tokens, temperature, seed, stop_strings, sampling_options)
@@ -100,7 +100,7 @@ class TextGenerator:
         stop_strings: str | list[str] = (),
         **sampling_options,
     ) -> Iterator[str]:
-        """Return an iterator over the text after one prompt, in pieces as they are sampled.
+        """Return an iterator over the text after one prompt, in parts as they are sampled.
 
         Args:
             prompt: A text of at least one token.
@@ -204,12 +204,12 @@ class TextGenerator:
         """Decode the new ids together with the prompt's, so that text that joins the two is included."""
         return self.tokenizer.decode(prompt_ids + new_ids)[len(self.tokenizer.decode(prompt_ids)) :]
 
-    def _stream_text(self, prompt_ids, pieces, stop_strings):
+    def _stream_text(self, prompt_ids, parts, stop_strings):
         """Yield text once it is final: it cannot be part of a stop string and holds no incomplete UTF-8 character."""
         max_stop_overlap = max(map(len, stop_strings), default=1) - 1
         new_ids, emitted = [], 0
-        for piece in pieces:
-            new_ids += piece
+        for ids in parts:
+            new_ids += ids
             text = self._continuation(prompt_ids, new_ids)
             ends = [index for stop in stop_strings if (index := text.find(stop)) >= 0]
             if ends:
@@ -285,7 +285,7 @@ def generate(model, tokenizer, prompt: str | list[str], max_new_tokens: int = 50
 
 
 def stream(model, tokenizer, prompt: str, max_new_tokens: int = 500, **options) -> Iterator[str]:
-    """Return an iterator over the text after a prompt, in pieces as they are sampled.
+    """Return an iterator over the text after a prompt, in parts as they are sampled.
 
     ```python
     for piece in stream(model, tokenizer, "ROMEO:"):

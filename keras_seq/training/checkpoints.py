@@ -145,8 +145,8 @@ def latest_copy(folder: str | pathlib.Path, name: str) -> bytes | None:
 
 def latest_event_file_sizes(folder: str | pathlib.Path) -> dict[str, int]:
     """Return the sizes of the event files at the latest intact checkpoint; {} if there is none."""
-    found = (_metadata(path) for path in reversed(list_checkpoints(folder)))
-    return json.loads(next((m["event_file_sizes"] for m in found if "event_file_sizes" in m), "{}"))
+    metadata = (_metadata(path) for path in reversed(list_checkpoints(folder)))
+    return json.loads(next((m["event_file_sizes"] for m in metadata if "event_file_sizes" in m), "{}"))
 
 
 def prune(folder: str | pathlib.Path, max_to_keep: int = MAX_TO_KEEP):

@@ -22,7 +22,7 @@ INTERVALS = {
     "max_checkpoints_to_keep",
     "patience",
 }
-GROW_ONLY = {"tokens", "steps", "epochs", "passes", "seeds"}
+GROW_ONLY = {"tokens", "steps", "epochs", "num_seeds"}
 MUTABLE = INTERVALS | GROW_ONLY | {"on_nan"}
 VERSION_KEYS = {"commit", "keras", "tensorflow", "numpy", "python"}  # other versions may change the last bits
 MACHINE_KEYS = {"cores", "threads", "processor"}  # and so may other machines

@@ -1,7 +1,7 @@
 import pytest
 
 from experiments.compare_settings import CompareConfig, smoke_config
-from experiments.corpora import for_smoke, note_copied, overlap_note
+from experiments.corpora import for_smoke, print_overlap_note, overlap_note
 from experiments.loss_by_position import LossByPositionConfig
 from experiments.loss_by_position import smoke_config as smoke_loss_by_position
 from experiments.scaling import ScalingConfig
@@ -27,7 +27,7 @@ def test_smoke_runs_read_the_small_text_instead_of_the_default():
 def test_the_note_names_the_copied_fraction(length, percentage, capsys):
     validation = "".join(chr(0x5000 + i % 97 + (i // 97) % 89 * 97) for i in range(length - 100)) + PAGE
     note = overlap_note(PAGE + "x" * 1000, validation)
-    note_copied(PAGE + "x" * 1000, validation)
+    print_overlap_note(PAGE + "x" * 1000, validation)
     assert capsys.readouterr().out == ("" if note is None else f"{note}\n")
     if percentage is None:
         assert note is None
