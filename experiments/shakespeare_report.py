@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter
 
 from experiments import plots
-from experiments.report import indented, markdown_table, plus_minus, thousands, tensorboard_hint
+from experiments.report import indented, markdown_table, plus_minus, tensorboard_hint, thousands
 from keras_seq.atomic_files import write_json, write_text
 from keras_seq.training import read_metrics
 from keras_seq.training.metrics_logger import LOSS_KEYS

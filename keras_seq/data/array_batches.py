@@ -37,6 +37,7 @@ class ArrayBatches:
     seed: int = 0
 
     def __post_init__(self):
+        """Check the fields."""
         checks.integer("batch_size", self.batch_size, min_value=1)
         checks.integer("seed", self.seed, min_value=0)
         with tf.device("CPU"):  # tf.data runs there

@@ -49,6 +49,7 @@ class MaskedLMMaskGenerator:
     seed: int = 0
 
     def __post_init__(self):
+        """Check the fields."""
         if not isinstance(self.unselectable_token_ids, list | tuple):
             raise ValueError(f"unselectable_token_ids={self.unselectable_token_ids!r}; expected a list of ids.")
         object.__setattr__(self, "unselectable_token_ids", tuple(self.unselectable_token_ids))

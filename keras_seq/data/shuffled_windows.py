@@ -42,6 +42,7 @@ class ShuffledWindows(Windows):
     seed: int = 0
 
     def __post_init__(self):
+        """Check the fields."""
         super().__post_init__()
         if self.stride is None:
             object.__setattr__(self, "stride", self.sequence_length)

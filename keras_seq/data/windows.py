@@ -40,6 +40,7 @@ class Windows:
     sequence_length: int
 
     def __post_init__(self):
+        """Check the fields."""
         object.__setattr__(self, "ids", _as_ids(self.ids))
         checks.integer("batch_size", self.batch_size, min_value=1)
         checks.integer("sequence_length", self.sequence_length, min_value=1)
@@ -125,6 +126,7 @@ class StatefulWindows(Windows):
     seed: int = 0
 
     def __post_init__(self):
+        """Check the fields."""
         super().__post_init__()
         checks.integer("seed", self.seed, min_value=0)
         checks.number("reset_prob", self.reset_prob, min_value=0, max_value=1)
@@ -198,6 +200,7 @@ class RandomWindows(Windows):
     seed: int = 0
 
     def __post_init__(self):
+        """Check the fields."""
         super().__post_init__()
         checks.integer("seed", self.seed, min_value=0)
 

@@ -60,6 +60,7 @@ class LossSum:
         return math.exp(self.mean)
 
     def __add__(self, other):
+        """Return the sum over the tokens of both."""
         return LossSum(self.total + other.total, self.tokens + other.tokens)
 
 

@@ -167,9 +167,11 @@ class TokenCrossEntropy(keras.losses.Loss):
         return super().__call__(ops.where(weights > 0, targets, -1), y_pred, weights)
 
     def call(self, y_true, y_pred):
+        """Compute the loss of each token, which Keras then averages."""
         return token_losses(y_pred, ops.cast(y_true, "int32"), self.label_smoothing)  # Keras casts them to float
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**super().get_config(), "label_smoothing": self.label_smoothing, "ignore_class": self.ignore_class}
 
 

@@ -149,4 +149,5 @@ class BitsPerCharacter(_LossRatio):
         return self.mean_loss() / math.log(2)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**super().get_config(), "characters_per_token": self.characters_per_token.tolist()}

@@ -162,6 +162,7 @@ class SamplingConfig:
     """Above 1, tokens that the text already has become less likely."""
 
     def __post_init__(self):
+        """Check the fields."""
         checks.number("temperature", self.temperature, min_value=0)
         if self.top_k is not None:
             checks.positive_integer("top_k", self.top_k)

@@ -88,6 +88,7 @@ class Bidirectional(keras.layers.Layer):
         return hasattr(self.layer, "go_backwards")
 
     def build(self, inputs_shape):
+        """Create the weights for inputs of this shape."""
         checks.sequence_shape("inputs", inputs_shape)
         for layer in (self.layer, self.backward_layer):
             if not layer.built:
@@ -99,6 +100,7 @@ class Bidirectional(keras.layers.Layer):
             )
 
     def call(self, inputs, initial_state=None, mask=None, inputs_mask=None, training: bool | None = None):
+        """Apply the layer; the class docstring describes the call arguments."""
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
         initial_state = [] if initial_state is None else list(initial_state)
@@ -145,6 +147,7 @@ class Bidirectional(keras.layers.Layer):
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),

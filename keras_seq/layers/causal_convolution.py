@@ -51,6 +51,7 @@ class CausalDepthwiseConv1D(ExplicitState):
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def build(self, inputs_shape):
+        """Create the weights for inputs of this shape."""
         self._dim = checks.sequence_shape("inputs", inputs_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: self._dim})
         shape = (self.kernel_size, self._dim)
@@ -63,6 +64,7 @@ class CausalDepthwiseConv1D(ExplicitState):
         return ops.zeros((batch_size, self.kernel_size - 1, self._dim), self.compute_dtype)
 
     def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+        """Apply the layer; the class docstring describes the call arguments."""
         x, previous, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         if mask is not None:  # stable sort: non-padding positions first
             count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
@@ -85,6 +87,7 @@ class CausalDepthwiseConv1D(ExplicitState):
         return tuple(inputs_shape)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
             **super().get_config(),
             "kernel_size": self.kernel_size,

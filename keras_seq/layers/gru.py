@@ -145,11 +145,13 @@ class GRU(Gated):
         return kernels.dispatch("gru", gru, *args)(*args)
 
     def set_weights(self, weights):
+        """Set the weights, after checking that the bias fits `reset_after`."""
         if len(weights) == 3:
             self._check_bias(weights[2])
         super().set_weights(weights)
 
     def load_weights_of(self, store):
+        """Load the weights of a file, after checking that the bias fits `reset_after`."""
         if len(store.keys()) == 3:
             self._check_bias(store["2"])
         super().load_weights_of(store)
@@ -163,4 +165,5 @@ class GRU(Gated):
             )
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**super().get_config(), "reset_after": self.reset_after}

@@ -23,7 +23,9 @@ class KerasCell(keras.layers.Layer):
         self._write, self._receive = layer.save_cell_variables, layer.load_cell_variables
 
     def save_own_variables(self, store):
+        """Write the layer's variables into a store of Keras's weights file."""
         self._write(store)
 
     def load_own_variables(self, store):
+        """Read the layer's variables from a store of Keras's weights file."""
         self._receive(store)

@@ -61,6 +61,7 @@ class LayerNormLSTM(LSTM):
         self.epsilon = checks.positive_number("epsilon", epsilon)
 
     def build(self, input_shape):
+        """Create the weights for inputs of this shape."""
         super().build(input_shape)
         for name, size, initializer in (
             ("kernel_gamma", 4 * self.units, "ones"),
@@ -99,4 +100,5 @@ class LayerNormLSTM(LSTM):
         return recurrence(cell, z, state, mask)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**super().get_config(), "epsilon": self.epsilon}

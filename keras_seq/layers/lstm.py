@@ -71,11 +71,13 @@ class UnitForgetBias(keras.initializers.Initializer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def __call__(self, shape, dtype=None):
+        """Return biases `[4 units]` in the order input, forget, candidate, output."""
         units = shape[0] // 4
         prefix, suffix = (self.bias_initializer((size,), dtype) for size in (units, 2 * units))
         return ops.concatenate([prefix, ops.ones(units, dtype), suffix])
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {"bias_initializer": keras.initializers.serialize(self.bias_initializer)}
 
 
@@ -175,4 +177,5 @@ class LSTM(Gated):
         return y, (h, c)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**super().get_config(), "unit_forget_bias": self.unit_forget_bias}

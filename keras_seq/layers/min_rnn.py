@@ -103,6 +103,7 @@ class MinimalRNN(RNNInterface):
         self.bias_constraint = keras.constraints.get(bias_constraint)
 
     def build(self, input_shape):
+        """Create the weights for inputs of this shape."""
         width = checks.sequence_shape("inputs", input_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         columns = self.num_gates * self.units
@@ -147,6 +148,7 @@ class MinimalRNN(RNNInterface):
         return z if self.bias is None else z + ops.cast(self.bias, self.compute_dtype)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
             **super().get_config(),
             "units": self.units,

@@ -50,6 +50,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         return ops.cast(_normalize(inputs, self.gamma, self.beta, self.epsilon, True), self.compute_dtype)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**keras.layers.Layer.get_config(self), "epsilon": self.epsilon, "center": self.center}
 
 
@@ -71,6 +72,7 @@ class RMSNormalization(keras.layers.RMSNormalization):
         return _normalize(inputs, self.scale, None, self.epsilon, False)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**keras.layers.Layer.get_config(self), "epsilon": self.epsilon}
 
 

@@ -125,6 +125,7 @@ class RecurrentBase(RNNInterface):
         return (self.num_gates * self.units,)
 
     def build(self, input_shape):
+        """Create the weights for inputs of this shape."""
         width = checks.sequence_shape("inputs", input_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         columns = self.num_gates * self.units
@@ -184,6 +185,7 @@ class RecurrentBase(RNNInterface):
         return keras.random.dropout(ops.ones(shape, self.compute_dtype), rate, seed=self.seed_generator)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
             **super().get_config(),
             "units": self.units,
@@ -228,6 +230,7 @@ class Gated(RecurrentBase):
         return self.activations is None and self.use_bias and self.use_cudnn is not False
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
             **super().get_config(),
             "recurrent_activation": keras.activations.serialize(self.recurrent_activation),

@@ -112,6 +112,7 @@ class PreNormResidual(ExplicitState):
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
+        """Create the weights for inputs of this shape."""
         self.normalization_layer.build(inputs_shape)
         shape = inputs_shape
         for layer in self.layers:
@@ -128,6 +129,7 @@ class PreNormResidual(ExplicitState):
     def call(
         self, inputs, state=None, mask=None, inputs_mask=None, training: bool | None = None, return_state: bool = False
     ):
+        """Apply the layer; the class docstring describes the call arguments."""
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", ops.cast(inputs, self.compute_dtype), inputs_mask if mask is None else mask)
         if state is None and return_state:
@@ -141,6 +143,7 @@ class PreNormResidual(ExplicitState):
         return tuple(inputs_shape)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
             **super().get_config(),
             "layers": [keras.saving.serialize_keras_object(layer) for layer in self.layers],

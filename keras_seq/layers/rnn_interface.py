@@ -183,6 +183,7 @@ class RNNInterface(ExplicitState):
         super().load_own_variables(store)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
             **super().get_config(),
             "return_sequences": self.return_sequences,

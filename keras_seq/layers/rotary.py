@@ -139,6 +139,7 @@ class RotaryPositions(RelativePositions):
     original_context_length: int | None = None
 
     def __post_init__(self):
+        """Check the fields."""
         if checks.positive_number("base", self.base) <= 1:
             raise ValueError(f"base={self.base!r}; expected a number greater than 1.")
         checks.one_of("scaling", self.scaling, SCALINGS)

@@ -32,10 +32,12 @@ class TimeStepBias(keras.initializers.Initializer):
         self.min_dt, self.max_dt = min_dt, max_dt
 
     def __call__(self, shape, dtype=None):
+        """Return one bias for each channel."""
         log_dt = ops.linspace(math.log(self.min_dt), math.log(self.max_dt), shape[0], dtype=dtype or "float32")
         return ops.log(ops.expm1(ops.exp(log_dt)))
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {"min_dt": self.min_dt, "max_dt": self.max_dt}
 
 
@@ -91,6 +93,7 @@ class SelectiveStateSpace(ExplicitState):
         self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
 
     def build(self, inputs_shape):
+        """Create the weights for inputs of this shape."""
         width = checks.sequence_shape("inputs", inputs_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         inner = self.expand * width
@@ -127,6 +130,7 @@ class SelectiveStateSpace(ExplicitState):
         return self.convolution.get_initial_state(batch_size), h
 
     def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+        """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         u, gate = ops.split(self.input_dense(x), 2, axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, return_state=True)
@@ -153,6 +157,7 @@ class SelectiveStateSpace(ExplicitState):
         return tuple(inputs_shape)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
             **super().get_config(),
             "state_dim": self.state_dim,

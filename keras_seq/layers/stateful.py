@@ -66,6 +66,7 @@ class Stateful(keras.layers.Layer):
         self.batch_size = checks.positive_integer("batch_size", batch_size)
 
     def build(self, inputs_shape, reset_mask_shape=None):
+        """Create the weights for inputs of this shape."""
         if not self.layer.built:
             self.layer.build(inputs_shape)
 
@@ -121,6 +122,7 @@ class Stateful(keras.layers.Layer):
         ]
 
     def call(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training: bool | None = None):
+        """Apply the layer; the class docstring describes the call arguments."""
         mask = inputs_mask if mask is None else mask
         takes_mask = mask is not None and "mask" in inspect.signature(self.layer.call).parameters
         masked = {"mask": mask} if takes_mask else {}
@@ -147,6 +149,7 @@ class Stateful(keras.layers.Layer):
         return self.layer.compute_output_spec(inputs)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
             **super().get_config(),
             "layer": keras.saving.serialize_keras_object(self.layer),

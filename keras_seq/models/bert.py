@@ -48,6 +48,7 @@ class BertConfig:
     """Dropout rate of the embeddings, the attention weights and the output of each sublayer."""
 
     def __post_init__(self):
+        """Check the fields."""
         for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim", "context_length", "num_segments"):
             checks.positive_integer(name, getattr(self, name))
         checks.fraction("dropout", self.dropout)

@@ -37,6 +37,7 @@ class BiLSTMConfig:
     """How the directions are combined: concat or sum."""
 
     def __post_init__(self):
+        """Check the fields."""
         for name in ("num_tags", "embedding_dim", "units", "num_layers"):
             checks.positive_integer(name, getattr(self, name))
         checks.fraction("dropout", self.dropout)

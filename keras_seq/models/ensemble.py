@@ -75,6 +75,7 @@ class Ensemble(keras.Model):
         return super().__call__(as_ids("ids", ids), *args, **kwargs)
 
     def call(self, ids, state=None, training=None, return_state=False):
+        """Compute the log of the members' mean probabilities."""
         check_states(self.members, state)
         if state is None and return_state:
             state = self.get_initial_state(ops.shape(ids)[0])
@@ -106,6 +107,7 @@ class Ensemble(keras.Model):
         return logits[:, -1], state
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         members = [keras.saving.serialize_keras_object(member) for member in self.members]
         return {**super().get_config(), "members": members}
 

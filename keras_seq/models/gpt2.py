@@ -47,6 +47,7 @@ class GPT2Config:
     """Dropout rate of the embeddings, the attention weights and the output of each sublayer."""
 
     def __post_init__(self):
+        """Check the fields."""
         for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim"):
             checks.positive_integer(name, getattr(self, name))
         if self.context_length is not None:

@@ -33,10 +33,12 @@ class LogitsBias(keras.layers.Layer):
         self.bias = self.add_weight(shape=logits_shape[-1:], initializer="zeros", name="bias")
 
     def call(self, logits):
+        """Add the bias to the logits, in float32 at least."""
         dtype = at_least_float32(self.compute_dtype)
         return ops.cast(logits, dtype) + ops.cast(self.bias, dtype)
 
     def compute_output_spec(self, logits):
+        """Return the shape and dtype of the output without computing it."""
         return keras.KerasTensor(logits.shape, dtype=at_least_float32(self.compute_dtype))
 
     def get_config(self):

@@ -126,12 +126,15 @@ class TokenIdCheck(keras.layers.Layer):
         )
 
     def call(self, ids):
+        """Apply the layer; the class docstring describes the call arguments."""
         return validate_token_ids("token_ids", ids, self.vocabulary_size, self.context_length)
 
     def compute_output_spec(self, ids):
+        """Return the shape and dtype of the output without computing it."""
         return keras.KerasTensor(ids.shape, dtype="int32")
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**super().get_config(), "vocabulary_size": self.vocabulary_size, "context_length": self.context_length}
 
 
@@ -157,10 +160,13 @@ class InvalidIdsToNaN(keras.layers.Layer):
         self.vocabulary_size = checks.positive_integer("vocabulary_size", vocabulary_size)
 
     def call(self, x, ids):
+        """Apply the layer; the class docstring describes the call arguments."""
         return ops.where(ops.expand_dims(_is_valid(ids, self.vocabulary_size), -1), x, float("nan"))
 
     def compute_output_spec(self, x, ids):
+        """Return the shape and dtype of the output without computing it."""
         return keras.KerasTensor(x.shape, dtype=x.dtype)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**super().get_config(), "vocabulary_size": self.vocabulary_size}

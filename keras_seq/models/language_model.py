@@ -127,6 +127,7 @@ class LanguageModel(keras.Model):
         return super().__call__(as_ids("ids", ids), *args, **kwargs)
 
     def call(self, ids, state=None, training=None, return_state=False):
+        """Compute logits `[B, T, V]` for ids `[B, T]`."""
         x, state = self.hidden_states(ids, state, training, return_state)
         logits = self.logits(x)
         return (logits, state) if return_state else logits
@@ -201,6 +202,7 @@ class LanguageModel(keras.Model):
         return logits[:, -1], state
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),

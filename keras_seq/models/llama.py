@@ -42,6 +42,7 @@ class LlamaConfig:
     """Dropout rate of the attention weights and the output of each sublayer."""
 
     def __post_init__(self):
+        """Check the fields."""
         for name in ("embedding_dim", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim"):
             checks.positive_integer(name, getattr(self, name))
         if self.context_length is not None:

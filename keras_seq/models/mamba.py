@@ -37,6 +37,7 @@ class MambaConfig:
     """Dropout rate of each layer's output."""
 
     def __post_init__(self):
+        """Check the fields."""
         checks.positive_integer("embedding_dim", self.embedding_dim)
         checks.positive_integer("num_layers", self.num_layers)
         checks.fraction("dropout", self.dropout)

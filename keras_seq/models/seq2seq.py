@@ -130,6 +130,7 @@ class EncoderDecoder(keras.Model):
         return super().__call__({name: as_ids(name, ids) for name, ids in inputs.items()}, *args, **kwargs)
 
     def call(self, inputs, training=None):
+        """Compute logits for the decoder's tokens."""
         context, context_mask = self.encode(inputs["encoder_token_ids"], training=training)
         x, mask = self.embed(inputs["decoder_token_ids"], training=training)
         for block in self.decoder:
@@ -212,6 +213,7 @@ class EncoderDecoder(keras.Model):
         return ops.cast(self.embedding(x, reverse=True), at_least_float32(self.compute_dtype))
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
@@ -261,6 +263,7 @@ class Seq2SeqConfig:
     """Dropout rate of the embeddings, the attention weights and the output of each sublayer."""
 
     def __post_init__(self):
+        """Check the fields."""
         names = ("embedding_dim", "num_encoder_layers", "num_decoder_layers", "num_heads", "feed_forward_dim")
         for name in names:
             checks.positive_integer(name, getattr(self, name))

@@ -61,15 +61,19 @@ class Tokenizer:
         return OOV_TOKEN
 
     def __len__(self) -> int:
+        """Return the vocabulary size."""
         return self.vocabulary_size
 
     def __eq__(self, other: object) -> bool:
+        """Return whether class and config are equal."""
         return type(other) is type(self) and self.get_config() == other.get_config()
 
     def __hash__(self) -> int:
+        """Return a hash that equal tokenizers share."""
         return hash((self.registry_name, self._vocabulary))
 
     def __repr__(self) -> str:
+        """Return the class and the vocabulary size."""
         return f"<{type(self).__name__} of {self.vocabulary_size} tokens>"
 
     def encode(self, text: str) -> tf.Tensor:

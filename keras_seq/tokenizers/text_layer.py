@@ -38,6 +38,7 @@ class TextToIds(keras.layers.Layer):
         self._tables = () if tokenizer is None else tokenizer.tables  # attributes of the layer are exported with it
 
     def call(self, texts):
+        """Convert texts to ids, padded with 0 on the right."""
         if self.tokenizer is None:
             raise TokenizerError("The layer has no tokenizer; pass one, or load the layer with its model.")
         return self.tokenizer.encode(texts).to_tensor()

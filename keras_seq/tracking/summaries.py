@@ -23,6 +23,7 @@ class Summaries:
     histograms: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __or__(self, other):
+        """Return both; where names clash, the right one counts."""
         return Summaries(*(getattr(self, f.name) | getattr(other, f.name) for f in dataclasses.fields(self)))
 
     def format_scalars(self) -> str:

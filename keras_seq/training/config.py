@@ -77,6 +77,7 @@ class TrainConfig:
     """Tokens of a text sample."""
 
     def __post_init__(self):
+        """Check the fields."""
         for name, options in (
             ("optimizer", LEARNING_RATES),
             ("precision", DTYPE_POLICIES),

@@ -60,6 +60,7 @@ class GradientGuard:
         self.initial_scale = loss_scale_factor
 
     def build(self, variables):
+        """Create the optimizer's variables and the guard's counters."""
         super().build(variables)
         if hasattr(self, "gradient_norm"):
             return
@@ -150,6 +151,7 @@ class GradientGuard:
         return rate * self.lr_factor if hasattr(self, "lr_factor") else rate
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
             **super().get_config(),
             "global_clipnorm": self._max_norm,

@@ -174,6 +174,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         return len(variable.shape) == 2 and not excluded
 
     def build(self, variables):
+        """Create the optimizer's variables for these weights."""
         if self.built:
             return
         super().build(variables)
@@ -221,6 +222,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         self.assign_sub(variable, learning_rate * mean / (deviation + self.epsilon))
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         names = ("adam_lr_ratio", "momentum", "adam_beta_1", "adam_beta_2", "epsilon", "iteration_dtype")
         own_config = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own_config, "weight_decay": self._weight_decay}

@@ -40,6 +40,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak_learning_rate * rise * (1.0 - (1.0 - self.final_lr_fraction) * progress)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
             "peak_learning_rate": self.peak_learning_rate,
             "total_steps": self.total_steps,
@@ -75,4 +76,5 @@ class InverseSqrtDecay(keras.optimizers.schedules.LearningRateSchedule):
         return self.factor * self.embedding_dim**-0.5 * ops.minimum(step**-0.5, step * self.warmup_steps**-1.5)
 
     def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {"embedding_dim": self.embedding_dim, "warmup_steps": self.warmup_steps, "factor": self.factor}

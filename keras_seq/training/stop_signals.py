@@ -79,6 +79,7 @@ class GuardedOutput:
                 self.on_error(error)
 
     def __getattr__(self, name):
+        """Return an attribute of the guarded stream."""
         return getattr(self.stream, name)
 
 

@@ -31,7 +31,7 @@ def test_the_code_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
             if "TrainConfig" in names
             else None
         )
-        exec(compile(short, page, "exec"), names)  # noqa: S102
+        exec(compile(short, page, "exec"), names)
     assert "keras_seq" in names
     capsys.readouterr()
 

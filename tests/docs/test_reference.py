@@ -10,7 +10,7 @@ import pytest
 
 griffe = pytest.importorskip("griffe", reason='the site needs pip install -e ".[docs]"')
 
-import reference
+import reference  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "docs/layers.md"

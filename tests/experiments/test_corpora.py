@@ -1,7 +1,7 @@
 import pytest
 
 from experiments.compare_settings import CompareConfig, smoke_config
-from experiments.corpora import for_smoke, print_overlap_note, overlap_note
+from experiments.corpora import for_smoke, overlap_note, print_overlap_note
 from experiments.loss_by_position import LossByPositionConfig
 from experiments.loss_by_position import smoke_config as smoke_loss_by_position
 from experiments.scaling import ScalingConfig

@@ -67,8 +67,8 @@ CASES = {
     "TransformerBlock": Case(
         lambda **k: layers.TransformerBlock(
             num_heads=2, feed_forward_dim=7, causal=True, norm_first=False, cross_attention=True, normalization="rms",
-            activation="swiglu", dropout=0.3, positions=layers.AlibiPositions(), num_key_value_heads=1, sliding_window=4,
-            residual_initializer="he_normal", **k,
+            activation="swiglu", dropout=0.3, positions=layers.AlibiPositions(), num_key_value_heads=1,
+            sliding_window=4, residual_initializer="he_normal", **k,
         ),
         context=True, dropout=0.3,
         still=("key/bias",), still_because="as for CrossAttention; the biases of ALiBi do not depend on the keys",

@@ -59,7 +59,9 @@ BLOCKS = {
         "causal": True, "normalization": "rms", "positions": RotaryPositions(), "use_qk_norm": True,
         "use_bias": False, "activation": "swiglu", "num_key_value_heads": 1,
     },
-    "alibi": {"causal": True, "positions": AlibiPositions(), "norm_first": False, "sliding_window": 3, "activation": "geglu"},
+    "alibi": {
+        "causal": True, "positions": AlibiPositions(), "norm_first": False, "sliding_window": 3, "activation": "geglu",
+    },
 }  # fmt: skip
 
 

@@ -43,6 +43,7 @@ class Grammar:
     start: str
 
     def __post_init__(self):
+        """Check the fields."""
         try:
             nonterminals = self.rules.keys()
             all_probabilities = {name: [p for p, _ in rules.values()] for name, rules in self.rules.items()}

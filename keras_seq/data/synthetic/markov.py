@@ -47,6 +47,7 @@ class MarkovChain:
     concentration: float = 0.5
 
     def __post_init__(self):
+        """Check the fields."""
         checks.integer("vocabulary_size", self.vocabulary_size, min_value=2)
         checks.integer("order", self.order, min_value=1)
         checks.integer("seed", self.seed, min_value=0)

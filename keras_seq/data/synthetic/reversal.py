@@ -43,6 +43,7 @@ class Reversal:
     seed: int = 0
 
     def __post_init__(self):
+        """Check the fields."""
         checks.integer("alphabet_size", self.alphabet_size, min_value=2)
         checks.integer("min_length", self.min_length, min_value=1)
         checks.integer("max_length", self.max_length, min_value=self.min_length)
