@@ -43,7 +43,7 @@ def test_it_writes_pictures_a_page_and_what_tensorboard_shows(inspected, smoke, 
     assert png.startswith(b"\x89PNG")
 
 
-def test_by_default_it_goes_into_the_run(smoke, capsys):
+def test_by_default_it_writes_into_the_run(smoke, capsys):
     run = smoke.folder / "transformer-seed0"
     inspect_model.main([str(run)])
     output = capsys.readouterr().out
@@ -56,22 +56,22 @@ def test_a_long_text_is_cut_and_it_says_so(inspected, smoke):
     said, data = inspected("--text", 300 * "ab", name="transformer")
     assert "".join(data["tokens"]) == (300 * "ab")[:context_length]
     assert said.startswith(
-        f"Only the first {context_length} of the 600 tokens are used: the model's context is {context_length}.\n"
+        f"Only the first {context_length} of the 600 tokens are used: the model's context length is {context_length}.\n"
     )
 
 
-def test_a_model_without_a_context_reads_200_tokens():
+def test_a_model_without_a_context_length_takes_200_tokens():
     ids = np.arange(201)
     shorter, message = inspect_model.truncate(small("gru"), ids)
     assert shorter.tolist() == list(range(200))
-    assert message == "Only the first 200 of the 201 tokens are used: more cannot be shown well."
+    assert message == "Only the first 200 of the 201 tokens are used: more cannot be displayed well."
     assert inspect_model.truncate(small("gru"), ids[:200]) == (pytest.approx(ids[:200]), None)
 
 
 @pytest.mark.parametrize(
     ("run", "options", "names"),
     [
-        ("nowhere", "", "model.keras is not there"),
+        ("nowhere", "", "model.keras is missing"),
         ("lstm-seed0", "--text=a", "at least 2"),
         ("lstm-seed0", "--text=", "at least 2"),
         ("lstm-seed0", "--text=a猫", "'猫' (U+732B) at position 1"),

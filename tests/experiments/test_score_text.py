@@ -104,7 +104,7 @@ def test_the_list_links_to_the_tokens():
 @pytest.mark.parametrize(
     ("run", "options", "names"),
     [
-        ("nowhere", "--text=ab", "model.keras is not there"),
+        ("nowhere", "--text=ab", "model.keras is missing"),
         ("lstm-seed0", "", "neither was given"),
         ("lstm-seed0", "--text=ab --file=-", "both were given"),
         ("lstm-seed0", "--text=a", "at least 2"),
