@@ -6,9 +6,12 @@ import pathlib
 import statistics
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from experiments.shell import command
-from keras_seq.training import TrainConfig
+
+if TYPE_CHECKING:  # benchmark_gpu runs where there is no TensorFlow
+    from keras_seq.training import TrainConfig
 
 COLUMNS = {
     "model": lambda row: row["model"],
@@ -26,7 +29,19 @@ COLUMNS = {
     "perplexity": lambda row: f"{row['val_perplexity']:.2f}",
     "perplexity/word": lambda row: perplexity(row["val_word_perplexity"]),
 }
-LEFT_ALIGNED = {"model", "width", "baseline", "case", "change", "description", "step", "text", "format", "example"}
+LEFT_ALIGNED = {
+    "model",
+    "width",
+    "baseline",
+    "case",
+    "change",
+    "description",
+    "method",
+    "step",
+    "text",
+    "format",
+    "example",
+}
 MAX_PARAMETER_RATIO = 1.05  # models whose parameter counts differ more are pointed out
 
 
@@ -79,7 +94,7 @@ def plus_minus(values: Sequence[float], digits: int) -> str:
     return f"{statistics.mean(values):.{digits}f}{deviation}"
 
 
-def validation_note(train: TrainConfig, validation: Sequence, least: int) -> str:
+def validation_note(train: "TrainConfig", validation: Sequence, least: int) -> str:
     """Return, as the end of a sentence, which part of the validation text is scored during training; "" for all of it.
 
     Args:
