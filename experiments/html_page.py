@@ -15,9 +15,9 @@ from keras_seq.tokenizers.show_whitespace import escape_control
 
 STYLE = """
 :root { color-scheme: light dark; --page: #fff; --ink: #1b1b1f; --faint: #63636e; --line: #d5d5de;
-  --hot: #f2762e; --cold: #4a9be0; }
+  --color-high: #f2762e; --color-low: #4a9be0; }
 @media (prefers-color-scheme: dark) { :root { --page: #141418; --ink: #ececf1; --faint: #a0a0ac; --line: #3a3a44;
-  --hot: #b8441a; --cold: #1d62a8; } }
+  --color-high: #b8441a; --color-low: #1d62a8; } }
 body { margin: 0 auto; max-width: 52rem; padding: 1rem 1rem 0; background: var(--page); color: var(--ink);
   font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.3rem; line-height: 1.3; margin: 0 0 .5rem; overflow-wrap: anywhere; }
@@ -27,7 +27,7 @@ p, .faint { color: var(--faint); margin: .3rem 0; }
 .text { margin: 1rem 0; }
 .text s, .color-legend s { text-decoration: none; color: var(--faint); }
 .text s::before { content: "\\23ce"; }
-[style*="--n"] { background: color-mix(in oklab, var(--hue, var(--hot)) calc(100% * var(--n)), var(--page)); }
+[style*="--n"] { background: color-mix(in oklab, var(--hue, var(--color-high)) calc(100% * var(--n)), var(--page)); }
 .text span { cursor: pointer; padding: .15em 0; scroll-margin: 6rem; }
 .text .picked { outline: 2px solid var(--ink); border-radius: 2px; }
 .text span:target { outline: 2px dashed var(--ink); border-radius: 2px; }
@@ -93,7 +93,7 @@ def token(text: str, **attributes: Any) -> str:
     return f"<span{html_attributes}>{escape(text).replace(chr(10), '<s></s>' + chr(10))}</span>"
 
 
-def color_legend(low: str, high: str, hue: str = "--hot") -> str:
+def color_legend(low: str, high: str, hue: str = "--color-high") -> str:
     """Return a color legend: eleven shades of a hue between two labels.
 
     Args:

@@ -19,8 +19,8 @@ input { width: 5rem; }
 button.row { cursor: pointer; }
 button.row:hover, .row.chosen { outline: 1px solid var(--faint); }
 .row code { line-height: 1.4; white-space: nowrap; overflow: hidden; }
-.row u { display: block; height: .9rem; border-radius: 2px; background: var(--hot); min-width: 1px; }
-.row u.negative { background: var(--cold); }
+.row u { display: block; height: .9rem; border-radius: 2px; background: var(--color-high); min-width: 1px; }
+.row u.negative { background: var(--color-low); }
 .row b { font-weight: normal; text-align: right; white-space: nowrap; }
 """
 SCRIPT = """
@@ -53,7 +53,7 @@ function addBar(parent, label, length, value, tag = "div") {
 
 function setColor(span, value) {
   span.style.setProperty("--n", Math.min(1, Math.abs(value)).toFixed(3));
-  span.style.setProperty("--hue", value < 0 ? "var(--cold)" : "var(--hot)");
+  span.style.setProperty("--hue", value < 0 ? "var(--color-low)" : "var(--color-high)");
 }
 
 const quoted = index => "“" + visible(data.tokens[index]) + "”";

@@ -14,7 +14,7 @@ def record_calls(layers: Iterable[keras.layers.Layer], method: str, scores: bool
     Args:
         layers: The layers.
         method: Name of the method.
-        scores: Whether to record the attention scores with the output, whether the caller requests them or not.
+        scores: Whether to record the attention scores with the output, even where the caller does not ask for them.
 
     Yields:
         The list that calls are appended to, as (layer, args, kwargs, output).

@@ -110,7 +110,7 @@ class StopRequest:
 
     @contextlib.contextmanager
     def listening(self):
-        """Take stop signals and errors of standard output as requests inside a `with` block."""
+        """Handle stop signals and errors of standard output inside a `with` block."""
         with signal_handler(self.on_signal), guard_output(self._on_output_error):
             yield
 
