@@ -9,7 +9,7 @@ PYTHON ?= python3
 ARGS ?=
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-SMOKE := compare sequence_reversal word_lm masked_lm date_translation spacing optimizers gradient_descent \
+SMOKE := compare sequence_reversal word_lm masked_lm date_translation space_restoration optimizers gradient_descent \
 	entropy_floor recipe_ablation loss_by_position scaling shakespeare pipeline_speed generation_speed benchmark
 SMOKE_ARGS_shakespeare := --corpus pydoc
 

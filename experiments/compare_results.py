@@ -1,6 +1,6 @@
 """Results of a comparison, read from the files of its runs: scores, loss curves, differences between the models.
 
-The 95 % interval of a difference is computed by `experiments.bootstrap` from the val_token_losses.npy of all runs.
+`experiments.confidence_intervals` computes the 95 % interval of a difference from the val_token_losses.npy of all runs.
 """
 
 import dataclasses
@@ -9,10 +9,10 @@ import statistics
 
 import numpy as np
 
-from experiments.bootstrap import Difference, paired_difference
 from experiments.compare_budgets import Budget
 from experiments.compare_settings import CompareConfig
 from experiments.compare_sweep import SweepRun
+from experiments.confidence_intervals import Difference, paired_difference
 from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
 from keras_seq.training import read_metrics

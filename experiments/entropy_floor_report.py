@@ -15,7 +15,7 @@ COLUMNS = {
     "text": lambda row: row["corpus"],
     "model": lambda row: row["model"],
     "parameters": lambda row: f"{row['parameters']:,}" if row["run"] else "-",
-    "seconds": lambda row: f"{row['train_seconds']:.0f}" if row["run"] else "-",
+    "train seconds": lambda row: f"{row['train_seconds']:.0f}" if row["run"] else "-",
     "val_loss": lambda row: f"{row['val_loss']:.4f}" if row["run"] else "-",
     "val_loss_streaming": lambda row: f"{row['val_loss_streaming']:.4f}",
     "entropy floor": lambda row: f"{row['source_loss']:.4f}",

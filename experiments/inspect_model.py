@@ -30,7 +30,7 @@ MAX_TOKENS = 200  # for a model without a context length
 
 
 @dataclasses.dataclass(frozen=True)
-class InspectConfig:
+class InspectModelConfig:
     """Inspect what a trained language model computes for a text."""
 
     run: Annotated[pathlib.Path, tyro.conf.Positional]
@@ -86,7 +86,7 @@ def write_outputs(folder: pathlib.Path, trace: ModelTrace, run: str):
 @exit_with_message("experiments.inspect_model")
 def main(arguments: list[str] | None = None):
     """Run the command line."""
-    config = command_line(InspectConfig, "experiments.inspect_model", __doc__, arguments)
+    config = command_line(InspectModelConfig, "experiments.inspect_model", __doc__, arguments)
     model, tokenizer = load_language_model(config.run)
     ids, message = truncate(model, tokenizer.encode(config.text).numpy())
     trace = trace_model(model, tokenizer, ids)

@@ -85,7 +85,7 @@ class MaskedLMConfig:
     """Probability that a token is masked."""
     text: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Text with [MASK] for the encoder to fill; may be given several times."""
-    top: int = 5
+    top_k: int = 5
     """Number of predictions shown for each [MASK] of --text with --run."""
     run: str | None = None
     """Folder of a finished run whose model fills --text; nothing is trained."""
@@ -101,7 +101,7 @@ class MaskedLMConfig:
     encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
 
     def __post_init__(self):
-        check_options(self, vocabulary_size=1, tokens=1, batch_size=1, top=1)
+        check_options(self, vocabulary_size=1, tokens=1, batch_size=1, top_k=1)
         if not 0 < self.mask_rate <= 1:
             raise ValueError(f"--mask-rate {self.mask_rate}: expected a probability above 0 and at most 1.")
         for name, minimum in (("context_length", 8), ("num_segments", 2)):
@@ -132,7 +132,7 @@ def smoke_config(config: MaskedLMConfig) -> MaskedLMConfig:
 def fill_text(config: MaskedLMConfig) -> str:
     """Fill the masks of --text with the model of --run."""
     filler = MaskFiller(*load_run(pathlib.Path(config.run)))
-    return "\n".join(filler.format_predictions(text, config.top) for text in config.text)
+    return "\n".join(filler.format_predictions(text, config.top_k) for text in config.text)
 
 
 def masked_sentences(config: MaskedLMConfig, tokenizer: WordPieceTokenizer, validation_ids) -> tuple[str, ...]:

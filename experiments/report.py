@@ -19,7 +19,7 @@ COLUMNS = {
     "parameters": lambda row: f"{row['parameters']:,}",
     "train tokens": lambda row: f"{row['train_tokens']:,}",
     "train TFLOP": lambda row: tera(row["train_flops"]),
-    "seconds": lambda row: f"{row['train_seconds']:.0f}",
+    "train seconds": lambda row: f"{row['train_seconds']:.0f}",
     "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
     "train loss": lambda row: f"{row['train_loss_per_character']:.3f}",
     "val_loss": lambda row: f"{row['val_loss_per_character']:.3f}",

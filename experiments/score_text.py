@@ -42,7 +42,7 @@ class ScoreTextConfig:
     """Text to score; or give a --file."""
     file: pathlib.Path | None = None
     """UTF-8 file to score; - reads standard input."""
-    top: int = 10
+    num_highest_losses: int = 10
     """Number of tokens with the highest loss to show."""
     html: pathlib.Path | None = None
     """HTML file to write, with every token colored by its loss."""
@@ -51,7 +51,7 @@ class ScoreTextConfig:
         if (self.text is None) == (self.file is None):
             received = "neither was given" if self.text is None else "both were given"
             raise ValueError(f"--text or --file: {received}; expected one of them.")
-        check_options(self, top=0)
+        check_options(self, num_highest_losses=0)
         if self.html is not None and not self.html.parent.is_dir():
             raise ValueError(f"--html {self.html}: expected an existing folder; {self.html.parent} is none.")
 
@@ -120,10 +120,11 @@ def main(arguments: list[str] | None = None):
             f"--html: the text has {len(score.tokens):,} tokens; expected at most {MAX_HTML_TOKENS:,}, because "
             "browsers are slow with more: score a part of the text, or omit --html."
         )
-    print(format_report(score, config.top))
+    print(format_report(score, config.num_highest_losses))
     if config.html is not None:
         write_text(
-            config.html, score_page(score, html_page.run_label(config.run), tokenizer.vocabulary_size, config.top)
+            config.html,
+            score_page(score, html_page.run_label(config.run), tokenizer.vocabulary_size, config.num_highest_losses),
         )
         print(f"\nPage:  {config.html}")
 

@@ -17,11 +17,11 @@ COLUMNS = {
     "model": lambda row: row["model"],
     "parameters": lambda row: f"{row['parameters']:,}",
     "train tokens": lambda row: f"{row['train_tokens']:,}",
-    "seconds": lambda row: f"{row['train_seconds']:.0f}",
+    "train seconds": lambda row: f"{row['train_seconds']:.0f}",
     "second half accuracy": lambda row: f"{row['second_half_accuracy']:.2%}",
     "sequence accuracy": lambda row: f"{row['sequence_accuracy']:.2%}",
     "first half loss": lambda row: f"{row['first_half_loss']:.3f}",
-    "entropy": lambda row: f"{row['entropy']:.3f}",
+    "letter entropy": lambda row: f"{row['entropy']:.3f}",
 }
 COLUMN_NOTES = (
     "The test sequences are new, with equally many of each training length. second half accuracy: of the ids after the "

@@ -15,7 +15,7 @@ from keras_seq.training.metrics_logger import LOSS_KEYS
 
 COLUMNS = {
     "windows": lambda row: row["windows"],
-    "seconds": lambda row: f"{row['train_seconds']:.0f}",
+    "train seconds": lambda row: f"{row['train_seconds']:.0f}",
     "train tokens": lambda row: f"{row['train_tokens']:,}",
     "epochs": lambda row: f"{row['epochs']:.1f}",
     "best at tokens": lambda row: f"{row['best']['tokens']:,}",

@@ -10,12 +10,12 @@ import pytest
 from matplotlib.legend import Legend
 
 from experiments import compare_plots, compare_report, report
-from experiments.bootstrap import paired_difference
 from experiments.compare_budgets import Budget
 from experiments.compare_html import comparison_html
 from experiments.compare_results import CURVES, ComparisonResults
 from experiments.compare_settings import CompareConfig
 from experiments.compare_sweep import SweepRun
+from experiments.confidence_intervals import paired_difference
 from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
 from keras_seq.models import LSTMConfig, TransformerConfig

@@ -163,7 +163,7 @@ def test_the_model_that_is_left_fills_in_what_the_report_says(run, capsys):
     assert (
         "\n".join(MaskFiller(model, tokenizer).format_predictions(text) for text in TEXTS) == run.result["predictions"]
     )
-    masked_lm.main(["--run", str(run.path), "--text", TEXTS[0], "--top", "2"])
+    masked_lm.main(["--run", str(run.path), "--text", TEXTS[0], "--top-k", "2"])
     text, line = capsys.readouterr().out.splitlines()
     assert text == TEXTS[0]
     assert run.result["predictions"].splitlines()[1].startswith(line)
@@ -194,7 +194,7 @@ def test_to_resume_what_is_finished_says_it_again_and_trains_nothing(run, capsys
         (["--mask-rate", "0"], "--mask-rate 0.0"),
         (["--tokens", "0"], "--tokens 0"),
         (["--batch-size", "0"], "--batch-size 0"),
-        (["--top", "0"], "--top 0"),
+        (["--top-k", "0"], "--top-k 0"),
         (["--seed", "-1"], "--seed -1"),
         (["--resume", "nowhere"], "nowhere"),
     ],

@@ -34,7 +34,7 @@ def numbers(output):
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
 def test_it_prints_the_loss_of_the_text(said, smoke, name):
     expected = score_text(*load_run(smoke.folder / f"{name}-seed0"), TEXT)
-    output = said("--text", TEXT, "--top", 3, name=name)
+    output = said("--text", TEXT, "--num-highest-losses", 3, name=name)
     assert numbers(output) == pytest.approx([expected.loss_per_character, expected.bits_per_character], abs=1e-4)
     rows = [float(nats) for nats in re.findall(r"^ *(\d+\.\d\d) nats  ", output, re.MULTILINE)]
     assert rows == pytest.approx(sorted(expected.token_losses[1:], reverse=True)[:3], abs=6e-3)
@@ -49,11 +49,11 @@ def test_a_file_and_standard_input_are_texts_too(said, tmp_path, monkeypatch):
 
 
 def test_without_top_no_tokens_are_listed(said):
-    assert "highest loss" not in said("--text", TEXT, "--top", 0)
+    assert "highest loss" not in said("--text", TEXT, "--num-highest-losses", 0)
 
 
 def test_the_location_is_that_of_the_token(said):
-    output = said("--text", TEXT, "--top", len(TEXT))
+    output = said("--text", TEXT, "--num-highest-losses", len(TEXT))
     lines = TEXT.split("\n")
     found = re.findall(r"line (\d+), column (\d+) +\S*?\[(.)\]", output)
     assert len(found) > len(TEXT) / 2  # all but those beside a bracket of the text
@@ -111,7 +111,7 @@ def test_the_list_links_to_the_tokens():
         ("lstm-seed0", "--text=", "at least 2"),
         ("lstm-seed0", "--text=a猫", "'猫' (U+732B) at position 1"),
         ("lstm-seed0", "--file=nowhere.txt", "nowhere.txt"),
-        ("lstm-seed0", "--text=ab --top=-1", "--top -1"),
+        ("lstm-seed0", "--text=ab --num-highest-losses=-1", "--num-highest-losses -1"),
         ("lstm-seed0", "--text=ab --html=nowhere/a.html", "nowhere"),
         ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
     ],

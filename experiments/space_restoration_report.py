@@ -1,4 +1,4 @@
-"""Report of `experiments.spacing`: spacing.json, spacing.md and spacing.png, and the final message."""
+"""Report of the experiment: `space_restoration.json`, `.md` and `.png`, and the final message."""
 
 import pathlib
 
@@ -14,7 +14,7 @@ from keras_seq.training import read_metrics
 COLUMNS = {
     "model": lambda row: row["model"],
     "parameters": lambda row: f"{row['parameters']:,}" if "parameters" in row else "-",
-    "seconds": lambda row: f"{row['train_seconds']:.0f}" if "train_seconds" in row else "-",
+    "train seconds": lambda row: f"{row['train_seconds']:.0f}" if "train_seconds" in row else "-",
     "val_loss": lambda row: f"{row['val_loss']:.4f}",
     "space P": lambda row: f"{row['space_precision']:.3f}",
     "space R": lambda row: f"{row['space_recall']:.3f}",
@@ -41,18 +41,18 @@ def table(rows: list[dict]) -> str:
 
 
 def write_report(folder: pathlib.Path, corpus: str, rows: list[dict]):
-    """Write spacing.json, spacing.md and spacing.png.
+    """Write space_restoration.json, space_restoration.md and space_restoration.png.
 
     Args:
         folder: Folder of the experiment.
         corpus: Name of the corpus.
         rows: The baseline and the results of the runs.
     """
-    write_json(folder / "spacing.json", [{k: v for k, v in row.items() if k != "sample"} for row in rows])
+    write_json(folder / "space_restoration.json", [{k: v for k, v in row.items() if k != "sample"} for row in rows])
     parts = [f"# {corpus}: restored spaces and capitals", table(rows), COLUMN_NOTES]
-    parts += ["![F1 of spaces and capitals during training, and at the end](spacing.png)"]
+    parts += ["![F1 of spaces and capitals during training, and at the end](space_restoration.png)"]
     parts += [f"## A passage\n\n{report.indented(passages(rows))}"]
-    write_text(folder / "spacing.md", "\n\n".join(parts) + "\n")
+    write_text(folder / "space_restoration.md", "\n\n".join(parts) + "\n")
     plot(folder, [row for row in rows if "run" in row])
 
 
@@ -97,7 +97,7 @@ def plot(folder: pathlib.Path, rows: list[dict]):
         plots.style_axes(axes)
     bars.set_axisbelow(True)
     bars.xaxis.grid(False)
-    plots.save(figure, folder / "spacing.png")
+    plots.save(figure, folder / "space_restoration.png")
 
 
 def final_message(folder: pathlib.Path, rows: list[dict]) -> str:
@@ -107,7 +107,7 @@ def final_message(folder: pathlib.Path, rows: list[dict]) -> str:
         folder: Folder of the experiment.
         rows: The baseline and the results of the runs.
     """
-    files = f"Curves:  {folder / 'spacing.png'}\nReport:  {folder / 'spacing.md'}"
+    files = f"Curves:  {folder / 'space_restoration.png'}\nReport:  {folder / 'space_restoration.md'}"
     return (
         "\n" + "\n\n".join([table(rows), COLUMN_NOTES, passages(rows), files]) + f"\n{report.tensorboard_hint(folder)}"
     )

@@ -12,25 +12,25 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments import spacing
+from experiments import space_restoration
 from experiments.runs import dataclass_from_dict
-from experiments.spacing_metrics import Tagger, correct_words, passage, sample, tag_metrics
-from experiments.spacing_models import BiLSTMConfig
+from experiments.space_restoration_metrics import Tagger, correct_words, passage, sample, tag_metrics
+from experiments.space_restoration_models import BiLSTMConfig
 from keras_seq.data import load_corpus
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer
 
-NAMES = spacing.SpacingConfig().models
+NAMES = space_restoration.SpaceRestorationConfig().models
 CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
 
 
 @pytest.fixture(scope="module")
 def smoke(python, tmp_path_factory):
     logs = tmp_path_factory.mktemp("logs")
-    done = python("-m", "experiments.spacing", "--smoke", "--log-dir", logs)
+    done = python("-m", "experiments.space_restoration", "--smoke", "--log-dir", logs)
     assert done.returncode == 0, done.stderr
-    (folder,) = (logs / "spacing").iterdir()
-    rows = json.loads((folder / "spacing.json").read_text(encoding="utf-8"))
+    (folder,) = (logs / "space_restoration").iterdir()
+    rows = json.loads((folder / "space_restoration.json").read_text(encoding="utf-8"))
     return types.SimpleNamespace(folder=folder, rows=rows, stdout=done.stdout, stderr=done.stderr)
 
 
@@ -44,14 +44,19 @@ def without_clocks(values):
 
 def test_it_leaves_a_whole_folder_for_every_model(smoke):
     names = [f"{name}-seed0" for name in NAMES]
-    assert {path.name for path in smoke.folder.iterdir()} == {*names, "spacing.json", "spacing.md", "spacing.png"}
+    assert {path.name for path in smoke.folder.iterdir()} == {
+        *names,
+        "space_restoration.json",
+        "space_restoration.md",
+        "space_restoration.png",
+    }
     for name in names:
         run = smoke.folder / name
         for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
             assert (run / part).stat().st_size > 0
         assert sorted(path.name for path in (run / "checkpoints").iterdir())[-1] == "step-00000020.safetensors"
         config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-        options = dataclass_from_dict(spacing.SpacingConfig, config["experiment"])
+        options = dataclass_from_dict(space_restoration.SpaceRestorationConfig, config["experiment"])
         model = {
             "name": run.name.removesuffix("-seed0"),
             **dataclasses.asdict(getattr(options, config["model"]["name"])),
@@ -76,14 +81,14 @@ def test_the_rows_are_those_of_the_runs_beside_what_no_tags_score(smoke):
 
 
 def test_the_report_has_table_picture_and_what_each_model_restores(smoke):
-    page = (smoke.folder / "spacing.md").read_text(encoding="utf-8")
+    page = (smoke.folder / "space_restoration.md").read_text(encoding="utf-8")
     for row in smoke.rows:
         (line,) = (line for line in smoke.stdout.splitlines() if line.startswith(f"| {row['model']} "))
         assert line in page
     for part in ("original", "stripped", *(f"by {name}, restored" for name in NAMES)):
         assert page.count(f"\n    {part}:\n") == smoke.stdout.count(f"\n{part}:\n") == 1
-    assert "](spacing.png)" in page
-    height, width, _ = matplotlib.image.imread(smoke.folder / "spacing.png").shape
+    assert "](space_restoration.png)" in page
+    height, width, _ = matplotlib.image.imread(smoke.folder / "space_restoration.png").shape
     assert width > height > 400
     assert smoke.stdout.rstrip().endswith(f"tensorboard --logdir {smoke.folder}")
 
@@ -96,9 +101,9 @@ def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_th
     others = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.parent.name != run.name}
     others = {path: time for path, time in others.items() if path.is_file() and "-seed0" in str(path.parent)}
     others = {path: time for path, time in others.items() if run not in path.parents}
-    spacing.main(["--resume", str(folder)])
+    space_restoration.main(["--resume", str(folder)])
     assert others == {path: path.stat().st_mtime_ns for path in others}
-    rows = json.loads((folder / "spacing.json").read_text(encoding="utf-8"))
+    rows = json.loads((folder / "space_restoration.json").read_text(encoding="utf-8"))
     assert list(map(without_clocks, rows)) == list(map(without_clocks, smoke.rows))
     again = map(without_clocks, lines_of(run))
     assert list(again) == list(map(without_clocks, lines_of(smoke.folder / run.name)))
@@ -107,7 +112,7 @@ def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_th
 @pytest.mark.parametrize("name", NAMES)
 def test_a_finished_model_restores_any_text_and_changes_nothing_else(smoke, capsys, name):
     text = "Tobe, ornot\ntobe:猫istheß" + "question" * 9
-    spacing.main(["--run", str(smoke.folder / f"{name}-seed0"), "--text", text])
+    space_restoration.main(["--run", str(smoke.folder / f"{name}-seed0"), "--text", text])
     output = capsys.readouterr()
     assert strip_spacing(output.out)[0] == strip_spacing(text)[0]
     assert not output.out[0].isspace()
@@ -115,10 +120,10 @@ def test_a_finished_model_restores_any_text_and_changes_nothing_else(smoke, caps
 
 
 def test_the_models_are_of_one_size_and_one_of_them_sees_one_side_only(randomize):
-    config, ids = spacing.SpacingConfig(), np.random.default_rng(0).integers(1, 40, size=(1, 12))
+    config, ids = space_restoration.SpaceRestorationConfig(), np.random.default_rng(0).integers(1, 40, size=(1, 12))
     other = np.where(np.arange(12) == 8, ids % 39 + 1, ids)
     sizes = {}
-    for name in spacing.MODELS:
+    for name in space_restoration.MODELS:
         model = randomize(getattr(config, name).build_model(70))
         sizes[name] = model.count_params()
         moved = np.abs(np.asarray(model(ids)) - np.asarray(model(other))).max(-1)[0] > 1e-7
@@ -199,10 +204,10 @@ def test_a_passage_is_prose_and_its_sample_says_what_became_of_it():
 
 
 def test_batches_are_windows_of_characters_with_their_own_tags():
-    config = spacing.SpacingConfig(batch_size=2, sequence_length=8)
+    config = space_restoration.SpaceRestorationConfig(batch_size=2, sequence_length=8)
     characters, tags = strip_spacing("To be, or not to be: that is the Question. " * 3)
     tokenizer = CharacterTokenizer.from_text(characters, oov_token="[UNK]")
-    examples = spacing.batches(config, Tagger(None, tokenizer, 8), characters, tags)
+    examples = space_restoration.batches(config, Tagger(None, tokenizer, 8), characters, tags)
     assert examples.num_examples == (len(characters) - 8) // 2 + 1
     for x, y in examples.dataset(0, 5):
         for ids, window_tags in zip(x.numpy(), y.numpy(), strict=True):
@@ -242,7 +247,7 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, smoke, tmp
     short = tmp_path / "short"
     short.write_text("a b " * 300, encoding="utf-8")
     words = arguments.format(smoke=smoke.folder, short=short).split()
-    sentence = fails(spacing.main, *words, "--log-dir", tmp_path / "logs")
-    assert sentence.startswith("experiments.spacing: ")
+    sentence = fails(space_restoration.main, *words, "--log-dir", tmp_path / "logs")
+    assert sentence.startswith("experiments.space_restoration: ")
     assert names in sentence
     assert not (tmp_path / "logs").exists()

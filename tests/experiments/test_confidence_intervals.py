@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from experiments.bootstrap import paired_difference
+from experiments.confidence_intervals import paired_difference
 
 WINDOWS = 800
 

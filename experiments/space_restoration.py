@@ -1,9 +1,9 @@
 """Restore the spaces and capitals of a text, and compare models that read one side of a character or both.
 
-    python -m experiments.spacing                                     # Python's help topics, offline
-    python -m experiments.spacing --corpus shakespeare
-    python -m experiments.spacing --smoke                             # tiny sizes, takes seconds
-    python -m experiments.spacing --run logs/spacing/20260101-120000/bilstm-seed0 --text "tobeornottobe"
+    python -m experiments.space_restoration                                     # Python's help topics, offline
+    python -m experiments.space_restoration --corpus shakespeare
+    python -m experiments.space_restoration --smoke                             # tiny sizes, takes seconds
+    python -m experiments.space_restoration --run logs/space_restoration/20260101-120000/bilstm-seed0 --text "tobeor"
 
 Every character other than white space gets one of four tags: space before it or not, capital or not. (A line break
 counts as a space, since the letters do not determine it.) Three taggers of equal size are trained on the same windows.
@@ -22,12 +22,12 @@ import keras
 import numpy as np
 import tyro
 
-from experiments import report, spacing_models, spacing_report
+from experiments import report, space_restoration_models, space_restoration_report
 from experiments.corpora import print_overlap_note
 from experiments.generate import load_run
 from experiments.option_checks import check_options
 from experiments.runs import check_same_corpus, run_config, start_or_resume
-from experiments.spacing_metrics import Tagger, Validator, tag_metrics
+from experiments.space_restoration_metrics import Tagger, Validator, tag_metrics
 from experiments.startup import exit_with_message
 from keras_seq import training
 from keras_seq.data import ArrayBatches, load_corpus
@@ -49,7 +49,7 @@ class TrainConfig(training.TrainConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class SpacingConfig:
+class SpaceRestorationConfig:
     """Train taggers that restore spaces and capitals, and compare them."""
 
     corpus: str = "pydoc"
@@ -71,16 +71,20 @@ class SpacingConfig:
     text: str | None = None
     """Text to restore with --run."""
     log_dir: str = "logs"
-    """Folder for logs; the runs are written to LOG_DIR/spacing/UTC-TIME/."""
+    """Folder for logs; the runs are written to LOG_DIR/space_restoration/UTC-TIME/."""
     resume: str | None = None
-    """Folder LOG_DIR/spacing/UTC-TIME to resume. Options not given are read from its config.json."""
+    """Folder LOG_DIR/space_restoration/UTC-TIME to resume. Options not given are read from its config.json."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Use tiny sizes that take seconds, to check that everything works."""
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
-    lstm: spacing_models.LSTMConfig = dataclasses.field(default_factory=spacing_models.LSTMConfig)
-    bilstm: spacing_models.BiLSTMConfig = dataclasses.field(default_factory=spacing_models.BiLSTMConfig)
-    encoder: spacing_models.EncoderConfig = dataclasses.field(default_factory=spacing_models.EncoderConfig)
-    bert: spacing_models.BertConfig = dataclasses.field(default_factory=spacing_models.BertConfig)
+    lstm: space_restoration_models.LSTMConfig = dataclasses.field(default_factory=space_restoration_models.LSTMConfig)
+    bilstm: space_restoration_models.BiLSTMConfig = dataclasses.field(
+        default_factory=space_restoration_models.BiLSTMConfig
+    )
+    encoder: space_restoration_models.EncoderConfig = dataclasses.field(
+        default_factory=space_restoration_models.EncoderConfig
+    )
+    bert: space_restoration_models.BertConfig = dataclasses.field(default_factory=space_restoration_models.BertConfig)
 
     def __post_init__(self):
         check_options(self, characters=1, batch_size=1, sequence_length=OVERLAP)
@@ -102,7 +106,7 @@ class SpacingConfig:
         return -(-self.characters // (self.batch_size * self.sequence_length))
 
 
-def smoke_config(config: SpacingConfig) -> SpacingConfig:
+def smoke_config(config: SpaceRestorationConfig) -> SpaceRestorationConfig:
     """Return the config with tiny sizes that take seconds."""
     return dataclasses.replace(
         config,
@@ -110,14 +114,16 @@ def smoke_config(config: SpacingConfig) -> SpacingConfig:
         batch_size=8,
         sequence_length=16,
         train=dataclasses.replace(config.train, warmup_steps=4, log_every=5, validate_every=10, checkpoint_every=10),
-        lstm=spacing_models.LSTMConfig(embedding_dim=8, units=30),
-        bilstm=spacing_models.BiLSTMConfig(embedding_dim=8, units=20),
-        encoder=spacing_models.EncoderConfig(embedding_dim=20, num_layers=1, num_heads=2, feed_forward_dim=40),
-        bert=spacing_models.BertConfig(embedding_dim=20, num_layers=1, num_heads=2, feed_forward_dim=40),
+        lstm=space_restoration_models.LSTMConfig(embedding_dim=8, units=30),
+        bilstm=space_restoration_models.BiLSTMConfig(embedding_dim=8, units=20),
+        encoder=space_restoration_models.EncoderConfig(
+            embedding_dim=20, num_layers=1, num_heads=2, feed_forward_dim=40
+        ),
+        bert=space_restoration_models.BertConfig(embedding_dim=20, num_layers=1, num_heads=2, feed_forward_dim=40),
     )
 
 
-def restore_text(config: SpacingConfig) -> str:
+def restore_text(config: SpaceRestorationConfig) -> str:
     """Restore --text with the model of --run."""
     run = pathlib.Path(config.run)
     model, tokenizer = load_run(run)
@@ -125,7 +131,7 @@ def restore_text(config: SpacingConfig) -> str:
     return Tagger(model, tokenizer, experiment["sequence_length"])(config.text)
 
 
-def batches(config: SpacingConfig, tagger: Tagger, characters: str, tags) -> ArrayBatches:
+def batches(config: SpaceRestorationConfig, tagger: Tagger, characters: str, tags) -> ArrayBatches:
     """Return training batches of overlapping windows of characters, with their tags.
 
     Args:
@@ -143,7 +149,13 @@ def batches(config: SpacingConfig, tagger: Tagger, characters: str, tags) -> Arr
 
 
 def train_one(
-    folder: pathlib.Path, config: SpacingConfig, name: str, corpus, tokenizer, train_text: str, validation_text: str
+    folder: pathlib.Path,
+    config: SpaceRestorationConfig,
+    name: str,
+    corpus,
+    tokenizer,
+    train_text: str,
+    validation_text: str,
 ) -> dict:
     """Train and score one model.
 
@@ -215,7 +227,7 @@ def no_tags_baseline(train_tags, tags) -> dict:
     return {"model": "no tags", "val_loss": float(loss), **tag_metrics(tags, np.zeros_like(tags))}
 
 
-def compare(config: SpacingConfig, folder: pathlib.Path) -> list[dict]:
+def compare(config: SpaceRestorationConfig, folder: pathlib.Path) -> list[dict]:
     """Train the models that are not finished yet, and write the report.
 
     Args:
@@ -260,18 +272,21 @@ def compare(config: SpacingConfig, folder: pathlib.Path) -> list[dict]:
         result = training.load_result(run)
         result = result or train_one(run, config, name, corpus, tokenizer, train_text, validation_text)
         rows.append({"model": name, "run": run.name, **result})
-    spacing_report.write_report(folder, corpus.name, rows)
+    space_restoration_report.write_report(folder, corpus.name, rows)
     return rows
 
 
-@exit_with_message("experiments.spacing")
+@exit_with_message("experiments.space_restoration")
 def main(arguments: list[str] | None = None):
     """Run the experiment from the command line."""
-    with start_or_resume(SpacingConfig, "spacing", __doc__, arguments, smoke_config) as (config, folder):
+    with start_or_resume(SpaceRestorationConfig, "space_restoration", __doc__, arguments, smoke_config) as (
+        config,
+        folder,
+    ):
         if config.run is not None:
             print(restore_text(config))
         else:
-            print(spacing_report.final_message(folder, compare(config, folder)))
+            print(space_restoration_report.final_message(folder, compare(config, folder)))
 
 
 if __name__ == "__main__":
