@@ -113,7 +113,7 @@ def number(value) -> str:
 
 def training_table(training) -> str:
     """Format the validations of the training."""
-    lines = [["step", "train loss", "val_loss", "val_loss, random windows", "seconds"]]
+    lines = [["step", "train loss", "val_loss", "val_loss, random windows", "train seconds"]]
     for validation in training["validations"]:
         train_loss = "-" if validation["train_loss"] is None else f"{validation['train_loss']:.4f}"
         losses = [f"{validation[name]:.4f}" for name in ("val_loss", "val_loss_random_windows")]

@@ -57,7 +57,7 @@ def ranges(rows: list[dict]) -> list[str]:
 def table(rows: list[dict]) -> str:
     """Format the rows as a Markdown table."""
     names = ranges(rows)
-    lines = [["model", "T", "parameters", "seconds", "val_loss@T", *names, "falls by", "per doubling"]]
+    lines = [["model", "T", "parameters", "train seconds", "val_loss@T", *names, "falls by", "per doubling"]]
     for row in rows:
         num_octaves, num_trained = len(row["octaves"]["sums"][0]), num_trained_octaves(row)
         cells = []

@@ -19,7 +19,7 @@ COLUMN_NOTES = (
 
 def table(result: dict) -> str:
     """Format the metrics of the encoder and the unigram baseline as a Markdown table."""
-    lines = [["model", "parameters", "seconds", "masked tokens", "val_loss", "accuracy", "top-5 accuracy"]]
+    lines = [["model", "parameters", "train seconds", "masked tokens", "val_loss", "accuracy", "top-5 accuracy"]]
     sizes = [f"{result['parameters']:,}", f"{result['train_seconds']:.0f}"]
     for name, cells, row in (("encoder", sizes, result), ("unigram", ["-", "-"], result["unigram_baseline"])):
         metrics = [f"{row['val_loss']:.3f}", f"{row['accuracy']:.1%}", f"{row['top5_accuracy']:.1%}"]

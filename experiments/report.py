@@ -73,7 +73,7 @@ def seeds_table(rows: Sequence[dict]) -> str:
         "val_loss": ("val_loss_per_character", 3),
         "val_loss_streaming": ("val_loss_per_character_streaming", 3),
         "val bits/char": ("val_bits_per_character", 3),
-        "seconds": ("train_seconds", 0),
+        "train seconds": ("train_seconds", 0),
     }
     lines = [["model", "seeds", *columns]]
     for model in dict.fromkeys(row["model"] for row in rows):

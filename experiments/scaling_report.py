@@ -74,7 +74,18 @@ def fit_curves(rows) -> list[Curves]:
 
 def table(rows) -> str:
     """Format one line for each run."""
-    lines = [["model", "budget", "N", "parameters", "learning rate", "train tokens", "train FLOP", "seconds"]]
+    lines = [
+        [
+            "model",
+            "budget",
+            "non-embedding parameters",
+            "parameters",
+            "learning rate",
+            "train tokens",
+            "train FLOP",
+            "train seconds",
+        ]
+    ]
     lines[0] += [f"val_loss@{rows[0]['val_sequence_length']}", "fit", "residual"]
     for curves in fit_curves(rows):
         residuals = curves.residuals

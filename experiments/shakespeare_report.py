@@ -43,7 +43,7 @@ def table(config, rows) -> str:
         config: Options of the experiment.
         rows: One dict per ensemble.
     """
-    header = ["model", "seed", "parameters", "train tokens", "seconds", "train loss", "members' val_loss"]
+    header = ["model", "seed", "parameters", "train tokens", "train seconds", "train loss", "members' val_loss"]
     lines = [[*header, f"val_loss@{config.context_length}", "val_loss, random windows", "val_loss_streaming"]]
     for row in rows:
         lines.append(

@@ -41,7 +41,7 @@ def test_the_table_shows_every_figure_under_its_name():
     assert [row["parameters"] for row in shown] == ["100,000", "99,000"]
     assert (shown[0]["val_loss"], shown[0]["val_loss_streaming"]) == ("2.000", "1.500")
     assert (shown[0]["val bits/char"], shown[0]["val bits/char streaming"]) == ("2.885", "2.164")
-    assert (shown[0]["seconds"], shown[0]["tokens/s"], shown[0]["train tokens"]) == ("61", "25,016", "1,536,000")
+    assert (shown[0]["train seconds"], shown[0]["tokens/s"], shown[0]["train tokens"]) == ("61", "25,016", "1,536,000")
     assert (shown[0]["train TFLOP"], shown[0]["perplexity"], shown[0]["perplexity/word"]) == ("7.25", "7.39", "81,234")
 
 
