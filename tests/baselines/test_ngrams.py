@@ -64,7 +64,7 @@ def test_nats_and_distribution_are_one_model():
     np.testing.assert_allclose(ngrams.token_losses(text), expected, rtol=1e-12)
 
 
-def test_the_highest_order_counts_occurrences_and_the_lower_ones_neighbours():
+def test_the_highest_order_counts_occurrences_and_the_lower_ones_neighbors():
     # 2 stands in 4 places, always behind 1; 3 in 3 places, behind three different ids
     train = [1, 2, 1, 2, 1, 2, 1, 2, 0, 3, 1, 3, 4, 3]
     frequent = KneserNeyNGrams(train, 1, 5).distribution([])

@@ -57,7 +57,7 @@ SLOW = {name: pytest.param(name, marks=pytest.mark.slow) for name in ("minlstm",
 
 
 @pytest.mark.parametrize("name", ["lstm", *SLOW.values()])  # a way to grow each
-def test_by_parameters_no_neighbouring_width_comes_closer(name):
+def test_by_parameters_no_neighboring_width_comes_closer(name):
     target = 9_000
     changes = {**SMOKE_SIZES[name], "num_layers": 1, **({"context_length": 32} if name == "llama" else {})}
     model_config = MODELS[name](**changes)

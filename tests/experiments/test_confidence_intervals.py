@@ -57,7 +57,7 @@ def test_the_interval_is_that_of_the_normal_distribution_where_that_is_known(see
 
 def test_windows_that_go_together_make_it_wider(random):
     independent = random.normal(size=WINDOWS)
-    together = np.repeat(random.normal(size=WINDOWS // 8), 8)  # of the same scale, eight neighbours alike
+    together = np.repeat(random.normal(size=WINDOWS // 8), 8)  # of the same scale, eight neighbors alike
     zero = np.zeros((1, WINDOWS))
     widths = [f.high - f.low for f in (paired_difference(zero, x[None]) for x in (independent, together))]
     assert widths[1] > 2 * widths[0]

@@ -44,7 +44,7 @@ def layer_norm(x, scale, offset):
 
 
 @pytest.mark.parametrize(("normalization", "norm"), [("rms", rms), ("layer", layer_norm)])
-def test_it_adds_what_the_layers_make_of_the_normalised_input(made, normalization, norm):
+def test_it_adds_what_the_layers_make_of_the_normalized_input(made, normalization, norm):
     block, x = (
         made([keras.layers.Dense(7, activation="tanh"), keras.layers.Dense(D)], normalization=normalization),
         inputs(),
@@ -55,7 +55,7 @@ def test_it_adds_what_the_layers_make_of_the_normalised_input(made, normalizatio
     np.testing.assert_allclose(numpy(block(x)), expected, atol=2e-5)
 
 
-def test_without_layers_it_adds_the_normalised_input(made):
+def test_without_layers_it_adds_the_normalized_input(made):
     x = inputs()
     block = made([])
     np.testing.assert_allclose(numpy(block(x)), x + rms(x, *block.get_weights()), atol=2e-6)
@@ -264,7 +264,7 @@ def test_wrong_arguments(options, words):
 
 def test_gradients_are_those_of_finite_differences(float64, check_gradients, randomize):
     if keras.backend.backend() != "tensorflow":
-        pytest.skip("Keras normalises in float32 there")
+        pytest.skip("Keras normalizes in float32 there")
     layers = [
         CausalDepthwiseConv1D(2, dtype="float64"),
         MinGRU(3, dtype="float64", return_sequences=True),

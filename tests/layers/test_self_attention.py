@@ -26,7 +26,7 @@ def oracle(x, w, heads, groups, mask):
     q, k, v = (x @ w[f"{name}/kernel"] + w.get(f"{name}/bias", 0) for name in ("query", "key", "value"))
     K, V = q.shape[-1] // heads, v.shape[-1] // groups
 
-    def normalise(x, scale):
+    def normalize(x, scale):
         return x if scale is None else x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * scale
 
     rows = []
@@ -34,8 +34,8 @@ def oracle(x, w, heads, groups, mask):
         columns = []
         for h in range(heads):
             g = h // (heads // groups)
-            qh = normalise(q[b, :, h * K : h * K + K], w.get("query_normalization/scale"))
-            kh = normalise(k[b, :, g * K : g * K + K], w.get("key_normalization/scale"))
+            qh = normalize(q[b, :, h * K : h * K + K], w.get("query_normalization/scale"))
+            kh = normalize(k[b, :, g * K : g * K + K], w.get("key_normalization/scale"))
             scores = np.where(mask[b], qh @ kh.T / np.sqrt(K), -np.inf)
             p = np.exp(scores - scores.max(-1, keepdims=True))
             columns.append(p / p.sum(-1, keepdims=True) @ v[b, :, g * V : g * V + V])
@@ -69,7 +69,7 @@ def test_it_is_the_formula(float64, exact, randomize, options):
     heads = options["num_heads"]
     expected = oracle(x, weights_of(layer), heads, options.get("num_key_value_heads", heads), mask)
     if options.get("use_qk_norm") and keras.backend.backend() != "tensorflow":
-        exact = {"rtol": 1e-4, "atol": 1e-5}  # Keras normalises in float32 there
+        exact = {"rtol": 1e-4, "atol": 1e-5}  # Keras normalizes in float32 there
     np.testing.assert_allclose(numpy(layer(x)), expected, **exact)
 
 
@@ -110,7 +110,7 @@ def sorted_like_ours(layer):
 def test_gradients_are_those_of_finite_differences(float64, randomize, check_gradients, positions):
     layer = MultiHeadSelfAttention(
         4, num_key_value_heads=2, causal=True, sliding_window=3, positions=POSITIONS[positions], dtype="float64",
-        use_qk_norm=keras.backend.backend() == "tensorflow",  # elsewhere Keras normalises in float32
+        use_qk_norm=keras.backend.backend() == "tensorflow",  # elsewhere Keras normalizes in float32
     )  # fmt: skip
     x = inputs(length=4, dtype="float64")
     layer(x)

@@ -9,7 +9,7 @@ from keras_seq.layers import AlibiPositions, RotaryPositions, TransformerBlock
 
 B, T, S, D = 2, 6, 4, 8
 numpy = ops.convert_to_numpy
-FLOAT64_NORMS = keras.backend.backend() == "tensorflow"  # elsewhere Keras normalises float64 in float32
+FLOAT64_NORMS = keras.backend.backend() == "tensorflow"  # elsewhere Keras normalizes float64 in float32
 
 
 def inputs(seed=0, length=T, dtype="float32"):
@@ -19,7 +19,7 @@ def inputs(seed=0, length=T, dtype="float32"):
 def oracle(block, x, context=None):
     """The wiring in NumPy over the block's own parts; norms and residuals by hand, in float64."""
 
-    def normalise(x, n):
+    def normalize(x, n):
         w = [numpy(v) for v in block.normalizations[n].weights]
         if block.normalization == "rms":
             return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w[0]
@@ -30,7 +30,7 @@ def oracle(block, x, context=None):
     if context is not None:
         parts.append(lambda h: block.cross_attention_layer(h, context=context))
     for n, part in enumerate([*parts, block.feed_forward_layer]):
-        x = x + numpy(part(normalise(x, n))) if block.norm_first else normalise(x + numpy(part(x)), n)
+        x = x + numpy(part(normalize(x, n))) if block.norm_first else normalize(x + numpy(part(x)), n)
     return x
 
 
@@ -65,7 +65,7 @@ BLOCKS = {
 }  # fmt: skip
 
 
-@pytest.mark.skipif(not FLOAT64_NORMS, reason="Keras normalises float64 in float32 on this backend")
+@pytest.mark.skipif(not FLOAT64_NORMS, reason="Keras normalizes float64 in float32 on this backend")
 @pytest.mark.parametrize("options", BLOCKS.values(), ids=BLOCKS)
 @pytest.mark.parametrize("cross_attention", [False, True])
 def test_gradients_are_those_of_finite_differences(float64, randomize, check_gradients, options, cross_attention):

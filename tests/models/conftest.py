@@ -23,7 +23,7 @@ def attention_of(ours, shape):
 
 @pytest.fixture
 def by_keras():
-    """From a built block with the normalisation behind each part to a function of the same weights."""
+    """From a built block with the normalization behind each part to a function of the same weights."""
 
     def by_keras(block):
         shape = (None, None, block.self_attention_layer.query_dense.kernel.shape[0])
