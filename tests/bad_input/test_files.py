@@ -75,11 +75,12 @@ def run_folder(tmp_path, **files):
 
 RUNS = {
     "empty": {},
-    "no vocabulary": {"model_keras": b"PK"},
-    "no zip": {"model_keras": b"no zip", "vocabulary_json": b"{}"},
+    "no tokenizer": {"model_keras": b"PK"},
+    "no zip": {"model_keras": b"no zip", "tokenizer_json": b"{}"},
 }
-READERS = {"export": [], "generate": [], "inspect": [], "score": ["--text", "ab"]}
-READERS |= {"dates": ["--text", "1 May 1994"], "respace": ["--text", "ab"], "masked_lm": ["--text", "[MASK]"]}
+READERS = {"export": [], "generate": [], "inspect_model": [], "score_text": ["--text", "ab"]}
+READERS |= {"date_translation": ["--text", "1 May 1994"], "space_restoration": ["--text", "ab"]}
+READERS |= {"masked_lm": ["--text", "[MASK]"]}
 
 
 def read(ends, name):
@@ -100,7 +101,7 @@ def test_a_folder_that_is_no_finished_run(ends, tmp_path, name):
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("linked", ["model.keras", "tokenizer.json"])
 def test_a_run_whose_files_lie_elsewhere(ends, tmp_path, name, linked):
-    run = run_folder(tmp_path, model_keras=b"PK", vocabulary_json=b"{}")
+    run = run_folder(tmp_path, model_keras=b"PK", tokenizer_json=b"{}")
     (tmp_path / "secret").write_text("a secret")
     (run / linked).unlink()
     (run / linked).symlink_to("../secret")

@@ -310,7 +310,7 @@ def test_stateful_takes_a_layer_that_gives_its_last_output():
 
 @pytest.mark.parametrize("options", [{}, {"return_sequences": True, "return_state": True}], ids=["last", "state"])
 def test_a_language_model_refuses_a_layer_that_gives_no_sequence(options):
-    with pytest.raises(ValueError, match=r"does not give one output a position.*return_sequences=True"):
+    with pytest.raises(ValueError, match=r"does not give one output for each position.*return_sequences=True"):
         LanguageModel(keras.layers.Embedding(5, 4), [ours.LSTM(4, **options)], keras.layers.Dense(5))
 
 
