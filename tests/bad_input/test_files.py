@@ -17,7 +17,7 @@ CORPORA = {
     "half a character": ("\u20ac".encode()[:2], "UTF-8"),
     "one character": (b"a", "characters|ids|words|text"),
     "short": (b"to be or not", "characters|ids|words|text"),
-    "newlines": (b"\n" * 40, "characters|ids|words|text"),
+    "newlines": (b"\n" * 40, "characters|ids|words|text|min_count"),
 }
 
 
