@@ -24,7 +24,7 @@ test: .venv/installed-test
 backends: .venv/installed-backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
-	KERAS_BACKEND=jax $(BIN)/python -m experiments.gpu --smoke
+	KERAS_BACKEND=jax $(BIN)/python -m experiments.benchmark_gpu --smoke
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 LONG = {  # experiments whose smoke runs take a quarter to half a minute each
     *("test_optimizers", "test_gradient_descent", "test_date_translation"),
-    *("test_masked_lm", "test_spacing", "test_word_lm", "test_sequence_reversal"),
+    *("test_masked_lm", "test_space_restoration", "test_word_lm", "test_sequence_reversal"),
 }
 
 
