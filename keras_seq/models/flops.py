@@ -62,5 +62,8 @@ def _layer_flops(layer, length):
             return 2 * length * heads
     matrices = [v.path for v in vars(layer).values() if isinstance(v, keras.Variable) and len(v.shape) > 1]
     if matrices and not isinstance(layer, NO_MATMUL_LAYERS):
-        raise ValueError(f"{layer.name}: the cost of {', '.join(matrices)} is unknown; expected layers of keras_seq.")
+        raise ValueError(
+            f"{layer.name}: the cost of {', '.join(matrices)} is unknown; expected a layer of keras_seq, or of Keras, "
+            "that has its formula in keras_seq/models/flops.py."
+        )
     return 0
