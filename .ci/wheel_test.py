@@ -26,5 +26,6 @@ assert result["val_loss"] < 4, result
 
 model, tokenizer = keras.models.load_model("run/model.keras"), load_tokenizer("run/tokenizer.json")
 generated = keras_seq.generate(model, tokenizer, "def ", max_new_tokens=40, seed=1)
-assert generated.startswith("def ") and len(generated) == 44, generated
+assert generated.startswith("def "), generated
+assert len(generated) == 4 + 40, generated
 print(f"val_loss {result['val_loss']:.3f}; generated {generated!r}")
