@@ -65,6 +65,8 @@ def describe(name: str, item, fence=":::::") -> str:
         kind = "property" if item.has_labels("property") else "method"
     signature = "" if kind in ("data", "property") else parameters(item)
     parts = [f"{fence}{{py:{kind}}} {name}{signature}", "", markdown(item)]
+    if kind == "data":
+        parts += ["", f"```python\n{name.rpartition('.')[2]} = {item.value}\n```"]
     if kind == "class":
         methods = [m for m in item.members.values() if m.is_public and not m.is_alias and m.has_docstring]
         methods = [m for m in methods if (m.is_function or m.has_labels("property")) and m.name not in INHERITED]

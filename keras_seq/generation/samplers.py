@@ -111,6 +111,7 @@ def typical_p(sorted_logits, value):
 
 
 LOGIT_FILTERS = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p}
+"""Functions that remove or change logits before a token is sampled, by option, in the order they are applied."""
 
 
 def sample_token(logits, uniform, options, in_text=None):

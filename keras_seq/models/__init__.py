@@ -34,7 +34,9 @@ MODELS = {
     "bert": BertConfig,
     "seq2seq": Seq2SeqConfig,
 }
+"""Model configs by name: the one place to register a model."""
 LANGUAGE_MODELS = ("rnn", "gru", "lstm", "mingru", "minlstm", "mamba", "transformer", "gpt2", "llama")
+"""Names of the models that predict the next token."""
 
 __all__ = [
     "LANGUAGE_MODELS",

@@ -57,3 +57,4 @@ PUBLISHED_CONFIGS = {
         num_params=63_082_496,
     ),
 }
+"""Configs of published models, with their parameter counts; they hold no weights."""

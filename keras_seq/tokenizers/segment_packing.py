@@ -13,6 +13,7 @@ from keras_seq import checks
 from keras_seq.tokenizers.text_errors import TokenizerError
 
 SPECIAL_TOKENS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+"""Special tokens of subword tokenizers, and their ids."""
 
 
 def truncated_lengths(first: int, second: int, max_length: int) -> tuple[int, int]:

@@ -16,6 +16,7 @@ TOKENIZERS = {
     "wordpiece": WordPieceTokenizer,
     "bpe": BytePairTokenizer,
 }
+"""Tokenizer classes by their `registry_name`, the word in a tokenizer's file."""
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

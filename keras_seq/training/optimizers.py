@@ -237,3 +237,4 @@ OPTIMIZERS = {
     "lion": Lion,
     "muon": Muon,
 }
+"""Optimizer classes by their names in `TrainConfig.optimizer`."""

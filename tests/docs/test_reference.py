@@ -43,6 +43,14 @@ def test_every_package_with_public_names_is_in_the_reference():
     assert re.findall(r"generated/reference/(\S+)", listed) == [*names]
 
 
+def test_every_public_name_has_a_first_sentence():
+    package = griffe.load("keras_seq", search_paths=[ROOT], allow_inspection=False)
+    for name, names in reference.exported_names().items():
+        module = package if name == "keras_seq" else package[name.partition(".")[2]]
+        silent = [n for n in names if not reference.first_sentence(module, n).endswith((".", "?"))]
+        assert not silent, (name, silent)
+
+
 def test_the_page_of_a_layer_has_its_signature_arguments_and_methods():
     layers = griffe.load("keras_seq", search_paths=[ROOT], allow_inspection=False)["layers"]
     page = reference.reference_page("keras_seq.layers.LSTM", reference.resolve(layers, "LSTM"))
