@@ -11,8 +11,6 @@ Szegedy et al. (2016, https://arxiv.org/abs/1512.00567), Vaswani et al. (2017, h
 A target is a token unless it is below zero, equals `ignore_class`, or a mask marks it as padding.
 """
 
-from numbers import Real
-
 import keras
 from keras import ops
 
@@ -38,7 +36,7 @@ def token_losses(logits, targets, label_smoothing: float = 0.0):
     >>> round(float(token_losses(ops.zeros((1, 1, 8)), [[3]])[0, 0]), 3)  # log 8
     2.079
     """
-    _check_label_smoothing(label_smoothing)
+    checks.fraction("label_smoothing", label_smoothing)
     logits, targets = ops.cast(logits, "float32"), _integers(targets)
     if len(logits.shape) < 1 or len(logits.shape) != len(targets.shape) + 1:
         raise ValueError(
@@ -149,7 +147,7 @@ class TokenCrossEntropy(keras.losses.Loss):
                 f"reduction={reduction!r}; expected 'mean_with_sample_weight', 'sum' or 'none': "
                 "other reductions count padding in the divisor."
             )
-        _check_label_smoothing(label_smoothing)
+        checks.fraction("label_smoothing", label_smoothing)
         super().__init__(name=name, reduction=reduction, dtype="float32", **kwargs)
         self.label_smoothing = label_smoothing
         self.ignore_class = ignore_class
@@ -173,11 +171,6 @@ class TokenCrossEntropy(keras.losses.Loss):
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**super().get_config(), "label_smoothing": self.label_smoothing, "ignore_class": self.ignore_class}
-
-
-def _check_label_smoothing(label_smoothing):
-    if isinstance(label_smoothing, bool) or not isinstance(label_smoothing, Real) or not 0 <= label_smoothing < 1:
-        raise ValueError(f"label_smoothing={label_smoothing!r}; expected a number from 0 to below 1, such as 0.1.")
 
 
 def _integers(targets):

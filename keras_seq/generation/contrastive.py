@@ -35,8 +35,7 @@ def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 
         raise ValueError(f"model={model!r}; expected a LanguageModel: contrastive search compares its hidden states.")
     top_k = checks.positive_integer("top_k", top_k)
     checks.number("alpha", alpha, min_value=0, max_value=1)
-    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
-        raise ValueError(f"max_new_tokens={max_new_tokens!r}; expected an integer of at least 0.")
+    max_new_tokens = checks.non_negative_integer("max_new_tokens", max_new_tokens)
     if not isinstance(ids, list) or not all(isinstance(id, numbers.Integral) for id in ids):
         raise ValueError(f"ids={ids!r}; expected a list of ids.")
     if not ids:

@@ -226,11 +226,8 @@ class TextGenerator:
         """Return the ids of the prompts, a `SamplingConfig`, and the stop strings as a tuple."""
         if not prompts:
             raise ValueError("There is no prompt; expected at least one.")
-        is_integer = isinstance(max_new_tokens, int) and not isinstance(max_new_tokens, bool)
-        if not is_integer or not 0 <= max_new_tokens <= checks.MAX_INT32:
-            raise ValueError(f"max_new_tokens={max_new_tokens!r}; expected an integer from 0 to {checks.MAX_INT32}.")
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ValueError(f"seed={seed!r}; expected an integer from 0 to 2**63 - 1.")
+        checks.integer("max_new_tokens", max_new_tokens, 0, checks.MAX_INT32)
+        checks.non_negative_integer("seed", seed)
         prompt_ids = [self.tokenizer.encode(prompt).numpy().tolist() for prompt in prompts]
         for prompt, ids in zip(prompts, prompt_ids, strict=True):
             if not ids:
