@@ -1,4 +1,4 @@
-"""What is the lowest loss on tiny Shakespeare with ten minutes of 2 CPU cores and two million parameters?
+"""Find the lowest loss on tiny Shakespeare within ten minutes of 2 CPU cores and two million parameters.
 
     python -m experiments.shakespeare                        # the best recipe found: an ensemble of two LSTMs
     python -m experiments.shakespeare --models lstm transformer --num-seeds 3

@@ -74,7 +74,7 @@ class MaskedLMMaskGenerator:
 
     @cached_property
     def is_selectable(self) -> np.ndarray:
-        """Whether each id may be selected, bool `[V]`."""
+        """Mark the ids that may be selected, bool `[V]`."""
         table = np.ones(self.vocabulary_size, bool)
         table[[self.mask_token_id, *self.unselectable_token_ids]] = False
         return table

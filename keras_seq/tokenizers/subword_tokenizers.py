@@ -112,7 +112,7 @@ class WordPieceTokenizer(SubwordTokenizer):
 
     @property
     def lowercase(self) -> bool:
-        """Whether texts are lower-cased and accents stripped first."""
+        """Return whether texts are lower-cased and accents stripped first."""
         return self._lowercase
 
     @classmethod
