@@ -219,8 +219,8 @@ def curve(run: pathlib.Path, num_examples: int) -> list[tuple[float, float]]:
         run: Run folder.
         num_examples: Number of examples N, the gradients of an epoch.
     """
-    lines = training.read_metrics(run / "metrics.jsonl")
-    return [(line["tokens"] / num_examples, line["suboptimality"]) for line in lines if line["split"] == "validation"]
+    lines = training.read_metrics(run, "validation")
+    return [(line["tokens"] / num_examples, line["suboptimality"]) for line in lines]
 
 
 def table(folder: pathlib.Path, config: GradientDescentConfig, rows) -> str:

@@ -90,8 +90,8 @@ def plot(folder: pathlib.Path, rows: Sequence[dict]):
         style = {"color": f"C{number}", "linewidth": 1.7, "marker": "o", "markersize": 3.5}
         style["linestyle"] = "--" if name == "adamw" else "-"  # without weight decay its curve covers that of adam
         if (best := best_run(group)) is not None:
-            lines = read_metrics(folder / best["run"] / "metrics.jsonl")
-            points = [(line["tokens"], line["val_loss"]) for line in lines if line["split"] == "validation"]
+            lines = read_metrics(folder / best["run"], "validation")
+            points = [(line["tokens"], line["val_loss"]) for line in lines]
             curves.plot(*zip(*points, strict=True), **style)
             ends[f"{name} {best['learning_rate']:g}"] = (*points[-1], style["color"])
         finite = [row for row in group if row["diverged"] is None]

@@ -12,17 +12,13 @@ from experiments.runs import dataclass_from_dict
 from keras_seq.data import load_corpus
 from keras_seq.models import LANGUAGE_MODELS
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.training import checksummed_json
+from keras_seq.training import checksummed_json, read_metrics
 
 NAMES = compare.CompareConfig().models
 KEYS = {
     *("model", "seed", "parameters", "train_tokens", "train_seconds", "tokens_per_second"),
     *("val_loss_per_character", "val_sequence_length", "val_loss_per_character_streaming", "val_bits_per_character"),
 }
-
-
-def lines_of(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def test_it_leaves_a_whole_folder_for_every_model(smoke):
@@ -54,7 +50,7 @@ def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
         assert row["tokens_per_second"] == pytest.approx(row["train_tokens"] / row["train_seconds"])
         assert row["val_bits_per_character"] == pytest.approx(row["val_loss_per_character"] / math.log(2))
         run = smoke.folder / f"{row['model']}-seed0"
-        *_, last = (line for line in lines_of(run) if line["split"] == "validation")
+        *_, last = (line for line in read_metrics(run) if line["split"] == "validation")
         assert (last["val_loss"], last["val_loss_streaming"]) == (
             row["val_loss_per_character"],
             row["val_loss_per_character_streaming"],
@@ -85,7 +81,7 @@ def test_perplexities_are_of_the_same_losses(smoke):
 def test_the_smallest_training_learns(smoke):
     for row in smoke.rows:
         first, *_, last = (
-            line for line in lines_of(smoke.folder / f"{row['model']}-seed0") if line["split"] == "train"
+            line for line in read_metrics(smoke.folder / f"{row['model']}-seed0") if line["split"] == "train"
         )
         assert last["loss"] < first["loss"]
         assert row["val_loss_per_character"] < math.log(103)  # better than knowing nothing but the vocabulary
@@ -104,7 +100,7 @@ def test_every_causal_model_trains_in_one_comparison(zoo):
 
 def test_the_curve_has_a_line_for_every_interval_and_validation(smoke):
     for name in NAMES:
-        lines = lines_of(smoke.folder / f"{name}-seed0")
+        lines = read_metrics(smoke.folder / f"{name}-seed0")
         steps = {split: [line["step"] for line in lines if line["split"] == split] for split in ("train", "validation")}
         assert steps == {"train": [5, 10, 15, 20], "validation": [10, 20]}
         assert all(line["tokens"] == line["step"] * 4 * 32 for line in lines)
@@ -173,7 +169,7 @@ def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures
         assert {k: v for k, v in row.items() if k not in clocks} == {
             k: v for k, v in expected.items() if k not in clocks
         }
-    for line, expected in zip(lines_of(run), lines_of(smoke.folder / "lstm-seed0"), strict=True):
+    for line, expected in zip(read_metrics(run), read_metrics(smoke.folder / "lstm-seed0"), strict=True):
         assert {k: v for k, v in line.items() if k not in clocks} == {
             k: v for k, v in expected.items() if k not in clocks
         }

@@ -22,6 +22,7 @@ from keras_seq import training
 from keras_seq.data.synthetic import dates
 from keras_seq.models import Seq2SeqConfig
 from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.training import read_metrics
 
 SMOKE = experiment.smoke_config(experiment.DateTranslationConfig())
 
@@ -35,10 +36,6 @@ def smoke(python, tmp_path_factory):
     (folder,) = (logs / "date_translation").iterdir()
     result = json.loads((folder / "date_translation.json").read_text(encoding="utf-8"))
     return types.SimpleNamespace(folder=folder, run=folder / "seq2seq-seed0", result=result, **vars(done))
-
-
-def lines_of(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def test_it_leaves_a_whole_run_and_a_report(smoke):
@@ -64,7 +61,7 @@ def test_the_plots_have_content(smoke, name):
 
 def test_the_figures_agree_with_each_other(smoke):
     assert training.load_result(smoke.run) == smoke.result
-    *_, last = (line for line in lines_of(smoke.run) if line["split"] == "validation")
+    *_, last = (line for line in read_metrics(smoke.run) if line["split"] == "validation")
     assert last["val_loss"] == smoke.result["val_loss"]
     assert last["exact_match"] == smoke.result["val_exact_match"]
     assert [row["format"] for row in smoke.result["formats"]] == [*dates.FORMATS, *dates.HELD_OUT_FORMATS]
@@ -74,7 +71,7 @@ def test_the_figures_agree_with_each_other(smoke):
 
 
 def test_the_smallest_training_learns(smoke):
-    losses = [line["loss"] for line in lines_of(smoke.run) if line["split"] == "train"]
+    losses = [line["loss"] for line in read_metrics(smoke.run) if line["split"] == "train"]
     assert losses[-1] < losses[0]
     assert smoke.result["val_loss"] < np.log(dates.VOCABULARY_SIZE)
 

@@ -24,6 +24,7 @@ from experiments.sequence_reversal_metrics import (
 from experiments.sequence_reversal_settings import SequenceReversalConfig, SmallLSTMConfig, SmallTransformerConfig
 from keras_seq.data.synthetic import Reversal
 from keras_seq.models import assert_causal
+from keras_seq.training import read_metrics
 
 NAMES = SequenceReversalConfig().models
 CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
@@ -32,10 +33,6 @@ TASK = Reversal(alphabet_size=6, min_length=1, max_length=5, batch_size=40, seed
 
 def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def lines_of(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def without_clocks(values):
@@ -96,7 +93,7 @@ def test_the_rows_are_the_results_of_the_runs(smoke):
 
 def test_the_smallest_training_learns(smoke):
     for row in smoke.rows:
-        first, last = (line for line in lines_of(smoke.folder / row["run"]) if line["split"] == "validation")
+        first, last = (line for line in read_metrics(smoke.folder / row["run"]) if line["split"] == "validation")
         assert last["val_loss"] < first["val_loss"] < math.log(7)
         assert last["second_half_accuracy"] > 0.4  # one in four letters, and the end, which is one id in three
 
@@ -138,7 +135,9 @@ def test_to_resume_what_is_half_done_ends_at_the_same_figures(smoke, tmp_path, c
     sequence_reversal.main(["--resume", str(folder)])
     assert {path: path.stat().st_mtime_ns for path in (folder / "lstm-seed0").rglob("*")} == untouched
     assert [*map(without_clocks, read(folder / "sequence_reversal.json"))] == [*map(without_clocks, smoke.rows)]
-    assert [*map(without_clocks, lines_of(run))] == [*map(without_clocks, lines_of(smoke.folder / "transformer-seed0"))]
+    assert [*map(without_clocks, read_metrics(run))] == [
+        *map(without_clocks, read_metrics(smoke.folder / "transformer-seed0"))
+    ]
 
 
 @pytest.mark.slow

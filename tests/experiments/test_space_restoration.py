@@ -19,6 +19,7 @@ from experiments.space_restoration_models import BiLSTMConfig
 from keras_seq.data import load_corpus
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.training import read_metrics
 
 NAMES = space_restoration.SpaceRestorationConfig().models
 CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
@@ -32,10 +33,6 @@ def smoke(python, tmp_path_factory):
     (folder,) = (logs / "space_restoration").iterdir()
     rows = json.loads((folder / "space_restoration.json").read_text(encoding="utf-8"))
     return types.SimpleNamespace(folder=folder, rows=rows, stdout=done.stdout, stderr=done.stderr)
-
-
-def lines_of(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def without_clocks(values):
@@ -73,10 +70,10 @@ def test_the_rows_are_those_of_the_runs_beside_what_no_tags_score(smoke):
     assert len({row["train_characters"] for row in rows}) == 1
     for row in rows:
         run = smoke.folder / row["run"]
-        *_, last = (line for line in lines_of(run) if line["split"] == "validation")
+        *_, last = (line for line in read_metrics(run) if line["split"] == "validation")
         assert last["val_loss"] == row["val_loss"]
         assert {name: row[name] for name in ("space_f1", "capital_f1", "word_accuracy")}.items() <= last.items()
-        first, *_, last = (line for line in lines_of(run) if line["split"] == "train")
+        first, *_, last = (line for line in read_metrics(run) if line["split"] == "train")
         assert last["loss"] == row["train_loss_per_character"] < first["loss"]
 
 
@@ -105,8 +102,8 @@ def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_th
     assert others == {path: path.stat().st_mtime_ns for path in others}
     rows = json.loads((folder / "space_restoration.json").read_text(encoding="utf-8"))
     assert list(map(without_clocks, rows)) == list(map(without_clocks, smoke.rows))
-    again = map(without_clocks, lines_of(run))
-    assert list(again) == list(map(without_clocks, lines_of(smoke.folder / run.name)))
+    again = map(without_clocks, read_metrics(run))
+    assert list(again) == list(map(without_clocks, read_metrics(smoke.folder / run.name)))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,6 +13,7 @@ from experiments import generate, word_lm, word_lm_report
 from experiments.runs import dataclass_from_dict
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import WordTokenizer
+from keras_seq.training import read_metrics
 
 CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
 
@@ -26,10 +27,6 @@ def smoke(python, tmp_path_factory):
     report = json.loads((folder / "word_lm.json").read_text(encoding="utf-8"))
     rows = report.pop("runs")
     return types.SimpleNamespace(folder=folder, corpus_info=report, rows=rows, stdout=done.stdout, stderr=done.stderr)
-
-
-def lines_of(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def without_clocks(values):
@@ -58,7 +55,7 @@ def test_both_get_the_same_tokens_and_the_overlapping_one_fewer_epochs(smoke):
     assert disjoint["epochs"] == config.epochs
     assert overlapping["epochs"] == pytest.approx(disjoint["epochs"] / config.overlap, rel=0.02)
     for row in smoke.rows:
-        first, *_, last = (line for line in lines_of(smoke.folder / row["run"]) if line["split"] == "train")
+        first, *_, last = (line for line in read_metrics(smoke.folder / row["run"]) if line["split"] == "train")
         assert last["loss"] < first["loss"]
         assert row["train_perplexity"] == pytest.approx(math.exp(last["loss"]))
 
@@ -113,8 +110,8 @@ def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_th
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
     report = json.loads((folder / "word_lm.json").read_text(encoding="utf-8"))
     assert list(map(without_clocks, report["runs"])) == list(map(without_clocks, smoke.rows))
-    again = list(map(without_clocks, lines_of(half)))
-    assert again == list(map(without_clocks, lines_of(smoke.folder / half.name)))
+    again = list(map(without_clocks, read_metrics(half)))
+    assert again == list(map(without_clocks, read_metrics(smoke.folder / half.name)))
 
 
 @pytest.fixture
