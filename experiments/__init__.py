@@ -1,16 +1,16 @@
-"""Experiments: scripts, each run as `python -m experiments.NAME`, on Keras's TensorFlow backend.
+"""Experiments: scripts, each run as `python -m experiments.NAME`; `python -m experiments` lists them.
 
-Importing this package starts TensorFlow without its start-up messages. `experiments.benchmark_gpu` and its worker
-processes run on JAX instead, on machines that may not have TensorFlow.
+Importing this package prepares the standard streams and, where Keras's backend is TensorFlow (the default), imports
+TensorFlow without its start-up messages. Worker processes of `experiments.benchmark` set KERAS_BACKEND to another one.
 """
 
+import importlib.util
 import os
-import sys
 
-from experiments.startup import start_tensorflow
-from experiments.streams import prepare_streams
+from experiments.frame.streams import prepare_streams
 
 prepare_streams()
-if not any(word.startswith(("experiments.benchmark_gpu", "experiments.gpu")) for word in sys.orig_argv):
-    os.environ["KERAS_BACKEND"] = "tensorflow"  # tf.data, lookup tables and TensorBoard need TensorFlow
-    start_tensorflow()
+if os.environ.setdefault("KERAS_BACKEND", "tensorflow") == "tensorflow" and importlib.util.find_spec("tensorflow"):
+    from experiments.frame.startup import import_tensorflow
+
+    import_tensorflow()

@@ -8,10 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from experiments.inspect_html import inspect_page
-from experiments.model_trace import ModelTrace
-from experiments.report import tensorboard_hint
-from experiments.score_html import score_page
+from experiments.frame.report import tensorboard_hint
+from experiments.inspect_model.page import inspect_page
+from experiments.inspect_model.trace import ModelTrace
+from experiments.score_text.page import score_page
 from keras_seq.evaluation import TextScore
 
 ROOT = pathlib.Path(__file__).parents[1]

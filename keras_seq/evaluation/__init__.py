@@ -1,5 +1,6 @@
 """Compute losses and metrics over tokens, in nats per token unless the name says otherwise."""
 
+from keras_seq.evaluation.difference import Difference, paired_difference
 from keras_seq.evaluation.evaluator import Evaluator, LossSum
 from keras_seq.evaluation.losses import TokenCrossEntropy
 from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity
@@ -7,10 +8,12 @@ from keras_seq.evaluation.text_score import TextScore, score_text
 
 __all__ = [
     "BitsPerCharacter",
+    "Difference",
     "Evaluator",
     "LossSum",
     "Perplexity",
     "TextScore",
     "TokenCrossEntropy",
+    "paired_difference",
     "score_text",
 ]

@@ -11,6 +11,7 @@ from keras_seq.training.loop_callbacks import TrainingDiverged
 from keras_seq.training.metrics_logger import read_metrics
 from keras_seq.training.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, AdamW, Lion, Muon, RMSprop
 from keras_seq.training.result_files import load_result, write_result
+from keras_seq.training.run_folder import load_language_model, load_run
 from keras_seq.training.schedules import InverseSqrtDecay, WarmupLinearDecay
 
 __all__ = [
@@ -31,7 +32,9 @@ __all__ = [
     "capped_validation",
     "compile_model",
     "fit_resumable",
+    "load_language_model",
     "load_result",
+    "load_run",
     "read_metrics",
     "train_language_model",
     "write_result",

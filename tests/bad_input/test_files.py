@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from experiments.generate import within
 from keras_seq.tokenizers import CharacterTokenizer, load_tokenizer
+from keras_seq.training.run_folder import within
 from tests.bad_input.options import EXPERIMENTS, REQUIRED, options
 
 WITH_CORPUS = [name for name, (_, kind) in EXPERIMENTS.items() if "corpus" in dict(options(kind))]

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from experiments import benchmark, benchmark_keras, benchmark_report
-from experiments.benchmark_cases import CASES, SMOKE_CASES, Case, size, size_sweep
-from experiments.benchmark_workers import run_interleaved, speedup
+from experiments.benchmark import __main__ as benchmark
+from experiments.benchmark import keras_worker as benchmark_keras
+from experiments.benchmark import report as benchmark_report
+from experiments.benchmark.cases import CASES, SMOKE_CASES, Case, size, size_sweep
+from experiments.benchmark.workers import run_interleaved, speedup
 
 
 def test_the_speedup_is_the_median_of_the_ratios_of_the_rounds():

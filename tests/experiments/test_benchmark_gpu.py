@@ -10,8 +10,9 @@ import keras
 import numpy as np
 import pytest
 
-from experiments import benchmark_gpu, gpu_models, gpu_report, gpu_text, gpu_workers
-from experiments.benchmark_cases import CASES, SMOKE_CASES, Case
+from experiments.benchmark import gpu as benchmark_gpu
+from experiments.benchmark import gpu_models, gpu_report, gpu_text, gpu_workers
+from experiments.benchmark.cases import CASES, SMOKE_CASES, Case
 from keras_seq.data import corpus, load_corpus
 from keras_seq.tokenizers import CharacterTokenizer
 
@@ -191,7 +192,7 @@ def test_both_sides_have_the_same_parameters(kind):
 @needs_jax
 @pytest.mark.slow
 def test_a_tiny_run_without_tensorflow_leaves_its_report(tmp_path):
-    process = without_tensorflow(tmp_path, "-m", "experiments.benchmark_gpu", "--smoke", "--log-dir", tmp_path / "logs")
+    process = without_tensorflow(tmp_path, "-m", "experiments.benchmark.gpu", "--smoke", "--log-dir", tmp_path / "logs")
     assert process.returncode == 0, process.stderr
     (folder,) = (tmp_path / "logs" / "benchmark_gpu").iterdir()
     results = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -209,7 +210,8 @@ STEPS = """
 import sys
 sys.orig_argv.append("experiments.gpu_test")
 import jax, jax.numpy as jnp, keras, numpy as np
-from experiments import gpu_jax, gpu_models
+from experiments.benchmark import gpu_jax
+from experiments.benchmark import gpu_models
 sizes = gpu_models.NanoGPTConfig(1, 2, 8, 6, 3, 0.0)
 model = gpu_models.build_nano_gpt(7, sizes, "float32")
 optimizer = gpu_models.case_optimizer()
@@ -245,7 +247,9 @@ def test_the_loop_trains_as_keras_does(tmp_path):
 TRAINS = """
 import json, pathlib, sys
 sys.orig_argv.append("experiments.gpu_test")
-from experiments import benchmark_gpu, gpu_report, gpu_train
+from experiments.benchmark import gpu as benchmark_gpu
+from experiments.benchmark import gpu_report
+from experiments.benchmark import gpu_train
 import jax.numpy as jnp, numpy as np
 config = benchmark_gpu.GPUBenchmarkConfig(train=True, smoke=True, corpus="pydoc", steps=20, precision="float32")
 straight, stopped = (pathlib.Path(sys.argv[1], name) for name in ("straight", "stopped"))

@@ -7,8 +7,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from experiments import compare
-from experiments.runs import dataclass_from_dict
+from experiments.compare import __main__ as compare
+from experiments.frame.runs import dataclass_from_dict
 from keras_seq.data import load_corpus
 from keras_seq.models import LANGUAGE_MODELS
 from keras_seq.tokenizers import CharacterTokenizer

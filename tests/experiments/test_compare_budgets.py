@@ -3,8 +3,9 @@ import json
 
 import pytest
 
-from experiments import compare_budgets, match_parameters
-from experiments.compare_settings import SMOKE_SIZES, CompareConfig, smoke_config
+from experiments.compare import budgets as compare_budgets
+from experiments.compare import widths as match_parameters
+from experiments.compare.settings import SMOKE_SIZES, CompareConfig, smoke_config
 from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig
 from keras_seq.models.flops import flops_per_token
 

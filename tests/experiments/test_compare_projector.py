@@ -1,5 +1,6 @@
-from experiments import compare, compare_budgets
-from experiments.compare_settings import CompareConfig, smoke_config
+from experiments.compare import __main__ as compare
+from experiments.compare import budgets as compare_budgets
+from experiments.compare.settings import CompareConfig, smoke_config
 from keras_seq import training
 from keras_seq.data import Corpus
 from keras_seq.tokenizers import CharacterTokenizer

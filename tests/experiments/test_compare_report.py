@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 from matplotlib.legend import Legend
 
-from experiments import compare_plots, compare_report, report
-from experiments.compare_budgets import Budget
-from experiments.compare_html import comparison_html
-from experiments.compare_results import CURVES, ComparisonResults
-from experiments.compare_settings import CompareConfig
-from experiments.compare_sweep import SweepRun
-from experiments.confidence_intervals import paired_difference
+from experiments.compare import plots as compare_plots
+from experiments.compare import report as compare_report
+from experiments.compare.budgets import Budget
+from experiments.compare.findings import CURVES, ComparisonResults
+from experiments.compare.page import comparison_html
+from experiments.compare.settings import CompareConfig
+from experiments.compare.sweep import SweepRun
+from experiments.frame import report
 from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
+from keras_seq.evaluation.difference import paired_difference
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.training import checksummed_json
 

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from experiments import compare, compare_sweep
-from experiments.compare_budgets import Budget
-from experiments.compare_settings import CompareConfig
-from experiments.compare_sweep import SweepRun
+from experiments.compare import __main__ as compare
+from experiments.compare import sweep as compare_sweep
+from experiments.compare.budgets import Budget
+from experiments.compare.settings import CompareConfig
+from experiments.compare.sweep import SweepRun
 from keras_seq import training
 from keras_seq.data import Corpus
 
@@ -115,7 +116,7 @@ def test_seconds_matched_and_swept_and_stopped_in_between_ends_as_if_it_had_not_
 
 
 def test_options_of_the_sweep_come_back_from_a_config():
-    from experiments.runs import dataclass_from_dict
+    from experiments.frame.runs import dataclass_from_dict
 
     config = CompareConfig(sweep="learning-rate", sweep_factors=(0.3, 1.0), match="flops")
     assert dataclass_from_dict(CompareConfig, json.loads(json.dumps(dataclasses.asdict(config)))) == config

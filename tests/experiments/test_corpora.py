@@ -1,11 +1,11 @@
 import pytest
 
-from experiments.compare_settings import CompareConfig, smoke_config
-from experiments.corpora import for_smoke, overlap_note, print_overlap_note
-from experiments.loss_by_position import LossByPositionConfig
-from experiments.loss_by_position import smoke_config as smoke_loss_by_position
-from experiments.scaling import ScalingConfig
-from experiments.scaling import smoke_config as smoke_scaling
+from experiments.compare.settings import CompareConfig, smoke_config
+from experiments.frame.corpora import for_smoke, overlap_note, print_overlap_note
+from experiments.loss_by_position.__main__ import LossByPositionConfig
+from experiments.loss_by_position.__main__ import smoke_config as smoke_loss_by_position
+from experiments.scaling.__main__ import ScalingConfig
+from experiments.scaling.__main__ import smoke_config as smoke_scaling
 from keras_seq.data import load_corpus
 
 PAGE = "".join(map(chr, range(0x4E00, 0x4E64)))  # no stretch of it twice

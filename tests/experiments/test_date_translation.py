@@ -7,9 +7,9 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from experiments import date_translation as experiment
-from experiments import date_translation_report
-from experiments.date_translation_metrics import (
+from experiments.date_translation import __main__ as experiment
+from experiments.date_translation import report as date_translation_report
+from experiments.date_translation.scores import (
     EXAMPLE_TEXT,
     Translator,
     Validator,
@@ -17,7 +17,7 @@ from experiments.date_translation_metrics import (
     cross_attention,
     model_inputs,
 )
-from experiments.runs import dataclass_from_dict
+from experiments.frame.runs import dataclass_from_dict
 from keras_seq import training
 from keras_seq.data.synthetic import dates
 from keras_seq.models import Seq2SeqConfig

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from experiments import entropy_floor, entropy_floor_report
-from experiments.entropy_floor_metrics import ExcessLoss, SyntheticCorpus
-from experiments.runs import dataclass_from_dict
+from experiments.entropy_floor import __main__ as entropy_floor
+from experiments.entropy_floor import report as entropy_floor_report
+from experiments.entropy_floor.scores import ExcessLoss, SyntheticCorpus
+from experiments.frame.runs import dataclass_from_dict
 from keras_seq.data import SequentialWindows, StatefulWindows
 from keras_seq.data.synthetic import MarkovChain, bracket_grammar
 from keras_seq.models import LANGUAGE_MODELS, BiLSTMConfig, LanguageModel

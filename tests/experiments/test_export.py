@@ -7,10 +7,10 @@ import keras
 import pytest
 import tensorflow as tf
 
-from experiments import export
-from experiments.generate import load_run
+from experiments.export import __main__ as export
 from keras_seq.generation import generate
 from keras_seq.tokenizers import WordTokenizer
+from keras_seq.training import load_run
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@ import shutil
 
 import pytest
 
-from experiments import generate
-from experiments.generate import load_run
+from experiments.generate import __main__ as generate
 from keras_seq.generation import TextGenerator
+from keras_seq.training import load_run
 
 PROMPT = ["--prompt", "The ", "--max-new-tokens", "60", "--top-k", "40"]
 

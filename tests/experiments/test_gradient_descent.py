@@ -6,8 +6,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from experiments import gradient_descent
-from experiments.runs import dataclass_from_dict
+from experiments.frame.runs import dataclass_from_dict
+from experiments.gradient_descent import __main__ as gradient_descent
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from experiments import html_page
+from experiments.frame import pages as html_page
 
 HOSTILE = "</span><script>alert(\"1\")</script> & 'two' &lt; </div>\n\t<b onclick=x>`${y}`"
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from experiments import inspect_model
-from experiments.generate import load_run
+from experiments.inspect_model import __main__ as inspect_model
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
+from keras_seq.training import load_run
 from tests.experiments.test_model_trace import TOKENIZER, data_of, small, softmax
 
 

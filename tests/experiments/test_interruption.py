@@ -8,8 +8,8 @@ import types
 
 import pytest
 
-from experiments import interruption
-from experiments.startup import exit_with_message
+from experiments.frame import interruption
+from experiments.frame.startup import exit_with_message
 from tests.experiments.conftest import ROOT
 
 

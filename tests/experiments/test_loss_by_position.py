@@ -8,8 +8,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments import loss_by_position, loss_by_position_metrics, loss_by_position_report
-from experiments.runs import dataclass_from_dict
+from experiments.frame.runs import dataclass_from_dict
+from experiments.loss_by_position import __main__ as loss_by_position
+from experiments.loss_by_position import report as loss_by_position_report
+from experiments.loss_by_position import scores as loss_by_position_metrics
 from keras_seq import training
 
 

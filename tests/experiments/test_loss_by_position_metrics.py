@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from experiments import loss_by_position_metrics, loss_by_position_report
+from experiments.loss_by_position import report as loss_by_position_report
+from experiments.loss_by_position import scores as loss_by_position_metrics
 from keras_seq.models import LSTMConfig, TransformerConfig
 
 N, STRIDE, MAX_LENGTH, BLOCK = 150, 8, 32, 64

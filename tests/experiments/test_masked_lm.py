@@ -6,9 +6,10 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from experiments import masked_lm, masked_lm_report
-from experiments.generate import load_run
-from experiments.masked_lm_metrics import (
+from experiments.frame.runs import dataclass_from_dict
+from experiments.masked_lm import __main__ as masked_lm
+from experiments.masked_lm import report as masked_lm_report
+from experiments.masked_lm.scores import (
     MaskFiller,
     Validator,
     attention_scores,
@@ -17,9 +18,9 @@ from experiments.masked_lm_metrics import (
     segment_pairs,
     unigram_baseline,
 )
-from experiments.runs import dataclass_from_dict
 from keras_seq import models
 from keras_seq.tokenizers import SPECIAL_TOKENS, WordPieceTokenizer
+from keras_seq.training import load_run
 
 CLS, SEP, MASK = (SPECIAL_TOKENS[name] for name in ("[CLS]", "[SEP]", "[MASK]"))
 TEXTS = ("Return the [MASK] of x.", "The [MASK] of the [MASK].")

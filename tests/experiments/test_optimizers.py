@@ -7,9 +7,10 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from experiments import optimizers, optimizers_report
-from experiments.random_window_training import SplitCorpus
-from experiments.runs import dataclass_from_dict
+from experiments.frame.random_window_training import SplitCorpus
+from experiments.frame.runs import dataclass_from_dict
+from experiments.optimizers import __main__ as optimizers
+from experiments.optimizers import report as optimizers_report
 from keras_seq.training import OPTIMIZERS
 from keras_seq.training.config import LEARNING_RATES
 

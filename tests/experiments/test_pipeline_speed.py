@@ -1,4 +1,4 @@
-from experiments import pipeline_speed
+from experiments.benchmark import pipeline as pipeline_speed
 
 
 def test_the_table_has_a_positive_speed_for_each_pipeline(capsys):

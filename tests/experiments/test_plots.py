@@ -1,7 +1,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments import plots
+from experiments.frame import plots
 
 
 def figure():

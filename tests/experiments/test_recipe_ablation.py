@@ -12,11 +12,12 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from experiments import recipe_ablation, recipe_ablation_report
-from experiments.recipe_ablation_conclusion import conclusion
-from experiments.recipe_ablation_data import PerCharacterWindows, TextVariants, batches, strip_whitespace, windows
-from experiments.recipe_ablation_settings import CHANGES, RecipeAblationConfig, smoke_config
-from experiments.runs import dataclass_from_dict
+from experiments.frame.runs import dataclass_from_dict
+from experiments.recipe_ablation import __main__ as recipe_ablation
+from experiments.recipe_ablation import report as recipe_ablation_report
+from experiments.recipe_ablation.conclusion import conclusion
+from experiments.recipe_ablation.data import PerCharacterWindows, TextVariants, batches, strip_whitespace, windows
+from experiments.recipe_ablation.settings import CHANGES, RecipeAblationConfig, smoke_config
 from keras_seq import training
 from keras_seq.data import PythonGeneratorWindows, load_corpus
 from keras_seq.models import LSTMConfig

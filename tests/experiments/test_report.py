@@ -2,7 +2,7 @@ import statistics
 
 import pytest
 
-from experiments import report
+from experiments.frame import report
 
 
 def make_row(model, seed, parameters=100_000, val_loss=2.0, streaming=1.5):

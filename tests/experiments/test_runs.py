@@ -7,8 +7,8 @@ from typing import Annotated
 import pytest
 import tyro
 
-from experiments import folders
-from experiments.runs import check_same_corpus, environment, start_or_resume
+from experiments.frame import folders
+from experiments.frame.runs import check_same_corpus, environment, start_or_resume
 from keras_seq import training
 from keras_seq.atomic_files import write_json
 from keras_seq.training import checksummed_json, load_result

@@ -8,8 +8,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments import scaling, scaling_report, scaling_sizes
-from experiments.runs import dataclass_from_dict
+from experiments.frame.runs import dataclass_from_dict
+from experiments.scaling import __main__ as scaling
+from experiments.scaling import report as scaling_report
+from experiments.scaling import sizes as scaling_sizes
 from keras_seq.models.flops import flops_per_token
 from keras_seq.training import load_result
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from experiments.scaling_fit import fit_parabola, fit_power_law, is_identified, jackknife_error, leave_one_out
+from experiments.scaling.fit import fit_parabola, fit_power_law, is_identified, jackknife_error, leave_one_out
 
 SIZES = np.array([12e3, 38e3, 97e3, 330e3, 790e3])
 MIDDLE = np.exp(np.log(SIZES).mean())

@@ -5,12 +5,12 @@ import re
 import numpy as np
 import pytest
 
-from experiments import score_text as experiment
-from experiments.generate import load_run
-from experiments.score_html import highest_losses, score_page
+from experiments.score_text import __main__ as experiment
+from experiments.score_text.page import highest_losses, score_page
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
+from keras_seq.training import load_run
 from tests.experiments.test_html_page import Reader
 
 TEXT = "def f(x):\n    return \"<script>alert(1)</script>\" & x\n\nIt is 'so'. Zq"

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from experiments import sequence_reversal
-from experiments.runs import dataclass_from_dict
-from experiments.sequence_reversal_metrics import (
+from experiments.frame.runs import dataclass_from_dict
+from experiments.sequence_reversal import __main__ as sequence_reversal
+from experiments.sequence_reversal.scores import (
     ReversalTotals,
     Scorer,
     attention,
@@ -21,7 +21,7 @@ from experiments.sequence_reversal_metrics import (
     causality_verdict,
     to_letters,
 )
-from experiments.sequence_reversal_settings import SequenceReversalConfig, SmallLSTMConfig, SmallTransformerConfig
+from experiments.sequence_reversal.settings import SequenceReversalConfig, SmallLSTMConfig, SmallTransformerConfig
 from keras_seq.data.synthetic import Reversal
 from keras_seq.models import assert_causal
 from keras_seq.training import read_metrics

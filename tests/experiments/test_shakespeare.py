@@ -5,10 +5,10 @@ import keras
 import numpy as np
 import pytest
 
-from experiments import shakespeare
-from experiments.runs import dataclass_from_dict
-from experiments.shakespeare import random_windows_loss
-from experiments.shakespeare_settings import MODELS, MUON_LEARNING_RATES, ShakespeareConfig, smoke_config
+from experiments.frame.runs import dataclass_from_dict
+from experiments.shakespeare import __main__ as shakespeare
+from experiments.shakespeare.__main__ import random_windows_loss
+from experiments.shakespeare.settings import MODELS, MUON_LEARNING_RATES, ShakespeareConfig, smoke_config
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig
 from keras_seq.training import TrainConfig

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from experiments.report import tensorboard_hint
-from experiments.shell import command, python
+from experiments.frame.report import tensorboard_hint
+from experiments.frame.shell import command, python
 
 ODD = ["a b", "$(touch PWN)", "it's", 'say "x"', "a;b", "&", "ü", "a\nb", "*", "~", "#x"]
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments import space_restoration
-from experiments.runs import dataclass_from_dict
-from experiments.space_restoration_metrics import Tagger, correct_words, passage, sample, tag_metrics
-from experiments.space_restoration_models import BiLSTMConfig
+from experiments.frame.runs import dataclass_from_dict
+from experiments.space_restoration import __main__ as space_restoration
+from experiments.space_restoration.models import BiLSTMConfig
+from experiments.space_restoration.scores import Tagger, correct_words, passage, sample, tag_metrics
 from keras_seq.data import load_corpus
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer

@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from experiments.startup import _filtered_stderr, command_line, exit_with_message, start_tensorflow
+from experiments.frame.startup import _filtered_stderr, command_line, exit_with_message, start_tensorflow
 from keras_seq.training import TrainingDiverged, TrainingInterrupted
 
 NOTES = b"""\

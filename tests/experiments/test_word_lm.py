@@ -9,8 +9,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments import generate, word_lm, word_lm_report
-from experiments.runs import dataclass_from_dict
+from experiments.frame.runs import dataclass_from_dict
+from experiments.generate import __main__ as generate
+from experiments.word_lm import __main__ as word_lm
+from experiments.word_lm import report as word_lm_report
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import WordTokenizer
 from keras_seq.training import read_metrics

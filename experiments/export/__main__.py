@@ -1,0 +1,71 @@
+"""Export a trained model to a format that does not need keras_seq, or to a file from text to logits.
+
+    python -m experiments.export RUN --to saved_model    # text in, text out, on plain TensorFlow without keras_seq
+    python -m experiments.export RUN --to keras          # one .keras file from texts to logits, including the tokenizer
+    python -m experiments.export RUN --to onnx           # one step of an rnn, gru or lstm (extra "onnx")
+
+RUN is the folder of a finished run; the result is written beside its model.keras, or to --out. Takes seconds.
+
+    import tensorflow as tf
+    model = tf.saved_model.load("RUN/saved_model")
+    model.generate("ROMEO:", tf.constant(200, tf.int64), tf.constant(0.8), tf.constant(1, tf.int64))    # seed 1
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import tyro
+
+from experiments.frame.option_checks import check_options
+from experiments.frame.startup import command_line, exit_with_message
+from keras_seq.atomic_files import atomic_write
+from keras_seq.saving.onnx_step import export_onnx
+from keras_seq.saving.saved_model import export_saved_model
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tokenizers.text_layer import with_text_input
+from keras_seq.training.run_folder import load_run
+
+FILE_NAMES = {"saved_model": "saved_model", "keras": "text_to_logits.keras", "onnx": "step.onnx"}
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportConfig:
+    """Export a trained model."""
+
+    run: Annotated[pathlib.Path, tyro.conf.Positional]
+    """Folder of a finished run, with model.keras and tokenizer.json."""
+    to: Literal[tuple(FILE_NAMES)] = "saved_model"
+    """Format to export to."""
+    out: pathlib.Path | None = None
+    """Path to write to; beside model.keras by default."""
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@exit_with_message("experiments.export")
+def main(arguments: Sequence[str] | None = None):
+    """Run the command line."""
+    config = command_line(ExportConfig, "experiments.export", __doc__, arguments)
+    model, tokenizer = load_run(config.run)
+    out = config.out or config.run / FILE_NAMES[config.to]
+    if not out.parent.is_dir():
+        raise ValueError(f"--out {out}: the folder {out.parent} does not exist.")
+    if config.to != "onnx" and not isinstance(tokenizer, CharacterTokenizer):
+        raise ValueError(f"{config.run} has a {type(tokenizer).__name__}; expected a CharacterTokenizer.")
+    if config.to == "saved_model":
+        export_saved_model(model, tokenizer, out)
+    elif config.to == "onnx":
+        export_onnx(model, out)
+    else:
+        if out.suffix != ".keras" or out.exists():
+            raise ValueError(f"--out {out}: expected the name of a new .keras file.")
+        with atomic_write(out) as temporary:
+            with_text_input(model, tokenizer).save(temporary)
+    print(f"Written: {out}")
+
+
+if __name__ == "__main__":
+    main()

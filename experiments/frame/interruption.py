@@ -1,0 +1,90 @@
+"""Exit of a script that was asked to stop: a message with the command to resume, and status 128 + signal number.
+
+130 Ctrl-C    143 SIGTERM    129 SIGHUP: the terminal was closed    141 SIGPIPE: standard output has no reader
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Iterator
+from typing import NoReturn
+
+from experiments.frame.shell import python
+
+_run_folders = []  # LOG_DIR/EXPERIMENT/UTC-TIME folders started or resumed by this process
+
+
+def register_run_folder(folder: str | os.PathLike[str]):
+    """Register the folder of this process's runs, for the message that says how to resume them."""
+    _run_folders.append(pathlib.Path(folder))
+
+
+@contextlib.contextmanager
+def raise_on_stop_request() -> Iterator[None]:
+    """Raise `KeyboardInterrupt(signal number)` in the block when a stop is requested by a signal.
+
+    The same holds when standard output cannot be written. If run folders are registered, this second stop waits until
+    the next training has stopped with a checkpoint, or until the end of the block.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        KeyboardInterrupt: A stop was requested.
+    """
+    from keras_seq.training.stop_signals import OUTPUT_CLOSED, guard_output, signal_handler
+
+    def stop(number, frame=None):
+        raise KeyboardInterrupt(number)
+
+    def output_error(error):
+        if not _run_folders:
+            stop(OUTPUT_CLOSED)
+
+    del _run_folders[:]
+    with signal_handler(stop), guard_output(output_error):
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+            if sys.stdout.error is not None:
+                stop(OUTPUT_CLOSED)
+
+
+def exit_interrupted(script: str, stop: KeyboardInterrupt) -> NoReturn:
+    """Print where the checkpoint is and how to resume, as far as the streams can be written, and exit.
+
+    Args:
+        script: Name of the module, for the command to resume.
+        stop: The exception; its argument is the number of the signal.
+
+    Raises:
+        SystemExit: Always, with status 128 + the number of the signal.
+    """
+    from keras_seq.training import TrainingInterrupted
+    from keras_seq.training.stop_signals import OUTPUT_CLOSED
+
+    if isinstance(stop, TrainingInterrupted):
+        message, number, folder = f"\nStopped. A checkpoint is in {stop.path}", stop.signal_number, stop.path.parents[2]
+    else:
+        message, number = "\nStopped.", next(iter(stop.args), signal.SIGINT)
+        folder = next((folder for folder in _run_folders if any(folder.glob("*/config.json"))), None)
+    with contextlib.suppress(OSError):  # the terminal, or the reader of `2>&1 | tee log`, may be gone
+        if folder is not None or number != OUTPUT_CLOSED:  # `experiments.generate RUN | head` ends silently
+            print(message, file=sys.stderr)
+        if folder is not None:
+            print(f"To resume: {python('-m', script, '--resume', folder)}", file=sys.stderr)
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        _discard_unwritten(stream)
+    sys.exit(128 + number)
+
+
+def _discard_unwritten(stream):
+    """Discard what a stream cannot write, since flushing it at exit would be an error."""
+    try:
+        stream.flush()
+    except OSError:
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, stream.fileno())
+        os.close(null_device)

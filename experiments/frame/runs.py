@@ -1,0 +1,290 @@
+"""Run folders of the experiments: start a new one or resume, read and change its config, describe the environment.
+
+    LOG_DIR/EXPERIMENT/UTC-TIME/RUN/config.json        {"schema": 2, "experiment": config of the command line, ...}
+
+`--resume LOG_DIR/EXPERIMENT/UTC-TIME`, or a run folder in it, reads the config from there and continues the unfinished
+runs. Options given beside it may make the runs longer or change the logging, validation and checkpoint intervals; when
+the runs become longer, the finished ones are trained further too. The folder is locked: one process at a time.
+"""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from experiments.frame.folders import timestamped_folder
+from experiments.frame.interruption import register_run_folder
+from experiments.frame.startup import command_line, require_tensorflow
+from keras_seq.atomic_files import leftovers, remove_leftovers, remove_partial_files
+from keras_seq.data import Corpus
+from keras_seq.training import checkpoints, checksummed_json
+from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, diff, flatten, format_diff, leaf_name, read_config
+from keras_seq.training.run_lock import lock_run
+
+
+@contextlib.contextmanager
+def start_or_resume(
+    config_class: type,
+    experiment: str,
+    description: str,
+    arguments: Sequence[str] | None,
+    smoke_config: Callable[[Any], Any],
+) -> Iterator[tuple[Any, pathlib.Path]]:
+    """Parse the command line, yield the config and the folder of the runs, and lock that folder until the end.
+
+    Args:
+        config_class: Frozen dataclass with the fields `log_dir`, `resume` and `smoke`.
+        experiment: Name of the module, as in `python -m experiments.NAME`.
+        description: First paragraphs of --help.
+        arguments: Command-line arguments; None for those of the process.
+        smoke_config: Function from a config to the same config at sizes that take seconds, for `--smoke`.
+
+    Yields:
+        The config, an instance of `config_class`, and the folder LOG_DIR/EXPERIMENT/UTC-TIME.
+
+    Raises:
+        ValueError: An option is unknown or has an invalid value, the folder to resume has no run, its runs have another
+            value of an option that cannot change, or a file is in the place of LOG_DIR.
+        BlockingIOError: Another process works in the folder to resume.
+    """
+    require_tensorflow()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    script = f"experiments.{experiment}"
+    if (resumed := _resume_argument(arguments)) is not None:
+        folder = pathlib.Path(resumed)
+        folder = folder.parent if _is_run(folder) else folder
+        if not list_runs(folder):
+            problem = "it has no run with a config.json"
+            raise ValueError(f"--resume {folder}: {problem}; expected LOG_DIR/EXPERIMENT/TIME, or start a new run.")
+        with _locked(folder):
+            _remove_leftovers(folder)
+            register_run_folder(folder)
+            saved = load_config(folder, config_class)
+            config = command_line(config_class, script, description, arguments, saved)
+            yield apply_changes(folder, saved, config), folder
+        return
+    config = command_line(config_class, script, description, arguments)
+    parent = pathlib.Path(config.log_dir) / experiment
+    nearest = next(path for path in (parent, *parent.parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        raise ValueError(f"--log-dir {config.log_dir}: {nearest} is not a folder; expected a folder or an unused name.")
+    config = smoke_config(config) if config.smoke else config
+    with timestamped_folder(parent) as folder, _locked(folder):
+        register_run_folder(folder)
+        yield config, folder
+
+
+@contextlib.contextmanager
+def _locked(folder):
+    with lock_run(folder):
+        try:
+            yield
+        finally:
+            (folder / ".lock").unlink(missing_ok=True)  # a process that has it open notices that it was removed
+
+
+def _is_run(folder):
+    return (folder / "config.json").exists() or checkpoints.has_checkpoints(folder / "checkpoints")
+
+
+def list_runs(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the run folders in `folder` that have a config.json or a checkpoint, sorted by name."""
+    return sorted(run for run in folder.glob("*/") if _is_run(run))
+
+
+def _remove_leftovers(folder):
+    """Remove the temporary files of processes that were killed."""
+    remove_partial_files(folder)
+    for run in list_runs(folder):
+        if leftovers(run) or (run / ".pid").exists():
+            with lock_run(run):
+                remove_leftovers(run)
+
+
+def _resume_argument(arguments) -> str | None:
+    """Return the value of --resume on a command line, or None."""
+    words = iter(arguments)
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "--resume":
+            return value or next(words, None)
+    return None
+
+
+def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
+    """Check the options changed on resume and write them to the config.json of every run in the folder.
+
+    Args:
+        folder: Folder of the runs.
+        saved: Config that the runs have in their config.json.
+        config: Config of the command line that resumes them.
+
+    Returns:
+        `config`, with the `resume` and `log_dir` of `saved`.
+
+    Raises:
+        ValueError: An option differs that cannot change, or one that may only grow is smaller.
+        BlockingIOError: An option differs, and another process trains one of the runs.
+    """
+    config = dataclasses.replace(config, resume=saved.resume, log_dir=saved.log_dir)
+    changes = diff(dataclasses.asdict(saved), dataclasses.asdict(config))
+    longer = {name: pair for name, pair in changes.items() if leaf_name(name) in GROW_ONLY}
+    refused = {name: pair for name, pair in changes.items() if leaf_name(name) not in MUTABLE}
+    refused |= {name: (before, now) for name, (before, now) in longer.items() if now < before}
+    if refused:
+        mutable = ", ".join(sorted(name for name in flatten(dataclasses.asdict(saved)) if leaf_name(name) in MUTABLE))
+        raise ValueError(
+            f"--resume {folder}: {format_diff(refused)}. Options that can change: {mutable}; lengths can only grow."
+        )
+    if changes:
+        _write_changes(folder, config, runs_are_longer=any(leaf_name(name) != "num_seeds" for name in longer))
+        print(f"Resuming with changed options: {format_diff(changes)}.")
+    return config
+
+
+def _write_changes(folder, config, runs_are_longer):
+    saved_configs = {run: read_config(run) for run in list_runs(folder)}
+    with contextlib.ExitStack() as locks:
+        for run in saved_configs:
+            locks.enter_context(lock_run(run))
+        if runs_are_longer:
+            for path in folder.glob("*/result.json"):
+                path.unlink(missing_ok=True)
+        for run, saved in saved_configs.items():
+            checksummed_json.write(run / "config.json", {**saved, "experiment": dataclasses.asdict(config)})
+
+
+def load_config(folder: pathlib.Path, config_class: type) -> Any:
+    """Load the experiment's config from the first run in a folder whose config.json can be read.
+
+    Args:
+        folder: Folder of the runs.
+        config_class: Dataclass of the experiment.
+
+    Returns:
+        An instance of `config_class`.
+
+    Raises:
+        ValueError: The config.json is of another experiment.
+        CheckpointError: No config.json can be read, or they were written by an older version of keras_seq.
+    """
+    first_error = None
+    for run in list_runs(folder):
+        try:
+            return dataclass_from_dict(config_class, read_config(run)["experiment"])
+        except checkpoints.CheckpointError as error:
+            first_error = first_error or error
+        except (KeyError, TypeError, AttributeError) as error:
+            problem = f"{run / 'config.json'} does not hold the config of this experiment"
+            raise ValueError(f"--resume {folder}: {problem}.") from error
+    raise first_error
+
+
+def check_same_corpus(folder: pathlib.Path, corpus: Corpus):
+    """Check that the runs in a folder were trained on this corpus.
+
+    Args:
+        folder: Folder of the runs; it may have none.
+        corpus: The corpus of the command line.
+
+    Raises:
+        ValueError: A config.json has another SHA-256 digest of the corpus, or none.
+    """
+    for run in list_runs(folder):
+        try:
+            sha256 = read_config(run)["corpus"]["sha256"]
+        except (KeyError, TypeError) as error:
+            problem = f"{run / 'config.json'} does not name the corpus of its run"
+            raise ValueError(f"{problem}: start a new run.") from error
+        if sha256 != corpus.sha256:
+            raise ValueError(
+                f"{folder} was trained on a corpus of sha256 {sha256}, but {corpus.name} now has {corpus.sha256}: "
+                "resume with the same text, or start a new run."
+            )
+
+
+def dataclass_from_dict(dataclass_type: type, values: dict) -> Any:
+    """Build a dataclass from what `dataclasses.asdict` and JSON made of it.
+
+    Args:
+        dataclass_type: The class; fields that are dataclasses are built too.
+        values: The fields; lists become tuples.
+
+    Returns:
+        An instance of `dataclass_type`.
+
+    Raises:
+        ValueError: `values` has a field that the class does not have, or an invalid value.
+    """
+    fields = {field.name: field for field in dataclasses.fields(dataclass_type)}
+    unknown = sorted(values.keys() - fields.keys())
+    if unknown:
+        raise ValueError(f"The config to resume has the options {', '.join(unknown)}, unknown to this version.")
+    arguments = {}
+    for name, value in values.items():
+        field_type = fields[name].type
+        if dataclasses.is_dataclass(field_type):
+            value = dataclass_from_dict(field_type, value)
+        arguments[name] = tuple(value) if isinstance(value, list) else value
+    return dataclass_type(**arguments)
+
+
+def run_config(config: Any, name: str, model_config: Any, train: dict, **extra: Any) -> dict:
+    """Return the content of a run's config.json.
+
+    Args:
+        config: Config of the experiment, a dataclass.
+        name: Name of the model.
+        model_config: Dataclass that the model is built from.
+        train: Fields of the `TrainConfig`, with the defaults resolved for the model.
+        **extra: What else identifies the run, such as its seed and its corpus.
+    """
+    return {
+        "experiment": dataclasses.asdict(config),
+        "model": {"name": name, **dataclasses.asdict(model_config)},
+        "train": train,
+        **extra,
+        "versions": versions(),
+        "environment": environment(),
+    }
+
+
+def environment() -> dict:
+    """Return the number of cores, the thread settings and the processor, which can change the last bits of sums."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = {f"TF_NUM_{kind}_THREADS": os.environ.get(f"TF_NUM_{kind}_THREADS") for kind in ("INTRAOP", "INTEROP")}
+    variables = ", ".join(f"{name}={value}" for name, value in threads.items() if value)
+    return {"cores": cores, "threads": variables or "one a core", "processor": _processor()}
+
+
+def _processor():
+    """Return the name of the processor, as far as the system gives it."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def versions() -> dict:
+    """Return the versions of keras_seq, Keras, TensorFlow, NumPy and Python, and the git commit if there is one."""
+    names = ("keras_seq", "keras", "tensorflow", "numpy")
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=pathlib.Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        commit = None
+    package_versions = {name: importlib.metadata.version(name) for name in names}
+    return {**package_versions, "python": platform.python_version(), "commit": commit}

@@ -1,0 +1,106 @@
+"""Generate text with a trained model.
+
+    python -m experiments.generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --top-k 40
+    echo "ROMEO:" | python -m experiments.generate RUN --prompt - --num-samples 3 --out samples.txt
+
+RUN is the folder of a finished run. One text is printed while it is generated; several are generated as one batch and
+printed one after the other. Takes seconds.
+"""
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import tyro
+
+from experiments.frame.option_checks import check_options
+from experiments.frame.startup import command_line, exit_with_message
+from keras_seq.atomic_files import write_text
+from keras_seq.generation import SamplingConfig, TextGenerator
+from keras_seq.tokenizers.base_tokenizer import Tokenizer
+from keras_seq.training import load_run
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateConfig:
+    """Generate text with a trained model."""
+
+    run: Annotated[pathlib.Path, tyro.conf.Positional]
+    """Folder of a finished run, with model.keras and tokenizer.json."""
+    prompt: str | None = None
+    """Beginning of the text; - reads it from standard input. A line break by default, or the first token if the
+    tokenizer has no line break."""
+    max_new_tokens: int = 500
+    """Number of tokens to generate: characters, unless the run has another tokenizer. A text ends earlier at one of the
+    --stop-strings."""
+    num_samples: int = 1
+    """Number of texts."""
+    method: Literal["sample", "beam", "contrastive"] = "sample"
+    """sample: draw tokens at random; beam: beam search for the most probable text; contrastive: contrastive search for
+    probable text with little repetition."""
+    num_beams: int = 4
+    """Hypotheses of the beam search."""
+    num_candidates: int = 4
+    """Candidate tokens of a step of the contrastive search."""
+    alpha: float = 0.6
+    """Weight of the repetition penalty in the contrastive search, from 0 to 1."""
+    stop_strings: tuple[str, ...] = ()
+    """Strings; a text ends before the first one that is generated."""
+    seed: int = 0
+    """Random seed; the same seed gives the same texts."""
+    out: pathlib.Path | None = None
+    """File to write the texts to, besides printing them."""
+    sampling: Annotated[SamplingConfig, tyro.conf.arg(name="")] = dataclasses.field(
+        default_factory=lambda: SamplingConfig(temperature=0.8)
+    )
+
+    def __post_init__(self):
+        check_options(self, max_new_tokens=0, num_samples=1, num_beams=1, num_candidates=1, alpha=0)
+        if self.alpha > 1:
+            raise ValueError(f"--alpha {self.alpha}: expected a number from 0 to 1.")
+        if self.method != "sample" and (self.num_samples > 1 or self.stop_strings):
+            raise ValueError(f"--method {self.method}: expected --num-samples 1 and no --stop-strings.")
+        if self.out is not None and not self.out.parent.is_dir():
+            raise ValueError(f"--out {self.out}: the folder {self.out.parent} does not exist.")
+
+
+def default_prompt(tokenizer: Tokenizer) -> str:
+    """Return a line break if the tokenizer has one, else its first token that is not special."""
+    tokens = tokenizer.vocabulary
+    return "\n" if "\n" in tokens else next(token for token in tokens if not token.startswith("["))
+
+
+@exit_with_message("experiments.generate")
+def main(arguments: Sequence[str] | None = None):
+    """Run the command line."""
+    config = command_line(GenerateConfig, "experiments.generate", __doc__, arguments)
+    model, tokenizer = load_run(config.run)
+    prompt = sys.stdin.read() if config.prompt == "-" else config.prompt
+    prompt = default_prompt(tokenizer) if prompt is None else prompt
+    generator = TextGenerator(model, tokenizer)
+    options = {**dataclasses.asdict(config.sampling), "seed": config.seed, "stop_strings": config.stop_strings}
+    if config.method == "beam":
+        texts = [generator.beam(prompt, config.max_new_tokens, config.num_beams)]
+        print(texts[0])
+    elif config.method == "contrastive":
+        texts = [generator.contrastive(prompt, config.max_new_tokens, config.num_candidates, config.alpha)]
+        print(texts[0])
+    elif config.num_samples > 1:
+        texts = generator(config.num_samples * [prompt], config.max_new_tokens, **options)
+        for number, text in enumerate(texts, start=1):
+            print(f"--- {number} of {config.num_samples} ---\n{text}")
+    else:
+        texts = [prompt]
+        print(prompt, end="", flush=True)
+        for part in generator.stream(prompt, config.max_new_tokens, **options):
+            texts[0] += part
+            print(part, end="", flush=True)
+        print()
+    if config.out is not None:
+        write_text(config.out, "\n\n".join(texts) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Inspect what a trained language model computes for a text: predictions, attention weights, gates and activations.
+
+    python -m experiments.inspect_model logs/compare/20260101-120000/transformer-seed0 --text "To be, or not to be"
+    python -m experiments.inspect_model RUN --out FOLDER
+
+RUN is the folder of a finished run of a language model. RUN/inspect, or FOLDER, gets an interactive page, inspect.html,
+and plots as PNG files and for TensorBoard. This takes 10 to 30 seconds.
+"""
+
+import dataclasses
+import pathlib
+from typing import Annotated
+
+import tensorflow as tf
+import tyro
+
+from experiments.frame import pages as html_page
+from experiments.frame import plots
+from experiments.frame.option_checks import check_options
+from experiments.frame.report import tensorboard_hint
+from experiments.frame.startup import command_line, exit_with_message
+from experiments.inspect_model.page import inspect_page
+from experiments.inspect_model.plots import plot_all
+from experiments.inspect_model.trace import ModelTrace, trace_model
+from keras_seq.atomic_files import write_text
+from keras_seq.tokenizers.show_whitespace import show_whitespace
+from keras_seq.training.run_folder import load_language_model, within
+
+MAX_TOKENS = 200  # for a model without a context length
+
+
+@dataclasses.dataclass(frozen=True)
+class InspectModelConfig:
+    """Inspect what a trained language model computes for a text."""
+
+    run: Annotated[pathlib.Path, tyro.conf.Positional]
+    """Folder of a finished run, with model.keras and tokenizer.json."""
+    text: str = "The king is not the man that he was."
+    """Text to run the model on; it is cut to the model's context length, or to 200 tokens."""
+    out: pathlib.Path | None = None
+    """Folder to write to; by default inspect/ in the folder of the run."""
+
+    def __post_init__(self):
+        check_options(self)
+
+
+def truncate(model, ids):
+    """Cut ids to what the model takes and the page can show.
+
+    Args:
+        model: The model.
+        ids: Ids of the text.
+
+    Returns:
+        The ids, and a message if they were cut, else None.
+
+    Raises:
+        ValueError: There are fewer than two ids.
+    """
+    if len(ids) < 2:
+        raise ValueError(f"--text has {len(ids)} tokens; expected at least 2.")
+    max_tokens = model.context_length or MAX_TOKENS
+    if len(ids) <= max_tokens:
+        return ids, None
+    reason = f"the model's context length is {max_tokens}" if model.context_length else "more cannot be displayed well"
+    return ids[:max_tokens], f"Only the first {max_tokens} of the {len(ids)} tokens are used: {reason}."
+
+
+def write_outputs(folder: pathlib.Path, trace: ModelTrace, run: str):
+    """Write the page and the plots, also as images for TensorBoard, where each call is a new step.
+
+    Args:
+        folder: Folder to write to.
+        trace: What the model computes.
+        run: Label of the run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    step = len(list(folder.glob("events.out.tfevents.*")))
+    with tf.summary.create_file_writer(str(folder)).as_default():
+        for name, figure in plot_all(trace):
+            plots.save(figure, folder / f"{name}.png")
+            tf.summary.image(name, plots.pixels(figure)[None], step=step)
+    write_text(folder / "inspect.html", inspect_page(trace, run))
+
+
+@exit_with_message("experiments.inspect_model")
+def main(arguments: list[str] | None = None):
+    """Run the command line."""
+    config = command_line(InspectModelConfig, "experiments.inspect_model", __doc__, arguments)
+    model, tokenizer = load_language_model(config.run)
+    ids, message = truncate(model, tokenizer.encode(config.text).numpy())
+    trace = trace_model(model, tokenizer, ids)
+    folder = within(config.run, config.run / "inspect") if config.out is None else config.out
+    write_outputs(folder, trace, html_page.run_label(config.run))
+    if message:
+        print(message)
+    predictions = trace.top_predictions()[-1]
+    line = "   ".join(f"{show_whitespace(token)} {html_page.percent(p)}" for token, p in predictions)
+    print(f"Predictions after the last token:  {line}")
+    print(f"Page:   {folder / 'inspect.html'}\nPlots:  {folder}/*.png\n{tensorboard_hint(folder)}")
+
+
+if __name__ == "__main__":
+    main()
