@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-NUMBER = re.compile(r"[-+−±≤≥<>~×\s\d.,:%/eEkM()–]*|[-–]|.* to [-+−\d.]+|diverged|yes|no")
+NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?\s?[%kMGx]?( (±|to) [-+\d.%]+)?|-?|yes|no|diverged")
 
 
 class Table:
