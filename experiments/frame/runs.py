@@ -15,11 +15,12 @@ import pathlib
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from experiments.frame.folders import timestamped_folder
 from experiments.frame.interruption import register_run_folder
+from experiments.frame.settings import replaced
 from experiments.frame.startup import command_line, require_tensorflow
 from keras_seq.atomic_files import leftovers, remove_leftovers, remove_partial_files
 from keras_seq.data import Corpus
@@ -34,7 +35,7 @@ def start_or_resume(
     experiment: str,
     description: str,
     arguments: Sequence[str] | None,
-    smoke_config: Callable[[Any], Any],
+    smoke: dict,
 ) -> Iterator[tuple[Any, pathlib.Path]]:
     """Parse the command line, yield the config and the folder of the runs, and lock that folder until the end.
 
@@ -43,10 +44,7 @@ def start_or_resume(
         experiment: Name of the module, as in `python -m experiments.NAME`.
         description: First paragraphs of --help.
         arguments: Command-line arguments; None for those of the process.
-        smoke_config: Function from a config to the same config at sizes that take seconds, for `--smoke`.
-
-    Yields:
-        The config, an instance of `config_class`, and the folder LOG_DIR/EXPERIMENT/UTC-TIME.
+        smoke: Changes of the config for `--smoke`, as for `settings.replaced`.
 
     Raises:
         ValueError: An option is unknown or has an invalid value, the folder to resume has no run, its runs have another
@@ -74,7 +72,7 @@ def start_or_resume(
     nearest = next(path for path in (parent, *parent.parents) if os.path.lexists(path))
     if not nearest.is_dir():
         raise ValueError(f"--log-dir {config.log_dir}: {nearest} is not a folder; expected a folder or an unused name.")
-    config = smoke_config(config) if config.smoke else config
+    config = replaced(config, smoke) if config.smoke else config
     with timestamped_folder(parent) as folder, _locked(folder):
         register_run_folder(folder)
         yield config, folder
@@ -118,15 +116,12 @@ def _resume_argument(arguments) -> str | None:
 
 
 def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
-    """Check the options changed on resume and write them to the config.json of every run in the folder.
+    """Check the options changed on resume, write them to the config.json of every run, and return the config.
 
     Args:
         folder: Folder of the runs.
         saved: Config that the runs have in their config.json.
         config: Config of the command line that resumes them.
-
-    Returns:
-        `config`, with the `resume` and `log_dir` of `saved`.
 
     Raises:
         ValueError: An option differs that cannot change, or one that may only grow is smaller.
@@ -161,14 +156,7 @@ def _write_changes(folder, config, runs_are_longer):
 
 
 def load_config(folder: pathlib.Path, config_class: type) -> Any:
-    """Load the experiment's config from the first run in a folder whose config.json can be read.
-
-    Args:
-        folder: Folder of the runs.
-        config_class: Dataclass of the experiment.
-
-    Returns:
-        An instance of `config_class`.
+    """Load the config, an instance of `config_class`, from the first run in a folder whose config.json can be read.
 
     Raises:
         ValueError: The config.json is of another experiment.
@@ -187,11 +175,7 @@ def load_config(folder: pathlib.Path, config_class: type) -> Any:
 
 
 def check_same_corpus(folder: pathlib.Path, corpus: Corpus):
-    """Check that the runs in a folder were trained on this corpus.
-
-    Args:
-        folder: Folder of the runs; it may have none.
-        corpus: The corpus of the command line.
+    """Check that the runs in a folder, of which there may be none, were trained on this corpus.
 
     Raises:
         ValueError: A config.json has another SHA-256 digest of the corpus, or none.
@@ -210,14 +194,7 @@ def check_same_corpus(folder: pathlib.Path, corpus: Corpus):
 
 
 def dataclass_from_dict(dataclass_type: type, values: dict) -> Any:
-    """Build a dataclass from what `dataclasses.asdict` and JSON made of it.
-
-    Args:
-        dataclass_type: The class; fields that are dataclasses are built too.
-        values: The fields; lists become tuples.
-
-    Returns:
-        An instance of `dataclass_type`.
+    """Build a dataclass from what `dataclasses.asdict` and JSON made of it: dicts of dataclasses, lists of tuples.
 
     Raises:
         ValueError: `values` has a field that the class does not have, or an invalid value.
@@ -233,26 +210,6 @@ def dataclass_from_dict(dataclass_type: type, values: dict) -> Any:
             value = dataclass_from_dict(field_type, value)
         arguments[name] = tuple(value) if isinstance(value, list) else value
     return dataclass_type(**arguments)
-
-
-def run_config(config: Any, name: str, model_config: Any, train: dict, **extra: Any) -> dict:
-    """Return the content of a run's config.json.
-
-    Args:
-        config: Config of the experiment, a dataclass.
-        name: Name of the model.
-        model_config: Dataclass that the model is built from.
-        train: Fields of the `TrainConfig`, with the defaults resolved for the model.
-        **extra: What else identifies the run, such as its seed and its corpus.
-    """
-    return {
-        "experiment": dataclasses.asdict(config),
-        "model": {"name": name, **dataclasses.asdict(model_config)},
-        "train": train,
-        **extra,
-        "versions": versions(),
-        "environment": environment(),
-    }
 
 
 def environment() -> dict:

@@ -61,6 +61,11 @@ class Windows:
         return int(self.ids.shape[0])
 
     @property
+    def tokens_per_step(self) -> int:
+        """B T, the targets of a batch."""
+        return self.batch_size * self.sequence_length
+
+    @property
     def steps_per_epoch(self) -> int:
         """P, the steps of an epoch."""
         raise NotImplementedError

@@ -13,6 +13,7 @@ from keras_seq.training.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, AdamW,
 from keras_seq.training.result_files import load_result, write_result
 from keras_seq.training.run_folder import load_language_model, load_run
 from keras_seq.training.schedules import InverseSqrtDecay, WarmupLinearDecay
+from keras_seq.training.training_run import carry_state, is_stateful, stateful_training_model, train_model
 
 __all__ = [
     "OPTIMIZERS",
@@ -30,12 +31,16 @@ __all__ = [
     "TrainingInterrupted",
     "WarmupLinearDecay",
     "capped_validation",
+    "carry_state",
     "compile_model",
     "fit_resumable",
+    "is_stateful",
     "load_language_model",
     "load_result",
     "load_run",
     "read_metrics",
+    "stateful_training_model",
     "train_language_model",
+    "train_model",
     "write_result",
 ]

@@ -1,8 +1,10 @@
-"""Two small comparisons, each in its own process, for the tests of their files and messages."""
+"""Smoke runs of the experiments, one for each test process, and how their scripts fail."""
 
+import contextlib
+import functools
+import io
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import types
@@ -10,22 +12,20 @@ import types
 import pytest
 
 from keras_seq.models import LANGUAGE_MODELS
+from tests.experiments.discovery import FOLDERS, ROOT, main_of
 
-ROOT = pathlib.Path(__file__).parents[2]
-
-
-LONG = {  # experiments whose smoke runs take a quarter to half a minute each
-    *("test_optimizers", "test_gradient_descent", "test_date_translation"),
-    *("test_masked_lm", "test_space_restoration", "test_word_lm", "test_sequence_reversal"),
-}
+SMOKE_OPTIONS = {"compare": ("--models", *LANGUAGE_MODELS), "shakespeare": ("--corpus", "pydoc")}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the tests of long smoke runs as slow; `make smoke` executes the runs."""
+    """Mark the tests that need smoke runs; all that need the one of an experiment run in one process."""
     for item in items:
-        if item.path.stem in LONG and {"run", "smoke"} & {*item.fixturenames}:
-            item.add_marker(pytest.mark.slow)
+        if {"smoke", "zoo"} & {*item.fixturenames}:
+            item.add_marker(pytest.mark.smoke)
+            name = item.callspec.params["name"] if "every" in item.path.stem else item.path.stem.removeprefix("test_")
+            group = name if name in FOLDERS else "compare"
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
@@ -42,30 +42,31 @@ def python():
 
 
 @pytest.fixture(scope="session")
-def smoking(python, tmp_path_factory):
-    """Run `compare --smoke` with more options; return its output, its folder and its rows."""
+def smoke_run(tmp_path_factory):
+    """Run `python -m experiments.NAME --smoke` in this process, once; return its folder, rows, report and output."""
 
-    def smoking(*options):
+    @functools.cache
+    def smoke_run(name, *options):
         logs = tmp_path_factory.mktemp("logs")
-        process = python("-m", "experiments.compare", "--smoke", "--log-dir", logs, *options)
-        assert process.returncode == 0, process.stderr
-        (folder,) = (logs / "compare").iterdir()
-        rows = json.loads((folder / "compare.json").read_text(encoding="utf-8"))["rows"]
-        return types.SimpleNamespace(folder=folder, rows=rows, stdout=process.stdout, stderr=process.stderr)
+        streams = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+            main_of(name)(["--smoke", "--log-dir", str(logs), *(options or SMOKE_OPTIONS.get(name, ()))])
+        (folder,) = (logs / name).iterdir()
+        text = (folder / f"{name}.md").read_text(encoding="utf-8")
+        rows = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        stdout, stderr = (stream.getvalue() for stream in streams)
+        return types.SimpleNamespace(folder=folder, rows=rows, report=text, stdout=stdout, stderr=stderr)
 
-    return smoking
-
-
-@pytest.fixture(scope="session")
-def smoke(smoking):
-    """Compare the default models."""
-    return smoking()
+    return smoke_run
 
 
-@pytest.fixture(scope="session")
-def zoo(smoking):
-    """Compare all language models."""
-    return smoking("--models", *LANGUAGE_MODELS)
+@pytest.fixture
+def smoke(request, smoke_run):
+    """The smoke run of the experiment that the test file, or the test's parameter `name`, is of."""
+    name = request.path.stem.removeprefix("test_")
+    if "name" in request.fixturenames and "every" in request.path.stem:
+        name = request.getfixturevalue("name")
+    return smoke_run(name if name in FOLDERS else "compare")
 
 
 @pytest.fixture
@@ -77,9 +78,22 @@ def fails(capsys):
             main([str(argument) for argument in arguments])
         output = capsys.readouterr()
         assert stop.value.code == 2
-        assert output.err.endswith(".\n")
+        assert output.err.endswith((".\n", "?\n"))
         assert output.err.count("\n") == 1
         assert "Traceback" not in output.err
         return output.err
 
     return fails
+
+
+@pytest.fixture
+def refuses(fails, tmp_path):
+    """Assert that a mistake on the command line of an experiment is named and that nothing is left behind."""
+
+    def refuses(name, arguments, *named):
+        sentence = fails(main_of(name), *arguments.split(), "--log-dir", tmp_path / "logs")
+        assert sentence.startswith(f"experiments.{name}: ")
+        assert all(word in sentence for word in named), sentence
+        assert not (tmp_path / "logs").exists()
+
+    return refuses

@@ -21,7 +21,7 @@ from experiments.recipe_ablation.settings import CHANGES, RecipeAblationConfig, 
 from keras_seq import training
 from keras_seq.data import PythonGeneratorWindows, load_corpus
 from keras_seq.models import LSTMConfig
-from keras_seq.training.language_model import stateful_training_model
+from keras_seq.training import stateful_training_model
 
 CONFIG = RecipeAblationConfig()
 SMALL = dataclasses.replace(

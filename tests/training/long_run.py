@@ -23,7 +23,7 @@ from keras_seq import training
 from keras_seq.data import StatefulWindows
 from keras_seq.models import LSTMConfig
 from keras_seq.tracking import Summaries
-from keras_seq.training.language_model import stateful_training_model
+from keras_seq.training import stateful_training_model
 
 STEPS, PARTS = 20_000, 10
 

@@ -1,0 +1,72 @@
+"""Train a language model on random windows of a text and score it on disjoint windows, for sweeps of many runs."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from experiments.frame.experiment import run_config
+from experiments.frame.texts import SplitCorpus
+from keras_seq import training
+from keras_seq.data import RandomWindows
+from keras_seq.evaluation import Evaluator
+from keras_seq.tracking import Summaries
+
+
+def train_on_random_windows(
+    run: pathlib.Path,
+    settings: Any,
+    name: str,
+    model_config: Any,
+    data: SplitCorpus,
+    batch_size: int,
+    sequence_length: int,
+    steps: int,
+    train: training.TrainConfig,
+    finish: Callable[[Evaluator], dict] = lambda evaluator: {},
+) -> dict:
+    """Train one model, from its latest checkpoint if there is one, and return its result.
+
+    Args:
+        run: Run folder.
+        settings: Settings of the experiment, with a `seed`.
+        name: Name of the model.
+        model_config: Dataclass that the model is built from.
+        data: The text. Where it has a held-out part, the curve is of its loss, and the validation part is scored once.
+        batch_size: B, windows in a batch.
+        sequence_length: T of the windows.
+        steps: Step at which training ends.
+        train: All other options of training.
+        finish: Function from the model's `Evaluator` to further entries of the result.
+    """
+    model = model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
+    windows = RandomWindows(data.train, batch_size, sequence_length, seed=settings.seed)
+    evaluator = Evaluator(model)
+    extra = {"batch_size": batch_size, "steps": steps, "seed": settings.seed}
+    config = run_config(settings, name, model_config, train, model, data.corpus, **extra)
+
+    def validate(ids):
+        return Summaries({"val_loss": evaluator.chunked_loss(ids, sequence_length).mean})
+
+    def finish_result(summaries):
+        result = {"model": name, "batch_size": batch_size, "learning_rate": config["train"]["learning_rate"]}
+        result["val_sequence_length"] = sequence_length
+        if data.held_out is not None:
+            result["held_out_loss"] = summaries.scalars["val_loss"]
+            result["val_loss"] = evaluator.chunked_loss(data.validation, sequence_length).mean
+        return {**result, **finish(evaluator)}
+
+    return training.train_model(
+        run,
+        model,
+        windows.dataset,
+        windows.tokens_per_step,
+        steps,
+        train,
+        config=config,
+        tokenizer=data.tokenizer,
+        characters_per_token=1.0,
+        finish=finish_result,
+        **training.capped_validation(
+            validate, data.validation if data.held_out is None else data.held_out, train, sequence_length + 1
+        ),
+    )

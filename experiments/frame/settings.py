@@ -1,0 +1,60 @@
+"""Options that many experiments have, as types with their help text, and changes of nested settings."""
+
+import dataclasses
+from typing import Annotated, Any
+
+import tyro
+
+CorpusName = Annotated[
+    str,
+    tyro.conf.arg(
+        help="Training text: docstrings or pydoc (included in Python), shakespeare (downloaded once, or read from the "
+        "folder KERAS_SEQ_DATA), or the path of a UTF-8 file."
+    ),
+]
+LogDir = Annotated[str, tyro.conf.arg(help="Folder of the runs: LOG_DIR/EXPERIMENT/UTC-TIME/.")]
+Resume = Annotated[
+    str | None,
+    tyro.conf.arg(
+        help="Folder LOG_DIR/EXPERIMENT/UTC-TIME to resume. Options not given are read from its config.json."
+    ),
+]
+Smoke = Annotated[
+    bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help="Test that everything works: seconds, tiny sizes.")
+]
+SMOKE_TRAIN = {"warmup_steps": 4, "log_every": 5, "validate_every": 10, "checkpoint_every": 10}
+
+
+def replaced(settings: Any, changes: dict) -> Any:
+    """Return a dataclass with changed fields; a dict changes a dataclass inside, a function maps the old value."""
+
+    def value(name, change):
+        old = getattr(settings, name)
+        return replaced(old, change) if isinstance(change, dict) else change(old) if callable(change) else change
+
+    return dataclasses.replace(settings, **{name: value(name, change) for name, change in changes.items()})
+
+
+def check_unique(option: str, values: tuple):
+    """Check that an option lists one or more values, each once.
+
+    Raises:
+        ValueError: It lists none, or one of them twice.
+    """
+    if not values or len(set(values)) < len(values):
+        raise ValueError(f"{option} {' '.join(map(str, values))}: expected one or more, each once.")
+
+
+def check_multiple(option: str, value: int, divisor: int):
+    """Check that a size is a positive multiple.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if value < divisor or value % divisor:
+        raise ValueError(f"{option} {value}: expected a multiple of {divisor}.")
+
+
+def num_steps(tokens: int, tokens_per_step: int) -> int:
+    """Return the number of batches that contain these tokens."""
+    return -(-tokens // tokens_per_step)

@@ -1,0 +1,165 @@
+"""Train any model on any batches, with any validation, and leave a complete run folder.
+
+    RUN/config.json  metrics.jsonl  checkpoints/  tokenizer.json  model.keras  result.json      and event files
+
+`train_language_model` and every experiment stand on `train_model`; logs/README.md lists the files.
+"""
+
+import contextlib
+import pathlib
+from collections.abc import Callable, Sequence
+
+import keras
+
+from keras_seq.data import StatefulWindows
+from keras_seq.data.windows import Windows
+from keras_seq.layers import Stateful
+from keras_seq.saving.keras_file import save_model
+from keras_seq.tracking.summaries import Summaries
+from keras_seq.training.compilation import compile_model
+from keras_seq.training.config import TrainConfig
+from keras_seq.training.loop import fit_resumable
+from keras_seq.training.result_files import write_result
+from keras_seq.training.run_lock import lock_run
+
+
+def train_model(
+    folder: str | pathlib.Path,
+    model: keras.Model,
+    dataset_fn: Callable,
+    tokens_per_step: int,
+    total_steps: int,
+    train: TrainConfig,
+    validate_fn: Callable[[], Summaries],
+    config: dict,
+    *,
+    training_model: keras.Model | None = None,
+    tokenizer=None,
+    loss: keras.losses.Loss | None = None,
+    schedule: Callable | None = None,
+    characters_per_token: float | None = None,
+    diagnostics: Sequence[Callable[[], Summaries]] = (),
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    final_validate_fn: Callable[[], Summaries] | None = None,
+    final_duration_ratio: float = 1.0,
+    finish: Callable[[Summaries], dict] | None = None,
+) -> dict:
+    """Train a model to `total_steps`, from the latest checkpoint in `folder` if there is one, and write its result.
+
+    Args:
+        folder: The run's folder; its name is that of the progress bar.
+        model: The model to save.
+        dataset_fn: As for `fit_resumable`, as are `tokens_per_step`, `total_steps`, `train`, `validate_fn`,
+            `diagnostics`, `callbacks`, `final_validate_fn` and `final_duration_ratio`.
+        tokens_per_step: Tokens of a batch.
+        total_steps: Step at which training ends.
+        train: Training config.
+        validate_fn: Function without arguments that returns the `Summaries` of the current model.
+        config: Contents of config.json.
+        training_model: What `fit` trains, if it is not the model itself (`carry_state`). It is compiled by
+            `compile_model` unless it is compiled already.
+        tokenizer: Saved as tokenizer.json; None for a model without one.
+        loss: As for `compile_model`, as is `schedule`.
+        schedule: Function from step to learning rate.
+        characters_per_token: Mean, for a curve in bits per character and the `train_loss_per_character` of the result;
+            None for neither.
+        diagnostics: Further functions like `validate_fn`.
+        callbacks: Further callbacks for Keras's `fit`.
+        final_validate_fn: Function like `validate_fn` for the result.
+        final_duration_ratio: Duration of `final_validate_fn` relative to `validate_fn`.
+        finish: Function from the final summaries to further entries of the result, called before it is written. It may
+            write files into the folder.
+
+    Returns:
+        The contents of result.json: `parameters`, `train_tokens`, `train_seconds`, `tokens_per_second`, `train_loss`,
+        the ungrouped scalars and the texts of the final summaries, and what `finish` returns.
+
+    Raises:
+        TrainingDiverged: As `fit_resumable`.
+        TrainingInterrupted: As `fit_resumable`.
+        CheckpointError: As `fit_resumable`.
+        OSError: As `fit_resumable`.
+    """
+    folder, training_model = pathlib.Path(folder), model if training_model is None else training_model
+    if not training_model.compiled:
+        compile_model(training_model, train, total_steps, loss, schedule, tokens_per_step)
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_run(folder):
+        logger, summaries = fit_resumable(
+            folder,
+            training_model,
+            dataset_fn,
+            tokens_per_step,
+            total_steps,
+            train,
+            validate_fn,
+            config,
+            folder.name,
+            characters_per_token,
+            diagnostics,
+            callbacks,
+            final_validate_fn,
+            final_duration_ratio,
+            lock=contextlib.nullcontext,
+        )
+        if tokenizer is not None:
+            tokenizer.save(folder / "tokenizer.json")
+        save_model(folder / "model.keras", model)
+        tokens = logger.step * tokens_per_step
+        result = {
+            "parameters": model.count_params(),
+            "train_tokens": tokens,
+            "train_seconds": logger.seconds,
+            "tokens_per_second": tokens / logger.seconds,
+            "train_loss": logger.loss,
+            **({"train_loss_per_character": logger.loss / characters_per_token} if characters_per_token else {}),
+            **{name: value for name, value in summaries.scalars.items() if "/" not in name},
+            **summaries.texts,
+            **({} if finish is None else finish(summaries)),
+        }
+        write_result(folder, result)
+    return result
+
+
+def is_stateful(model: keras.Model, windows: Windows) -> bool:
+    """Return whether the state of a language model is carried from batch to batch.
+
+    Args:
+        model: The model; a Transformer, whose state has a length, carries none.
+        windows: The training batches; only those of `StatefulWindows` continue.
+    """
+    return isinstance(windows, StatefulWindows) and model.context_length is None
+
+
+def carry_state(model: keras.Model, windows: Windows) -> tuple[keras.Model, Callable]:
+    """Return what `fit` trains, and on which batches.
+
+    Args:
+        model: A `LanguageModel`.
+        windows: The training batches.
+
+    Returns:
+        If `is_stateful`, a `stateful_training_model` and `windows.stateful_dataset`; else the model and
+        `windows.dataset`.
+    """
+    if not is_stateful(model, windows):
+        return model, windows.dataset
+    training_model = stateful_training_model(model, windows.batch_size, windows.sequence_length)
+    return training_model, windows.stateful_dataset
+
+
+def stateful_training_model(model: keras.Model, batch_size: int, sequence_length: int) -> keras.Model:
+    """Return a model for `fit` that carries the state from batch to batch: `Stateful(model)`.
+
+    Args:
+        model: A `LanguageModel` whose state has no length.
+        batch_size: Rows of a batch, B.
+        sequence_length: Tokens of a window, T.
+
+    Returns:
+        A model of `((ids [B, T], reset_mask [B]), targets [B, T])` that shares the weights.
+    """
+    ids = keras.Input((sequence_length,), batch_size=batch_size, dtype="int32", name="ids")
+    reset_mask = keras.Input((), batch_size=batch_size, dtype="bool", name="reset_mask")
+    logits = Stateful(model, batch_size, name="stateful")(ids, reset_mask)
+    return keras.Model([ids, reset_mask], logits, name=f"stateful_{model.name}")

@@ -1,0 +1,56 @@
+"""What holds for every experiment that trains."""
+
+import dataclasses
+import json
+import re
+
+import matplotlib.image
+import pytest
+
+from experiments.frame.report import WIDTH
+from experiments.frame.runs import dataclass_from_dict
+from experiments.frame.settings import replaced
+from tests.experiments.discovery import experiments, main_of
+
+every_experiment = pytest.mark.parametrize("name", experiments())
+
+
+@every_experiment
+def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(name, refuses):
+    refuses(name, "--no-such-option 1", "no-such-option")
+    refuses(name, "--resume nowhere", "nowhere")
+    refuses(name, "--seed -1" if hasattr(main_of(name).settings_class(), "seed") else "--num-seeds 0", "seed")
+
+
+@every_experiment
+def test_settings_survive_the_way_to_disk(name):
+    settings = main_of(name).settings_class()
+    for each in (settings, replaced(settings, main_of(name).smoke)):
+        loaded = json.loads(json.dumps(dataclasses.asdict(each)))
+        assert dataclass_from_dict(type(settings), loaded) == each
+
+
+@every_experiment
+def test_a_smoke_run_leaves_a_report_and_says_what_was_found(name, smoke):
+    assert smoke.stderr == ""
+    title, verdict, table, *_ = smoke.report.split("\n\n")
+    assert title.startswith("# ")
+    assert verdict.endswith(".")
+    assert table.startswith("|")
+    start = smoke.stdout.rindex(verdict[:30])
+    assert smoke.stdout[start:].split()[: len(verdict.split())] == verdict.split()
+    for line in smoke.stdout[start:].splitlines():
+        assert len(line) <= WIDTH or line.startswith("    "), line
+    for image in re.findall(r"!\[.+\]\((.+)\)", smoke.report):
+        height, width, _ = matplotlib.image.imread(smoke.folder / image).shape
+        assert min(height, width) > 300
+        assert str(smoke.folder / image) in smoke.stdout
+    assert "--logdir" in smoke.stdout
+
+
+@every_experiment
+def test_to_resume_what_is_finished_trains_nothing(name, smoke, capsys):
+    times = {path: path.stat().st_mtime_ns for path in smoke.folder.glob("*/*") if path.name != ".lock"}
+    main_of(name)(["--resume", str(smoke.folder)])
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert smoke.report.split("\n\n")[1].split()[0] in capsys.readouterr().out
