@@ -29,8 +29,7 @@ def train_one(run: pathlib.Path, config: OptimizersConfig, train: training.Train
     """Train the model with one optimizer at one learning rate; a run that diverges is a result too."""
     sizes = (config.batch_size, config.sequence_length, config.steps)
     try:
-        result = train_on_random_windows(run, config, config.model, config.model_config, data, *sizes, train)
-        return {**result, "diverged": None}
+        return train_on_random_windows(run, config, config.model, config.model_config, data, *sizes, train)
     except training.TrainingDiverged as error:
         print(error)
         result = {"learning_rate": train.learning_rate, "held_out_loss": None, "val_loss": None, "diverged": str(error)}
@@ -53,7 +52,7 @@ def sweep(config: OptimizersConfig, folder: pathlib.Path) -> Report:
             train = dataclasses.replace(config.train, optimizer=optimizer, learning_rate=rate)
             run = folder / f"{optimizer}-{rate:g}-seed{config.seed}"
             result = run_once(run, config.seed, lambda run=run, train=train: train_one(run, config, train, data))
-            rows.append({"run": run.name, "optimizer": optimizer, "factor": factor, **result})
+            rows.append({"run": run.name, "optimizer": optimizer, "factor": factor, "diverged": None, **result})
     return optimizers_report(f"{config.model} on {data.corpus.name}", folder, rows)
 
 
