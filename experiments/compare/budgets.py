@@ -21,13 +21,12 @@ import keras
 
 from experiments.compare.settings import CompareConfig
 from experiments.compare.widths import match_parameter_count
-from experiments.frame.report import markdown_table, tera
+from experiments.frame.tables import Table, tera
 from keras_seq import checks, training
 from keras_seq.atomic_files import set_aside
 from keras_seq.models.flops import flops_per_token
 from keras_seq.training import checksummed_json
 from keras_seq.training.checkpoints import CorruptCheckpointError
-from keras_seq.training.language_model import stateful_training_model
 
 NUM_TIMED_EXECUTIONS = 7  # after the one that compiles
 WIDTHS = {"embedding_dim": "embedding", "units": "units", "feed_forward_dim": "feed-forward", "num_heads": "heads"}
@@ -35,17 +34,7 @@ WIDTHS = {"embedding_dim": "embedding", "units": "units", "feed_forward_dim": "f
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """Training budget of one model.
-
-    Attributes:
-        name: Name of the model.
-        model_config: Dataclass that the model is built from.
-        steps: Number of training steps.
-        parameters: Number of parameters.
-        flops_per_token: Floating-point operations of training, per token.
-        learning_rate: Peak learning rate.
-        seconds_per_step: Time measured before the runs; None where it was not measured.
-    """
+    """Training budget of one model; FLOPs are those of training, seconds were measured before the runs or are None."""
 
     name: str
     model_config: Any
@@ -66,9 +55,6 @@ def load_or_plan(
         config: Config of the comparison.
         vocabulary_size: V.
         make_windows: Function from a kind of training windows ("stateful" or "random") to the windows.
-
-    Returns:
-        The budget of each model, by its name.
 
     Raises:
         ValueError: The plan is of another comparison; or it is corrupt or missing and `match` is "seconds", since
@@ -92,16 +78,7 @@ def load_or_plan(
 
 
 def plan(config: CompareConfig, vocabulary_size: int, make_windows: Callable) -> dict[str, Budget]:
-    """Plan the budget of each model.
-
-    Args:
-        config: Config of the comparison.
-        vocabulary_size: V.
-        make_windows: Function from a kind of training windows ("stateful" or "random") to the windows.
-
-    Returns:
-        The budgets by the names of the models.
-    """
+    """Plan the budget of each model; the arguments are those of `load_or_plan`."""
     budgets, target = {}, None
     if config.match == "seconds":
         print(f"Timing {1 + NUM_TIMED_EXECUTIONS} x {config.train.steps_per_execution} steps of each model ...")
@@ -146,44 +123,33 @@ def _seconds_per_step(config, model_config, vocabulary_size, make_windows):
     keras.utils.set_random_seed(0)
     model = model_config.build_model(vocabulary_size, dtype=config.train.dtype_policy)
     windows = make_windows(config.windows_for(model))
-    stateful = config.is_stateful(model)
-    batch_size, sequence_length = windows.batch_size, windows.sequence_length
-    training_model = stateful_training_model(model, batch_size, sequence_length) if stateful else model
-    training.compile_model(training_model, config.train, config.steps, tokens_per_step=batch_size * sequence_length)
+    training_model, dataset_fn = training.carry_state(model, windows)
+    training.compile_model(training_model, config.train, config.steps, tokens_per_step=windows.tokens_per_step)
     steps_per_execution, timer = config.train.steps_per_execution, _StepTimer()
-    dataset = windows.stateful_dataset if stateful else windows.dataset
-    data = dataset(0, steps_per_execution * (1 + NUM_TIMED_EXECUTIONS))
+    data = dataset_fn(0, steps_per_execution * (1 + NUM_TIMED_EXECUTIONS))
     training_model.fit(data, shuffle=False, verbose=0, callbacks=[timer])
     return statistics.median(timer.seconds[1:]) / steps_per_execution
 
 
 def train_tokens(config: CompareConfig, budget: Budget) -> int:
-    """Compute the number of tokens that a model is trained on.
-
-    Args:
-        config: Config of the comparison.
-        budget: Budget of the model.
-    """
+    """Return the number of tokens that a model is trained on."""
     return budget.steps * config.batch_size * config.sequence_length
 
 
-def table(config: CompareConfig, budgets: dict[str, Budget]) -> str:
-    """Return a table of the budgets, with the matched column marked.
-
-    Args:
-        config: Config of the comparison.
-        budgets: Budget of each model, by its name.
-    """
-    timed = config.match == "seconds"
-    lines = [["model", "width", "parameters", "train tokens", "train TFLOP", *(["step seconds"] if timed else [])]]
-    for name, budget in budgets.items():
-        count = train_tokens(config, budget)
-        cells = [name, format_widths(budget.model_config), f"{budget.parameters:,}", f"{count:,}"]
-        cells.append(tera(budget.flops_per_token * count))
-        lines.append([*cells, *([f"{budget.seconds_per_step * budget.steps:.1f}"] if timed else [])])
-    matched_column = {"parameters": 2, "tokens": 3, "flops": 4, "seconds": 5}[config.match]
-    lines[0][matched_column] += " (matched)"
-    return markdown_table(lines)
+def table(config: CompareConfig, budgets: dict[str, Budget]) -> Table:
+    """Return a table of the budgets, with the matched column marked."""
+    columns = {
+        "model": lambda b: b.name,
+        "width": lambda b: format_widths(b.model_config),
+        "parameters": lambda b: f"{b.parameters:,}",
+        "train tokens": lambda b: f"{train_tokens(config, b):,}",
+        "train TFLOP": lambda b: tera(b.flops_per_token * train_tokens(config, b)),
+    }
+    if config.match == "seconds":
+        columns["step seconds"] = lambda b: f"{b.seconds_per_step * b.steps:.1f}"
+    matched = {"parameters": "parameters", "tokens": "train tokens", "flops": "train TFLOP", "seconds": "step seconds"}
+    header = {name: f"{name} (matched)" if name == matched[config.match] else name for name in columns}
+    return Table.of([*budgets.values()], {header[name]: cell for name, cell in columns.items()})
 
 
 def format_widths(model_config: Any) -> str:
@@ -194,26 +160,13 @@ def format_widths(model_config: Any) -> str:
 
 
 def write_plan(path: pathlib.Path, config: CompareConfig, budgets: dict[str, Budget]):
-    """Write plan.json.
-
-    Args:
-        path: Path of plan.json.
-        config: Config of the comparison.
-        budgets: Budget of each model, by its name.
-    """
+    """Write plan.json."""
     runs = [{**dataclasses.asdict(b), "model_config": dataclasses.asdict(b.model_config)} for b in budgets.values()]
     checksummed_json.write(path, {"match": config.match, "runs": runs})
 
 
 def read_plan(path: pathlib.Path, config: CompareConfig) -> dict[str, Budget]:
     """Read plan.json.
-
-    Args:
-        path: Path of plan.json.
-        config: Config of the comparison.
-
-    Returns:
-        The budget of each model, by its name.
 
     Raises:
         CorruptCheckpointError: The file is corrupt.

@@ -1,9 +1,10 @@
-"""Results of a comparison, read from the files of its runs: scores, loss curves, differences between the models.
+"""Findings of a comparison, read from the files of its runs: scores, loss curves, differences, and a verdict in words.
 
-`keras_seq.evaluation.difference` computes the 95 % interval of a difference from the val_token_losses.npy of all runs.
+`keras_seq.evaluation.paired_difference` gives the 95 % interval of a difference from val_token_losses.npy of all runs.
 """
 
 import dataclasses
+import functools
 import pathlib
 import statistics
 
@@ -24,20 +25,9 @@ CURVES = {  # label: split and key in metrics.jsonl
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)  # hashed by identity, for the caches
 class ComparisonResults:
-    """Everything that the reports of a comparison are made from.
-
-    Attributes:
-        folder: Folder of the runs.
-        config: Config of the comparison.
-        corpus: The whole text.
-        rows: Final results, one dict for each model and seed.
-        budgets: Budget of each model, by its name.
-        baselines: Losses of models that need no training.
-        sweep_runs: Runs of the learning-rate sweep.
-        note: Note on the text (`corpora.overlap_note`), or None.
-    """
+    """Everything that the reports of a comparison are made from; `rows` has a dict for each model and seed."""
 
     folder: pathlib.Path
     config: CompareConfig
@@ -63,35 +53,53 @@ class ComparisonResults:
         return [row for row in self.rows if row["model"] == model]
 
     def mean(self, model: str, key: str) -> float:
-        """Compute the mean of a result over the seeds of a model.
-
-        Args:
-            model: Name of the model.
-            key: Key of the rows.
-        """
+        """Compute the mean of a result over the seeds of a model."""
         return statistics.mean(row[key] for row in self.for_model(model))
 
     def run(self, row: dict) -> pathlib.Path:
         """Return the run folder of a row."""
         return self.folder / f"{row['model']}-seed{row['seed']}"
 
+    @functools.cached_property
     def differences(self) -> dict[str, Difference]:
-        """Compute the val_loss per character of each later model minus that of the first model, by name."""
-        first, *others = (
-            np.stack([self._loss_by_window(row) for row in self.for_model(model)]) for model in self.models
-        )
-        return {m: paired_difference(first, losses) for m, losses in zip(self.models[1:], others, strict=True)}
+        """The val_loss per character of each later model minus that of the first model, by name."""
+        return {model: self.difference(self.models[0], model) for model in self.models[1:]}
+
+    @functools.cache  # noqa: B019 (one comparison a process)
+    def difference(self, first: str, second: str) -> Difference:
+        """Return the val_loss per character of the second model minus that of the first, with its interval."""
+        losses = ([self._loss_by_window(row) for row in self.for_model(model)] for model in (first, second))
+        return paired_difference(*map(np.stack, losses))
 
     def _loss_by_window(self, row):
         token_losses = np.load(self.run(row) / "val_token_losses.npy")  # [windows, T]
         return token_losses.mean(axis=1, dtype="float64") / row["characters_per_token"]
 
-    def curve(self, model: str, name: str) -> dict[str, list[float]]:
-        """Return a loss curve of one model: its mean, minimum and maximum over the seeds.
+    @functools.cached_property
+    def verdict(self) -> str:
+        """Which model has the lowest val_loss, whether that is more than chance, and what needs no training."""
+        order = sorted(self.models, key=lambda model: self.mean(model, "val_loss_per_character"))
+        loss = self.mean(order[0], "val_loss_per_character")
+        if len(order) == 1:
+            return f"{order[0]} has a val_loss of {loss:.3f} nats per character; {self._against_baselines(loss)}."
+        gap = self.difference(*order[:2])
+        certainty = "more than chance" if gap.significant else "within chance"
+        scope = "the text" if self.num_seeds == 1 else "the text and the seeds"
+        caution = ", and other seeds may differ by more" if self.num_seeds == 1 else ""
+        return (
+            f"{order[0]} has the lowest val_loss, {loss:.3f} nats per character. {order[1]} is {gap.mean:.4f} higher "
+            f"(95 % interval over {scope}: {gap.low:+.4f} to {gap.high:+.4f}), which is {certainty}{caution}. The best "
+            f"model {self._against_baselines(loss)}."
+        )
 
-        Args:
-            model: Name of the model.
-            name: Key of `CURVES`.
+    def _against_baselines(self, loss):
+        best = min(self.baselines, key=lambda baseline: baseline.loss_per_character)
+        relation = "is below" if loss < best.loss_per_character else "does not reach"
+        return f"{relation} the best baseline, {best.name} with {best.loss_per_character:.3f}"
+
+    @functools.cache  # noqa: B019
+    def curve(self, model: str, name: str) -> dict[str, list[float]]:
+        """Return a loss curve of one model, a key of `CURVES`: its mean, minimum and maximum over the seeds.
 
         Returns:
             Lists `tokens`, `seconds`, `mean`, `low` and `high`, one value for each point.

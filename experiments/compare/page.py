@@ -1,6 +1,6 @@
 """Write compare.html: the whole comparison on one self-contained page, for large and small screens, light and dark.
 
-`compare_html.js` draws the curves from the JSON in the page; tables, samples and options need no JavaScript.
+`page.js` draws the curves from the JSON in the page; tables, samples and options need no JavaScript.
 """
 
 import dataclasses
@@ -10,9 +10,10 @@ import pathlib
 
 from experiments.compare import budgets as compare_budgets
 from experiments.compare import sweep as compare_sweep
+from experiments.compare import tables as report
 from experiments.compare.findings import CURVES, ComparisonResults
 from experiments.frame import pages as html_page
-from experiments.frame import report
+from experiments.frame.tables import Table
 from keras_seq.training.resume_check import read_config
 
 HERE = pathlib.Path(__file__).parent
@@ -63,11 +64,11 @@ def comparison_html(results: ComparisonResults) -> str:
         f"<p>{matched} Losses are in nats per character of the whole validation split.{part}</p>",
         _chart("curves", "Loss during training", results.models),
         "<h2>Results</h2>",
-        _table(_cells(report.table(results.rows)), sortable=True),
+        _table(_cells(Table.of(results.rows, report.COLUMNS)), sortable=True),
     ]
     if results.num_seeds > 1:
         body += ["<h2>Mean and standard deviation over the seeds</h2>"]
-        body += [_table(_cells(report.seeds_table(results.rows)), sortable=True)]
+        body += [_table(_cells(report.seeds_table(results)), sortable=True)]
     if len(results.models) > 1:
         body += ["<h2>Differences</h2>", _table(_differences(results))]
         body += ["<p>Of val_loss, in nats per character; intervals from a bootstrap over the text and the seeds.</p>"]
@@ -81,7 +82,7 @@ def comparison_html(results: ComparisonResults) -> str:
         body += [_table(_cells(compare_sweep.table(results.sweep_runs)))]
         body += [f"<p>{html_page.escape(message)}</p>" for message in compare_sweep.warnings(results.sweep_runs)]
     body += ["<h2>Samples</h2>", _samples(results), _config(results)]
-    script = (HERE / "compare_html.js").read_text(encoding="utf-8")
+    script = (HERE / "page.js").read_text(encoding="utf-8")
     return html_page.page(title, "\n".join(body), script, STYLE, _data(results))
 
 
@@ -105,7 +106,7 @@ def _chart(name, title, models) -> str:
 
 def _cells(markdown):
     """Return the cells of a table from `markdown_table`, the header first."""
-    header, _, *lines = markdown.splitlines()
+    header, _, *lines = str(markdown).splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in (header, *lines)]
 
 
@@ -121,7 +122,7 @@ def _table(lines, sortable=False) -> str:
 
 def _differences(results):
     lines = [["model", f"difference to {results.models[0]}", "95 % interval"]]
-    for model, d in results.differences().items():
+    for model, d in results.differences.items():
         lines.append([model, f"{d.mean:+.4f}", f"{d.low:+.4f} to {d.high:+.4f}"])
     return lines
 

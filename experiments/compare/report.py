@@ -1,84 +1,60 @@
-"""Write the reports of a comparison and print its final message.
-
-compare.json   compare.md   compare.html   loss_curves.png
-"""
+"""Report of a comparison, with compare.html and loss_curves.png."""
 
 import dataclasses
-import math
-from collections.abc import Sequence
 
 from experiments.compare import budgets as compare_budgets
-from experiments.compare import plots as compare_plots
 from experiments.compare import sweep as compare_sweep
 from experiments.compare.findings import ComparisonResults
 from experiments.compare.page import comparison_html
-from experiments.frame.report import column_notes, indented, markdown_table, seeds_table, table, tensorboard_hint
-from keras_seq.atomic_files import write_json, write_text
-from keras_seq.baselines import Baseline
+from experiments.compare.plots import plot
+from experiments.compare.tables import COLUMNS, baselines_table, column_notes, differences_table, seeds_table
+from experiments.frame.report import Report, without_texts
+from experiments.frame.tables import Table
+from keras_seq.atomic_files import write_text
 
+TERMINAL = ("model", "seed", "parameters", "train loss", "val_loss", "val_loss_streaming")
 DIFFERENCE_NOTE = (
     "Difference in val_loss, in nats per character; negative is better than the first model. 95 % intervals: a "
     "bootstrap over blocks of adjacent windows, paired between the models, and over the seeds of each model"
 )
-SWEEP_TITLE = "Learning rates, by the loss of text held out from the training split, in nats per character"
+SWEEP_TITLE = "Learning rates, by the loss of text held out from the training split, in nats per character:"
+IMAGE = "![Training and validation loss over training tokens](loss_curves.png)"
 
 
-def write_report(results: ComparisonResults):
-    """Write the four files into the folder of the comparison."""
-    differences = results.differences()
-    write_json(
-        results.folder / "compare.json",
-        {
-            "rows": [{key: value for key, value in row.items() if key != "sample"} for row in results.rows],
-            "differences": {model: dataclasses.asdict(d) for model, d in differences.items()},
+def compare_report(results: ComparisonResults) -> Report:
+    """Write the page and the plot of a comparison, and return its report."""
+    plot(results)
+    write_text(results.folder / "compare.html", comparison_html(results))
+    first_seed = [results.for_model(model)[0] for model in results.models]
+    return Report(
+        title=f"{results.corpus.name}: {', '.join(results.models)}",
+        verdict=results.verdict,
+        table=Table.of(results.rows, COLUMNS),
+        columns=TERMINAL,
+        data={
+            "rows": without_texts(results.rows),
+            "differences": {model: dataclasses.asdict(d) for model, d in results.differences.items()},
             "baselines": {b.name: b.loss_per_character for b in results.baselines},
             "sweep_runs": [dataclasses.asdict(run) for run in results.sweep_runs],
         },
+        notes=column_notes(results.rows),
+        details=details(results),
+        samples={f"Sample of {row['model']}": row["sample"] for row in first_seed},
+        runs=[results.run(row) for row in first_seed],
     )
-    parts = [f"# {results.corpus.name}: {', '.join(results.models)}", *tables(results)]
-    parts += ["![Training and validation loss over training tokens](loss_curves.png)"]
-    parts += [f"## Sample of {row['model']}, seed {row['seed']}\n\n{indented(row['sample'])}" for row in results.rows]
-    write_text(results.folder / "compare.md", "\n\n".join(parts) + "\n")
-    compare_plots.plot(results)
-    write_text(results.folder / "compare.html", comparison_html(results))
 
 
-def tables(results: ComparisonResults) -> list[str]:
-    """Return the tables and notes of the terminal and of compare.md, one string for each block."""
-    parts = [table(results.rows)]
+def details(results: ComparisonResults) -> list[str | Table]:
+    """Return the tables and notes of compare.md below the table of all results."""
+    parts = [IMAGE]
     if results.num_seeds > 1:
-        parts.append(seeds_table(results.rows))
+        parts.append(seeds_table(results))
     if len(results.models) > 1:
         scope = "; with one seed, over the text only." if results.num_seeds == 1 else "."
         parts += [differences_table(results), DIFFERENCE_NOTE + scope]
-    parts += [baselines_table(results.baselines), *([results.note] if results.note else []), column_notes(results.rows)]
-    parts.append(f"Matched by {results.config.match}:\n\n{compare_budgets.table(results.config, results.budgets)}")
+    parts += [baselines_table(results.baselines), *([results.note] if results.note else [])]
+    parts += [f"Matched by {results.config.match}:", compare_budgets.table(results.config, results.budgets)]
     if results.sweep_runs:
-        parts.append(f"{SWEEP_TITLE}:\n\n{compare_sweep.table(results.sweep_runs)}")
-        parts += [f"Warning: {message}" for message in compare_sweep.warnings(results.sweep_runs)]
+        warnings = [f"Warning: {message}" for message in compare_sweep.warnings(results.sweep_runs)]
+        parts += [SWEEP_TITLE, compare_sweep.table(results.sweep_runs), *warnings]
     return parts
-
-
-def differences_table(results: ComparisonResults) -> str:
-    """Return a table of the differences of each later model to the first one."""
-    lines = [["model", f"difference to {results.models[0]}", "95 % interval", "significant"]]
-    for model, d in results.differences().items():
-        lines.append([model, f"{d.mean:+.4f}", f"{d.low:+.4f} to {d.high:+.4f}", "yes" if d.significant else "no"])
-    return markdown_table(lines)
-
-
-def baselines_table(baselines: Sequence[Baseline]) -> str:
-    """Return a table of the losses of the baselines, in nats and bits per character of the validation text."""
-    lines = [["baseline", "loss", "bits"]]
-    for b in baselines:
-        lines.append([b.name, f"{b.loss_per_character:.3f}", f"{b.loss_per_character / math.log(2):.3f}"])
-    return markdown_table(lines)
-
-
-def final_message(results: ComparisonResults) -> str:
-    """Return what the terminal shows at the end: tables, samples of the first seed, and the files written."""
-    first_seed = [row for row in results.rows if not row["seed"]]
-    samples = [f"Sample of {row['model']} (seed {row['seed']}):\n{indented(row['sample'])}" for row in first_seed]
-    files = [("Curves:  ", "loss_curves.png"), ("Report:  ", "compare.md"), ("Page:    ", "compare.html")]
-    parts = [*tables(results), *samples, "\n".join(f"{label}{results.folder / name}" for label, name in files)]
-    return "\n" + "\n\n".join(parts) + f"\n{tensorboard_hint(results.folder)}"

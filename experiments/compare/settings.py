@@ -7,12 +7,20 @@ from typing import Annotated, Any, Literal
 import keras
 import tyro
 
-from experiments.frame.corpora import for_smoke
 from experiments.frame.option_checks import check_options
+from experiments.frame.settings import (
+    SMOKE_TRAIN,
+    CorpusName,
+    LogDir,
+    Resume,
+    Smoke,
+    check_unique,
+    num_steps,
+)
+from experiments.frame.texts import smoke_corpus
 from keras_seq import training
 from keras_seq.models import (
     LANGUAGE_MODELS,
-    MODELS,
     GPT2Config,
     GRUConfig,
     LlamaConfig,
@@ -23,17 +31,14 @@ from keras_seq.models import (
     RNNConfig,
     TransformerConfig,
 )
-from keras_seq.models.language_model import NON_CAUSAL_MESSAGE
 
 
 @dataclasses.dataclass(frozen=True)
 class CompareConfig:
     """Train models on the same text and compare their losses."""
 
-    corpus: str = "docstrings"
-    """Training text: docstrings or pydoc (included in Python), shakespeare (downloaded once, or read from the folder
-    KERAS_SEQ_DATA), or the path of a UTF-8 file."""
-    models: tuple[Literal[tuple(MODELS)], ...] = ("lstm", "transformer")
+    corpus: CorpusName = "docstrings"
+    models: tuple[Literal[LANGUAGE_MODELS], ...] = ("lstm", "transformer")
     """Models to train, in this order."""
     num_seeds: int = 1
     """Number of runs of each model, with the random seeds 0, 1, ..."""
@@ -67,13 +72,9 @@ class CompareConfig:
     """Remove all spaces and newlines from the text, as many scripts of 2017 did."""
     profile: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Trace some training steps of each run with TensorFlow's profiler, for TensorBoard's Profile tab."""
-    log_dir: str = "logs"
-    """Folder of the runs: LOG_DIR/compare/UTC-TIME/."""
-    resume: str | None = None
-    """Folder LOG_DIR/compare/UTC-TIME to resume. Options not given on the command line are read from its
-    config.json."""
-    smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Test that everything works: seconds, tiny sizes, pydoc instead of docstrings."""
+    log_dir: LogDir = "logs"
+    resume: Resume = None
+    smoke: Smoke = False
     train: training.TrainConfig = dataclasses.field(default_factory=training.TrainConfig)
     rnn: RNNConfig = dataclasses.field(default_factory=RNNConfig)
     gru: GRUConfig = dataclasses.field(default_factory=GRUConfig)
@@ -90,34 +91,21 @@ class CompareConfig:
         if not all(0 < factor < math.inf for factor in self.sweep_factors) or not self.sweep_factors:
             factors = " ".join(map(str, self.sweep_factors))
             raise ValueError(f"--sweep-factors {factors}: expected one or more positive numbers.")
-        if len(set(self.models)) < len(self.models):
-            raise ValueError(f"--models {' '.join(self.models)}: expected each model once.")
+        check_unique("--models", self.models)
         if not 0 <= self.reset_prob <= 1:
             raise ValueError(f"--reset-prob {self.reset_prob}: expected a probability from 0 to 1.")
-        if not self.models:
-            raise ValueError(f"--models: expected at least one of {', '.join(LANGUAGE_MODELS)}.")
-        for name in self.models:
-            if name not in LANGUAGE_MODELS:
-                raise ValueError(f"--models {name}: not a language model: {NON_CAUSAL_MESSAGE}")
 
     @property
     def steps(self) -> int:
         """Number of batches that contain `tokens`."""
-        return -(-self.tokens // (self.batch_size * self.sequence_length))
+        return num_steps(self.tokens, self.batch_size * self.sequence_length)
 
     def windows_for(self, model: keras.Model) -> str:
         """Return the kind of training windows of a model: "stateful" or "random"."""
         return self.recurrent_windows if model.context_length is None else self.transformer_windows
 
-    def is_stateful(self, model: keras.Model) -> bool:
-        """Return whether the state of a model is carried from batch to batch."""
-        return model.context_length is None and self.recurrent_windows == "stateful"
-
     def model(self, name: str) -> Any:
         """Return the config of a model, with `context_length` set to `sequence_length` where it is None.
-
-        Args:
-            name: Key of `keras_seq.models.MODELS`.
 
         Raises:
             ValueError: The model's `context_length` is smaller than `sequence_length`.
@@ -144,18 +132,11 @@ SMOKE_SIZES = {
         for name in ("transformer", "gpt2", "llama")
     },
 }
-
-
-def smoke_config(config: CompareConfig) -> CompareConfig:
-    """Return the same comparison at sizes that take seconds."""
-    return dataclasses.replace(
-        config,
-        corpus=for_smoke(config.corpus),
-        tokens=20 * 4 * 32,
-        batch_size=4,
-        sequence_length=32,
-        train=dataclasses.replace(
-            config.train, warmup_steps=4, log_every=5, validate_every=10, checkpoint_every=10, sample_length=40
-        ),
-        **{name: dataclasses.replace(getattr(config, name), **sizes) for name, sizes in SMOKE_SIZES.items()},
-    )
+SMOKE = {
+    "corpus": smoke_corpus,
+    "tokens": 20 * 4 * 32,
+    "batch_size": 4,
+    "sequence_length": 32,
+    "train": {**SMOKE_TRAIN, "sample_length": 40},
+    **SMOKE_SIZES,
+}

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from experiments.compare.settings import CompareConfig
-from experiments.frame.report import markdown_table
+from experiments.frame.tables import Table
 from keras_seq import training
 from keras_seq.data import Corpus
 
@@ -19,13 +19,7 @@ SWEEP_TRAIN_FRACTION = 0.9  # of the training text
 
 @dataclasses.dataclass(frozen=True)
 class SweepRun:
-    """One run of the sweep.
-
-    Attributes:
-        model: Name of the model.
-        learning_rate: Peak learning rate.
-        loss: Loss of the held-out text in nats per character; None where training diverged.
-    """
+    """One run of the sweep: its loss is of the held-out text in nats per character, None where training diverged."""
 
     model: str
     learning_rate: float
@@ -35,25 +29,19 @@ class SweepRun:
 def split_for_sweep(corpus: Corpus, train_text: str, sequence_length: int) -> tuple[str, str]:
     """Split the training text into the part that the sweep trains on and the part that it scores.
 
-    Args:
-        corpus: The corpus.
-        train_text: Its training text.
-        sequence_length: T of the windows.
-
     Raises:
         CorpusError: A part is too short for one window.
     """
     return dataclasses.replace(corpus, text=train_text).split(SWEEP_TRAIN_FRACTION, min_length=sequence_length + 1)
 
 
-def sweep(config: CompareConfig, budgets: dict, texts: tuple[str, str], train_one: Callable) -> list[SweepRun]:
+def sweep(config: CompareConfig, budgets: dict, train_one: Callable) -> list[SweepRun]:
     """Train every model at every learning rate; results of finished runs are read from their folders.
 
     Args:
         config: Config of the comparison; `sweep_tokens` limits the length of the runs.
         budgets: `Budget` of each model by its name; its learning rate is multiplied by the `sweep_factors`.
-        texts: Text to train on and text to score, from `split_for_sweep`.
-        train_one: Function `(run, budget, train, train_text, scored_text) -> result` that trains one model.
+        train_one: Function `(run, budget, train) -> result` that trains one model and scores the held-out text.
     """
     sweep_runs = []
     fraction = 1 if config.sweep_tokens is None else min(1, config.sweep_tokens / config.tokens)
@@ -65,7 +53,7 @@ def sweep(config: CompareConfig, budgets: dict, texts: tuple[str, str], train_on
             interval = config.train.validate_every * (sweep_budget.steps + 1)
             train = dataclasses.replace(config.train, learning_rate=rate, validate_every=interval)
             try:
-                result = train_one(f"sweep-{budget.name}-{rate:g}", sweep_budget, train, *texts)
+                result = train_one(f"sweep-{budget.name}-{rate:g}", sweep_budget, train)
                 loss = result["val_loss_per_character"]
             except training.TrainingDiverged:
                 loss = None
@@ -74,24 +62,12 @@ def sweep(config: CompareConfig, budgets: dict, texts: tuple[str, str], train_on
 
 
 def with_best_lr(budget, sweep_runs: Sequence[SweepRun]):
-    """Return the budget with the best learning rate of its model.
-
-    Args:
-        budget: `Budget` of a model.
-        sweep_runs: Runs of the sweep.
-
-    Raises:
-        ValueError: The model diverged at every learning rate.
-    """
+    """Return the budget with the best learning rate of its model."""
     return dataclasses.replace(budget, learning_rate=best_learning_rate(sweep_runs, budget.name))
 
 
 def best_learning_rate(sweep_runs: Sequence[SweepRun], model: str) -> float:
     """Return the learning rate at which a model has the lowest held-out loss.
-
-    Args:
-        sweep_runs: Runs of the sweep.
-        model: Name of the model.
 
     Raises:
         ValueError: The model diverged at every learning rate.
@@ -102,13 +78,15 @@ def best_learning_rate(sweep_runs: Sequence[SweepRun], model: str) -> float:
     return min(finished, key=lambda run: run.loss).learning_rate
 
 
-def table(sweep_runs: Sequence[SweepRun]) -> str:
+def table(sweep_runs: Sequence[SweepRun]) -> Table:
     """Return a table of the held-out loss of each model at each learning rate, with the best one marked."""
-    lines = [["model", "learning rate", "held-out loss", "best"]]
-    for run in sweep_runs:
-        best = "yes" if run.learning_rate == best_learning_rate(sweep_runs, run.model) else ""
-        lines.append([run.model, f"{run.learning_rate:g}", "diverged" if run.loss is None else f"{run.loss:.4f}", best])
-    return markdown_table(lines)
+    columns = {
+        "model": lambda run: run.model,
+        "learning rate": lambda run: f"{run.learning_rate:g}",
+        "held-out loss": lambda run: "diverged" if run.loss is None else f"{run.loss:.4f}",
+        "best": lambda run: "yes" if run.learning_rate == best_learning_rate(sweep_runs, run.model) else "",
+    }
+    return Table.of(sweep_runs, columns)
 
 
 def warnings(sweep_runs: Sequence[SweepRun]) -> list[str]:

@@ -17,16 +17,7 @@ import keras
 
 
 def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) -> Any:
-    """Return the model config at the width whose number of parameters is closest to `target`.
-
-    Args:
-        model_config: Dataclass of a language model.
-        vocabulary_size: V.
-        target: Number of parameters.
-
-    Returns:
-        A dataclass of the same class.
-    """
+    """Return the model config at the width whose number of parameters is closest to `target`."""
 
     def closest(make, start):
         return _closest(make, lambda candidate: _count_parameters(candidate, vocabulary_size), target, start)
@@ -40,13 +31,7 @@ def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) 
 
 
 def scale_width(model_config: Any, name: str, value: int) -> Any:
-    """Set one width; with `embedding_dim`, scale `units` and `feed_forward_dim` in proportion.
-
-    Args:
-        model_config: Dataclass of a language model.
-        name: Name of the width.
-        value: Its new value.
-    """
+    """Set one width; with `embedding_dim`, scale `units` and `feed_forward_dim` in proportion."""
     proportional = ("units", "feed_forward_dim") if name == "embedding_dim" else ()
     ratio = value / getattr(model_config, name)
     others = {n: max(1, round(getattr(model_config, n) * ratio)) for n in proportional if hasattr(model_config, n)}
@@ -54,12 +39,7 @@ def scale_width(model_config: Any, name: str, value: int) -> Any:
 
 
 def with_heads(model_config: Any, num_heads: int) -> Any:
-    """Set the number of heads at constant width of a head, and scale the number of key-value heads in proportion.
-
-    Args:
-        model_config: Dataclass of a Transformer.
-        num_heads: H.
-    """
+    """Set the number of heads at constant width of a head, and scale the number of key-value heads in proportion."""
     embedding_dim = model_config.embedding_dim // model_config.num_heads * num_heads
     scaled = scale_width(model_config, "embedding_dim", embedding_dim)
     if hasattr(model_config, "num_key_value_heads"):

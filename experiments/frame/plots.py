@@ -24,8 +24,8 @@ plt.style.use(pathlib.Path(__file__).with_name("style.mplstyle"))
 
 
 def subplots(*args, **kwargs):
-    """Return `plt.subplots(...)` with faint grids."""
-    figure, axes = plt.subplots(*args, **kwargs)
+    """Return `plt.subplots(...)` with faint grids and room for all labels."""
+    figure, axes = plt.subplots(*args, layout="constrained", **kwargs)
     for each in np.ravel(axes):
         each.grid(alpha=0.25)
     return figure, axes

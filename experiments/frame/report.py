@@ -55,7 +55,7 @@ class Report:
 
     def message(self, folder: pathlib.Path) -> str:
         """Return what the terminal shows at the end."""
-        samples = [f"{heading}:\n{indented(text)}" for heading, text in self.samples.items()]
+        samples = [f"{heading}:\n{indented(text.strip())}" for heading, text in self.samples.items()]
         files = [path for suffix in ("html", "md", "png") for path in sorted(folder.glob(f"*.{suffix}"))]
         listing = "\n".join(["Files:", *(f"    {path}" for path in files)])
         parts = [fill(self.verdict), str(self.table.select(*self.columns)), *samples, listing, self._commands(folder)]

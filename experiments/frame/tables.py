@@ -32,6 +32,10 @@ class Table:
         indices = [self.header.index(name) for name in names if name in self.header]
         return Table([self.header[n] for n in indices], [[row[n] for n in indices] for row in self.rows])
 
+    def without(self, *names: str) -> "Table":
+        """Return the table without some of the columns."""
+        return self.select(*(name for name in self.header if name not in names))
+
     def __str__(self) -> str:
         """Return the table in Markdown, padded so that it is aligned as plain text too."""
         widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
