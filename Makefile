@@ -2,16 +2,13 @@
 # make test      set up .venv, run the tests
 # make backends  run the tests of the layers on JAX and torch too
 # make check     check the style
-# make smoke     run every experiment at tiny sizes
+# make smoke     run every experiment at tiny sizes, and test what it leaves
 # make docs      build the pages of docs/ and the API reference as a site in build/site
 
 PYTHON ?= python3
 ARGS ?=
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-SMOKE := compare sequence_reversal word_lm masked_lm date_translation space_restoration optimizers gradient_descent \
-	entropy_floor recipe_ablation loss_by_position scaling shakespeare pipeline_speed generation_speed benchmark
-SMOKE_ARGS_shakespeare := --corpus pydoc
 
 .PHONY: compare test backends check smoke docs clean
 
@@ -30,14 +27,8 @@ check: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-smoke: .venv/installed
-	$(MAKE) --no-print-directory -j 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(addprefix smoke-,$(SMOKE))
-
-smoke-compare: .venv/installed
-	$(BIN)/python -m experiments.compare --smoke --models rnn gru lstm mingru minlstm mamba transformer gpt2 llama
-
-smoke-%: .venv/installed
-	$(BIN)/python -m experiments.$* --smoke $(SMOKE_ARGS_$*)
+smoke: .venv/installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m smoke $(ARGS)
 
 # No network is used; a warning is an error.
 docs: .venv/installed-docs

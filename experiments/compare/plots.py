@@ -48,8 +48,7 @@ def plot_curves(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
     plot_baselines(axes, results.baselines)
     plots.token_axis(axes, "training tokens (characters)")
     axes.set_ylabel("loss (nats per character)")
-    opaque = {"frameon": True, "facecolor": "white", "edgecolor": "none", "framealpha": 0.9}
-    plots.legend(axes, colors, STYLES, loc="upper right", ncols=1 + (len(colors) > 4), **opaque)
+    plots.legend(axes, colors, STYLES, loc="upper left", bbox_to_anchor=(0, -0.1), ncols=4)
 
 
 def plot_baselines(axes: Axes, baselines: Sequence[Baseline]):
@@ -88,4 +87,4 @@ def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, 
     axes.set_title(title, fontsize=7.5, color="0.45", loc="right", pad=3)
     dot = {"marker": "o", "linestyle": "", "markersize": 7}
     styles = {key.replace("_per_character", ""): {**dot, "fillstyle": fill} for key, fill in FILLS.items()}
-    plots.legend(axes, {}, styles, loc="upper left", bbox_to_anchor=(0, -0.12), ncols=2)
+    plots.legend(axes, {}, styles, loc="upper left", bbox_to_anchor=(0, -0.1), ncols=2)

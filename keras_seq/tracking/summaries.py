@@ -27,5 +27,6 @@ class Summaries:
         return Summaries(*(getattr(self, f.name) | getattr(other, f.name) for f in dataclasses.fields(self)))
 
     def format_scalars(self) -> str:
-        """Return the ungrouped scalars as one line: `val_loss 1.2180   val_loss_streaming 1.1560`."""
-        return "   ".join(f"{name} {value:.4f}" for name, value in self.scalars.items() if "/" not in name)
+        """Return the ungrouped scalars as one line: `validation: loss 1.218, loss_streaming 1.156`."""
+        values = (f"{name.removeprefix('val_')} {value:.4g}" for name, value in self.scalars.items() if "/" not in name)
+        return f"validation: {', '.join(values)}"

@@ -54,6 +54,7 @@ def smoke_run(tmp_path_factory):
         (folder,) = (logs / name).iterdir()
         text = (folder / f"{name}.md").read_text(encoding="utf-8")
         rows = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        rows = rows["rows"] if name == "compare" else rows
         stdout, stderr = (stream.getvalue() for stream in streams)
         return types.SimpleNamespace(folder=folder, rows=rows, report=text, stdout=stdout, stderr=stderr)
 

@@ -3,18 +3,19 @@ import json
 import math
 import shutil
 
-import matplotlib.image
 import numpy as np
 import pytest
 
 from experiments.compare import __main__ as compare
 from experiments.frame.runs import dataclass_from_dict
+from experiments.frame.settings import replaced
+from experiments.frame.texts import SplitCorpus
 from keras_seq.data import load_corpus
 from keras_seq.models import LANGUAGE_MODELS
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import checksummed_json, read_metrics
 
-NAMES = compare.CompareConfig().models
+NAMES = LANGUAGE_MODELS
 KEYS = {
     *("model", "seed", "parameters", "train_tokens", "train_seconds", "tokens_per_second"),
     *("val_loss_per_character", "val_sequence_length", "val_loss_per_character_streaming", "val_bits_per_character"),
@@ -42,7 +43,7 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
 
 
 def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
-    assert [row["model"] for row in smoke.rows] == list(NAMES) == ["lstm", "transformer"]
+    assert [row["model"] for row in smoke.rows] == list(NAMES)
     assert len({(row["train_tokens"], row["val_sequence_length"], row["seed"]) for row in smoke.rows}) == 1
     for row in smoke.rows:
         assert row.keys() >= KEYS
@@ -87,15 +88,15 @@ def test_the_smallest_training_learns(smoke):
         assert row["val_loss_per_character"] < math.log(103)  # better than knowing nothing but the vocabulary
 
 
-@pytest.mark.slow  # `make smoke` runs it too
-def test_every_causal_model_trains_in_one_comparison(zoo):
-    assert [row["model"] for row in zoo.rows] == [*LANGUAGE_MODELS]
-    assert len({(row["train_tokens"], row["val_sequence_length"], row["seed"]) for row in zoo.rows}) == 1
-    for row in zoo.rows:
+def test_every_causal_model_trains_in_one_comparison(smoke):
+    assert [row["model"] for row in smoke.rows] == [*LANGUAGE_MODELS]
+    assert len({(row["train_tokens"], row["val_sequence_length"], row["seed"]) for row in smoke.rows}) == 1
+    for row in smoke.rows:
         assert max(row["val_loss_per_character"], row["val_loss_per_character_streaming"]) < math.log(103), row
-        windows = json.loads((zoo.folder / f"{row['model']}-seed0/config.json").read_text(encoding="utf-8"))["windows"]
+        windows = json.loads((smoke.folder / f"{row['model']}-seed0/config.json").read_text(encoding="utf-8"))[
+            "windows"
+        ]
         assert windows == ("random" if row["model"] in {"transformer", "gpt2", "llama"} else "stateful")
-    assert zoo.stderr == ""
 
 
 def test_the_curve_has_a_line_for_every_interval_and_validation(smoke):
@@ -117,41 +118,6 @@ def test_the_config_makes_the_same_comparison_again(smoke):
         assert config["budget"]["steps"] == experiment.steps == 20
         assert len(config["corpus"]["sha256"]) == 64
         assert {"keras_seq", "keras", "tensorflow", "python", "commit"} <= config["versions"].keys()
-
-
-def test_the_picture_is_one(smoke):
-    picture = matplotlib.image.imread(smoke.folder / "loss_curves.png")
-    height, width, _ = picture.shape
-    assert width > height > 400
-    assert len(np.unique(picture.reshape(-1, picture.shape[-1]), axis=0)) > 50
-
-
-def test_it_says_table_samples_and_how_to_open_tensorboard(smoke):
-    report = (smoke.folder / "compare.md").read_text(encoding="utf-8")
-    for name in NAMES:
-        rows = [line for line in smoke.stdout.splitlines() if line.startswith(f"| {name} ")]
-        assert len(rows) >= 2  # what it is trained with, and its figures
-        assert all(row in report for row in rows)
-        assert f"Sample of {name} (seed 0):" in smoke.stdout
-    for part in ("loss_curves.png", "compare.md", "compare.html"):
-        assert (smoke.folder / part).stat().st_size > 0
-        assert str(smoke.folder / part) in smoke.stdout
-    *_, command = smoke.stdout.rstrip().splitlines()
-    assert "tensorboard --logdir" in command
-    assert str(smoke.folder) in command
-
-
-def test_stderr_has_no_notes_of_tensorflow(smoke):
-    assert smoke.stderr == ""
-
-
-def test_to_resume_what_is_finished_says_it_again_and_trains_nothing(smoke, capsys):
-    before = {path: path.stat().st_mtime_ns for path in smoke.folder.rglob("*seed0/*")}
-    compare.main(["--resume", str(smoke.folder)])
-    assert {path: path.stat().st_mtime_ns for path in smoke.folder.rglob("*seed0/*")} == before
-    assert json.loads((smoke.folder / "compare.json").read_text(encoding="utf-8"))["rows"] == smoke.rows
-    table = [line for line in smoke.stdout.splitlines() if line.startswith("|")]
-    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")] == table
 
 
 @pytest.mark.slow
@@ -204,8 +170,7 @@ def inputs(tmp_path_factory):
         ("--strip-whitespace nope", "nope"),
         ("--models nope", "nope"),
         ("--models", "--models"),
-        ("--models bilstm", "sees the id"),
-        ("--models lstm bilstm", "--models bilstm"),
+        ("--models bilstm", "bilstm"),
         ("--num-seeds 0", "--num-seeds 0"),
         ("--num-seeds 1.5", "--num-seeds"),
         ("--tokens 0", "--tokens 0"),
@@ -213,7 +178,7 @@ def inputs(tmp_path_factory):
         ("--batch-size -1", "--batch-size -1"),
         ("--sequence-length 0", "--sequence-length 0"),
         ("--reset-prob 1.5", "--reset-prob 1.5"),
-        ("--models lstm lstm", "each model once"),
+        ("--models lstm lstm", "each once"),
         ("--match nope", "--match"),
         ("--sweep nope", "--sweep"),
         ("--sweep-tokens 0", "--sweep-tokens 0"),
@@ -288,3 +253,16 @@ def test_to_resume_with_another_text_is_refused(smoke, tmp_path, fails):
         config["corpus"]["sha256"] = "0" * 64
         checksummed_json.write(path, config)
     assert "resume with the same text" in fails(compare.main, "--resume", folder)
+
+
+def test_embeddings_are_written_also_where_no_step_was_left(tmp_path, monkeypatch):
+    corpus = tmp_path / "text.txt"
+    corpus.write_text("ab\n" * 200, encoding="utf-8")
+    config = replaced(compare.CompareConfig(corpus=str(corpus), models=("lstm",)), compare.SMOKE)
+    data, run = SplitCorpus(config.corpus, tmp_path), tmp_path / "lstm-seed0"
+    budget = compare.compare_budgets.plan(config, data.tokenizer.vocabulary_size, None)["lstm"]
+    monkeypatch.setattr(compare.training, "train_language_model", lambda *arguments, **options: {})
+    compare.train_one(run, config, budget, config.train, 0, data, data.train, data.validation_text)
+    lines = (run / "embedding.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == data.tokenizer.vocabulary_size
+    assert (run / "projector_config.pbtxt").exists()

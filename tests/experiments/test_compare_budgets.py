@@ -5,7 +5,8 @@ import pytest
 
 from experiments.compare import budgets as compare_budgets
 from experiments.compare import widths as match_parameters
-from experiments.compare.settings import SMOKE_SIZES, CompareConfig, smoke_config
+from experiments.compare.settings import SMOKE, SMOKE_SIZES, CompareConfig
+from experiments.frame.settings import replaced
 from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig
 from keras_seq.models.flops import flops_per_token
 
@@ -13,7 +14,7 @@ V = 65
 
 
 def make_config(match, models=("lstm", "transformer"), **changes):
-    return dataclasses.replace(smoke_config(CompareConfig(models=models, match=match)), **changes)
+    return dataclasses.replace(replaced(CompareConfig(models=models, match=match), SMOKE), **changes)
 
 
 def plan(config, seconds=None, monkeypatch=None):
@@ -51,7 +52,7 @@ def test_by_seconds_all_take_as_long_as_the_first_one(monkeypatch):
     config = make_config("seconds", tokens=1000 * 4 * 32)
     budgets = plan(config, {"lstm": 0.03, "transformer": 0.02}, monkeypatch)
     assert {name: b.steps for name, b in budgets.items()} == {"lstm": 1000, "transformer": 1500}
-    assert "| 30.0 |" in compare_budgets.table(config, budgets).replace("  ", "")
+    assert [row[-1] for row in compare_budgets.table(config, budgets).rows] == ["30.0", "30.0"]
 
 
 SLOW = {name: pytest.param(name, marks=pytest.mark.slow) for name in ("minlstm", "mamba", "llama")}
@@ -147,10 +148,10 @@ def test_more_tokens_make_another_plan_without_a_word(tmp_path):
 def test_the_table_marks_what_is_matched():
     budgets = plan(make_config("tokens"))
     for match in ("tokens", "parameters", "flops"):
-        header, _, *lines = compare_budgets.table(make_config(match), budgets).splitlines()
-        (marked,) = (cell for cell in header.split("|") if "(matched)" in cell)
+        table = compare_budgets.table(make_config(match), budgets)
+        (marked,) = (cell for cell in table.header if "(matched)" in cell)
         assert match.removesuffix("s").upper() in marked.upper()
-        assert [line.split("|")[1].strip() for line in lines] == ["lstm", "transformer"]
+        assert [row[0] for row in table.rows] == ["lstm", "transformer"]
 
 
 def test_a_width_in_words():

@@ -78,7 +78,7 @@ def test_both_of_two_is_what_either_found():
     other = Summaries({"loss": 3.0}, {"more": "y"}, {}, {"i": 4})
     both = one | other
     assert both == Summaries({"loss": 3.0, "a/b": 2.0}, {"sample": "x", "more": "y"}, {"p": 1}, {"h": 2, "i": 4})
-    assert both.format_scalars() == "loss 3.0000"  # what has a group is detail
+    assert both.format_scalars() == "validation: loss 3"  # what has a group is detail
 
 
 def test_the_layout_of_a_folder_names_the_charts(tmp_path):
