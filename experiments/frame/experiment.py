@@ -8,8 +8,9 @@ from typing import Any
 
 import keras
 
+from experiments.frame.environment import environment, versions
 from experiments.frame.report import Report
-from experiments.frame.runs import environment, start_or_resume, versions
+from experiments.frame.runs import start_or_resume
 from experiments.frame.startup import exit_with_message
 from keras_seq import training
 from keras_seq.data import Corpus

@@ -9,11 +9,8 @@ the runs become longer, the finished ones are trained further too. The folder is
 
 import contextlib
 import dataclasses
-import importlib.metadata
 import os
 import pathlib
-import platform
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -210,38 +207,3 @@ def dataclass_from_dict(dataclass_type: type, values: dict) -> Any:
             value = dataclass_from_dict(field_type, value)
         arguments[name] = tuple(value) if isinstance(value, list) else value
     return dataclass_type(**arguments)
-
-
-def environment() -> dict:
-    """Return the number of cores, the thread settings and the processor, which can change the last bits of sums."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = {f"TF_NUM_{kind}_THREADS": os.environ.get(f"TF_NUM_{kind}_THREADS") for kind in ("INTRAOP", "INTEROP")}
-    variables = ", ".join(f"{name}={value}" for name, value in threads.items() if value)
-    return {"cores": cores, "threads": variables or "one a core", "processor": _processor()}
-
-
-def _processor():
-    """Return the name of the processor, as far as the system gives it."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
-
-
-def versions() -> dict:
-    """Return the versions of keras_seq, Keras, TensorFlow, NumPy and Python, and the git commit if there is one."""
-    names = ("keras_seq", "keras", "tensorflow", "numpy")
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=pathlib.Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = None
-    package_versions = {name: importlib.metadata.version(name) for name in names}
-    return {**package_versions, "python": platform.python_version(), "commit": commit}
