@@ -1,0 +1,42 @@
+"""Describe what a run was trained with: versions of the software, processor, cores, threads."""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+import subprocess
+
+
+def environment() -> dict:
+    """Return the number of cores, the thread settings and the processor, which can change the last bits of sums."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = {f"TF_NUM_{kind}_THREADS": os.environ.get(f"TF_NUM_{kind}_THREADS") for kind in ("INTRAOP", "INTEROP")}
+    variables = ", ".join(f"{name}={value}" for name, value in threads.items() if value)
+    return {"cores": cores, "threads": variables or "one a core", "processor": _processor()}
+
+
+def _processor():
+    """Return the name of the processor, as far as the system gives it."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def versions() -> dict:
+    """Return the versions of keras_seq, Keras, TensorFlow, NumPy and Python, and the git commit if there is one."""
+    names = ("keras_seq", "keras", "tensorflow", "numpy")
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=pathlib.Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        commit = None
+    package_versions = {name: importlib.metadata.version(name) for name in names}
+    return {**package_versions, "python": platform.python_version(), "commit": commit}
