@@ -182,7 +182,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> ComparisonResults:
     if config.sweep is not None:
         sweep_runs = compare_sweep.sweep(config, budgets, sweep_texts, run)
         budgets = {name: compare_sweep.with_best_lr(budget, sweep_runs) for name, budget in budgets.items()}
-        print("\n".join(["", compare_sweep.table(sweep_runs), *compare_sweep.warnings(sweep_runs)]))
+        print("\n".join(["", str(compare_sweep.table(sweep_runs)), *compare_sweep.warnings(sweep_runs)]))
     write_hparams_config(folder, ("model.name", "train.learning_rate", "windows"))
     write_custom_scalars_layout(folder, LAYOUT)
     rows = []

@@ -21,7 +21,7 @@ import keras
 
 from experiments.compare.settings import CompareConfig
 from experiments.compare.widths import match_parameter_count
-from experiments.frame.report import markdown_table, tera
+from experiments.frame.tables import Table, tera
 from keras_seq import checks, training
 from keras_seq.atomic_files import set_aside
 from keras_seq.models.flops import flops_per_token
@@ -167,7 +167,7 @@ def train_tokens(config: CompareConfig, budget: Budget) -> int:
     return budget.steps * config.batch_size * config.sequence_length
 
 
-def table(config: CompareConfig, budgets: dict[str, Budget]) -> str:
+def table(config: CompareConfig, budgets: dict[str, Budget]) -> Table:
     """Return a table of the budgets, with the matched column marked.
 
     Args:
@@ -183,7 +183,7 @@ def table(config: CompareConfig, budgets: dict[str, Budget]) -> str:
         lines.append([*cells, *([f"{budget.seconds_per_step * budget.steps:.1f}"] if timed else [])])
     matched_column = {"parameters": 2, "tokens": 3, "flops": 4, "seconds": 5}[config.match]
     lines[0][matched_column] += " (matched)"
-    return markdown_table(lines)
+    return Table(lines[0], lines[1:])
 
 
 def format_widths(model_config: Any) -> str:

@@ -119,3 +119,18 @@ class ComparisonResults:
         """Return the val_loss per character at each position of a window, the mean over the seeds of a model."""
         losses = [np.divide(row["val_loss_by_position"], row["characters_per_token"]) for row in self.for_model(model)]
         return np.mean(losses, axis=0).tolist()
+
+
+def verdict(results: ComparisonResults) -> str:
+    """Return which model has the lowest val_loss, and whether the interval of the difference excludes chance."""
+    best = min(results.models, key=lambda model: results.mean(model, "val_loss_per_character"))
+    loss = f"{best} has a val_loss of {results.mean(best, 'val_loss_per_character'):.3f} nats per character"
+    differences, first = results.differences(), results.models[0]
+    if not differences:
+        return f"{loss}."
+    other = min(differences, key=lambda model: differences[model].mean)
+    d = differences[other]
+    clear = "" if d.significant else ": the order may be chance"
+    return (
+        f"{loss}, the lowest. {other} minus {first}: {d.mean:+.4f}, 95 % interval {d.low:+.4f} to {d.high:+.4f}{clear}."
+    )

@@ -4,17 +4,15 @@ compare.json   compare.md   compare.html   loss_curves.png
 """
 
 import dataclasses
-import math
-from collections.abc import Sequence
 
 from experiments.compare import budgets as compare_budgets
 from experiments.compare import plots as compare_plots
 from experiments.compare import sweep as compare_sweep
-from experiments.compare.findings import ComparisonResults
+from experiments.compare.findings import ComparisonResults, verdict
 from experiments.compare.page import comparison_html
-from experiments.frame.report import column_notes, indented, markdown_table, seeds_table, table, tensorboard_hint
+from experiments.compare.tables import baselines_table, differences_table
+from experiments.frame.report import column_notes, indented, seeds_table, table, tensorboard_hint
 from keras_seq.atomic_files import write_json, write_text
-from keras_seq.baselines import Baseline
 
 DIFFERENCE_NOTE = (
     "Difference in val_loss, in nats per character; negative is better than the first model. 95 % intervals: a "
@@ -40,7 +38,7 @@ def write_report(results: ComparisonResults):
     parts += [f"## Sample of {row['model']}, seed {row['seed']}\n\n{indented(row['sample'])}" for row in results.rows]
     write_text(results.folder / "compare.md", "\n\n".join(parts) + "\n")
     compare_plots.plot(results)
-    write_text(results.folder / "compare.html", comparison_html(results))
+    write_text(results.folder / "compare.html", comparison_html(results, verdict(results)))
 
 
 def tables(results: ComparisonResults) -> list[str]:
@@ -50,29 +48,13 @@ def tables(results: ComparisonResults) -> list[str]:
         parts.append(seeds_table(results.rows))
     if len(results.models) > 1:
         scope = "; with one seed, over the text only." if results.num_seeds == 1 else "."
-        parts += [differences_table(results), DIFFERENCE_NOTE + scope]
-    parts += [baselines_table(results.baselines), *([results.note] if results.note else []), column_notes(results.rows)]
+        parts += [str(differences_table(results)), DIFFERENCE_NOTE + scope]
+    parts += [str(baselines_table(results)), *([results.note] if results.note else []), column_notes(results.rows)]
     parts.append(f"Matched by {results.config.match}:\n\n{compare_budgets.table(results.config, results.budgets)}")
     if results.sweep_runs:
         parts.append(f"{SWEEP_TITLE}:\n\n{compare_sweep.table(results.sweep_runs)}")
         parts += [f"Warning: {message}" for message in compare_sweep.warnings(results.sweep_runs)]
     return parts
-
-
-def differences_table(results: ComparisonResults) -> str:
-    """Return a table of the differences of each later model to the first one."""
-    lines = [["model", f"difference to {results.models[0]}", "95 % interval", "significant"]]
-    for model, d in results.differences().items():
-        lines.append([model, f"{d.mean:+.4f}", f"{d.low:+.4f} to {d.high:+.4f}", "yes" if d.significant else "no"])
-    return markdown_table(lines)
-
-
-def baselines_table(baselines: Sequence[Baseline]) -> str:
-    """Return a table of the losses of the baselines, in nats and bits per character of the validation text."""
-    lines = [["baseline", "loss", "bits"]]
-    for b in baselines:
-        lines.append([b.name, f"{b.loss_per_character:.3f}", f"{b.loss_per_character / math.log(2):.3f}"])
-    return markdown_table(lines)
 
 
 def final_message(results: ComparisonResults) -> str:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from experiments.compare.settings import CompareConfig
-from experiments.frame.report import markdown_table
+from experiments.frame.tables import Table
 from keras_seq import training
 from keras_seq.data import Corpus
 
@@ -102,13 +102,13 @@ def best_learning_rate(sweep_runs: Sequence[SweepRun], model: str) -> float:
     return min(finished, key=lambda run: run.loss).learning_rate
 
 
-def table(sweep_runs: Sequence[SweepRun]) -> str:
+def table(sweep_runs: Sequence[SweepRun]) -> Table:
     """Return a table of the held-out loss of each model at each learning rate, with the best one marked."""
     lines = [["model", "learning rate", "held-out loss", "best"]]
     for run in sweep_runs:
         best = "yes" if run.learning_rate == best_learning_rate(sweep_runs, run.model) else ""
         lines.append([run.model, f"{run.learning_rate:g}", "diverged" if run.loss is None else f"{run.loss:.4f}", best])
-    return markdown_table(lines)
+    return Table(lines[0], lines[1:])
 
 
 def warnings(sweep_runs: Sequence[SweepRun]) -> list[str]:
