@@ -51,7 +51,7 @@ TEMPLATES = jinja2.Environment(
 )
 TEMPLATES.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
 TEMPLATES.filters["mark_lines"] = lambda text: _join("<s></s>\n", text.split("\n"))  # the style makes <s> a ⏎
-TEMPLATES.filters["breakable"] = lambda name: _join("_<wbr>", name.split("_"))
+TEMPLATES.filters["breakable"] = lambda cell: _join("_<wbr>", cell.replace("± ", "±\xa0").split("_"))
 
 
 def percent(p: float) -> str:

@@ -1,8 +1,10 @@
 """Two small comparisons, each in its own process, for the tests of their files and messages."""
 
+import html
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import types
@@ -66,6 +68,22 @@ def smoke(smoking):
 def zoo(smoking):
     """Compare all language models."""
     return smoking("--models", *LANGUAGE_MODELS)
+
+
+@pytest.fixture
+def browse(tmp_path):
+    """Return what a script at the end of a page writes, as JSON, into its title."""
+
+    def browse(page, script, width=500):
+        path = tmp_path / "browsed.html"
+        path.write_text(page.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom"]
+        done = subprocess.run(["chromium", *options, path.as_uri()], capture_output=True, text=True, check=True)
+        return json.loads(html.unescape(done.stdout.split("<title>")[1].split("</title>")[0]))
+
+    if shutil.which("chromium") is None:
+        pytest.skip("Chromium is not installed")
+    return browse
 
 
 @pytest.fixture

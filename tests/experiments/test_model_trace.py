@@ -172,6 +172,25 @@ def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(mode
     assert "b" not in read_back.tags
 
 
+HOVER = """
+document.querySelectorAll("#text span")[3].dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+document.querySelector("button.row:last-of-type")?.click();
+const text = id => document.getElementById(id).textContent;
+document.title = JSON.stringify([text("next"), text("details"), document.querySelectorAll("#text .picked").length]);
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("lstm", "Most active units at “i”"), ("gpt2", "Attention weights from “i”")]
+)
+def test_in_a_browser_the_page_shows_what_belongs_to_a_token(browse, name, words):
+    trace = trace_model(small(name), TOKENIZER, IDS)
+    following, details, picked = browse(inspect_page(trace, RUN), HOVER)
+    assert f"The next token is “s”: rank {trace.next_token_ranks()[3][0] + 1}" in following
+    assert words in details
+    assert picked == 1
+
+
 def test_every_plot_shows_its_values(model):
     trace, names = trace_model(model, TOKENIZER, IDS), []
     for name, figure in plot_all(trace):
