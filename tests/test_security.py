@@ -12,7 +12,9 @@ from experiments.frame.report import tensorboard_hint
 from experiments.inspect_model.page import inspect_page
 from experiments.inspect_model.trace import ModelTrace
 from experiments.score_text.page import score_page
+from experiments.score_text.scores import highest_losses
 from keras_seq.evaluation import TextScore
+from keras_seq.training import checksummed_json
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("keras_seq", "experiments") for path in (ROOT / folder).rglob("*.py"))
@@ -126,7 +128,8 @@ class Tags(html.parser.HTMLParser):
 
 def score_html(tokens, run):
     losses = np.r_[np.nan, np.ones(len(tokens) - 1)].astype("float32")
-    return score_page(TextScore(tokens, losses, len(tokens) - 1), run, 3, 5)
+    score = TextScore(tokens, losses, len(tokens) - 1)
+    return score_page(score, run, 3, highest_losses(score, 5))
 
 
 def trace_html(tokens, run):
@@ -137,15 +140,19 @@ def trace_html(tokens, run):
 
 
 @pytest.mark.parametrize("page_of", [score_html, trace_html])
-def test_no_character_of_a_text_leaves_its_place_in_a_page(page_of):
+def test_no_character_of_a_text_leaves_its_place_in_a_page(page_of, tmp_path):
     """Of text and prompt; tests/experiments/test_compare_report.py has the comparison's page."""
-    plain, page = page_of(("a\n", "b", "c"), "run"), page_of((HOSTILE, HOSTILE + "\n", HOSTILE), HOSTILE)
+    plain, hostile = (tmp_path / re.sub("[/\0]", "", name) for name in ("run", HOSTILE))
+    for run, name in ((plain, "plain"), (hostile, HOSTILE)):
+        run.mkdir()
+        checksummed_json.write(run / "config.json", {"model": {"name": name}, "corpus": {"name": name}})
+    plain, page = page_of(("a\n", "b", "c"), plain), page_of((HOSTILE, HOSTILE + "\n", HOSTILE), hostile)
     assert Tags(page).tags == Tags(plain).tags
     assert Tags(page).scripts == Tags(plain).scripts
     assert not {"\u202e", "\0"} & {*page}
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *(ROOT / "experiments").glob("*.js")], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*SOURCES, *(ROOT / "experiments").rglob("*.js")], ids=lambda path: path.name)
 def test_no_script_of_a_page_makes_markup_of_text(path):
     text = path.read_text(encoding="utf-8")
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "new Function"):

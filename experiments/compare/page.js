@@ -1,146 +1,132 @@
-const SVG = "http://www.w3.org/2000/svg";
-const hidden = new Set();
-const formatNumber = value => value >= 1e12 ? +(value / 1e12).toFixed(2) + " T" : value >= 1e9 ? +(value / 1e9).toFixed(2) + " G"
-  : value >= 1e6 ? +(value / 1e6).toFixed(2) + " M" : value >= 1e4 ? +(value / 1e3).toFixed(1) + " k" : String(+value.toFixed(1));
+const SVG = "http://www.w3.org/2000/svg", LINE_HEIGHT = 13, hidden = new Set();
+const STYLES = {"train loss": "opacity:.4;stroke-width:1.3", val_loss_streaming: "stroke-dasharray:2 3"};
+const AXES = {tokens: "tokens", seconds: "seconds of training", flops: "training FLOPs"};
+const short = new Intl.NumberFormat("en", {notation: "compact", maximumSignificantDigits: 3}).format;
 
-function add(parent, name, attributes, text) {
-  const node = document.createElementNS(SVG, name);
+function add(parent, tag, attributes = {}, text = "") {
+  const node = document.createElementNS(tag === "svg" ? SVG : parent.namespaceURI, tag);
   for (const key in attributes) node.setAttribute(key, attributes[key]);
-  if (text !== undefined) node.textContent = text;
-  parent.append(node);
-  return node;
+  node.textContent = text;
+  return parent.appendChild(node);
 }
 
 // Round numbers between low and high, about `count` of them.
 function ticks(low, high, count) {
   const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough);
-  const values = [];
-  for (let n = Math.ceil(low / step); n * step <= high * (1 + 1e-9); n++) values.push(+(n * step).toPrecision(12));
-  return values;
+  const step = power * [1, 2, 5, 10].find(factor => factor * power >= rough), first = Math.ceil(low / step);
+  return [...Array(Math.floor(high / step + 1e-9) - first + 1).keys()].map(n => +((first + n) * step).toPrecision(12));
 }
 
-// Draw series [{name, color, points: [{x, y, low, high}], style}]; the tooltip shows the values at the pointer.
-function chart(id, series, options) {
-  const container = document.getElementById(id), tooltip = document.getElementById(id + "-tooltip");
-  container.replaceChildren();
-  const all = series.flatMap(one => one.points);
-  if (!all.length) { tooltip.textContent = "No model is selected."; return; }
-  const width = container.clientWidth, height = Math.min(420, Math.max(260, width * 0.55));
-  const box = {left: 44, right: width - 8, top: 10, bottom: height - 40};
-  const log = options.log, scale = log ? x => Math.log2(x) : x => x;
-  const xs = all.map(point => scale(point.x)), left = log ? 0 : Math.min(0, ...xs), right = Math.max(...xs, left + 1e-9);
-  const low = Math.min(...all.map(point => point.low)) - 0.05;
-  const high = Math.max(options.ceiling ?? Math.max(...all.map(point => point.high)) + 0.05, low + 0.3);
-  const X = x => box.left + (scale(x) - left) / (right - left) * (box.right - box.left);
+// Sets the height `at` of labels [{y}]: near y, a line apart, between top and bottom.
+function spread(labels, top, bottom) {
+  labels.sort((a, b) => a.y - b.y);
+  labels.forEach((label, n) => { label.at = Math.max(label.y, n ? labels[n - 1].at + LINE_HEIGHT : top); });
+  for (let n = labels.length - 1, limit = bottom; n >= 0; limit = labels[n--].at - LINE_HEIGHT)
+    labels[n].at = Math.min(labels[n].at, limit);
+}
+
+// Draws models [{name, color, curves: {val_loss: [{x, y, low, high}], ...}}], with their names at the end of val_loss.
+function chart(id, models, {label, baselines = [], ceiling, bands, log}) {
+  const container = document.getElementById(id), points = models.flatMap(model => Object.values(model.curves).flat());
+  container.replaceChildren(models.length ? "" : "No model is selected.");
+  if (!models.length) return;
+  const scale = log ? Math.log2 : x => x, right = Math.max(...points.map(point => scale(point.x)), 1e-9);
+  const low = Math.min(...points.map(point => point.low)) - 0.05;
+  const high = Math.max(ceiling ?? Math.max(...points.map(point => point.high)) + 0.05, low + 0.3);
+  const lines = baselines.filter(line => low < line.loss && line.loss < high);
+  const names = [...models, ...lines].map(one => one.name), width = container.clientWidth;
+  const height = Math.max(260, Math.min(420, width * 0.55), LINE_HEIGHT * names.length + 60);
+  const gutter = 20 + 6.5 * Math.max(...names.map(name => name.length));
+  const box = {left: 40, right: width - gutter, top: 26, bottom: height - 36};
+  const X = x => box.left + scale(x) / right * (box.right - box.left);
   const Y = y => box.bottom - (y - low) / (high - low) * (box.bottom - box.top);
-  const svg = add(container, "svg", {viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": options.label});
-  const clip = id + "-clip";
-  add(add(svg, "clipPath", {id: clip}), "rect",
+  const svg = add(container, "svg", {viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label});
+  const horizontal = (y, name) => add(svg, "line", {class: name, x1: box.left, x2: box.right, y1: Y(y), y2: Y(y)});
+
+  const levels = ticks(low, high, 6), digits = Math.max(...levels.map(y => (String(y).split(".")[1] ?? "").length));
+  for (const y of levels) {
+    horizontal(y, "grid");
+    add(svg, "text", {x: box.left - 6, y: Y(y) + 4, "text-anchor": "end"}, y.toFixed(digits));
+  }
+  const marks = log ? [...Array(Math.floor(right) + 1).keys()].map(n => 2 ** n) : ticks(0, right, width < 500 ? 3 : 6);
+  for (const x of marks) add(svg, "text", {x: X(x), y: box.bottom + 16, "text-anchor": "middle"}, short(x));
+  add(svg, "text", {x: box.right, y: height - 4, "text-anchor": "end"}, label);
+  add(svg, "text", {x: 0, y: 12}, "loss (nats per character)");
+
+  for (const {loss} of lines) horizontal(loss, "baseline");
+  add(add(svg, "clipPath", {id: id + "-clip"}), "rect",
     {x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top});
-  for (const y of ticks(low, high, 6)) {
-    add(svg, "line", {class: "grid", x1: box.left, x2: box.right, y1: Y(y), y2: Y(y)});
-    add(svg, "text", {x: box.left - 6, y: Y(y) + 4, "text-anchor": "end"}, +y.toFixed(3));
+  const plot = add(svg, "g", {"clip-path": `url(#${id}-clip)`});
+  const path = corners => "M" + corners.map(([x, y]) => `${X(x).toFixed(1)} ${Y(y).toFixed(1)}`).join("L");
+  for (const {color, curves} of models) for (const [name, curve] of Object.entries(curves)) {
+    const edge = [...curve.map(p => [p.x, p.high]), ...curve.map(p => [p.x, p.low]).reverse()];
+    if (bands) add(plot, "path", {class: "band", d: path(edge) + "Z", style: "fill:" + color});
+    const style = `stroke:${color};${STYLES[name] ?? ""}`;
+    add(plot, "path", {class: "curve", d: path(curve.map(p => [p.x, p.y])), style});
   }
-  const marks = log ? [...Array(Math.floor(right) + 1).keys()].map(n => 2 ** n) : ticks(left, right, width < 500 ? 3 : 6);
-  for (const x of marks) add(svg, "text", {x: X(x), y: box.bottom + 17, "text-anchor": "middle"}, formatNumber(x));
-  add(svg, "text", {x: box.right, y: height - 5, "text-anchor": "end"}, options.label);
-  add(svg, "text", {x: box.left, y: height - 5}, "loss (nats per character)");
-  const lines = options.baselines ?? [], offScale = lines.filter(line => line.loss <= low || line.loss >= high);
-  const notes = [options.note, offScale.length ? "Baselines off the scale: "
-    + offScale.map(line => `${line.name} ${line.loss.toFixed(2)}`).join(", ") + "." : ""];
-  document.getElementById(id + "-note").textContent = notes.join(" ");
-  let last = Infinity;
-  const onScale = lines.filter(line => !offScale.includes(line)).sort((a, b) => a.loss - b.loss);
-  for (const {loss} of onScale) add(svg, "line", {class: "baseline", x1: box.left, x2: box.right, y1: Y(loss), y2: Y(loss)});
-  for (const line of onScale) {
-    if (last - Y(line.loss) < 13) continue;
-    last = Y(line.loss);
-    add(svg, "text", {x: box.right, y: last - 3, "text-anchor": "end", "font-size": 11}, line.name);
+  const ends = models.map(({name, color, curves}) => ({name, color, ...curves.val_loss.at(-1)}));
+  const labels = [...ends, ...lines.map(({name, loss}) => ({name, color: "var(--faint)", y: loss}))];
+  for (const one of labels) one.y = Y(one.y);
+  spread(labels, box.top, box.bottom);
+  for (const {name, color, x, y, at} of labels) {
+    const leader = `M${x === undefined ? box.right : X(x)} ${y}H${box.right}L${box.right + 10} ${at}`;
+    add(svg, "path", {d: leader, style: `stroke:${color};stroke-width:.7`});
+    add(svg, "text", {class: "label", x: box.right + 13, y: at + 4, style: "fill:" + color}, name);
   }
-  const clipped = add(svg, "g", {"clip-path": `url(#${clip})`});
-  for (const one of series) {
-    const path = points => points.map((point, n) => (n ? "L" : "M") + X(point[0]).toFixed(1) + " " + Y(point[1]).toFixed(1)).join("");
-    if (options.bands) {
-      const edge = [...one.points.map(p => [p.x, p.high]), ...one.points.map(p => [p.x, p.low]).reverse()];
-      add(clipped, "path", {class: "band", d: path(edge) + "Z", style: `fill:${one.color}`});
-    }
-    add(clipped, "path", {class: "curve", d: path(one.points.map(p => [p.x, p.y])), style: `stroke:${one.color};${one.style}`,
-      "data-series": one.name});
-  }
+
   const cross = add(svg, "line", {class: "grid", y1: box.top, y2: box.bottom, visibility: "hidden"});
+  const tooltip = add(container, "div", {class: "tooltip", hidden: ""});
   const show = event => {
-    const at = (event.clientX - container.getBoundingClientRect().left - box.left) / (box.right - box.left);
-    const target = left + Math.min(1, Math.max(0, at)) * (right - left);
-    const near = points => points.reduce((a, b) => Math.abs(scale(b.x) - target) < Math.abs(scale(a.x) - target) ? b : a);
-    const best = near(all);
-    cross.setAttribute("x1", X(best.x)); cross.setAttribute("x2", X(best.x)); cross.setAttribute("visibility", "visible");
-    tooltip.replaceChildren(`${options.label} ${formatNumber(best.x)}`);
-    for (const one of series) {
-      const point = near(one.points);
-      const span = options.bands && point.high > point.low ? ` (${point.low.toFixed(3)} to ${point.high.toFixed(3)})` : "";
-      const line = document.createElement("div");
-      line.style.color = one.color;
-      line.textContent = `${one.name} ${point.y.toFixed(3)}${span}`;
-      tooltip.append(line);
-    }
+    const at = event.clientX - container.getBoundingClientRect().left, distance = point => Math.abs(X(point.x) - at);
+    const nearest = points => points.reduce((a, b) => distance(b) < distance(a) ? b : a);
+    const {x} = nearest(points), beside = X(x) < width / 2 ? 12 : -12;
+    for (const end of ["x1", "x2"]) cross.setAttribute(end, X(x));
+    showValues(tooltip, `${label} ${short(x)}`, models, nearest);
+    const left = X(x) + beside - (beside < 0 ? tooltip.offsetWidth : 0);
+    tooltip.style.left = Math.max(0, Math.min(left, width - tooltip.offsetWidth)) + "px";
+    cross.setAttribute("visibility", "visible");
   };
-  tooltip.style.minHeight = `${1.5 * (series.length + 1)}em`;  // so that nothing below moves when it is filled
-  svg.addEventListener("pointermove", show);
-  svg.addEventListener("pointerdown", show);
+  for (const event of ["pointermove", "pointerdown"]) svg.addEventListener(event, show);
+  svg.addEventListener("pointerleave", event => { tooltip.hidden = event.pointerType === "mouse"; });
 }
 
-const STYLES = {"train loss": "opacity:.4;stroke-width:1.3", "val_loss": "", "val_loss_streaming": "stroke-dasharray:2 3"};
+// Fills the tooltip with a line for each model: the nearest value of each of its curves.
+function showValues(tooltip, title, models, nearest) {
+  const names = Object.keys(models[0].curves);
+  tooltip.replaceChildren(title);
+  tooltip.hidden = false;
+  const table = add(tooltip, "table"), head = add(table, "tr");
+  if (names.length > 1) for (const name of ["", ...names]) add(head, "th", {class: "number"}, name);
+  for (const {name, color, curves} of models) {
+    const row = add(table, "tr", {style: "color:" + color});
+    add(row, "td", {}, name);
+    for (const curve of names) add(row, "td", {class: "number"}, nearest(curves[curve]).y.toFixed(3));
+  }
+}
 
 function draw() {
-  const axis = document.getElementById("axis").value, visibleModels = data.models.map((model, n) => [model, n]).filter(([, n]) => !hidden.has(n));
-  const series = [], positions = [];
-  let ceiling = 0;
-  for (const [model, n] of visibleModels) {
-    const color = `var(--c${n % 10})`;
-    for (const name in model.curves) {
-      const curve = model.curves[name];
-      const x = axis === "seconds" ? curve.seconds : curve.tokens.map(t => axis === "flops" ? t * model.flopsPerToken : t);
-      const points = x.map((at, k) => ({x: at, y: curve.mean[k], low: curve.low[k], high: curve.high[k]}));
-      if (name !== "train loss") ceiling = Math.max(ceiling, curve.high[0] + 0.1);
-      series.push({name: `${model.name}, ${name}`, color, points, style: STYLES[name]});
-    }
-    const points = model.positions.map((y, k) => ({x: k + 1, y, low: y, high: y}));
-    positions.push({name: model.name, color, points, style: ""});
+  const axis = document.getElementById("axis").value, curves = [], positions = [];
+  for (const [n, model] of data.models.entries()) {
+    if (hidden.has(n)) continue;
+    const {name} = model, color = `var(--c${n % 10})`;
+    const points = ({mean, low, high, ...curve}) => (curve[axis] ?? curve.tokens.map(t => t * model.flopsPerToken))
+      .map((x, k) => ({x, y: mean[k], low: low[k], high: high[k]}));
+    const entries = Object.entries(model.curves).map(([key, curve]) => [key, points(curve)]);
+    curves.push({name, color, curves: Object.fromEntries(entries)});
+    positions.push({name, color, curves: {val_loss: model.positions.map((y, k) => ({x: k + 1, y, low: y, high: y}))}});
   }
-  const label = {tokens: "tokens", seconds: "seconds of training", flops: "training FLOPs"}[axis];
-  const note = "Solid: val_loss; dotted: val_loss_streaming; faint: train loss."
-    + (data.num_seeds > 1 ? " Means over the seeds, with bands from the lowest to the highest." : "");
-  chart("curves", series, {label, note, ceiling, bands: data.num_seeds > 1, baselines: data.baselines});
-  chart("positions", positions, {label: "position", note: "", log: true});
+  const first = curves.flatMap(model => [model.curves.val_loss[0].high, model.curves.val_loss_streaming[0].high]);
+  const options = {ceiling: 0.1 + Math.max(...first), bands: data.num_seeds > 1, baselines: data.baselines};
+  chart("curves", curves, {label: AXES[axis], ...options});
+  chart("positions", positions, {label: "position", log: true});
 }
 
-for (const button of document.querySelectorAll(".legend button")) {
-  button.addEventListener("click", () => {
-    const model = Number(button.dataset.model), on = hidden.delete(model);
-    if (!on) hidden.add(model);
-    button.setAttribute("aria-pressed", on);
-    draw();
-  });
-}
+for (const button of document.querySelectorAll(".legend button")) button.addEventListener("click", () => {
+  const model = Number(button.dataset.model), isShown = hidden.delete(model);
+  if (!isShown) hidden.add(model);
+  button.setAttribute("aria-pressed", isShown);
+  draw();
+});
 document.getElementById("axis").addEventListener("change", draw);
 addEventListener("resize", draw);
-
-for (const table of document.querySelectorAll(".sortable")) {
-  const headers = [...table.querySelectorAll("th")], body = table.tBodies[0];
-  const value = (row, n) => {
-    const text = row.cells[n].textContent, number = parseFloat(text.replace(/,/g, ""));
-    return isNaN(number) ? text : number;
-  };
-  headers.forEach((header, n) => header.addEventListener("click", () => {
-    const down = header.getAttribute("aria-sort") === "ascending";
-    headers.forEach(other => other.removeAttribute("aria-sort"));
-    header.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const rows = [...body.rows].sort((a, b) => {
-      const [x, y] = [value(a, n), value(b, n)];
-      return (typeof x === typeof y ? (x < y ? -1 : x > y ? 1 : 0) : typeof x === "number" ? -1 : 1) * (down ? -1 : 1);
-    });
-    body.append(...rows);
-  }));
-}
 draw();

@@ -7,12 +7,12 @@ from experiments.compare import sweep as compare_sweep
 from experiments.compare.findings import ComparisonResults
 from experiments.compare.page import comparison_html
 from experiments.compare.plots import plot
-from experiments.compare.tables import COLUMNS, baselines_table, column_notes, differences_table, seeds_table
+from experiments.compare.tables import COLUMNS, baselines_table, column_notes, differences_table, results_table
 from experiments.frame.report import Report, without_texts
 from experiments.frame.tables import Table
 from keras_seq.atomic_files import write_text
 
-TERMINAL = ("model", "seed", "parameters", "train loss", "val_loss", "val_loss_streaming")
+TERMINAL = ("model", "train loss", "val_loss", "val_loss_streaming")
 DIFFERENCE_NOTE = (
     "Difference in val_loss, in nats per character; negative is better than the first model. 95 % intervals: a "
     "bootstrap over blocks of adjacent windows, paired between the models, and over the seeds of each model"
@@ -29,7 +29,7 @@ def compare_report(results: ComparisonResults) -> Report:
     return Report(
         title=f"{results.corpus.name}: {', '.join(results.models)}",
         verdict=results.verdict,
-        table=Table.of(results.rows, COLUMNS),
+        table=results_table(results),
         columns=TERMINAL,
         data={
             "rows": without_texts(results.rows),
@@ -46,13 +46,11 @@ def compare_report(results: ComparisonResults) -> Report:
 
 def details(results: ComparisonResults) -> list[str | Table]:
     """Return the tables and notes of compare.md below the table of all results."""
-    parts = [IMAGE]
-    if results.num_seeds > 1:
-        parts.append(seeds_table(results))
+    parts = [IMAGE, "All runs:", Table.of(results.rows, COLUMNS)]
     if len(results.models) > 1:
         scope = "; with one seed, over the text only." if results.num_seeds == 1 else "."
         parts += [differences_table(results), DIFFERENCE_NOTE + scope]
-    parts += [baselines_table(results.baselines), *([results.note] if results.note else [])]
+    parts += [baselines_table(results), *([results.note] if results.note else [])]
     parts += [f"Matched by {results.config.match}:", compare_budgets.table(results.config, results.budgets)]
     if results.sweep_runs:
         warnings = [f"Warning: {message}" for message in compare_sweep.warnings(results.sweep_runs)]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from experiments.compare.findings import ComparisonResults
 from experiments.frame.tables import Table, perplexity, plus_minus, tera
 from experiments.frame.texts import compare_sizes
-from keras_seq.baselines import Baseline
 
 COLUMNS = {
     "model": lambda row: row["model"],
@@ -24,23 +23,29 @@ COLUMNS = {
     "perplexity": lambda row: f"{row['val_perplexity']:.2f}",
     "perplexity/word": lambda row: perplexity(row["val_word_perplexity"]),
 }
-SEEDS_COLUMNS = {  # key and decimals
+MEANS = {  # label: key of the rows and decimals
+    "train loss": ("train_loss_per_character", 3),
     "val_loss": ("val_loss_per_character", 3),
     "val_loss_streaming": ("val_loss_per_character_streaming", 3),
-    "val bits/char": ("val_bits_per_character", 3),
     "train seconds": ("train_seconds", 0),
 }
 
 
-def seeds_table(results: ComparisonResults) -> Table:
-    """Return a table with mean and standard deviation over the seeds of each model."""
+def results_table(results: ComparisonResults) -> Table:
+    """Return the main results of each model: means and standard deviations over its seeds."""
+    rows = []
+    for model in results.models:
+        seeds = results.for_model(model)
+        means = [plus_minus([row[key] for row in seeds], digits) for key, digits in MEANS.values()]
+        rows.append([model, f"{seeds[0]['parameters']:,}", *means])
+    return Table(["model", "parameters", *MEANS], rows)
 
-    def cells(model):
-        rows = results.for_model(model)
-        values = [plus_minus([row[key] for row in rows], digits) for key, digits in SEEDS_COLUMNS.values()]
-        return [model, str(len(rows)), *values]
 
-    return Table(["model", "seeds", *SEEDS_COLUMNS], map(cells, results.models))
+def all_results_table(results: ComparisonResults) -> Table:
+    """Return every result of every run, a column for each run."""
+    table = Table.of(results.rows, COLUMNS)
+    header, *rows = zip(table.header, *table.rows, strict=True)
+    return Table(header, rows)
 
 
 def differences_table(results: ComparisonResults) -> Table:
@@ -54,14 +59,14 @@ def differences_table(results: ComparisonResults) -> Table:
     return Table.of([*results.differences.items()], columns)
 
 
-def baselines_table(baselines: Sequence[Baseline]) -> Table:
+def baselines_table(results: ComparisonResults) -> Table:
     """Return a table of the losses of the baselines, in nats and bits per character of the validation text."""
     columns = {
         "baseline": lambda b: b.name,
         "loss": lambda b: f"{b.loss_per_character:.3f}",
         "bits": lambda b: f"{b.loss_per_character / math.log(2):.3f}",
     }
-    return Table.of(baselines, columns)
+    return Table.of(results.baselines, columns)
 
 
 def column_notes(rows: Sequence[dict]) -> str:

@@ -14,19 +14,23 @@ from typing import Annotated
 import tensorflow as tf
 import tyro
 
-from experiments.frame import pages as html_page
 from experiments.frame import plots
+from experiments.frame.finished_run import validation_passage
 from experiments.frame.option_checks import check_options
+from experiments.frame.pages import percent
 from experiments.frame.report import tensorboard_hint
 from experiments.frame.startup import command_line, exit_with_message
+from experiments.frame.unknown_characters import Unknown, handle_unknown
 from experiments.inspect_model.page import inspect_page
 from experiments.inspect_model.plots import plot_all
 from experiments.inspect_model.trace import ModelTrace, trace_model
 from keras_seq.atomic_files import write_text
 from keras_seq.tokenizers.show_whitespace import show_whitespace
-from keras_seq.training.run_folder import load_language_model, within
+from keras_seq.training import load_language_model
+from keras_seq.training.run_folder import within
 
 MAX_TOKENS = 200  # for a model without a context length
+NEUTRAL_TEXT = "The first line is not the last one, and this is the third."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +39,11 @@ class InspectModelConfig:
 
     run: Annotated[pathlib.Path, tyro.conf.Positional]
     """Folder of a finished run, with model.keras and tokenizer.json."""
-    text: str = "The king is not the man that he was."
-    """Text to run the model on; it is cut to the model's context length, or to 200 tokens."""
+    text: str | None = None
+    """Text to run the model on; it is cut to the model's context length, or to 200 tokens. By default a passage of the
+    text that the run was validated on if its corpus is built in, else a sentence."""
+    unknown: Unknown = "error"
+    """What to do with characters of --text that the model does not know: stop with an error, or drop them."""
     out: pathlib.Path | None = None
     """Folder to write to; by default inspect/ in the folder of the run."""
 
@@ -45,18 +52,7 @@ class InspectModelConfig:
 
 
 def truncate(model, ids):
-    """Cut ids to what the model takes and the page can show.
-
-    Args:
-        model: The model.
-        ids: Ids of the text.
-
-    Returns:
-        The ids, and a message if they were cut, else None.
-
-    Raises:
-        ValueError: There are fewer than two ids.
-    """
+    """Return at least two ids, cut to what the model takes and the page can show, and a message if they were cut."""
     if len(ids) < 2:
         raise ValueError(f"--text has {len(ids)} tokens; expected at least 2.")
     max_tokens = model.context_length or MAX_TOKENS
@@ -66,14 +62,8 @@ def truncate(model, ids):
     return ids[:max_tokens], f"Only the first {max_tokens} of the {len(ids)} tokens are used: {reason}."
 
 
-def write_outputs(folder: pathlib.Path, trace: ModelTrace, run: str):
-    """Write the page and the plots, also as images for TensorBoard, where each call is a new step.
-
-    Args:
-        folder: Folder to write to.
-        trace: What the model computes.
-        run: Label of the run.
-    """
+def write_outputs(folder: pathlib.Path, trace: ModelTrace, run: pathlib.Path):
+    """Write the page and the plots, also as images for TensorBoard, where each call is a new step."""
     folder.mkdir(parents=True, exist_ok=True)
     step = len(list(folder.glob("events.out.tfevents.*")))
     with tf.summary.create_file_writer(str(folder)).as_default():
@@ -88,14 +78,18 @@ def main(arguments: list[str] | None = None):
     """Run the command line."""
     config = command_line(InspectModelConfig, "experiments.inspect_model", __doc__, arguments)
     model, tokenizer = load_language_model(config.run)
-    ids, message = truncate(model, tokenizer.encode(config.text).numpy())
+    if config.text is None:
+        text = handle_unknown(validation_passage(config.run) or NEUTRAL_TEXT, tokenizer, "drop")
+    else:
+        text = handle_unknown(config.text, tokenizer, config.unknown)
+    ids, message = truncate(model, tokenizer.encode(text).numpy())
     trace = trace_model(model, tokenizer, ids)
     folder = within(config.run, config.run / "inspect") if config.out is None else config.out
-    write_outputs(folder, trace, html_page.run_label(config.run))
-    if message:
+    write_outputs(folder, trace, config.run)
+    if message and config.text is not None:
         print(message)
     predictions = trace.top_predictions()[-1]
-    line = "   ".join(f"{show_whitespace(token)} {html_page.percent(p)}" for token, p in predictions)
+    line = "   ".join(f"{show_whitespace(token)} {percent(p)}" for token, p in predictions)
     print(f"Predictions after the last token:  {line}")
     print(f"Page:   {folder / 'inspect.html'}\nPlots:  {folder}/*.png\n{tensorboard_hint(folder)}")
 

@@ -32,23 +32,13 @@ SIGNAL_NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class ModelTrace:
-    """Hold what a model computes for a text of T tokens.
-
-    Args:
-        tokens: The text of each token.
-        ids: Their ids `[T]`.
-        probabilities: Next-token probabilities at each position, float64 `[T, V]`.
-        attention: Attention weights `[H, T, T]` by the name of the block.
-        activations: Activations `[T, units]` by the name of the layer and the letter of the signal, a key of
-            `SIGNAL_NAMES`.
-        decode: A function from a list of ids to their text.
-    """
+    """Hold what a model computes for a text of T tokens."""
 
     tokens: tuple[str, ...]
     ids: np.ndarray
-    probabilities: np.ndarray
-    attention: dict[str, np.ndarray]
-    activations: dict[str, dict[str, np.ndarray]]
+    probabilities: np.ndarray  # float64
+    attention: dict[str, np.ndarray]  # by the name of the block
+    activations: dict[str, dict[str, np.ndarray]]  # by the name of the layer and the key of SIGNAL_NAMES
     decode: Callable[[list[int]], str]
 
     def top_predictions(self, top: int = 5) -> list[list[tuple[str, float]]]:
@@ -67,15 +57,7 @@ class ModelTrace:
 
 
 def lstm_signals(layer: LSTM, x) -> dict[str, np.ndarray]:
-    """Compute the gates and states of an LSTM at every position, by its equations (docs/rnn-lstm.md).
-
-    Args:
-        layer: A built `LSTM`.
-        x: Its input `[1, T, D]`.
-
-    Returns:
-        A dict from each letter to an array `[T, units]`.
-    """
+    """Compute the signals `[T, units]` of a built LSTM from its input `[1, T, D]`, by the equations of docs/rnn-lstm.md."""
     z = _numpy(pre_activations(layer, x, layer(x))[0])
     i, f, g, o = np.split(z, 4, axis=-1)
     i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
@@ -87,16 +69,7 @@ def lstm_signals(layer: LSTM, x) -> dict[str, np.ndarray]:
 
 
 def trace_model(model: keras.Model, tokenizer, ids) -> ModelTrace:
-    """Run a model on ids, and record what it computes.
-
-    Args:
-        model: A `LanguageModel`.
-        tokenizer: The tokenizer that it was trained with.
-        ids: Ids `[T]`, at most as many as the model's context length.
-
-    Raises:
-        ValueError: The tokenizer does not belong to the model, or the logits are not finite.
-    """
+    """Run a `LanguageModel` on ids `[T]`, at most as many as its context length, and record what it computes."""
     check_tokenizer(tokenizer, model)
     ids = np.asarray(ids)
     logits = _numpy(model(ids[None], training=False)[0]).astype("float64")
@@ -119,12 +92,7 @@ def trace_model(model: keras.Model, tokenizer, ids) -> ModelTrace:
 
 
 def most_variable_units(signal, count: int) -> np.ndarray:
-    """Return the units with the highest standard deviation over the text, in descending order.
-
-    Args:
-        signal: `[T, units]`.
-        count: Number of units to return.
-    """
+    """Return the units of a signal `[T, units]` whose standard deviation is highest, in descending order."""
     return np.argsort(-signal.std(axis=0), kind="stable")[:count]
 
 

@@ -13,19 +13,21 @@ import dataclasses
 import math
 import pathlib
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import tyro
 
-from experiments.frame import pages as html_page
 from experiments.frame.option_checks import check_options
+from experiments.frame.pages import percent
 from experiments.frame.startup import command_line, exit_with_message
-from experiments.score_text.page import highest_losses, score_page, token_context
+from experiments.frame.unknown_characters import Unknown, handle_unknown
+from experiments.score_text.page import score_page
+from experiments.score_text.scores import HighLoss, highest_losses
 from keras_seq.atomic_files import write_text
 from keras_seq.data import load_corpus
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.evaluation.progress_bar import scoring_bar
-from keras_seq.tokenizers.show_whitespace import show_whitespace
 from keras_seq.training import load_language_model
 
 MAX_HTML_TOKENS = 100_000  # browsers are slow with more
@@ -41,6 +43,8 @@ class ScoreTextConfig:
     """Text to score; or give a --file."""
     file: pathlib.Path | None = None
     """UTF-8 file to score; - reads standard input."""
+    unknown: Unknown = "error"
+    """What to do with characters that the model does not know: stop with an error, or drop them."""
     num_highest_losses: int = 10
     """Number of tokens with the highest loss to show."""
     html: pathlib.Path | None = None
@@ -62,35 +66,17 @@ def read_text(config: ScoreTextConfig) -> str:
     return sys.stdin.read() if str(config.file) == "-" else load_corpus(config.file).text
 
 
-def line_and_column(score: TextScore, index: int) -> tuple[int, int]:
-    """Return the line and the column where a token starts, both counted from 1.
-
-    Args:
-        score: The scored text.
-        index: Index of the token.
-    """
-    prefix = "".join(score.tokens[:index])
-    return prefix.count("\n") + 1, len(prefix) - (prefix.rfind("\n") + 1) + 1
-
-
-def format_report(score: TextScore, top: int) -> str:
-    """Format the message for the terminal.
-
-    Args:
-        score: The scored text.
-        top: Number of tokens with the highest loss to show.
-    """
+def format_report(score: TextScore, highest: Sequence[HighLoss]) -> str:
+    """Format the message for the terminal."""
     lines = [
         f"{score.num_characters:,} characters, without the first token, which is not predicted",
         f"{score.loss_per_character:.4f} nats per character, {score.bits_per_character:.4f} bits per character",
+        *(["\nTokens with the highest loss:"] if highest else []),
     ]
-    indices = highest_losses(score, top)
-    lines += ["\nTokens with the highest loss:"] if indices else []
-    for index in indices:
-        loss, (line, column) = float(score.token_losses[index]), line_and_column(score, index)
-        prefix, token, suffix = map(show_whitespace, token_context(score, index))
-        location, probability = f"line {line}, column {column}", html_page.percent(math.exp(-loss))
-        lines.append(f"{loss:7.2f} nats  {probability:>14}  {location:<21}  {prefix}[{token}]{suffix}")
+    for one in highest:
+        location, probability = f"line {one.line}, column {one.column}", percent(math.exp(-one.loss))
+        context = f"{one.prefix}[{one.token}]{one.suffix}"
+        lines.append(f"{one.loss:7.2f} nats  {probability:>14}  {location:<21}  {context}")
     return "\n".join(lines)
 
 
@@ -99,7 +85,7 @@ def main(arguments: list[str] | None = None):
     """Run the command line."""
     config = command_line(ScoreTextConfig, "experiments.score_text", __doc__, arguments)
     model, tokenizer = load_language_model(config.run)
-    text = read_text(config)
+    text = handle_unknown(read_text(config), tokenizer, config.unknown)
     with scoring_bar("scoring"):
         score = score_text(model, tokenizer, text)
     if config.html is not None and len(score.tokens) > MAX_HTML_TOKENS:
@@ -107,12 +93,10 @@ def main(arguments: list[str] | None = None):
             f"--html: the text has {len(score.tokens):,} tokens; expected at most {MAX_HTML_TOKENS:,}, because "
             "browsers are slow with more: score a part of the text, or omit --html."
         )
-    print(format_report(score, config.num_highest_losses))
+    highest = highest_losses(score, config.num_highest_losses)
+    print(format_report(score, highest))
     if config.html is not None:
-        write_text(
-            config.html,
-            score_page(score, html_page.run_label(config.run), tokenizer.vocabulary_size, config.num_highest_losses),
-        )
+        write_text(config.html, score_page(score, config.run, tokenizer.vocabulary_size, highest))
         print(f"\nPage:  {config.html}")
 
 

@@ -2,9 +2,11 @@
 
 import contextlib
 import functools
+import html
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import types
@@ -68,6 +70,22 @@ def smoke(request, smoke_run):
     if "name" in request.fixturenames and "every" in request.path.stem:
         name = request.getfixturevalue("name")
     return smoke_run(name if name in FOLDERS else "compare")
+
+
+@pytest.fixture
+def browse(tmp_path):
+    """Return what a script at the end of a page writes, as JSON, into its title."""
+
+    def browse(page, script, width=500):
+        path = tmp_path / "browsed.html"
+        path.write_text(page.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom"]
+        done = subprocess.run(["chromium", *options, path.as_uri()], capture_output=True, text=True, check=True)
+        return json.loads(html.unescape(done.stdout.split("<title>")[1].split("</title>")[0]))
+
+    if shutil.which("chromium") is None:
+        pytest.skip("Chromium is not installed")
+    return browse
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 import dataclasses
 import html.parser
 import json
-import shutil
-import subprocess
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -84,7 +82,7 @@ def test_the_note_on_the_text_is_in_the_report_and_on_the_page(results):
     for note, times in (("13% of it <is> copied.", 1), (None, 0)):
         annotated = dataclasses.replace(results, note=note)
         assert "\n\n".join(compare_report.tables(annotated)).count("13% of it <is> copied.") == times
-        assert comparison_html(annotated).count("<p>13% of it &lt;is&gt; copied.</p>") == times
+        assert comparison_html(annotated, "").count("<p>13% of it &lt;is&gt; copied.</p>") == times
 
 
 def test_a_curve_is_the_mean_over_the_seeds_with_its_extremes_and_its_time(results):
@@ -207,15 +205,16 @@ def test_no_character_of_corpus_or_sample_is_markup(results):
         corpus=Corpus("tame", "text", "ab" * 32),
         rows=[{**row, "sample": "tame"} for row in results.rows],
     )
-    page, plain = Reader(comparison_html(results)), Reader(comparison_html(tame))
+    page, plain = Reader(comparison_html(results, HOSTILE)), Reader(comparison_html(tame, "tame"))
     assert page.tags == plain.tags
-    assert page.text.count(HOSTILE) >= len(MODELS) + 1  # every sample, and the name of the corpus
+    assert page.text.count(HOSTILE) >= len(MODELS) + 3  # verdict, title, every sample, and the name of the corpus
     assert "keras <3>" in page.text
     assert "ab" * 32 in page.text
 
 
 def test_the_page_needs_no_network_and_its_data_are_the_curves(results):
-    page = comparison_html(results)
+    page = comparison_html(results, "The verdict.")
+    assert '<p class="verdict">The verdict.</p>' in page
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in page
     assert "src=" not in page
@@ -234,37 +233,28 @@ def test_the_sweep_is_in_the_report_with_its_warnings(results):
     assert "transformer is best at 0.01, the smallest learning rate of the sweep" in text
     assert "lstm is best" not in text
     assert text.count("diverged") == 2
-    assert "the smallest learning rate of the sweep" in Reader(comparison_html(swept)).text
+    assert "the smallest learning rate of the sweep" in Reader(comparison_html(swept, "")).text
 
 
 CLICKS = """
-<script>
 const click = node => node.dispatchEvent(new Event("click", {bubbles: true}));
 const count = () => document.querySelectorAll("#curves .curve").length;
 const said = [count()];
 click(document.querySelector(".legend button"));
 said.push(count());
-click(document.querySelectorAll(".sortable th")[8]);
-said.push([...document.querySelector(".sortable").tBodies[0].rows].map(row => row.cells[8].textContent).join(" "));
 const svg = document.querySelector("#positions svg"), at = svg.getBoundingClientRect();
 svg.dispatchEvent(new PointerEvent("pointermove", {clientX: at.right - 9, clientY: at.top + 50, bubbles: true}));
-said.push(document.getElementById("positions-tooltip").textContent);
-said.push(document.documentElement.scrollWidth <= innerWidth);
+said.push(document.querySelector("#positions .tooltip").textContent);
+const boxes = [...document.querySelectorAll("#curves .label")].map(label => label.getBoundingClientRect());
+said.push(boxes.some((a, n) => boxes.some((b, m) => n < m && a.top + 2 < b.bottom && b.top + 2 < a.bottom)));
+said.push(boxes.length, document.documentElement.scrollWidth <= innerWidth);
 document.title = JSON.stringify(said);
-</script>
 """
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
-def test_in_a_browser_curves_toggle_the_table_sorts_and_points_tell_their_values(results, tmp_path):
-    page = tmp_path / "clicked.html"
-    page.write_text(comparison_html(results).replace("</body>", CLICKS + "</body>"), encoding="utf-8")
-    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=500,900", "--dump-dom"]
-    done = subprocess.run(["chromium", *options, page.as_uri()], capture_output=True, text=True, check=True)
-    title = done.stdout[done.stdout.index("<title>") + 7 : done.stdout.index("</title>")]
-    curves, fewer, column, tooltip, fits = json.loads(title.replace("&quot;", '"'))
+@pytest.mark.parametrize("width", [500, 1280])
+def test_in_a_browser_curves_toggle_points_tell_their_values_and_no_labels_collide(results, browse, width):
+    curves, fewer, tooltip, overlap, labels, fits = browse(comparison_html(results, ""), CLICKS, width)
     assert (curves, fewer) == (3 * len(MODELS), 3)
-    losses = sorted(f"{row['val_loss_per_character']:.3f}" for row in results.rows)
-    assert column.split() == losses
-    assert tooltip.endswith(f"transformer {results.by_position('transformer')[-1]:.3f}")
-    assert fits
+    assert tooltip.endswith(f"transformer{results.by_position('transformer')[-1]:.3f}")
+    assert (overlap, labels, fits) == (False, 1 + 2, True)  # a model and the baselines on the scale

@@ -5,9 +5,13 @@ import unicodedata
 
 import pytest
 
-from experiments.frame import pages as html_page
+from experiments.frame import pages
+from keras_seq.tokenizers.show_whitespace import escape_control
 
-HOSTILE = "</span><script>alert(\"1\")</script> & 'two' &lt; </div>\n\t<b onclick=x>`${y}`"
+HOSTILE = "</span><script>alert(\"1\")</script> & 'two' &lt; </div>\n\t<b onclick=x>`${y}` {{ z }} {% raw %}"
+BODY = """{% extends "frame/page.html" %}{% block body %}<div class="text" id="text">
+{%- for token in tokens %}<span title="{{ token }}">{{ token | mark_lines }}</span>{% endfor -%}
+</div>{{ title | breakable }}{% endblock %}"""
 
 
 class Reader(html.parser.HTMLParser):
@@ -38,49 +42,53 @@ class Reader(html.parser.HTMLParser):
         return any(attributes.get("id") == "text" for _, attributes in self.open)
 
 
-def body(tokens):
-    return f'<div class="text" id="text">{"".join(map(html_page.token, tokens))}</div>'
+@pytest.fixture
+def render(tmp_path, monkeypatch):
+    """Render BODY as the page of an experiment."""
+    (tmp_path / "page.html").write_text(BODY, encoding="utf-8")
+    loader = pages.jinja2.ChoiceLoader([pages.TEMPLATES.loader, pages.jinja2.FileSystemLoader(tmp_path.parent)])
+    monkeypatch.setattr(pages.TEMPLATES, "loader", loader)
+    return lambda *tokens, title="a_b", data=None: pages.render(tmp_path.name, data, title=title, tokens=tokens)
 
 
-def test_no_character_is_markup_or_lost():
+def test_no_character_is_markup_or_lost(render):
     characters = [chr(n) for n in range(1, 0x3000)] + list("\ufeff\uffff猫😀\U0001f1e6")
-    tokens = Reader(html_page.page("t", body(characters), "")).tokens
+    tokens = Reader(render(*characters)).tokens
     for character, token in zip(characters, tokens, strict=True):
         hidden = unicodedata.category(character) in ("Cc", "Cf") and character not in "\n\t"
         assert token == (f"⟨U+{ord(character):04X}⟩" if hidden else character)
 
 
-def test_a_text_that_is_markup_stays_text_everywhere():
-    plain, hostile = (
-        Reader(html_page.page(text, body([text]) + html_page.color_legend(text, text), "", data={"text": text}))
-        for text in ("plain", HOSTILE)
-    )
+def test_a_text_that_is_markup_stays_text_everywhere(render):
+    hostile, plain = (Reader(render(text, title=text, data={"text": text})) for text in (HOSTILE, "plain"))
     assert hostile.tokens == [HOSTILE]
-    assert [tag for tag in hostile.tags if tag != "s"] == plain.tags
+    assert hostile.attributes == [{"title": HOSTILE}]
+    assert [tag for tag in hostile.tags if tag not in ("s", "wbr")] == plain.tags
+    assert escape_control("\u202e") in render(title="_\u202e_")
+    assert "\u202e" not in render("\u202e", title="_\u202e_")
 
 
-def test_attributes_cannot_be_left():
-    (attributes,) = Reader(f'<div id="text">{html_page.token("a", title=HOSTILE)}</div>').attributes
-    assert attributes == {"title": HOSTILE}
-
-
-def test_the_data_arrive_as_they_are_and_as_ascii_without_markup():
-    data = {"text": HOSTILE + "\u2028猫</script>", "numbers": [0.1, 1e-9, None]}
-    page = html_page.page("t", "", "", data=data)
-    written = page.split('id="data">')[1].split("</script>")[0]
-    assert json.loads(written) == data
+def test_the_data_arrive_as_they_are_and_as_ascii_without_markup(render):
+    data = {"text": HOSTILE + "\u2028猫</script>", "numbers": [0.1, 1e-9, None], "a": 1}
+    written = render(data=data).split('id="data">')[1].split("</script>")[0]
+    assert list(json.loads(written).items()) == list(data.items())
     assert written.isascii()
-    assert not set("<>&") & set(written)
+    assert not set("<>&'") & set(written)
     with pytest.raises(ValueError, match="JSON"):
-        html_page.page("t", "", "", data=[float("nan")])
+        render(data=[float("nan")])
 
 
-def test_a_page_needs_nothing_from_elsewhere():
-    page = html_page.page("t", body("ab") + html_page.color_legend("0", "1"), "", data={})
+def test_a_page_needs_nothing_from_elsewhere(render):
+    page = render("a", "b", data={})
     for sign in ("http", "url(", "@import", "src=", "<link", "//cdn"):
         assert sign not in page
     assert "prefers-color-scheme: dark" in page
     assert 'name="viewport"' in page
+
+
+def test_a_value_that_a_template_lacks_is_an_error():
+    with pytest.raises(pages.jinja2.UndefinedError):
+        pages.render("score_text", title="t")
 
 
 @pytest.mark.parametrize(
@@ -95,8 +103,4 @@ def test_a_page_needs_nothing_from_elsewhere():
     ],
 )
 def test_a_probability_is_formatted_to_a_digit_or_two(p, text):
-    assert html_page.percent(p).startswith(text)
-
-
-def test_a_run_is_called_by_its_folders(tmp_path):
-    assert html_page.run_label(tmp_path / "20260101-120000" / "lstm-seed0") == "20260101-120000/lstm-seed0"
+    assert pages.percent(p).startswith(text)

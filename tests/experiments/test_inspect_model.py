@@ -5,6 +5,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from experiments.inspect_model import __main__ as inspect_model
+from keras_seq.data import load_corpus
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
 from keras_seq.training import load_run
@@ -43,12 +44,19 @@ def test_it_writes_pictures_a_page_and_what_tensorboard_shows(inspected, smoke, 
     assert png.startswith(b"\x89PNG")
 
 
-def test_by_default_it_writes_into_the_run(smoke, capsys):
+def test_by_default_it_shows_the_validation_text_and_writes_into_the_run(smoke, capsys):
     run = smoke.folder / "transformer-seed0"
     inspect_model.main([str(run)])
-    output = capsys.readouterr().out
-    assert (run / "inspect" / "inspect.html").is_file()
-    assert str(run / "inspect" / "inspect.html") in output
+    output, page = capsys.readouterr().out, run / "inspect" / "inspect.html"
+    assert f"Page:   {page}" in output
+    assert not output.startswith("Only the first")
+    shown = page.read_text(encoding="utf-8")
+    assert "<h1>What the transformer trained on pydoc computes for a text</h1>" in shown
+    assert "".join(data_of(shown)["tokens"]) in load_corpus("pydoc").split()[1]
+
+
+def test_unknown_characters_can_be_dropped(inspected):
+    assert "".join(inspected("--text", "a 猫cat", "--unknown", "drop")[1]["tokens"]) == "a cat"
 
 
 def test_a_long_text_is_cut_and_it_says_so(inspected, smoke):
@@ -74,7 +82,7 @@ def test_a_model_without_a_context_length_takes_200_tokens():
         ("nowhere", "", "model.keras is missing"),
         ("lstm-seed0", "--text=a", "at least 2"),
         ("lstm-seed0", "--text=", "at least 2"),
-        ("lstm-seed0", "--text=a猫", "'猫' (U+732B) at position 1"),
+        ("lstm-seed0", "--text=a猫", "'猫' (U+732B): change the text, or add --unknown drop"),
         ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
         ("lstm-seed0", "--out={}/model.keras", "model.keras"),
     ],

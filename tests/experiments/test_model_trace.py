@@ -1,5 +1,6 @@
 import json
 import math
+import pathlib
 
 import keras
 import matplotlib.pyplot as plt
@@ -14,6 +15,7 @@ from keras_seq.models import MODELS, LanguageModel
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.experiments.test_html_page import Reader
 
+RUN = pathlib.Path("run")
 TEXT = 'It is "<b>" & so.\nNo'
 TOKENIZER = CharacterTokenizer.from_text(TEXT + "xyz</script>")
 IDS = TOKENIZER.encode(TEXT).numpy()
@@ -56,7 +58,7 @@ def softmax(logits):
 
 def test_the_page_says_what_the_model_expects(model):
     expected = softmax(np.array(keras.ops.convert_to_numpy(model(IDS[None]))[0], "float64"))
-    data = data_of(inspect_page(trace_model(model, TOKENIZER, IDS), "run"))
+    data = data_of(inspect_page(trace_model(model, TOKENIZER, IDS), RUN))
     assert "".join(data["tokens"]) == TEXT
     assert len(data["top"]) == len(TEXT) == len(data["next"]) + 1
     for t, row in enumerate(data["top"]):
@@ -85,7 +87,7 @@ def test_the_attention_is_that_of_the_model_itself(name, monkeypatch):
     assert list(trace.attention) == ["block_0", "block_1"]
     assert trace.activations == {}
     assert not np.allclose(seen[0][0], seen[0][1], atol=0.01)  # the heads differ
-    data = data_of(inspect_page(trace, "run"))
+    data = data_of(inspect_page(trace, RUN))
     for expected, maps, block in zip(seen, trace.attention.values(), data["attention"].values(), strict=True):
         np.testing.assert_allclose(maps, expected, atol=1e-6)
         np.testing.assert_allclose(maps.sum(axis=-1), 1, atol=1e-5)
@@ -131,7 +133,7 @@ def test_the_gates_are_those_worked_out_by_hand():
 
 def test_the_page_has_the_signals(model):
     trace = trace_model(model, TOKENIZER, IDS)
-    data = data_of(inspect_page(trace, "run"))
+    data = data_of(inspect_page(trace, RUN))
     assert bool(data["attention"]) != bool(data["activations"])
     for name, signals in trace.activations.items():
         for letter, signal in signals.items():
@@ -160,14 +162,33 @@ def test_a_subclass_of_lstm_is_not_traced_by_its_equations():
 
 
 def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(model):
-    page = inspect_page(trace_model(model, TOKENIZER, IDS), 'run "<b>"')
-    read_back, plain = Reader(page), Reader(inspect_page(trace_model(model, TOKENIZER, IDS[:3]), "run"))
+    page = inspect_page(trace_model(model, TOKENIZER, IDS), pathlib.Path('run "<b>"'))
+    read_back, plain = Reader(page), Reader(inspect_page(trace_model(model, TOKENIZER, IDS[:3]), RUN))
     assert "".join(read_back.tokens) == TEXT
     assert "http" not in page
     assert {tag: read_back.tags.count(tag) for tag in {*plain.tags} - {"span"}} == {
         tag: plain.tags.count(tag) for tag in {*plain.tags} - {"span"}
     }
     assert "b" not in read_back.tags
+
+
+HOVER = """
+document.querySelectorAll("#text span")[3].dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+document.querySelector("button.row:last-of-type")?.click();
+const text = id => document.getElementById(id).textContent;
+document.title = JSON.stringify([text("next"), text("details"), document.querySelectorAll("#text .picked").length]);
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("lstm", "Most active units at “i”"), ("gpt2", "Attention weights from “i”")]
+)
+def test_in_a_browser_the_page_shows_what_belongs_to_a_token(browse, name, words):
+    trace = trace_model(small(name), TOKENIZER, IDS)
+    following, details, picked = browse(inspect_page(trace, RUN), HOVER)
+    assert f"The next token is “s”: rank {trace.next_token_ranks()[3][0] + 1}" in following
+    assert words in details
+    assert picked == 1
 
 
 def test_every_plot_shows_its_values(model):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from experiments.score_text import __main__ as experiment
-from experiments.score_text.page import highest_losses, score_page
+from experiments.score_text.page import score_page
+from experiments.score_text.scores import highest_losses
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
@@ -62,6 +63,10 @@ def test_the_location_is_that_of_the_token(said):
         assert (lines[int(line) - 1] + "\n")[int(column) - 1] == signs.get(shown, shown)
 
 
+def test_unknown_characters_can_be_dropped(said):
+    assert said("--text", "a 猫cat", "--unknown", "drop") == said("--text", "a cat")
+
+
 @pytest.fixture
 def page(said, tmp_path):
     def page(text, *options, name="lstm"):
@@ -88,15 +93,17 @@ def test_the_page_shows_every_token_with_its_loss(page, smoke, name):
 
 def test_the_page_needs_nothing_from_elsewhere_and_is_no_more_than_its_text(page):
     written, plain = page(TEXT), Reader(page(re.sub(r"[<>&'\"]", "x", TEXT)))
+    assert "<h1>How well the lstm trained on pydoc predicts a text</h1>" in written
     assert "http" not in written
     assert sorted(Reader(written).tags) == sorted(plain.tags)
     assert "<script>alert" not in written
 
 
-def test_the_list_links_to_the_tokens():
+def test_the_list_links_to_the_tokens(tmp_path):
     scored = TextScore(tuple("abcd"), np.array([np.nan, 1, 3, 2], "float32"), 3)
-    assert highest_losses(scored, 2) == [2, 3]
-    written = score_page(scored, "run", vocabulary_size=10, top=2)
+    highest = highest_losses(scored, 2)
+    assert [one.index for one in highest] == [2, 3]
+    written = score_page(scored, tmp_path, 10, highest)
     assert re.findall(r'href="#(t\d)"', written) == ["t2", "t3"]
     assert [attributes["id"] for attributes in Reader(written).attributes] == ["t0", "t1", "t2", "t3"]
 
@@ -109,7 +116,8 @@ def test_the_list_links_to_the_tokens():
         ("lstm-seed0", "--text=ab --file=-", "both were given"),
         ("lstm-seed0", "--text=a", "at least 2"),
         ("lstm-seed0", "--text=", "at least 2"),
-        ("lstm-seed0", "--text=a猫", "'猫' (U+732B) at position 1"),
+        ("lstm-seed0", "--text=a猫", "'猫' (U+732B): change the text, or add --unknown drop"),
+        ("lstm-seed0", "--text=a猫 --unknown=drop", "at least 2"),
         ("lstm-seed0", "--file=nowhere.txt", "nowhere.txt"),
         ("lstm-seed0", "--text=ab --num-highest-losses=-1", "--num-highest-losses -1"),
         ("lstm-seed0", "--text=ab --html=nowhere/a.html", "nowhere"),

@@ -1,0 +1,24 @@
+const visible = text => text.replace(/ /g, "·").replace(/\n/g, "⏎").replace(/\t/g, "⇥");
+const percent = p => (p >= 0.01 ? (100 * p).toFixed(0) : p >= 1e-6 ? Number((100 * p).toPrecision(1)) : "under 0.0001")
+  + " %";
+
+// Calls show(span) for the span of the text that is hovered over, tapped, or reached by the arrow keys.
+function pick(text, show) {
+  let picked = null;
+  const at = span => {
+    if (!span || span === picked) return;
+    picked?.classList.remove("picked");
+    picked = span;
+    picked.classList.add("picked");
+    show(picked);
+  };
+  const under = event => at(event.target.closest("#" + text.id + " > span"));
+  text.addEventListener("pointerover", under);
+  text.addEventListener("click", under);
+  document.addEventListener("keydown", event => {
+    if (!picked || document.activeElement.matches("select, input, a")) return;
+    if (event.key === "ArrowLeft") at(picked.previousElementSibling);
+    if (event.key === "ArrowRight") at(picked.nextElementSibling);
+  });
+  return at;
+}
