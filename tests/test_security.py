@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from experiments.frame.report import tensorboard_hint
+from experiments.frame.report import tensorboard_command
 from experiments.inspect_model.page import inspect_page
 from experiments.inspect_model.trace import ModelTrace
 from experiments.score_text.page import score_page
@@ -102,7 +102,7 @@ def test_tensorboard_is_started_on_loopback_alone(path):
 
 
 def test_the_command_that_is_printed_says_nothing_of_hosts(tmp_path):
-    said = tensorboard_hint(tmp_path)
+    said = tensorboard_command(tmp_path)
     assert "--logdir" in said
     assert "host" not in said.replace(str(tmp_path), "")
     assert "bind" not in said.replace(str(tmp_path), "")

@@ -18,7 +18,7 @@ from experiments.frame import plots
 from experiments.frame.finished_run import validation_passage
 from experiments.frame.option_checks import check_options
 from experiments.frame.pages import percent
-from experiments.frame.report import tensorboard_hint
+from experiments.frame.report import tensorboard_command
 from experiments.frame.startup import command_line, exit_with_message
 from experiments.frame.unknown_characters import Unknown, handle_unknown
 from experiments.inspect_model.page import inspect_page
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None):
     predictions = trace.top_predictions()[-1]
     line = "   ".join(f"{show_whitespace(token)} {percent(p)}" for token, p in predictions)
     print(f"Predictions after the last token:  {line}")
-    print(f"Page:   {folder / 'inspect.html'}\nPlots:  {folder}/*.png\n{tensorboard_hint(folder)}")
+    print(f"Page:   {folder / 'inspect.html'}\nPlots:  {folder}/*.png\nTensorBoard:   {tensorboard_command(folder)}")
 
 
 if __name__ == "__main__":

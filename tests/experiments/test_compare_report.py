@@ -9,12 +9,12 @@ from matplotlib.legend import Legend
 
 from experiments.compare import plots as compare_plots
 from experiments.compare import report as compare_report
+from experiments.compare import tables
 from experiments.compare.budgets import Budget
 from experiments.compare.findings import CURVES, ComparisonResults
 from experiments.compare.page import comparison_html
 from experiments.compare.settings import CompareConfig
 from experiments.compare.sweep import SweepRun
-from experiments.frame import report
 from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
 from keras_seq.evaluation.difference import paired_difference
@@ -81,8 +81,8 @@ def results(tmp_path):
 def test_the_note_on_the_text_is_in_the_report_and_on_the_page(results):
     for note, times in (("13% of it <is> copied.", 1), (None, 0)):
         annotated = dataclasses.replace(results, note=note)
-        assert "\n\n".join(compare_report.tables(annotated)).count("13% of it <is> copied.") == times
-        assert comparison_html(annotated, "").count("<p>13% of it &lt;is&gt; copied.</p>") == times
+        assert [*map(str, compare_report.details(annotated))].count("13% of it <is> copied.") == times
+        assert comparison_html(annotated).count("<p>13% of it &lt;is&gt; copied.</p>") == times
 
 
 def test_a_curve_is_the_mean_over_the_seeds_with_its_extremes_and_its_time(results):
@@ -106,8 +106,8 @@ def test_differences_are_those_of_the_windows_and_positions_those_of_the_rows(re
         )
         for m in MODELS
     )
-    assert results.differences() == {"transformer": paired_difference(first, second)}
-    assert results.differences()["transformer"].mean == pytest.approx(0.2, abs=0.03)
+    assert results.differences == {"transformer": paired_difference(first, second)}
+    assert results.differences["transformer"].mean == pytest.approx(0.2, abs=0.03)
     expected = np.mean([row["val_loss_by_position"] for row in results.for_model("lstm")], axis=0)
     assert results.by_position("lstm") == pytest.approx(expected.tolist())
 
@@ -136,7 +136,7 @@ def test_the_plot_shows_every_point_with_bands_in_one_color_a_model(results, mon
     heights = {vertex[1] for vertex in axes.collections[0].get_paths()[0].vertices}
     assert heights == {1.5, 2.0, 2.5, 3.0, 3.5}  # from the lower seed to the higher one
     legends = [[t.get_text() for t in part.get_texts()] for part in axes.get_children() if isinstance(part, Legend)]
-    assert sorted(legends) == [["lstm", "transformer"], ["train loss", "val_loss", "val_loss_streaming"]]
+    assert legends == [["lstm", "transformer", "train loss", "val_loss", "val_loss_streaming"]]
     shown = {}
     for line in ends.get_lines():
         model = [label.get_text() for label in ends.get_yticklabels()][int(line.get_ydata()[0])]
@@ -157,24 +157,36 @@ def test_baselines_are_lines_or_named_as_off_the_scale(results, monkeypatch):
 def test_one_seed_has_no_bands_and_an_interval_of_the_text_alone(results, monkeypatch):
     one = dataclasses.replace(results, rows=[row for row in results.rows if row["seed"] == 0])
     assert not plotted(one, monkeypatch)[0].collections
-    assert any("over the text only" in part for part in compare_report.tables(one))
-    assert report.seeds_table(results.rows) in compare_report.tables(results)
-    assert report.seeds_table(one.rows) not in compare_report.tables(one)
+    assert any("over the text only" in str(part) for part in compare_report.details(one))
+    assert "±" in str(tables.results_table(results))
+    assert "±" not in str(tables.results_table(one))
+
+
+def test_the_verdict_says_what_is_best_by_how_much_and_how_certain_that_is(results):
+    assert results.verdict.startswith("lstm has the lowest val_loss, 2.0")
+    assert "transformer is 0.2" in results.verdict
+    assert "which is more than chance. The best model is below the best baseline, xz with 3.000." in results.verdict
+    one = dataclasses.replace(results, rows=[row for row in results.rows if row["seed"] == 0])
+    assert "interval over the text:" in one.verdict
+    assert "other seeds may differ by more" in one.verdict
+    alone = dataclasses.replace(results, rows=results.for_model("transformer"))
+    assert alone.verdict.startswith("transformer has a val_loss of 2.2")
 
 
 def test_the_report_has_rows_differences_baselines_plot_and_samples(results):
-    compare_report.write_report(results)
+    report = compare_report.compare_report(results)
+    report.write(results.folder, "compare")
     stored = json.loads((results.folder / "compare.json").read_text(encoding="utf-8"))
     assert stored["rows"] == [{key: value for key, value in row.items() if key != "sample"} for row in results.rows]
     assert stored["baselines"] == {"unigram": 9.0, "2-gram": 3.4, "xz": 3.0}
-    assert stored["differences"]["transformer"] == dataclasses.asdict(results.differences()["transformer"])
+    assert stored["differences"]["transformer"] == dataclasses.asdict(results.differences["transformer"])
     page = (results.folder / "compare.md").read_text(encoding="utf-8")
-    assert report.table(results.rows) in page
+    assert str(tables.results_table(results)) in page
     assert "](loss_curves.png)" in page
     assert "| 2-gram | 3.400 | 4.905 |" in " ".join(page.split())
     assert (results.folder / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
     assert (results.folder / "compare.html").stat().st_size > 10_000
-    assert "compare.html" in compare_report.final_message(results)
+    assert "compare.html" in report.message(results.folder)
 
 
 class Reader(html.parser.HTMLParser):
@@ -205,16 +217,16 @@ def test_no_character_of_corpus_or_sample_is_markup(results):
         corpus=Corpus("tame", "text", "ab" * 32),
         rows=[{**row, "sample": "tame"} for row in results.rows],
     )
-    page, plain = Reader(comparison_html(results, HOSTILE)), Reader(comparison_html(tame, "tame"))
+    page, plain = Reader(comparison_html(results)), Reader(comparison_html(tame))
     assert page.tags == plain.tags
-    assert page.text.count(HOSTILE) >= len(MODELS) + 3  # verdict, title, every sample, and the name of the corpus
+    assert page.text.count(HOSTILE) >= len(MODELS) + 2  # title, every sample, and the name of the corpus
     assert "keras <3>" in page.text
     assert "ab" * 32 in page.text
 
 
 def test_the_page_needs_no_network_and_its_data_are_the_curves(results):
-    page = comparison_html(results, "The verdict.")
-    assert '<p class="verdict">The verdict.</p>' in page
+    page = comparison_html(results)
+    assert '<p class="verdict">lstm has the lowest' in page
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in page
     assert "src=" not in page
@@ -229,11 +241,11 @@ def test_the_sweep_is_in_the_report_with_its_warnings(results):
     sweep_runs = [SweepRun(m, rate, loss) for m in MODELS for rate, loss in ((0.01, 2.0), (0.03, 1.9), (0.1, None))]
     sweep_runs[-3] = SweepRun("transformer", 0.01, 1.5)
     swept = dataclasses.replace(results, sweep_runs=sweep_runs)
-    text = "\n".join(compare_report.tables(swept))
+    text = "\n".join(map(str, compare_report.details(swept)))
     assert "transformer is best at 0.01, the smallest learning rate of the sweep" in text
     assert "lstm is best" not in text
     assert text.count("diverged") == 2
-    assert "the smallest learning rate of the sweep" in Reader(comparison_html(swept, "")).text
+    assert "the smallest learning rate of the sweep" in Reader(comparison_html(swept)).text
 
 
 CLICKS = """
@@ -254,7 +266,7 @@ document.title = JSON.stringify(said);
 
 @pytest.mark.parametrize("width", [500, 1280])
 def test_in_a_browser_curves_toggle_points_tell_their_values_and_no_labels_collide(results, browse, width):
-    curves, fewer, tooltip, overlap, labels, fits = browse(comparison_html(results, ""), CLICKS, width)
+    curves, fewer, tooltip, overlap, labels, fits = browse(comparison_html(results), CLICKS, width)
     assert (curves, fewer) == (3 * len(MODELS), 3)
     assert tooltip.endswith(f"transformer{results.by_position('transformer')[-1]:.3f}")
     assert (overlap, labels, fits) == (False, 1 + 2, True)  # a model and the baselines on the scale
