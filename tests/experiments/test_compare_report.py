@@ -163,14 +163,14 @@ def test_one_seed_has_no_bands_and_an_interval_of_the_text_alone(results, monkey
 
 
 def test_the_verdict_says_what_is_best_by_how_much_and_how_certain_that_is(results):
-    assert results.verdict.startswith("lstm has the lowest val_loss, 2.0")
-    assert "transformer is 0.2" in results.verdict
+    assert results.verdict.startswith("lstm has the lowest val_loss, 1.998 nats")
+    assert "transformer is 0.1975 higher" in results.verdict
     assert "which is more than chance. The best model is below the best baseline, xz with 3.000." in results.verdict
     one = dataclasses.replace(results, rows=[row for row in results.rows if row["seed"] == 0])
     assert "interval over the text:" in one.verdict
     assert "other seeds may differ by more" in one.verdict
     alone = dataclasses.replace(results, rows=results.for_model("transformer"))
-    assert alone.verdict.startswith("transformer has a val_loss of 2.2")
+    assert alone.verdict.startswith("transformer has a val_loss of 2.19")
 
 
 def test_the_report_has_rows_differences_baselines_plot_and_samples(results):
