@@ -10,7 +10,7 @@ ARGS ?=
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 SMOKE := compare sequence_reversal word_lm masked_lm date_translation space_restoration optimizers gradient_descent \
-	entropy_floor recipe_ablation loss_by_position scaling shakespeare pipeline_speed generation_speed benchmark
+	entropy_floor recipe_ablation loss_by_position scaling shakespeare benchmark
 SMOKE_ARGS_shakespeare := --corpus pydoc
 
 .PHONY: compare test backends check smoke docs clean
@@ -24,7 +24,7 @@ test: .venv/installed-test
 backends: .venv/installed-backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
-	KERAS_BACKEND=jax $(BIN)/python -m experiments.benchmark_gpu --smoke
+	$(BIN)/python -m experiments.benchmark --backend jax --smoke
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .
