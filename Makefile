@@ -9,7 +9,6 @@ PYTHON ?= python3
 ARGS ?=
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-
 .PHONY: compare test backends check smoke docs clean
 
 compare: .venv/installed
@@ -21,7 +20,7 @@ test: .venv/installed-test
 backends: .venv/installed-backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
-	KERAS_BACKEND=jax $(BIN)/python -m experiments.benchmark_gpu --smoke
+	$(BIN)/python -m experiments.benchmark --backend jax --smoke
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

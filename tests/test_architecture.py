@@ -18,7 +18,7 @@ ORDER = (  # each package may import those that follow it
     *("experiments", "callbacks", "training", "saving", "evaluation", "generation", "tracking"),
     *("models", "data", "baselines", "tokenizers", "layers", "kernels"),
 )
-EVERYWHERE = {"checks", "atomic_files"}
+EVERYWHERE = {"checks", "atomic_files", "stop_signals"}
 MAY_IMPORT = {package: {*ORDER[n + 1 :], *EVERYWHERE} for n, package in enumerate(ORDER)}
 BACKENDS = {"tensorflow", "jax", "torch"}
 

@@ -1,116 +1,82 @@
-"""Write the report of `experiments.benchmark`: progress lines, benchmark.json and benchmark.md."""
+"""Write the report of `experiments.benchmark`: progress lines, result.json and benchmark.md."""
 
-from experiments.benchmark.cases import IMPLEMENTATIONS, Case, size
-from experiments.frame.report import markdown_table
+import pathlib
+
+from experiments.benchmark.settings import IMPLEMENTATIONS
+from experiments.frame.tables import Table
 from keras_seq.atomic_files import write_json, write_text
 
-
-def write_report(folder, results):
-    """Write benchmark.json and benchmark.md.
-
-    Args:
-        folder: Folder of the two files; it is made where it does not exist.
-        results: Contents of benchmark.json.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "benchmark.json", results)
-    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items() if version)
-    parts = [
-        "# Speed of a training step",
-        table(results["cases"]),
-        column_notes(results),
-        memory_table(results["cases"]),
-    ]
-    parts += [sweep_table(sweep, measurements) for sweep, measurements in results["size_sweep"].items()]
-    write_text(folder / "benchmark.md", "\n\n".join([*parts, f"Versions: {versions}."]) + "\n")
+TITLES = {
+    "step": "Training steps",
+    "end_to_end": "Training from end to end",
+    "generation": "Generation",
+    "pipeline": "Input pipelines",
+    "sizes": "Steps of keras_seq by size",
+}
+NOTES = (
+    "Speeds are medians, in tokens per second. vs: tokens per second of keras_seq divided by those of the other "
+    "implementation, the median over the rounds; target: what it should reach. % of matmul peak: FLOP/s of keras_seq "
+    "relative to a plain matrix product on this device. MB: peak memory of the process, or on a GPU of its arrays. "
+    "float32 products on a GPU may be TF32 in all implementations."
+)
 
 
-def line(result) -> str:
-    """Format the speeds of a case as one line."""
+def write_report(folder: pathlib.Path, results: dict):
+    """Write result.json and benchmark.md."""
+    write_json(folder / "result.json", results)
+    write_text(folder / "benchmark.md", f"# Benchmark\n\n{report_text(results)}\n")
+
+
+def report_text(results: dict) -> str:
+    """Return device, versions, tables by kind of case, and errors."""
+    device = results["device"]
+    peaks = ", ".join(f"{flops / 1e9:,.0f} GFLOP/s in {dtype}" for dtype, flops in device["matmul_flops"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in device["versions"].items())
+    parts = [f"{device['device']} ({device['platform']}); matmul peak {peaks}. {versions}."]
+    for kind, title in TITLES.items():
+        if group := [result for result in results["cases"] if result["case"]["kind"] == kind]:
+            parts += [f"## {title}", str(table(group))]
+    errors = [line for result in results["cases"] for line in error_lines(result)]
+    return "\n\n".join([*parts, NOTES, *errors])
+
+
+def table(group: list[dict]) -> Table:
+    """Return speeds, speedups with their targets, and peak memory of the cases of one kind."""
+    names = [name for name in IMPLEMENTATIONS if any(name in result["measurements"] for result in group)]
+    columns = {"case": lambda result: result["name"]}
+    columns |= {IMPLEMENTATIONS[name]: _measured(name, "tokens_per_second") for name in names}
+    for name in names:
+        if name != "keras_seq":
+            columns[f"vs {IMPLEMENTATIONS[name]}"] = lambda result, key=f"speedup_vs_{name}": _number(result.get(key))
+        if any(result["case"].get(f"{name}_target") for result in group):
+            columns[f"target vs {IMPLEMENTATIONS[name]}"] = lambda result, key=f"{name}_target": _number(
+                result["case"][key]
+            )
+    if any(result["matmul_utilization"] for result in group):
+        columns["% of matmul peak"] = lambda result: _number(result["matmul_utilization"], 100, 0)
+    if group[0]["case"]["kind"] == "sizes":
+        columns["ms per step"] = lambda result: _number(result["seconds_per_step"], 1000, 1)
+    columns |= {f"{IMPLEMENTATIONS[name]}, MB": _measured(name, "peak_megabytes") for name in names}
+    return Table.of(group, columns)
+
+
+def _measured(name, key):
+    return lambda result: _number(result["measurements"].get(name, {}).get(key), 1, 0)
+
+
+def _number(value, factor=1, digits=2) -> str:
+    return "-" if value is None else f"{factor * value:,.{digits}f}"
+
+
+def progress_line(result: dict) -> str:
+    """Return the speeds of a case as one line, and a line for each error."""
     speeds = ", ".join(
         f"{IMPLEMENTATIONS[name]} {measurement['tokens_per_second']:,.0f}"
         for name, measurement in result["measurements"].items()
     )
-    return f"{result['name']}: {speeds} tokens/s"
+    return "\n".join([f"{result['name']}: {speeds or 'no'} tokens/s", *error_lines(result)])
 
 
-def table(results) -> str:
-    """Format speeds and speedups, each speedup followed by its target."""
-    header = ["case", *IMPLEMENTATIONS.values(), "speedup vs PyTorch", "target", "speedup vs keras.layers", "target"]
-    lines = [[*header, "% of matmul peak", "input pipeline %"]]
-    for result in results:
-        speeds = _cells(result, "tokens_per_second")
-        speedups = [
-            cell
-            for name in ("torch", "keras")
-            for cell in (_number(result[f"speedup_vs_{name}"]), _number(result["case"][f"{name}_target"]))
-        ]
-        fraction = result["input_pipeline_fraction"]
-        pipeline = "-" if fraction is None else f"{100 * fraction:.2f}"
-        lines.append([result["name"], *speeds, *speedups, f"{100 * result['matmul_utilization']:.0f}", pipeline])
-    return markdown_table(lines)
-
-
-def column_notes(results) -> str:
-    """Explain the columns of the table."""
-    peaks = ", ".join(f"{flops / 1e9:,.0f} GFLOP/s in {dtype}" for dtype, flops in results["matmul_flops"].items())
-    return (
-        "Speeds are medians, in tokens per second. speedup: tokens per second of keras_seq divided by those of the "
-        "other library, the median over the rounds; target: the speedup that keras_seq should reach. % of matmul peak: "
-        f"FLOP/s of keras_seq relative to a plain matrix product on this machine ({peaks}). input pipeline %: time "
-        "that drawing the random windows takes, relative to the time of a step."
-    )
-
-
-def memory_table(results) -> str:
-    """Format the peak memory of each process."""
-    lines = [["case", *(f"{name}, MB" for name in IMPLEMENTATIONS.values())]]
-    lines += [[result["name"], *_cells(result, "peak_megabytes")] for result in results]
-    return markdown_table(lines)
-
-
-def sweep_table(sweep, measurements) -> str:
-    """Format time and memory as one size grows.
-
-    Args:
-        sweep: Name of the sweep, a key of `benchmark_cases.size_sweep`.
-        measurements: One dict per size, as in benchmark.json.
-    """
-    lines = [[sweep.rsplit(", ", 1)[1], "ms per step", "relative to previous", "MB"]]
-    previous = None
-    for measurement in measurements:
-        case = Case(**measurement["case"])
-        seconds = seconds_per_step(case, measurement)
-        ratio = "-" if previous is None else f"{seconds / previous:.2f}"
-        lines.append([str(size(case, sweep)), f"{seconds * 1000:.1f}", ratio, f"{measurement['peak_megabytes']:,.0f}"])
-        previous = seconds
-    return f"{sweep}:\n\n{markdown_table(lines)}"
-
-
-def seconds_per_step(case: Case, measurement) -> float:
-    """Return the duration of a step in seconds.
-
-    Args:
-        case: The measured case.
-        measurement: Its measurement, with `tokens_per_second`.
-    """
-    return case.batch_size * case.sequence_length / measurement["tokens_per_second"]
-
-
-def final_message(folder, results) -> str:
-    """Return the text that the terminal shows at the end.
-
-    Args:
-        folder: Folder of the report.
-        results: Contents of benchmark.json.
-    """
-    return f"\n{table(results['cases'])}\n\n{column_notes(results)}\n\nReport: {folder / 'benchmark.md'}"
-
-
-def _cells(result, key):
-    measurements = result["measurements"]
-    return [f"{measurements[name][key]:,.0f}" if name in measurements else "-" for name in IMPLEMENTATIONS]
-
-
-def _number(value) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def error_lines(result: dict) -> list[str]:
+    """Return a line for each implementation that failed."""
+    return [f"Failed: {result['name']}, {IMPLEMENTATIONS[name]}: {error}" for name, error in result["errors"].items()]

@@ -34,7 +34,7 @@ def raise_on_stop_request() -> Iterator[None]:
     Raises:
         KeyboardInterrupt: A stop was requested.
     """
-    from keras_seq.training.stop_signals import OUTPUT_CLOSED, guard_output, signal_handler
+    from keras_seq.stop_signals import OUTPUT_CLOSED, guard_output, signal_handler
 
     def stop(number, frame=None):
         raise KeyboardInterrupt(number)
@@ -62,10 +62,10 @@ def exit_interrupted(script: str, stop: KeyboardInterrupt) -> NoReturn:
     Raises:
         SystemExit: Always, with status 128 + the number of the signal.
     """
-    from keras_seq.training import TrainingInterrupted
-    from keras_seq.training.stop_signals import OUTPUT_CLOSED
+    from keras_seq.stop_signals import OUTPUT_CLOSED
 
-    if isinstance(stop, TrainingInterrupted):
+    training = sys.modules.get("keras_seq.training")  # without it, nothing was trained
+    if training is not None and isinstance(stop, training.TrainingInterrupted):
         message, number, folder = f"\nStopped. A checkpoint is in {stop.path}", stop.signal_number, stop.path.parents[2]
     else:
         message, number = "\nStopped.", next(iter(stop.args), signal.SIGINT)

@@ -45,6 +45,8 @@ class GPT2Config:
     """Maximum number of positions, needed to build the model; experiments default to the training window's length."""
     dropout: float = 0.0
     """Dropout rate of the embeddings, the attention weights and the output of each sublayer."""
+    use_bias: bool = True
+    """Whether dense layers and layer normalizations add a bias; nanoGPT's do not."""
 
     def __post_init__(self):
         """Check the fields."""
@@ -53,13 +55,14 @@ class GPT2Config:
         if self.context_length is not None:
             checks.positive_integer("context_length", self.context_length)
         checks.fraction("dropout", self.dropout)
+        checks.boolean("use_bias", self.use_bias)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""
         self._check_context_length()
         dim = self.embedding_dim
-        blocks = self.num_layers * count_block_params(dim, self.feed_forward_dim)
-        return (vocabulary_size + self.context_length) * dim + blocks + 2 * dim
+        blocks = self.num_layers * count_block_params(dim, self.feed_forward_dim, use_bias=self.use_bias)
+        return (vocabulary_size + self.context_length) * dim + blocks + (1 + self.use_bias) * dim
 
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
         """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
@@ -89,12 +92,13 @@ class GPT2Config:
                 causal=True,
                 activation=gelu_tanh,
                 dropout=self.dropout,
+                use_bias=self.use_bias,
                 residual_initializer=residual.clone(),
                 dtype=dtype,
                 name=f"block_{n}",
             )
             blocks.append(block)
-        blocks.append(layers.LayerNormalization(dtype=dtype, name="normalization"))
+        blocks.append(layers.LayerNormalization(center=self.use_bias, dtype=dtype, name="normalization"))
         return build_language_model(
             "gpt2",
             vocabulary_size,

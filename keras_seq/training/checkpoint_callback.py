@@ -10,11 +10,11 @@ import time
 
 import keras
 
+from keras_seq.stop_signals import StopRequest
 from keras_seq.training import checkpoints
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.loop_callbacks import ValidationCallback
 from keras_seq.training.metrics_logger import MetricsLogger
-from keras_seq.training.stop_signals import StopRequest
 
 
 class TrainingInterrupted(KeyboardInterrupt):

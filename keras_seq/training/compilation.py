@@ -42,11 +42,14 @@ def compile_model(
         tokens_per_step: Approximate number of tokens of a batch; decides whether XLA compiles the step.
     """
     peak = train.peak_learning_rate(training_model)
+    optimizer = OPTIMIZERS[train.optimizer](
+        schedule or WarmupLinearDecay(peak, total_steps, train.warmup_steps, train.final_lr_fraction),
+        **train.optimizer_options(training_model),
+    )
+    if train.weight_decay is not None:
+        optimizer.exclude_from_weight_decay([v for v in training_model.trainable_variables if len(v.shape) < 2])
     training_model.compile(
-        optimizer=OPTIMIZERS[train.optimizer](
-            schedule or WarmupLinearDecay(peak, total_steps, train.warmup_steps, train.final_lr_fraction),
-            **train.optimizer_options(training_model),
-        ),
+        optimizer=optimizer,
         auto_scale_loss=False,
         loss=loss or _CrossEntropy(from_logits=True),
         steps_per_execution=train.steps_per_execution,

@@ -46,6 +46,10 @@ class TrainConfig:
     (LEARNING_RATES) were measured on small models."""
     adam_lr_ratio: float | None = None
     """With muon, learning rate of its AdamW part relative to `learning_rate`. Default: 0.4 (rnn, gru, lstm) or 0.2."""
+    weight_decay: float | None = None
+    """Decoupled weight decay of matrices, times the learning rate, with muon or adamw; None for none."""
+    beta_2: float | None = None
+    """Decay of the mean of squared gradients in adam, adamw and Muon's AdamW part. Default: 0.999, in Muon 0.99."""
     warmup_steps: int = 50
     """Steps over which the learning rate rises linearly from zero."""
     final_lr_fraction: float = 0.02
@@ -100,6 +104,17 @@ class TrainConfig:
             if getattr(self, name) is not None or name == "global_clipnorm":
                 checks.positive_number(name, getattr(self, name))
         checks.number("final_lr_fraction", self.final_lr_fraction, 0, 1)
+        if self.weight_decay is not None:
+            checks.number("weight_decay", self.weight_decay, 0)
+            self._check_optimizer("weight_decay", ("muon", "adamw"))
+        if self.beta_2 is not None:
+            checks.fraction("beta_2", self.beta_2)
+            self._check_optimizer("beta_2", ("muon", "adam", "adamw"))
+
+    def _check_optimizer(self, name, optimizers):
+        if self.optimizer not in optimizers:
+            value = getattr(self, name)
+            raise ValueError(f"{name}={value!r}; expected None, or optimizer={' or '.join(optimizers)}.")
 
     def validated_part(self, validation: Sequence, min_characters: int = 2) -> Sequence:
         """Return the beginning of the validation text, or of its character ids, that is scored during training.
@@ -137,7 +152,11 @@ class TrainConfig:
         if self.optimizer == "sgd":
             options |= {"momentum": 0.9, "nesterov": True}
         if self.optimizer == "adamw":
-            options["weight_decay"] = 0.0  # like Muon; Keras's default would decay biases and norms too
+            options["weight_decay"] = 0.0  # like Muon; Keras's default is 0.004
+        if self.weight_decay is not None:
+            options["weight_decay"] = self.weight_decay
+        if self.beta_2 is not None:
+            options["adam_beta_2" if self.optimizer == "muon" else "beta_2"] = self.beta_2
         if self.optimizer == "muon":
             options["adam_lr_ratio"] = self.resolved(model)["adam_lr_ratio"]
             options["iteration_dtype"] = "bfloat16" if self.precision == "bfloat16" else None

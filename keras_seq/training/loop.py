@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from keras_seq.atomic_files import remove_leftovers
 from keras_seq.evaluation.progress_bar import ProgressBar
+from keras_seq.stop_signals import StopRequest, StopRequested
 from keras_seq.tracking.event_files import truncate_after
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.tracking.tensorboard import TokenTensorBoard, curve_points
@@ -31,7 +32,6 @@ from keras_seq.training.loop_callbacks import TerminateOnNonFinite, TrainingDive
 from keras_seq.training.metrics_logger import MetricsLogger
 from keras_seq.training.resume_check import check_resumable
 from keras_seq.training.run_lock import lock_run
-from keras_seq.training.stop_signals import StopRequest, StopRequested
 
 MAX_ROLLBACKS = 3
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import keras
 from tqdm import tqdm
 
+from keras_seq.stop_signals import StopRequested
 from keras_seq.tracking.summaries import Summaries
-from keras_seq.training.stop_signals import StopRequested
 
 
 class TrainingDiverged(RuntimeError):

@@ -1,88 +1,211 @@
 import dataclasses
+import importlib.util
 import json
+import os
+import re
+import shlex
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import keras_worker as benchmark_keras
-from experiments.benchmark import report as benchmark_report
-from experiments.benchmark.cases import CASES, SMOKE_CASES, Case, size, size_sweep
-from experiments.benchmark.workers import run_interleaved, speedup
+from experiments.benchmark import keras_runs, models, report, turns, worker
+from experiments.benchmark.settings import CASES, SMOKE_CASES, BenchmarkConfig, Case
+from experiments.compare.settings import CompareConfig
+from experiments.frame.startup import command_line
+from tests.experiments.conftest import ROOT
+
+SMALL = {"batch_size": 2, "sequence_length": 6, "embedding_dim": 8, "units": 5, "num_heads": 2, "num_layers": 2}
+REFUSE = """
+import importlib.machinery, sys
+class Without(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.split(".")[0] == "tensorflow" else super().find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Without
+"""
+
+
+def needs(library):
+    missing = importlib.util.find_spec(library) is None
+    return pytest.param(library, marks=[pytest.mark.slow, pytest.mark.skipif(missing, reason=f"needs {library}")])
+
+
+def without_tensorflow(tmp_path, backend, *arguments):
+    """Run `python ...` where TensorFlow cannot be imported, in the processes it starts neither."""
+    (tmp_path / "sitecustomize.py").write_text(REFUSE, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def test_the_speedup_is_the_median_of_the_ratios_of_the_rounds():
     measurements = {"keras_seq": {"repeats": [2.0, 8.0, 3.0]}, "keras": {"repeats": [1.0, 2.0, 3.0]}}
-    assert speedup(measurements, "keras") == 2.0  # of 2, 4 and 1; the ratio of the medians is 1.5
-    assert speedup(measurements, "torch") is None
+    assert turns.speedup(measurements, "keras") == 2.0  # of 2, 4 and 1; the ratio of the medians is 1.5
+    assert turns.speedup(measurements, "torch") is None
 
 
-@pytest.mark.parametrize("sweep", size_sweep())
-def test_a_sweep_changes_one_size(sweep):
-    cases = size_sweep()[sweep]
-    sizes = [size(case, sweep) for case in cases]
-    assert sizes == sorted(set(sizes))
-    field = next(f.name for f in dataclasses.fields(Case) if len({getattr(case, f.name) for case in cases}) > 1)
-    assert len({dataclasses.replace(case, **{field: 1}) for case in cases}) == 1
+def test_implementations_take_turns_and_one_that_fails_does_not_end_the_others(monkeypatch):
+    log = []
+
+    class Worker:
+        def __init__(self, config, request):
+            self.name, self.calls = request["implementation"], 0
+
+        def go(self):
+            log.append(self.name)
+            self.calls += 1
+            if (self.name, self.calls) == ("keras", 3):
+                raise turns.WorkerError("out of memory")
+            return {"tokens_per_second": float(self.calls), "peak_megabytes": 1.0, "parameters": 7}
+
+        def close(self):
+            log.append(f"end {self.name}")
+
+    monkeypatch.setattr(turns, "Worker", Worker)
+    config = BenchmarkConfig(repeats=3)
+    measurements, errors = turns.take_turns(config, CASES["step"][0], ["keras_seq", "keras"], "cpu")
+    assert log == [*3 * ["keras_seq", "keras"], *2 * ["keras_seq"], "end keras", "end keras_seq"]
+    assert errors == {"keras": "out of memory"}
+    assert measurements["keras_seq"]["repeats"] == [3.0, 4.0, 5.0]
+    assert measurements["keras_seq"]["parameters"] == 7
 
 
-def test_every_case_has_targets_and_a_unique_name():
-    assert len(CASES) == 10
-    assert all(case.torch_target and case.keras_target for case in CASES)
-    assert len({case.name for case in CASES}) == len(CASES)
-    bfloat16 = [case.name for case in CASES if case.precision == "bfloat16"]
-    assert [case.name for case in CASES if "bfloat16" in case.name] == bfloat16
+def test_a_run_takes_the_seconds_in_whole_executions(monkeypatch):
+    monkeypatch.setattr(worker, "seconds_of", lambda run_steps, num_steps: num_steps / 1010)
+    assert worker.warm_up(lambda num_steps: None, 25, 2.0) == (25 / 1010, 2025)
+    assert worker.warm_up(lambda num_steps: None, 25, 0.001) == (25 / 1010, 25)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "transformer"])
-def test_both_sides_have_the_same_parameters(kind):
-    case = Case("small", kind, 2, 6, 8, units=5, num_heads=2, num_layers=2)
-    model, reference = benchmark_keras.keras_seq_model(case, 5), benchmark_keras.keras_reference_model(case)
-    assert model.count_params() == reference.count_params()
+def test_every_case_has_a_name_of_its_own_and_steps_have_targets():
+    cases = [case for kind in CASES.values() for case in kind]
+    assert len({(case.kind, case.name) for case in cases}) == len(cases)
+    assert all(case.torch_target and case.keras_target for case in CASES["step"])
+    assert {case.kind for case in SMOKE_CASES} == CASES.keys()
+
+
+def test_a_case_of_sizes_differs_from_the_others_of_its_model_in_one_size():
+    for model in ("lstm", "transformer", "attention"):
+        values = [dataclasses.astuple(case) for case in CASES["sizes"] if case.model == model]
+        usual = [max(set(column), key=column.count) for column in zip(*values, strict=True)]
+        assert all(sum(a != b for a, b in zip(usual, case, strict=True)) <= 1 for case in values)
+
+
+@pytest.mark.parametrize("model", ["lstm", "transformer"])
+def test_all_sides_have_the_same_parameters(model):
+    case = Case("step", model, **SMALL)
     ids = np.zeros((2, 6), "int32")
-    assert model(ids).shape == reference(ids).shape == (2, 6, 65)
+    sides = [models.keras_seq_model(case), models.keras_model(case)]
+    assert [side(ids).shape for side in sides] == 2 * [(2, 6, 65)]
+    counts = {side.count_params() for side in sides}
+    if importlib.util.find_spec("torch") is not None:
+        from experiments.benchmark import torch_runs
+
+        second_bias = 4 * case.units * case.num_layers if model == "lstm" else 0  # of torch's LSTM
+        counts.add(torch_runs.training_steps(case)[1]["parameters"] - second_bias)
+    assert len(counts) == 1
+
+
+ATTENTION = Case("step", "attention", batch_size=2, sequence_length=7, embedding_dim=8, num_heads=2)
 
 
 def test_attention_is_the_same_function_on_both_sides():
-    case = Case("small", "attention", 1, 7, 8, num_heads=2)
-    tf.random.set_seed(0)
-    run_steps, *_ = benchmark_keras.attention_step(case, "keras_seq")
-    tf.random.set_seed(0)
-    run_reference, *_ = benchmark_keras.attention_step(case, "keras")
-    np.testing.assert_allclose(run_steps(1), run_reference(1), rtol=1e-4, atol=1e-6)
+    gradients, reference = (keras_runs.prepare(ATTENTION, name)[0](1) for name in ("keras_seq", "keras"))
+    np.testing.assert_allclose(gradients, reference, rtol=1e-4, atol=1e-6)
 
 
-def test_the_matmul_speed_is_that_of_a_matmul():
-    assert 1e8 < benchmark.matmul_flops("float32", 256) < 1e14
+OTHER_BACKEND = """
+import sys, keras, numpy as np
+from experiments.benchmark import keras_runs
+from experiments.benchmark.settings import Case
+case = Case("step", "attention", batch_size=2, sequence_length=7, embedding_dim=8, num_heads=2)
+def numpy(gradients): return np.stack([keras.ops.convert_to_numpy(g) for g in gradients])
+gradients = [numpy(keras_runs.prepare(case, name)[0](1)) for name in ("keras_seq", "keras")]
+if keras.backend.backend() == "torch":
+    from experiments.benchmark import torch_runs
+    gradients.append(numpy(torch_runs.prepare(case, "torch")[0](1)).swapaxes(2, 3))  # from [B, H, T, K]
+np.save(sys.argv[1], gradients)
+"""
+
+
+@pytest.mark.parametrize("backend", [needs("jax"), needs("torch")])
+def test_attention_is_the_same_function_on_every_backend_without_tensorflow(tmp_path, backend):
+    process = without_tensorflow(tmp_path, backend, "-c", OTHER_BACKEND, tmp_path / "gradients.npy")
+    assert process.returncode == 0, process.stderr
+    expected = keras_runs.prepare(ATTENTION, "keras_seq")[0](1)
+    for gradients in np.load(tmp_path / "gradients.npy"):
+        np.testing.assert_allclose(gradients, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_the_device_is_described_with_its_matmul_speed():
+    device = keras_runs.describe_device({"cpu": 256, "gpu": 256})
+    assert all(1e7 < flops < 1e15 for flops in device["matmul_flops"].values())
+    assert {"keras_seq", "keras", "tensorflow"} < device["versions"].keys()
 
 
 @pytest.mark.parametrize(
-    ("option", "named"),
-    [(("--cases", 11), "--cases 11"), (("--repeats", 0), "--repeats 0"), (("--resume", "x"), "--resume x")],
+    ("options", "named"),
+    [
+        (("--cases", 11), "--cases 11: expected numbers from 1 to 10"),
+        (("--repeats", 0), "--repeats 0"),
+        (("--kinds", "pipeline", "--backend", "jax"), "--kinds pipeline with --backend jax"),
+    ],
 )
-def test_a_mistake_is_one_sentence(fails, tmp_path, option, named):
-    assert named in fails(benchmark.main, *option, "--log-dir", tmp_path)
+def test_a_mistake_is_one_sentence(fails, tmp_path, options, named):
+    assert named in fails(benchmark.main, *options, "--log-dir", tmp_path)
     assert not [*tmp_path.iterdir()]
+
+
+def smoke_report(process, logs):
+    """Return the contents of result.json after a smoke run, and check its report."""
+    assert process.returncode == 0, process.stdout + process.stderr
+    (folder,) = (logs / "benchmark").iterdir()
+    results = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    for result in results["cases"]:
+        assert result["errors"] == {}
+        assert all(len(m["repeats"]) == 2 and m["peak_megabytes"] > 10 for m in result["measurements"].values())
+        assert all(result[key] > 0 for key in result if key.startswith("speedup_vs_") and result[key] is not None)
+    assert report.report_text(results) in (folder / "benchmark.md").read_text(encoding="utf-8")
+    assert report.report_text(results) in process.stdout
+    return results
 
 
 @pytest.mark.slow
 def test_a_tiny_run_leaves_its_report(python, tmp_path):
-    process = python("-m", "experiments.benchmark", "--smoke", "--size-sweep", "--log-dir", tmp_path)
-    assert process.returncode == 0, process.stderr
-    (folder,) = (tmp_path / "benchmark").iterdir()
-    results = json.loads((folder / "benchmark.json").read_text(encoding="utf-8"))
-    assert [result["name"] for result in results["cases"]] == [case.name for case in SMOKE_CASES]
-    for result in results["cases"]:
-        assert result["speedup_vs_keras"] > 0
-        assert all(len(m["repeats"]) == 2 and m["peak_megabytes"] > 10 for m in result["measurements"].values())
-    assert len(results["size_sweep"]) == 1
-    report = (folder / "benchmark.md").read_text(encoding="utf-8")
-    assert benchmark_report.table(results["cases"]) in report
-    assert benchmark_report.table(results["cases"]) in process.stdout
+    process = python("-m", "experiments.benchmark", "--smoke", "--log-dir", tmp_path)
+    names = [result["name"] for result in smoke_report(process, tmp_path)["cases"]]
+    assert names == [case.name for case in SMOKE_CASES]
+
+
+@pytest.mark.parametrize("backend", [needs("jax"), needs("torch")])
+def test_a_tiny_run_on_another_backend_without_tensorflow(tmp_path, backend):
+    options = ("--backend", backend, "--smoke", "--log-dir", tmp_path / "logs")
+    process = without_tensorflow(tmp_path, backend, "-m", "experiments.benchmark", *options)
+    results = smoke_report(process, tmp_path / "logs")
+    assert [result["case"]["kind"] for result in results["cases"]] == ["step", "sizes"]
+    assert backend in results["device"]["versions"]
 
 
 @pytest.mark.slow
-def test_a_worker_that_fails_is_said_to():
-    with pytest.raises(RuntimeError, match="ended with exit status 1"):
-        run_interleaved(Case("none", "transformer", 1, 4, 7, num_heads=2), ("keras_seq",), 1, 0.01)
+def test_a_worker_that_fails_is_reported_with_its_error():
+    case = Case("step", "transformer", batch_size=1, sequence_length=4, embedding_dim=7, num_heads=2)
+    _, errors = turns.take_turns(BenchmarkConfig(repeats=1, seconds=0.01), case, ["keras_seq"], "cpu")
+    assert re.search(r"ValueError: .*7.* \(exit status 1\)", errors["keras_seq"])
+
+
+def test_the_command_of_nano_gpt_trains_its_transformer():
+    """Check the model of nanoGPT's config/train_shakespeare_char.py: 10.65 million parameters without positions."""
+    text = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"python -m (experiments\.compare --models gpt2 .*?)\n\n", text, flags=re.DOTALL)
+    script, *arguments = shlex.split(command.replace("\\\n", " "))
+    config = command_line(CompareConfig, script, "", arguments)
+    width, model = 384, config.model("gpt2")
+    without_positions = 65 * width + 6 * (12 * width**2 + 2 * width) + width
+    assert model.count_params(65) == without_positions + 256 * width
+    assert f"{without_positions / 1e6:.2f}" == "10.65"
+    assert (config.steps, config.batch_size, config.sequence_length, model.dropout) == (5000, 64, 256, 0.2)
+    train = config.train
+    assert (train.optimizer, train.learning_rate, train.final_lr_fraction) == ("adamw", 1e-3, 0.1)
+    assert (train.warmup_steps, train.weight_decay, train.beta_2, train.global_clipnorm) == (100, 0.1, 0.99, 1.0)

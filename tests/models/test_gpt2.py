@@ -56,6 +56,13 @@ def test_what_is_added_up_over_the_layers_starts_small():
     assert (kernels[0] != kernels[2]).any()  # the same law, not the same numbers
 
 
+def test_without_biases_matrices_and_gains_are_left():
+    config = dataclasses.replace(SMALL, use_bias=False)
+    model = config.build_model(VOCABULARY)
+    assert not [v.path for v in model.weights if "bias" in v.path or "beta" in v.path]
+    assert model.count_params() == config.count_params(VOCABULARY) < SMALL.count_params(VOCABULARY)
+
+
 @both
 def test_order_matters(randomize, name):
     model, ids = randomize(BOTH[name].build_model(VOCABULARY)), some_ids()

@@ -4,8 +4,8 @@ import types
 
 import pytest
 
+from keras_seq.stop_signals import StopRequest
 from keras_seq.training import TrainConfig, TrainingInterrupted, checkpoint_callback, checkpoints
-from keras_seq.training.stop_signals import StopRequest
 
 
 class Model:

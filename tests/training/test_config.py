@@ -1,10 +1,11 @@
 import typing
 
 import keras
+import numpy as np
 import pytest
 
 from keras_seq import layers
-from keras_seq.training import OPTIMIZERS, TrainConfig
+from keras_seq.training import OPTIMIZERS, TrainConfig, compile_model
 from keras_seq.training.config import ADAM_LR_RATIOS, DTYPE_POLICIES, LEARNING_RATES
 
 FAMILIES = {
@@ -35,6 +36,8 @@ FAMILIES = {
             for value in (0.0, -1.0, float("nan"), float("inf"))
         ),
         *(("final_lr_fraction", value) for value in (-0.1, 1.1, float("nan"))),
+        *(("weight_decay", value) for value in (-0.1, float("nan"))),
+        *(("beta_2", value) for value in (-0.1, 1.0, float("nan"))),
         ("optimizer", "nonesuch"),
         ("precision", "float8"),
     ],
@@ -63,6 +66,28 @@ def test_what_is_given_goes_before_the_default_of_the_family():
         momentum = {"global_clipnorm": 1.0, "momentum": 0.9, "nesterov": True}
         assert TrainConfig(optimizer="sgd").optimizer_options(model) == momentum
         assert TrainConfig(optimizer="adamw").optimizer_options(model) == {"global_clipnorm": 1.0, "weight_decay": 0.0}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_decay_and_beta_2_reach_the_optimizers_that_have_them_and_the_others_refuse_them(name):
+    for field, optimizers, value in (("weight_decay", "muon adamw", 0.1), ("beta_2", "muon adamw adam", 0.9)):
+        if name in optimizers.split():
+            options = TrainConfig(optimizer=name, **{field: value}).optimizer_options(FAMILIES["residual"])
+            config = OPTIMIZERS[name](**options).get_config()
+            assert config["adam_beta_2" if (name, field) == ("muon", "beta_2") else field] == value
+        else:
+            with pytest.raises(ValueError, match=f"{field}=.*expected None, or optimizer=muon or"):
+                TrainConfig(optimizer=name, **{field: value})
+
+
+@pytest.mark.parametrize("name", ["muon", "adamw"])
+def test_weights_of_one_axis_do_not_decay(name):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, bias_initializer="ones")])
+    compile_model(model, TrainConfig(optimizer=name, weight_decay=0.5, learning_rate=0.1, warmup_steps=0), 10)
+    before = [v.numpy() for v in model.trainable_variables]
+    model.optimizer.apply([keras.ops.zeros_like(v) for v in model.trainable_variables])
+    for old, variable, factor in zip(before, model.trainable_variables, (0.95, 1.0), strict=True):
+        np.testing.assert_allclose(variable.numpy(), factor * old, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import pytest
 
+from keras_seq.stop_signals import StopRequested
 from keras_seq.tracking import Summaries
 from keras_seq.training import AdamW, TrainingDiverged
 from keras_seq.training.loop_callbacks import TerminateOnNonFinite, ValidationCallback
 from keras_seq.training.metrics_logger import MetricsLogger
-from keras_seq.training.stop_signals import StopRequested
 
 STEPS, TOKENS = 8, 10
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from keras_seq.training import stop_signals
-from keras_seq.training.stop_signals import GuardedOutput, StopRequest, StopRequested, guard_output, signal_handler
+from keras_seq import stop_signals
+from keras_seq.stop_signals import GuardedOutput, StopRequest, StopRequested, guard_output, signal_handler
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 

@@ -1,0 +1,110 @@
+"""Prepare what a worker times on a Keras backend, for keras_seq and for keras.layers: `(run_steps, info)` of a case.
+
+run_steps(n)   do the work n times, and wait until it is done
+info           tokens_per_step, and what the report says of the model
+"""
+
+import importlib
+import importlib.metadata
+import platform
+import time
+
+import keras
+import numpy as np
+
+import keras_seq
+from experiments.benchmark import models
+from experiments.benchmark.settings import Case
+from keras_seq.layers.attention import causal_attention
+from keras_seq.models.flops import flops_per_token
+
+BACKEND = keras.backend.backend()
+side = importlib.import_module(f"experiments.benchmark.{BACKEND}_side")
+if BACKEND == "tensorflow":
+    from experiments.benchmark import tensorflow_runs
+
+
+def prepare(case: Case, implementation: str):
+    """Return `(run_steps, info)` of a case for "keras_seq", "keras" or "uncached"."""
+    if case.model == "attention":
+        return attention(case, implementation)
+    prepare_kind = training_steps if case.kind in ("step", "sizes") else getattr(tensorflow_runs, case.kind)
+    return prepare_kind(case, implementation)
+
+
+def training_steps(case: Case, implementation: str):
+    """Prepare training steps on one batch; on TensorFlow, keras_seq is compiled as `keras_seq.training` does it."""
+    is_keras_seq, steps_per_execution = implementation == "keras_seq", 1
+    model = models.keras_seq_model(case) if is_keras_seq else models.keras_model(case)
+    shape = (2, case.batch_size, case.sequence_length)
+    batch = np.random.default_rng(0).integers(case.vocabulary_size, size=shape).astype("int32")
+    if BACKEND == "tensorflow" and is_keras_seq:
+        steps_per_execution = tensorflow_runs.compile_for_training(model, case)
+    else:
+        models.compile_with_keras(model, case)
+    batches = tensorflow_runs.repeated if BACKEND == "tensorflow" else _repeated
+
+    def run_steps(num_steps):  # `fit` reads the last loss, so it waits for the device
+        model.fit(batches(*batch), steps_per_epoch=num_steps, shuffle=False, verbose=0)
+
+    info = {"parameters": model.count_params(), "steps_per_execution": steps_per_execution}
+    if is_keras_seq:
+        info["flops_per_token"] = flops_per_token(model, case.sequence_length, training=True)
+    return run_steps, {"tokens_per_step": case.batch_size * case.sequence_length, **info}
+
+
+def _repeated(x, y):
+    while True:
+        yield x, y
+
+
+def attention(case: Case, implementation: str):
+    """Prepare forward and backward passes of causal attention alone, on q, k and v `[B, T, H, K]`."""
+    shape = (3, case.batch_size, case.sequence_length, case.num_heads, case.embedding_dim // case.num_heads)
+    q, k, v = keras.ops.convert_to_tensor(np.random.default_rng(0).standard_normal(shape), case.precision)
+    step = side.gradients(causal_attention if implementation == "keras_seq" else _keras_attention)
+
+    def run_steps(num_steps):
+        for _ in range(num_steps):
+            gradients = step(q, k, v)
+        side.wait(gradients[0])
+        return gradients
+
+    # Scores and values, once forward and twice backward; causal attention needs half of the T x T pairs.
+    flops = 3 * 4 * case.sequence_length * case.embedding_dim // 2
+    return run_steps, {"tokens_per_step": case.batch_size * case.sequence_length, "flops_per_token": flops}
+
+
+def _keras_attention(q, k, v):
+    return keras.ops.dot_product_attention(q, k, v, is_causal=True)
+
+
+def describe_device(matrix_sizes: dict[str, int]) -> dict:
+    """Return the device, versions, and the FLOP/s of a product of square matrices, whose size is by platform."""
+    device_platform, name = side.device()
+    size = matrix_sizes[device_platform]
+    return {
+        "platform": device_platform,
+        "device": name or platform.processor() or platform.machine(),
+        "versions": {
+            "python": platform.python_version(),
+            **{"keras_seq": keras_seq.__version__, "keras": keras.__version__},
+            BACKEND: importlib.metadata.version(BACKEND),
+        },
+        "matmul_flops": {dtype: _matmul_flops(dtype, size) for dtype in ("float32", "bfloat16")},
+    }
+
+
+def _matmul_flops(dtype, size) -> float:
+    """Return the best of 5 series of products."""
+    a, b = (keras.random.normal((size, size), dtype=dtype, seed=seed) for seed in range(2))
+    product = side.compiled(keras.ops.matmul)
+    side.wait(product(a, b))
+    speeds = []
+    for _ in range(5):
+        start_time = time.perf_counter()
+        for _ in range(3):
+            last = product(a, b)
+        side.wait(last)
+        speeds.append(3 * 2 * size**3 / (time.perf_counter() - start_time))
+    return max(speeds)

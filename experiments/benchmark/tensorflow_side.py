@@ -1,0 +1,39 @@
+"""What a benchmark needs from TensorFlow: compile and differentiate a function, wait, describe the device."""
+
+import functools
+
+import tensorflow as tf
+
+compiled = tf.function
+
+
+def gradients(function):
+    """Return a compiled function from arrays to the gradients of the sum of squares of `function(*arrays)`."""
+
+    @tf.function
+    def gradients(*arrays):
+        with tf.GradientTape() as tape:
+            tape.watch(arrays)
+            total = tf.reduce_sum(tf.square(tf.cast(function(*arrays), "float32")))
+        return tape.gradient(total, arrays)
+
+    return gradients
+
+
+def wait(array):
+    """Wait until an array is computed."""
+    array.numpy()
+
+
+@functools.cache
+def device() -> tuple[str, str]:
+    """Return the platform, "cpu" or "gpu", and the name of the device."""
+    gpus = tf.config.list_physical_devices("GPU")
+    return (
+        ("gpu", tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")) if gpus else ("cpu", "")
+    )
+
+
+def peak_bytes() -> int | None:
+    """Return the peak memory of the GPU; None on a CPU."""
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"] if device()[0] == "gpu" else None

@@ -1,0 +1,38 @@
+"""What a benchmark needs from PyTorch, with Keras and without: differentiate a function, wait, describe the device."""
+
+import torch
+
+ON_GPU = torch.cuda.is_available()
+if ON_GPU:
+    torch.set_float32_matmul_precision("high")  # TF32, JAX's default for float32
+
+
+def compiled(function):
+    """Return the function: PyTorch runs eagerly."""
+    return function
+
+
+def gradients(function):
+    """Return a function from arrays to the gradients of the sum of squares of `function(*arrays)`."""
+
+    def gradients(*arrays):
+        arrays = [array.detach().requires_grad_() for array in arrays]
+        return torch.autograd.grad(function(*arrays).float().square().sum(), arrays)
+
+    return gradients
+
+
+def wait(array=None):
+    """Wait until all arrays are computed."""
+    if ON_GPU:
+        torch.cuda.synchronize()
+
+
+def device() -> tuple[str, str]:
+    """Return the platform, "cpu" or "gpu", and the name of the device."""
+    return ("gpu", torch.cuda.get_device_name()) if ON_GPU else ("cpu", "")
+
+
+def peak_bytes() -> int | None:
+    """Return the peak memory of the GPU; None on a CPU."""
+    return torch.cuda.max_memory_allocated() if ON_GPU else None
