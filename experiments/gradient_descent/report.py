@@ -58,5 +58,5 @@ def plot(folder: pathlib.Path, rows: Sequence[dict], curves: dict[str, dict[int,
     axes.set_yscale("log")
     axes.set_xlabel(f"gradients computed, in epochs of {rows[0]['batch_size']:,} examples")
     axes.set_ylabel("suboptimality, nats")
-    axes.legend(loc="lower left")
+    figure.legend(loc="outside lower center", ncols=2)
     plots.save(figure, folder / "gradient_descent.png")
