@@ -52,12 +52,12 @@ def verdict(results: Sequence[RunResult]) -> str:
     *_, lstm, transformer = results
     weights = contrasts(lstm.num_trained)
     total, last = (
-        f"{lstm.falls[name].marked} (lstm) and {transformer.falls[name].marked} (transformer), transformer minus lstm "
+        f"{lstm.falls[name].marked} (lstm) and {transformer.falls[name].marked} (transformer), a difference of "
         f"{transformer.estimate(weights[name], lstm).marked}"
         for name in ("falls by", "last doubling")
     )
     return (
         f"In windows of {lstm.length} characters, from {lstm.ranges[0]} to {lstm.ranges[-1]} characters of past, the "
-        f"loss falls by {total}; in the last doubling by {last}. Nats of the same characters, one seed; ±: a standard "
-        "error over blocks of text."
+        f"loss falls by {total}; in the last doubling by {last}. In nats, one seed; ± is a standard error over "
+        "blocks of text."
     )

@@ -74,7 +74,8 @@ def plot(folder: pathlib.Path, results: Sequence[RunResult]):
     for axes in (curves, changes):
         axes.set_xlabel("position: characters of past")
     styles = {f"T = {length}": {"alpha": alpha} for length, alpha in alphas.items()}
-    plots.legend(curves, colors, {**styles, "lstm, beyond T": {"linestyle": "--"}}, loc="upper right")
+    styles |= {"lstm, beyond T": {"linestyle": "--"}}
+    plots.legend(figure, colors, styles, loc="outside lower center", ncols=len(colors) + len(styles))
     plots.save(figure, folder / "loss_by_position.png")
 
 

@@ -54,12 +54,12 @@ def test_the_table_marks_what_is_beyond_the_training():
 
 
 def test_the_verdict_says_who_goes_on_and_who_is_flat():
-    total, last = verdict(RESULTS).split(". Nats")[0].split(";")
+    total, last = verdict(RESULTS).split(". In nats")[0].split(";")
     assert "windows of 32 characters, from 4-8 to 16-32" in total
     for part, differences, significant in ((total, (0.1, 0.4, 0.3), (1, 1, 1)), (last, (0, 0.2, 0.2), (0, 1, 1))):
         estimates = part.split(" by ")[1].replace(" and ", ", ").split(", ")
         for text, value, is_significant in zip(estimates, differences, significant, strict=True):
-            number = text.removeprefix("transformer minus lstm ").split(" ± ")[0]
+            number = text.removeprefix("a difference of ").split(" ± ")[0]
             assert float(number) == pytest.approx(value, abs=0.01)
             assert ("not significant" not in text) == is_significant
 
@@ -77,7 +77,7 @@ def test_a_difference_is_taken_character_by_character():
     lstm, other = (a_row("lstm", 32, (1.6, 1.5, 1.4), noise=0.5) for _ in range(2))
     sums = np.array(other["octaves"]["sums"]) - [[0, 0, 1]]
     transformer = {**other, "model": "transformer", "octaves": {**other["octaves"], "sums": sums.tolist()}}
-    assert "transformer minus lstm 0.1000 ± 0.0000;" in verdict([RunResult(row) for row in (lstm, transformer)])
+    assert "a difference of 0.1000 ± 0.0000;" in verdict([RunResult(row) for row in (lstm, transformer)])
 
 
 def test_the_plot_has_a_curve_a_run_dashed_beyond_its_training(tmp_path, monkeypatch):
