@@ -62,7 +62,7 @@ def token_axis(axes: Axes, label: str = "training tokens"):
     axes.set_xlabel(label)
 
 
-def legend(axes: Axes, colors: dict[str, str], styles: dict[str, dict] | None = None, **options):
+def legend(axes: Axes | Figure, colors: dict[str, str], styles: dict[str, dict] | None = None, **options):
     """Draw one legend of colors by name, then of line styles by name in gray."""
     handles = [Line2D([], [], color=color, linewidth=2.2, label=name) for name, color in colors.items()]
     gray = [Line2D([], [], label=name, **{"color": "0.3", **style}) for name, style in (styles or {}).items()]

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?\s?[%kMGx]?( (±|to) [-+\d.%]+)?|-?|yes|no|diverged")
+NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?\s?[%kMGx*]?( (±|to) [-+\d.%]+)?|-?|yes|no|diverged")
 
 
 class Table:

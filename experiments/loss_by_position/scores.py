@@ -12,101 +12,94 @@ and the count n_b of each of B blocks (a ratio estimator; Cochran, 1977, section
 """
 
 import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from keras_seq.evaluation.losses import token_losses
+from keras_seq.evaluation import Evaluator
 
 
-def window_starts(num_ids: int, stride: int, max_length: int) -> np.ndarray:
-    """Return where the scored windows start, the same for every T.
+class Estimate(NamedTuple):
+    """A mean and its standard error, in nats."""
 
-    Args:
-        num_ids: Length of the text.
-        stride: S.
-        max_length: The longest T.
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, sums: np.ndarray, counts: np.ndarray) -> "Estimate":
+        """Return the mean of all values, with the sum and the number of those in each block, `[B]`."""
+        total, num_blocks = counts.sum(), len(counts)
+        mean = sums.sum() / total
+        error = np.sqrt(num_blocks / (num_blocks - 1) * np.square(sums - mean * counts).sum()) / total
+        return cls(float(mean), float(error))
+
+    def __str__(self):
+        return f"{round(self.mean, 4) + 0.0:.4f} ± {self.error:.4f}"  # no -0.0000
+
+    @property
+    def marked(self) -> str:
+        """The estimate, with a note if it is less than two standard errors."""
+        return str(self) if abs(self.mean) >= 2 * self.error else f"{self} (not significant)"
+
+
+def position_scores(evaluator: Evaluator, ids: np.ndarray, lengths: Sequence[int]) -> dict:
+    """Score a model on windows of a text `[N]`, no longer than the longest of the sequence lengths.
+
+    The first S positions are scored in windows that start every S / 8, to have more characters at each position.
+
+    Returns:
+        `by_position`: losses and standard errors in bins of positions between `edges`; and `octaves`: the sums
+        `[B, octaves]` and counts `[B]` of the blocks, and the `first` position of the first octave.
     """
-    return np.arange(0, num_ids - max_length, stride)
+    stride, max_length, block = min(lengths), max(lengths), 2 * max(lengths)
+    starts, near_starts = window_starts(ids, stride, max_length), window_starts(ids, max(1, stride // 8), stride)
+    # a recurrent state has no maximum length, so the LSTM is also scored beyond its training length
+    losses = window_losses(evaluator, ids, starts, evaluator.model.context_length or max_length)
+    near_losses = window_losses(evaluator, ids, near_starts, stride)
+    near_edges, far_edges = [0, *bin_edges(1, stride)], bin_edges(stride, losses.shape[1])
+    bins = [*by_bin(near_losses, near_starts, near_edges, block), *by_bin(losses, starts, far_edges, block)]
+    sums, counts = block_sums(*octaves(losses, starts, stride, max_length), block)
+    return {
+        "by_position": {
+            "edges": [*near_edges, *far_edges[1:]],
+            "losses": [estimate.mean for estimate in bins],
+            "standard_errors": [estimate.error for estimate in bins],
+        },
+        "octaves": {"first": stride // 2, "sums": sums.tolist(), "counts": counts.tolist()},
+    }
 
 
-def window_losses(model, ids, starts, length: int, batch_size: int = 64) -> np.ndarray:
-    """Compute the token losses `[windows, T]`, float32, of windows that each start from the zero state.
+def window_starts(ids: np.ndarray, stride: int, length: int) -> np.ndarray:
+    """Return the starts, every `stride` characters, of windows of this length that a character follows."""
+    return np.arange(0, len(ids) - length, stride)
 
-    Args:
-        model: The model.
-        ids: The text, `[N]`.
-        starts: Where the windows start, `[windows]`.
-        length: T.
-        batch_size: Windows in a batch.
-    """
-    score = tf.function(lambda x, y: token_losses(model(x, training=False), y), reduce_retracing=True)
-    parts = []
-    for first in range(0, len(starts), batch_size):
-        windows = ids[starts[first : first + batch_size, None] + np.arange(length + 1)]
-        parts.append(score(windows[:, :-1], windows[:, 1:]).numpy())
-    return np.concatenate(parts)
+
+def window_losses(evaluator: Evaluator, ids: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+    """Return the token losses `[windows, T]` of windows that each start from the zero state."""
+    windows = ids[starts[:, None] + np.arange(length + 1)]
+    return evaluator.independent_token_losses(windows[:, :-1], windows[:, 1:])
 
 
 def bin_edges(low: int, high: int) -> list[int]:
-    """Return edges of bins of positions, each about half an octave wide: 1, 2, 3, 4, 6, 8, 11, ...
-
-    Args:
-        low: First position.
-        high: End of the last bin.
-    """
+    """Return edges of bins of positions from `low` to `high`, each about half an octave wide: 1, 2, 3, 4, 6, 8, ..."""
     bins = np.round(low * 2 ** np.arange(0, np.log2(high / low) - 0.25, 0.5)).astype(int)
     return sorted({*(int(edge) for edge in bins), high})
 
 
-def by_bin(losses, starts, edges, block: int) -> list[tuple[float, float]]:
-    """Compute the mean loss in every bin of positions, and its standard error.
-
-    Args:
-        losses: `[windows, T]`.
-        starts: Where the windows start, `[windows]`.
-        edges: Edges of the bins, up to T.
-        block: Characters in a block of text.
-    """
+def by_bin(losses: np.ndarray, starts: np.ndarray, edges: list[int], block: int) -> list[Estimate]:
+    """Return the mean loss in every bin of positions, from losses `[windows, T]`."""
     estimates = []
     for low, high in itertools.pairwise(edges):
         sums, counts = block_sums(losses[:, low:high].sum(axis=1, dtype="float64"), starts, block)
-        estimates.append(mean_and_error(sums, counts * (high - low)))
+        estimates.append(Estimate.of(sums, counts * (high - low)))
     return estimates
 
 
-def by_position(model, ids, stride: int, losses, starts, block: int) -> dict[str, list]:
-    """Compute the loss of a model in bins of positions, for result.json.
+def octaves(losses: np.ndarray, starts: np.ndarray, stride: int, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the losses `[C, octaves up to T]` of the scored characters and their indices `[C]`.
 
-    The first S positions are scored in windows of S that start every S / 8, to have more characters at each position.
-
-    Args:
-        model: The model.
-        ids: The text, `[N]`.
-        stride: S.
-        losses: Losses of the windows that start every S, `[windows, T]`.
-        starts: Where these windows start, `[windows]`.
-        block: Characters in a block of text.
-    """
-    near_starts = window_starts(len(ids), max(1, stride // 8), stride)
-    near_losses = window_losses(model, ids, near_starts, stride, batch_size=256)
-    near_edges, far_edges = [0, *bin_edges(1, stride)], bin_edges(stride, losses.shape[1])
-    near = by_bin(near_losses, near_starts, near_edges, block)
-    means, errors = zip(*near, *by_bin(losses, starts, far_edges, block), strict=True)
-    return {"edges": [*near_edges, *far_edges[1:]], "losses": [*means], "standard_errors": [*errors]}
-
-
-def octaves(losses, starts, stride: int, max_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the loss of each character in each octave.
-
-    Args:
-        losses: `[windows, T]`.
-        starts: Where the windows start, `[windows]`.
-        stride: S.
-        max_length: The longest T of all models; only characters that it has in every octave are scored.
-
-    Returns:
-        The indices of these characters in the text, `[C]`, and their losses, `[C, octaves up to T]`.
+    Scored are those that the windows of `max_length` have in every octave, also where `losses [windows, T]` end before.
     """
     lows = [stride // 2 * 2**k for k in range(int(np.log2(max_length // stride)) + 1)]
     indices = starts[:, None] + np.arange(max_length)
@@ -120,41 +113,13 @@ def octaves(losses, starts, stride: int, max_length: int) -> tuple[np.ndarray, n
             sums = np.bincount(octave_indices, losses[:, low : 2 * low].ravel().astype("float64"), minlength=size)
             columns.append(sums / np.maximum(counts, 1))
     (scored,) = np.nonzero(in_every_octave)
-    return scored, np.stack(columns, axis=1)[scored]
+    return np.stack(columns, axis=1)[scored], scored
 
 
-def block_sums(values, indices, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sum values in every block of text.
-
-    Args:
-        values: `[C, ...]`.
-        indices: Indices of the values in the text, `[C]`.
-        block: Characters in a block of text.
-
-    Returns:
-        The sums `[B, ...]` and the counts `[B]`, of the B blocks that have values.
-    """
+def block_sums(values: np.ndarray, indices: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return sums `[B, ...]` and counts `[B]` of values `[C, ...]` at `indices [C]`, for the blocks that have any."""
     block_ids = indices // block
     counts = np.bincount(block_ids)
     sums = np.zeros((len(counts), *values.shape[1:]))
     np.add.at(sums, block_ids, values)
     return sums[counts > 0], counts[counts > 0]
-
-
-def mean_and_error(sums, counts) -> tuple[float, float]:
-    """Compute the mean of all values and its standard error.
-
-    Args:
-        sums: Sum of each block, `[B]`.
-        counts: Number of values in each block, `[B]`.
-    """
-    total, num_blocks = counts.sum(), len(counts)
-    mean = sums.sum() / total
-    error = np.sqrt(num_blocks / (num_blocks - 1) * np.square(sums - mean * counts).sum()) / total
-    return float(mean), float(error)
-
-
-def slope_weights(num_octaves: int) -> np.ndarray:
-    """Return the weights of the octaves in the slope per doubling of a least-squares line through them."""
-    centered = np.arange(num_octaves) - (num_octaves - 1) / 2
-    return centered / np.square(centered).sum()

@@ -11,6 +11,7 @@ Tibshirani, 1993, chapter 11). With five points and three unknowns, the errors a
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -18,7 +19,6 @@ import numpy as np
 EXPONENT_BOUNDS = (0.01, 3.0)  # of the search for b
 LOSS_TOLERANCE = 1e-6  # nats below which L_inf counts as zero
 MAX_LOG_SIZE_RATIO = 20  # largest |ln(N* / M)| at which the minimum of a parabola counts
-GOLDEN_RATIO = (np.sqrt(5) - 1) / 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +30,12 @@ class PowerLaw:
     exponent: float
     reference_size: float
 
-    def __call__(self, sizes):
+    def __call__(self, sizes: np.ndarray) -> np.ndarray:
         return self.asymptote + self.scale * (np.asarray(sizes) / self.reference_size) ** -self.exponent
 
     @property
     def is_at_bound(self) -> bool:
-        """Return whether the search ended at a bound of the exponent or at an asymptote of zero."""
+        """Whether the search ended at a bound of the exponent or at an asymptote of zero."""
         low, high = EXPONENT_BOUNDS
         return self.asymptote < LOSS_TOLERANCE or not 1.01 * low < self.exponent < 0.99 * high
 
@@ -49,27 +49,20 @@ class Parabola:
     curvature: float
     reference_size: float
 
-    def __call__(self, sizes):
+    def __call__(self, sizes: np.ndarray) -> np.ndarray:
         u = np.log(np.asarray(sizes) / self.reference_size)
         return self.level + self.slope * u + self.curvature * u**2
 
     @property
-    def best_size(self) -> float | None:
-        """Return N*, the size of the lowest loss; None for a parabola that opens downwards or is almost a line."""
+    def best_size(self) -> float:
+        """N*, the size of the lowest loss; NaN for a parabola that opens downwards or is almost a line."""
         if self.curvature <= 0 or abs(self.slope) > 2 * MAX_LOG_SIZE_RATIO * self.curvature:
-            return None
+            return math.nan
         return float(self.reference_size * np.exp(-self.slope / (2 * self.curvature)))
 
 
-def fit_power_law(sizes, losses, with_asymptote: bool = True) -> PowerLaw:
-    """Fit a power law by least squares.
-
-    Args:
-        sizes: Sizes N, `[n]`.
-        losses: Losses in nats, `[n]`.
-        with_asymptote: Whether to fit L_inf; otherwise it is 0.
-    """
-    sizes, losses = np.asarray(sizes, "float64"), np.asarray(losses, "float64")
+def fit_power_law(sizes: np.ndarray, losses: np.ndarray, with_asymptote: bool = True) -> PowerLaw:
+    """Fit a power law by least squares to the points `[n]`; without an asymptote, L_inf is 0."""
     reference_size = np.exp(np.log(sizes).mean())
 
     def solve(exponent):
@@ -82,55 +75,45 @@ def fit_power_law(sizes, losses, with_asymptote: bool = True) -> PowerLaw:
         law = PowerLaw(float(asymptote), float(scale), exponent, float(reference_size))
         return np.square(asymptote + scale * x - losses).sum(), law
 
-    grid = np.geomspace(*EXPONENT_BOUNDS, 200)
-    best = int(np.argmin([solve(exponent)[0] for exponent in grid]))
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    for _ in range(40):
-        left, right = high - GOLDEN_RATIO * (high - low), low + GOLDEN_RATIO * (high - low)
-        low, high = (low, right) if solve(left)[0] < solve(right)[0] else (left, high)
+    low, high = EXPONENT_BOUNDS
+    for _ in range(5):
+        grid = np.geomspace(low, high, 100)
+        best = int(np.argmin([solve(exponent)[0] for exponent in grid]))
+        low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
     return solve(float((low + high) / 2))[1]
 
 
-def fit_parabola(sizes, losses) -> Parabola:
-    """Fit a parabola in ln N by least squares.
-
-    Args:
-        sizes: Sizes N, `[n]`.
-        losses: Losses in nats, `[n]`.
-    """
-    u = np.log(np.asarray(sizes, "float64"))
-    curvature, slope, level = np.polyfit(u - u.mean(), np.asarray(losses, "float64"), 2)
+def fit_parabola(sizes: np.ndarray, losses: np.ndarray) -> Parabola:
+    """Fit a parabola in ln N by least squares to the points `[n]`."""
+    u = np.log(sizes)
+    curvature, slope, level = np.polyfit(u - u.mean(), losses, 2)
     return Parabola(float(level), float(slope), float(curvature), float(np.exp(u.mean())))
 
 
-def leave_one_out(fit: Callable, sizes, losses) -> list:
-    """Return the fits without each of the points.
+class Fit:
+    """A `curve` fitted to all points `[n]`, the `others` fitted to all but one of them, and the `residuals [n]`."""
 
-    Args:
-        fit: Function from sizes and losses to a fit.
-        sizes: Sizes N, `[n]`.
-        losses: Losses in nats, `[n]`.
-    """
-    return [fit(np.delete(sizes, n), np.delete(losses, n)) for n in range(len(sizes))]
+    def __init__(self, fit: Callable, sizes: np.ndarray, losses: np.ndarray):
+        self.curve = fit(sizes, losses)
+        self.others = [fit(np.delete(sizes, n), np.delete(losses, n)) for n in range(len(sizes))]
+        self.losses, self.residuals = losses, losses - self.curve(sizes)
 
+    def error(self, name: str, function: Callable = float) -> float:
+        """Return the jackknife error of a function of a parameter of the curve."""
+        values = [function(getattr(curve, name)) for curve in self.others]
+        return float(np.sqrt((len(values) - 1) * np.var(values)))
 
-def jackknife_error(values) -> float:
-    """Compute the standard error of an estimate from its values without each of the points, `[n]`."""
-    values = np.asarray(values, "float64")
-    return float(np.sqrt((len(values) - 1) * np.square(values - values.mean()).mean()))
+    def estimate(self, name: str) -> str:
+        """Format a parameter of the curve with its error."""
+        return f"{getattr(self.curve, name):.3f} ± {self.error(name):.3f}"
 
+    @property
+    def largest_residual(self) -> str:
+        """The largest absolute residual, formatted."""
+        return f"{np.abs(self.residuals).max():.3f}"
 
-def is_identified(law: PowerLaw, laws: list[PowerLaw], losses) -> bool:
-    """Return whether the points determine L_inf.
-
-    They do if no fit ended at a bound of the search, and two standard errors of L_inf are less than its distance to the
-    lowest loss.
-
-    Args:
-        law: Fit to all points.
-        laws: Fits without each of the points.
-        losses: Losses in nats, `[n]`.
-    """
-    if any(fit.is_at_bound for fit in (law, *laws)):
-        return False
-    return bool(2 * jackknife_error([fit.asymptote for fit in laws]) < min(losses) - law.asymptote)
+    @property
+    def has_asymptote(self) -> bool:
+        """Whether no search ended at a bound, and L_inf is more than two standard errors below the lowest loss."""
+        is_at_bound = any(curve.is_at_bound for curve in (self.curve, *self.others))
+        return not is_at_bound and bool(2 * self.error("asymptote") < min(self.losses) - self.curve.asymptote)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from experiments.scaling.fit import fit_parabola, fit_power_law, is_identified, jackknife_error, leave_one_out
+from experiments.scaling.fit import Fit, Parabola, fit_parabola, fit_power_law
 
 SIZES = np.array([12e3, 38e3, 97e3, 330e3, 790e3])
 MIDDLE = np.exp(np.log(SIZES).mean())
@@ -40,15 +40,19 @@ def test_noise_moves_the_estimate_by_about_its_error():
     rng, errors, misses = np.random.default_rng(1), [], []
     for _ in range(20):
         losses = 1.3 + 0.3 * (SIZES / MIDDLE) ** -0.5 + rng.normal(0, 0.004, 5)
-        misses.append(fit_power_law(SIZES, losses).asymptote - 1.3)
-        errors.append(jackknife_error([law.asymptote for law in leave_one_out(fit_power_law, SIZES, losses)]))
+        fit = Fit(fit_power_law, SIZES, losses)
+        misses.append(fit.curve.asymptote - 1.3)
+        errors.append(fit.error("asymptote"))
     assert 0.3 < np.std(misses) / np.median(errors) < 3
 
 
 def test_the_jackknife_of_a_mean_is_the_textbook_error_of_a_mean():
     values = np.random.default_rng(2).normal(size=12)
-    means = leave_one_out(lambda sizes, losses: losses.mean(), values, values)
-    assert jackknife_error(means) == pytest.approx(values.std(ddof=1) / np.sqrt(12))
+
+    def mean(sizes, losses):
+        return Parabola(losses.mean(), 0.0, 0.0, 1.0)
+
+    assert Fit(mean, np.abs(values), values).error("level") == pytest.approx(values.std(ddof=1) / np.sqrt(12))
 
 
 def test_an_asymptote_is_identified_only_where_the_points_bend():
@@ -56,8 +60,7 @@ def test_an_asymptote_is_identified_only_where_the_points_bend():
     straight = 1.8 * (SIZES / MIDDLE) ** -0.07
     noise = np.array([1, -1, 1, -1, 1]) * 0.01
     for losses, known in ((bent, True), (straight, False), (straight + noise, False), (bent + 10 * noise, False)):
-        law = fit_power_law(SIZES, losses)
-        assert is_identified(law, leave_one_out(fit_power_law, SIZES, losses), losses) is known
+        assert Fit(fit_power_law, SIZES, losses).has_asymptote is known
 
 
 def test_losses_that_stop_falling_at_once_have_no_exponent():
@@ -73,5 +76,5 @@ def test_points_on_a_parabola_give_it_back():
 
 
 def test_a_parabola_that_opens_downwards_or_is_a_line_has_no_lowest_point():
-    assert fit_parabola(SIZES, 2 - 0.02 * np.log(SIZES / 60e3) ** 2).best_size is None
-    assert fit_parabola(SIZES, 2 - 0.02 * np.log(SIZES)).best_size is None
+    for losses in (2 - 0.02 * np.log(SIZES / 60e3) ** 2, 2 - 0.02 * np.log(SIZES)):
+        assert np.isnan(fit_parabola(SIZES, losses).best_size)

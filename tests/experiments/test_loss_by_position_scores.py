@@ -4,12 +4,22 @@ import keras
 import numpy as np
 import pytest
 
-from experiments.loss_by_position import report as loss_by_position_report
-from experiments.loss_by_position import scores as loss_by_position_metrics
+from experiments.loss_by_position.scores import (
+    Estimate,
+    bin_edges,
+    block_sums,
+    by_bin,
+    octaves,
+    position_scores,
+    window_losses,
+    window_starts,
+)
+from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig, TransformerConfig
 
 N, STRIDE, MAX_LENGTH, BLOCK = 150, 8, 32, 64
-STARTS = loss_by_position_metrics.window_starts(N, STRIDE, MAX_LENGTH)
+IDS = np.random.default_rng(0).integers(6, size=N)
+STARTS = window_starts(IDS, STRIDE, MAX_LENGTH)
 
 
 def some_losses(length=MAX_LENGTH, seed=0):
@@ -17,7 +27,7 @@ def some_losses(length=MAX_LENGTH, seed=0):
 
 
 def one_character_at_a_time(losses):
-    """The losses of each character in each octave_sums, by looking for it in every window."""
+    """The losses of each character in each octave, by looking for it in every window."""
     found = {}
     for place in range(N):
         row = []
@@ -41,7 +51,7 @@ def test_every_window_is_whole_and_begins_a_stride_after_the_last():
 
 def test_octaves_are_those_of_a_search_through_every_window():
     losses = some_losses()
-    places, of_octaves = loss_by_position_metrics.octaves(losses, STARTS, STRIDE, MAX_LENGTH)
+    of_octaves, places = octaves(losses, STARTS, STRIDE, MAX_LENGTH)
     expected = one_character_at_a_time(losses)
     assert places.tolist() == list(expected)
     assert len(places) > 30
@@ -50,9 +60,9 @@ def test_octaves_are_those_of_a_search_through_every_window():
 
 def test_a_model_of_a_shorter_context_is_scored_on_the_same_characters():
     losses = some_losses()
-    places, whole = loss_by_position_metrics.octaves(losses, STARTS, STRIDE, MAX_LENGTH)
+    whole, places = octaves(losses, STARTS, STRIDE, MAX_LENGTH)
     for length, columns in ((8, 1), (16, 2)):
-        same, part = loss_by_position_metrics.octaves(losses[:, :length], STARTS, STRIDE, MAX_LENGTH)
+        part, same = octaves(losses[:, :length], STARTS, STRIDE, MAX_LENGTH)
         np.testing.assert_array_equal(same, places)
         np.testing.assert_array_equal(part, whole[:, :columns])
 
@@ -63,9 +73,9 @@ def test_what_differs_from_text_to_text_is_not_taken_for_a_worth_of_the_past():
     losses = text[STARTS[:, None] + np.arange(MAX_LENGTH)] - 0.1 * np.log2(np.arange(1, MAX_LENGTH + 1) / 4).clip(
         0
     ).astype(int)
-    places, of_octaves = loss_by_position_metrics.octaves(losses, STARTS, STRIDE, MAX_LENGTH)
-    sums, counts = loss_by_position_metrics.block_sums(of_octaves, places, BLOCK)
-    gain, error = loss_by_position_metrics.mean_and_error(sums[:, 0] - sums[:, 2], counts)
+    of_octaves, places = octaves(losses, STARTS, STRIDE, MAX_LENGTH)
+    sums, counts = block_sums(of_octaves, places, BLOCK)
+    gain, error = Estimate.of(sums[:, 0] - sums[:, 2], counts)
     by_octave = -0.1 * np.log2(np.arange(1, MAX_LENGTH + 1) / 4).clip(0).astype(int)
     assert gain == pytest.approx(by_octave[4:8].mean() - by_octave[16:32].mean(), abs=0.03)
     assert error < 0.02 < 2.0 / np.sqrt(len(places))
@@ -73,33 +83,28 @@ def test_what_differs_from_text_to_text_is_not_taken_for_a_worth_of_the_past():
 
 def test_the_means_of_bins_are_plain_means():
     losses, bins = some_losses(), [0, 1, 2, 5, 32]
-    for (low, high), (mean, error) in zip(
-        itertools.pairwise(bins), loss_by_position_metrics.by_bin(losses, STARTS, bins, BLOCK), strict=True
-    ):
+    for (low, high), (mean, error) in zip(itertools.pairwise(bins), by_bin(losses, STARTS, bins, BLOCK), strict=True):
         assert mean == pytest.approx(losses[:, low:high].mean(dtype="float64"))
         assert 0 < error < 1.5
     alike = np.broadcast_to(losses[0], losses.shape)
-    np.testing.assert_allclose(
-        [e for _, e in loss_by_position_metrics.by_bin(alike, STARTS, bins, BLOCK)], 0, atol=1e-9
-    )
+    np.testing.assert_allclose([e.error for e in by_bin(alike, STARTS, bins, BLOCK)], 0, atol=1e-9)
 
 
 def test_bins_get_wider_by_half_an_octave():
-    assert loss_by_position_metrics.bin_edges(1, 64) == [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64]
-    assert loss_by_position_metrics.bin_edges(64, 512) == [64, 91, 128, 181, 256, 362, 512]
-    assert loss_by_position_metrics.bin_edges(48, 96) == [48, 68, 96]
-    assert loss_by_position_metrics.bin_edges(64, 64) == [64]
+    assert bin_edges(1, 64) == [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64]
+    assert bin_edges(64, 512) == [64, 91, 128, 181, 256, 362, 512]
+    assert bin_edges(48, 96) == [48, 68, 96]
+    assert bin_edges(64, 64) == [64]
 
 
 def test_the_first_positions_are_scored_in_many_windows_and_no_position_is_left_out():
     model = LSTMConfig(embedding_dim=3, units=4).build_model(6)
-    ids = np.random.default_rng(0).integers(6, size=N)
-    losses = loss_by_position_metrics.window_losses(model, ids, STARTS, MAX_LENGTH)
-    found = loss_by_position_metrics.by_position(model, ids, STRIDE, losses, STARTS, BLOCK)
+    losses = window_losses(Evaluator(model), IDS, STARTS, MAX_LENGTH)
+    found = position_scores(Evaluator(model), IDS, (STRIDE, MAX_LENGTH))["by_position"]
     assert found["edges"] == [0, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32]
     assert len(found["losses"]) == len(found["standard_errors"]) == 10
-    alone = [model(ids[None, start : start + 1])[0, 0] for start in range(N - STRIDE)]  # S / 8 is 1: every character
-    targets = ids[1 : N - STRIDE + 1]
+    alone = [model(IDS[None, start : start + 1])[0, 0] for start in range(N - STRIDE)]  # S / 8 is 1: every character
+    targets = IDS[1 : N - STRIDE + 1]
     first = keras.losses.sparse_categorical_crossentropy(targets, np.stack(alone), from_logits=True)
     assert found["losses"][0] == pytest.approx(float(np.mean(first)), rel=1e-5)
     assert found["losses"][-1] == pytest.approx(losses[:, 23:].mean(), rel=1e-5)
@@ -107,29 +112,20 @@ def test_the_first_positions_are_scored_in_many_windows_and_no_position_is_left_
 
 def test_the_error_of_a_mean_is_that_of_its_blocks():
     values = np.random.default_rng(1).normal(2.0, 3.0, 4000)
-    sums, counts = loss_by_position_metrics.block_sums(values, np.arange(4000), 100)
-    mean, error = loss_by_position_metrics.mean_and_error(sums, counts)
+    sums, counts = block_sums(values, np.arange(4000), 100)
+    mean, error = Estimate.of(sums, counts)
     assert mean == pytest.approx(values.mean())
     by_block = values.reshape(40, 100).mean(axis=1)
     assert error == pytest.approx(by_block.std(ddof=1) / np.sqrt(40))
     repeated = np.repeat(values[::100], 100)  # blocks of one value each: 40 draws, not 4,000
-    sums, counts = loss_by_position_metrics.block_sums(repeated, np.arange(4000), 100)
-    assert loss_by_position_metrics.mean_and_error(sums, counts)[1] == pytest.approx(
-        values[::100].std(ddof=1) / np.sqrt(40)
-    )
+    sums, counts = block_sums(repeated, np.arange(4000), 100)
+    assert Estimate.of(sums, counts)[1] == pytest.approx(values[::100].std(ddof=1) / np.sqrt(40))
 
 
 def test_blocks_without_a_character_do_not_count():
-    sums, counts = loss_by_position_metrics.block_sums(np.ones((3, 2)), np.array([1, 25, 26]), 10)
+    sums, counts = block_sums(np.ones((3, 2)), np.array([1, 25, 26]), 10)
     assert counts.tolist() == [1, 2]
     assert sums.tolist() == [[1, 1], [2, 2]]
-
-
-@pytest.mark.parametrize("number", [2, 3, 4, 7])
-def test_the_slope_is_that_of_a_line_of_least_squares(number):
-    y = np.random.default_rng(number).normal(size=number)
-    assert loss_by_position_metrics.slope_weights(number) @ y == pytest.approx(np.polyfit(np.arange(number), y, 1)[0])
-    assert loss_by_position_report.fall_weights(number) @ y == pytest.approx(y[0] - y[-1])
 
 
 @pytest.mark.parametrize(
@@ -141,11 +137,10 @@ def test_the_slope_is_that_of_a_line_of_least_squares(number):
 )
 def test_windows_are_scored_each_on_its_own(model_config):
     model = model_config.build_model(6)
-    ids = np.random.default_rng(0).integers(6, size=N)
-    losses = loss_by_position_metrics.window_losses(model, ids, STARTS, 16, batch_size=4)
+    losses = window_losses(Evaluator(model, batch_size=4), IDS, STARTS, 16)
     assert (losses.shape, losses.dtype) == ((len(STARTS), 16), "float32")
     for n in (0, 5, len(STARTS) - 1):
-        window = ids[STARTS[n] : STARTS[n] + 17]
+        window = IDS[STARTS[n] : STARTS[n] + 17]
         expected = keras.losses.sparse_categorical_crossentropy(
             window[1:], model(window[None, :-1])[0], from_logits=True
         )
@@ -155,4 +150,4 @@ def test_windows_are_scored_each_on_its_own(model_config):
 def test_a_transformer_takes_no_more_than_its_context():
     model = TransformerConfig(4, num_layers=1, num_heads=1, feed_forward_dim=4, context_length=8).build_model(6)
     with pytest.raises(ValueError, match="at most context_length=8"):
-        loss_by_position_metrics.window_losses(model, np.zeros(N, int), STARTS, 16)
+        window_losses(Evaluator(model), IDS, STARTS, 16)
