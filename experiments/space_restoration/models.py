@@ -1,7 +1,7 @@
 """Taggers from ids `[B, T]` (0 is padding) to logits `[B, T, 4]`, of about equal size at their defaults.
 
     lstm      y_t from x_1 ... x_t                      the left context
-    bilstm    y_t from x_1 ... x_t and x_T ... x_t      both sides, by two recurrences
+    bilstm    y_t from x_1 ... x_t and x_T ... x_t      both sides, by two recurrences: `keras_seq.models.BiLSTMConfig`
     encoder   y_t from x_1 ... x_T                      both sides, by self-attention; so does bert
 
 Padding is masked, so a window at the end of a text is scored like a shorter text.
@@ -34,36 +34,11 @@ class LSTMConfig:
         checks.fraction("dropout", self.dropout)
 
     def build_model(self, vocabulary_size: int, dtype=None) -> keras.Model:
-        """Build the Keras model.
-
-        Args:
-            vocabulary_size: V, with padding.
-            dtype: Dtype or dtype policy of the layers.
-        """
-        ids = keras.Input((None,), dtype="int32", name="ids")
-        x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(ids)
+        """Build the Keras model of V ids, padding included."""
+        ids, x = embedded_ids(vocabulary_size, self.embedding_dim, dtype)
         x = layers.LSTM(self.units, return_sequences=True, dtype=dtype, name="lstm")(x)
         x = keras.layers.Dropout(self.dropout, dtype=dtype, name="dropout")(x)
         return keras.Model(ids, tag_logits(x, dtype), name="lstm")
-
-
-@dataclasses.dataclass(frozen=True)
-class BiLSTMConfig(models.BiLSTMConfig):
-    """Config of the bidirectional LSTM tagger, `keras_seq.models.BiLSTMConfig` with 4 tags."""
-
-    num_tags: int = NUM_TAGS
-    """Number of tags: one for every combination of space and capital."""
-    units: int = 204
-    """Width of each direction's output."""
-    dropout: float = 0.1
-    """Fraction of each layer's output that is dropped in training."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.num_tags != NUM_TAGS:
-            raise ValueError(
-                f"num_tags={self.num_tags}; expected num_tags={NUM_TAGS}: every combination of space and capital."
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,26 +62,12 @@ class EncoderConfig:
         checks.fraction("dropout", self.dropout)
 
     def build_model(self, vocabulary_size: int, dtype=None) -> keras.Model:
-        """Build the Keras model.
-
-        Args:
-            vocabulary_size: V, with padding.
-            dtype: Dtype or dtype policy of the layers.
-        """
-        ids = keras.Input((None,), dtype="int32", name="ids")
-        x = keras.layers.Embedding(vocabulary_size, self.embedding_dim, mask_zero=True, dtype=dtype)(ids)
+        """Build the Keras model of V ids, padding included."""
+        ids, x = embedded_ids(vocabulary_size, self.embedding_dim, dtype)
+        options = {"use_bias": False, "use_qk_norm": True, "residual_initializer": "zeros", "dropout": self.dropout}
         for n in range(self.num_layers):
-            x = layers.TransformerBlock(
-                num_heads=self.num_heads,
-                feed_forward_dim=self.feed_forward_dim,
-                dropout=self.dropout,
-                use_bias=False,
-                positions=layers.RotaryPositions(),
-                use_qk_norm=True,
-                residual_initializer="zeros",
-                dtype=dtype,
-                name=f"block_{n}",
-            )(x)
+            options |= {"positions": layers.RotaryPositions(), "dtype": dtype, "name": f"block_{n}"}
+            x = layers.TransformerBlock(self.num_heads, self.feed_forward_dim, **options)(x)
         x = keras.layers.LayerNormalization(center=False, dtype=dtype, name="normalization")(x)
         return keras.Model(ids, tag_logits(x, dtype), name="encoder")
 
@@ -119,32 +80,24 @@ class BertConfig(models.BertConfig):
     """
 
     embedding_dim: int = 96
-    """D, the width of the model."""
     feed_forward_dim: int = 368
-    """Width of the hidden layer of each block's feed-forward network."""
     context_length: int = 128
-    """Maximum number of positions."""
     num_segments: int = 1
-    """Number of segment ids."""
 
     def build_model(self, vocabulary_size: int, dtype=None) -> keras.Model:
-        """Build the Keras model, with all positions in segment 0.
-
-        Args:
-            vocabulary_size: V, with padding.
-            dtype: Dtype or dtype policy of the layers.
-        """
+        """Build the Keras model of V ids, padding included, with all positions in segment 0."""
         classifier = models.token_classifier(super().build_model(vocabulary_size, dtype), NUM_TAGS, self.dropout)
         ids = keras.Input((None,), dtype="int32", name="ids")
         return keras.Model(ids, classifier({"token_ids": ids, "segment_ids": ops.zeros_like(ids)}), name="bert")
 
 
-def tag_logits(x, dtype):
-    """Project features `[B, T, D]` to logits `[B, T, 4]`, in float32 at least.
+def embedded_ids(vocabulary_size: int, embedding_dim: int, dtype):
+    """Return the input, ids `[B, T]`, and their embeddings `[B, T, D]`, in which 0 is masked."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    return ids, keras.layers.Embedding(vocabulary_size, embedding_dim, mask_zero=True, dtype=dtype)(ids)
 
-    Args:
-        x: Features `[B, T, D]`.
-        dtype: Dtype or dtype policy of the projection.
-    """
+
+def tag_logits(x, dtype):
+    """Project features `[B, T, D]` to logits `[B, T, 4]`, in float32 at least."""
     logits = keras.layers.Dense(NUM_TAGS, dtype=dtype, name="head")(x)
     return keras.layers.Activation("linear", dtype=at_least_float32(logits.dtype), name="logits")(logits)
