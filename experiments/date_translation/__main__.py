@@ -6,7 +6,6 @@ r"""Translate dates in 20 written formats into ISO 8601, character by character,
     python -m experiments.date_translation --train.optimizer muon --schedule linear_decay --train.warmup-steps 100 \
         --steps 1000
     python -m experiments.date_translation --smoke                     # tiny sizes, takes seconds
-    python -m experiments.date_translation --resume logs/date_translation/20260101-120000
     python -m experiments.date_translation --run logs/date_translation/20260101-120000/seq2seq-seed0 \
         --text "3rd of Sept. 1994"
 
@@ -43,11 +42,7 @@ def train_one(run: pathlib.Path, settings: DateTranslationConfig) -> dict:
 
 
 def translate_text(run: str, text: str) -> str:
-    """Translate a text with the model of a finished run.
-
-    Raises:
-        ValueError: The run was trained on other characters than those of dates.
-    """
+    """Translate a text with the model of a finished run."""
     model, tokenizer = load_run(run)
     if tokenizer != CharacterTokenizer(dates.ALPHABET):
         problem = "does not have the characters of dates; expected a run of this experiment"

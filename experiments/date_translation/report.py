@@ -19,10 +19,6 @@ NOTES = (
     "any format, and the held-out formats were not trained on with any date. The validation pairs are of other dates, "
     "in the formats trained on."
 )
-IMAGES = (
-    "![Loss and exact match during training; exact match by format](date_translation.png)",
-    "![Cross-attention of the decoder while it generates a date](cross_attention.png)",
-)
 MAX_MISTAKES = 12
 
 
@@ -45,7 +41,8 @@ def dates_report(folder: pathlib.Path, row: dict, label_smoothing: float) -> Rep
         f"{row['val_loss']:.4f} nats per character, exact match on the validation pairs {row['exact_match']:.2%}.",
         f"Mistakes of greedy search (the first of {len(row['mistakes'])}):",
         Table(["text", "target", "greedy", beams], mistakes),
-        *IMAGES,
+        "![Loss and exact match during training; exact match by format](date_translation.png)",
+        "![Cross-attention of the decoder while it generates a date](cross_attention.png)",
     ]
     table, selected = Table.of(row["groups"], columns), ("example", "trained on", "greedy", beams)
     return Report("Dates to ISO 8601", verdict(row), table, selected, without_texts([row]), NOTES, details)
@@ -54,7 +51,7 @@ def dates_report(folder: pathlib.Path, row: dict, label_smoothing: float) -> Rep
 def plot(folder: pathlib.Path, row: dict, label_smoothing: float):
     """Write date_translation.png: loss and exact match during training, and the exact match of each format."""
     figure, axes = plots.subplot_mosaic([["loss", "bars"], ["match", "bars"]], figsize=(12, 7.5), width_ratios=(5, 6))
-    loss, match, bars = axes.values()
+    loss, match, bars = axes["loss"], axes["match"], axes["bars"]
     entropy = smoothed_entropy(label_smoothing, dates.VOCABULARY_SIZE)
     smoothed = {"color": "C0", "alpha": 0.4, "label": f"training, label smoothing {label_smoothing:g}"}
     loss.plot(*plots.curve(folder / row["run"], "loss", "train"), **smoothed)
@@ -69,7 +66,10 @@ def plot(folder: pathlib.Path, row: dict, label_smoothing: float):
         axis.set(xlabel="target characters trained on", xlim=(0, None))
         axis.xaxis.set_major_locator(MaxNLocator(5))
     groups = row["groups"]
-    series = {name: [group[name] for group in groups] for name in ("greedy", "beam")}
+    series = {
+        name: [group[key] for group in groups]
+        for name, key in (("greedy", "greedy"), (f"{row['num_beams']} beams", "beam"))
+    }
     task_plots.bars(bars, [group["example"] for group in groups], series, plots.colors(series))
     for line, group in enumerate(groups):
         if not group["trained"]:

@@ -3,7 +3,6 @@
     python -m experiments.sequence_reversal
     python -m experiments.sequence_reversal --broken-mask --steps 300    # no causal mask: the check has to fail
     python -m experiments.sequence_reversal --smoke                      # tiny sizes, takes seconds
-    python -m experiments.sequence_reversal --resume logs/sequence_reversal/20260101-120000
 
 Time: 7 minutes on 2 busy cores. Expected result on 20,000 new sequences of 1 to 20 letters, seed 0:
 

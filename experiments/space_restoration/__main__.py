@@ -22,6 +22,7 @@ from experiments.frame.report import Report
 from experiments.frame.tasks import train_on_task
 from experiments.frame.texts import compare_sizes
 from experiments.space_restoration.data import SpacingText
+from experiments.space_restoration.models import build_tagger
 from experiments.space_restoration.report import spacing_report
 from experiments.space_restoration.scores import SpacingTask, Tagger, no_tags
 from experiments.space_restoration.settings import SMOKE, SpaceRestorationConfig
@@ -30,18 +31,14 @@ from keras_seq.training import checksummed_json, load_run
 
 def train_one(run: pathlib.Path, settings: SpaceRestorationConfig, name: str, data: SpacingText) -> dict:
     """Train and score one tagger."""
-    model_config = getattr(settings, name)
-    model = model_config.build_model(data.tokenizer.vocabulary_size + 1, dtype=settings.train.dtype_policy)
-    task, saved = SpacingTask(model, settings, data), {"corpus": data.corpus, "tokenizer": data.tokenizer}
-    return train_on_task(run, settings, name, model_config, task, settings.train, **saved)
+    config = getattr(settings, name)
+    task = SpacingTask(build_tagger(config, data.num_ids, settings.train.dtype_policy), settings, data)
+    saved = {"corpus": data.corpus, "tokenizer": data.tokenizer}
+    return train_on_task(run, settings, name, config, task, settings.train, **saved)
 
 
 def restore_text(run: pathlib.Path, text: str) -> str:
-    """Restore the spaces and capitals of a text with the model of a finished run.
-
-    Raises:
-        ValueError: The run is not one of this experiment, or the text is empty.
-    """
+    """Restore the spaces and capitals of a text with the model of a finished run."""
     model, tokenizer = load_run(run)
     experiment = checksummed_json.read(run / "config.json")["experiment"]
     if experiment.keys() != {field.name for field in dataclasses.fields(SpaceRestorationConfig)}:
@@ -54,8 +51,7 @@ def compare(settings: SpaceRestorationConfig, folder: pathlib.Path) -> Report | 
     if settings.run is not None:
         return restore_text(pathlib.Path(settings.run), settings.text)
     data = SpacingText(settings, folder)
-    size = data.tokenizer.vocabulary_size + 1
-    counts = [getattr(settings, name).build_model(size).count_params() for name in settings.models]
+    counts = [build_tagger(getattr(settings, name), data.num_ids).count_params() for name in settings.models]
     plan = f"{settings.steps:,} steps of {settings.batch_size} x {settings.sequence_length}"
     data.introduce(settings.train, settings.sequence_length, plan)
     print(compare_sizes(counts))

@@ -16,20 +16,17 @@ def encode(tokenizer: CharacterTokenizer, characters: str) -> np.ndarray:
     return tokenizer.encode(characters).numpy() + 1
 
 
-def build_tokenizer(text: str, train_text: str) -> CharacterTokenizer:
-    """Return the tokenizer of the characters of the training text, without spaces and capitals."""
-    return CharacterTokenizer.from_text(strip_spacing(train_text)[0], oov_token="[UNK]")
-
-
 class SpacingText(SplitCorpus):
     """A corpus whose `train` and `validation` are the ids of its characters without spaces and capitals.
 
-    Raises:
-        ValueError: As `SplitCorpus`; or the training text is shorter than a batch, or a split than one window.
+    Its `batches` are of windows of characters with their tags; a corpus too short for one is refused.
     """
 
     def __init__(self, settings: SpaceRestorationConfig, folder: pathlib.Path):
-        super().__init__(settings.corpus, folder, tokenizer=build_tokenizer)
+        def tokenizer(text, train_text):
+            return CharacterTokenizer.from_text(strip_spacing(train_text)[0], oov_token="[UNK]")
+
+        super().__init__(settings.corpus, folder, tokenizer=tokenizer)
         length, stride = settings.sequence_length, settings.sequence_length // OVERLAP
         batch = length + (settings.batch_size - 1) * stride
         for split, ids, expected in (("training", self.train, batch), ("validation", self.validation, length)):
@@ -42,6 +39,11 @@ class SpacingText(SplitCorpus):
             for values in (self.train, strip_spacing(self.train_text)[1])
         ]
         self.batches = ArrayBatches(tuple(windows), settings.batch_size, settings.seed)
+
+    @property
+    def num_ids(self) -> int:
+        """Size of the vocabulary, padding included."""
+        return self.tokenizer.vocabulary_size + 1
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a text without its spaces and capitals, `[N]`."""

@@ -25,7 +25,7 @@ LINE_WIDTH = 76  # of a sample, in characters
 
 
 class Tagger:
-    """Restore the spaces and capitals of a text of any length with a model that is trained on windows of T characters."""
+    """Restore the spaces and capitals of a text of any length with a model that is trained on windows of T ids."""
 
     def __init__(self, model: keras.Model, tokenizer: CharacterTokenizer, sequence_length: int):
         self.tokenizer, self.sequence_length = tokenizer, sequence_length
@@ -36,11 +36,7 @@ class Tagger:
         return overlapping_window_logits(self.window_logits, ids, self.sequence_length)
 
     def __call__(self, text: str) -> str:
-        """Strip the spaces and capitals of a text, and insert those that the model predicts.
-
-        Raises:
-            ValueError: The text has no character other than white space.
-        """
+        """Strip the spaces and capitals of a text, and insert those that the model predicts."""
         characters, _ = strip_spacing(text)
         if not characters:
             raise ValueError("The text is empty or white space only; expected letters to restore.")

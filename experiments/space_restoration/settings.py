@@ -5,10 +5,10 @@ from typing import Literal
 
 from experiments.frame.option_checks import check_options
 from experiments.frame.settings import SMOKE_TRAIN, CorpusName, LogDir, Resume, Smoke, check_together, check_unique
-from experiments.space_restoration.models import BertConfig, EncoderConfig, LSTMConfig
+from experiments.space_restoration.models import EncoderConfig, LSTMConfig
 from keras_seq import training
 from keras_seq.data.synthetic.spacing_task import NUM_TAGS
-from keras_seq.models import BiLSTMConfig
+from keras_seq.models import BertConfig, BiLSTMConfig
 
 MODELS = ("lstm", "bilstm", "encoder", "bert")
 OVERLAP = 4  # training windows that contain each character, per epoch
@@ -40,7 +40,9 @@ class SpaceRestorationConfig:
     lstm: LSTMConfig = dataclasses.field(default_factory=LSTMConfig)
     bilstm: BiLSTMConfig = dataclasses.field(default_factory=lambda: BiLSTMConfig(NUM_TAGS, units=204, dropout=0.1))
     encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
-    bert: BertConfig = dataclasses.field(default_factory=BertConfig)
+    bert: BertConfig = dataclasses.field(
+        default_factory=lambda: BertConfig(96, feed_forward_dim=368, context_length=128, num_segments=1)
+    )
 
     def __post_init__(self):
         check_options(self, characters=1, batch_size=1, sequence_length=OVERLAP)
