@@ -31,6 +31,14 @@ def subplots(*args, **kwargs):
     return figure, axes
 
 
+def subplot_mosaic(layout: Sequence, **kwargs):
+    """Return `plt.subplot_mosaic(...)`, the figure and its axes by name, with faint grids."""
+    figure, axes = plt.subplot_mosaic(layout, **kwargs)
+    for each in axes.values():
+        each.grid(alpha=0.25)
+    return figure, axes
+
+
 def save(figure: Figure, path: str | os.PathLike[str]):
     """Write the figure as a PNG and close it."""
     with atomic_write(path) as temporary:

@@ -1,175 +1,121 @@
-"""Metrics of sequence reversal, and a check by the loss that a model is causal.
+"""Scores of sequence reversal.
 
     second half   the ids after the separator; correct where argmax(logits) is the target
     first half    the letters before it, given that a letter comes:  loss = logsumexp(z_a over all letters a) - z_y
 
 The inputs are the true ids (teacher forcing). Greedy generation of a causal model gets a sequence right exactly if
 teacher forcing has all its ids right: up to the first mistake both have the same inputs.
-
-The letters of the first half are independent and uniform, so the expected loss of a causal model is at least log A.
 """
 
 import dataclasses
 import math
-import string
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from experiments.sequence_reversal.settings import LETTERS, SequenceReversalConfig
+from keras_seq.callbacks import AttentionMaps
 from keras_seq.data.synthetic import Reversal
+from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.layers import TransformerBlock
+from keras_seq.tracking import Summaries
 
-LETTERS = string.ascii_lowercase + string.ascii_uppercase
-TOLERANCE = 0.02  # relative, of the first half loss around log A
+VALIDATION, TEST = 2**40, 2**41  # added to the training seed, so that no sequence is shared
 BATCH_SIZE = 250  # sequences scored at a time
+MAX_LETTERS_IN_IMAGE = 7
+SCORES = ("val_loss", "second_half_accuracy", "sequence_accuracy", "first_half_loss")
 
 
-@dataclasses.dataclass(frozen=True)
-class ReversalTotals:
-    """Sums and counts of scored sequences; instances for different sequences can be added."""
-
-    loss: float = 0.0
-    tokens: float = 0.0
-    second_half_correct: float = 0.0
-    second_half_tokens: float = 0.0
-    correct_sequences: float = 0.0
-    sequences: float = 0.0
-    first_half_loss: float = 0.0
-    first_half_letters: float = 0.0
-
-    def __add__(self, other):
-        return ReversalTotals(*map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Return the means by name."""
-        return {
-            "val_loss": self.loss / self.tokens,
-            "second_half_accuracy": self.second_half_correct / self.second_half_tokens,
-            "sequence_accuracy": self.correct_sequences / self.sequences,
-            "first_half_loss": self.first_half_loss / self.first_half_letters,
-        }
-
-
-def batch_totals(logits, x, y, task: Reversal) -> ReversalTotals:
-    """Score one batch.
-
-    Args:
-        logits: `[B, T, V]`.
-        x: Input ids `[B, T]`.
-        y: Target ids `[B, T]`, -1 where there is none.
-        task: The task that the batch is drawn from.
-    """
-    logits, is_valid = tf.cast(logits, tf.float32), y >= 0
-    second_half = (tf.cumsum(tf.cast(x == task.separator, tf.int32), axis=1) > 0) & is_valid
+def batch_sums(logits, x, y, reversal: Reversal) -> np.ndarray:
+    """Sum numerators and denominators of the scores, `[4, 2]`, of logits `[B, T, V]` for ids and targets `[B, T]`."""
+    logits, has_target = tf.cast(logits, tf.float32), y >= 0
+    second_half = (tf.cumsum(tf.cast(x == reversal.separator, tf.int32), axis=1) > 0) & has_target
+    first_half = has_target & ~second_half & (y < reversal.alphabet_size)
     correct = tf.argmax(logits, -1, tf.int32) == y
-    first_half = is_valid & ~second_half & (y < task.alphabet_size)
-    first_half_losses = token_losses(logits[..., : task.alphabet_size], tf.where(first_half, y, -1))
-    sequence_correct = tf.reduce_all(correct | ~second_half, axis=1)
-    counts = (is_valid, correct & second_half, second_half, sequence_correct, tf.ones_like(x[:, 0]))
-    sums = [token_losses(logits, y), *counts, first_half_losses, first_half]
-    return ReversalTotals(*(float(tf.reduce_sum(tf.cast(values, tf.float32))) for values in sums))
+    ratios = (
+        (token_losses(logits, y), has_target),
+        (correct & second_half, second_half),
+        (tf.reduce_all(correct | ~second_half, axis=1), tf.ones_like(x[:, 0])),
+        (token_losses(logits[..., : reversal.alphabet_size], tf.where(first_half, y, -1)), first_half),
+    )
+    return np.array([[float(tf.reduce_sum(tf.cast(values, tf.float32))) for values in ratio] for ratio in ratios])
 
 
-class Scorer:
-    """Score a model; it is compiled once for all validations.
+def means(sums: np.ndarray) -> dict[str, float]:
+    """Return the scores by name from sums `[4, 2]`."""
+    return dict(zip(SCORES, (sums[:, 0] / sums[:, 1]).tolist(), strict=True))
 
-    Args:
-        model: Model from ids `[B, T]` to logits `[B, T, V]`.
-        task: The training task.
-    """
 
-    def __init__(self, model: keras.Model, task: Reversal):
-        self.task = task
+def to_letters(row, reversal: Reversal) -> str:
+    """Decode ids `[T]` as text, such as `<abc|cba>`."""
+    symbols = LETTERS[: reversal.alphabet_size] + "|><"
+    return "".join(symbols[i] for i in row)
+
+
+class ReversalTask:
+    """Sequence reversal for one model (`experiments.frame.tasks.Task`), whose logits are compiled once."""
+
+    def __init__(self, model: keras.Model, settings: SequenceReversalConfig):
+        self.model, self.settings, self.reversal, self.loss = model, settings, settings.reversal, TokenCrossEntropy()
+        self.dataset, self.tokens_per_step = self.reversal.dataset, self.reversal.tokens_per_step
         self.logits = tf.function(lambda ids: model(ids, training=False), reduce_retracing=True)
 
-    def __call__(self, lengths, num_sequences: int, seed: int) -> dict[int, ReversalTotals]:
-        """Score sequences of each length.
+    def validate(self) -> Summaries:
+        """Score sequences of the training lengths, and complete some of these and of other lengths."""
+        max_length = self.reversal.max_length
+        counts = (self.settings.validation_sequences, self.settings.seed + VALIDATION)
+        sums = [self.sums(length, *counts) for length in range(1, max_length + 1)]
+        sample = "\n".join(self.sample(length) for length in (max_length, max_length + 1, 2 * max_length))
+        return Summaries(means(sum(sums)), {"sample": sample})
 
-        Args:
-            lengths: Numbers of letters.
-            num_sequences: Sequences of each length.
-            seed: Random seed of the sequences.
+    def test(self) -> dict:
+        """Score sequences of all training lengths together, and of each length up to twice the longest."""
+        max_length, count = self.reversal.max_length, self.settings.test_sequences
+        sums = [self.sums(length, count, self.settings.seed + TEST) for length in range(1, 2 * max_length + 1)]
+        groups = [
+            {"group": length, "trained": length <= max_length, "examples": count, **means(part)}
+            for length, part in enumerate(sums, start=1)
+        ]
+        return {**means(sum(sums[:max_length])), "entropy": math.log(self.reversal.alphabet_size), "groups": groups}
 
-        Returns:
-            A dict from each length to its totals.
-        """
-        return {length: self._totals(length, num_sequences, seed) for length in lengths}
+    def attention(self) -> Summaries:
+        """Return an image of each attention layer on a short sequence; none for a model without such a layer."""
+        (row,) = self.rows(min(self.reversal.max_length, MAX_LETTERS_IN_IMAGE), 1)
+        maps = AttentionMaps(row[None, :-1], to_letters(row[:-1], self.reversal))
+        return dataclasses.replace(maps.compute_summaries(self.model), scalars={}, histograms={})
 
-    def _totals(self, length, num_sequences, seed):
-        batching = {
-            "batch_size": min(BATCH_SIZE, num_sequences),
-            "seed": seed + length,
-        }  # a different seed for each length
-        task = dataclasses.replace(self.task.with_length(length), **batching)
-        total = ReversalTotals()
-        for step, remaining in enumerate(range(num_sequences, 0, -task.batch_size)):
-            x, y = (ids[:remaining] for ids in task.batch(step))
-            total += batch_totals(self.logits(x), x, y, task)
+    def sums(self, length: int, count: int, seed: int) -> np.ndarray:
+        """Sum numerators and denominators of the scores, `[4, 2]`, over this many sequences of one length."""
+        batching = {"batch_size": min(BATCH_SIZE, count), "seed": seed + length}  # a different seed for each length
+        reversal = dataclasses.replace(self.reversal.with_length(length), **batching)
+        total = np.zeros((len(SCORES), 2))
+        for step, remaining in enumerate(range(count, 0, -reversal.batch_size)):
+            x, y = (ids[:remaining] for ids in reversal.batch(step))
+            total += batch_sums(self.logits(x), x, y, reversal)
         return total
 
-    def generate(self, prompts) -> np.ndarray:
-        """Complete rows `start a_1 ... a_L |` by greedy generation.
+    def rows(self, length: int, count: int) -> np.ndarray:
+        """Draw sequences of validation with this number of letters, from start to end: ids `[count, 2 length + 3]`."""
+        seed = self.settings.seed + VALIDATION + length
+        x, y = dataclasses.replace(self.reversal.with_length(length), batch_size=count, seed=seed).batch(0)
+        return np.concatenate([x, y[:, -1:]], axis=1)
+
+    def complete(self, prompts: np.ndarray) -> np.ndarray:
+        """Complete `start a_1 ... a_L |`, ids `[B, L + 2]`, by greedy generation to ids `[B, 2 L + 3]`.
 
         Each step runs the model on the whole row, padded with end ids, which a causal model ignores.
-
-        Args:
-            prompts: Ids `[B, L + 2]`.
-
-        Returns:
-            Ids `[B, 2 L + 3]`.
         """
-        rows = np.pad(prompts, ((0, 0), (0, prompts.shape[1] - 1)), constant_values=self.task.end)
+        rows = np.pad(prompts, ((0, 0), (0, prompts.shape[1] - 1)), constant_values=self.reversal.end)
         for t in range(prompts.shape[1], rows.shape[1]):
             rows[:, t] = self.logits(tf.constant(rows[:, :-1]))[:, t - 1].numpy().argmax(-1)
         return rows
 
-
-def to_letters(row, task: Reversal) -> str:
-    """Decode ids as text, such as `<abc|cba>`.
-
-    Args:
-        row: Ids `[T]`.
-        task: The task, for its alphabet.
-    """
-    symbols = LETTERS[: task.alphabet_size] + "|><"
-    return "".join(symbols[i] for i in row)
-
-
-def causality_verdict(first_half_loss: float, alphabet_size: int) -> tuple[bool, bool, str]:
-    """Decide by the first half loss whether a model is causal.
-
-    Args:
-        first_half_loss: Mean loss in nats per letter of the first half.
-        alphabet_size: A.
-
-    Returns:
-        Whether the model is causal, whether its loss is also as low as a causal model can have it, and a message.
-    """
-    entropy = math.log(alphabet_size)
-    loss = f"its first half loss is {first_half_loss:.3f} nats per letter"
-    bound = f"log {alphabet_size} = {entropy:.3f}"
-    if first_half_loss < (1 - TOLERANCE) * entropy:
-        return False, False, f"The model is not causal, it sees future tokens: {loss}; the minimum without is {bound}."
-    if first_half_loss > (1 + TOLERANCE) * entropy:
-        return True, False, f"The model has not learned that all letters are equally likely: {loss}, more than {bound}."
-    return True, True, f"The model is causal: {loss}; the minimum without seeing future tokens is {bound}."
-
-
-def attention(model: keras.Model, ids) -> list[np.ndarray]:
-    """Compute the attention weights `[H, T, T]` of each Transformer block.
-
-    Args:
-        model: The model.
-        ids: One row of ids `[T]`.
-    """
-    x, maps = tf.constant(ids)[None], []
-    for layer in model.layers:
-        if isinstance(layer, TransformerBlock):
-            x, scores = layer(x, training=False, return_attention_scores=True)
-            maps.append(tf.cast(scores["self_attention"][0], tf.float32).numpy())
-        elif not isinstance(layer, keras.layers.InputLayer):
-            x = layer(x)
-    return maps
+    def sample(self, length: int) -> str:
+        """Return three sequences of one length, as the model completes them after the separator."""
+        lines = [f"{length} letters{'' if length <= self.reversal.max_length else ', a length not trained on'}:"]
+        rows = self.rows(length, 3)
+        for target, generated in zip(rows, self.complete(rows[:, : length + 2]), strict=True):
+            text, num_correct = to_letters(generated, self.reversal), (target == generated)[length + 2 :].sum()
+            lines.append(f"    {text[: length + 2]} {text[length + 2 :]}   {num_correct} of {length + 1} correct")
+        return "\n".join(lines)

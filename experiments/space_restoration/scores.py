@@ -1,4 +1,4 @@
-"""Metrics of restored spaces and capitals: precision, recall and F1 of each, and the fraction of exact words.
+"""Scores of restored spaces and capitals: precision, recall and F1 of each, and the fraction of exact words.
 
     precision = hits / predicted    recall = hits / actual    F1 = 2 hits / (predicted + actual)      0 where undefined
 
@@ -9,140 +9,106 @@ and all its capitals are predicted correctly, and no space is predicted inside i
 import re
 import textwrap
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_seq.data.synthetic.spacing_task import CAPITAL, SPACE, collapse_whitespace, restore, strip_spacing
+from experiments.space_restoration.data import SpacingText, encode
+from experiments.space_restoration.settings import SpaceRestorationConfig
+from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.evaluation.progress_bar import track_progress
+from keras_seq.evaluation.overlapping_windows import overlapping_window_logits
+from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 
-LINE_WIDTH = 96  # of a sample, in characters
+LINE_WIDTH = 76  # of a sample, in characters
 
 
 class Tagger:
-    """Tag a text of any length with a model that is trained on windows.
+    """Restore the spaces and capitals of a text of any length with a model that is trained on windows of T ids."""
 
-        window k reads [k S - S/2, k S + 3 S/2) and tags [k S, (k + 1) S),      S = sequence_length // 2
+    def __init__(self, model: keras.Model, tokenizer: CharacterTokenizer, sequence_length: int):
+        self.tokenizer, self.sequence_length = tokenizer, sequence_length
+        self.window_logits = tf.function(lambda ids: model(ids, training=False), reduce_retracing=True)
 
-    Every character is tagged with at least sequence_length // 4 characters of context on each side, where the text has
-    them; beyond the ends of the text there is padding.
-
-    Args:
-        model: Model from ids `[B, T]`, with 0 for padding, to logits `[B, T, 4]`.
-        tokenizer: `CharacterTokenizer` with an `oov_token`; its ids are shifted by one.
-        sequence_length: T, as in training.
-        batch_size: Windows in a batch.
-    """
-
-    def __init__(self, model, tokenizer, sequence_length: int, batch_size: int = 64):
-        self.model, self.tokenizer = model, tokenizer
-        self.sequence_length, self.batch_size = sequence_length, batch_size
-        self._logits = tf.function(lambda ids: model(ids, training=False), reduce_retracing=True)
-
-    def ids(self, characters: str) -> np.ndarray:
-        """Encode characters as int32 ids `[N]` of at least 1; 0 is padding."""
-        return self.tokenizer.encode(characters).numpy() + 1
-
-    def logits(self, characters: str) -> np.ndarray:
-        """Compute logits `[N, 4]`."""
-        ids, stride = self.ids(characters), self.sequence_length // 2
-        margin = stride // 2
-        num_windows = -(-len(ids) // stride)
-        padded = np.pad(ids, (margin, num_windows * stride + self.sequence_length - margin - len(ids)))
-        starts = np.arange(num_windows) * stride
-        x = padded[starts[:, None] + np.arange(self.sequence_length)]
-        first_rows = track_progress(range(0, num_windows, self.batch_size), len(ids))
-        parts = [self._logits(x[row : row + self.batch_size]).numpy() for row in first_rows]
-        return np.concatenate(parts)[:, margin : margin + stride].reshape(num_windows * stride, -1)[: len(ids)]
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        """Compute logits `[N, 4]` of ids `[N]`."""
+        return overlapping_window_logits(self.window_logits, ids, self.sequence_length)
 
     def __call__(self, text: str) -> str:
-        """Strip the spaces and capitals of a text, and insert those that the model predicts.
-
-        Raises:
-            ValueError: The text has no character other than white space.
-        """
+        """Strip the spaces and capitals of a text, and insert those that the model predicts."""
         characters, _ = strip_spacing(text)
         if not characters:
             raise ValueError("The text is empty or white space only; expected letters to restore.")
-        return restore(characters, self.logits(characters).argmax(-1)).lstrip()
+        return restore(characters, self.logits(encode(self.tokenizer, characters)).argmax(-1)).lstrip()
 
 
-def tag_metrics(tags, predicted) -> dict[str, float]:
-    """Compute precision, recall and F1 of spaces and of capitals, and the word accuracy.
-
-    Args:
-        tags: True tags `[N]`.
-        predicted: Predicted tags `[N]`.
-    """
-    metrics = {}
+def tag_scores(tags: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    """Compute precision, recall and F1 of spaces and of capitals, and the word accuracy, of tags `[N]`."""
+    scores = {}
     for name, bit in (("space", SPACE), ("capital", CAPITAL)):
         actual, positive = (tags & bit).astype(bool), (predicted & bit).astype(bool)
         hits = np.sum(actual & positive)
         counts = {"precision": positive.sum(), "recall": actual.sum(), "f1": (positive.sum() + actual.sum()) / 2}
-        metrics |= {f"{name}_{metric}": float(hits / count) if count else 0.0 for metric, count in counts.items()}
-    return {**metrics, "word_accuracy": float(correct_words(tags, predicted).mean())}
+        scores |= {f"{name}_{score}": float(hits / count) if count else 0.0 for score, count in counts.items()}
+    words = correct_words(tags, predicted)
+    return {**scores, "word_accuracy": float(words.mean()), "words": len(words)}
 
 
-def correct_words(tags, predicted) -> np.ndarray:
-    """Return whether each word is exactly correct, bool `[words]`.
-
-    Args:
-        tags: True tags `[N]`.
-        predicted: Predicted tags `[N]`.
-    """
+def correct_words(tags: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """Return whether each word is exactly correct, bool `[words]`, of true and predicted tags `[N]`."""
     starts = np.union1d([0], np.flatnonzero(tags & SPACE))
     wrong = np.add.reduceat((tags != predicted).astype(int), starts)
-    ends = np.append(
-        (predicted[starts[1:]] & SPACE).astype(bool), True
-    )  # the next word has to start where this one ends
-    return (wrong == 0) & ends
+    ends_right = np.append((predicted[starts[1:]] & SPACE).astype(bool), True)  # the next word starts where it ends
+    return (wrong == 0) & ends_right
 
 
-class Validator:
-    """Score a tagger on a text that is not trained on, and restore a passage of it.
+def no_tags(data: SpacingText) -> dict:
+    """Score the prediction of no spaces and no capitals, with the loss of the tags' unigram frequencies in training."""
+    train_tags, tags = (strip_spacing(text)[1] for text in (data.train_text, data.validation_text))
+    counts = np.bincount(train_tags, minlength=NUM_TAGS) + 1
+    loss = -np.log(counts / counts.sum())[tags].mean()
+    return {"model": "no tags", "val_loss": float(loss), **tag_scores(tags, np.zeros_like(tags))}
 
-    `metrics` holds all metrics of the last call; the `Summaries` have the loss and three of them.
 
-    Args:
-        tagger: The tagger.
-        text: The text.
-    """
+class SpacingTask:
+    """Spaces and capitals of a text for one model (`experiments.frame.tasks.Task`)."""
 
-    def __init__(self, tagger: Tagger, text: str):
-        self.tagger = tagger
-        self.characters, self.tags = strip_spacing(text)
-        self.passage = passage(text)
-        self.metrics = None
+    loss = None
 
-    def __call__(self) -> Summaries:
-        logits = self.tagger.logits(self.characters)
-        self.metrics = tag_metrics(self.tags, logits.argmax(-1))
-        scalars = {"val_loss": float(np.mean(token_losses(logits, self.tags)))}
-        scalars |= {name: self.metrics[name] for name in ("space_f1", "capital_f1", "word_accuracy")}
-        return Summaries(scalars, {"sample": sample(self.passage, self.tagger(self.passage))})
+    def __init__(self, model: keras.Model, settings: SpaceRestorationConfig, data: SpacingText):
+        self.model, self.data, self.dataset = model, data, data.batches.dataset
+        self.tokens_per_step = settings.batch_size * settings.sequence_length
+        self.tagger = Tagger(model, data.tokenizer, settings.sequence_length)
+        self.part = settings.train.validated_part(data.validation_text, settings.sequence_length)
+
+    def scores(self, text: str) -> dict[str, float]:
+        """Compute the loss and all scores of a text."""
+        tags, logits = strip_spacing(text)[1], self.tagger.logits(self.data.encode(text))
+        return {"val_loss": float(np.mean(token_losses(logits, tags))), **tag_scores(tags, logits.argmax(-1))}
+
+    def validate(self) -> Summaries:
+        """Score the beginning of the validation text, and restore a passage of it."""
+        scores = self.scores(self.part)
+        scalars = {name: scores[name] for name in ("val_loss", "space_f1", "capital_f1", "word_accuracy")}
+        return Summaries(scalars, {"sample": self.sample(self.part)})
+
+    def test(self) -> dict:
+        """Score all of the validation text."""
+        text = self.data.validation_text
+        return {**self.scores(text), "sample": self.sample(text)}
+
+    def sample(self, text: str) -> str:
+        """Return a passage as it was, without spaces and capitals, and as restored."""
+        original = passage(text)
+        parts = {"original": original, "stripped": strip_spacing(original)[0], "restored": self.tagger(original)}
+        return "\n\n".join(
+            f"{name}:\n{textwrap.fill(part, LINE_WIDTH, break_on_hyphens=False)}" for name, part in parts.items()
+        )
 
 
 def passage(text: str, length: int = 400) -> str:
-    """Return the passage with the most letters, starting at a sentence, to prefer prose.
-
-    Args:
-        text: Any text.
-        length: Length of the passage, in characters.
-    """
+    """Return the passage of this many characters with the most letters, starting at a sentence, to prefer prose."""
     text = collapse_whitespace(text).lstrip()
     starts = [0, *(match.end() for match in re.finditer(r"[.?!] ", text[:-length]))]
     return max((text[start : start + length] for start in starts), key=lambda part: sum(map(str.isalpha, part)))
-
-
-def sample(original: str, restored: str) -> str:
-    """Format a passage as it was, without spaces and capitals, and as restored.
-
-    Args:
-        original: The passage.
-        restored: The passage as the model restores it.
-    """
-    parts = {"original": original, "stripped": strip_spacing(original)[0], "restored": restored}
-    return "\n\n".join(
-        f"{name}:\n{textwrap.fill(text, LINE_WIDTH, break_on_hyphens=False)}" for name, text in parts.items()
-    )
