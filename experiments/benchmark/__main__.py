@@ -5,11 +5,12 @@
     python -m experiments.benchmark --size-sweep                # also how time grows with T, B, D, V and layers
     python -m experiments.benchmark --smoke                     # tiny sizes, takes seconds
 
+Time: half an hour on 2 cores with PyTorch, for training steps.
+
 Each case is run by keras_seq, keras.layers and PyTorch in separate, interleaved processes: one warm-up, five timed
 runs. Speedups are computed per round; medians are reported. The report also has the fraction of this machine's matmul
 peak (measured in the same run), the peak memory of each process, and the share of the step time that the input
-pipeline takes. Takes half an hour on 2 cores with PyTorch. Expected: most cases reach their targets, which the report
-lists beside the speedups.
+pipeline takes. Expected: most cases reach their targets, which the report lists beside the speedups.
 """
 
 import dataclasses

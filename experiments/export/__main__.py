@@ -4,7 +4,9 @@
     python -m experiments.export RUN --to keras          # one .keras file from texts to logits, including the tokenizer
     python -m experiments.export RUN --to onnx           # one step of an rnn, gru or lstm (extra "onnx")
 
-RUN is the folder of a finished run; the result is written beside its model.keras, or to --out. Takes seconds.
+Time: seconds.
+
+RUN is the folder of a finished run; the result is written beside its model.keras, or to --out.
 
     import tensorflow as tf
     model = tf.saved_model.load("RUN/saved_model")

@@ -3,8 +3,10 @@
     python -m experiments.generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --top-k 40
     echo "ROMEO:" | python -m experiments.generate RUN --prompt - --num-samples 3 --out samples.txt
 
+Time: seconds.
+
 RUN is the folder of a finished run. One text is printed while it is generated; several are generated as one batch and
-printed one after the other. Takes seconds.
+printed one after the other.
 """
 
 import dataclasses
