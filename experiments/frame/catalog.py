@@ -1,8 +1,7 @@
-"""All experiments and tools: folders with a `__main__.py`, described by its docstring, which is read without importing.
+"""List all experiments and tools: folders with a `__main__.py`, whose docstring is read without importing anything.
 
-    First line: the question, or what it does.
-    Time: 7 minutes on 2 cores.                 # a line of its own
-    RUN is the folder of a finished run ...     # in the docstring of a tool, which needs one
+Its first line is the question, or says what the tool does; a line "Time: 7 minutes on 2 cores." says how long it takes;
+that of a tool has a line that begins with "RUN is the folder of a finished run".
 """
 
 import ast

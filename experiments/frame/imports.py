@@ -56,7 +56,7 @@ class QuietLoader(importlib.machinery.SourceFileLoader):
 
 
 class Finder:
-    """Find `tensorflow` with a `QuietLoader`, and raise an error with a suggestion for an unknown `experiments.NAME`."""
+    """Find `tensorflow` with a `QuietLoader`; for an unknown `experiments.NAME`, raise an error that suggests one."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
