@@ -104,6 +104,12 @@ def _spec(info, part):
     return ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(part, info.markers))
 
 
+RunFolder = Annotated[
+    pathlib.Path,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="RUN", help="Folder of a finished run, with model.keras and tokenizer.json."),
+]
+"""Type of the argument RUN."""
 CorpusNames = Annotated[
     str | tuple[str, ...],
     PrimitiveConstructorSpec(

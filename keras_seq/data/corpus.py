@@ -127,7 +127,7 @@ def load_corpus(
 
 
 def _sources(name) -> dict[str, tuple[str, Callable[[], bytes]]]:
-    """Return the texts that a name, path, folder or pattern stands for: by real path, the name and what reads it."""
+    """Return the texts that a name, path, folder or pattern stands for: by absolute path, the name and what reads it."""
     if isinstance(name, str) and name in _BUILTIN_CORPORA:
         return {name: (name, _BUILTIN_CORPORA[name])}
     path = os.fspath(name) if isinstance(name, os.PathLike) else name
@@ -139,7 +139,7 @@ def _sources(name) -> dict[str, tuple[str, Callable[[], bytes]]]:
     if not files:
         kind = "No file matches" if is_pattern else "No file *.txt is in the folder"
         raise CorpusError(f"{kind} {path!r}: a corpus is {_CORPUS_HELP}.")
-    return {os.path.realpath(file): (file, functools.partial(_read, file)) for file in files}
+    return {os.path.abspath(file): (file, functools.partial(_read, file)) for file in files}
 
 
 def _text_files(folder: str) -> list[str]:
