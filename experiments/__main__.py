@@ -20,8 +20,9 @@ def listing() -> str:
         text = f"{name:<{INDENT - 3}} {question(docstring)} Time: {duration(docstring)}."
         entry = textwrap.fill(text, width, initial_indent="  ", subsequent_indent=" " * INDENT, break_on_hyphens=False)
         (tools if "\nRUN is the folder of a finished run" in docstring else experiments).append(entry)
-    usage = "python -m experiments.NAME --help says more; python -m experiments.NAME --smoke takes seconds."
-    return "\n\n".join([*("\n".join([f"{title}:", *entries]) for title, entries in groups.items()), usage])
+    usage = "python -m experiments.NAME --help says more and lists the options; --smoke tests an experiment in seconds."
+    parts = ["\n".join([f"{title}:", *entries]) for title, entries in groups.items()]
+    return "\n\n".join([*parts, textwrap.fill(usage, width, break_on_hyphens=False)])
 
 
 def main(arguments: Sequence[str]):

@@ -63,9 +63,10 @@ def _first_sentence(framed):
     message = " ".join(itertools.takewhile(lambda line: not _is_rule(line), lines)).rstrip(".")
     message = re.sub(r"^Error parsing (--\S+|[A-Z]+): ", r"\1 ", message)
     message = re.sub(r"^Error parsing \S+: ", "", message)
+    message = re.sub(r"^Missing from [^:]+: (\S+) .*", r"\1 is missing", message)
     if not message.startswith("Unrecognized"):
         return message
-    similar = sorted((line.split()[0] for line in lines if line.startswith("--")), key=len)
+    similar = sorted((line.split()[0] for line in lines if re.match(r"--\w", line)), key=len)
     return f"{message}; perhaps you meant {' or '.join(similar[:3])}" if similar else message
 
 
