@@ -4,6 +4,7 @@ Importing this package prepares the standard streams and makes the first import 
 KERAS_BACKEND names another one, a silent one.
 """
 
+import importlib.machinery
 import os
 import sys
 
@@ -12,4 +13,4 @@ from experiments.frame.streams import prepare_streams
 
 prepare_streams()
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-sys.meta_path.insert(0, Finder)
+sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), Finder)

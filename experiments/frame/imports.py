@@ -41,7 +41,7 @@ def filtered_stderr():
 
 
 class QuietLoader(importlib.machinery.SourceFileLoader):
-    """Import a module with `filtered_stderr`; exit with status 2 where temporary files, which it needs, cannot be."""
+    """Import a module with `filtered_stderr`; exit with status 2 where there is no folder for temporary files."""
 
     def exec_module(self, module):
         """Execute the module."""
@@ -62,7 +62,7 @@ class Finder:
     def find_spec(name, path=None, target=None):
         """Return the spec of TensorFlow; None leaves all other modules to the next finder."""
         package, _, module = name.rpartition(".")
-        if package == PACKAGE.name and not any((PACKAGE / found).exists() for found in (module, f"{module}.py")):
+        if package == PACKAGE.name and not any((PACKAGE / file).exists() for file in (module, f"{module}.py")):
             raise ModuleNotFoundError(f"No module named {name!r}{suggestion(module)}", name=name)
         spec = importlib.machinery.PathFinder.find_spec(name, path) if name == "tensorflow" else None
         if spec is not None and spec.origin:
