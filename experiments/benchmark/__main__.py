@@ -7,12 +7,13 @@
     python -m experiments.benchmark --kinds sizes                  # how time and memory grow with T, B, D, V and layers
     python -m experiments.benchmark --smoke                        # one tiny case of each kind
 
+Time: half an hour on 2 cores with PyTorch, for training steps.
+
 Runs on a GPU if the backend finds one, unless --cpu is given. Each implementation of a case has a process of its own;
 they take turns: one warm-up, five timed runs. Speedups are computed per round; medians are reported, with the fraction
 of the device's matmul peak (measured in the same run) and the peak memory. result.json is written after every case.
 PyTorch is measured where it is installed. Where TensorFlow is not installed, set KERAS_BACKEND to the backend too.
 
-Time: half an hour for the training steps on 2 cores, with PyTorch.
 Expected: most training steps reach their targets, which the report lists beside the speedups. Generation of one text:
 the Transformer 50 times as fast as without a cache and 30 times as fast as nanoGPT, the LSTM 400 times as fast as
 without a cache. Input pipelines: tens of millions of characters per second, far fewer by the Python generator of 2017.

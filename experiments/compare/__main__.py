@@ -1,4 +1,4 @@
-"""Compare sequence models trained on the same text: which one has the lowest loss, and is the difference significant?
+"""Which sequence model has the lowest loss on the same text with the same budget, and is the difference significant?
 
     python -m experiments.compare                                  # Python's docstrings, offline
     python -m experiments.compare --corpus shakespeare --num-seeds 3
@@ -8,11 +8,13 @@
     python -m experiments.compare --smoke                          # seconds, tiny sizes: test that everything works
     python -m experiments.compare --resume logs/compare/20260101-120000
 
+Time: 2 to 5 minutes a model on 2 cores.
+
 By default, a stateful LSTM and a Transformer. All models use the same text, split and scoring, and the same budget:
 tokens by default, or parameters, FLOPs or seconds (--match). At the defaults, parameter counts are equal within 5 % (up
 to about 200 distinct characters; larger differences are reported). The tokenizer is built from the whole text.
 Recurrent models read stateful windows, Transformers random windows. Written beside the runs: compare.html, compare.md,
-a plot, and 95 % intervals of the differences. Time: two to five minutes per model on 2 cores.
+a plot, and 95 % intervals of the differences.
 
 Expected on tiny Shakespeare, in nats per character of the whole validation split (README.md has the table): LSTM
 val_loss@64 1.535, val_loss_streaming 1.48; Transformer val_loss@64 1.573.

@@ -2,9 +2,11 @@
 
     python -m experiments.export RUN --to saved_model    # text in, text out, on plain TensorFlow without keras_seq
     python -m experiments.export RUN --to keras          # one .keras file from texts to logits, including the tokenizer
-    python -m experiments.export RUN --to onnx           # one step of an rnn, gru or lstm (extra "onnx")
+    python -m experiments.export RUN --to onnx           # one step of an rnn, gru or lstm; pip install -e ".[onnx]"
 
-RUN is the folder of a finished run; the result is written beside its model.keras, or to --out. Takes seconds.
+Time: seconds.
+
+RUN is the folder of a finished run; the result is written beside its model.keras, or to --out.
 
     import tensorflow as tf
     model = tf.saved_model.load("RUN/saved_model")
@@ -14,18 +16,17 @@ RUN is the folder of a finished run; the result is written beside its model.kera
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Annotated, Literal
-
-import tyro
+from typing import Literal
 
 from experiments.frame.option_checks import check_options
+from experiments.frame.option_types import RunFolder
 from experiments.frame.startup import command_line, exit_with_message
 from keras_seq.atomic_files import atomic_write
 from keras_seq.saving.onnx_step import export_onnx
 from keras_seq.saving.saved_model import export_saved_model
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.text_layer import with_text_input
-from keras_seq.training.run_folder import load_run
+from keras_seq.training import load_run
 
 FILE_NAMES = {"saved_model": "saved_model", "keras": "text_to_logits.keras", "onnx": "step.onnx"}
 
@@ -34,8 +35,7 @@ FILE_NAMES = {"saved_model": "saved_model", "keras": "text_to_logits.keras", "on
 class ExportConfig:
     """Export a trained model."""
 
-    run: Annotated[pathlib.Path, tyro.conf.Positional]
-    """Folder of a finished run, with model.keras and tokenizer.json."""
+    run: RunFolder
     to: Literal[tuple(FILE_NAMES)] = "saved_model"
     """Format to export to."""
     out: pathlib.Path | None = None

@@ -23,16 +23,10 @@ def register_run_folder(folder: str | os.PathLike[str]):
 
 @contextlib.contextmanager
 def raise_on_stop_request() -> Iterator[None]:
-    """Raise `KeyboardInterrupt(signal number)` in the block when a stop is requested by a signal.
+    """Raise `KeyboardInterrupt(signal number)` in the block when a signal requests a stop, or output cannot be written.
 
-    The same holds when standard output cannot be written. If run folders are registered, this second stop waits until
-    the next training has stopped with a checkpoint, or until the end of the block.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        KeyboardInterrupt: A stop was requested.
+    If run folders are registered, the latter waits until the next training has stopped with a checkpoint, or until the
+    end of the block.
     """
     from keras_seq.stop_signals import OUTPUT_CLOSED, guard_output, signal_handler
 
@@ -53,15 +47,7 @@ def raise_on_stop_request() -> Iterator[None]:
 
 
 def exit_interrupted(script: str, stop: KeyboardInterrupt) -> NoReturn:
-    """Print where the checkpoint is and how to resume, as far as the streams can be written, and exit.
-
-    Args:
-        script: Name of the module, for the command to resume.
-        stop: The exception; its argument is the number of the signal.
-
-    Raises:
-        SystemExit: Always, with status 128 + the number of the signal.
-    """
+    """Print where the checkpoint is and how to resume, as far as the streams can be written, and exit."""
     from keras_seq.stop_signals import OUTPUT_CLOSED
 
     training = sys.modules.get("keras_seq.training")  # without it, nothing was trained

@@ -19,15 +19,7 @@ MAX_INT32, MAX_INT64, MAX_SEED, MAX_FLOAT32 = 2**31, 2**63, 2**32, 3.4e38
 
 
 def check_options(config: Any, **minimum: float):
-    """Check the types and ranges of all options.
-
-    Args:
-        config: A dataclass; the dataclasses in it are checked too.
-        **minimum: Smallest valid values, by the names of fields of `config`.
-
-    Raises:
-        ValueError: An option is invalid; the message names the first one, its value and what was expected.
-    """
+    """Check the types and ranges of all options of a dataclass and of those in it, and `minimum` values by name."""
     for path, name, option_type, value in _options(config):
         expected = _type_error(option_type, value, name)
         if expected is None and not path and value is not None and name in minimum and not value >= minimum[name]:
@@ -40,7 +32,7 @@ def _options(config, path=""):
     """Yield the path before the name, the name, the type and the value of each option."""
     for field in dataclasses.fields(config):
         value, annotation = getattr(config, field.name), field.type
-        inner = typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
+        inner = _without_notes(annotation)
         if dataclasses.is_dataclass(inner) and isinstance(value, inner):
             nameless = inner is not annotation  # tyro.conf.arg(name="")
             yield from _options(value, path if nameless else f"{path or '--'}{field.name}.")
@@ -48,12 +40,18 @@ def _options(config, path=""):
             yield path, field.name, inner, value
 
 
+def _without_notes(annotation):
+    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
+
+
 def _type_error(option_type, value, name):
     """Return what was expected if the value is not of the type, else None."""
     origin, parts = typing.get_origin(option_type), typing.get_args(option_type)
     if origin in (typing.Union, types.UnionType):
-        [option_type] = [part for part in parts if part is not types.NoneType]
-        return None if value is None else _type_error(option_type, value, name)
+        if value is None and types.NoneType in parts:
+            return None
+        errors = [_type_error(part, value, name) for part in parts if part is not types.NoneType]
+        return None if None in errors else errors[0]
     if origin is typing.Literal:
         return None if value in parts else f"one of {', '.join(map(str, parts))}"
     if origin is tuple:

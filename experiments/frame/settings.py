@@ -5,11 +5,13 @@ from typing import Annotated, Any
 
 import tyro
 
+from experiments.frame.option_types import CorpusNames
+
 CorpusName = Annotated[
-    str,
+    CorpusNames,
     tyro.conf.arg(
         help="Training text: docstrings or pydoc (included in Python), shakespeare (downloaded once, or read from the "
-        "folder KERAS_SEQ_DATA), or the path of a UTF-8 file."
+        "folder KERAS_SEQ_DATA), or UTF-8 files, folders of *.txt files, and patterns, which are joined."
     ),
 ]
 LogDir = Annotated[str, tyro.conf.arg(help="Folder of the runs: LOG_DIR/EXPERIMENT/UTC-TIME/.")]

@@ -7,12 +7,7 @@ import sys
 
 
 def command(program: str, *words: str | pathlib.PurePath) -> str:
-    """Return a command line with every word quoted where the shell needs it.
-
-    Args:
-        program: Path of a program, shown relative to the current folder, or its name.
-        *words: Arguments. A path that begins with a hyphen is written so that it is not taken for an option.
-    """
+    """Return a command line quoted for the shell; the program's path is relative, and a path is never an option."""
     program = os.path.relpath(program) if os.path.isabs(program) else program
     return shlex.join([program, *map(_word, words)])
 

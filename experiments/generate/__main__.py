@@ -1,22 +1,28 @@
 """Generate text with a trained model.
 
     python -m experiments.generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --top-k 40
+    python -m experiments.generate RUN --interactive                # continues every line that is typed
     echo "ROMEO:" | python -m experiments.generate RUN --prompt - --num-samples 3 --out samples.txt
 
+Time: seconds.
+
 RUN is the folder of a finished run. One text is printed while it is generated; several are generated as one batch and
-printed one after the other. Takes seconds.
+printed one after the other.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import tyro
 
 from experiments.frame.option_checks import check_options
+from experiments.frame.option_types import RunFolder
 from experiments.frame.startup import command_line, exit_with_message
+from experiments.frame.unknown_characters import Unknown, handle_unknown
 from keras_seq.atomic_files import write_text
 from keras_seq.generation import SamplingConfig, TextGenerator
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
@@ -27,25 +33,19 @@ from keras_seq.training import load_run
 class GenerateConfig:
     """Generate text with a trained model."""
 
-    run: Annotated[pathlib.Path, tyro.conf.Positional]
-    """Folder of a finished run, with model.keras and tokenizer.json."""
+    run: RunFolder
     prompt: str | None = None
     """Beginning of the text; - reads it from standard input. A line break by default, or the first token if the
     tokenizer has no line break."""
+    interactive: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Read prompts from standard input, one a line, until an empty line or Ctrl-D; the n-th has the seed plus n - 1."""
+    unknown: Unknown = "error"
+    """What to do with characters of a prompt that the model does not know: error names them, drop leaves them out."""
     max_new_tokens: int = 500
     """Number of tokens to generate: characters, unless the run has another tokenizer. A text ends earlier at one of the
     --stop-strings."""
     num_samples: int = 1
     """Number of texts."""
-    method: Literal["sample", "beam", "contrastive"] = "sample"
-    """sample: draw tokens at random; beam: beam search for the most probable text; contrastive: contrastive search for
-    probable text with little repetition."""
-    num_beams: int = 4
-    """Hypotheses of the beam search."""
-    num_candidates: int = 4
-    """Candidate tokens of a step of the contrastive search."""
-    alpha: float = 0.6
-    """Weight of the repetition penalty in the contrastive search, from 0 to 1."""
     stop_strings: tuple[str, ...] = ()
     """Strings; a text ends before the first one that is generated."""
     seed: int = 0
@@ -55,6 +55,15 @@ class GenerateConfig:
     sampling: Annotated[SamplingConfig, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=lambda: SamplingConfig(temperature=0.8)
     )
+    method: Literal["sample", "beam", "contrastive"] = "sample"
+    """sample: draw tokens at random; beam: beam search for the most probable text; contrastive: contrastive search for
+    probable text with little repetition."""
+    num_beams: int = 4
+    """Hypotheses of the beam search."""
+    num_candidates: int = 4
+    """Candidate tokens of a step of the contrastive search."""
+    alpha: float = 0.6
+    """Weight of the repetition penalty in the contrastive search, from 0 to 1."""
 
     def __post_init__(self):
         check_options(self, max_new_tokens=0, num_samples=1, num_beams=1, num_candidates=1, alpha=0)
@@ -62,6 +71,8 @@ class GenerateConfig:
             raise ValueError(f"--alpha {self.alpha}: expected a number from 0 to 1.")
         if self.method != "sample" and (self.num_samples > 1 or self.stop_strings):
             raise ValueError(f"--method {self.method}: expected --num-samples 1 and no --stop-strings.")
+        if self.interactive and self.prompt is not None:
+            raise ValueError(f"--prompt {self.prompt}: expected no --prompt beside --interactive, which reads prompts.")
         if self.out is not None and not self.out.parent.is_dir():
             raise ValueError(f"--out {self.out}: the folder {self.out.parent} does not exist.")
 
@@ -72,15 +83,17 @@ def default_prompt(tokenizer: Tokenizer) -> str:
     return "\n" if "\n" in tokens else next(token for token in tokens if not token.startswith("["))
 
 
-@exit_with_message("experiments.generate")
-def main(arguments: Sequence[str] | None = None):
-    """Run the command line."""
-    config = command_line(GenerateConfig, "experiments.generate", __doc__, arguments)
-    model, tokenizer = load_run(config.run)
-    prompt = sys.stdin.read() if config.prompt == "-" else config.prompt
-    prompt = default_prompt(tokenizer) if prompt is None else prompt
-    generator = TextGenerator(model, tokenizer)
-    options = {**dataclasses.asdict(config.sampling), "seed": config.seed, "stop_strings": config.stop_strings}
+def read_prompts() -> Iterator[str]:
+    """Yield the lines of standard input, up to an empty one."""
+    with contextlib.suppress(EOFError):
+        while prompt := input("> " if sys.stdin.isatty() else ""):
+            yield prompt
+
+
+def print_texts(generator: TextGenerator, prompt: str, config: GenerateConfig, seed: int) -> list[str]:
+    """Generate texts that begin with a prompt, print and return them."""
+    prompt = handle_unknown(prompt, generator.tokenizer, config.unknown)
+    options = {**dataclasses.asdict(config.sampling), "seed": seed, "stop_strings": config.stop_strings}
     if config.method == "beam":
         texts = [generator.beam(prompt, config.max_new_tokens, config.num_beams)]
         print(texts[0])
@@ -98,6 +111,24 @@ def main(arguments: Sequence[str] | None = None):
             texts[0] += part
             print(part, end="", flush=True)
         print()
+    return texts
+
+
+@exit_with_message("experiments.generate")
+def main(arguments: Sequence[str] | None = None):
+    """Run the command line."""
+    config = command_line(GenerateConfig, "experiments.generate", __doc__, arguments)
+    model, tokenizer = load_run(config.run)
+    generator, texts = TextGenerator(model, tokenizer), []
+    if config.interactive:
+        for number, prompt in enumerate(read_prompts()):
+            try:
+                texts += print_texts(generator, prompt, config, config.seed + number)
+            except ValueError as error:
+                print(error, file=sys.stderr)
+    else:
+        prompt = sys.stdin.read() if config.prompt == "-" else config.prompt
+        texts = print_texts(generator, default_prompt(tokenizer) if prompt is None else prompt, config, config.seed)
     if config.out is not None:
         write_text(config.out, "\n\n".join(texts) + "\n")
 

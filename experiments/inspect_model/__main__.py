@@ -3,8 +3,10 @@
     python -m experiments.inspect_model logs/compare/20260101-120000/transformer-seed0 --text "To be, or not to be"
     python -m experiments.inspect_model RUN --out FOLDER
 
+Time: 10 to 30 seconds.
+
 RUN is the folder of a finished run of a language model. RUN/inspect, or FOLDER, gets an interactive page, inspect.html,
-and plots as PNG files and for TensorBoard. This takes 10 to 30 seconds.
+and plots as PNG files and for TensorBoard.
 """
 
 import dataclasses

@@ -4,9 +4,10 @@
     python -m experiments.score_text RUN --file my.txt --html my.html
     echo "To be, or not to be" | python -m experiments.score_text RUN --file -
 
-RUN is the folder of a finished run of a language model. --html writes a page that colors every token by its loss. This
-takes 10 seconds, or 30 for a hundred thousand characters. The text is scored as by `keras_seq.evaluation.score_text`,
-so the validation split gives the val_loss_streaming of its run.
+Time: 10 seconds, or 30 for a hundred thousand characters.
+
+RUN is the folder of a finished run of a language model. --html writes a page that colors every token by its loss. The
+text is scored as by `keras_seq.evaluation.score_text`, so the validation split gives the val_loss_streaming of its run.
 """
 
 import dataclasses

@@ -1,15 +1,19 @@
-"""Load a text by name or path, with its checksum, and split it into training and validation.
+"""Load a text by name or path, or several as one, with a checksum, and split it into training and validation.
 
     corpus = load_corpus("docstrings" | "pydoc" | "shakespeare" | path)
-    train, validation = corpus.split(0.9)            the first 90 % of the characters, and the rest
+    corpus = load_corpus(["a.txt", "texts/", "more/*.txt"])      files, folders and patterns, joined by blank lines
+    train, validation = corpus.split(0.9)                        the first 90 % of the characters, and the rest
 
 `docstrings` and `pydoc` are English texts that every CPython contains, so they need no network. `shakespeare` is the
 million characters of char-rnn (Karpathy, 2015). Split a text before training anything on it, tokenizers included.
 """
 
+import functools
+import glob
 import hashlib
 import os
 import stat
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
@@ -32,9 +36,10 @@ class Corpus:
     """A text and its source.
 
     Args:
-        name: The name or path that was passed to `load_corpus`.
+        name: The name or path that was passed to `load_corpus`; for several files, the first and how many more.
         text: The whole text.
-        sha256: Digest of the bytes of the source, before line ends or whitespace were changed.
+        sha256: Digest of the bytes of the source, joined if it is several files, before line ends or whitespace were
+            changed.
     """
 
     name: str
@@ -72,15 +77,23 @@ class Corpus:
         return self.text[:middle], self.text[middle:]
 
 
-def load_corpus(name_or_path: str | os.PathLike[str] = "docstrings", strip_whitespace: bool = False) -> Corpus:
-    r"""Load a whole text by name or path.
+def load_corpus(
+    name_or_path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = "docstrings",
+    strip_whitespace: bool = False,
+) -> Corpus:
+    r"""Load a whole text by name or path, or several joined into one.
+
+    Files are joined in the given order, those of a folder or a pattern in the order of their names. A blank line
+    separates them, so that the last paragraph of one does not run into the next. Each file is read once.
 
     Args:
         name_or_path: `"docstrings"`, the docstrings of the running Python's standard library, each paragraph once (1.3
             million characters, kept in Keras's cache); `"pydoc"`, its help topics (half a million characters, with
             repetitions; both texts differ between Python versions); `"shakespeare"`, from the folder in the
-            environment variable `KERAS_SEQ_DATA`, else from Keras's cache, else downloaded into that cache; or the
-            path of a UTF-8 file. To read a file called `pydoc`, pass `./pydoc` or a `Path`.
+            environment variable `KERAS_SEQ_DATA`, else from Keras's cache, else downloaded into that cache; the path of
+            a UTF-8 file; a folder, for all files below it whose names end in `.txt` and, like their folders, do not
+            begin with a period; a pattern such as `"texts/*.txt"`; or several of these. To read a file called `pydoc`,
+            pass `./pydoc` or a `Path`.
         strip_whitespace: Whether to remove all spaces and newlines, as some char-RNN scripts did.
 
     Returns:
@@ -95,11 +108,15 @@ def load_corpus(name_or_path: str | os.PathLike[str] = "docstrings", strip_white
     True
     """
     checks.boolean("strip_whitespace", strip_whitespace)
-    name = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else name_or_path
-    if not isinstance(name, str) or not name:
+    is_one = isinstance(name_or_path, str) or not isinstance(name_or_path, Sequence)
+    sources = {}
+    for item in [name_or_path] if is_one else name_or_path:
+        sources |= _sources(item)
+    if not sources:
         raise CorpusError(f"corpus={name_or_path!r}; expected {_CORPUS_HELP}.")
-    read = _BUILTIN_CORPORA.get(name) if name is name_or_path else None
-    text, sha256 = _decode(name, read() if read else _read(name))
+    first, *others = (name for name, _ in sources.values())
+    name = f"{first} and {len(others)} more" if others else first
+    text, sha256 = _joined(sources.values())
     text = text.replace("\r\n", "\n")
     if strip_whitespace:
         text = text.replace(" ", "").replace("\n", "")
@@ -109,9 +126,43 @@ def load_corpus(name_or_path: str | os.PathLike[str] = "docstrings", strip_white
     return Corpus(name, text, sha256)
 
 
-def _decode(name: str, data: bytes) -> tuple[str, str]:
+def _sources(name) -> dict[str, tuple[str, Callable[[], bytes]]]:
+    """Return the texts that a name, path, folder or pattern stands for: by absolute path, the name and what reads it."""
+    if isinstance(name, str) and name in _BUILTIN_CORPORA:
+        return {name: (name, _BUILTIN_CORPORA[name])}
+    path = os.fspath(name) if isinstance(name, os.PathLike) else name
+    if not isinstance(path, str) or not path:
+        raise CorpusError(f"corpus={name!r}; expected {_CORPUS_HELP}.")
+    is_pattern = not os.path.lexists(path) and {*"*?["} & {*path} and "\0" not in path
+    paths = sorted(glob.glob(path, recursive=True)) if is_pattern else [path]
+    files = [file for path in paths for file in (_text_files(path) if os.path.isdir(path) else [path])]
+    if not files:
+        kind = "No file matches" if is_pattern else "No file *.txt is in the folder"
+        raise CorpusError(f"{kind} {path!r}: a corpus is {_CORPUS_HELP}.")
+    return {os.path.abspath(file): (file, functools.partial(_read, file)) for file in files}
+
+
+def _text_files(folder: str) -> list[str]:
+    files = sorted(path for path in Path(folder).rglob("*.txt") if path.is_file())
+    return [str(file) for file in files if not any(part[0] == "." for part in file.relative_to(folder).parts)]
+
+
+def _joined(sources: Iterable[tuple[str, Callable[[], bytes]]]) -> tuple[str, str]:
+    """Return the texts with a blank line between two, and the digest of their bytes."""
+    texts, digest = [], hashlib.sha256()
+    for name, read in sources:
+        if texts:
+            texts.append("\n" if texts[-1].endswith("\n") else "\n\n")
+            digest.update(texts[-1].encode())
+        data = read()
+        digest.update(data)
+        texts.append(_decode(name, data))
+    return "".join(texts), digest.hexdigest()
+
+
+def _decode(name: str, data: bytes) -> str:
     try:
-        return data.decode("utf-8"), hashlib.sha256(data).hexdigest()
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorpusError(
             f"The corpus {name!r} is not UTF-8: the byte at offset {error.start} is 0x{data[error.start]:02x} "
@@ -132,8 +183,7 @@ def _read(path: str) -> bytes:
     except ValueError as error:
         raise CorpusError(f"{path!r} is not a valid path ({error}): name a UTF-8 text file.") from None
     if data is None:
-        kind = "a folder" if os.path.isdir(path) else "not a regular file"
-        raise CorpusError(f"The corpus {path!r} is {kind}: name a UTF-8 text file.")
+        raise CorpusError(f"The corpus {path!r} is not a regular file: name a UTF-8 text file.")
     return data
 
 
@@ -197,4 +247,4 @@ def _checked(path: str, fix: str) -> bytes:
 
 
 _BUILTIN_CORPORA = {"docstrings": _docstrings, "pydoc": _pydoc, "shakespeare": _shakespeare}
-_CORPUS_HELP = f"{', '.join(_BUILTIN_CORPORA)} or the path of a UTF-8 text file"
+_CORPUS_HELP = f"{', '.join(_BUILTIN_CORPORA)}, or the path of a UTF-8 text file, of a folder, or a pattern like *.txt"

@@ -3,12 +3,11 @@
 import dataclasses
 import importlib
 import pathlib
-import pkgutil
 import types
 import typing
 from unittest import mock
 
-import experiments
+from experiments.frame.catalog import docstrings
 
 
 class _ConfigClass(BaseException):
@@ -29,10 +28,7 @@ def _config_class(main):
 
 def find_experiments():
     """Return the main and the config class of each experiment, by its name."""
-    names = [module.name for module in pkgutil.iter_modules(experiments.__path__)]
-    folder = pathlib.Path(experiments.__file__).parent
-    scripts = [name for name in names if "@exit_with_message(" in (folder / f"{name}.py").read_text(encoding="utf-8")]
-    mains = {name: importlib.import_module(f"experiments.{name}").main for name in scripts}
+    mains = {name: importlib.import_module(f"experiments.{name}.__main__").main for name in docstrings()}
     return {name: (main, _config_class(main)) for name, main in mains.items()}
 
 

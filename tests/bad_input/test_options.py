@@ -46,6 +46,8 @@ def _on_a_command_line(kind, option, index):
     if any(word in str(kind) for word in ("bool", "str", "Path")):
         return None
     values = [value for value in bad(kind, option) if value != () and not isinstance(value, bool)]
+    if "tuple[" in str(kind):
+        values = [value for value in values if isinstance(value, tuple)]  # 7 is typed like (7,)
     return values[index % len(values)]
 
 
@@ -73,7 +75,7 @@ def test_a_command_line_with_an_unknown_option_or_an_extra_word_ends_with_one_se
 
 
 def test_nothing_is_left_out():
-    assert {"compare", "word_lm", "score_text", "pipeline_speed", "shakespeare"} <= EXPERIMENTS.keys()
+    assert {"compare", "word_lm", "score_text", "shakespeare"} <= EXPERIMENTS.keys()
     assert len(CASES) > 150
     assert any(isinstance(value, float) and math.isnan(value) for value in bad(float, "reset_prob"))
     assert 2**63 in bad(int, "num_seeds")

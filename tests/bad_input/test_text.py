@@ -35,7 +35,7 @@ NGRAMS, PAIRS = KneserNeyNGrams([0, 1, 2], 2, 3), BytePairTokenizer([])
 SMALL = {"alphabet_size": 3, "min_length": 1, "max_length": 2, "batch_size": 2}
 
 TABLE = {  # what is called with each of the values, the values, a word of the sentence
-    "load_corpus": (load_corpus, ("", "no file", "/", None, 7, b"x", "a\0b", ["x"]), "corpus|path"),
+    "load_corpus": (load_corpus, ("", "no file", "no*", None, 7, b"x", "a\0b", ["x"], [], [7]), "corpus|path"),
     "load_corpus strip_whitespace": (
         lambda v: load_corpus("pydoc", strip_whitespace=v),
         ("x", 7, ""),

@@ -142,15 +142,56 @@ def test_bad_paths(path):
     assert "text file" in sentence(error)
 
 
-def test_a_folder_and_a_pipe(tmp_path):
+def test_an_empty_folder_a_pattern_without_files_and_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path, expected in ((tmp_path, "a folder"), (tmp_path / "pipe", "not a regular file")):
+    for path, expected in ((tmp_path, "is in the folder"), (tmp_path / "*", "regular"), (tmp_path / "*.md", "matches")):
         with pytest.raises(CorpusError) as error:
             load_corpus(path)
         assert expected in sentence(error)
 
 
-@pytest.mark.parametrize("name", [None, 3, b"pydoc", "", ["pydoc"]])
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    """The current folder, with texts below it that end with and without a line break, and files that are none."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts" / "sub").mkdir(parents=True)
+    (tmp_path / "texts" / ".git").mkdir()
+    for name, data in {"b.txt": b"B", "a.txt": b"A\n", "sub/c.txt": "\u00e7\n\n".encode()}.items():
+        written(tmp_path / "texts" / name, data)
+    for name in (".git/d.txt", "._a.txt", "e.md"):
+        written(tmp_path / "texts" / name, b"\xff")
+    written(tmp_path / "last[1].txt", b"L\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("names", "text", "name"),
+    [
+        ("texts", "A\n\nB\n\n\u00e7\n\n", "texts/a.txt and 2 more"),
+        ("texts/*.txt", "A\n\nB", "texts/a.txt and 1 more"),
+        ("texts/**/*.txt", "A\n\nB\n\n\u00e7\n\n", "texts/a.txt and 2 more"),
+        ("texts/s*", "\u00e7\n\n", "texts/sub/c.txt"),
+        (["last[1].txt", "texts/b.txt"], "L\n\nB", "last[1].txt and 1 more"),
+        ((Path("texts/b.txt"), "./texts/b.txt", "texts"), "B\n\nA\n\n\u00e7\n\n", "texts/b.txt and 2 more"),
+    ],
+)
+def test_several_files_are_joined_by_blank_lines_each_once(texts, names, text, name):
+    loaded = load_corpus(names)
+    assert (loaded.text, loaded.name) == (text, name)
+    assert loaded.sha256 == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_one_of_several_files_that_is_not_utf_8_is_named(texts):
+    with pytest.raises(CorpusError, match=r"texts/e.md.* offset 0 is 0xff"):
+        load_corpus(["texts/a.txt", "texts/e.md"])
+
+
+def test_names_and_files_can_be_joined(texts):
+    pydoc = load_corpus("pydoc").text
+    assert load_corpus(["texts/a.txt", "pydoc", "pydoc"]).text == f"A\n\n{pydoc}"
+
+
+@pytest.mark.parametrize("name", [None, 3, b"pydoc", "", [], [7], ["pydoc", ""], {"pydoc"}])
 def test_bad_names(name):
     with pytest.raises(CorpusError) as error:
         load_corpus(name)

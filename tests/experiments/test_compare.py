@@ -168,7 +168,7 @@ def inputs(tmp_path_factory):
         ("--corpus {inputs}/short", "too short"),
         ("--corpus {inputs}/streams", "too short"),
         ("--strip-whitespace nope", "nope"),
-        ("--models nope", "nope"),
+        ("--models ltsm", "perhaps you meant lstm"),
         ("--models", "--models"),
         ("--models bilstm", "bilstm"),
         ("--num-seeds 0", "--num-seeds 0"),

@@ -35,6 +35,26 @@ def test_the_prompt_can_come_from_standard_input(written, monkeypatch):
     assert written("--prompt", "-", *PROMPT[2:]) == written(*PROMPT)
 
 
+def test_every_line_is_a_prompt_until_an_empty_one(written, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.stdin", io.StringIO("The \n\u732b\nreturn\n\nif\n"))
+    printed = written("--interactive", *PROMPT[2:], "--seed", 5, "--out", tmp_path / "texts.txt")
+    expected = [written("--prompt", text, *PROMPT[2:], "--seed", seed) for text, seed in (("The ", 5), ("return", 7))]
+    assert printed == "\n".join(expected)
+    assert (tmp_path / "texts.txt").read_text(encoding="utf-8") == "\n\n".join(expected) + "\n"
+
+
+def test_a_pipe_ends_an_interactive_session_and_a_wrong_prompt_does_not(smoke, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("\u732b\nThe "))
+    generate.main([str(smoke.folder / "lstm-seed0"), "--interactive", "--max-new-tokens", "0"])
+    out, err = capsys.readouterr()
+    assert out == "The \n"
+    assert err == "The model does not know '\u732b' (U+732B): change the text, or add --unknown drop.\n"
+
+
+def test_unknown_characters_can_be_left_out(written):
+    assert written("--prompt", "\u732bThe\u00fc ", *PROMPT[2:], "--unknown", "drop") == written(*PROMPT)
+
+
 def test_several_texts_are_written_to_a_file_too(written, tmp_path):
     printed = written(*PROMPT, "--num-samples", 3, "--out", tmp_path / "texts.txt")
     texts = (tmp_path / "texts.txt").read_text(encoding="utf-8")
@@ -72,12 +92,14 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
     ("run", "options", "names"),
     [
         ("nowhere", "", "model.keras is missing"),
-        (".", "", "model.keras is missing"),
+        (".", "", "lstm-seed0"),
         ("no-tokenizer", "", "tokenizer.json is missing"),
         ("torn-tokenizer", "", "tokenizer.json"),
         ("torn-model", "", "model.keras"),
         ("lstm-seed0", "--prompt=", "is empty"),
-        ("lstm-seed0", "--prompt=猫", "'猫' (U+732B) at position 0"),
+        ("lstm-seed0", "--prompt=猫", "'猫' (U+732B): change the text, or add --unknown drop."),
+        ("lstm-seed0", "--prompt=猫 --unknown=drop", "is empty"),
+        ("lstm-seed0", "--prompt=a --interactive", "--prompt a"),
         ("lstm-seed0", "--max-new-tokens=-1", "--max-new-tokens -1"),
         ("lstm-seed0", "--max-new-tokens=many", "--max-new-tokens"),
         ("lstm-seed0", "--temperature=-1", "temperature=-1"),
@@ -109,4 +131,4 @@ def test_a_mistake_is_named_in_one_sentence(smoke, fails, tmp_path, run, options
 
 
 def test_without_a_run_it_asks_for_one(fails):
-    assert "RUN" in fails(generate.main).upper()
+    assert "RUN is missing" in fails(generate.main)

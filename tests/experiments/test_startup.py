@@ -3,51 +3,15 @@ import os
 import pathlib
 import signal
 import sys
-import tempfile
+from typing import Annotated, Literal
 
+import numpy as np
 import pytest
+import tyro
 
-from experiments.frame.startup import _filtered_stderr, command_line, exit_with_message, start_tensorflow
+from experiments.frame.option_types import CorpusNames
+from experiments.frame.startup import command_line, exit_with_message
 from keras_seq.training import TrainingDiverged, TrainingInterrupted
-
-NOTES = b"""\
-2026-01-01 00:00:00.000000: I external/local_xla/xla/tsl/cuda/cudart_stub.cc:31] Could not find cuda drivers
-WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
-I0000 00:00:1795250289.000000   14022 cpu_feature_guard.cc:227] This TensorFlow binary is optimized
-To enable the following instructions: AVX512F, in other operations, rebuild TensorFlow
-
-"""
-
-
-def test_known_notes_are_dropped_and_everything_else_comes_through(capfd):
-    with _filtered_stderr():
-        os.write(2, NOTES + b"E0000 something is wrong\n")
-        print("from Python", file=sys.__stderr__)
-    os.write(2, b"I0000 later\n")
-    assert capfd.readouterr().err == "E0000 something is wrong\nfrom Python\nI0000 later\n"
-
-
-def test_after_an_error_stderr_is_back_and_held_lines_are_printed(capfd):
-    def fail():
-        with _filtered_stderr():
-            os.write(2, b"E0000 the cause\n")
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    os.write(2, b"after\n")
-    assert capfd.readouterr().err == "E0000 the cause\nafter\n"
-
-
-def test_without_a_folder_for_temporary_files_nothing_begins(capsys, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
-    with pytest.raises(SystemExit) as stop:
-        start_tensorflow()
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert message.startswith("experiments: No usable temporary directory found in ['/nowhere']: set TMPDIR")
-    assert message.endswith(".\n")
 
 
 @pytest.mark.parametrize(
@@ -83,34 +47,135 @@ def test_each_end_has_its_status_and_its_sentence(capsys, error, code, sentence)
 def test_a_mistake_of_ours_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError), exit_with_message("script"):
         raise ZeroDivisionError
+    with pytest.raises(ValueError, match="broadcast"), exit_with_message("script"):
+        np.broadcast_to(np.zeros(2), (3, 3))
 
 
-@dataclasses.dataclass
-class Settings:
-    """Settings."""
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Options of a model."""
 
-    width: int = 3
+    units: int = 3
+    """Number of units."""
+    learning_rate: float | None = None
+    """A rate."""
 
     def __post_init__(self):
-        if self.width < 1:
-            raise ValueError(f"width={self.width}; expected at least 1.")
+        if self.units < 1:
+            raise ValueError(f"units={self.units}; expected at least 1.")
 
 
-def test_the_command_line_becomes_the_dataclass():
-    assert command_line(Settings, "script", "A script.", ["--width", "5"]) == Settings(5)
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Options."""
+
+    corpus: CorpusNames = "pydoc"
+    """A text of
+    --tokens."""
+    models: tuple[Literal["lstm", "gru"], ...] = ("lstm",)
+    """Models."""
+    tokens: int = 10
+    """Budget."""
+    patience: int | None = 5
+    """Patience."""
+    out: str | None = None
+    """A file."""
+    factors: tuple[float, ...] = ()
+    """Factors."""
+    smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Tiny sizes."""
+    lstm: Group = dataclasses.field(default_factory=Group)
+    gru: Group = dataclasses.field(default_factory=lambda: Group(units=7))
+
+
+def parse(*arguments, defaults=None):
+    return command_line(Config, "script", "Question?", arguments, defaults)
+
+
+@pytest.mark.parametrize("word", ["1_500_000", "1500000", "1500k", "1500K", "1.5M", "1.5e6", "0.0015B", "+1.5e+6"])
+def test_an_integer_can_be_written_in_several_ways(word):
+    assert parse("--tokens", word).tokens == 1_500_000
+
+
+@pytest.mark.parametrize("word", ["2.5", "1.5e0", "x", "", "1e", "3m", "M", "nan", "1e999", "9" * 62, "0x10", "٣"])
+def test_what_is_no_integer_is_told_with_examples(word):
+    with pytest.raises(ValueError, match=r"^--tokens .*: expected an integer, such as 150000, 150k, 3M") as mistake:
+        parse("--tokens", word)
+    assert word in str(mistake.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "names"),
+    ("arguments", "field", "value"),
     [
-        (["--width", "x"], "--width"),
-        (["--width", "0"], "width=0; expected at least 1"),
-        (["--height", "1"], "--height"),
+        ("--patience none", "patience", None),
+        ("--patience 3", "patience", 3),
+        ("--out none", "out", "none"),
+        ("--factors 1 3e-1", "factors", (1.0, 0.3)),
+        ("--factors", "factors", ()),
+        ("--models gru lstm", "models", ("gru", "lstm")),
+        ("--corpus a.txt", "corpus", "a.txt"),
+        ("--corpus a.txt b.txt", "corpus", ("a.txt", "b.txt")),
+        ("--lstm.units 2k", "lstm", Group(2000)),
     ],
 )
-def test_what_tyro_says_of_a_mistake_is_one_sentence_without_a_frame(capsys, arguments, names):
-    with pytest.raises(ValueError, match=names) as mistake:
-        command_line(Settings, "script", "A script.", arguments)
-    assert str(mistake.value).endswith(" (--help lists the options).")
-    assert not set("│─╭╰\n") & set(str(mistake.value))
-    assert capsys.readouterr().err == ""
+def test_an_option_has_the_value_of_its_type(arguments, field, value):
+    expected = dataclasses.replace(Config(), **{field: value})
+    assert parse(*arguments.split()) == parse(defaults=expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--units 1", r"Unrecognized options: --units, 1; perhaps you meant --gru.units or --lstm.units"),
+        ("--modles lstm", r"Unrecognized options: --modles, lstm; perhaps you meant --models"),
+        ("word", r"Unrecognized options: word"),
+        ("--models ltsm", r"--models ltsm: expected one of lstm, gru; perhaps you meant lstm"),
+        ("--factors 1 many", r"--factors many: expected a number, such as 0.003 or 3e-3"),
+        ("--lstm.learning-rate high", r"--lstm.learning-rate high: expected a number, such as 0.003 or 3e-3"),
+        ("--lstm.units 0", r"units=0; expected at least 1"),
+    ],
+)
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_a_mistake_is_one_sentence_with_the_nearest_name(monkeypatch, capsys, arguments, message, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    with pytest.raises(ValueError, match=r"expected|Unrecognized") as mistake:
+        parse(*arguments.split())
+    assert str(mistake.value) == f"{message} (--help lists the options)."
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.fixture
+def shown(monkeypatch, capsys):
+    """The help of a command line, 60 columns wide, as words."""
+
+    def shown(*arguments, defaults=None):
+        monkeypatch.setenv("COLUMNS", "60")
+        with pytest.raises(SystemExit) as stop:
+            parse(*arguments, defaults=defaults)
+        assert stop.value.code == 0
+        text = capsys.readouterr().out
+        assert max(map(len, text.splitlines())) <= 60
+        return " ".join(text.replace("│", " ").split())
+
+    return shown
+
+
+def test_help_has_the_options_of_the_chosen_models(shown):
+    for arguments, units in (
+        (["--help"], {"lstm"}),
+        (["-h", "--models", "gru"], {"gru"}),
+        (["--help-all"], {"lstm", "gru"}),
+        (["--models", "lstm", "gru", "--help"], {"lstm", "gru"}),
+    ):
+        text = shown(*arguments)
+        assert {name for name in ("lstm", "gru") if f"--{name}.units" in text} == units
+        assert ("--help-all also lists the options of" in text) == (len(units) == 1)
+    assert "--gru.units" in shown("--help", defaults=dataclasses.replace(Config(), models=("gru",)))
+
+
+def test_help_says_what_the_docstrings_say_without_words_of_python(shown):
+    text = shown("--help", defaults=dataclasses.replace(Config(), tokens=77, gru=Group(9), models=("gru",)))
+    assert text.startswith("Question? usage: python -m script")
+    for part in ("A text of --tokens. (default: pydoc)", "Budget. (default: 77)", "Number of units. (default: 9)"):
+        assert part in text
+    assert not {"None", "(default: None)", "False", "{None}|INT"} & {*text.split()}

@@ -7,9 +7,14 @@ import pytest
 from keras import ops
 
 from keras_seq.models import LSTMConfig
-from keras_seq.training import CheckpointError, TrainConfig, checkpoints, checksummed_safetensors
+from keras_seq.training import (
+    CheckpointError,
+    TrainConfig,
+    checkpoints,
+    checksummed_safetensors,
+    stateful_training_model,
+)
 from keras_seq.training.compilation import compile_model
-from keras_seq.training import stateful_training_model
 
 
 @pytest.fixture

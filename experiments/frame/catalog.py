@@ -1,0 +1,34 @@
+"""List all experiments and tools: folders with a `__main__.py`, whose docstring is read without importing anything.
+
+Its first line is the question, or says what the tool does; a line "Time: 7 minutes on 2 cores." says how long it takes;
+that of a tool has a line that begins with "RUN is the folder of a finished run".
+"""
+
+import ast
+import difflib
+import pathlib
+import re
+
+PACKAGE = pathlib.Path(__file__).parents[1]
+
+
+def docstrings() -> dict[str, str]:
+    """Return the docstring of each experiment, by name."""
+    scripts = sorted(PACKAGE.glob("*/__main__.py"))
+    return {path.parent.name: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) for path in scripts}
+
+
+def question(docstring: str) -> str:
+    """Return the first line of a docstring."""
+    return docstring.splitlines()[0]
+
+
+def duration(docstring: str) -> str:
+    """Return what the line "Time: ..." says, without its period."""
+    return re.search(r"^Time: (.+)\.$", docstring, re.MULTILINE)[1]
+
+
+def suggestion(name: str) -> str:
+    """Return the nearest experiment to a mistyped name, as the end of a message, or nothing."""
+    nearest = difflib.get_close_matches(name, [path.parent.name for path in PACKAGE.glob("*/__main__.py")], n=1)
+    return f"; perhaps you meant {nearest[0]}" if nearest else ""

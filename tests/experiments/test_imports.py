@@ -1,0 +1,67 @@
+import importlib.machinery
+import os
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from experiments.frame.imports import Finder, QuietLoader, filtered_stderr
+
+NOTES = b"""\
+2026-01-01 00:00:00.000000: I external/local_xla/xla/tsl/cuda/cudart_stub.cc:31] Could not find cuda drivers
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795250289.000000   14022 cpu_feature_guard.cc:227] This TensorFlow binary is optimized
+To enable the following instructions: AVX512F, in other operations, rebuild TensorFlow
+
+"""
+
+
+def test_known_notes_are_dropped_and_everything_else_comes_through(capfd):
+    with filtered_stderr():
+        os.write(2, NOTES + b"E0000 something is wrong\n")
+        print("from Python", file=sys.__stderr__)
+    os.write(2, b"I0000 later\n")
+    assert capfd.readouterr().err == "E0000 something is wrong\nfrom Python\nI0000 later\n"
+
+
+def test_after_an_error_stderr_is_back_and_held_lines_are_printed(capfd):
+    def fail():
+        with filtered_stderr():
+            os.write(2, b"E0000 the cause\n")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    os.write(2, b"after\n")
+    assert capfd.readouterr().err == "E0000 the cause\nafter\n"
+
+
+def test_without_a_folder_for_temporary_files_nothing_begins(capsys, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
+    with pytest.raises(SystemExit) as stop:
+        QuietLoader("tensorflow", "/nowhere").exec_module(None)
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith("experiments: No usable temporary directory found in ['/nowhere']: set TMPDIR")
+    assert message.endswith(".\n")
+
+
+def test_tensorflow_is_found_with_the_quiet_loader_and_other_modules_are_left_to_others():
+    spec, usual = Finder.find_spec("tensorflow"), importlib.machinery.PathFinder.find_spec("tensorflow")
+    assert isinstance(spec.loader, QuietLoader)
+    assert spec.origin == usual.origin
+    assert Finder.find_spec("json") is Finder.find_spec("experiments.compare") is None
+
+
+def test_a_mistyped_experiment_suggests_the_nearest():
+    with pytest.raises(ModuleNotFoundError, match=r"experiments\.compair'; perhaps you meant compare$"):
+        Finder.find_spec("experiments.compair")
+
+
+def test_experiments_import_tensorflow_silently_and_only_where_it_is_needed():
+    code = "import sys, experiments; print('tensorflow' in sys.modules); import keras; print(keras.backend.backend())"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "KERAS_BACKEND"))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\ntensorflow\n", "")

@@ -1,0 +1,70 @@
+"""`python -m experiments`: what it lists, and what it runs."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from experiments import __main__ as listing
+from experiments.frame.catalog import docstrings, duration, question
+from tests.experiments.conftest import ROOT
+
+NEW = '''"""Does it run?
+
+    python -m experiments.new
+
+Time: seconds.
+"""
+
+import sys
+
+from experiments.new.settings import NAME
+
+if __name__ == "__main__":
+    print(NAME, sys.argv[1:])
+'''
+
+
+@pytest.mark.parametrize(("name", "docstring"), docstrings().items(), ids=docstrings())
+def test_every_experiment_says_its_question_its_command_and_its_time(name, docstring):
+    assert question(docstring).endswith((".", "?"))
+    assert docstring.splitlines()[1] == ""
+    assert f"python -m experiments.{name}" in docstring
+    assert len(duration(docstring)) < 80
+
+
+@pytest.mark.parametrize("columns", [70, 120])
+def test_the_list_has_all_experiments_and_tools_within_the_width_of_the_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert max(map(len, listing.listing().splitlines())) <= columns
+    experiments, tools, _ = listing.listing().split("\n\n")
+    for name, docstring in docstrings().items():
+        group = tools if name in {"export", "generate", "inspect_model", "score_text"} else experiments
+        assert f" {name} {question(docstring)} Time: {duration(docstring)}." in " ".join(group.split())
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("compair", "; perhaps you meant compare"), ("nothing_alike", "")])
+def test_an_unknown_name_is_one_sentence(capsys, name, nearest):
+    with pytest.raises(SystemExit) as stop:
+        listing.main([name, "--smoke"])
+    assert stop.value.code == 2
+    expected = f"experiments: {name}: expected the name of an experiment{nearest} (python -m experiments lists them).\n"
+    assert capsys.readouterr() == ("", expected)
+
+
+def test_a_new_experiment_is_a_folder_and_no_other_edit(tmp_path):
+    package = tmp_path / "experiments"
+    shutil.copytree(ROOT / "experiments" / "frame", package / "frame")
+    for name in ("__init__.py", "__main__.py"):
+        shutil.copy(ROOT / "experiments" / name, package)
+    (package / "new").mkdir()
+    (package / "new" / "__main__.py").write_text(NEW)
+    (package / "new" / "settings.py").write_text("NAME = 'the new one'")
+
+    def python(*arguments):
+        return subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True).stdout
+
+    assert "Experiments:\n  new                Does it run? Time: seconds.\n" in python("-m", "experiments")
+    for command in (["experiments.new"], ["experiments", "new"], ["experiments", "experiments.new"]):
+        assert python("-m", *command, "--smoke") == "the new one ['--smoke']\n"
