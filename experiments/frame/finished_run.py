@@ -1,4 +1,4 @@
-"""What a finished run says of itself: names for pages, and a passage of its validation text.
+"""What a finished run says of itself: names for pages, and a text like those that it was trained on.
 
 A run folder may come from anybody: names are text only, and no file that they name is opened.
 """
@@ -10,6 +10,7 @@ from keras_seq.training import checksummed_json
 
 BUILT_IN_CORPORA = ("docstrings", "pydoc", "shakespeare")
 PASSAGE_CHARACTERS = 120
+NEUTRAL_TEXT = "The first line is not the last one, and this is the third."
 
 
 def run_label(run: pathlib.Path) -> str:
@@ -19,25 +20,21 @@ def run_label(run: pathlib.Path) -> str:
 
 def describe_run(run: pathlib.Path) -> str:
     """Return "the lstm trained on docstrings", as far as config.json names the model and the corpus."""
-    model, corpus = (_saved(run, key).get("name") for key in ("model", "corpus"))
-    return f"the {model or 'model'}{f' trained on {pathlib.PurePath(str(corpus)).name}' if corpus else ''}"
+    model, corpus = _name(run, "model"), _name(run, "corpus")
+    return f"the {model or 'model'}{f' trained on {pathlib.PurePath(corpus).name}' if corpus else ''}"
 
 
-def validation_passage(run: pathlib.Path) -> str | None:
-    """Return the beginning of a paragraph that the run was validated on; None unless its corpus is built in."""
-    saved = _saved(run, "corpus")
-    if saved.get("name") not in BUILT_IN_CORPORA:
-        return None
+def example_text(run: pathlib.Path) -> str:
+    """Return the beginning of a paragraph of the run's validation text; a sentence unless its corpus is built in."""
     try:
-        corpus = load_corpus(saved["name"], strip_whitespace=saved.get("strip_whitespace") is True)
+        corpus = _name(run, "corpus")
+        text = load_corpus(corpus).split()[1] if corpus in BUILT_IN_CORPORA else NEUTRAL_TEXT
     except CorpusError:
-        return None
-    text = corpus.split()[1]
-    is_same = corpus.sha256 == saved.get("sha256")  # `docstrings` and `pydoc` differ between Python versions
-    return (text.partition("\n\n")[2] or text)[:PASSAGE_CHARACTERS] if is_same else None
+        text = NEUTRAL_TEXT
+    return (text.partition("\n\n")[2] or text)[:PASSAGE_CHARACTERS]
 
 
-def _saved(run, key):
+def _name(run, key):
     path = run / "config.json"
     value = checksummed_json.read(path).get(key) if path.is_file() else None
-    return value if isinstance(value, dict) else {}
+    return str(value.get("name", "")) if isinstance(value, dict) else ""

@@ -17,7 +17,7 @@ import tensorflow as tf
 import tyro
 
 from experiments.frame import plots
-from experiments.frame.finished_run import validation_passage
+from experiments.frame.finished_run import example_text
 from experiments.frame.option_checks import check_options
 from experiments.frame.pages import percent
 from experiments.frame.report import tensorboard_command
@@ -32,7 +32,6 @@ from keras_seq.training import load_language_model
 from keras_seq.training.run_folder import within
 
 MAX_TOKENS = 200  # for a model without a context length
-NEUTRAL_TEXT = "The first line is not the last one, and this is the third."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +80,7 @@ def main(arguments: list[str] | None = None):
     config = command_line(InspectModelConfig, "experiments.inspect_model", __doc__, arguments)
     model, tokenizer = load_language_model(config.run)
     if config.text is None:
-        text = handle_unknown(validation_passage(config.run) or NEUTRAL_TEXT, tokenizer, "drop")
+        text = handle_unknown(example_text(config.run), tokenizer, "drop")
     else:
         text = handle_unknown(config.text, tokenizer, config.unknown)
     ids, message = truncate(model, tokenizer.encode(text).numpy())

@@ -57,7 +57,7 @@ class ModelTrace:
 
 
 def lstm_signals(layer: LSTM, x) -> dict[str, np.ndarray]:
-    """Compute the signals `[T, units]` of a built LSTM from its input `[1, T, D]` (docs/rnn-lstm.md)."""
+    """Compute the signals `[T, units]` of an LSTM from its input `[1, T, D]`, by the equations of docs/rnn-lstm.md."""
     z = _numpy(pre_activations(layer, x, layer(x))[0])
     i, f, g, o = np.split(z, 4, axis=-1)
     i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)

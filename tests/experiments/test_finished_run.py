@@ -1,6 +1,6 @@
 import pytest
 
-from experiments.frame.finished_run import describe_run, run_label, validation_passage
+from experiments.frame.finished_run import NEUTRAL_TEXT, describe_run, example_text, run_label
 from keras_seq.data import load_corpus
 from keras_seq.training import checksummed_json
 
@@ -36,15 +36,12 @@ def test_a_run_is_described_as_far_as_it_says_what_it_is(run, config, words):
 
 def test_a_folder_without_config_is_described_too(tmp_path):
     assert describe_run(tmp_path) == "the model"
-    assert validation_passage(tmp_path) is None
+    assert example_text(tmp_path) == NEUTRAL_TEXT
 
 
-def test_the_passage_is_of_the_validation_text_where_that_is_built_in_and_the_same(run, tmp_path):
-    corpus = load_corpus("pydoc")
-    passage = validation_passage(run(corpus={"name": "pydoc", "sha256": corpus.sha256}))
+def test_the_example_is_of_the_validation_text_of_a_built_in_corpus_and_of_no_file(run, tmp_path):
+    passage = example_text(run(corpus={"name": "pydoc"}))
     assert len(passage) > 50
-    assert passage in corpus.split()[1]
-    assert validation_passage(run(corpus={"name": "pydoc", "sha256": "0"})) is None
+    assert passage in load_corpus("pydoc").split()[1]
     (tmp_path / "secret").write_text("a secret\n\na secret", encoding="utf-8")
-    secret = load_corpus(tmp_path / "secret")
-    assert validation_passage(run(corpus={"name": secret.name, "sha256": secret.sha256})) is None
+    assert example_text(run(corpus={"name": str(tmp_path / "secret")})) == NEUTRAL_TEXT
