@@ -55,6 +55,16 @@ def check_multiple(option: str, value: int, divisor: int):
         raise ValueError(f"{option} {value}: expected a multiple of {divisor}.")
 
 
+def check_together(option: str, value: Any, other_option: str, other_value: Any):
+    """Check that two options are given together, or neither is.
+
+    Raises:
+        ValueError: Only one of them is given.
+    """
+    if (value is None) != (other_value is None):
+        raise ValueError(f"{option} and {other_option} go together: expected both or neither.")
+
+
 def num_steps(tokens: int, tokens_per_step: int) -> int:
     """Return the number of batches that contain these tokens."""
     return -(-tokens // tokens_per_step)

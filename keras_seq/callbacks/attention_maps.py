@@ -125,7 +125,7 @@ def plot_heads(name: str, weights: np.ndarray, tokens: Sequence[str] = ()) -> np
     margin = CHARACTER_INCHES * max(map(len, labels), default=0) + 0.1  # inches, left and below
     across, down = CELL_INCHES * tiled.shape[1], CELL_INCHES * tiled.shape[0]
     inches = max(3.2, margin + across + 0.65), margin + down + 0.6
-    figure = Figure(figsize=inches)
+    figure = Figure(figsize=inches, layout="none")  # its axes have places, whatever the style
     axes = figure.add_axes((margin / inches[0], margin / inches[1], across / inches[0], down / inches[1]))
     image = axes.imshow(tiled, cmap="Oranges", norm=PowerNorm(0.5, 0, 1), aspect="auto")
     axes.axis("off")
