@@ -16,6 +16,7 @@ nats per token: on markov, whose entropy floor is 1.5546, the Transformer has 1.
 4-gram model 2.3483.
 """
 
+import functools
 import pathlib
 
 from experiments.entropy_floor.data import SyntheticCorpus, draw_corpus
@@ -24,6 +25,7 @@ from experiments.entropy_floor.scores import best_ngram_order, ngram_scores, val
 from experiments.entropy_floor.settings import SMOKE, EntropyFloorConfig
 from experiments.frame.experiment import experiment_main, run_config, run_once
 from experiments.frame.report import Report
+from experiments.frame.texts import validation_note
 from keras_seq import training
 from keras_seq.data import SequentialWindows, StatefulWindows
 
@@ -61,19 +63,15 @@ def compare(config: EntropyFloorConfig, folder: pathlib.Path) -> Report:
         config.model_config(name).build_model(corpora[0].source.vocabulary_size)
     rows = []
     for corpus in corpora:
-        print(
-            f"\n{corpus.name}: {len(corpus.train):,} training tokens, {len(corpus.validation):,} validation tokens, "
-            f"vocabulary size {corpus.source.vocabulary_size}; entropy rate {corpus.source.entropy_rate:.4f} nats per "
-            f"token, loss of the source on the validation tokens {corpus.source_loss:.4f}"
-        )
-        floor = {"corpus": corpus.name, "entropy_rate": corpus.source.entropy_rate, "source_loss": corpus.source_loss}
+        rate, loss = corpus.source.entropy_rate, float(corpus.source_losses.mean())
+        note = validation_note(config.train, corpus.validation, config.sequence_length + 1)
+        print(f"\n{corpus.name}: entropy rate {rate:.4f} nats per token, floor of the validation text {loss:.4f}{note}")
+        floor = {"corpus": corpus.name, "entropy_rate": rate, "source_loss": loss}
         order = config.order + 1 if corpus.name == "markov" else best_ngram_order(corpus)
         rows.append({**floor, "model": f"{order}-gram", "run": None, **ngram_scores(corpus, order)})
         for name in config.models:
             run = folder / f"{corpus.name}-{name}-seed{config.seed}"
-            result = run_once(
-                run, config.seed, lambda run=run, name=name, corpus=corpus: train_one(run, config, name, corpus)
-            )
+            result = run_once(run, config.seed, functools.partial(train_one, run, config, name, corpus))
             rows.append({**floor, "model": name, "run": run.name, **result})
     return entropy_floor_report(folder, rows)
 

@@ -1,7 +1,6 @@
 """Synthetic texts with a known entropy floor: the loss of their source, below which no expected loss can be."""
 
 import dataclasses
-import functools
 
 import numpy as np
 
@@ -19,16 +18,7 @@ class SyntheticCorpus:
     tokenizer: CharacterTokenizer
     train: np.ndarray  # [N]
     validation: np.ndarray  # [M]
-
-    @functools.cached_property
-    def source_losses(self) -> np.ndarray:
-        """Losses of the source for the validation text, `[M - 1]` in nats; the first token is not predicted."""
-        return self.source.token_losses(self.validation)[1:]
-
-    @property
-    def source_loss(self) -> float:
-        """Mean of `source_losses`; it converges to the entropy rate as the text gets longer."""
-        return float(self.source_losses.mean())
+    source_losses: np.ndarray  # of the validation text, [M - 1] in nats: the first token is not predicted
 
 
 def draw_corpus(config: EntropyFloorConfig, name: str) -> SyntheticCorpus:
@@ -41,4 +31,5 @@ def draw_corpus(config: EntropyFloorConfig, name: str) -> SyntheticCorpus:
         characters = source.terminals
     train = source.sample(config.steps * config.batch_size * config.sequence_length + 1, seed=0)
     validation = source.sample(config.validation_tokens, seed=1)
-    return SyntheticCorpus(name, source, CharacterTokenizer(characters), train, validation)
+    source_losses = source.token_losses(validation)[1:]
+    return SyntheticCorpus(name, source, CharacterTokenizer(characters), train, validation, source_losses)

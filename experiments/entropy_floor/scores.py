@@ -50,8 +50,8 @@ def validator(model: keras.Model, corpus: SyntheticCorpus, config: EntropyFloorC
 def ngram_scores(corpus: SyntheticCorpus, order: int) -> dict[str, float]:
     """Score an n-gram model of the training text."""
     ngrams = KneserNeyNGrams(corpus.train, order, corpus.source.vocabulary_size)
-    excess = excess_loss(ngrams.token_losses(corpus.validation)[1:], corpus.source_losses)
-    return {"val_loss_streaming": corpus.source_loss + excess["excess_loss"], **excess}
+    losses = ngrams.token_losses(corpus.validation)[1:]
+    return {"val_loss_streaming": float(losses.mean()), **excess_loss(losses, corpus.source_losses)}
 
 
 def best_ngram_order(corpus: SyntheticCorpus) -> int:

@@ -48,9 +48,7 @@ class MaskedCorpus(SplitCorpus):
         self._check("training", self.train, self.length + (config.batch_size - 1) * (self.length // OVERLAP))
         part = config.train.validated_part(self.validation_text)
         self.validated = {text: self._masked_rows(text) for text in (part, self.validation_text)}
-        self.texts = (
-            config.text or SENTENCES.get(config.corpus) or passages(self.tokenizer, self.validation, self.length)
-        )
+        self.texts = config.text or SENTENCES.get(config.corpus) or self._passages()
         for text in self.texts:
             encode_masked(text, self.tokenizer, self.length)
 

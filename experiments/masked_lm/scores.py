@@ -48,21 +48,15 @@ def validator(model: keras.Model, tokenizer: WordPieceTokenizer, texts: Sequence
 
 
 def filled(model: keras.Model, tokenizer: WordPieceTokenizer, text: str, top: int = TOP) -> str:
-    """Return the text and a line for each [MASK] with the most likely tokens."""
-    likeliest = likeliest_tokens(model, tokenizer, text, top)
-    return "\n".join([text, *("    " + "   ".join(f"{token} {p:.0%}" for token, p in each) for each in likeliest)])
-
-
-def likeliest_tokens(
-    model: keras.Model, tokenizer: WordPieceTokenizer, text: str, top: int
-) -> list[list[tuple[str, float]]]:
-    """Return the most likely tokens and their probabilities for each [MASK] of a text."""
+    """Return the text and, on a line for each [MASK], the most likely tokens and their probabilities."""
     row = encode_masked(text, tokenizer, model.get_layer("token_id_check").context_length)
     (logits,) = keras.ops.convert_to_numpy(model(row, training=False)).astype("float64")
-    logits = logits[row["token_ids"][0] == SPECIAL_TOKENS[MASK]]
-    probabilities = np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
-    best = np.argsort(-probabilities)[:, :top]
-    return [[(tokenizer.vocabulary[n], float(p[n])) for n in ids] for ids, p in zip(best, probabilities, strict=True)]
+    lines = [text]
+    for position in np.flatnonzero(row["token_ids"][0] == SPECIAL_TOKENS[MASK]):
+        probabilities = np.exp(logits[position] - np.logaddexp.reduce(logits[position]))
+        likeliest = np.argsort(-probabilities)[:top]
+        lines.append("    " + "   ".join(f"{tokenizer.vocabulary[n]} {probabilities[n]:.0%}" for n in likeliest))
+    return "\n".join(lines)
 
 
 def unigram_baseline(train: np.ndarray, targets: np.ndarray, vocabulary_size: int) -> dict[str, float]:
