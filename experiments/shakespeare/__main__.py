@@ -19,229 +19,114 @@ Expected over three seeds: val_loss@256 1.4335 ± 0.0012, and 1.4375 ± 0.0012 o
 parameters.
 """
 
-import dataclasses
+import functools
 import pathlib
-import time
+import statistics
+from collections.abc import Sequence
 
-import keras
 import numpy as np
 
-from experiments.frame.corpora import print_overlap_note
-from experiments.frame.random_window_training import SplitCorpus
-from experiments.frame.report import validation_note
-from experiments.frame.runs import check_same_corpus, run_config, start_or_resume
-from experiments.frame.startup import exit_with_message
-from experiments.shakespeare import report as shakespeare_report
-from experiments.shakespeare.settings import ShakespeareConfig, smoke_config
+from experiments.frame.experiment import experiment_main, run_config, run_once
+from experiments.frame.report import Report
+from experiments.frame.settings import num_steps
+from experiments.frame.texts import SplitCorpus
+from experiments.shakespeare.report import shakespeare_report
+from experiments.shakespeare.scores import EVAL_BATCHES, random_windows_loss
+from experiments.shakespeare.settings import SMOKE, ShakespeareConfig
 from keras_seq import training
-from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.evaluation import Evaluator
 from keras_seq.evaluation.progress_bar import scoring_bar
 from keras_seq.models import Ensemble
 from keras_seq.saving import save_model
-from keras_seq.saving.safe_loading import load_untrusted_model
 from keras_seq.tracking import Summaries
 from keras_seq.training import checksummed_json
-from keras_seq.training.language_model import LanguageModelValidator, stateful_training_model
-
-EVAL_BATCH_SIZE, EVAL_BATCHES = 64, 200  # nanoGPT's batch_size and eval_iters
+from keras_seq.training.language_model import LanguageModelValidator
 
 
-def load_data(config: ShakespeareConfig) -> SplitCorpus:
-    """Load the corpus; with `score_on_dev_split` its training split is cut once more."""
-    return SplitCorpus(config.corpus, config.context_length + 1, held_out=config.score_on_dev_split)
+def scored_part(data: SplitCorpus) -> tuple[str, np.ndarray]:
+    """Return the text to score and its ids `[N]`: the dev split if there is one, else the validation split."""
+    held_out = data.held_out is not None
+    return (data.held_out_text, data.held_out) if held_out else (data.validation_text, data.validation)
 
 
-def scored_text(data: SplitCorpus) -> str:
-    """Return the text to score: the dev split where there is one, or the validation split."""
-    return data.texts[1]
-
-
-def scored_ids(data: SplitCorpus) -> np.ndarray:
-    """Return the ids of the text to score, `[N]`."""
-    return data.validation if data.held_out is None else data.held_out
-
-
-def random_windows_loss(model, ids, sequence_length: int, num_batches: int = EVAL_BATCHES) -> tuple[float, float]:
-    """Compute nanoGPT's estimate of the loss: the mean over random windows, each without a preceding context.
-
-    Args:
-        model: A language model.
-        ids: Ids of the text, `[N]`.
-        sequence_length: Length of the windows, in characters.
-        num_batches: Number of batches of `EVAL_BATCH_SIZE` windows.
-
-    Returns:
-        The loss in nats per character, and its standard error over the windows.
-    """
-    windows = RandomWindows(ids, EVAL_BATCH_SIZE, sequence_length, seed=1337)
-    evaluator = Evaluator(model, batch_size=EVAL_BATCH_SIZE)
-    losses = np.concatenate(
-        [evaluator.independent_token_losses(*windows.batch(step)).mean(axis=1) for step in range(num_batches)]
-    )
-    return float(losses.mean()), float(losses.std(ddof=1) / len(losses) ** 0.5)
-
-
-def saved_config(config: ShakespeareConfig, name: str, seed: int, data: SplitCorpus, resolved=None, **extra) -> dict:
-    """Return the config.json of a member or of an ensemble.
-
-    Args:
-        config: Options of the experiment.
-        name: Name of the model.
-        seed: Random seed of the run.
-        data: The corpus.
-        resolved: Values of the training config that depend on the model.
-        **extra: Further entries.
-    """
-    corpus = {"name": data.corpus.name, "sha256": data.corpus.sha256}
-    train = dataclasses.asdict(config.train_config(name)) | (resolved or {})
-    return run_config(config, name, config.model_config(name), train, seed=seed, corpus=corpus, **extra)
-
-
-def train_member(folder: pathlib.Path, config: ShakespeareConfig, name: str, seed: int, data: SplitCorpus) -> dict:
-    """Train one member, with val_loss as its validation, or resume its run.
-
-    Args:
-        folder: Run folder.
-        config: Options of the experiment.
-        name: Name of the model.
-        seed: Random seed of the member.
-        data: The corpus.
-
-    Returns:
-        The contents of the member's result.json.
-    """
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(seed)
-    model_config, length = config.model_config(name), config.context_length
-    model = model_config.build_model(data.vocabulary.vocabulary_size, dtype=config.train.dtype_policy)
-    windows, train = config.windows(name, data.train, seed), config.train_config(name)
-    batch_size, sequence_length = windows.batch_size, windows.sequence_length
-    stateful = isinstance(windows, StatefulWindows)
-    training_model = stateful_training_model(model, batch_size, sequence_length) if stateful else model
-    tokens_per_step = batch_size * sequence_length
-    steps = -(-config.tokens // tokens_per_step)
-    training.compile_model(training_model, train, steps, tokens_per_step=tokens_per_step)
+def train_member(run: pathlib.Path, config: ShakespeareConfig, name: str, seed: int, data: SplitCorpus) -> dict:
+    """Train one member, with val_loss as its validation."""
+    model_config, train, length = config.model_config(name), config.train_config(name), config.context_length
+    model = model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
+    windows = config.windows(name, data.train, seed)
+    training_model, dataset_fn = training.carry_state(model, windows)
     evaluator = Evaluator(model)
 
     def validate(ids):
         return Summaries({"val_loss": evaluator.chunked_loss(ids, length).mean})
 
-    print(f"\n{folder.name}: {model.count_params():,} parameters, {batch_size} x {sequence_length} per step")
-    logger, summaries = training.fit_resumable(
-        folder,
-        training_model,
-        windows.stateful_dataset if stateful else windows.dataset,
-        tokens_per_step,
-        steps,
+    return training.train_model(
+        run,
+        model,
+        dataset_fn,
+        windows.tokens_per_step,
+        num_steps(config.tokens, windows.tokens_per_step),
         train,
-        config=saved_config(config, name, seed, data, train.resolved(training_model)),
-        name=folder.name,
+        config=run_config(config, name, model_config, train, model, data.corpus, seed=seed),
+        training_model=training_model,
+        tokenizer=data.tokenizer,
         characters_per_token=1.0,
-        **training.capped_validation(validate, scored_ids(data), train, length + 1),
+        **training.capped_validation(validate, scored_part(data)[1], train, length + 1),
     )
-    data.vocabulary.save(folder / "tokenizer.json")
-    save_model(folder / "model.keras", model)
-    result = {
-        "parameters": model.count_params(),
-        "train_tokens": logger.step * tokens_per_step,
-        "train_seconds": logger.seconds,
-        "train_loss_per_character": logger.loss,
-        "val_loss_per_character": summaries.scalars["val_loss"],
-    }
-    training.write_result(folder, result)
-    return result
 
 
-def train_ensemble(folder: pathlib.Path, config: ShakespeareConfig, name: str, seed: int, data: SplitCorpus) -> dict:
-    """Train the members that are not finished, and score their ensemble.
-
-    Args:
-        folder: Run folder of the ensemble; those of the members are beside it.
-        config: Options of the experiment.
-        name: Name of the model.
-        seed: Random seed of the ensemble.
-        data: The corpus.
-
-    Returns:
-        The contents of the ensemble's result.json.
-    """
-    start_time = time.perf_counter()
-    runs = [folder.with_name(f"{folder.name}-member{n}") for n in range(config.num_members)]
-    results = [
-        training.load_result(run) or train_member(run, config, name, seed * config.num_members + n, data)
-        for n, run in enumerate(runs)
-    ]
-    keras.backend.clear_session()
-    ensemble = Ensemble([load_untrusted_model(run / "model.keras") for run in runs])
-    length = config.context_length
-    validator = LanguageModelValidator(ensemble, data.vocabulary, scored_text(data), length, config.train.sample_length)
-    with scoring_bar(f"{folder.name}, the ensemble"):
+def score_ensemble(
+    run: pathlib.Path, config: ShakespeareConfig, name: str, seed: int, data: SplitCorpus, members: Sequence[dict]
+) -> dict:
+    """Save and score the ensemble of finished members, whose results are given and whose folders are beside `run`."""
+    ensemble = Ensemble([training.load_run(f"{run}-member{n}")[0] for n in range(len(members))])
+    (text, ids), length = scored_part(data), config.context_length
+    validator = LanguageModelValidator(ensemble, data.tokenizer, text, length, config.train.sample_length)
+    with scoring_bar(f"{run.name}, the ensemble"):
         summaries = validator()
-    num_batches = 2 if config.smoke else EVAL_BATCHES
-    loss, standard_error = random_windows_loss(ensemble, scored_ids(data), length, num_batches)
+        loss, error = random_windows_loss(ensemble, ids, length, 2 if config.smoke else EVAL_BATCHES)
     result = {
         "parameters": ensemble.count_params(),
-        "train_tokens": sum(result["train_tokens"] for result in results),
-        "train_seconds": sum(result["train_seconds"] for result in results),
-        "seconds": time.perf_counter() - start_time,
-        "train_loss_per_character": float(np.mean([result["train_loss_per_character"] for result in results])),
-        "member_val_loss_per_character": [result["val_loss_per_character"] for result in results],
-        "val_loss_per_character": summaries.scalars["val_loss"],
-        "val_loss_per_character_streaming": summaries.scalars["val_loss_streaming"],
-        "val_random_windows_loss_per_character": loss,
-        "val_random_windows_standard_error": standard_error,
-        "sample": summaries.texts["sample"],
+        **{key: sum(member[key] for member in members) for key in ("train_tokens", "train_seconds")},
+        "train_loss": statistics.mean(member["train_loss"] for member in members),
+        "members_val_loss": statistics.mean(member["val_loss"] for member in members),
+        **summaries.scalars,
+        "val_random_windows_loss": loss,
+        "val_random_windows_standard_error": error,
+        **summaries.texts,
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    checksummed_json.write(
-        folder / "config.json", saved_config(config, name, seed, data, num_members=config.num_members)
-    )
-    data.vocabulary.save(folder / "tokenizer.json")
-    save_model(folder / "model.keras", ensemble)
-    training.write_result(folder, result)
+    model_config, train = config.model_config(name), config.train_config(name)
+    saved_config = run_config(config, name, model_config, train, None, data.corpus, seed=seed)
+    run.mkdir(parents=True, exist_ok=True)
+    checksummed_json.write(run / "config.json", saved_config)
+    data.tokenizer.save(run / "tokenizer.json")
+    save_model(run / "model.keras", ensemble)
+    training.write_result(run, result)
     return result
 
 
-def train_ensembles(config: ShakespeareConfig, folder: pathlib.Path) -> list[dict]:
-    """Train all ensembles that are not finished in a folder, and write the report.
-
-    Args:
-        config: Options of the experiment.
-        folder: Folder of the runs.
-
-    Returns:
-        One dict per ensemble, as in shakespeare.json.
-
-    Raises:
-        ValueError: A model cannot be built, or the runs in the folder were trained on another text.
-    """
-    data = load_data(config)
-    print_overlap_note(data.texts[0], scored_text(data))
-    check_same_corpus(folder, data.corpus)
-    for name in config.models:  # raises errors before anything is written
+def train_ensembles(config: ShakespeareConfig, folder: pathlib.Path) -> Report:
+    """Train all members and score all ensembles that are not finished in `folder`, and report them."""
+    data = SplitCorpus(config.corpus, folder, config.context_length + 1, held_out=config.score_on_dev_split)
+    for name in config.models:
         config.windows(name, data.train, seed=0)
-        config.model_config(name).build_model(data.vocabulary.vocabulary_size)
-    text = scored_text(data)
-    bounds = validation_note(config.train, text, config.context_length + 1)
-    print(f"{data.corpus.name}: {len(data.train):,} training characters, {len(text):,} scored characters{bounds}")
+        config.model_config(name).build_model(data.tokenizer.vocabulary_size)
+    plan = f"{config.num_members} members of {config.tokens:,} characters each"
+    data.introduce(config.train, config.context_length + 1, plan, scored_part(data)[0])
     rows = []
     for seed in range(config.num_seeds):
         for name in config.models:
-            run = folder / f"{name}-seed{seed}"
-            result = training.load_result(run) or train_ensemble(run, config, name, seed, data)
-            rows.append({"model": name, "seed": seed, **result})
-    shakespeare_report.write_report(folder, config, data.corpus.name, rows)
-    return rows
+            run, members = folder / f"{name}-seed{seed}", []
+            for n in range(config.num_members):
+                member, member_seed = folder / f"{run.name}-member{n}", seed * config.num_members + n
+                train_one = functools.partial(train_member, member, config, name, member_seed, data)
+                members.append(run_once(member, member_seed, train_one))
+            result = run_once(run, seed, functools.partial(score_ensemble, run, config, name, seed, data, members))
+            rows.append({"model": name, "seed": seed, "run": run.name, **result})
+    return shakespeare_report(folder, config, data.corpus.name, rows)
 
 
-@exit_with_message("experiments.shakespeare")
-def main(arguments=None):
-    """Run the command line."""
-    with start_or_resume(ShakespeareConfig, "shakespeare", __doc__, arguments, smoke_config) as (config, folder):
-        rows = train_ensembles(config, folder)
-        print(shakespeare_report.final_message(folder, config, rows))
-
+main = experiment_main("shakespeare", ShakespeareConfig, SMOKE, train_ensembles, __doc__)
 
 if __name__ == "__main__":
     main()
