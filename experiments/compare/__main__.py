@@ -27,7 +27,7 @@ import keras
 from experiments.compare import budgets as compare_budgets
 from experiments.compare import report as compare_report
 from experiments.compare import sweep as compare_sweep
-from experiments.compare.diagnostics import LAYOUT, diagnostics
+from experiments.compare.diagnostics import diagnostics
 from experiments.compare.findings import ComparisonResults
 from experiments.compare.settings import CompareConfig, smoke_config
 from experiments.frame import report
@@ -36,10 +36,9 @@ from experiments.frame.runs import check_same_corpus, run_config, start_or_resum
 from experiments.frame.startup import exit_with_message
 from keras_seq import training
 from keras_seq.baselines import compute_baselines
-from keras_seq.callbacks import EmbeddingProjector, Profiler, write_custom_scalars_layout
+from keras_seq.callbacks import EmbeddingProjector, Profiler
 from keras_seq.data import Corpus, RandomWindows, StatefulWindows, load_corpus
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.tracking import write_hparams_config
 
 
 def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StatefulWindows | RandomWindows:
@@ -183,8 +182,6 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> ComparisonResults:
         sweep_runs = compare_sweep.sweep(config, budgets, sweep_texts, run)
         budgets = {name: compare_sweep.with_best_lr(budget, sweep_runs) for name, budget in budgets.items()}
         print("\n".join(["", compare_sweep.table(sweep_runs), *compare_sweep.warnings(sweep_runs)]))
-    write_hparams_config(folder, ("model.name", "train.learning_rate", "windows"))
-    write_custom_scalars_layout(folder, LAYOUT)
     rows = []
     for seed in range(config.num_seeds):
         for name, budget in budgets.items():

@@ -47,7 +47,6 @@ from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.models import Seq2SeqConfig
 from keras_seq.saving import save_model
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.tracking import write_hparams_config
 from keras_seq.training.run_folder import load_run
 
 TEST_DATES, VALIDATION_DATES = 2_000, 1_000
@@ -253,7 +252,6 @@ def main(arguments: list[str] | None = None):
         if result is None:
             config.model.build_model(dates.VOCABULARY_SIZE)  # raises before anything is written
             folder.mkdir(parents=True, exist_ok=True)
-            write_hparams_config(folder, ("train.optimizer", "train.learning_rate", "experiment.schedule", "seed"))
             try:
                 result = train_one(run, config)
             except training.CheckpointError:

@@ -32,7 +32,6 @@ from experiments.loss_by_position import report as loss_by_position_report
 from experiments.loss_by_position import scores as loss_by_position_metrics
 from keras_seq import training
 from keras_seq.models import LSTMConfig, TransformerConfig
-from keras_seq.tracking import write_hparams_config
 
 FAMILIES = ("lstm", "transformer")
 
@@ -209,7 +208,6 @@ def compare(config: LossByPositionConfig, folder: pathlib.Path) -> list[dict]:
     print("Parameters: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
     print(report.sizes(counts.values()))
     folder.mkdir(parents=True, exist_ok=True)
-    write_hparams_config(folder, ("model.name", "model.context_length", "batch_size", "seed"))
     rows = []
     for sequence_length in sorted(config.sequence_lengths):
         for family in FAMILIES:

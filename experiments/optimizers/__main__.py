@@ -33,7 +33,7 @@ from keras_seq.data import RandomWindows
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.saving import save_model
-from keras_seq.tracking import Summaries, write_hparams_config
+from keras_seq.tracking import Summaries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +222,6 @@ def sweep(config: OptimizersConfig, folder: pathlib.Path) -> list[dict]:
     train_text, _, validation_text = data.texts
     print_overlap_note(train_text, validation_text)
     folder.mkdir(parents=True, exist_ok=True)
-    write_hparams_config(folder, ("train.optimizer", "train.learning_rate", "seed"))
     rows = []
     for optimizer in config.optimizers:
         default = dataclasses.replace(config.train, optimizer=optimizer).peak_learning_rate(model)

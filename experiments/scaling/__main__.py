@@ -31,7 +31,6 @@ from experiments.scaling import report as scaling_report
 from experiments.scaling import sizes as scaling_sizes
 from keras_seq import training
 from keras_seq.models.flops import flops_per_token
-from keras_seq.tracking import write_hparams_config
 
 BUDGETS = ("tokens", "compute")
 
@@ -218,7 +217,6 @@ def train_sizes(config: ScalingConfig, folder: pathlib.Path) -> list[dict]:
     )
     print_overlap_note(*data.texts)
     folder.mkdir(parents=True, exist_ok=True)
-    write_hparams_config(folder, ("model.name", "train.learning_rate", "steps", "seed"))
     rows = []
     for run in runs:
         path = folder / f"{run.name}-seed{config.seed}"
