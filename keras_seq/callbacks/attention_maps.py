@@ -124,8 +124,8 @@ def plot_heads(name: str, weights: np.ndarray, tokens: Sequence[str] = ()) -> np
     weights = weights[:MAX_HEADS, :MAX_POSITIONS, :MAX_POSITIONS]
     heads, rows, columns = weights.shape
     labels = [label(token)[:MAX_LABEL_CHARS] for token in tokens]
-    margin = CHARACTER_PIXELS * max(map(len, labels), default=0) + 6  # left and below
-    width, height = IMAGE_PIXELS - margin - 4, IMAGE_PIXELS - margin - TITLE_PIXELS
+    margin = CHARACTER_PIXELS * max(map(len, labels), default=0) + 8  # left and, with a little more, below
+    width, height = IMAGE_PIXELS - margin - 4, IMAGE_PIXELS - margin - 4 - TITLE_PIXELS
     rotation = {"rotation": 90} if max(map(len, labels), default=0) > 1 else {}
     figure = Figure(figsize=(IMAGE_PIXELS / DPI, heads * IMAGE_PIXELS / DPI))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, IMAGE_PIXELS), ylim=(heads * IMAGE_PIXELS, 0))

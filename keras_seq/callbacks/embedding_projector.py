@@ -127,7 +127,7 @@ def write_sprites(path: pathlib.Path, tokens: Sequence[str]):
     for n, token in enumerate(tokens):
         row, column = divmod(n, columns)
         text = label(token)[:MAX_SPRITE_CHARS]
-        size = {"fontsize": 22 if len(text) < 3 else 9}
+        size = {"fontsize": 28 if len(text) < 2 else 9}
         x, y = (column + 0.5) / columns, 1 - (row + 0.5) / columns
         style = {**LABEL_STYLE, **size, "color": CLASS_COLORS[token_class(token)], "ha": "center", "va": "center"}
         figure.text(x, y, text, **style)

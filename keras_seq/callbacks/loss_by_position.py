@@ -18,8 +18,8 @@ from keras_seq.evaluation.evaluator import get_evaluator
 from keras_seq.tracking.summaries import Summaries
 
 DESCRIPTIONS = {
-    "loss_by_position": "Loss by position in a window, in nats per token. The line is the mean over the last quarter of "
-    "the positions up to each. log V is the loss of a model that finds all V tokens equally likely.",
+    "loss_by_position": "Loss by position in a window, in nats per token. The line is the mean over the last quarter "
+    "of the positions up to each. log V is the loss of a model that finds all V tokens equally likely.",
 }
 
 
@@ -96,7 +96,8 @@ def plot_loss_by_position(mean_losses: np.ndarray, windows: int, vocabulary_size
     Args:
         mean_losses: `[T]`, in nats per token.
         windows: Number of windows, for the label.
-        vocabulary_size: V; the vertical axis is 0 to log V, so that the plots of several models compare.
+        vocabulary_size: V; the vertical axis is 0 to log V, so that the plots of several models compare, or to a higher
+            loss.
 
     Returns:
         uint8 `[height, width, 3]`.
@@ -114,7 +115,7 @@ def plot_loss_by_position(mean_losses: np.ndarray, windows: int, vocabulary_size
         axes.axhline(uniform, color="0.5", linestyle=":")
         style = {"ha": "right", "va": "top", "fontsize": 8, "color": "0.4"}
         axes.text(len(mean_losses), 0.98 * uniform, f"uniform: log {vocabulary_size:,}", **style)
-        axes.set_ylim(0, 1.05 * uniform)
+        axes.set_ylim(0, 1.05 * max(uniform, mean_losses.max()))
     axes.set_xlabel(f"tokens of context ({windows:,} windows)")
     axes.set_ylabel("loss (nats per token)")
     axes.grid(alpha=0.25)

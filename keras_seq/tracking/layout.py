@@ -3,8 +3,9 @@
 HParams            a row per run: model, parameters, seed and learning rate; losses, seconds and tokens per second
 Custom Scalars     training and validation loss in one chart; a chart for each of the `curves` of diagnostics
 
-Both plugins merge what the runs of a folder have, so nothing is written beside the runs, where it would appear as a run
-of its own. The HParams page shows the first five hyperparameters and the first five metrics; the others can be ticked.
+HParams takes the columns of one run of a folder, Custom Scalars the charts of all, so nothing is written beside the
+runs, where it would be listed as a run of its own. The HParams page shows NUM_SHOWN hyperparameters and NUM_SHOWN
+metrics; the others can be ticked.
 """
 
 import math
@@ -18,9 +19,10 @@ from tensorboard.plugins.custom_scalar import summary as custom_scalars
 from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams import summary as hparams_summary
 
-from keras_seq.tracking.tags import LOSSES, diagnostic_tag, scalar_tag
+from keras_seq.tracking.tags import LOSSES, detail_tag, scalar_tag
 
 PARAMETERS = "parameters (millions)"  # the table shows five digits, so that a count would be 8.2113e+5
+NUM_SHOWN = 5
 FIRST = ("model.name", PARAMETERS, "seed", "train.learning_rate")
 LOSS_COLUMNS = {
     "loss": "training loss (nats per token)",
@@ -62,7 +64,8 @@ def hparams_columns(hparams: Iterable[str], keys: Iterable[str]) -> bytes:
     losses = [key for key in ("val_loss", "val_loss_streaming") if key in keys]
     columns = dict.fromkeys([*losses, "loss", "seconds", "tokens_per_second", *keys])
     return hparams_summary.experiment_pb(
-        [api_pb2.HParamInfo(name=name) for name in hparams],
+        # the page sorts by `differs`, then by name, and shows the first ones
+        [api_pb2.HParamInfo(name=name, differs=n < NUM_SHOWN) for n, name in enumerate(hparams)],
         [
             api_pb2.MetricInfo(
                 name=api_pb2.MetricName(tag=scalar_tag(key)),
@@ -83,10 +86,10 @@ def charts(keys: Iterable[str], titles: Mapping[str, str]) -> bytes:
     """
     losses = {"Training and validation loss (nats per token)": ["loss", "val_loss"]}
     if "val_loss_streaming" in keys:
-        losses["Validation loss without and with preceding text (nats per token)"] = ["val_loss", "val_loss_streaming"]
+        losses["Gain from preceding text (nats per token)"] = ["val_loss", "val_loss_streaming"]
     categories = {
         "Losses": {title: [LOSSES[key] for key in both] for title, both in losses.items()},
-        "Diagnostics": {title: [diagnostic_tag(name)] for name, title in titles.items()},
+        "Diagnostics": {title: [detail_tag(name)] for name, title in titles.items()},
     }
     layout = layout_pb2.Layout(
         category=[

@@ -3,6 +3,7 @@
     loss, val_loss, val_loss_streaming       Loss/training, Loss/validation, Loss/validation_streaming
     gradient_norm                            Training/gradient_norm
     val_accuracy                             Validation/accuracy
+    loss_by_position/7                       Validation/loss_by_position/7
     gate_saturation/open/lstm_0/forget       diagnostics/gate_saturation/open/lstm_0/forget
 
 TensorBoard sorts groups by code point, so the losses come first and the diagnostics last. Every number of a run has one
@@ -37,13 +38,13 @@ def scalar_tag(key: str) -> str:
     if key in LOSSES:
         return LOSSES[key]
     if "/" in key:
-        return diagnostic_tag(key)
+        return detail_tag(key)
     return f"Validation/{key.removeprefix('val_')}" if key.startswith("val_") else f"Training/{key}"
 
 
-def diagnostic_tag(name: str) -> str:
-    """Return the tag of a diagnostic, an image or a histogram."""
-    return f"diagnostics/{name}"
+def detail_tag(name: str) -> str:
+    """Return the tag of a name with a group, an image or a histogram: losses are scores, the rest is diagnostics."""
+    return f"{'Validation' if name.startswith('loss') else 'diagnostics'}/{name}"
 
 
 def validation_key(name: str) -> str:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_seq import checks
 from keras_seq.tracking import layout
 from keras_seq.tracking.summaries import Summaries
-from keras_seq.tracking.tags import SETTINGS, describe, diagnostic_tag, scalar_tag, validation_key
+from keras_seq.tracking.tags import SETTINGS, describe, detail_tag, scalar_tag, validation_key
 
 TRAIN_KEYS = ("loss", "gradient_norm", "learning_rate", "tokens_per_second", "seconds")  # of metrics.jsonl
 TOKENS_AXIS = "training tokens"
@@ -156,10 +156,10 @@ def write_summaries(step: int, summaries: Summaries, axis: str):
     for name, image in summaries.images.items():
         images = image if image.ndim == 4 else image[None]
         description = describe(name, summaries.descriptions)
-        tf.summary.image(diagnostic_tag(name), images, step=step, max_outputs=len(images), description=description)
+        tf.summary.image(detail_tag(name), images, step=step, max_outputs=len(images), description=description)
     for name, values in summaries.histograms.items():
         description = describe(name, summaries.descriptions)
-        tf.summary.histogram(diagnostic_tag(name), values, step=step, description=description)
+        tf.summary.histogram(detail_tag(name), values, step=step, description=description)
 
 
 def curve_points(lines: list[dict]) -> dict[tuple[str, int], float]:

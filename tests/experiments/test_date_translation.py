@@ -41,8 +41,7 @@ def smoke(python, tmp_path_factory):
 def test_it_leaves_a_whole_run_and_a_report(smoke):
     for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
         assert (smoke.run / part).stat().st_size > 0
-    for part in ("train", "validation", "."):
-        assert list((smoke.run / part).glob("events.out.tfevents.*")), part
+    assert list(smoke.run.glob("events.out.tfevents.*"))
     assert len([*(smoke.run / "checkpoints").glob("step-*")]) == 2
     report = (smoke.folder / "date_translation.md").read_text(encoding="utf-8")
     for table in (date_translation_report.formats(smoke.result), date_translation_report.summary(smoke.result)):
