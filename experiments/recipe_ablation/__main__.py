@@ -39,7 +39,7 @@ from keras_seq.evaluation import Evaluator
 from keras_seq.generation import TextGenerator
 from keras_seq.models import LSTMConfig
 from keras_seq.saving import save_model
-from keras_seq.tracking import Summaries, write_hparams_config
+from keras_seq.tracking import Summaries
 from keras_seq.training.language_model import stateful_training_model
 from keras_seq.training.run_folder import load_run
 
@@ -176,8 +176,6 @@ def train_recipes(config: RecipeAblationConfig, folder: pathlib.Path) -> list[di
         f"{report.validation_note(config.train, validation, config.sequence_length + 1)}"
     )
     folder.mkdir(parents=True, exist_ok=True)
-    fields = dataclasses.fields(RecipeConfig)
-    write_hparams_config(folder, ("run", *(f"recipe.{field.name}" for field in fields)))
     rows = []
     for name, recipe in recipes.items():
         run = folder / name

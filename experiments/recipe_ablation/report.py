@@ -12,8 +12,6 @@ import matplotlib.pyplot as plt
 from experiments.frame import plots, report
 from experiments.recipe_ablation.settings import RecipeAblationConfig
 from keras_seq.atomic_files import write_json, write_text
-from keras_seq.callbacks.render import to_pixels
-from keras_seq.tracking import Summaries, TokenTensorBoard
 
 LOWER_COLOR, HIGHER_COLOR, TOTAL_COLOR = "C2", "C3", "0.45"
 COLUMN_NOTES = (
@@ -200,12 +198,7 @@ def write_report(folder: pathlib.Path, config: RecipeAblationConfig, corpus: str
     title = f"# Ablation of the legacy recipe on {corpus}"
     write_text(folder / "recipe_ablation.md", "\n\n".join([title, *parts, image, samples(rows)]) + "\n")
     figure = plot(config, corpus, rows)
-    pixels = to_pixels(figure)
     plots.save(figure, folder / "recipe_ablation.png")
-    board = TokenTensorBoard(folder)
-    text = "\n\n".join([*parts, samples(rows)])
-    board.write(0, Summaries({}, {"changes": text}, {"waterfall": pixels}))
-    board.on_train_end()
 
 
 def plot(config: RecipeAblationConfig, corpus, rows):

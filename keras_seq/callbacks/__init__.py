@@ -7,7 +7,7 @@ from keras_seq.callbacks.gate_saturation import GateSaturation
 from keras_seq.callbacks.loss_by_position import LossByPosition
 from keras_seq.callbacks.profiler import Profiler
 from keras_seq.callbacks.text_samples import TextSamples
-from keras_seq.tracking.tensorboard import TokenTensorBoard, write_custom_scalars_layout, write_hparams_config
+from keras_seq.tracking.tensorboard import TokenTensorBoard
 
 __all__ = [
     "AttentionMaps",
@@ -18,6 +18,4 @@ __all__ = [
     "Profiler",
     "TextSamples",
     "TokenTensorBoard",
-    "write_custom_scalars_layout",
-    "write_hparams_config",
 ]

@@ -17,20 +17,27 @@ from matplotlib.patches import Rectangle
 from keras_seq import kernels
 from keras_seq.callbacks.diagnostic import Diagnostic
 from keras_seq.callbacks.layer_hooks import record_calls
-from keras_seq.callbacks.render import LABEL_STYLE, label, to_pixels
+from keras_seq.callbacks.render import DPI, LABEL_STYLE, label, to_pixels
 from keras_seq.layers import CrossAttention, MultiHeadSelfAttention
 from keras_seq.layers.introspection import named_layers
 from keras_seq.tracking.summaries import Summaries
 
 KERAS_LAYERS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
-MAX_POSITIONS = 16  # in an image: as many as are legible at the size in which TensorBoard first shows it
-MAX_HEADS = 8  # in an image
-MAX_LABEL_CHARS = 8  # of a token
-CELL_INCHES, GAP_CELLS, CHARACTER_INCHES = 0.1, 3, 0.065  # width of a cell, cells between heads, width of a character
+IMAGE_PIXELS = 350  # width and height of a head's image: as large as TensorBoard first shows it
+MAX_POSITIONS, MAX_HEADS, MAX_LABEL_CHARS = 16, 4, 8  # positions of an image, heads of a layer, characters of a token
+CHARACTER_PIXELS, TITLE_PIXELS = 7, 26
+DESCRIPTIONS = {
+    "attention": "Attention of the query positions (rows) to the key positions (columns) of one head, in the first row "
+    "of the data; dark is 1, white is masked, and weak attention is enhanced (color is the square root).",
+    "attention_entropy": "Entropy in nats of the attention of each position and head: 0 attends to one position, log n "
+    "to n equally.",
+    "attention_entropy_mean": "Mean entropy in nats of the attention of a layer: 0 attends to one position, log n to n "
+    "equally.",
+}
 
 
 class AttentionMaps(Diagnostic):
-    """Write an image `attention/LAYER` of the heads on the first row of x, and a histogram of all rows' entropies.
+    """Write images `attention/LAYER` of the heads on the first row of x, and a histogram of all rows' entropies.
 
     ```python
     AttentionMaps(windows[:16], tokens=list(text[:64]), log_dir="logs/mine")
@@ -62,7 +69,7 @@ class AttentionMaps(Diagnostic):
             scalars[f"attention_entropy_mean/{name}"] = float(values.mean(dtype="float64"))
             histograms[f"attention_entropy/{name}"] = values
             images[f"attention/{name}"] = plot_heads(name, weights[0], self.tokens)
-        return Summaries(scalars, {}, images, histograms)
+        return Summaries(scalars, {}, images, histograms, {}, DESCRIPTIONS)
 
 
 def _attention_layers(model):
@@ -102,9 +109,9 @@ def entropy(weights: np.ndarray) -> np.ndarray:
 
 
 def plot_heads(name: str, weights: np.ndarray, tokens: Sequence[str] = ()) -> np.ndarray:
-    """Plot the heads of one layer on one scale, on which weak attention is enhanced.
+    """Plot the heads of one layer, an image each, on one scale, on which weak attention is enhanced.
 
-    All heads are one image under one pair of axes, because separate axes take five times as long to draw.
+    All heads are drawn under one pair of axes, because separate axes take five times as long.
 
     Args:
         name: Name of the layer, for the title.
@@ -112,32 +119,28 @@ def plot_heads(name: str, weights: np.ndarray, tokens: Sequence[str] = ()) -> np
         tokens: Text of each position, for the labels.
 
     Returns:
-        uint8 `[height, width, 3]`.
+        uint8 `[H, IMAGE_PIXELS, IMAGE_PIXELS, 3]`.
     """
     weights = weights[:MAX_HEADS, :MAX_POSITIONS, :MAX_POSITIONS]
-    (heads, height, width), columns = weights.shape, 2 if len(weights) <= 4 else 4
-    columns = min(columns, heads)
-    corners = [((n // columns) * (height + GAP_CELLS), (n % columns) * (width + GAP_CELLS)) for n in range(heads)]
-    tiled = np.full((corners[-1][0] + height, columns * (width + GAP_CELLS) - GAP_CELLS), np.nan)
-    for (top, left), head in zip(corners, weights, strict=True):
-        tiled[top : top + height, left : left + width] = np.where(head > 0, head, np.nan)  # masked cells stay white
+    heads, rows, columns = weights.shape
     labels = [label(token)[:MAX_LABEL_CHARS] for token in tokens]
-    margin = CHARACTER_INCHES * max(map(len, labels), default=0) + 0.1  # inches, left and below
-    across, down = CELL_INCHES * tiled.shape[1], CELL_INCHES * tiled.shape[0]
-    inches = max(3.2, margin + across + 0.65), margin + down + 0.6
-    figure = Figure(figsize=inches, layout="none")  # its axes have places, whatever the style
-    axes = figure.add_axes((margin / inches[0], margin / inches[1], across / inches[0], down / inches[1]))
-    image = axes.imshow(tiled, cmap="Oranges", norm=PowerNorm(0.5, 0, 1), aspect="auto")
+    margin = CHARACTER_PIXELS * max(map(len, labels), default=0) + 8  # left and, with a little more, below
+    width, height = IMAGE_PIXELS - margin - 4, IMAGE_PIXELS - margin - 4 - TITLE_PIXELS
+    rotation = {"rotation": 90} if max(map(len, labels), default=0) > 1 else {}
+    figure = Figure(figsize=(IMAGE_PIXELS / DPI, heads * IMAGE_PIXELS / DPI))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, IMAGE_PIXELS), ylim=(heads * IMAGE_PIXELS, 0))
     axes.axis("off")
-    for n, (top, left) in enumerate(corners):
-        axes.add_patch(Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor="0.8", clip_on=False))
-        axes.text(left + width / 2 - 0.5, top - 0.8, f"head {n + 1}", ha="center", va="bottom", fontsize=8)
-        for row, text in enumerate(labels[:height] if left == 0 else ()):
-            axes.text(-1, top + row, text, ha="right", va="center", **LABEL_STYLE)
-        for column, text in enumerate(labels[:width] if n + columns >= heads else ()):
-            rotation = {"rotation": 90} if margin > 2 * CHARACTER_INCHES + 0.1 else {}
-            axes.text(left + column, top + height - 0.3, text, ha="center", va="top", **rotation, **LABEL_STYLE)
-    scale = figure.add_axes((1 - 0.5 / inches[0], 0.25, 0.12 / inches[0], 0.5))
-    figure.colorbar(image, cax=scale, ticks=[0, 0.05, 0.2, 0.5, 1]).ax.tick_params(labelsize=7)
-    figure.suptitle(f"{name}: attention of each row", fontsize=9, y=1 - 0.08 / inches[1])
-    return to_pixels(figure)
+    for n, head in enumerate(weights):
+        top = n * IMAGE_PIXELS + TITLE_PIXELS
+        box = {"extent": (margin, margin + width, top + height, top), "aspect": "auto", "interpolation": "nearest"}
+        axes.imshow(np.where(head > 0, head, np.nan), cmap="Oranges", norm=PowerNorm(0.5, 0, 1), **box)
+        axes.add_patch(Rectangle((margin, top), width, height, fill=False, edgecolor="0.8"))
+        axes.text(margin, top - 8, f"{name}, head {n + 1}", fontsize=9)
+        for row, text in enumerate(labels[:rows]):
+            y = top + (row + 0.5) * height / rows
+            axes.text(margin - 4, y, text, ha="right", va="center_baseline", **LABEL_STYLE)
+        for column, text in enumerate(labels[:columns]):
+            x = margin + (column + 0.5) * width / columns
+            axes.text(x, top + height + 3, text, ha="center", va="top", **rotation, **LABEL_STYLE)
+    axes.set(xlim=(0, IMAGE_PIXELS), ylim=(heads * IMAGE_PIXELS, 0))  # imshow has changed them
+    return to_pixels(figure).reshape(heads, IMAGE_PIXELS, IMAGE_PIXELS, 3)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_seq import checks
 from keras_seq.tracking.summaries import Summaries
-from keras_seq.tracking.tensorboard import write_summaries
+from keras_seq.tracking.tensorboard import TOKENS_AXIS, write_summaries
 
 
 class Diagnostic(keras.callbacks.Callback):
@@ -90,4 +90,7 @@ class Diagnostic(keras.callbacks.Callback):
         self._last_step = self._step
         if self._writer is not None:
             summaries = self.compute_summaries(self._target_model)
-            write_summaries(self._writer, self._step * self.tokens_per_step, summaries)
+            axis = "optimizer steps" if self.tokens_per_step == 1 else TOKENS_AXIS
+            with self._writer.as_default():
+                write_summaries(self._step * self.tokens_per_step, summaries, axis)
+            self._writer.flush()

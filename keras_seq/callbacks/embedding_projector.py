@@ -1,12 +1,15 @@
 """Write embeddings for TensorBoard's Projector tab, which shows which tokens are close to each other.
 
-    projector_config.pbtxt       names the two files beside it, for each embedding layer
+    projector_config.pbtxt       names the files beside it, for each embedding layer
     embedding.tsv                one line per token: its vector
     embedding_metadata.tsv       one line per token: its label, class and id
+    tokens.png                   an image per token, drawn at its point: its label in the color of its class
 
-Keras's own callback names a checkpoint tensor that does not exist (keras issue 20210); text files always work.
+The page has no setting for labels or colors at the start, so the images show both. Keras's own callback names a
+checkpoint tensor that does not exist (keras issue 20210); text files always work.
 """
 
+import math
 import pathlib
 import unicodedata
 from collections.abc import Sequence
@@ -14,9 +17,11 @@ from collections.abc import Sequence
 import keras
 from google.protobuf import text_format
 from keras import ops
+from matplotlib.figure import Figure
 from tensorboard.plugins import projector
 
-from keras_seq.atomic_files import write_text
+from keras_seq.atomic_files import atomic_write, write_text
+from keras_seq.callbacks.render import DPI, LABEL_STYLE, label
 from keras_seq.layers.introspection import named_layers
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 
@@ -28,6 +33,17 @@ TOKEN_CLASSES = {
     "P": "punctuation",
     "Z": "white space",
 }
+CLASS_COLORS = {  # of Tableau; readable on white
+    "lower case": "#1f77b4",
+    "upper case": "#d62728",
+    "letter": "#17a2b8",
+    "digit": "#2ca02c",
+    "punctuation": "#9467bd",
+    "white space": "#8c564b",
+    "symbol": "#e07b00",
+}
+SPRITES = "tokens.png"
+SPRITE_PIXELS, MAX_SPRITES, MAX_SPRITE_CHARS = 48, 1024, 6  # drawing an image takes 2 ms
 
 
 class EmbeddingProjector(keras.callbacks.Callback):
@@ -73,18 +89,24 @@ class EmbeddingProjector(keras.callbacks.Callback):
             return []
         self.log_dir.mkdir(parents=True, exist_ok=True)
         config = projector.ProjectorConfig()
+        has_sprites = len(self.tokens) <= MAX_SPRITES
+        if has_sprites:
+            write_sprites(self.log_dir / SPRITES, self.tokens)
         for name, layer in embeddings.items():
             file = name.replace("/", "_")
             vectors = ops.convert_to_numpy(ops.cast(layer.embeddings, "float32"))
             lines = ("\t".join(f"{value:.7g}" for value in vector) for vector in vectors)
             write_text(self.log_dir / f"{file}.tsv", "\n".join(lines) + "\n")
             write_text(self.log_dir / f"{file}_metadata.tsv", metadata(self.tokens))
-            config.embeddings.add(
+            embedding = config.embeddings.add(
                 tensor_name=name,
                 tensor_path=f"{file}.tsv",
                 tensor_shape=vectors.shape,
                 metadata_path=f"{file}_metadata.tsv",
             )
+            if has_sprites:
+                embedding.sprite.image_path = SPRITES
+                embedding.sprite.single_image_dim.extend([SPRITE_PIXELS, SPRITE_PIXELS])
         write_text(self.log_dir / "projector_config.pbtxt", text_format.MessageToString(config))
         return [*embeddings]
 
@@ -94,6 +116,23 @@ def _embeddings(model, vocabulary_size):
         return isinstance(layer, keras.layers.Embedding) and layer.input_dim == vocabulary_size
 
     return {name: layer for name, layer in named_layers(model) if has_row_per_token(layer)}
+
+
+def write_sprites(path: pathlib.Path, tokens: Sequence[str]):
+    """Write one PNG with the image of each token, in rows from the left, unless it is there already."""
+    if path.exists():
+        return
+    columns = math.ceil(math.sqrt(len(tokens)))
+    figure = Figure(figsize=(columns * SPRITE_PIXELS / DPI,) * 2, dpi=DPI)
+    for n, token in enumerate(tokens):
+        row, column = divmod(n, columns)
+        text = label(token)[:MAX_SPRITE_CHARS]
+        size = {"fontsize": 28 if len(text) < 2 else 9}
+        x, y = (column + 0.5) / columns, 1 - (row + 0.5) / columns
+        style = {**LABEL_STYLE, **size, "color": CLASS_COLORS[token_class(token)], "ha": "center", "va": "center"}
+        figure.text(x, y, text, **style)
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, transparent=True)
 
 
 def metadata(tokens: Sequence[str]) -> str:

@@ -19,6 +19,11 @@ from keras_seq.layers.introspection import named_layers
 from keras_seq.tracking.summaries import Summaries
 
 CLOSED_BELOW, OPEN_ABOVE = 0.1, 0.9
+DESCRIPTIONS = {
+    "gate_saturation/closed": f"Fraction of a gate's values below {CLOSED_BELOW}.",
+    "gate_saturation/open": f"Fraction of a gate's values above {OPEN_ABOVE}.",
+    "gates": "All values of a gate, from 0 (closed) to 1 (open): every unit at every position of the data.",
+}
 
 
 class GateSaturation(Diagnostic):
@@ -54,7 +59,7 @@ class GateSaturation(Diagnostic):
                 scalars[f"gate_saturation/closed/{name}"] = float(np.mean(values < CLOSED_BELOW))
                 scalars[f"gate_saturation/open/{name}"] = float(np.mean(values > OPEN_ABOVE))
                 histograms[f"gates/{name}"] = values
-        return Summaries(scalars, histograms=histograms)
+        return Summaries(scalars, histograms=histograms, descriptions=DESCRIPTIONS)
 
 
 def _gated_layers(model):

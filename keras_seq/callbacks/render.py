@@ -7,17 +7,13 @@ from matplotlib.font_manager import findfont, get_font
 
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 
-LABEL_STYLE = {"fontsize": 7, "family": "DejaVu Sans Mono", "parse_math": False}
+DPI = 100  # pixels per inch
+LABEL_STYLE = {"fontsize": 8, "family": "DejaVu Sans Mono", "parse_math": False}
 
 
-def to_pixels(figure: Figure, dpi: int = 100) -> np.ndarray:
-    """Return a figure as uint8 `[height, width, 3]`.
-
-    Args:
-        figure: The figure; its resolution is set.
-        dpi: Pixels per inch.
-    """
-    figure.set_dpi(dpi)
+def to_pixels(figure: Figure) -> np.ndarray:
+    """Return a figure as uint8 `[height, width, 3]`, at DPI pixels per inch."""
+    figure.set_dpi(DPI)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()

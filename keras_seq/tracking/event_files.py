@@ -1,7 +1,8 @@
 """Truncate TensorBoard event files to a checkpoint's step, so that a resumed run logs each point once.
 
-    events after the checkpoint's tokens, duplicates, a truncated last event      dropped
-    all others              merged into one file per folder: events.out.tfevents.0000000000.TOKENS.BYTES
+    events after the checkpoint's tokens, duplicates,
+    a truncated last event, the run's settings            dropped; each start writes the settings again
+    all others                                            merged into events.out.tfevents.0000000000.TOKENS.BYTES
 
 That name sorts before any with a time, so a resumed run has every point once and in order, whatever the clock says. A
 file is a sequence of records `[length, crc, event, crc]`. A checkpoint stores the sizes of the files; one of which less
@@ -18,13 +19,12 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from keras_seq.atomic_files import atomic_write, set_aside
+from keras_seq.tracking.tags import SETTINGS
 
-SESSION_TAG = "_hparams_/session_start_info"  # written again at each start
+START_TAGS = {"_hparams_/session_start_info", SETTINGS}  # written again at each start
 TRUNCATED_NAME = "events.out.tfevents.0000000000.{tokens}.{size}"
 TRUNCATED_PATTERN = re.compile(r"events\.out\.tfevents\.0{10}\.\d+\.(\d+)")
 RECORD_OVERHEAD = 16  # bytes around an event
-SUBFOLDERS = ("", "train", "validation")
-LOST = "texts, images and histograms of those tokens are lost"
 
 
 def event_files(folder: str | pathlib.Path) -> list[pathlib.Path]:
@@ -33,9 +33,8 @@ def event_files(folder: str | pathlib.Path) -> list[pathlib.Path]:
 
 
 def file_sizes(run: str | pathlib.Path) -> dict[str, int]:
-    """Return the sizes in bytes of a run's event files, by path relative to its folder."""
-    paths = [path for subfolder in SUBFOLDERS for path in event_files(pathlib.Path(run) / subfolder)]
-    return {path.relative_to(run).as_posix(): path.stat().st_size for path in paths}
+    """Return the sizes in bytes of a run's event files by name."""
+    return {path.name: path.stat().st_size for path in event_files(run)}
 
 
 def read_records(path: str | pathlib.Path) -> list[bytes]:
@@ -61,31 +60,17 @@ def corrupt_files(run: str | pathlib.Path, expected_sizes: dict[str, int]) -> li
         run: Folder of the run.
         expected_sizes: Result of `file_sizes` at the checkpoint.
     """
-    run, corrupt = pathlib.Path(run), []
-    at_checkpoint = {run / name: size for name, size in expected_sizes.items()}
-    for subfolder in SUBFOLDERS:
-        expected = {path: size for path, size in at_checkpoint.items() if path.parent == run / subfolder}
-        truncated = {
-            path: int(match[1])
-            for path in event_files(run / subfolder)
-            if (match := TRUNCATED_PATTERN.fullmatch(path.name))
-        }
-        later = {path: size for path, size in truncated.items() if path not in expected}  # truncated after it
-        corrupt += [path for path, size in (later or expected).items() if readable_bytes(path) < size]
-    return corrupt
-
-
-def read_tags(folder: str | pathlib.Path) -> set[str]:
-    """Return the tags of all values in the event files of a folder."""
-    events = (Event.FromString(record) for path in event_files(folder) for record in read_records(path))
-    return {value.tag for event in events for value in event.summary.value}
+    expected = {pathlib.Path(run) / name: size for name, size in expected_sizes.items()}
+    truncated = {path: int(match[1]) for path in event_files(run) if (match := TRUNCATED_PATTERN.fullmatch(path.name))}
+    later = {path: size for path, size in truncated.items() if path not in expected}  # truncated after the checkpoint
+    return [path for path, size in (later or expected).items() if readable_bytes(path) < size]
 
 
 def truncate_after(
     folder: str | pathlib.Path,
     tokens: int,
     expected_sizes: dict[str, int] | None = None,
-    curves: dict[str, dict[tuple[str, int], float]] | None = None,
+    curves: dict[tuple[str, int], float] | None = None,
 ):
     """Drop the events after `tokens` from a run's event files.
 
@@ -93,31 +78,23 @@ def truncate_after(
         folder: Folder of the run.
         tokens: Tokens at the checkpoint.
         expected_sizes: Result of `file_sizes` at the checkpoint.
-        curves: By subfolder ("", "train", "validation"), the points `{(tag, tokens): value}` that the files have to
-            contain, as `curve_points` returns them.
+        curves: Points `{(tag, tokens): value}` that the files have to contain, as `curve_points` returns them.
     """
-    folder, expected_sizes, curves = pathlib.Path(folder), expected_sizes or {}, curves or {}
-    for subfolder in SUBFOLDERS:
-        parent = folder / subfolder
-        expected = {folder / name: size for name, size in expected_sizes.items() if (folder / name).parent == parent}
-        _truncate_files(parent, tokens, expected, curves.get(subfolder, {}))
-
-
-def _truncate_files(folder, tokens, expected_sizes, points):
-    paths, events, readable = event_files(folder), {}, {}
+    folder, paths, events, readable = pathlib.Path(folder), event_files(folder), {}, {}
     for path in paths:
         records = read_records(path)
         readable[path] = sum(len(record) + RECORD_OVERHEAD for record in records)
         for record in records:
             event = Event.FromString(record)
-            if event.summary.value and event.step <= tokens and event.summary.value[0].tag != SESSION_TAG:
+            if event.summary.value and event.step <= tokens and event.summary.value[0].tag not in START_TAGS:
                 events[record] = event  # keyed by content: a kill between two files leaves an event in both
     pattern = re.compile(re.escape(TRUNCATED_NAME.format(tokens=tokens, size="SIZE")).replace("SIZE", r"(\d+)"))
     truncated = {path: int(match[1]) for path in paths if (match := pattern.fullmatch(path.name))}
-    expected = truncated or expected_sizes  # a kill came after the truncation and before the next checkpoint
+    # where there are truncated files, a kill came after the truncation and before the next checkpoint
+    expected = truncated or {folder / name: size for name, size in (expected_sizes or {}).items()}
     corrupt = [path for path, size in expected.items() if readable.get(path, 0) < size]
     if corrupt:
-        events = _restored(folder, events, points, sorted(corrupt))
+        events = _restored(folder, events, curves or {}, sorted(corrupt))
     if events:
         header = Event(wall_time=next(iter(events.values())).wall_time, file_version="brain.Event:2")
         records = [header.SerializeToString(), *events]
@@ -139,12 +116,11 @@ def _restored(folder, events, points, corrupt):
         Event(wall_time=time, step=step, summary=scalar_pb(tag, value)) for (tag, step), value in missing.items()
     ]
     merged = sorted([*events.values(), *restored], key=lambda event: event.step)
-    lost = f"; {LOST}" if folder.name not in SUBFOLDERS else ""
     since = f" from {min(step for _, step in missing):,} tokens on" if missing else ""
     aside = "".join(set_aside(path) for path in corrupt)
     warnings.warn(
-        f"{folder}: TensorBoard's event files are corrupt or missing; the curves{since} are restored from metrics.jsonl"
-        f"{lost}{aside}.",
+        f"{folder}: TensorBoard's event files are corrupt or missing; the curves{since} are restored from "
+        f"metrics.jsonl; texts, images and histograms of those tokens are lost{aside}.",
         stacklevel=2,
     )
     return {event.SerializeToString(): event for event in merged}

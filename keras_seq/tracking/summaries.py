@@ -10,17 +10,22 @@ class Summaries:
     """Hold scalars, texts, images and histograms by name; `a | b` joins two, with b's value for a name in both.
 
     Args:
-        scalars: Numbers. `val_loss` shares a chart with the training loss. A name with a group before it
-            (`gate_saturation/closed/lstm_0/forget`) goes to TensorBoard and metrics.jsonl, not to `format_scalars`.
+        scalars: Numbers for TensorBoard and metrics.jsonl. A name with a group before it
+            (`gate_saturation/closed/lstm_0/forget`) is not in `format_scalars`.
         texts: Strings, such as generated text.
-        images: uint8 `[height, width, 3]`.
+        images: uint8 `[height, width, 3]`, or `[N, height, width, 3]` for several under one name.
         histograms: Values to count, of any shape.
+        curves: Numbers for TensorBoard alone, under names with a group: each is a chart of the Custom Scalars page, and
+            together they replace the group's scalars there, as averages replace what is noisy.
+        descriptions: What a name or a group stands for, with its unit; the title of a curve's chart.
     """
 
     scalars: dict[str, float]
     texts: dict[str, str] = dataclasses.field(default_factory=dict)
     images: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     histograms: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    curves: dict[str, float] = dataclasses.field(default_factory=dict)
+    descriptions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __or__(self, other):
         """Return both; where names clash, the right one counts."""

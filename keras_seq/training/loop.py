@@ -30,7 +30,7 @@ from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.loop_callbacks import TerminateOnNonFinite, TrainingDiverged, ValidationCallback
 from keras_seq.training.metrics_logger import MetricsLogger
-from keras_seq.training.resume_check import check_resumable
+from keras_seq.training.resume_check import check_resumable, flatten
 from keras_seq.training.run_lock import lock_run
 
 MAX_ROLLBACKS = 3
@@ -194,10 +194,9 @@ class _Run:
         )
         validation.restore_from(lines)
         saver = CheckpointCallback(self.folder / "checkpoints", train, last_step, logger, validation, self.stop)
-        board.set_model(self.training_model)
         for close in (board.on_train_end, progress.on_train_end):
             cleanup.callback(close)
-        board.write_hparams(_flat_hparams(self.config))
+        board.write_settings(flatten(self.config), self.training_model)
         if validation.is_missing(start_step, lines):
             self._repeat_validation(start_step, logger, validation, saver)
         if start_step and validation.best_step == start_step:  # a kill may have prevented the copy
@@ -263,14 +262,3 @@ class _Run:
             logger.flush()
             tqdm.write(f"{divergence}\nRolling back to step {step:,}, with {lr_factor:g} of the learning rate.")
         self.training_model.optimizer.lr_factor.assign(0.5**self.rollbacks)
-
-
-def _flat_hparams(config, prefix=""):
-    """Return the numbers and strings of a nested config by dotted name; the HParams table shows no other values."""
-    values = {}
-    for name, value in config.items():
-        if isinstance(value, dict):
-            values |= _flat_hparams(value, f"{prefix}{name}.")
-        elif isinstance(value, (bool, int, float, str)):
-            values[f"{prefix}{name}"] = value
-    return values

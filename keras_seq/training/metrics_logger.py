@@ -12,7 +12,7 @@ import keras
 
 from keras_seq.atomic_files import set_aside, sync, write_text
 from keras_seq.tracking.event_files import file_sizes
-from keras_seq.tracking.tensorboard import TokenTensorBoard
+from keras_seq.tracking.tensorboard import TRAIN_KEYS, TokenTensorBoard
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.loop_callbacks import EveryNSteps
 
@@ -157,10 +157,7 @@ class MetricsLogger(EveryNSteps):
             "seconds": self.seconds,
         }
         self.write(step, "train", line)
-        self.board.record(
-            step * self.tokens_per_step,
-            {"loss": self.loss, **{name: line[name] for name in ("gradient_norm", "tokens_per_second")}},
-        )
+        self.board.record(step * self.tokens_per_step, {key: line[key] for key in TRAIN_KEYS})
         self.model.reset_metrics()
 
     def _bits(self):

@@ -19,33 +19,34 @@ def page(server, browser):
 
 
 def test_time_series_show_the_losses_first_and_all_runs(page):
-    shown = page("timeseries", *RUNS, "Loss/training", "Loss/validation", "attention/block_0", "attention_entropy")
-    assert shown.index("Loss/training") < shown.index("attention/block_0")
-    assert all(f"{run}/{split}" in shown for run in RUNS for split in ("train", "validation"))
+    shown = page("timeseries", *RUNS, "Loss/training", "Loss/validation", "Training", "Validation", "diagnostics")
+    assert shown.index("Loss/training") < shown.index("diagnostics")
 
 
-def test_scalars_show_training_and_validation_in_one_chart(page):
-    page("scalars", *(f"{run}/{split}" for run in RUNS for split in ("train", "validation")), "epoch_loss")
+def test_scalars_have_descriptions(page):
+    page("scalars", *RUNS, "Loss/training", "in nats per token", "Horizontal axis: training tokens")
 
 
 def test_custom_scalars_show_a_chart_a_question(page):
-    page("custom_scalars", "The models", "training", "validation", "streaming", *RUNS, "Matches (2)")
+    titles = ("Training and validation loss", "Gain from preceding text", "Loss at positions 6 to 7")
+    page("custom_scalars", *titles, *RUNS, "Matches (4)", "Matches (2)")
 
 
 def test_images_show_attention_and_loss_by_position(page):
-    page("images", "attention/block_0", "loss_by_position", *RUNS)
+    page("images", "diagnostics/attention/block_0", "sample: 2 of 2", "Validation/loss_by_position", *RUNS)
 
 
 def test_histograms_show_gates_and_entropy(page):
-    page("histograms", "gates/lstm_0/forget", "attention_entropy/block_0")
+    page("histograms", "diagnostics/gates/lstm_0/forget", "diagnostics/attention_entropy/block_0")
 
 
-def test_texts_are_samples(page):
-    page("text", "sample", *RUNS)
+def test_texts_are_samples_and_settings(page):
+    page("text", "sample", "settings", "tokenizer.vocabulary_size", *RUNS)
 
 
 def test_hparams_show_a_row_for_each_run(page):
-    shown = page("hparams", "model.name", *MODELS, "val_loss (nats/token)", "val_loss_streaming (nats/token)")
+    shown = page("hparams", *RUNS, "model.name", *MODELS, "parameters (millions)", "seed", "val_loss (nats per token)")
+    assert all(word in shown for word in ("val_loss_streaming (nats per token)", "seconds", "tokens_per_second"))
     assert "Number of matching session groups: 2" in shown
 
 

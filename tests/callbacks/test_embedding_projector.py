@@ -1,10 +1,12 @@
 import keras
+import matplotlib.image
 import numpy as np
 from google.protobuf import text_format
+from matplotlib.colors import to_rgb
 from tensorboard.plugins.projector import ProjectorConfig
 
-from keras_seq.callbacks import EmbeddingProjector
-from keras_seq.callbacks.embedding_projector import metadata, token_class
+from keras_seq.callbacks import EmbeddingProjector, embedding_projector
+from keras_seq.callbacks.embedding_projector import CLASS_COLORS, SPRITE_PIXELS, metadata, token_class, write_sprites
 from tests.callbacks.conftest import LENGTH, MODELS, VOCABULARY
 
 
@@ -33,6 +35,25 @@ def test_a_label_is_one_cell_whatever_the_token():
     assert not {"\r", "\x85"} & {*rows}
 
 
+def test_every_token_has_an_image_in_the_color_of_its_class(tmp_path):
+    tokens = ["a", "B", "7", " ", "猫"]
+    write_sprites(tmp_path / "tokens.png", tokens)
+    image = matplotlib.image.imread(tmp_path / "tokens.png")
+    assert image.shape == (3 * SPRITE_PIXELS, 3 * SPRITE_PIXELS, 4)  # three columns
+    for n, token in enumerate(tokens):
+        row, column = divmod(n, 3)
+        cell = image[row * SPRITE_PIXELS :][:SPRITE_PIXELS, column * SPRITE_PIXELS :][:, :SPRITE_PIXELS]
+        color = cell[cell[..., 3] == 1][:, :3].mean(axis=0)
+        np.testing.assert_allclose(color, to_rgb(CLASS_COLORS[token_class(token)]), atol=0.02)
+
+
+def test_a_large_vocabulary_has_no_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(embedding_projector, "MAX_SPRITES", 3)
+    EmbeddingProjector(VOCABULARY, tmp_path).write(MODELS["lstm"].build_model(VOCABULARY.vocabulary_size))
+    assert not (tmp_path / "tokens.png").exists()
+    assert "sprite" not in (tmp_path / "projector_config.pbtxt").read_text()
+
+
 def test_classes_are_of_the_first_character():
     kinds = {"e": "lower case", "É": "upper case", "7": "digit", "!": "punctuation", "+": "symbol", "猫": "letter"}
     kinds |= {" ": "white space", "\n": "white space", "the": "lower case", "[UNK]": "punctuation", "": "symbol"}
@@ -46,7 +67,7 @@ def test_only_embeddings_of_the_vocabulary_are_shown_and_each_by_its_name(tmp_pa
     other = keras.layers.Embedding(VOCABULARY.vocabulary_size + 1, 2, name="other")(ids)
     model = keras.Model(ids, keras.layers.Concatenate()([one, two, other]))
     assert EmbeddingProjector([*VOCABULARY.vocabulary], tmp_path / "new").write(model) == ["one", "two"]
-    assert len([*(tmp_path / "new").iterdir()]) == 5
+    assert len([*(tmp_path / "new").iterdir()]) == 2 * 2 + 2
 
 
 def test_a_model_without_such_an_embedding_is_said_to_have_none(plain, own_fit, tmp_path, capsys):

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from keras_seq.callbacks import LossByPosition
+from keras_seq.callbacks.loss_by_position import plot_loss_by_position, quarter_means
 from keras_seq.evaluation.evaluator import get_evaluator
 from tests.callbacks.conftest import IDS, LENGTH, MODELS, VOCABULARY
 
@@ -18,11 +19,21 @@ def test_it_is_the_mean_over_windows_from_the_zero_state(name, max_windows, wind
     model = randomize(MODELS[name].build_model(VOCABULARY.vocabulary_size))
     x, y = (IDS[start : start + windows * LENGTH].reshape(windows, LENGTH) for start in (0, 1))
     p = np.take_along_axis(log_softmax(model(x, training=False)), y[..., None], axis=-1)[..., 0]
-    scalars = LossByPosition(IDS, LENGTH, max_windows=max_windows).compute_summaries(model).scalars
-    assert scalars.keys() == {"loss_by_position/0", "loss_by_position/7"}
-    for name, value in scalars.items():
-        assert value == pytest.approx(-p[:, int(name.split("/")[1])].mean(), rel=1e-5)
-    assert abs(scalars["loss_by_position/0"] - scalars["loss_by_position/7"]) > 1e-3
+    summaries = LossByPosition(IDS, LENGTH, max_windows=max_windows).compute_summaries(model)
+    losses = -p.mean(axis=0)
+    assert summaries.scalars == {f"loss_by_position/{t}": pytest.approx(losses[t], rel=1e-5) for t in (0, LENGTH - 1)}
+    assert abs(losses[0] - losses[7]) > 1e-3
+    means = {"0": losses[0], "6 to 7": losses[6:].mean()}
+    assert summaries.curves == {f"loss_by_position/{name}": pytest.approx(v, rel=1e-5) for name, v in means.items()}
+    assert summaries.descriptions["loss_by_position/6 to 7"] == "Loss at positions 6 to 7 (nats per token)."
+
+
+def test_a_quarter_is_a_band_of_equal_width_on_the_logarithmic_axis():
+    losses = np.random.default_rng(0).normal(size=70)
+    means, starts = quarter_means(losses)
+    assert [int(starts[t]) for t in (0, 1, 7, 63)] == [0, 1, 6, 48]
+    for t in range(70):
+        assert means[t] == pytest.approx(losses[starts[t] : t + 1].mean())
 
 
 def test_it_shares_what_a_validation_has_compiled():
@@ -50,6 +61,14 @@ def test_the_image_shows_the_curve(randomize, tmp_path):
     blue = (image[..., 2].astype(int) - image[..., 0] > 80).any(axis=0)  # the line, left to right
     assert blue.sum() > width / 2
     matplotlib.image.imsave(tmp_path / "image.png", image)
+
+
+def test_plots_of_models_of_one_vocabulary_have_one_vertical_axis():
+    """So the axes of a good and of a bad model are the same pixels, up to the curve."""
+    good, bad = (plot_loss_by_position(np.full(8, loss), 9, 100) for loss in (0.5, 4.0))
+    axes = np.s_[:, :40]  # ticks and their labels
+    np.testing.assert_array_equal(good[axes], bad[axes])
+    assert (good != bad).any()
 
 
 @pytest.mark.parametrize(

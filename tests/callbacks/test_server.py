@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq.callbacks import AttentionMaps, GateSaturation
-from tests.callbacks.conftest import LAYOUT, MODELS, STEPS, TOKENS, VOCABULARY
+from tests.callbacks.conftest import MODELS, STEPS, TOKENS, VOCABULARY
 
 RUNS = [f"{name}-seed0" for name in MODELS]
 
@@ -25,8 +25,7 @@ def scalars(server, run, tag):
 
 
 def test_all_runs_are_on_one_page(server):
-    expected = {".", *(f"{run}{part}" for run in RUNS for part in ("", "/train", "/validation"))}
-    assert {*server.json("runs")} == expected
+    assert {*server.json("runs")} == {*RUNS}
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -37,12 +36,13 @@ def test_every_curve_is_the_one_on_disk_over_tokens_also_of_the_run_that_was_kil
         [(line["tokens"], line[key]) for line in lines(run, "validation")] for key in ("val_loss", "val_loss_streaming")
     )
     assert len(val_loss) == 2
-    assert scalars(server, f"{run}/train", "epoch_loss") == scalars(server, run, "Loss/training") == training
-    assert scalars(server, f"{run}/validation", "epoch_loss") == scalars(server, run, "Loss/validation") == val_loss
+    assert scalars(server, run, "Loss/training") == training
+    assert scalars(server, run, "Loss/validation") == val_loss
     assert scalars(server, run, "Loss/validation_streaming") == streaming
-    for position in (0, 7):
-        tag = f"loss_by_position/{position}"
-        assert scalars(server, run, tag) == [(line["tokens"], line[tag]) for line in lines(run, "validation")]
+    key = "loss_by_position/0"
+    assert scalars(server, run, f"Validation/{key}") == [
+        (line["tokens"], line[key]) for line in lines(run, "validation")
+    ]
 
 
 def test_the_loss_by_position_lies_about_the_validation_loss(lines):
@@ -53,23 +53,26 @@ def test_the_loss_by_position_lies_about_the_validation_loss(lines):
 
 
 def test_custom_scalars_overlay_the_models(server, lines):
-    (category,) = plugin(server, "custom_scalars", "layout")["category"]
-    assert {chart["title"]: chart["multiline"]["tag"] for chart in category["chart"]} == {
-        title: [f"^{tag}$"] for charts in LAYOUT.values() for title, tag in charts.items()
+    categories = plugin(server, "custom_scalars", "layout")["category"]
+    charts = {chart["title"]: chart["multiline"]["tag"] for category in categories for chart in category["chart"]}
+    assert {title: len(tags) for title, tags in charts.items()} == {
+        "Training and validation loss (nats per token)": 2,
+        "Gain from preceding text (nats per token)": 2,
+        "Loss at position 0 (nats per token)": 1,
+        "Loss at positions 6 to 7 (nats per token)": 1,
     }
-    for chart in category["chart"]:
-        for run in RUNS:
-            (tag,) = chart["multiline"]["tag"]
-            answer = plugin(server, "custom_scalars", "scalars", run=run, tag=tag)
-            assert answer["regex_valid"]
-            ((_, points),) = answer["tag_to_events"].items()
-            assert len(points) == (4 if chart["title"] == "training" else 2)
+    for run, tag in itertools.product(RUNS, itertools.chain(*charts.values())):
+        answer = plugin(server, "custom_scalars", "scalars", run=run, tag=tag)
+        assert answer["regex_valid"]
+        ((_, points),) = answer["tag_to_events"].items()
+        assert len(points) == (4 if "training" in tag else 2)
 
 
-def test_the_hparams_table_has_settings_and_final_scores(server, lines):
+def test_the_hparams_table_has_settings_and_final_scores(server, comparison, lines):
     experiment = server.json("plugin/hparams/experiment", {"experimentName": ""})
     metrics = [info["name"] for info in experiment["metricInfos"]]
-    assert [info["name"] for info in experiment["hparamInfos"]] == ["model.name", "windows"]
+    columns = ["model.name", "parameters (millions)", "seed", "windows"]
+    assert [info["name"] for info in experiment["hparamInfos"]] == columns
     request = {
         "experimentName": "",
         "allowedStatuses": ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"],
@@ -81,16 +84,21 @@ def test_the_hparams_table_has_settings_and_final_scores(server, lines):
     assert {group["hparams"]["model.name"] for group in groups} == {*MODELS}
     for group in groups:
         run = f"{group['hparams']['model.name']}-seed0"
-        assert group["name"].startswith(run)
-        shown = {
-            (value["name"].get("group", ""), value["name"]["tag"]): value["value"] for value in group["metricValues"]
-        }
+        assert group["name"] == run
+        assert group["hparams"]["seed"] == "0"
+        result = json.loads((comparison.folder / run / "result.json").read_text(encoding="utf-8"))
+        assert group["hparams"]["parameters (millions)"] == pytest.approx(result["parameters"] / 1e6)
         (*_, train), (*_, validation) = lines(run, "train"), lines(run, "validation")
-        assert shown == {
-            ("train", "epoch_loss"): pytest.approx(train["loss"], rel=1e-5),
-            ("validation", "epoch_loss"): pytest.approx(validation["val_loss"], rel=1e-5),
-            ("validation", "epoch_loss_streaming"): pytest.approx(validation["val_loss_streaming"], rel=1e-5),
+        expected = {
+            "Loss/training": train["loss"],
+            "Training/seconds": train["seconds"],
+            "Training/tokens_per_second": train["tokens_per_second"],
+            "Loss/validation": validation["val_loss"],
+            "Loss/validation_streaming": validation["val_loss_streaming"],
+            "Validation/bits_per_character": validation["val_bits_per_character"],
         }
+        shown = {value["name"]["tag"]: value["value"] for value in group["metricValues"]}
+        assert shown == {tag: pytest.approx(value, rel=1e-5) for tag, value in expected.items()}
 
 
 def test_there_is_a_sample_of_text_for_each_validation(server, comparison):
@@ -106,14 +114,16 @@ def test_there_is_a_sample_of_text_for_each_validation(server, comparison):
 def test_images_are_those_of_the_diagnostic(server, comparison, rows):
     transformer = comparison.models["transformer"]
     tokens = [VOCABULARY.decode([n]) for n in rows[0]]
-    ((tag, expected),) = AttentionMaps(rows, tokens).compute_summaries(transformer).images.items()
+    ((name, expected),) = AttentionMaps(rows, tokens).compute_summaries(transformer).images.items()
+    tag, by_position = f"diagnostics/{name}", "Validation/loss_by_position"
     tags = {run: {*of_run} for run, of_run in plugin(server, "images", "tags").items()}
-    assert tags == {"lstm-seed0": {"loss_by_position"}, "transformer-seed0": {tag, "loss_by_position"}}
-    images = plugin(server, "images", "images", run="transformer-seed0", tag=tag, sample=0)
-    assert [image["step"] for image in images] == [4 * TOKENS, 8 * TOKENS]
-    query = dict(urllib.parse.parse_qsl(images[-1]["query"]))
-    picture = tf.io.decode_png(server.bytes("plugin/images/individualImage", **query)).numpy()
-    np.testing.assert_array_equal(picture, expected)
+    assert tags == {"lstm-seed0": {by_position}, "transformer-seed0": {tag, by_position}}
+    for head, image in enumerate(expected):
+        images = plugin(server, "images", "images", run="transformer-seed0", tag=tag, sample=head)
+        assert [image["step"] for image in images] == [4 * TOKENS, 8 * TOKENS]
+        query = dict(urllib.parse.parse_qsl(images[-1]["query"]))
+        picture = tf.io.decode_png(server.bytes("plugin/images/individualImage", **query)).numpy()
+        np.testing.assert_array_equal(picture, image)
 
 
 def test_histograms_count_every_gate_and_every_row_of_attention(server, comparison, rows):
@@ -123,10 +133,10 @@ def test_histograms_count_every_gate_and_every_row_of_attention(server, comparis
         "transformer-seed0": AttentionMaps(rows).compute_summaries(transformer).histograms,
     }
     tags = {run: {*of_run} for run, of_run in plugin(server, "histograms", "tags").items()}
-    assert tags == {run: {*of_run} for run, of_run in expected.items()}
+    assert tags == {run: {f"diagnostics/{name}" for name in of_run} for run, of_run in expected.items()}
     for run, of_run in expected.items():
-        for tag, values in of_run.items():
-            points = plugin(server, "histograms", "histograms", run=run, tag=tag)
+        for name, values in of_run.items():
+            points = plugin(server, "histograms", "histograms", run=run, tag=f"diagnostics/{name}")
             assert [step for _, step, _ in points] == [4 * TOKENS, 8 * TOKENS]
             buckets = points[-1][2]
             assert sum(count for _, _, count in buckets) == values.size
@@ -148,3 +158,4 @@ def test_the_projector_loads_every_embedding_with_its_labels(server, comparison)
         assert header == "token\tclass\tid"
         assert len(labels) == VOCABULARY.vocabulary_size
         assert "·\twhite space" in "\n".join(labels)
+        assert server.bytes("plugin/projector/sprite_image", **query).startswith(b"\x89PNG")

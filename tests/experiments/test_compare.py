@@ -35,8 +35,7 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
             "val_token_losses.npy",
         ):
             assert (run / part).stat().st_size > 0
-        for part in ("train", "validation", "."):
-            assert list((run / part).glob("events.out.tfevents.*")), part
+        assert list(run.glob("events.out.tfevents.*"))
         checkpoints = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
         assert checkpoints == ["step-00000010.safetensors", "step-00000020.safetensors"]
     assert not list(smoke.folder.rglob("*partial*"))

@@ -140,8 +140,7 @@ def test_it_learns_more_than_nothing(run):
 def test_it_leaves_a_whole_folder(run):
     for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
         assert (run.path / part).stat().st_size > 0
-    for part in ("train", "validation", "."):
-        assert list((run.path / part).glob("events.out.tfevents.*")), part
+    assert list(run.path.glob("events.out.tfevents.*"))
     config = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
     assert dataclass_from_dict(masked_lm.MaskedLMConfig, config["experiment"]).text == TEXTS
     for name in ("masked_lm.png", "attention.png"):

@@ -21,17 +21,15 @@ def points(folder, tag="loss"):
     return [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in found.Tensors(tag)]
 
 
-@pytest.mark.parametrize("place", ["", "train", "validation"])
-def test_points_after_the_checkpoint_go_and_those_before_stay_in_one_file(tmp_path, place):
-    folder = tmp_path / place
-    write(folder, [10, 20, 30])
-    (first,) = event_files.event_files(folder)
+def test_points_after_the_checkpoint_go_and_those_before_stay_in_one_file(tmp_path):
+    write(tmp_path, [10, 20, 30])
+    (first,) = event_files.event_files(tmp_path)
     event_files.truncate_after(tmp_path, 20)
-    write(folder, [30, 40])
-    assert points(folder) == [(10, 10.0), (20, 20.0), (30, 30.0), (40, 40.0)]
+    write(tmp_path, [30, 40])
+    assert points(tmp_path) == [(10, 10.0), (20, 20.0), (30, 30.0), (40, 40.0)]
     event_files.truncate_after(tmp_path, 30)
-    assert points(folder) == [(10, 10.0), (20, 20.0), (30, 30.0)]
-    (kept,) = event_files.event_files(folder)
+    assert points(tmp_path) == [(10, 10.0), (20, 20.0), (30, 30.0)]
+    (kept,) = event_files.event_files(tmp_path)
     assert kept.name < first.name
 
 
@@ -51,10 +49,11 @@ def test_what_a_kill_between_two_files_left_in_both_is_there_once(tmp_path):
     assert points(tmp_path) == [(10, 10.0), (20, 20.0)]
 
 
-def test_the_row_of_the_hparams_table_goes_as_each_start_writes_it_again(tmp_path):
+def test_the_settings_go_as_each_start_writes_them_again(tmp_path):
     write(tmp_path, [10])
     with tf.summary.create_file_writer(str(tmp_path)).as_default():
         hparams.hparams({"seed": 3}, trial_id="x")
+        tf.summary.text("settings", "seed 3", step=0)
     event_files.truncate_after(tmp_path, 100)
     found = EventAccumulator(str(tmp_path))
     found.Reload()
@@ -71,7 +70,7 @@ CURVE = {("loss", step): float(step) for step in (10, 20, 30)}
 
 
 def sized(folder):
-    write(folder / "train", [10, 20, 30])
+    write(folder, [10, 20, 30])
     return event_files.file_sizes(folder)
 
 
@@ -87,27 +86,24 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_what_the_checkpoint_has_and_is_corrupt_is_reported_and_restored(tmp_path, damage):
     expected_sizes = sized(tmp_path)
-    (path,) = event_files.event_files(tmp_path / "train")
+    (path,) = event_files.event_files(tmp_path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.warns(
-        UserWarning, match=r"train: TensorBoard's event files are corrupt .*metrics\.jsonl, and .* kept as"
-    ):
-        event_files.truncate_after(tmp_path, 30, expected_sizes, {"train": CURVE})
-    assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
-    (aside,) = (tmp_path / "train").glob("*.corrupt")
+    with pytest.warns(UserWarning, match=r"event files are corrupt .*metrics\.jsonl; texts.* lost, and .* kept as"):
+        event_files.truncate_after(tmp_path, 30, expected_sizes, CURVE)
+    assert points(tmp_path) == [(10, 10.0), (20, 20.0), (30, 30.0)]
+    (aside,) = tmp_path.glob("*.corrupt")
     assert "tfevents" not in aside.name
-    event_files.truncate_after(tmp_path, 30, expected_sizes, {"train": CURVE})  # warned once
+    event_files.truncate_after(tmp_path, 30, expected_sizes, CURVE)  # warned once
 
 
 def test_a_folder_in_the_place_of_an_event_file_is_kept_aside(tmp_path):
     expected_sizes = sized(tmp_path)
-    (path,) = event_files.event_files(tmp_path / "train")
+    (path,) = event_files.event_files(tmp_path)
     path.unlink()
     path.mkdir()
-    assert event_files.read_tags(tmp_path / "train") == set()
     with pytest.warns(UserWarning, match=r"event files are corrupt or missing; .*, and the old file is kept as"):
-        event_files.truncate_after(tmp_path, 30, expected_sizes, {"train": CURVE})
-    assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
+        event_files.truncate_after(tmp_path, 30, expected_sizes, CURVE)
+    assert points(tmp_path) == [(10, 10.0), (20, 20.0), (30, 30.0)]
 
 
 def test_that_they_are_missing_is_reported_and_texts_are_called_lost(tmp_path):
@@ -116,18 +112,18 @@ def test_that_they_are_missing_is_reported_and_texts_are_called_lost(tmp_path):
     for path in event_files.event_files(tmp_path):
         path.unlink()
     with pytest.warns(UserWarning, match=r"missing; the curves from 10 tokens on .*; texts, .* are lost\."):
-        event_files.truncate_after(tmp_path, 30, expected_sizes, {"": CURVE})
+        event_files.truncate_after(tmp_path, 30, expected_sizes, CURVE)
 
 
 def test_what_is_torn_after_the_checkpoint_is_dropped_in_silence(tmp_path):
     expected_sizes = sized(tmp_path)
-    (path,) = event_files.event_files(tmp_path / "train")
+    (path,) = event_files.event_files(tmp_path)
     for more in (b"\1\2\3", bytes(500)):
         whole = path.read_bytes()
         path.write_bytes(whole + more)
-        event_files.truncate_after(tmp_path, 30, expected_sizes, {"train": CURVE})
-        assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
-        (path,) = event_files.event_files(tmp_path / "train")
+        event_files.truncate_after(tmp_path, 30, expected_sizes, CURVE)
+        assert points(tmp_path) == [(10, 10.0), (20, 20.0), (30, 30.0)]
+        (path,) = event_files.event_files(tmp_path)
 
 
 def test_a_clock_that_was_set_back_changes_no_order(tmp_path):
@@ -154,9 +150,7 @@ def test_a_kill_at_any_write_leaves_nothing_that_tensorboard_reads_twice(tmp_pat
         patch.setattr("pathlib.Path.unlink", lambda path, missing_ok=False: None)  # nobody tidies up
         with pytest.raises(Killed):
             event_files.truncate_after(tmp_path, 30, expected_sizes)
-    (left,) = (
-        path for path in (tmp_path / "train").iterdir() if path not in event_files.event_files(tmp_path / "train")
-    )
+    (left,) = {*tmp_path.iterdir()} - {*event_files.event_files(tmp_path)}
     assert "tfevents" not in left.name
     assert atomic_files.leftovers(tmp_path) == [left]
     atomic_files.remove_leftovers(tmp_path)
@@ -165,4 +159,4 @@ def test_a_kill_at_any_write_leaves_nothing_that_tensorboard_reads_twice(tmp_pat
         with pytest.raises(Killed):
             event_files.truncate_after(tmp_path, 30, expected_sizes)
     event_files.truncate_after(tmp_path, 30, expected_sizes)
-    assert points(tmp_path / "train") == [(10, 10.0), (20, 20.0), (30, 30.0)]
+    assert points(tmp_path) == [(10, 10.0), (20, 20.0), (30, 30.0)]

@@ -6,13 +6,22 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from keras_seq.tracking import Summaries, TokenTensorBoard, write_hparams_config
-from keras_seq.tracking.tensorboard import write_custom_scalars_layout
-from keras_seq.training import WarmupLinearDecay
+from keras_seq.tracking import Summaries, TokenTensorBoard
+from keras_seq.tracking.tensorboard import curve_points
+
+SETTINGS = {
+    "experiment.tokens": 9,
+    "model.name": "lstm",
+    "model.units": 4,
+    "windows": "stateful",
+    "seed": 3,
+    "train.momentum": 0.5,
+    "train.learning_rate": 0.5,
+}
 
 
 def read(folder):
-    events = EventAccumulator(str(folder))
+    events = EventAccumulator(str(folder), {"tensors": 0})
     events.Reload()
     return events
 
@@ -27,119 +36,151 @@ def hparams(folder, tag):
 
 
 @pytest.fixture
-def run(tmp_path):
+def model():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.5), "mse", metrics=["mae"])
+    return model
+
+
+@pytest.fixture
+def run(tmp_path, model):
     """A run of two points and a validation, as `fit_resumable` writes it."""
     folder = tmp_path / "lstm-seed0"
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(WarmupLinearDecay(0.5, total_steps=4)), "mse")
     board = TokenTensorBoard(folder)
-    board.set_model(model)
-    board.write_hparams({"model.name": "lstm", "seed": 3, "train.momentum": 0.5, "windows.stateful": True})
+    board.write_settings(SETTINGS, model)
     for tokens, loss in ((3072, 2.5), (6144, 2.25)):
         board.record(tokens, {"loss": loss, "gradient_norm": loss / 2})
-    scalars = {"val_loss": 2.375, "val_loss_streaming": 2.0, "accuracy": 0.5, "gates/open": 0.25}
-    image = np.full((3, 2, 3), 200, "uint8")
+    scalars = {"val_loss": 2.375, "val_loss_streaming": 2.0, "accuracy": 0.5, "gates/open": 0.25, "at/7": 1.5}
+    images = {"one": np.full((3, 2, 3), 200, "uint8"), "two": np.zeros((2, 3, 2, 3), "uint8")}
     texts, histograms = {"sample": "To be,\n  or *not* to be\n"}, {"gates/all": np.arange(30).reshape(5, 6)}
-    board.write(6144, Summaries(scalars, texts, {"attention": image}, histograms))
+    descriptions = {"gates": "All gates.", "at/6 to 7": "Loss at 6 to 7."}
+    board.write(6144, Summaries(scalars, texts, images, histograms, {"at/6 to 7": 1.25}, descriptions))
     board.on_train_end()
     return folder
 
 
-def test_training_and_validation_loss_stand_in_one_chart_over_tokens(run):
-    assert points(run / "train", "epoch_loss") == {3072: 2.5, 6144: 2.25}
-    assert points(run / "validation", "epoch_loss") == {6144: 2.375}
-    assert points(run / "validation", "epoch_loss_streaming") == {6144: 2.0}
-    assert points(run / "validation", "epoch_accuracy") == {6144: 0.5}
-    assert points(run / "train", "epoch_gradient_norm") == {3072: 1.25, 6144: 1.125}
-    assert points(run / "train", "epoch_learning_rate") == {3072: 0.5, 6144: 0.5}
+def test_every_number_has_one_tag_in_one_run_over_tokens(run):
+    expected = {
+        "Loss/training": {3072: 2.5, 6144: 2.25},
+        "Loss/validation": {6144: 2.375},
+        "Loss/validation_streaming": {6144: 2.0},
+        "Training/gradient_norm": {3072: 1.25, 6144: 1.125},
+        "Validation/accuracy": {6144: 0.5},
+        "diagnostics/gates/open": {6144: 0.25},
+        "diagnostics/at/6 to 7": {6144: 1.25},  # in place of at/7, which is in metrics.jsonl
+    }
+    metadata = read(run).summary_metadata
+    scalars = {tag for tag, values in metadata.items() if values.plugin_data.plugin_name == "scalars"}
+    assert {tag: points(run, tag) for tag in scalars} == expected
+    assert [path.name.split(".")[0] for path in run.rglob("*")] == ["events"]
+    assert {*run.parent.iterdir()} == {run}  # TensorBoard would list a run "."
 
 
-def test_each_loss_has_a_name_of_its_own_so_that_a_chart_can_overlay_the_models(run):
-    assert points(run, "Loss/training") == {3072: 2.5, 6144: 2.25}
-    assert points(run, "Loss/validation") == {6144: 2.375}
-    assert points(run, "Loss/validation_streaming") == {6144: 2.0}
-
-
-def test_scalars_with_a_group_belong_to_the_run_as_a_whole(run):
-    assert points(run, "gates/open") == {6144: 0.25}
-    assert not any("gates" in tag for tag in read(run / "validation").Tags()["tensors"])
+def test_descriptions_say_the_unit_and_the_axis(run):
+    said = {tag: metadata.summary_description for tag, metadata in read(run).summary_metadata.items()}
+    assert said["Loss/training"].endswith("in nats per token. Horizontal axis: training tokens.")
+    assert "from start to end" in said["Loss/validation_streaming"]
+    assert said["diagnostics/gates/open"] == "All gates. Horizontal axis: training tokens."
+    assert said["diagnostics/gates/all"] == "All gates."
+    assert said["Validation/accuracy"] == "Horizontal axis: training tokens."
 
 
 def test_a_histogram_counts_all_values(run):
-    (event,) = read(run).Tensors("gates/all")
+    (event,) = read(run).Tensors("diagnostics/gates/all")
     buckets = tf.make_ndarray(event.tensor_proto)
     assert event.step == 6144
     assert buckets[:, 2].sum() == 30
     assert (buckets[0, 0], buckets[-1, 1]) == (0, 29)
 
 
-def test_both_of_two_is_what_either_found():
-    one = Summaries({"loss": 1.0, "a/b": 2.0}, {"sample": "x"}, {"p": 1}, {"h": 2})
-    other = Summaries({"loss": 3.0}, {"more": "y"}, {}, {"i": 4})
-    both = one | other
-    assert both == Summaries({"loss": 3.0, "a/b": 2.0}, {"sample": "x", "more": "y"}, {"p": 1}, {"h": 2, "i": 4})
-    assert both.format_scalars() == "validation: loss 3"  # what has a group is detail
-
-
-def test_the_layout_of_a_folder_names_the_charts(tmp_path):
-    write_custom_scalars_layout(tmp_path, {"Losses": {"training": "Loss/training", "validation": "Loss/validation"}})
-    (event,) = read(tmp_path).Tensors("custom_scalars__config__")
-    (category,) = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0]).category
-    charts = {chart.title: [*chart.multiline.tag] for chart in category.chart}
-    assert (category.title, charts) == (
-        "Losses",
-        {"training": ["^Loss/training$"], "validation": ["^Loss/validation$"]},
-    )
-
-
-def test_a_sample_keeps_its_spaces_and_line_breaks(run):
-    (event,) = read(run).Tensors("sample")
-    assert event.step == 6144
-    assert event.tensor_proto.string_val[0].decode() == "    To be,\n      or *not* to be"
-
-
-def test_the_row_of_the_hparams_table_has_every_setting(run):
-    values = hparams(run, "_hparams_/session_start_info").session_start_info.hparams
-    assert {name: value.WhichOneof("kind") for name, value in values.items()} == {
-        "model.name": "string_value",
-        "seed": "number_value",
-        "train.momentum": "number_value",
-        "windows.stateful": "bool_value",
-    }
-    assert values["model.name"].string_value == "lstm"
-    assert values["seed"].number_value == 3
-
-
-def test_the_table_of_a_folder_shows_the_final_scores_of_both_splits(tmp_path):
-    write_hparams_config(tmp_path, ("model.name", "seed"))
-    experiment = hparams(tmp_path, "_hparams_/experiment").experiment
-    assert [info.name for info in experiment.hparam_infos] == ["model.name", "seed"]
-    assert [(info.name.group, info.name.tag) for info in experiment.metric_infos] == [
-        ("validation", "epoch_loss"),
-        ("validation", "epoch_loss_streaming"),
-        ("train", "epoch_loss"),
-    ]
-
-
-def test_a_image_is_there_as_it_was(run):
-    (event,) = read(run).Tensors("attention")
+def test_images_are_there_as_they_were_one_or_several_under_a_name(run):
+    (event,) = read(run).Tensors("diagnostics/one")
     width, height, png = tf.make_ndarray(event.tensor_proto)
     assert (event.step, int(width), int(height)) == (6144, 2, 3)
     np.testing.assert_array_equal(tf.io.decode_png(png), np.full((3, 2, 3), 200))
+    (event,) = read(run).Tensors("diagnostics/two")
+    assert len(tf.make_ndarray(event.tensor_proto)) == 2 + 2
 
 
-def test_what_is_said_once_for_a_folder_is_said_once_however_often_a_comparison_goes_on(tmp_path):
-    for _ in range(2):
-        write_hparams_config(tmp_path, ("seed",))
-        write_custom_scalars_layout(tmp_path, {"Losses": {"training": "Loss/training"}})
-    assert len(list(tmp_path.iterdir())) == 2
+def test_both_of_two_is_what_either_found():
+    one = Summaries({"loss": 1.0, "a/b": 2.0}, {"sample": "x"}, {"p": 1}, {"h": 2}, {"c/0": 3.0})
+    other = Summaries({"loss": 3.0}, {"more": "y"}, {}, {"i": 4}, {}, {"c": "C"})
+    assert one | other == Summaries(
+        {"loss": 3.0, "a/b": 2.0}, {"sample": "x", "more": "y"}, {"p": 1}, {"h": 2, "i": 4}, {"c/0": 3.0}, {"c": "C"}
+    )
+    assert (one | other).format_scalars() == "loss 3.0000"  # what has a group is detail
+
+
+def test_charts_of_losses_and_curves_have_titles_and_match_one_tag_each(run):
+    (event,) = read(run).Tensors("custom_scalars__config__")
+    layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
+    charts = {chart.title: [*chart.multiline.tag] for category in layout.category for chart in category.chart}
+    assert charts == {
+        "Training and validation loss (nats per token)": ["^Loss/training$", "^Loss/validation$"],
+        "Gain from preceding text (nats per token)": ["^Loss/validation$", "^Loss/validation_streaming$"],
+        "Loss at 6 to 7": ["^diagnostics/at/6\\ to\\ 7$"],
+    }
+
+
+def test_texts_keep_their_spaces_and_settings_are_a_table(run):
+    (event,) = read(run).Tensors("sample")
+    assert event.step == 6144
+    assert event.tensor_proto.string_val[0].decode() == "    To be,\n      or *not* to be"
+    (event,) = read(run).Tensors("settings")
+    lines = event.tensor_proto.string_val[0].decode().splitlines()
+    assert len(lines) == 2 + len(SETTINGS)
+    assert lines[-1] == "| experiment.tokens | `9` |"
+    assert "| model.units | `4` |" in lines
+
+
+def test_the_row_of_the_hparams_table_has_the_settings_that_tell_runs_apart(run):
+    info = hparams(run, "_hparams_/session_start_info").session_start_info
+    assert info.group_name == ""  # TensorBoard then takes the name of the run
+    values = {name: getattr(value, value.WhichOneof("kind")) for name, value in info.hparams.items()}
+    assert values == {
+        "model.name": "lstm",
+        "parameters (millions)": 3e-6,
+        "seed": "3",
+        "train.learning_rate": 0.5,
+        "windows": "stateful",
+    }
+    experiment = hparams(run, "_hparams_/experiment").experiment
+    assert {info.name for info in experiment.hparam_infos if info.differs} == {*values}  # shown from the start
+    assert [info.name.tag for info in experiment.metric_infos] == [
+        *("Loss/validation", "Loss/validation_streaming", "Loss/training", "Training/seconds"),
+        *("Training/tokens_per_second", "Validation/accuracy"),
+    ]
+    assert experiment.metric_infos[0].display_name == "val_loss (nats per token)"
+
+
+def test_an_epoch_of_ones_own_fit_is_a_point_of_each_curve(model, tmp_path):
+    x, y = np.ones((4, 2)), np.ones((4, 1))
+    board = TokenTensorBoard(tmp_path, tokens_per_step=10)
+    model.fit(x, y, batch_size=2, epochs=2, validation_data=(x, y), verbose=0, callbacks=[board])
+    tags = {"Loss/training", "Loss/validation", "Training/mae", "Validation/mae", "Training/learning_rate"}
+    assert {*read(tmp_path).Tags()["tensors"]} == tags
+    assert all([*points(tmp_path, tag)] == [20, 40] for tag in tags)
+
+
+def test_lines_of_metrics_stand_for_the_points_that_were_written(tmp_path):
+    train = {"loss": 2.5, "gradient_norm": 1.0, "learning_rate": 0.5, "tokens_per_second": 9.0, "seconds": 3.0}
+    scalars = {"val_loss": 2.0, "accuracy": 0.5, "gates/open": 0.25}
+    board = TokenTensorBoard(tmp_path)
+    board.record(10, train)
+    board.write(20, Summaries(scalars))
+    lines = [
+        {"step": 1, "tokens": 10, "split": "train", **train, "bits_per_character": 1.0},
+        {"step": 1, "tokens": 10, "split": "rollback", "message": "diverged"},
+        {"step": 2, "tokens": 20, "split": "validation", **scalars},
+    ]
+    restored = curve_points(lines)
+    assert len(restored) == len(train) + len(scalars)
+    for (tag, tokens), value in restored.items():
+        assert points(tmp_path, tag) == {tokens: value}
 
 
 def test_a_writer_that_fails_is_an_error_of_the_folder(tmp_path, monkeypatch):
     board = TokenTensorBoard(tmp_path / "run")
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    board.set_model(model)
 
     def full(*arguments, **more):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")

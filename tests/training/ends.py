@@ -10,22 +10,23 @@ from tensorboard.compat.proto.event_pb2 import Event
 from keras_seq.training.resume_check import flatten
 
 CLOCKS = {"tokens_per_second", "seconds", "train_seconds", "checksum"}  # the checksum is also of those
+SHOWN_CLOCKS = {"Training/tokens_per_second", "Training/seconds"}
+START_TAGS = {"_hparams_/session_start_info", "settings"}  # written at each start
 EVENTS = re.compile(r"events\.out\.tfevents\.")  # of which there may be more after a stop
 
 
 def points(folder):
     """All that TensorBoard would show, in its order, but for clocks; read without TensorFlow."""
     found = []
-    for place in (folder, folder / "train", folder / "validation"):
-        for path in sorted(place.glob("*tfevents*")):  # hidden ones too: TensorBoard reads all
-            data, at = path.read_bytes(), 0
-            while at < len(data):
-                (length,) = struct.unpack_from("<Q", data, at)
-                event = Event.FromString(data[at + 12 : at + 12 + length])
-                at += 16 + length
-                for value in event.summary.value:
-                    if value.tag != "epoch_tokens_per_second" and not value.tag.startswith("_hparams_"):
-                        found.append((place.name * (place != folder), value.tag, event.step, str(value.tensor)))
+    for path in sorted(folder.glob("*tfevents*")):  # hidden ones too: TensorBoard reads all
+        data, at = path.read_bytes(), 0
+        while at < len(data):
+            (length,) = struct.unpack_from("<Q", data, at)
+            event = Event.FromString(data[at + 12 : at + 12 + length])
+            at += 16 + length
+            for value in event.summary.value:
+                if value.tag not in SHOWN_CLOCKS | START_TAGS:
+                    found.append((value.tag, event.step, str(value.tensor)))
     return found
 
 

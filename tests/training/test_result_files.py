@@ -152,10 +152,10 @@ def test_event_files_of_a_finished_run_that_are_corrupt_or_gone_are_noticed_and_
     tiny_run, tmp_path
 ):
     whole = tiny_run(tmp_path / "run")
-    curves = {point[:3] for point in points(tmp_path / "run") if "loss" in point[1].lower()}
-    for place, damage in (("train", "zeros"), ("validation", "gone"), ("", "half")):
-        parts = shutil.copytree(tmp_path / "run", tmp_path / f"{place}parts")
-        [path] = event_files.event_files(parts / place)
+    curves = {point[:2] for point in points(tmp_path / "run") if "loss" in point[0].lower()}
+    for damage in ("zeros", "gone", "half"):
+        parts = shutil.copytree(tmp_path / "run", tmp_path / damage)
+        [path] = event_files.event_files(parts)
         data = path.read_bytes()
         path.unlink() if damage == "gone" else path.write_bytes(DAMAGES[damage](data))
         with pytest.warns(UserWarning, match=r"tfevents.* is (corrupt|missing); it is written again"):
@@ -163,4 +163,4 @@ def test_event_files_of_a_finished_run_that_are_corrupt_or_gone_are_noticed_and_
         with pytest.warns(UserWarning, match="TensorBoard's event files are corrupt or missing"):
             assert tiny_run(parts) == whole
         assert load_result(parts) == json.loads(json.dumps(whole))
-        assert curves <= {point[:3] for point in points(parts)}
+        assert curves <= {point[:2] for point in points(parts)}

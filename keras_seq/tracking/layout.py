@@ -1,0 +1,110 @@
+"""Set up TensorBoard's HParams and Custom Scalars pages from a run's own event file.
+
+HParams            a row per run: model, parameters, seed and learning rate; losses, seconds and tokens per second
+Custom Scalars     training and validation loss in one chart; a chart for each of the `curves` of diagnostics
+
+HParams takes the columns of one run of a folder, Custom Scalars the charts of all, so nothing is written beside the
+runs, where it would be listed as a run of its own. The HParams page shows NUM_SHOWN hyperparameters and NUM_SHOWN
+metrics; the others can be ticked.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.custom_scalar import summary as custom_scalars
+from tensorboard.plugins.hparams import api_pb2
+from tensorboard.plugins.hparams import summary as hparams_summary
+
+from keras_seq.tracking.tags import LOSSES, detail_tag, scalar_tag
+
+PARAMETERS = "parameters (millions)"  # the table shows five digits, so that a count would be 8.2113e+5
+NUM_SHOWN = 5
+FIRST = ("model.name", PARAMETERS, "seed", "train.learning_rate")
+LOSS_COLUMNS = {
+    "loss": "training loss (nats per token)",
+    "val_loss": "val_loss (nats per token)",
+    "val_loss_streaming": "val_loss_streaming (nats per token)",
+}
+# Groups of settings that are equal in all runs of a folder, or too many for a table.
+OMITTED = {"experiment", "model", "train", "corpus", "tokenizer", "versions", "environment"}
+
+
+def select_hparams(settings: Mapping[str, Any], model: keras.Model) -> dict[str, bool | int | float | str]:
+    """Return the hyperparameters of a run in the order of the columns: FIRST, the others, `train.optimizer`.
+
+    Args:
+        settings: All settings by dotted name.
+        model: The model that is trained.
+    """
+    parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    settings = {**settings, PARAMETERS: parameters / 1e6}
+    if "seed" in settings:
+        settings["seed"] = str(settings["seed"])  # a name: the table shows numbers as 1.0000
+    others = (name for name in settings if name.partition(".")[0] not in OMITTED)
+    names = dict.fromkeys([*FIRST, *others, "train.optimizer"])
+    return {name: settings[name] for name in names if isinstance(settings.get(name), bool | int | float | str)}
+
+
+def session_start(hparams: Mapping[str, bool | int | float | str]) -> bytes:
+    """Return the summary that makes a run a row of the HParams table, under the name of the run."""
+    return hparams_summary.session_start_pb(hparams).SerializeToString()
+
+
+def hparams_columns(hparams: Iterable[str], keys: Iterable[str]) -> bytes:
+    """Return the summary that orders the columns of the HParams table.
+
+    Args:
+        hparams: Names of the hyperparameters.
+        keys: Keys of a validation's scalars.
+    """
+    losses = [key for key in ("val_loss", "val_loss_streaming") if key in keys]
+    columns = dict.fromkeys([*losses, "loss", "seconds", "tokens_per_second", *keys])
+    return hparams_summary.experiment_pb(
+        # the page sorts by `differs`, then by name, and shows the first ones
+        [api_pb2.HParamInfo(name=name, differs=n < NUM_SHOWN) for n, name in enumerate(hparams)],
+        [
+            api_pb2.MetricInfo(
+                name=api_pb2.MetricName(tag=scalar_tag(key)),
+                display_name=LOSS_COLUMNS.get(key, key),
+            )
+            for key in columns
+        ],
+        time_created_secs=0,
+    ).SerializeToString()
+
+
+def charts(keys: Iterable[str], titles: Mapping[str, str]) -> bytes:
+    """Return the summary of the Custom Scalars page; each chart overlays all runs.
+
+    Args:
+        keys: Keys of a validation's scalars.
+        titles: Titles of the charts of a validation's curves, by name.
+    """
+    losses = {"Training and validation loss (nats per token)": ["loss", "val_loss"]}
+    if "val_loss_streaming" in keys:
+        losses["Gain from preceding text (nats per token)"] = ["val_loss", "val_loss_streaming"]
+    categories = {
+        "Losses": {title: [LOSSES[key] for key in both] for title, both in losses.items()},
+        "Diagnostics": {title: [detail_tag(name)] for name, title in titles.items()},
+    }
+    layout = layout_pb2.Layout(
+        category=[
+            layout_pb2.Category(
+                title=category,
+                chart=[
+                    layout_pb2.Chart(
+                        title=title,
+                        multiline=layout_pb2.MultilineChartContent(tag=[f"^{re.escape(tag)}$" for tag in tags]),
+                    )
+                    for title, tags in content.items()
+                ],
+            )
+            for category, content in categories.items()
+            if content
+        ]
+    )
+    return custom_scalars.pb(layout).SerializeToString()
