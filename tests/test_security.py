@@ -10,10 +10,10 @@ import pytest
 
 from experiments.frame.report import tensorboard_command
 from experiments.inspect_model.page import inspect_page
-from experiments.inspect_model.trace import ModelTrace
 from experiments.score_text.page import score_page
 from experiments.score_text.scores import highest_losses
 from keras_seq.evaluation import TextScore
+from keras_seq.evaluation.model_trace import ModelTrace
 from keras_seq.training import checksummed_json
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -20,11 +20,11 @@ from typing import Any
 import keras
 
 from experiments.compare.settings import CompareConfig
-from experiments.compare.widths import match_parameter_count
 from experiments.frame.tables import Table, tera
 from keras_seq import checks, training
 from keras_seq.atomic_files import set_aside
 from keras_seq.models.flops import flops_per_token
+from keras_seq.models.match_parameters import match_parameter_count
 from keras_seq.training import checksummed_json
 from keras_seq.training.checkpoints import CorruptCheckpointError
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 
-from experiments.frame.environment import environment, versions
 from experiments.frame.report import Report
 from experiments.frame.runs import start_or_resume
 from experiments.frame.startup import exit_with_message
@@ -93,6 +92,4 @@ def run_config(
         "train": dataclasses.asdict(train) | resolved,
         **({} if corpus is None else {"corpus": {"name": corpus.name, "sha256": corpus.sha256}}),
         **extra,
-        "versions": versions(),
-        "environment": environment(),
     }

@@ -25,8 +25,8 @@ from experiments.frame.startup import command_line, exit_with_message
 from experiments.frame.unknown_characters import Unknown, handle_unknown
 from experiments.inspect_model.page import inspect_page
 from experiments.inspect_model.plots import plot_all
-from experiments.inspect_model.trace import ModelTrace, trace_model
 from keras_seq.atomic_files import write_text
+from keras_seq.evaluation.model_trace import ModelTrace, trace_model
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 from keras_seq.training import load_language_model
 from keras_seq.training.run_folder import within

@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.frame.finished_run import describe_run, run_label
 from experiments.frame.pages import render
-from experiments.inspect_model.trace import SIGNAL_NAMES, ModelTrace, most_variable_units
+from keras_seq.evaluation.model_trace import SIGNAL_NAMES, ModelTrace, most_variable_units
 
 
 def inspect_page(trace: ModelTrace, run: pathlib.Path) -> str:

@@ -13,8 +13,8 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from experiments.inspect_model.trace import SIGNAL_NAMES, ModelTrace, most_variable_units
 from keras_seq.callbacks.render import LABEL_STYLE, label
+from keras_seq.evaluation.model_trace import SIGNAL_NAMES, ModelTrace, most_variable_units
 
 MAX_UNITS = 16  # of a layer
 LINE_WIDTH, CELL_HEIGHT, LETTER_WIDTH = 9.6, 0.24, 0.065  # of the plot of predictions, in inches

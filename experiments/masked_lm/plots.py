@@ -10,7 +10,7 @@ from matplotlib.ticker import PercentFormatter
 
 from experiments.frame import plots
 from experiments.masked_lm.data import encode_masked
-from keras_seq.callbacks.attention_maps import attention_weights
+from keras_seq.evaluation import attention_weights
 from keras_seq.tokenizers import WordPieceTokenizer
 
 

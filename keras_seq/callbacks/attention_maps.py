@@ -9,20 +9,15 @@ from collections.abc import Sequence
 
 import keras
 import numpy as np
-from keras import ops
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from keras_seq import kernels
 from keras_seq.callbacks.diagnostic import Diagnostic
-from keras_seq.callbacks.layer_hooks import record_calls
 from keras_seq.callbacks.render import DPI, LABEL_STYLE, label, to_pixels
-from keras_seq.layers import CrossAttention, MultiHeadSelfAttention
-from keras_seq.layers.introspection import named_layers
+from keras_seq.evaluation.attention_weights import attention_layers, attention_weights
 from keras_seq.tracking.summaries import Summaries
 
-KERAS_LAYERS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 IMAGE_PIXELS = 350  # width and height of a head's image: as large as TensorBoard first shows it
 MAX_POSITIONS, MAX_HEADS, MAX_LABEL_CHARS = 16, 4, 8  # positions of an image, heads of a layer, characters of a token
 CHARACTER_PIXELS, TITLE_PIXELS = 7, 26
@@ -59,7 +54,7 @@ class AttentionMaps(Diagnostic):
 
     def missing_requirement(self, model: keras.Model) -> str | None:
         """Return a phrase if the model has no attention layer."""
-        return None if _attention_layers(model) else "attention layer of keras_seq or keras.layers"
+        return None if attention_layers(model) else "attention layer of keras_seq or keras.layers"
 
     def compute_summaries(self, model: keras.Model) -> Summaries:
         """Return the images, entropies and mean entropies of all attention layers."""
@@ -70,37 +65,6 @@ class AttentionMaps(Diagnostic):
             histograms[f"attention_entropy/{name}"] = values
             images[f"attention/{name}"] = plot_heads(name, weights[0], self.tokens)
         return Summaries(scalars, {}, images, histograms, {}, DESCRIPTIONS)
-
-
-def _attention_layers(model):
-    classes = (MultiHeadSelfAttention, CrossAttention, *KERAS_LAYERS)
-    return {layer: name for name, layer in named_layers(model) if isinstance(layer, classes) and not _flash(layer)}
-
-
-def _flash(layer):
-    return isinstance(layer, KERAS_LAYERS) and bool(layer.get_config().get("flash_attention"))
-
-
-def attention_weights(model: keras.Model, x) -> dict[str, np.ndarray]:
-    """Return the weights `[B, H, T, S]` of every attention layer, float32, by its name in the model.
-
-    Args:
-        model: Any Keras model with attention layers of keras_seq or keras.layers.
-        x: A batch of its inputs.
-    """
-    names = _attention_layers(model)
-    if not names:
-        return {}
-    own_layers = [layer for layer in names if not isinstance(layer, KERAS_LAYERS)]
-    keras_layers = [layer for layer in names if isinstance(layer, KERAS_LAYERS)]
-    with (
-        record_calls(own_layers, "attend") as own_calls,
-        record_calls(keras_layers, "call", scores=True) as keras_calls,
-        kernels.disabled(),  # the optimized kernels do not return attention weights
-    ):
-        model(x, training=False)
-    weights = {layer: scores for layer, _, _, (_, scores) in own_calls + keras_calls}
-    return {name: ops.convert_to_numpy(ops.cast(weights[layer], "float32")) for layer, name in names.items()}
 
 
 def entropy(weights: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_seq.callbacks.diagnostic import Diagnostic
 from keras_seq.callbacks.keras_gates import has_recordable_gates, keras_gates
-from keras_seq.callbacks.layer_hooks import record_calls
+from keras_seq.evaluation.layer_hooks import record_calls
 from keras_seq.layers.gates import GATES, gates
 from keras_seq.layers.introspection import named_layers
 from keras_seq.tracking.summaries import Summaries

@@ -18,6 +18,7 @@ from keras_seq.saving.keras_file import save_model
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.compilation import compile_model
 from keras_seq.training.config import TrainConfig
+from keras_seq.training.environment import environment, versions
 from keras_seq.training.loop import fit_resumable
 from keras_seq.training.result_files import write_result
 from keras_seq.training.run_lock import lock_run
@@ -55,7 +56,7 @@ def train_model(
         total_steps: Step at which training ends.
         train: Training config.
         validate_fn: Function without arguments that returns the `Summaries` of the current model.
-        config: Contents of config.json.
+        config: Contents of config.json; versions and environment are added.
         training_model: What `fit` trains, if it is not the model itself (`carry_state`). It is compiled by
             `compile_model` unless it is compiled already.
         tokenizer: Saved as tokenizer.json; None for a model without one.
@@ -93,7 +94,7 @@ def train_model(
             total_steps,
             train,
             validate_fn,
-            config,
+            {**config, "versions": versions(), "environment": environment()},
             folder.name,
             characters_per_token,
             diagnostics,

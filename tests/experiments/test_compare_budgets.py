@@ -4,10 +4,9 @@ import json
 import pytest
 
 from experiments.compare import budgets as compare_budgets
-from experiments.compare import widths as match_parameters
 from experiments.compare.settings import SMOKE, SMOKE_SIZES, CompareConfig
 from experiments.frame.settings import replaced
-from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig
+from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig, match_parameters
 from keras_seq.models.flops import flops_per_token
 
 V = 65

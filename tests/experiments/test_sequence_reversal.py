@@ -12,8 +12,8 @@ from experiments.sequence_reversal import findings, scores
 from experiments.sequence_reversal.models import build_model
 from experiments.sequence_reversal.scores import ReversalTask, batch_sums, means, to_letters
 from experiments.sequence_reversal.settings import SMOKE, SequenceReversalConfig
-from keras_seq.callbacks.attention_maps import attention_weights
 from keras_seq.data.synthetic import Reversal
+from keras_seq.evaluation import attention_weights
 from keras_seq.models import LSTMConfig, TransformerConfig, assert_causal
 from keras_seq.training import read_metrics
 from tests.experiments.discovery import main_of
@@ -53,7 +53,7 @@ def test_tensorboard_gets_the_attention_of_a_model_that_has_some(smoke):
     for row in smoke.rows:
         events = EventAccumulator(str(smoke.folder / row["run"]), {"tensors": 0, "images": 0}).Reload()
         tags = {tag: len(events.Tensors(tag)) for tag in events.Tags()["tensors"]}
-        images = [count for tag, count in tags.items() if tag.startswith("attention/")]
+        images = [count for tag, count in tags.items() if tag.startswith(("attention/", "diagnostics/attention"))]
         assert set(images) == ({2} if row["model"] == "transformer" else set())
 
 

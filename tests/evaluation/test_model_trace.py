@@ -9,7 +9,7 @@ import pytest
 
 from experiments.inspect_model.page import inspect_page
 from experiments.inspect_model.plots import label, plot_all
-from experiments.inspect_model.trace import lstm_signals, most_variable_units, trace_model
+from keras_seq.evaluation.model_trace import lstm_signals, most_variable_units, trace_model
 from keras_seq.layers import LSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.tokenizers import CharacterTokenizer

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq.callbacks.attention_maps import attention_weights
+from keras_seq.evaluation.attention_weights import attention_weights
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.layers import LSTM
 from keras_seq.layers.gates import pre_activations
@@ -42,7 +42,11 @@ class ModelTrace:
     decode: Callable[[list[int]], str]
 
     def top_predictions(self, top: int = 5) -> list[list[tuple[str, float]]]:
-        """Return the most likely next tokens and their probabilities at each position, most likely first."""
+        """Return the most likely next tokens and their probabilities at each position, most likely first.
+
+        Args:
+            top: Number of tokens.
+        """
         order = np.argsort(-self.probabilities, axis=-1, kind="stable")[:, :top]
         texts = {n: self.decode([n]) for n in np.unique(order).tolist()}
         rows = zip(order.tolist(), self.probabilities, strict=True)
@@ -57,7 +61,15 @@ class ModelTrace:
 
 
 def lstm_signals(layer: LSTM, x) -> dict[str, np.ndarray]:
-    """Compute the signals `[T, units]` of an LSTM from its input `[1, T, D]`, by the equations of docs/rnn-lstm.md."""
+    """Compute the signals `[T, units]` of an LSTM by the equations of docs/rnn-lstm.md.
+
+    Args:
+        layer: A built LSTM.
+        x: Its input, `[1, T, D]`.
+
+    Returns:
+        Arrays by the keys of SIGNAL_NAMES.
+    """
     z = _numpy(pre_activations(layer, x, layer(x))[0])
     i, f, g, o = np.split(z, 4, axis=-1)
     i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
@@ -69,7 +81,16 @@ def lstm_signals(layer: LSTM, x) -> dict[str, np.ndarray]:
 
 
 def trace_model(model: keras.Model, tokenizer, ids) -> ModelTrace:
-    """Run a `LanguageModel` on ids `[T]`, at most as many as its context length, and record what it computes."""
+    """Run a language model on a text and record what it computes.
+
+    Args:
+        model: A `LanguageModel`.
+        tokenizer: The tokenizer of its ids.
+        ids: Ids `[T]`, at most as many as the context length.
+
+    Raises:
+        ValueError: If the tokenizer and the model differ in vocabulary size, or a logit is not finite.
+    """
     check_tokenizer(tokenizer, model)
     ids = np.asarray(ids)
     logits = _numpy(model(ids[None], training=False)[0]).astype("float64")
@@ -92,7 +113,12 @@ def trace_model(model: keras.Model, tokenizer, ids) -> ModelTrace:
 
 
 def most_variable_units(signal, count: int) -> np.ndarray:
-    """Return the units of a signal `[T, units]` whose standard deviation is highest, in descending order."""
+    """Return the units of a signal whose standard deviation is highest, in descending order.
+
+    Args:
+        signal: Array `[T, units]`.
+        count: Number of units.
+    """
     return np.argsort(-signal.std(axis=0), kind="stable")[:count]
 
 

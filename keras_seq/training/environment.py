@@ -1,5 +1,6 @@
 """Describe what a run was trained with: versions of the software, processor, cores, threads."""
 
+import contextlib
 import importlib.metadata
 import os
 import pathlib
@@ -28,15 +29,11 @@ def _processor():
 def versions() -> dict:
     """Return the versions of keras_seq, Keras, TensorFlow, NumPy and Python, and the git commit if there is one."""
     names = ("keras_seq", "keras", "tensorflow", "numpy")
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=pathlib.Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = None
+    checkout = pathlib.Path(__file__).parents[2]
+    commit = None
+    if (checkout / ".git").exists():  # not the repository of somebody else that the package is installed in
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            command = ["git", "rev-parse", "HEAD"]
+            commit = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
     package_versions = {name: importlib.metadata.version(name) for name in names}
     return {**package_versions, "python": platform.python_version(), "commit": commit}

@@ -1,4 +1,4 @@
-"""Scale the widths of a model until its number of parameters is closest to a target: `--match parameters`.
+"""Scale the widths of a model until its number of parameters is closest to a target.
 
     recurrent         units
     Mamba             embedding_dim
@@ -17,7 +17,13 @@ import keras
 
 
 def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) -> Any:
-    """Return the model config at the width whose number of parameters is closest to `target`."""
+    """Return the model config at the width whose number of parameters is closest to a target.
+
+    Args:
+        model_config: Dataclass of a language model.
+        vocabulary_size: V.
+        target: Number of parameters.
+    """
 
     def closest(make, start):
         return _closest(make, lambda candidate: _count_parameters(candidate, vocabulary_size), target, start)
@@ -31,7 +37,13 @@ def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) 
 
 
 def scale_width(model_config: Any, name: str, value: int) -> Any:
-    """Set one width; with `embedding_dim`, scale `units` and `feed_forward_dim` in proportion."""
+    """Return the model config with another width; with `embedding_dim`, the other widths change in proportion.
+
+    Args:
+        model_config: Dataclass of a language model.
+        name: Name of the width.
+        value: Its new value.
+    """
     proportional = ("units", "feed_forward_dim") if name == "embedding_dim" else ()
     ratio = value / getattr(model_config, name)
     others = {n: max(1, round(getattr(model_config, n) * ratio)) for n in proportional if hasattr(model_config, n)}
@@ -39,7 +51,12 @@ def scale_width(model_config: Any, name: str, value: int) -> Any:
 
 
 def with_heads(model_config: Any, num_heads: int) -> Any:
-    """Set the number of heads at constant width of a head, and scale the number of key-value heads in proportion."""
+    """Return the model config with another number of heads of the same width, and key-value heads in proportion.
+
+    Args:
+        model_config: Dataclass of a Transformer.
+        num_heads: H.
+    """
     embedding_dim = model_config.embedding_dim // model_config.num_heads * num_heads
     scaled = scale_width(model_config, "embedding_dim", embedding_dim)
     if hasattr(model_config, "num_key_value_heads"):

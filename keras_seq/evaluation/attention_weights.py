@@ -1,0 +1,44 @@
+"""Read the attention weights of every attention layer of a model, ours or Keras's."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_seq import kernels
+from keras_seq.evaluation.layer_hooks import record_calls
+from keras_seq.layers import CrossAttention, MultiHeadSelfAttention
+from keras_seq.layers.introspection import named_layers
+
+KERAS_LAYERS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+
+
+def attention_layers(model: keras.Model) -> dict[keras.Layer, str]:
+    """Return the attention layers of a model that give their weights, and their names in it."""
+    classes = (MultiHeadSelfAttention, CrossAttention, *KERAS_LAYERS)
+    return {layer: name for name, layer in named_layers(model) if isinstance(layer, classes) and not _flash(layer)}
+
+
+def _flash(layer):
+    return isinstance(layer, KERAS_LAYERS) and bool(layer.get_config().get("flash_attention"))
+
+
+def attention_weights(model: keras.Model, x) -> dict[str, np.ndarray]:
+    """Return the weights `[B, H, T, S]` of every attention layer, float32, by its name in the model.
+
+    Args:
+        model: Any Keras model with attention layers of keras_seq or keras.layers.
+        x: A batch of its inputs.
+    """
+    names = attention_layers(model)
+    if not names:
+        return {}
+    own_layers = [layer for layer in names if not isinstance(layer, KERAS_LAYERS)]
+    keras_layers = [layer for layer in names if isinstance(layer, KERAS_LAYERS)]
+    with (
+        record_calls(own_layers, "attend") as own_calls,
+        record_calls(keras_layers, "call", scores=True) as keras_calls,
+        kernels.disabled(),  # the optimized kernels do not return attention weights
+    ):
+        model(x, training=False)
+    weights = {layer: scores for layer, _, _, (_, scores) in own_calls + keras_calls}
+    return {name: ops.convert_to_numpy(ops.cast(weights[layer], "float32")) for layer, name in names.items()}
