@@ -1,11 +1,16 @@
 """Describe what a run was trained with: versions of the software, processor, cores, threads."""
 
 import contextlib
-import importlib.metadata
 import os
 import pathlib
 import platform
 import subprocess
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_seq
 
 
 def environment() -> dict:
@@ -28,12 +33,12 @@ def _processor():
 
 def versions() -> dict:
     """Return the versions of keras_seq, Keras, TensorFlow, NumPy and Python, and the git commit if there is one."""
-    names = ("keras_seq", "keras", "tensorflow", "numpy")
+    packages = {"keras_seq": keras_seq, "keras": keras, "tensorflow": tf, "numpy": np}
     checkout = pathlib.Path(__file__).parents[2]
     commit = None
     if (checkout / ".git").exists():  # not the repository of somebody else that the package is installed in
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
             command = ["git", "rev-parse", "HEAD"]
             commit = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
-    package_versions = {name: importlib.metadata.version(name) for name in names}
+    package_versions = {name: package.__version__ for name, package in packages.items()}
     return {**package_versions, "python": platform.python_version(), "commit": commit}
