@@ -17,7 +17,7 @@ class Group:
     Attributes:
         fit: That of the curve that is used: the parabola for equal compute, and for equal tokens the power law with an
             asymptote if it is identified, else the pure one.
-        estimates: Name, L_inf, b, N* and largest residual of each curve.
+        estimates: Name, fit, L_inf, b and N* of each curve.
         answer: L_inf for equal tokens, N* for equal compute.
     """
 
@@ -32,18 +32,17 @@ class Group:
             self.has_asymptote = law.has_asymptote
             self.fit = law if self.has_asymptote else pure
             known = [law.estimate(name) if self.has_asymptote else UNKNOWN for name in ("asymptote", "exponent")]
-            self.estimates = [("power law", *known, "-", law.largest_residual)]
-            self.estimates += [("pure power law", "0", pure.estimate("exponent"), "-", pure.largest_residual)]
             self.answer = known[0]
+            self.estimates = [("power law", law, *known, "-")]
+            self.estimates += [("pure power law", pure, "0", pure.estimate("exponent"), "-")]
         else:
             self.fit, (low, *_, high) = Fit(fit_parabola, self.sizes, self.losses), self.sizes
             self.has_best_size = all(low < curve.best_size < high for curve in (self.fit.curve, *self.fit.others))
-            self.answer = self._best_size() if self.has_best_size else UNKNOWN
-            self.estimates = [("parabola", "-", "-", self.answer, self.fit.largest_residual)]
-
-    def _best_size(self):
-        factor = np.exp(self.fit.error("best_size", np.log))
-        return f"{rounded(self.fit.curve.best_size):,.0f}, within a factor of {factor:.2f}"
+            self.answer = UNKNOWN
+            if self.has_best_size:
+                factor = np.exp(self.fit.error("best_size", np.log))
+                self.answer = f"{rounded(self.fit.curve.best_size):,.0f}, within a factor of {factor:.2f}"
+            self.estimates = [("parabola", self.fit, "-", "-", self.answer)]
 
     @property
     def gain(self) -> float:

@@ -10,9 +10,9 @@ Golub & Pereyra, 1973). Losses are in nats. Errors are jackknife estimates, whic
 Tibshirani, 1993, chapter 11). With five points and three unknowns, the errors are rough themselves.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ LOSS_TOLERANCE = 1e-6  # nats below which L_inf counts as zero
 MAX_LOG_SIZE_RATIO = 20  # largest |ln(N* / M)| at which the minimum of a parabola counts
 
 
-@dataclasses.dataclass(frozen=True)
-class PowerLaw:
+class PowerLaw(NamedTuple):
     """Power law `asymptote + scale (N / reference_size)^-exponent`, in nats."""
 
     asymptote: float
@@ -40,8 +39,7 @@ class PowerLaw:
         return self.asymptote < LOSS_TOLERANCE or not 1.01 * low < self.exponent < 0.99 * high
 
 
-@dataclasses.dataclass(frozen=True)
-class Parabola:
+class Parabola(NamedTuple):
     """Parabola `level + slope u + curvature u^2` with u = ln(N / reference_size), in nats."""
 
     level: float
@@ -106,11 +104,6 @@ class Fit:
     def estimate(self, name: str) -> str:
         """Format a parameter of the curve with its error."""
         return f"{getattr(self.curve, name):.3f} ± {self.error(name):.3f}"
-
-    @property
-    def largest_residual(self) -> str:
-        """The largest absolute residual, formatted."""
-        return f"{np.abs(self.residuals).max():.3f}"
 
     @property
     def has_asymptote(self) -> bool:

@@ -62,8 +62,11 @@ def runs_table(groups: dict[str, list[Group]], loss_name: str) -> Table:
 
 def fits_table(groups: dict[str, list[Group]]) -> Table:
     """Return a line for each fitted curve."""
-    members = itertools.chain(*groups.values())
-    lines = [[group.family, group.budget, *cells] for group in members for cells in group.estimates]
+    lines = [
+        [group.family, group.budget, name, *estimates, f"{np.abs(fit.residuals).max():.3f}"]
+        for group in itertools.chain(*groups.values())
+        for name, fit, *estimates in group.estimates
+    ]
     return Table(["model", "budget", "curve", "L_inf", "b", "best N", "largest residual"], lines)
 
 
