@@ -1,13 +1,15 @@
-"""How well does an encoder fill in masked tokens? Train BERT (Devlin et al., 2019, https://arxiv.org/abs/1810.04805).
+"""How well does BERT predict masked tokens of a text (Devlin et al., 2019, https://arxiv.org/abs/1810.04805)?
 
     python -m experiments.masked_lm                                # Python's help topics, offline
     python -m experiments.masked_lm --corpus shakespeare --text "To be or not to [MASK]." --text "Good [MASK], my lord."
     python -m experiments.masked_lm --run logs/masked_lm/20260101-120000/encoder-seed0 --text "Return the [MASK] of x."
     python -m experiments.masked_lm --smoke                        # tiny sizes, takes seconds
 
-This takes 5 to 6 minutes on 2 busy cores. Expected result on pydoc, seed 0, for 2,391 masked tokens of the validation
-split: val_loss 3.880 nats per token and accuracy 35.8 %; the unigram frequencies alone have 5.061 nats and 23.3 %. The
-loss is still falling then; in texts given by --text, the predictions are mostly frequent words.
+Time: 5 to 6 minutes on 2 cores.
+
+Expected result on pydoc, seed 0, for 2,391 masked tokens of the validation split: val_loss 3.880 nats per token and
+accuracy 35.8 %; the unigram frequencies alone have 5.061 nats and 23.3 %. The loss is still falling then; in texts
+given by --text, the predictions are mostly frequent words.
 """
 
 import functools
