@@ -95,9 +95,9 @@ def remove_partial_files(folder: str | os.PathLike[str]) -> None:
 
 
 def leftovers(run: str | os.PathLike[str]) -> list[pathlib.Path]:
-    """List the `partial_files` of a run folder and of its subfolders `checkpoints`, `train` and `validation`."""
+    """List the `partial_files` of a run folder and of its subfolder `checkpoints`."""
     run = pathlib.Path(run)
-    return [path for name in ("", "checkpoints", "train", "validation") for path in partial_files(run / name)]
+    return [path for name in ("", "checkpoints") for path in partial_files(run / name)]
 
 
 def remove_leftovers(run: str | os.PathLike[str]) -> None:

@@ -4,7 +4,7 @@ HParams            a row per run: model, parameters, seed and learning rate; los
 Custom Scalars     training and validation loss in one chart; a chart for each of the `curves` of diagnostics
 
 HParams takes the columns of one run of a folder, Custom Scalars the charts of all, so nothing is written beside the
-runs, where it would be listed as a run of its own. The HParams page shows NUM_SHOWN hyperparameters and NUM_SHOWN
+runs, where it would be listed as a run of its own. The HParams page shows NUM_COLUMNS hyperparameters and NUM_COLUMNS
 metrics; the others can be ticked.
 """
 
@@ -22,7 +22,7 @@ from tensorboard.plugins.hparams import summary as hparams_summary
 from keras_seq.tracking.tags import LOSSES, detail_tag, scalar_tag
 
 PARAMETERS = "parameters (millions)"  # the table shows five digits, so that a count would be 8.2113e+5
-NUM_SHOWN = 5
+NUM_COLUMNS = 5
 FIRST = ("model.name", PARAMETERS, "seed", "train.learning_rate")
 LOSS_COLUMNS = {
     "loss": "training loss (nats per token)",
@@ -65,7 +65,7 @@ def hparams_columns(hparams: Iterable[str], keys: Iterable[str]) -> bytes:
     columns = dict.fromkeys([*losses, "loss", "seconds", "tokens_per_second", *keys])
     return hparams_summary.experiment_pb(
         # the page sorts by `differs`, then by name, and shows the first ones
-        [api_pb2.HParamInfo(name=name, differs=n < NUM_SHOWN) for n, name in enumerate(hparams)],
+        [api_pb2.HParamInfo(name=name, differs=n < NUM_COLUMNS) for n, name in enumerate(hparams)],
         [
             api_pb2.MetricInfo(
                 name=api_pb2.MetricName(tag=scalar_tag(key)),

@@ -209,13 +209,13 @@ def test_a_folder_in_which_another_process_works_is_refused_and_nothing_changes(
 
 def test_what_kills_have_left_is_removed_also_beside_the_runs_and_from_runs_that_are_finished(folder):
     before = {*folder.rglob("*")}
-    names = [".compare.4194305.partial.json", "gru-seed0/plugins/.events.out.events.1.4194305.partial.v2"]
+    names = [".compare.4194305.partial.json", "gru-seed0/checkpoints/.events.out.events.1.4194305.partial.v2"]
     names += ["gru-seed0/.model.4194305.partial.keras", "gru-seed0/.pid"]
-    (folder / "gru-seed0/plugins").mkdir()
+    (folder / "gru-seed0/checkpoints").mkdir()
     for name in names:
         (folder / name).touch()
     resume(folder)
-    assert {*folder.rglob("*")} - before == {folder / "gru-seed0/plugins", folder / "gru-seed0/.lock"}
+    assert {*folder.rglob("*")} - before == {folder / "gru-seed0/checkpoints", folder / "gru-seed0/.lock"}
 
 
 def test_the_settings_come_from_whichever_run_has_them_whole(folder):

@@ -10,7 +10,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from keras_seq.training.resume_check import flatten
 
 CLOCKS = {"tokens_per_second", "seconds", "train_seconds", "checksum"}  # the checksum is also of those
-SHOWN_CLOCKS = {"Training/tokens_per_second", "Training/seconds"}
+CLOCK_TAGS = {"Training/tokens_per_second", "Training/seconds"}
 START_TAGS = {"_hparams_/session_start_info", "settings"}  # written at each start
 EVENTS = re.compile(r"events\.out\.tfevents\.")  # of which there may be more after a stop
 
@@ -25,7 +25,7 @@ def points(folder):
             event = Event.FromString(data[at + 12 : at + 12 + length])
             at += 16 + length
             for value in event.summary.value:
-                if value.tag not in SHOWN_CLOCKS | START_TAGS:
+                if value.tag not in CLOCK_TAGS | START_TAGS:
                     found.append((value.tag, event.step, str(value.tensor)))
     return found
 
