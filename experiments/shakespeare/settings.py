@@ -7,7 +7,7 @@ import tyro
 
 from experiments.frame.option_checks import check_options
 from experiments.frame.settings import SMOKE_TRAIN, CorpusName, LogDir, Resume, Smoke, check_unique
-from keras_seq import training
+from keras_seq import checks, training
 from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.models import LlamaConfig, LSTMConfig
 
@@ -53,8 +53,7 @@ class ShakespeareConfig:
         sizes = {"batch_size": 1, "sequence_length": 1, "context_length": 1}
         check_options(self, num_seeds=1, num_members=1, tokens=1, **sizes)
         check_unique("--models", self.models)
-        if not 0 <= self.reset_prob <= 1:
-            raise ValueError(f"--reset-prob {self.reset_prob}: expected a probability from 0 to 1.")
+        checks.number("--reset-prob", self.reset_prob, 0, 1)
 
     def model_config(self, name: str) -> LSTMConfig | LlamaConfig:
         """Return the config of a model, with its context length filled in."""

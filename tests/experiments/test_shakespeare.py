@@ -2,13 +2,15 @@ import dataclasses
 import json
 
 import keras
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments.frame.runs import dataclass_from_dict
+from experiments.frame.settings import replaced
 from experiments.shakespeare import __main__ as shakespeare
-from experiments.shakespeare.__main__ import random_windows_loss
-from experiments.shakespeare.settings import MODELS, MUON_LEARNING_RATES, ShakespeareConfig, smoke_config
+from experiments.shakespeare import findings, report
+from experiments.shakespeare.scores import EVAL_BATCH_SIZE, random_windows_loss
+from experiments.shakespeare.settings import MODELS, MUON_LEARNING_RATES, SMOKE, ShakespeareConfig
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig
 from keras_seq.training import TrainConfig
@@ -21,6 +23,15 @@ def ids():
     return np.random.default_rng(0).integers(7, size=300)
 
 
+def a_row(model, seed, val_loss, random_loss=1.5):
+    return {
+        **{"model": model, "seed": seed, "run": f"{model}-seed{seed}", "parameters": 1_920_000, "train_tokens": 6.8e6},
+        **{"train_seconds": 400, "train_loss": 1.3, "members_val_loss": val_loss + 0.03, "val_loss": val_loss},
+        **{"val_loss_streaming": 1.4, "val_random_windows_loss": random_loss},
+        "val_random_windows_standard_error": 0.002,
+    }
+
+
 def test_the_loss_of_random_windows_is_that_of_all_windows_on_average(ids):
     model, length = SMALL.build_model(7), 9
     for weight in model.trainable_variables:
@@ -31,18 +42,13 @@ def test_the_loss_of_random_windows_is_that_of_all_windows_on_average(ids):
     )
     loss, error = random_windows_loss(model, ids, length, num_batches=20)
     assert abs(loss - every.mean()) < 4 * error
-    assert error == pytest.approx(every.mean(axis=1).std() / (20 * shakespeare.EVAL_BATCH_SIZE) ** 0.5, rel=0.1)
+    assert error == pytest.approx(every.mean(axis=1).std() / (20 * EVAL_BATCH_SIZE) ** 0.5, rel=0.1)
 
 
 def test_it_has_at_most_two_million_parameters_at_its_defaults():
     config = ShakespeareConfig()
     for name in MODELS:
         assert config.num_members * config.model_config(name).build_model(65).count_params() <= 2_000_000
-
-
-def test_a_config_is_restored_from_its_json():
-    config = smoke_config(ShakespeareConfig(models=("lstm", "transformer"), score_on_dev_split=True))
-    assert dataclass_from_dict(ShakespeareConfig, json.loads(json.dumps(dataclasses.asdict(config)))) == config
 
 
 def test_each_family_has_its_rate_unless_one_is_given():
@@ -52,18 +58,23 @@ def test_each_family_has_its_rate_unless_one_is_given():
         assert ShakespeareConfig(train=TrainConfig(optimizer="adam")).train_config(name).learning_rate is None
 
 
+def test_batches_of_both_families_have_as_many_characters(ids):
+    config = ShakespeareConfig(batch_size=8, sequence_length=16, context_length=32)
+    assert len({config.windows(name, ids, seed=0).tokens_per_step for name in MODELS}) == 1
+
+
 def test_with_a_dev_split_the_validation_split_is_not_used(monkeypatch, tmp_path):
     texts = {}
 
-    def train_ensemble(folder, config, name, seed, data):
-        scored = data.vocabulary.decode(shakespeare.scored_ids(data))
-        assert scored == shakespeare.scored_text(data)
-        texts[config.score_on_dev_split] = data.vocabulary.decode(data.train), scored, data.corpus.text
+    def train_member(run, config, name, seed, data):
+        text, scored_ids = shakespeare.scored_part(data)
+        assert data.tokenizer.decode(scored_ids) == text
+        texts[config.score_on_dev_split] = data.tokenizer.decode(data.train), text, data.corpus.text
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shakespeare, "train_ensemble", train_ensemble)
+    monkeypatch.setattr(shakespeare, "train_member", train_member)
     for dev in (False, True):
-        config = smoke_config(ShakespeareConfig(corpus="pydoc", score_on_dev_split=dev))
+        config = replaced(ShakespeareConfig(corpus="pydoc", score_on_dev_split=dev), SMOKE)
         with pytest.raises(KeyboardInterrupt):
             shakespeare.train_ensembles(config, tmp_path)
     train, validation, whole = texts[False]
@@ -72,36 +83,57 @@ def test_with_a_dev_split_the_validation_split_is_not_used(monkeypatch, tmp_path
     assert shorter_train + dev == train
 
 
+def test_several_seeds_have_a_mean_and_the_verdict_is_of_the_best_model():
+    rows = [a_row("transformer", 0, 1.6), a_row("lstm", 0, 1.43, 1.44), a_row("transformer", 1, 1.62)]
+    rows += [a_row("lstm", 1, 1.44, 1.46)]
+    table = report.table(256, rows)
+    means = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows if row[1] == "mean"}
+    assert len(table.rows) == len(rows) + len(means)
+    assert means["lstm"]["val_loss@256"] == "1.4350 ± 0.0071"
+    assert means["lstm"]["members' val_loss"] == "1.4650 ± 0.0071"
+    assert means["transformer"]["val_loss, random windows"] == "1.5000 ± 0.0000"
+    verdict = findings.verdict(ShakespeareConfig(), rows)
+    assert verdict.startswith("lstm, an ensemble of 2 with 1.92 M parameters")
+    assert "1.4350 ± 0.0071, and on random windows 1.4500 ± 0.0141 (standard deviations" in verdict
+    assert "1.4697" in verdict
+    dev = dataclasses.replace(ShakespeareConfig(), score_on_dev_split=True)
+    assert "1.4697" not in findings.verdict(dev, rows)
+    assert "one seed; standard error over the windows 0.0020" in findings.verdict(dev, rows[:1])
+
+
+def test_an_ensemble_sums_its_members_and_is_better_than_their_mean(smoke):
+    (row,) = smoke.rows
+    ensemble = keras.models.load_model(smoke.folder / "lstm-seed0" / "model.keras")
+    assert [len(member.weights) for member in ensemble.members] == [len(ensemble.members[0].weights)] * 2
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in smoke.folder.glob("*-member?/result.json")]
+    for key in ("parameters", "train_tokens", "train_seconds"):
+        assert row[key] == pytest.approx(sum(result[key] for result in results))
+    assert row["parameters"] == ensemble.count_params()
+    assert row["members_val_loss"] == pytest.approx(np.mean([result["val_loss"] for result in results]))
+    assert row["val_loss"] < row["members_val_loss"]
+
+
+def test_the_plot_has_nano_gpts_loss_only_beside_losses_of_its_text(smoke, monkeypatch):
+    monkeypatch.setattr(report.plots, "save", lambda figure, path: None)
+    for corpus, lines in (("shakespeare", 1), ("pydoc", 0)):
+        report.plot(smoke.folder, ShakespeareConfig(corpus=corpus), smoke.rows)
+        (axes,) = plt.gcf().axes
+        assert sum(line.get_linestyle() == "--" for line in axes.get_lines()) == lines
+        star = next(line for line in axes.get_lines() if line.get_marker() == "*")
+        assert star.get_ydata()[0] == smoke.rows[0]["val_loss"]
+        plt.close("all")
+
+
 @pytest.mark.parametrize(
-    ("option", "value", "named"),
+    ("arguments", "named"),
     [
-        ("--tokens", 0, "--tokens 0"),
-        ("--num-members", 0, "--num-members 0"),
-        ("--batch-size", -1, "--batch-size -1"),
-        ("--reset-prob", 2, "--reset-prob 2"),
+        ("--tokens 0", "--tokens 0"),
+        ("--num-members 0", "--num-members 0"),
+        ("--batch-size -1", "--batch-size -1"),
+        ("--reset-prob 2", "--reset-prob"),
+        ("--models lstm lstm", "--models lstm lstm"),
+        ("--corpus pydoc --context-length 100000", "too short"),
     ],
 )
-def test_a_mistake_is_one_sentence(fails, tmp_path, option, value, named):
-    assert named in fails(shakespeare.main, option, value, "--log-dir", tmp_path)
-    assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.slow
-def test_a_tiny_run_leaves_its_report_and_is_not_trained_again(python, tmp_path):
-    run = ("-m", "experiments.shakespeare", "--smoke", "--corpus", "pydoc")
-    process = python(*run, "--log-dir", tmp_path)
-    assert process.returncode == 0, process.stderr
-    (folder,) = (tmp_path / "shakespeare").iterdir()
-    (row,) = json.loads((folder / "shakespeare.json").read_text(encoding="utf-8"))
-    assert f"{row['val_loss_per_character']:.4f}" in process.stdout
-    assert {"shakespeare.md", "shakespeare.png", "lstm-seed0", "lstm-seed0-member1"} <= {
-        path.name for path in folder.iterdir()
-    }
-    ensemble = keras.models.load_model(folder / "lstm-seed0" / "model.keras")
-    assert [len(member.weights) for member in ensemble.members] == [len(ensemble.members[0].weights)] * 2
-    members = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*-member?/result.json")]
-    assert row["parameters"] == sum(member["parameters"] for member in members) == ensemble.count_params()
-    assert row["val_loss_per_character"] < np.mean([member["val_loss_per_character"] for member in members])
-    again = python(*run[:2], "--resume", folder)
-    assert again.returncode == 0, again.stderr
-    assert json.loads((folder / "shakespeare.json").read_text(encoding="utf-8")) == [row]
+def test_a_mistake_is_named(refuses, arguments, named):
+    refuses("shakespeare", arguments, named)

@@ -2,17 +2,15 @@ import json
 import math
 import re
 import shutil
-import types
 
-import matplotlib.image
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from experiments.frame.runs import dataclass_from_dict
 from experiments.generate import __main__ as generate
 from experiments.word_lm import __main__ as word_lm
-from experiments.word_lm import report as word_lm_report
+from experiments.word_lm import findings, report
+from experiments.word_lm.settings import SMOKE
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import WordTokenizer
 from keras_seq.training import read_metrics
@@ -20,77 +18,39 @@ from keras_seq.training import read_metrics
 CLOCKS = {"train_seconds", "tokens_per_second", "seconds"}
 
 
-@pytest.fixture(scope="module")
-def smoke(python, tmp_path_factory):
-    logs = tmp_path_factory.mktemp("logs")
-    done = python("-m", "experiments.word_lm", "--smoke", "--log-dir", logs)
-    assert done.returncode == 0, done.stderr
-    (folder,) = (logs / "word_lm").iterdir()
-    report = json.loads((folder / "word_lm.json").read_text(encoding="utf-8"))
-    rows = report.pop("runs")
-    return types.SimpleNamespace(folder=folder, corpus_info=report, rows=rows, stdout=done.stdout, stderr=done.stderr)
-
-
 def without_clocks(values):
     return {key: value for key, value in values.items() if key not in CLOCKS}
 
 
-def test_it_leaves_a_whole_folder_for_both_kinds_of_windows(smoke):
-    names = {f"{kind}-seed0" for kind in word_lm.WINDOWS}
-    assert {path.name for path in smoke.folder.iterdir()} == {*names, "word_lm.json", "word_lm.md", "word_lm.png"}
-    for name in names:
-        run = smoke.folder / name
-        for part in ("config.json", "tokenizer.json", "metrics.jsonl", "model.keras", "result.json"):
-            assert (run / part).stat().st_size > 0
-        assert list((run / "checkpoints").iterdir())
-        config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-        options = dataclass_from_dict(word_lm.WordLMConfig, config["experiment"])
-        assert (options.train.final_lr_fraction, options.lstm.tie_embeddings) == (1.0, True)
-        assert config["windows"] == name.removesuffix("-seed0")
-    assert smoke.stderr == ""
-
-
 def test_both_get_the_same_tokens_and_the_overlapping_one_fewer_epochs(smoke):
-    disjoint, overlapping = smoke.rows
+    disjoint, overlapping = smoke.rows["runs"]
     assert disjoint["train_tokens"] == overlapping["train_tokens"]
-    config = word_lm.smoke_config(word_lm.WordLMConfig())
-    assert disjoint["epochs"] == config.epochs
-    assert overlapping["epochs"] == pytest.approx(disjoint["epochs"] / config.overlap, rel=0.02)
-    for row in smoke.rows:
-        first, *_, last = (line for line in read_metrics(smoke.folder / row["run"]) if line["split"] == "train")
+    assert disjoint["epochs"] == SMOKE["epochs"]
+    assert overlapping["epochs"] == pytest.approx(disjoint["epochs"] / SMOKE["overlap"], rel=0.02)
+    for row in smoke.rows["runs"]:
+        config = json.loads((smoke.folder / row["run"] / "config.json").read_text(encoding="utf-8"))
+        assert (config["train"]["final_lr_fraction"], config["model"]["tie_embeddings"]) == (1.0, True)
+        assert config["windows"] == row["windows"]
+        first, *_, last = read_metrics(smoke.folder / row["run"], "train")
         assert last["loss"] < first["loss"]
         assert row["train_perplexity"] == pytest.approx(math.exp(last["loss"]))
 
 
-def test_the_corpus_info_counts_tokens(smoke):
+def test_the_sizes_of_the_corpus_count_tokens(smoke):
     training, validation = load_corpus("pydoc").split()
-    tokenizer = WordTokenizer.from_text(training, min_count=word_lm.smoke_config(word_lm.WordLMConfig()).min_count)
+    tokenizer = WordTokenizer.from_text(training, min_count=SMOKE["min_count"])
     assert WordTokenizer.load(smoke.folder / "disjoint-seed0/tokenizer.json") == tokenizer
     tokens = re.findall(r"\w+|\W+", validation)
     vocabulary = set(tokenizer.vocabulary)
-    assert smoke.corpus_info["vocabulary_size"] == len(vocabulary)
-    assert smoke.corpus_info["validation_oov_rate"] == pytest.approx(
-        np.mean([token not in vocabulary for token in tokens])
-    )
-    assert smoke.corpus_info["tokens_per_word"] == pytest.approx(len(tokens) / len(re.findall(r"\w+", validation)))
-    for row in smoke.rows:
+    assert smoke.rows["vocabulary_size"] == len(vocabulary)
+    assert smoke.rows["validation_oov_rate"] == pytest.approx(np.mean([token not in vocabulary for token in tokens]))
+    assert smoke.rows["tokens_per_word"] == pytest.approx(len(tokens) / len(re.findall(r"\w+", validation)))
+    assert f"[UNK] is {smoke.rows['train_oov_rate']:.1%}" in smoke.report
+    for row in smoke.rows["runs"]:
         bits = math.log2(row["best"]["perplexity"]) * len(tokens) / len(validation)
         assert row["best"]["val_bits_per_character"] == pytest.approx(bits)
-        loss_per_word = math.log(row["best"]["perplexity"]) * smoke.corpus_info["tokens_per_word"]
+        loss_per_word = math.log(row["best"]["perplexity"]) * smoke.rows["tokens_per_word"]
         assert math.log(row["best"]["val_word_perplexity"]) == pytest.approx(loss_per_word)
-
-
-def test_the_report_has_both_tables_the_picture_and_samples(smoke):
-    page = (smoke.folder / "word_lm.md").read_text(encoding="utf-8")
-    tables = [line for line in smoke.stdout.splitlines() if line.startswith("|")]
-    assert all(line in page for line in tables)
-    assert [sum(f" {kind} |" in line for line in tables) for kind in word_lm.WINDOWS] == [1, 1]
-    assert "](word_lm.png)" in page
-    assert "[UNK] is" in page
-    assert page.count("## A sample of") == 2
-    height, width, _ = matplotlib.image.imread(smoke.folder / "word_lm.png").shape
-    assert width > height > 400
-    assert smoke.stdout.rstrip().endswith(f"tensorboard --logdir {smoke.folder}")
 
 
 def test_generate_writes_with_a_run(smoke, capsys):
@@ -101,7 +61,7 @@ def test_generate_writes_with_a_run(smoke, capsys):
     assert output.err == ""
 
 
-def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_the_same(smoke, tmp_path):
+def test_what_is_half_done_is_resumed_and_ends_the_same(smoke, tmp_path):
     folder = shutil.copytree(smoke.folder, tmp_path / "half")
     half, whole = folder / "disjoint-seed0", folder / "overlapping-seed0"
     newest = sorted((half / "checkpoints").iterdir())[-1]
@@ -110,8 +70,8 @@ def test_to_resume_what_is_finished_trains_nothing_and_what_is_half_done_ends_th
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     word_lm.main(["--resume", str(folder)])
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
-    report = json.loads((folder / "word_lm.json").read_text(encoding="utf-8"))
-    assert list(map(without_clocks, report["runs"])) == list(map(without_clocks, smoke.rows))
+    rows = json.loads((folder / "word_lm.json").read_text(encoding="utf-8"))["runs"]
+    assert list(map(without_clocks, rows)) == list(map(without_clocks, smoke.rows["runs"]))
     again = list(map(without_clocks, read_metrics(half)))
     assert again == list(map(without_clocks, read_metrics(smoke.folder / half.name)))
 
@@ -135,11 +95,11 @@ def curves(tmp_path):
         (tmp_path / run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         rows.append(
             {
-                **{"windows": kind, "run": run, "steps_per_epoch": steps_per_epoch},
-                **{"train_tokens": 4000, "train_seconds": 1.0, "sample": "To be"},
+                **{"windows": kind, "run": run, "tokens_per_epoch": 100 * steps_per_epoch},
+                **{"train_tokens": 4000, "train_seconds": 1.0, "train_loss": val_losses[-1] / 2, "sample": "To be"},
             }
         )
-    return tmp_path, [word_lm_report.with_curve_stats(tmp_path, row, 2.0) for row in rows]
+    return tmp_path, [findings.with_curve_findings(tmp_path, row, 2.0) for row in rows]
 
 
 def test_the_best_of_a_curve_and_its_end(curves):
@@ -157,47 +117,46 @@ def test_the_best_of_a_curve_and_its_end(curves):
 
 
 def test_curves_are_compared_at_equal_epochs_and_equal_tokens(curves):
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in word_lm_report.compare_curves(*curves).splitlines()
-    ]
-    assert rows[0] == ["after", *(f"{kind}, {split}" for kind in word_lm.WINDOWS for split in ("train", "validation"))]
+    losses = {  # of disjoint windows, training and validation, then of overlapping ones
+        "epoch 1": (1.5, 3.0, 1.0, 2.0),
+        "1,000 tokens": (1.5, 3.0, 2.0, 4.0),
+        "2,000 tokens": (1.0, 2.0, 1.75, 3.5),
+        "4,000 tokens": (1.25, 2.5, 1.0, 2.0),
+    }
+    positions = findings.at_equal_positions(*curves)
+    assert [*positions] == [*losses]
+    for name, perplexities in positions.items():
+        assert perplexities == pytest.approx(np.exp(losses[name]))
 
-    def shown(*losses):
-        return [f"{math.exp(loss):.1f}" for loss in losses]
 
-    assert rows[2:] == [
-        ["epoch 1", *shown(1.5, 3.0, 1.0, 2.0)],
-        ["1,000 tokens", *shown(1.5, 3.0, 2.0, 4.0)],
-        ["2,000 tokens", *shown(1.0, 2.0, 1.75, 3.5)],
-        ["4,000 tokens", *shown(1.25, 2.5, 1.0, 2.0)],
-    ]
+def test_the_verdict_names_both_minima_and_both_ends(curves):
+    verdict = findings.verdict(curves[1])
+    assert "2.7 on disjoint windows, after 3.0 epochs, and 7.4 on overlapping windows, after 1.0 epochs" in verdict
+    assert "after 4,000 tokens it is 12.2 and 7.4" in verdict
 
 
 def test_the_plot_has_the_same_curves_by_tokens_and_by_epochs(curves, monkeypatch):
     folder, rows = curves
     monkeypatch.setattr(plt, "close", lambda figure: None)
-    word_lm_report.plot(folder, rows)
+    report.plot(folder, rows)
     by_tokens, by_epochs = plt.gcf().axes
     monkeypatch.undo()
     plt.close("all")
-    for left, right, per_epoch in zip(
-        by_tokens.get_lines(), by_epochs.get_lines(), [1000] * 3 + [4000] * 3, strict=True
-    ):
+    lines = zip(by_tokens.get_lines(), by_epochs.get_lines(), [1000] * 2 + [4000] * 2, strict=True)
+    for left, right, per_epoch in lines:
         np.testing.assert_allclose(left.get_xdata(), np.multiply(right.get_xdata(), per_epoch))
         np.testing.assert_array_equal(left.get_ydata(), right.get_ydata())
-    best = [line.get_xydata().tolist() for line in by_tokens.get_lines() if line.get_marker() == "o"]
-    assert best == [[[3000, math.exp(1.0)]], [[4000, math.exp(2.0)]]]
+    marked = [line.get_xydata()[line.get_markevery()[0]].tolist() for line in by_tokens.get_lines()[1::2]]
+    assert marked == [[3000, math.exp(1.0)], [4000, math.exp(2.0)]]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "names"),
+    ("arguments", "named"),
     [
         ("--min-count 0", "--min-count 0"),
         ("--epochs 0", "--epochs 0"),
         ("--batch-size 0", "--batch-size 0"),
         ("--sequence-length 0", "--sequence-length 0"),
-        ("--seed -1", "--seed -1"),
         ("--overlap 1", "--overlap 1"),
         ("--overlap 5", "--overlap 5"),
         ("--min-count 1000000", "min_count=1000000"),
@@ -206,13 +165,8 @@ def test_the_plot_has_the_same_curves_by_tokens_and_by_epochs(curves, monkeypatc
         ("--corpus /nonexistent", "/nonexistent"),
         ("--lstm.dropout 1", "dropout=1.0"),
         ("--train.final-lr-fraction 2", "final_lr_fraction=2.0"),
-        ("--resume nowhere", "nowhere"),
     ],
 )
-def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, tmp_path, arguments, names):
-    short = tmp_path / "short"
-    short.write_text("to be or not to be, " * 20 + "." * 50, encoding="utf-8")
-    sentence = fails(word_lm.main, *arguments.format(short=short).split(), "--log-dir", tmp_path / "logs")
-    assert sentence.startswith("experiments.word_lm: ")
-    assert names in sentence
-    assert not (tmp_path / "logs").exists()
+def test_a_mistake_is_named(refuses, tmp_path, arguments, named):
+    (tmp_path / "short").write_text("to be or not to be, " * 20 + "." * 50, encoding="utf-8")
+    refuses("word_lm", arguments.format(short=tmp_path / "short"), named)
