@@ -14,6 +14,9 @@ CorpusName = Annotated[
         "folder KERAS_SEQ_DATA), or UTF-8 files, folders of *.txt files, and patterns, which are joined."
     ),
 ]
+BatchSize = Annotated[int, tyro.conf.arg(help="Batch size B, in windows.")]
+SequenceLength = Annotated[int, tyro.conf.arg(help="Sequence length T of the windows, in tokens.")]
+Seed = Annotated[int, tyro.conf.arg(help="Random seed of the weights, batches and dropout.")]
 LogDir = Annotated[str, tyro.conf.arg(help="Folder of the runs: LOG_DIR/EXPERIMENT/UTC-TIME/.")]
 Resume = Annotated[
     str | None,
