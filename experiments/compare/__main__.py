@@ -10,14 +10,9 @@
 
 Time: 2 to 5 minutes a model on 2 cores.
 
-By default, a stateful LSTM and a Transformer. All models use the same text, split and scoring, and the same budget:
-tokens by default, or parameters, FLOPs or seconds (--match). At the defaults, parameter counts are equal within 5 % (up
-to about 200 distinct characters; larger differences are reported). The tokenizer is built from the whole text.
-Recurrent models read stateful windows, Transformers random windows. Written beside the runs: compare.html, compare.md,
-a plot, and 95 % intervals of the differences.
-
-Expected on tiny Shakespeare, in nats per character of the whole validation split (README.md has the table): LSTM
-val_loss@64 1.535, val_loss_streaming 1.48; Transformer val_loss@64 1.573.
+All models use the same text, split and scoring, and the same budget (--match). At the defaults, parameter counts are
+equal within 5 %. Recurrent models read stateful windows, Transformers random windows; the tokenizer is built from the
+whole text. Expected on tiny Shakespeare: val_loss@64 1.535 (LSTM) and 1.573 (Transformer); docs/results.md has more.
 """
 
 import dataclasses
@@ -87,16 +82,15 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     for kind in (config.recurrent_windows, config.transformer_windows):
         make_windows(config, kind, data.train, seed=0)
     if config.sweep is not None:
-        sweep_train, sweep_scored = compare_sweep.split_for_sweep(data.corpus, data.train_text, config.sequence_length)
-        sweep_ids = data.encode(sweep_train)
+        sweep_text, sweep_scored = data.hold_out(min_length)
+        sweep_ids = data.encode(sweep_text)
         make_windows(config, config.recurrent_windows, sweep_ids, seed=0)
     config.train.validated_part(data.validation_text, min_length)
-    budgets = compare_budgets.load_or_plan(
-        folder / "plan.json",
-        config,
-        data.tokenizer.vocabulary_size,
-        lambda kind: make_windows(config, kind, data.train, seed=0),
-    )
+
+    def plan_windows(kind):
+        return make_windows(config, kind, data.train, seed=0)
+
+    budgets = compare_budgets.plan(config, folder, data.tokenizer.vocabulary_size, plan_windows)
     data.introduce(config.train, min_length, f"batches of {config.batch_size} x {config.sequence_length}")
     print(compare_budgets.table(config, budgets).without("width"))
     print(compare_sizes([budget.parameters for budget in budgets.values()]))

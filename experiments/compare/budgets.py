@@ -1,19 +1,15 @@
 """Plan the training budget of each model of a comparison, so that one quantity is equal for all: `--match`.
 
-    tokens       every model trains on --tokens                                                      (the default)
-    parameters   the same, with widths scaled so that parameter counts are closest to the first model's
-    flops        the first model trains on --tokens, the others on as many as need the same training FLOPs
-    seconds      the same for the time of the training steps, measured before the runs
-
-The plan is written to plan.json before the first run, so that a resumed comparison keeps it; with more --tokens it is
-made again.
+tokens       every model trains on --tokens                                                      (the default)
+parameters   the same, with widths scaled so that parameter counts are closest to the first model's
+flops        the first model trains on --tokens, the others on as many as need the same training FLOPs
+seconds      the same for the time of the training steps, measured before the runs and kept in seconds.json
 """
 
 import dataclasses
 import pathlib
 import statistics
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +18,6 @@ import keras
 from experiments.compare.settings import CompareConfig
 from experiments.frame.tables import Table, tera
 from keras_seq import checks, training
-from keras_seq.atomic_files import set_aside
 from keras_seq.models.flops import flops_per_token
 from keras_seq.models.match_parameters import match_parameter_count
 from keras_seq.training import checksummed_json
@@ -30,6 +25,12 @@ from keras_seq.training.checkpoints import CorruptCheckpointError
 
 NUM_TIMED_EXECUTIONS = 7  # after the one that compiles
 WIDTHS = {"embedding_dim": "embedding", "units": "units", "feed_forward_dim": "feed-forward", "num_heads": "heads"}
+MATCHED_COLUMNS = {
+    "parameters": "parameters",
+    "tokens": "train tokens",
+    "flops": "train TFLOP",
+    "seconds": "step seconds",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,43 +46,15 @@ class Budget:
     seconds_per_step: float | None = None
 
 
-def load_or_plan(
-    path: pathlib.Path, config: CompareConfig, vocabulary_size: int, make_windows: Callable
+def plan(
+    config: CompareConfig, folder: pathlib.Path, vocabulary_size: int, make_windows: Callable
 ) -> dict[str, Budget]:
-    """Load plan.json if it has as many tokens as the config; otherwise plan the budgets and write it.
-
-    Args:
-        path: Path of plan.json.
-        config: Config of the comparison.
-        vocabulary_size: V.
-        make_windows: Function from a kind of training windows ("stateful" or "random") to the windows.
+    """Return the `Budget` of each model by name; `make_windows` maps a kind of training windows to the windows.
 
     Raises:
-        ValueError: The plan is of another comparison; or it is corrupt or missing and `match` is "seconds", since
-            times cannot be measured again.
+        ValueError: The times in seconds.json are corrupt or gone, and runs were planned with them.
     """
-    try:
-        budgets = read_plan(path, config)
-        if budgets[config.models[0]].steps == config.steps:
-            return budgets  # otherwise --tokens was raised
-    except (CorruptCheckpointError, FileNotFoundError) as error:
-        problem = str(error) if isinstance(error, CorruptCheckpointError) else f"{path} is missing"
-        was_planned = path.exists() or any(path.parent.glob("*/config.json"))
-        if config.match == "seconds" and was_planned:
-            raise ValueError(f"{problem}, and the times in it cannot be measured again: start a new run.") from error
-        if was_planned:
-            warnings.warn(f"{problem}; it is written again{set_aside(path)}.", stacklevel=2)
-    budgets = plan(config, vocabulary_size, make_windows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_plan(path, config, budgets)
-    return budgets
-
-
-def plan(config: CompareConfig, vocabulary_size: int, make_windows: Callable) -> dict[str, Budget]:
-    """Plan the budget of each model; the arguments are those of `load_or_plan`."""
     budgets, target = {}, None
-    if config.match == "seconds":
-        print(f"Timing {1 + NUM_TIMED_EXECUTIONS} x {config.train.steps_per_execution} steps of each model ...")
     for name in config.models:
         model_config = config.model(name)
         if config.match == "parameters" and target is not None:
@@ -90,11 +63,11 @@ def plan(config: CompareConfig, vocabulary_size: int, make_windows: Callable) ->
         model = model_config.build_model(vocabulary_size)
         target = target or model.count_params()
         flops = flops_per_token(model, config.sequence_length, training=True)
-        seconds = None
-        if config.match == "seconds":
-            seconds = _seconds_per_step(config, model_config, vocabulary_size, make_windows)
         rate = config.train.peak_learning_rate(model)
-        budgets[name] = Budget(name, model_config, config.steps, model.count_params(), flops, rate, seconds)
+        budgets[name] = Budget(name, model_config, config.steps, model.count_params(), flops, rate)
+    if config.match == "seconds":
+        times = step_seconds(config, folder / "seconds.json", budgets, vocabulary_size, make_windows)
+        budgets = {name: dataclasses.replace(b, seconds_per_step=times[name]) for name, b in budgets.items()}
     first = budgets[config.models[0]]
     cost = {"flops": lambda b: b.flops_per_token, "seconds": lambda b: b.seconds_per_step}.get(config.match)
     if cost is not None:
@@ -102,6 +75,26 @@ def plan(config: CompareConfig, vocabulary_size: int, make_windows: Callable) ->
             steps = max(1, round(first.steps * cost(first) / cost(budget)))
             budgets[name] = dataclasses.replace(budget, steps=steps)
     return budgets
+
+
+def step_seconds(
+    config: CompareConfig, path: pathlib.Path, budgets: dict[str, Budget], vocabulary_size: int, make_windows: Callable
+) -> dict[str, float]:
+    """Return the seconds of a training step of each model: those in the file, or else measured and written to it."""
+    try:
+        times = checksummed_json.read(path)
+        return {name: checks.positive_number(name, times[name]) for name in budgets}
+    except (CorruptCheckpointError, FileNotFoundError, KeyError, ValueError) as error:
+        if path.exists() or any(path.parent.glob("*/config.json")):
+            problem = "is missing" if isinstance(error, FileNotFoundError) else "does not hold the times of the models"
+            raise ValueError(f"{path} {problem}, and they cannot be measured again: start a new run.") from error
+    print(f"Timing {1 + NUM_TIMED_EXECUTIONS} x {config.train.steps_per_execution} steps of each model ...")
+    times = {
+        name: _seconds_per_step(config, b.model_config, vocabulary_size, make_windows) for name, b in budgets.items()
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    checksummed_json.write(path, times)
+    return times
 
 
 class _StepTimer(keras.callbacks.Callback):
@@ -123,7 +116,7 @@ def _seconds_per_step(config, model_config, vocabulary_size, make_windows):
     keras.utils.set_random_seed(0)
     model = model_config.build_model(vocabulary_size, dtype=config.train.dtype_policy)
     windows = make_windows(config.windows_for(model))
-    training_model, dataset_fn = training.carry_state(model, windows)
+    training_model, dataset_fn = training.fit_inputs(model, windows)
     training.compile_model(training_model, config.train, config.steps, tokens_per_step=windows.tokens_per_step)
     steps_per_execution, timer = config.train.steps_per_execution, _StepTimer()
     data = dataset_fn(0, steps_per_execution * (1 + NUM_TIMED_EXECUTIONS))
@@ -147,8 +140,8 @@ def table(config: CompareConfig, budgets: dict[str, Budget]) -> Table:
     }
     if config.match == "seconds":
         columns["step seconds"] = lambda b: f"{b.seconds_per_step * b.steps:.1f}"
-    matched = {"parameters": "parameters", "tokens": "train tokens", "flops": "train TFLOP", "seconds": "step seconds"}
-    header = {name: f"{name} (matched)" if name == matched[config.match] else name for name in columns}
+    matched = MATCHED_COLUMNS[config.match]
+    header = {name: f"{name} (matched)" if name == matched else name for name in columns}
     return Table.of([*budgets.values()], {header[name]: cell for name, cell in columns.items()})
 
 
@@ -157,31 +150,3 @@ def format_widths(model_config: Any) -> str:
     return ", ".join(
         f"{label} {getattr(model_config, key)}" for key, label in WIDTHS.items() if hasattr(model_config, key)
     )
-
-
-def write_plan(path: pathlib.Path, config: CompareConfig, budgets: dict[str, Budget]):
-    """Write plan.json."""
-    runs = [{**dataclasses.asdict(b), "model_config": dataclasses.asdict(b.model_config)} for b in budgets.values()]
-    checksummed_json.write(path, {"match": config.match, "runs": runs})
-
-
-def read_plan(path: pathlib.Path, config: CompareConfig) -> dict[str, Budget]:
-    """Read plan.json.
-
-    Raises:
-        CorruptCheckpointError: The file is corrupt.
-        ValueError: The plan is of another comparison.
-    """
-    runs = checksummed_json.read(path).get("runs")
-    try:
-        classes = {run["name"]: type(config.model(run["name"])) for run in runs if run["name"] in config.models}
-        budgets = {
-            run["name"]: Budget(**{**run, "model_config": classes[run["name"]](**run["model_config"])}) for run in runs
-        }
-        steps = [checks.positive_integer("steps", budget.steps) for budget in budgets.values()]
-        is_valid = [*budgets] == [*config.models] and len(steps) == len(runs)
-    except (KeyError, TypeError, AttributeError, ValueError):
-        is_valid = False
-    if not is_valid:
-        raise ValueError(f"{path} does not hold the plan of this comparison: start a new run.")
-    return budgets

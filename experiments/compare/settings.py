@@ -10,6 +10,7 @@ import tyro
 from experiments.frame.option_checks import check_options
 from experiments.frame.settings import (
     SMOKE_TRAIN,
+    BatchSize,
     CorpusName,
     LogDir,
     Resume,
@@ -44,8 +45,7 @@ class CompareConfig:
     """Number of runs of each model, with the random seeds 0, 1, ..."""
     tokens: int = 1_536_000
     """Training tokens (characters) of each model, over one or more epochs."""
-    batch_size: int = 12
-    """Batch size B, in windows."""
+    batch_size: BatchSize = 12
     sequence_length: int = 64
     """Sequence length T of the training windows, in tokens: the length of backpropagation through time, and the
     context length of Transformers."""
@@ -88,10 +88,10 @@ class CompareConfig:
 
     def __post_init__(self):
         check_options(self, num_seeds=1, tokens=1, batch_size=1, sequence_length=1, sweep_tokens=1)
-        if not all(0 < factor < math.inf for factor in self.sweep_factors) or not self.sweep_factors:
-            factors = " ".join(map(str, self.sweep_factors))
-            raise ValueError(f"--sweep-factors {factors}: expected one or more positive numbers.")
         check_unique("--models", self.models)
+        check_unique("--sweep-factors", self.sweep_factors)
+        if not all(0 < factor < math.inf for factor in self.sweep_factors):
+            raise ValueError(f"--sweep-factors {' '.join(map(str, self.sweep_factors))}: expected positive numbers.")
         if not 0 <= self.reset_prob <= 1:
             raise ValueError(f"--reset-prob {self.reset_prob}: expected a probability from 0 to 1.")
 
@@ -120,17 +120,14 @@ class CompareConfig:
         return dataclasses.replace(model_config, context_length=limit or self.sequence_length)
 
 
+_RECURRENT = {"embedding_dim": 16, "units": 32}
+_MINIMAL = {"embedding_dim": 16, "units": 24, "num_layers": 2, "feed_forward_dim": 32}
+_TRANSFORMER = {"embedding_dim": 16, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 64}
 SMOKE_SIZES = {
-    **{name: {"embedding_dim": 16, "units": 32} for name in ("rnn", "gru", "lstm")},
-    **{
-        name: {"embedding_dim": 16, "units": 24, "num_layers": 2, "feed_forward_dim": 32}
-        for name in ("mingru", "minlstm")
-    },
+    **dict.fromkeys(("rnn", "gru", "lstm"), _RECURRENT),
+    **dict.fromkeys(("mingru", "minlstm"), _MINIMAL),
     "mamba": {"embedding_dim": 16, "num_layers": 2, "state_dim": 4},
-    **{
-        name: {"embedding_dim": 16, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 64}
-        for name in ("transformer", "gpt2", "llama")
-    },
+    **dict.fromkeys(("transformer", "gpt2", "llama"), _TRANSFORMER),
 }
 SMOKE = {
     "corpus": smoke_corpus,

@@ -12,9 +12,6 @@ from collections.abc import Callable, Sequence
 from experiments.compare.settings import CompareConfig
 from experiments.frame.tables import Table
 from keras_seq import training
-from keras_seq.data import Corpus
-
-SWEEP_TRAIN_FRACTION = 0.9  # of the training text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,15 +21,6 @@ class SweepRun:
     model: str
     learning_rate: float
     loss: float | None
-
-
-def split_for_sweep(corpus: Corpus, train_text: str, sequence_length: int) -> tuple[str, str]:
-    """Split the training text into the part that the sweep trains on and the part that it scores.
-
-    Raises:
-        CorpusError: A part is too short for one window.
-    """
-    return dataclasses.replace(corpus, text=train_text).split(SWEEP_TRAIN_FRACTION, min_length=sequence_length + 1)
 
 
 def sweep(config: CompareConfig, budgets: dict, train_one: Callable) -> list[SweepRun]:

@@ -40,7 +40,7 @@ def train_one(run: pathlib.Path, config: EntropyFloorConfig, name: str, corpus: 
         windows = StatefulWindows(*sizes, reset_prob=0.25, seed=config.seed)
     else:
         windows = SequentialWindows(*sizes)
-    training_model, dataset_fn = training.carry_state(model, windows)
+    training_model, dataset_fn = training.fit_inputs(model, windows)
     validate = validator(model, corpus, config)
     return training.train_model(
         run,

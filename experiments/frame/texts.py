@@ -56,11 +56,14 @@ class SplitCorpus:
         self.train_text, self.validation_text = self.corpus.split(min_length=min_length)
         self.held_out_text = None
         if held_out:
-            train_corpus = dataclasses.replace(self.corpus, text=self.train_text)
-            self.train_text, self.held_out_text = train_corpus.split(min_length=min_length)
+            self.train_text, self.held_out_text = self.hold_out(min_length)
         self.tokenizer = tokenizer(self.corpus.text, self.train_text)
         self.train, self.validation = map(self.encode, (self.train_text, self.validation_text))
         self.held_out = self.encode(self.held_out_text) if held_out else None
+
+    def hold_out(self, min_length: int) -> tuple[str, str]:
+        """Return the training text without its last tenth, and that tenth."""
+        return dataclasses.replace(self.corpus, text=self.train_text).split(min_length=min_length)
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a text, `[N]`."""

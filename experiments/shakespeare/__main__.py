@@ -54,7 +54,7 @@ def train_member(run: pathlib.Path, config: ShakespeareConfig, name: str, seed: 
     model_config, train, length = config.model_config(name), config.train_config(name), config.context_length
     model = model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
     windows = config.windows(name, data.train, seed)
-    training_model, dataset_fn = training.carry_state(model, windows)
+    training_model, dataset_fn = training.fit_inputs(model, windows)
     evaluator = Evaluator(model)
 
     def validate(ids):

@@ -13,7 +13,7 @@ from keras_seq.training.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, AdamW,
 from keras_seq.training.result_files import load_result, write_result
 from keras_seq.training.run_folder import load_language_model, load_run
 from keras_seq.training.schedules import InverseSqrtDecay, WarmupLinearDecay
-from keras_seq.training.training_run import carry_state, is_stateful, stateful_training_model, train_model
+from keras_seq.training.training_run import fit_inputs, is_stateful, stateful_training_model, train_model
 
 __all__ = [
     "OPTIMIZERS",
@@ -31,7 +31,7 @@ __all__ = [
     "TrainingInterrupted",
     "WarmupLinearDecay",
     "capped_validation",
-    "carry_state",
+    "fit_inputs",
     "compile_model",
     "fit_resumable",
     "is_stateful",

@@ -19,7 +19,7 @@ from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.result_files import describe_tokenizer
-from keras_seq.training.training_run import carry_state, train_model
+from keras_seq.training.training_run import fit_inputs, train_model
 
 
 def train_language_model(
@@ -66,7 +66,7 @@ def train_language_model(
     check_tokenizer(tokenizer, model)
     checks.positive_integer("total_steps", total_steps)
     folder, length = pathlib.Path(folder), val_sequence_length or windows.sequence_length
-    training_model, dataset_fn = carry_state(model, windows)
+    training_model, dataset_fn = fit_inputs(model, windows)
     final_validator = validator = LanguageModelValidator(model, tokenizer, validation, length, train.sample_length)
     part = train.validated_part(validation)
     if len(part) < len(validation):

@@ -57,7 +57,7 @@ def train_model(
         train: Training config.
         validate_fn: Function without arguments that returns the `Summaries` of the current model.
         config: Contents of config.json; versions and environment are added.
-        training_model: What `fit` trains, if it is not the model itself (`carry_state`). It is compiled by
+        training_model: What `fit` trains, if it is not the model itself (`fit_inputs`). It is compiled by
             `compile_model` unless it is compiled already.
         tokenizer: Saved as tokenizer.json; None for a model without one.
         loss: As for `compile_model`, as is `schedule`.
@@ -132,7 +132,7 @@ def is_stateful(model: keras.Model, windows: Windows) -> bool:
     return isinstance(windows, StatefulWindows) and model.context_length is None
 
 
-def carry_state(model: keras.Model, windows: Windows) -> tuple[keras.Model, Callable]:
+def fit_inputs(model: keras.Model, windows: Windows) -> tuple[keras.Model, Callable]:
     """Return what `fit` trains, and on which batches.
 
     Args:
