@@ -127,7 +127,7 @@ def load_corpus(
 
 
 def _sources(name) -> dict[str, tuple[str, Callable[[], bytes]]]:
-    """Return the texts that a name, path, folder or pattern stands for: by absolute path, the name and what reads it."""
+    """Return the texts of a name, path, folder or pattern: by absolute path, the name and what reads it."""
     if isinstance(name, str) and name in _BUILTIN_CORPORA:
         return {name: (name, _BUILTIN_CORPORA[name])}
     path = os.fspath(name) if isinstance(name, os.PathLike) else name
