@@ -25,7 +25,7 @@ def print_help(config: Any, description: str, arguments: Sequence[str], **option
         tyro.cli(_for_help(config, hidden), args=["--help"], description="", **options)
     finally:
         if hidden:
-            print(f"--help-all also lists the options of {', '.join(sorted(hidden))}.")
+            print(wrapped(f"--help-all also lists the options of {', '.join(sorted(hidden))}."))
 
 
 def wrapped(text: str) -> str:
