@@ -52,8 +52,8 @@ def verdict(results: Sequence[RunResult]) -> str:
     *_, lstm, transformer = results
     weights = contrasts(lstm.num_trained)
     total, last = (
-        f"{lstm.falls[name].marked} (lstm) and {transformer.falls[name].marked} (transformer), a difference of "
-        f"{transformer.estimate(weights[name], lstm).marked}"
+        f"{lstm.falls[name].marked} for the lstm, {transformer.falls[name].marked} for the transformer, a difference "
+        f"of {transformer.estimate(weights[name], lstm).marked}"
         for name in ("falls by", "last doubling")
     )
     return (
