@@ -1,4 +1,4 @@
-r"""Translate dates in 20 written formats into ISO 8601, character by character, with an encoder-decoder Transformer.
+r"""Can an encoder-decoder Transformer translate dates in 20 written formats into ISO 8601, character by character?
 
     "Sat 3rd of Sept. 1994"  ->  "1994-09-03"
 
@@ -9,9 +9,11 @@ r"""Translate dates in 20 written formats into ISO 8601, character by character,
     python -m experiments.date_translation --run logs/date_translation/20260101-120000/seq2seq-seed0 \
         --text "3rd of Sept. 1994"
 
+Time: 5 to 6 minutes on 2 cores.
+
 The recipe is that of Vaswani et al. (2017, https://arxiv.org/abs/1706.03762): Adam, a learning rate proportional to the
 inverse square root of the step, label smoothing. The training loss has label smoothing, so it cannot fall below the
-entropy of the smoothed targets, 0.73 nats; the validation loss has none. Time: 5 to 6 minutes on 2 cores.
+entropy of the smoothed targets, 0.73 nats; the validation loss has none.
 
 Expected result (seed 0, dates not in the training set): 99.5 % exact match in the 18 formats trained on, with greedy
 search and with 4 beams; the worst of these formats (16.1.2005) has 94 %. The two held-out formats have 81 % (85 % and
