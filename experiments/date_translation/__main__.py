@@ -1,4 +1,4 @@
-"""Can an encoder-decoder Transformer translate dates in 20 written formats into ISO 8601, character by character?
+r"""Can an encoder-decoder Transformer translate dates in 20 written formats into ISO 8601, character by character?
 
     "Sat 3rd of Sept. 1994"  ->  "1994-09-03"
 

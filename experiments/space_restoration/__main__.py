@@ -15,11 +15,11 @@ spaces and restores 80 % of the words exactly; the BiLSTM, which reads both side
 reads both sides but has to learn the relative positions, 0.92 and 77 %, and is still improving.
 """
 
-import dataclasses
 import pathlib
 
 from experiments.frame.experiment import experiment_main, run_once
 from experiments.frame.report import Report
+from experiments.frame.runs import dataclass_from_dict
 from experiments.frame.tasks import train_on_task
 from experiments.frame.texts import compare_sizes
 from experiments.space_restoration.data import SpacingText
@@ -41,10 +41,11 @@ def train_one(run: pathlib.Path, settings: SpaceRestorationConfig, name: str, da
 def restore_text(run: pathlib.Path, text: str) -> str:
     """Restore the spaces and capitals of a text with the model of a finished run."""
     model, tokenizer = load_run(run)
-    experiment = checksummed_json.read(run / "config.json")["experiment"]
-    if experiment.keys() != {field.name for field in dataclasses.fields(SpaceRestorationConfig)}:
-        raise ValueError(f"--run {run}: expected a run of this experiment.")
-    return Tagger(model, tokenizer, experiment["sequence_length"])(text)
+    try:
+        saved = dataclass_from_dict(SpaceRestorationConfig, checksummed_json.read(run / "config.json")["experiment"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"--run {run}: its config.json is not that of a run of this experiment.") from error
+    return Tagger(model, tokenizer, saved.sequence_length)(text)
 
 
 def compare(settings: SpaceRestorationConfig, folder: pathlib.Path) -> Report | str:

@@ -1,5 +1,6 @@
 import itertools
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from experiments.space_restoration.settings import MODELS, SpaceRestorationConfi
 from keras_seq.data import load_corpus
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, strip_spacing
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.training import read_metrics
+from keras_seq.training import checksummed_json, read_metrics
 from tests.experiments.discovery import main_of
 
 NAMES = SpaceRestorationConfig().models
@@ -154,6 +155,13 @@ def test_a_mistake_is_named(refuses, tmp_path, arguments, named):
     short = tmp_path / "short"
     short.write_text("a b " * 300, encoding="utf-8")
     refuses("space_restoration", arguments.format(short=short), named)
+
+
+@pytest.mark.parametrize("experiment", [None, [], {"units": 3}, {"sequence_length": 0}])
+def test_a_run_of_another_experiment_is_refused(refuses, smoke, tmp_path, experiment):
+    run = shutil.copytree(smoke.folder / "lstm-seed0", tmp_path / "run")
+    checksummed_json.write(run / "config.json", {"experiment": experiment})
+    refuses("space_restoration", f"--run {run} --text ab", str(run), "not that of a run of this experiment")
 
 
 @pytest.mark.parametrize("text", ["", "\u3000"])
