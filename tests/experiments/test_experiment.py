@@ -74,6 +74,7 @@ def test_a_mistake_is_a_sentence_and_nothing_is_left(hello, tmp_path, fails, cap
 
 def test_a_run_is_trained_once_from_its_seed(tmp_path):
     def train_one(run):
+        run.mkdir()
         training.write_result(run, {"drawn": float(keras.random.normal(()))})
         return training.load_result(run)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.text import Text
 
 from experiments.frame import plots
 
@@ -75,6 +76,6 @@ def test_labels_at_the_ends_of_curves_do_not_collide(axes):
         axes.plot([0, x], [2, y], color=color)
     plots.label_ends(axes, ends)
     axes.figure.canvas.draw()
-    boxes = sorted((label.get_window_extent() for label in axes.texts), key=lambda box: box.y0)
+    boxes = sorted((Text.get_window_extent(label) for label in axes.texts), key=lambda box: box.y0)
     assert len(boxes) == 6
     assert all(a.y1 <= b.y0 + 1 for a, b in itertools.pairwise(boxes))

@@ -11,7 +11,7 @@ CELL = st.text("ab1.%-± ", max_size=9).map(str.strip)
 def tables(draw):
     columns = draw(st.integers(1, 4))
     line = st.lists(CELL, min_size=columns, max_size=columns)
-    return draw(line), draw(st.lists(line, max_size=4))
+    return [f"column {name}".strip() for name in draw(line)], draw(st.lists(line, max_size=4))
 
 
 def cells(line):
