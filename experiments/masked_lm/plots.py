@@ -3,7 +3,6 @@
 import pathlib
 
 import keras
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import PowerNorm
 from matplotlib.ticker import PercentFormatter
@@ -41,8 +40,9 @@ def plot_attention(folder: pathlib.Path, text: str, model: keras.Model, tokenize
     tokens = [tokenizer.vocabulary[n] for n in row["token_ids"][0]]
     blocks = np.concatenate([*attention_weights(model, row).values()])  # [blocks, H, T, T]
     size = (1.2 + 0.11 * len(tokens)) * np.array(blocks.shape[1::-1])  # inches
-    figure, grid = plt.subplots(*blocks.shape[:2], figsize=size, sharex=True, sharey=True, squeeze=False)
+    figure, grid = plots.subplots(*blocks.shape[:2], figsize=size, sharex=True, sharey=True, squeeze=False)
     for (block, head), axes in np.ndenumerate(grid):
+        axes.grid(visible=False)
         image = axes.imshow(blocks[block, head], cmap="Oranges", norm=PowerNorm(0.5, 0, 1))
         axes.set_title(f"block {block + 1}, head {head + 1}", fontsize=8)
         axes.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=7)

@@ -8,7 +8,7 @@ import pytest
 import tyro
 
 from experiments.frame import folders
-from experiments.frame.runs import check_same_corpus, environment, start_or_resume
+from experiments.frame.runs import check_same_corpus, start_or_resume
 from keras_seq import training
 from keras_seq.atomic_files import write_json
 from keras_seq.training import checksummed_json, load_result
@@ -53,12 +53,12 @@ def folder(tmp_path):
 
 
 def resume(folder, *options):
-    with start_or_resume(Config, "test", "A test.", ["--resume", str(folder), *options], smoke_config=None) as begun:
+    with start_or_resume(Config, "test", "A test.", ["--resume", str(folder), *options], smoke={}) as begun:
         return begun
 
 
 def _begin(*options):
-    return start_or_resume(Config, "test", "A test.", [*options], smoke_config=None)
+    return start_or_resume(Config, "test", "A test.", [*options], smoke={})
 
 
 def new(*options):
@@ -79,7 +79,7 @@ def test_the_settings_are_those_of_the_folder_also_when_a_run_in_it_is_named(fol
 
 def test_the_word_may_stand_anywhere_and_with_an_equals_sign(folder):
     arguments = ["--train.log-every", "7", f"--resume={folder}"]
-    with start_or_resume(Config, "test", "A test.", arguments, smoke_config=None) as (given, _):
+    with start_or_resume(Config, "test", "A test.", arguments, smoke={}) as (given, _):
         pass
     assert given == dataclasses.replace(SAVED, train=training.TrainConfig(log_every=7))
 
@@ -224,12 +224,3 @@ def test_the_settings_come_from_whichever_run_has_them_whole(folder):
     (folder / "rnn-seed0/config.json").write_text("{")
     with pytest.raises(ValueError, match=r"gru-seed0/config\.json is corrupt.*remove \S*gru-seed0 to train this run"):
         resume(folder)
-
-
-def test_the_environment_says_on_how_many_cores(monkeypatch):
-    found = environment()
-    assert found["cores"] == len(os.sched_getaffinity(0))
-    assert found["threads"] == "one a core"
-    assert found["processor"]
-    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
-    assert environment()["threads"] == "TF_NUM_INTRAOP_THREADS=1"

@@ -1,0 +1,114 @@
+import dataclasses
+import traceback
+
+import keras
+import pytest
+
+from experiments.frame.experiment import experiment_main, run_config, run_once
+from experiments.frame.report import Report
+from experiments.frame.settings import LogDir, Resume, Smoke
+from experiments.frame.startup import exit_with_message
+from experiments.frame.tables import Table
+from keras_seq import training
+from keras_seq.data import Corpus
+from keras_seq.models import LSTMConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class HelloConfig:
+    """Options."""
+
+    name: str = "world"
+    """Name."""
+    log_dir: LogDir = "logs"
+    resume: Resume = None
+    smoke: Smoke = False
+
+    def __post_init__(self):
+        if not self.name.isalpha():
+            raise ValueError(f"--name {self.name}: expected letters.")
+
+
+@pytest.fixture
+def hello(tmp_path):
+    """Run an experiment that answers with `answer(settings, folder)`."""
+
+    def hello(answer, *arguments):
+        main = experiment_main("hello", HelloConfig, {"name": "mouse"}, answer, "What is said?\n\nTime: none.")
+        main([*arguments, "--log-dir", str(tmp_path / "logs")])
+
+    return hello
+
+
+def a_report(settings, folder, failures=()):
+    return Report(f"Hello {settings.name}", "It works.", Table(["a"], [["1"]]), ("a",), [], failures=failures)
+
+
+def test_a_report_is_written_and_told(hello, tmp_path, capsys):
+    hello(a_report, "--smoke")
+    (folder,) = (tmp_path / "logs/hello").iterdir()
+    assert sorted(path.name for path in folder.iterdir()) == ["hello.json", "hello.md"]
+    assert (folder / "hello.md").read_text(encoding="utf-8").startswith("# Hello mouse\n\nIt works.\n")
+    assert "It works." in capsys.readouterr().out
+
+
+def test_failures_are_an_exit_status_and_sentences_after_the_report(hello, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        hello(lambda settings, folder: a_report(settings, folder, ["It leaks.", "So does that."]))
+    output = capsys.readouterr()
+    assert (stop.value.code, output.err) == (1, "It leaks.\nSo does that.\n")
+    assert "It works." in output.out
+    assert [*tmp_path.glob("logs/hello/*/hello.md")]
+
+
+def test_a_text_is_printed_and_nothing_is_left(hello, tmp_path, capsys):
+    hello(lambda settings, folder: f"hello {settings.name}")
+    assert capsys.readouterr().out == "hello world\n"
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_mistake_is_a_sentence_and_nothing_is_left(hello, tmp_path, fails, capsys):
+    fails(lambda arguments: hello(a_report, *arguments), "--name", "7")
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_run_is_trained_once_from_its_seed(tmp_path):
+    def train_one(run):
+        run.mkdir()
+        training.write_result(run, {"drawn": float(keras.random.normal(()))})
+        return training.load_result(run)
+
+    first = [run_once(tmp_path / name, 3, lambda name=name: train_one(tmp_path / name)) for name in "ab"]
+    assert first[0] == first[1]
+    assert run_once(tmp_path / "c", 4, lambda: train_one(tmp_path / "c")) != first[0]
+    assert run_once(tmp_path / "a", 5, lambda: pytest.fail("trained again")) == first[0]
+
+
+def test_a_value_error_while_training_is_no_mistake_of_the_user(tmp_path):
+    def fail():
+        raise ValueError("logits and labels differ.")
+
+    with pytest.raises(RuntimeError, match=r"^lstm-seed0 failed while training") as bug, exit_with_message("script"):
+        run_once(tmp_path / "lstm-seed0", 0, fail)
+    assert "in fail" in "".join(traceback.format_exception(bug.value))
+    assert "logits and labels differ" in "".join(traceback.format_exception(bug.value))
+
+
+def test_a_folder_that_cannot_be_resumed_is_one(tmp_path, capsys):
+    def refuse():
+        raise training.CheckpointError("config.json is corrupt: remove the folder.")
+
+    with pytest.raises(SystemExit) as stop, exit_with_message("script"):
+        run_once(tmp_path / "lstm-seed0", 0, refuse)
+    assert (stop.value.code, capsys.readouterr().err) == (2, "script: config.json is corrupt: remove the folder.\n")
+
+
+def test_the_config_of_a_run_says_what_it_is_made_of():
+    config, train = LSTMConfig(embedding_dim=2, units=3), training.TrainConfig()
+    corpus = Corpus("text", "to be", sha256="ab")
+    whole = run_config(HelloConfig("tim"), "lstm", config, train, config.build_model(5), corpus, seed=4)
+    assert whole["experiment"]["name"] == "tim"
+    assert (whole["model"]["name"], whole["model"]["units"], whole["seed"]) == ("lstm", 3, 4)
+    assert whole["corpus"] == {"name": "text", "sha256": "ab"}
+    assert whole["train"]["learning_rate"] == train.peak_learning_rate(config.build_model(5))
+    assert "corpus" not in run_config(HelloConfig(), "lstm", config, train)
