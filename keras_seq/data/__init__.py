@@ -13,7 +13,6 @@ __all__ = [
     "Corpus",
     "CorpusError",
     "MaskedLMMaskGenerator",
-    "PythonGeneratorWindows",
     "RandomWindows",
     "SequentialWindows",
     "ShuffledWindows",
@@ -21,4 +20,5 @@ __all__ = [
     "Windows",
     "load_corpus",
     "verbatim_overlap",
+    "PythonGeneratorWindows",
 ]

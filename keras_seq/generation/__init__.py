@@ -1,4 +1,4 @@
-"""Generate text: sampling, beam search and contrastive search around a model's step."""
+"""Generate text: sampling and searches around a model's step."""
 
 from keras_seq.generation.contrastive import contrastive_search
 from keras_seq.generation.samplers import LOGIT_FILTERS, SamplingConfig, sample_token
@@ -12,9 +12,9 @@ __all__ = [
     "TextGenerator",
     "SamplingConfig",
     "beam_search",
-    "contrastive_search",
     "sample_token",
     "generate",
     "greedy",
     "stream",
+    "contrastive_search",
 ]
