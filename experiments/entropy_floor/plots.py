@@ -32,8 +32,8 @@ def plot_corpus(losses: Axes, excess: Axes, folder: pathlib.Path, rows: Sequence
     for row in trained:
         style = {"color": colors[row["model"]], "marker": "o", "markersize": 3}
         losses.plot(*plots.curve(folder / row["run"], "val_loss_streaming"), **style)
-        tokens, nats = plots.curve(folder / row["run"], "excess_loss")
-        shares = [value / floor for value in nats]
+        tokens, excess_losses = plots.curve(folder / row["run"], "excess_loss")
+        shares = [value / floor for value in excess_losses]
         excess.plot(tokens, shares, **style)
         end = (tokens[-1], shares[-1])
         excess.annotate(f"{shares[-1]:.2%}", end, (6, 0), va="center", color=style["color"], **SMALL)
