@@ -1,9 +1,8 @@
-"""What a benchmark needs from JAX: compile and differentiate a function, wait, describe the device."""
+"""What a benchmark needs from JAX: differentiate a function, wait, describe the device."""
 
 import jax
 import jax.numpy as jnp
 
-compiled = jax.jit
 wait = jax.block_until_ready  # JAX returns before the device has finished
 
 

@@ -122,7 +122,7 @@ CASES = {
 }
 SMOKE_CASES = (
     Case("step", precision="bfloat16", **TINY),
-    Case("end_to_end", optimizer="muon", **TINY),
+    Case("end_to_end", optimizer="muon", **TINY | {"model": "lstm", "units": 8}),
     Case("generation", **TINY),
     Case("pipeline", "RandomWindows", 2, 8),
     Case("sizes", **TINY | {"model": "attention"}),

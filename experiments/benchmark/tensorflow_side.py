@@ -1,10 +1,8 @@
-"""What a benchmark needs from TensorFlow: compile and differentiate a function, wait, describe the device."""
-
-import functools
+"""What a benchmark needs from TensorFlow: differentiate a function, wait, describe the device."""
 
 import tensorflow as tf
 
-compiled = tf.function
+GPUS = tf.config.list_physical_devices("GPU")
 
 
 def gradients(function):
@@ -25,15 +23,13 @@ def wait(array):
     array.numpy()
 
 
-@functools.cache
 def device() -> tuple[str, str]:
     """Return the platform, "cpu" or "gpu", and the name of the device."""
-    gpus = tf.config.list_physical_devices("GPU")
-    return (
-        ("gpu", tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")) if gpus else ("cpu", "")
-    )
+    if not GPUS:
+        return "cpu", "cpu"
+    return "gpu", tf.config.experimental.get_device_details(GPUS[0]).get("device_name", "GPU")
 
 
 def peak_bytes() -> int | None:
     """Return the peak memory of the GPU; None on a CPU."""
-    return tf.config.experimental.get_memory_info("GPU:0")["peak"] if device()[0] == "gpu" else None
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"] if GPUS else None

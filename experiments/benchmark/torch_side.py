@@ -7,11 +7,6 @@ if ON_GPU:
     torch.set_float32_matmul_precision("high")  # TF32, JAX's default for float32
 
 
-def compiled(function):
-    """Return the function: PyTorch runs eagerly."""
-    return function
-
-
 def gradients(function):
     """Return a function from arrays to the gradients of the sum of squares of `function(*arrays)`."""
 
@@ -30,7 +25,7 @@ def wait(array=None):
 
 def device() -> tuple[str, str]:
     """Return the platform, "cpu" or "gpu", and the name of the device."""
-    return ("gpu", torch.cuda.get_device_name()) if ON_GPU else ("cpu", "")
+    return ("gpu", torch.cuda.get_device_name()) if ON_GPU else ("cpu", "cpu")
 
 
 def peak_bytes() -> int | None:

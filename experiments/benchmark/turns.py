@@ -42,7 +42,7 @@ class Worker:
 
     def go(self) -> dict:
         """Have the worker do what is next, and return its answer."""
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             self.process.stdin.write("go\n")
             self.process.stdin.flush()
         last = "no message"

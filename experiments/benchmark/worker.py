@@ -30,7 +30,7 @@ def seconds_of(run_steps, num_steps: int) -> float:
     return time.perf_counter() - start_time
 
 
-def prepare(run_steps, steps_per_execution: int, seconds: float) -> tuple[float, int]:
+def calibrate(run_steps, steps_per_execution: int, seconds: float) -> tuple[float, int]:
     """Return the seconds of the first call, with its compilation, and the number of steps that take `seconds`."""
     first_call_seconds, num_executions = seconds_of(run_steps, steps_per_execution), 1
     while (duration := seconds_of(run_steps, num_executions * steps_per_execution)) < 0.5 * seconds:
@@ -62,7 +62,7 @@ def main():
     answer()
     sys.stdin.readline()
     run_steps, info = runs.prepare(Case(**request["case"]), request["implementation"])
-    first_call_seconds, num_steps = prepare(run_steps, info.get("steps_per_execution", 1), request["seconds"])
+    first_call_seconds, num_steps = calibrate(run_steps, info.get("steps_per_execution", 1), request["seconds"])
     answer(first_call_seconds=first_call_seconds, **info)
     for _ in sys.stdin:
         speed = num_steps * info["tokens_per_step"] / seconds_of(run_steps, num_steps)

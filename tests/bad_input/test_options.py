@@ -75,7 +75,7 @@ def test_a_command_line_with_an_unknown_option_or_an_extra_word_ends_with_one_se
 
 
 def test_nothing_is_left_out():
-    assert {"compare", "word_lm", "score_text", "shakespeare"} <= EXPERIMENTS.keys()
+    assert {"compare", "word_lm", "score_text", "benchmark", "shakespeare"} <= EXPERIMENTS.keys()
     assert len(CASES) > 150
     assert any(isinstance(value, float) and math.isnan(value) for value in bad(float, "reset_prob"))
     assert 2**63 in bad(int, "num_seeds")

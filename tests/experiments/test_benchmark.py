@@ -75,8 +75,8 @@ def test_implementations_take_turns_and_one_that_fails_does_not_end_the_others(m
 
 def test_a_run_takes_the_seconds_in_whole_executions(monkeypatch):
     monkeypatch.setattr(worker, "seconds_of", lambda run_steps, num_steps: num_steps / 1010)
-    assert worker.prepare(lambda num_steps: None, 25, 2.0) == (25 / 1010, 2025)
-    assert worker.prepare(lambda num_steps: None, 25, 0.001) == (25 / 1010, 25)
+    assert worker.calibrate(lambda num_steps: None, 25, 2.0) == (25 / 1010, 2025)
+    assert worker.calibrate(lambda num_steps: None, 25, 0.001) == (25 / 1010, 25)
 
 
 def test_every_case_has_a_name_of_its_own_and_steps_have_targets():
