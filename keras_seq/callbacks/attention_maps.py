@@ -90,7 +90,8 @@ def plot_heads(name: str, weights: np.ndarray, tokens: Sequence[str] = ()) -> np
     labels = [label(token)[:MAX_LABEL_CHARS] for token in tokens]
     margin = CHARACTER_PIXELS * max(map(len, labels), default=0) + 8  # left and, with a little more, below
     width, height = IMAGE_PIXELS - margin - 4, IMAGE_PIXELS - margin - 4 - TITLE_PIXELS
-    rotation = {"rotation": 90} if max(map(len, labels), default=0) > 1 else {}
+    style = {**LABEL_STYLE, "fontsize": 8}
+    rotation = 90 if max(map(len, labels), default=0) > 1 else 0
     figure = Figure(figsize=(IMAGE_PIXELS / DPI, heads * IMAGE_PIXELS / DPI))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, IMAGE_PIXELS), ylim=(heads * IMAGE_PIXELS, 0))
     axes.axis("off")
@@ -102,9 +103,9 @@ def plot_heads(name: str, weights: np.ndarray, tokens: Sequence[str] = ()) -> np
         axes.text(margin, top - 8, f"{name}, head {n + 1}", fontsize=9)
         for row, text in enumerate(labels[:rows]):
             y = top + (row + 0.5) * height / rows
-            axes.text(margin - 4, y, text, ha="right", va="center_baseline", **LABEL_STYLE)
+            axes.text(margin - 4, y, text, ha="right", va="center_baseline", **style)
         for column, text in enumerate(labels[:columns]):
             x = margin + (column + 0.5) * width / columns
-            axes.text(x, top + height + 3, text, ha="center", va="top", **rotation, **LABEL_STYLE)
+            axes.text(x, top + height + 3, text, ha="center", va="top", rotation=rotation, **style)
     axes.set(xlim=(0, IMAGE_PIXELS), ylim=(heads * IMAGE_PIXELS, 0))  # imshow has changed them
     return to_pixels(figure).reshape(heads, IMAGE_PIXELS, IMAGE_PIXELS, 3)

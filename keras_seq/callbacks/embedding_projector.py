@@ -62,6 +62,7 @@ class EmbeddingProjector(keras.callbacks.Callback):
         super().__init__()
         self.tokens = list(getattr(tokenizer, "vocabulary", tokenizer))
         self.log_dir = pathlib.Path(log_dir)
+        self._has_sprites = None  # until the first embeddings are written
 
     def on_train_begin(self, logs=None):
         """Print a message if there will be nothing to show."""
@@ -89,9 +90,10 @@ class EmbeddingProjector(keras.callbacks.Callback):
             return []
         self.log_dir.mkdir(parents=True, exist_ok=True)
         config = projector.ProjectorConfig()
-        has_sprites = len(self.tokens) <= MAX_SPRITES
-        if has_sprites:
-            write_sprites(self.log_dir / SPRITES, self.tokens)
+        if self._has_sprites is None:
+            self._has_sprites = len(self.tokens) <= MAX_SPRITES
+            if self._has_sprites:
+                write_sprites(self.log_dir / SPRITES, self.tokens)
         for name, layer in embeddings.items():
             file = name.replace("/", "_")
             vectors = ops.convert_to_numpy(ops.cast(layer.embeddings, "float32"))
@@ -104,7 +106,7 @@ class EmbeddingProjector(keras.callbacks.Callback):
                 tensor_shape=vectors.shape,
                 metadata_path=f"{file}_metadata.tsv",
             )
-            if has_sprites:
+            if self._has_sprites:
                 embedding.sprite.image_path = SPRITES
                 embedding.sprite.single_image_dim.extend([SPRITE_PIXELS, SPRITE_PIXELS])
         write_text(self.log_dir / "projector_config.pbtxt", text_format.MessageToString(config))
@@ -119,9 +121,7 @@ def _embeddings(model, vocabulary_size):
 
 
 def write_sprites(path: pathlib.Path, tokens: Sequence[str]):
-    """Write one PNG with the image of each token, in rows from the left, unless it is there already."""
-    if path.exists():
-        return
+    """Write one PNG with the image of each token, in rows from the left."""
     columns = math.ceil(math.sqrt(len(tokens)))
     figure = Figure(figsize=(columns * SPRITE_PIXELS / DPI,) * 2, dpi=DPI)
     for n, token in enumerate(tokens):

@@ -24,7 +24,7 @@ DESCRIPTIONS = {
 
 
 class LossByPosition(Diagnostic):
-    """Write a plot of the loss by position, and curves of the loss at positions 0, 6 to 7, 48 to 63, 384 to 511, ...
+    """Write a plot of the loss by position, and curves of the loss at positions 0, 6 to 7, 48 to 63, ..., and the last.
 
     ```python
     LossByPosition(tokenizer.encode(validation_text), sequence_length=64, log_dir="logs/mine")
@@ -66,14 +66,14 @@ class LossByPosition(Diagnostic):
         losses = evaluator.chunked_token_losses(self.ids, self.sequence_length)
         mean = losses.mean(axis=0, dtype="float64")
         smoothed, starts = quarter_means(mean)
-        scalars, curves, descriptions = {}, {}, {}
-        for t in (8**n - 1 for n in range(8)):
-            if t < self.sequence_length:
-                positions = f"{starts[t]} to {t}" if t else "0"
-                scalars[f"loss_by_position/{t}"] = float(mean[t])
-                curves[f"loss_by_position/{positions}"] = float(smoothed[t])
-                plural = "positions" if t else "position"
-                descriptions[f"loss_by_position/{positions}"] = f"Loss at {plural} {positions} (nats per token)."
+        positions = [t for t in (8**n - 1 for n in range(8)) if t < self.sequence_length]
+        scalars = {f"loss_by_position/{t}": float(mean[t]) for t in positions}
+        curves, descriptions = {}, {}
+        for t in dict.fromkeys([*positions, self.sequence_length - 1]):
+            where = f"positions {starts[t]} to {t}" if starts[t] < t else f"position {t}"
+            name = f"loss_by_position/{where.partition(' ')[2]}"
+            curves[name] = float(smoothed[t])
+            descriptions[name] = f"Loss at {where} (nats per token)."
         image = plot_loss_by_position(mean, len(losses), evaluator.vocabulary_size)
         return Summaries(scalars, {}, {"loss_by_position": image}, {}, curves, {**DESCRIPTIONS, **descriptions})
 

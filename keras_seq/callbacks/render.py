@@ -8,7 +8,7 @@ from matplotlib.font_manager import findfont, get_font
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 
 DPI = 100  # pixels per inch
-LABEL_STYLE = {"fontsize": 8, "family": "DejaVu Sans Mono", "parse_math": False}
+LABEL_STYLE = {"fontsize": 7, "family": "DejaVu Sans Mono", "parse_math": False}
 
 
 def to_pixels(figure: Figure) -> np.ndarray:

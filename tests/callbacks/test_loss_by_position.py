@@ -28,6 +28,14 @@ def test_it_is_the_mean_over_windows_from_the_zero_state(name, max_windows, wind
     assert summaries.descriptions["loss_by_position/6 to 7"] == "Loss at positions 6 to 7 (nats per token)."
 
 
+def test_the_end_of_the_window_has_a_curve_whatever_its_length():
+    model = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
+    assert [*LossByPosition(IDS, 12).compute_summaries(model).curves] == [
+        *("loss_by_position/0", "loss_by_position/6 to 7", "loss_by_position/9 to 11"),
+    ]
+    assert [*LossByPosition(IDS, 3).compute_summaries(model).curves] == ["loss_by_position/0", "loss_by_position/2"]
+
+
 def test_a_quarter_is_a_band_of_equal_width_on_the_logarithmic_axis():
     losses = np.random.default_rng(0).normal(size=70)
     means, starts = quarter_means(losses)
