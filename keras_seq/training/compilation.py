@@ -1,6 +1,5 @@
 """Compile a model for training: loss, optimizer, learning rate schedule, and whether XLA compiles the whole step."""
 
-
 import keras
 
 from keras_seq.kernels.devices import on_cpu
