@@ -11,7 +11,7 @@ from keras_seq.models import GRUConfig, TransformerConfig
 from keras_seq.tracking import Summaries
 from keras_seq.training import (
     TrainConfig,
-    carry_state,
+    fit_inputs,
     is_stateful,
     load_result,
     read_metrics,
@@ -106,7 +106,7 @@ TRANSFORMER = TransformerConfig(4, num_layers=1, num_heads=1, feed_forward_dim=4
 )
 def test_the_state_is_carried_where_rows_go_on_and_the_state_has_no_length(config, windows_class, carries):
     model, windows = config.build_model(7), windows_class(np.arange(60) % 7, batch_size=2, sequence_length=5)
-    training_model, dataset_fn = carry_state(model, windows)
+    training_model, dataset_fn = fit_inputs(model, windows)
     (inputs, _), *_ = dataset_fn(0, 1)
     assert is_stateful(model, windows) == carries == isinstance(inputs, tuple) == (training_model is not model)
     assert {*map(id, model.trainable_variables)} == {*map(id, training_model.trainable_variables)}
