@@ -25,7 +25,7 @@ BACKENDS = {"tensorflow", "jax", "torch"}
 EXPERIMENTS = sorted(path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py"))
 ROOMS = {  # of an experiment: each may import those before it and its equals; the config of a model is an option
     **{"settings": 0, "models": 0, "data": 1, "cases": 1, "scores": 2, "findings": 3},
-    **{"plots": 4, "report": 5, "page": 5, "__main__": 6},
+    **{"plots": 4, "tables": 4, "report": 5, "page": 5, "__main__": 6},
 }
 TELLING = ("matplotlib", "experiments.frame.plots", "experiments.frame.report", "experiments.frame.pages")
 MAX_LINES, MAX_MAIN, MAX_MEDIAN, MAX_TOTAL = 220, 150, 110, 9000  # of the files of experiments/

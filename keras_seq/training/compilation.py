@@ -1,7 +1,5 @@
 """Compile a model for training: loss, optimizer, learning rate schedule, and whether XLA compiles the whole step."""
 
-from collections.abc import Callable
-
 import keras
 
 from keras_seq.kernels.devices import on_cpu
@@ -28,7 +26,7 @@ def compile_model(
     train: TrainConfig,
     total_steps: int,
     loss: keras.losses.Loss | None = None,
-    schedule: Callable | None = None,
+    schedule: keras.optimizers.schedules.LearningRateSchedule | None = None,
     tokens_per_step: int = 1000,
 ):
     """Compile a model with the optimizer of `train`.
@@ -38,7 +36,7 @@ def compile_model(
         train: Training config.
         total_steps: Step at which the schedule ends.
         loss: Keras loss; by default the cross-entropy of logits.
-        schedule: Function from step to learning rate; by default the warm-up and decay of `train`.
+        schedule: Keras learning rate schedule; by default the warm-up and decay of `train`.
         tokens_per_step: Approximate number of tokens of a batch; decides whether XLA compiles the step.
     """
     peak = train.peak_learning_rate(training_model)

@@ -37,7 +37,7 @@ def train_model(
     training_model: keras.Model | None = None,
     tokenizer=None,
     loss: keras.losses.Loss | None = None,
-    schedule: Callable | None = None,
+    schedule: keras.optimizers.schedules.LearningRateSchedule | None = None,
     characters_per_token: float | None = None,
     diagnostics: Sequence[Callable[[], Summaries]] = (),
     callbacks: Sequence[keras.callbacks.Callback] = (),
@@ -61,7 +61,7 @@ def train_model(
             `compile_model` unless it is compiled already.
         tokenizer: Saved as tokenizer.json; None for a model without one.
         loss: As for `compile_model`, as is `schedule`.
-        schedule: Function from step to learning rate.
+        schedule: Keras learning rate schedule.
         characters_per_token: Mean, for a curve in bits per character and the `train_loss_per_character` of the result;
             None for neither.
         diagnostics: Further functions like `validate_fn`.
