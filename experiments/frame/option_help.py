@@ -39,8 +39,7 @@ def _groups_not_chosen(config, arguments):
     fields = {field.name: field for field in dataclasses.fields(config)}
     hidden = set()
     for field in fields.values():
-        groups = {choice for choice in _choices(field.type) if choice in fields}
-        if groups:
+        if groups := fields.keys() & {*_choices(field.type)}:
             default = _default(config, field)
             chosen = {default} if isinstance(default, str) else {*default}
             hidden |= groups - (groups & {*arguments} or chosen)
