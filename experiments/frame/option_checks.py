@@ -26,7 +26,9 @@ def check_options(config: Any, **minimum: float):
         if expected is None and not path and value is not None and name in minimum and not value >= minimum[name]:
             expected = f"at least {minimum[name]}"
         if expected is not None:
-            raise ValueError(f"{path or '--'}{name.replace('_', '-')} {_format_value(value)}: expected {expected}.")
+            text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            text = repr(text) if not text.strip() or "\0" in text else text if len(text) <= 80 else f"{text[:77]}..."
+            raise ValueError(f"{path or '--'}{name.replace('_', '-')} {text}: expected {expected}.")
 
 
 def _options(config, path=""):
@@ -71,8 +73,3 @@ def _type_error(option_type, value, name):
             return "UTF-8; if the text is UTF-8, set PYTHONUTF8=1, since this locale has another encoding"
         return None if is_valid else "a name" if name in NAMES else "a text without the character U+0000"
     return None if isinstance(value, option_type) else f"options of {option_type.__name__}"
-
-
-def _format_value(value):
-    text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    return repr(text) if not text.strip() or "\0" in text else text if len(text) <= 80 else f"{text[:77]}..."

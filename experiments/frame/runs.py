@@ -134,7 +134,9 @@ def load_config(folder: pathlib.Path, config_class: type) -> Any:
         except checkpoints.CheckpointError as error:
             first_error = first_error or error
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"--resume {run / 'config.json'}: it is not the config of this experiment.") from error
+            raise ValueError(
+                f"--resume {run / 'config.json'}: it does not hold the config of this experiment."
+            ) from error
     raise first_error
 
 
