@@ -156,13 +156,12 @@ def check_same_corpus(folder: pathlib.Path, corpus: Corpus):
 
 def dataclass_from_dict(dataclass_type: type, values: dict) -> Any:
     """Build a dataclass from what `dataclasses.asdict` and JSON made of it: dicts of dataclasses, lists of tuples."""
-    fields = {field.name: field for field in dataclasses.fields(dataclass_type)}
-    if unknown := sorted(values.keys() - fields.keys()):
+    types = {field.name: field.type for field in dataclasses.fields(dataclass_type)}
+    if unknown := sorted(values.keys() - types.keys()):
         raise ValueError(f"The config to resume has the options {', '.join(unknown)}, unknown to this version.")
     arguments = {}
     for name, value in values.items():
-        field_type = fields[name].type
-        if dataclasses.is_dataclass(field_type):
-            value = dataclass_from_dict(field_type, value)
+        if dataclasses.is_dataclass(types[name]):
+            value = dataclass_from_dict(types[name], value)
         arguments[name] = tuple(value) if isinstance(value, list) else value
     return dataclass_type(**arguments)
