@@ -6,23 +6,23 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from experiments.frame.catalog import docstrings, duration, question, suggestion
+from experiments.frame.catalog import docstrings, suggestion, summary
 
 INDENT = 21
 
 
 def listing() -> str:
     """Return the list of all experiments, then of the tools for a finished run, as wide as the terminal."""
-    width = min(shutil.get_terminal_size().columns, 120)
-    groups = {"Experiments": [], "Tools for RUN, the folder of a finished run": []}
-    experiments, tools = groups.values()
+    wrapper = textwrap.TextWrapper(min(shutil.get_terminal_size().columns, 120), break_on_hyphens=False)
+    usage = wrapper.fill(
+        "python -m experiments.NAME --help says more and lists the options; --smoke tests an experiment in seconds."
+    )
+    wrapper.initial_indent, wrapper.subsequent_indent = "  ", INDENT * " "
+    experiments, tools = ["Experiments:"], ["Tools for RUN, the folder of a finished run:"]
     for name, docstring in docstrings().items():
-        text = f"{name:<{INDENT - 3}} {question(docstring)} Time: {duration(docstring)}."
-        entry = textwrap.fill(text, width, initial_indent="  ", subsequent_indent=" " * INDENT, break_on_hyphens=False)
-        (tools if "\nRUN is the folder of a finished run" in docstring else experiments).append(entry)
-    usage = "python -m experiments.NAME --help says more and lists the options; --smoke tests an experiment in seconds."
-    parts = ["\n".join([f"{title}:", *entries]) for title, entries in groups.items()]
-    return "\n\n".join([*parts, textwrap.fill(usage, width, break_on_hyphens=False)])
+        group = tools if "\nRUN is the folder of a finished run" in docstring else experiments
+        group.append(wrapper.fill(f"{name:<{INDENT - 3}} {summary(docstring)}"))
+    return "\n\n".join(["\n".join(experiments), "\n".join(tools), usage])
 
 
 def main(arguments: Sequence[str]):
@@ -33,11 +33,8 @@ def main(arguments: Sequence[str]):
         sys.argv = [f"experiments.{name}", *arguments[1:]]
         runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=True)
     else:
-        print(
-            f"experiments: {name}: expected the name of an experiment{suggestion(name)} "
-            "(python -m experiments lists them).",
-            file=sys.stderr,
-        )
+        expected = f"the name of an experiment{suggestion(name, docstrings())} (python -m experiments lists them)"
+        print(f"experiments: {name}: expected {expected}.", file=sys.stderr)
         sys.exit(2)
 
 

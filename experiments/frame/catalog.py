@@ -8,6 +8,7 @@ import ast
 import difflib
 import pathlib
 import re
+from collections.abc import Iterable
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 
@@ -18,17 +19,12 @@ def docstrings() -> dict[str, str]:
     return {path.parent.name: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) for path in scripts}
 
 
-def question(docstring: str) -> str:
-    """Return the first line of a docstring."""
-    return docstring.splitlines()[0]
+def summary(docstring: str) -> str:
+    """Return the question, or what the tool does, and the time that it takes."""
+    return " ".join(re.findall(r"\A.+$|^Time: .+\.$", docstring, re.MULTILINE))
 
 
-def duration(docstring: str) -> str:
-    """Return what the line "Time: ..." says, without its period."""
-    return re.search(r"^Time: (.+)\.$", docstring, re.MULTILINE)[1]
-
-
-def suggestion(name: str) -> str:
-    """Return the nearest experiment to a mistyped name, as the end of a message, or nothing."""
-    nearest = difflib.get_close_matches(name, [path.parent.name for path in PACKAGE.glob("*/__main__.py")], n=1)
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """Return the nearest of some names to a mistyped one, as the end of a message, or nothing."""
+    nearest = difflib.get_close_matches(name, names, n=1)
     return f"; perhaps you meant {nearest[0]}" if nearest else ""

@@ -12,12 +12,11 @@ import re
 import sys
 import tempfile
 
-from experiments.frame.catalog import PACKAGE, suggestion
+from experiments.frame.catalog import PACKAGE, docstrings, suggestion
 
 KNOWN_MESSAGES = re.compile(
-    rb"^I\d{4} |^WARNING: All log messages before absl|oneDNN custom operations|cpu_feature_guard"
-    rb"|To enable the following"
-    rb"|Could not find cuda drivers|cuInit|Unable to register cu|TF-TRT Warning|computation_placer|^\s*$"
+    rb"^\s*$|^I\d{4} |^WARNING: All log messages before absl|oneDNN custom operations|cpu_feature_guard|cuInit"
+    rb"|To enable the following|Could not find cuda drivers|Unable to register cu|TF-TRT Warning|computation_placer"
 )
 
 
@@ -63,7 +62,7 @@ class Finder:
         """Return the spec of TensorFlow; None leaves all other modules to the next finder."""
         package, _, module = name.rpartition(".")
         if package == PACKAGE.name and not any((PACKAGE / file).exists() for file in (module, f"{module}.py")):
-            raise ModuleNotFoundError(f"No module named {name!r}{suggestion(module)}", name=name)
+            raise ModuleNotFoundError(f"No module named {name!r}{suggestion(module, docstrings())}", name=name)
         spec = importlib.machinery.PathFinder.find_spec(name, path) if name == "tensorflow" else None
         if spec is not None and spec.origin:
             spec.loader = QuietLoader(name, spec.origin)

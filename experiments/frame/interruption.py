@@ -5,7 +5,6 @@
 
 import contextlib
 import os
-import pathlib
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,12 +12,7 @@ from typing import NoReturn
 
 from experiments.frame.shell import python
 
-_run_folders = []  # LOG_DIR/EXPERIMENT/UTC-TIME folders started or resumed by this process
-
-
-def register_run_folder(folder: str | os.PathLike[str]):
-    """Register the folder of this process's runs, for the message that says how to resume them."""
-    _run_folders.append(pathlib.Path(folder))
+run_folders = []  # paths LOG_DIR/EXPERIMENT/UTC-TIME started or resumed by this process, for the command to resume
 
 
 @contextlib.contextmanager
@@ -34,10 +28,10 @@ def raise_on_stop_request() -> Iterator[None]:
         raise KeyboardInterrupt(number)
 
     def output_error(error):
-        if not _run_folders:
+        if not run_folders:
             stop(OUTPUT_CLOSED)
 
-    del _run_folders[:]
+    del run_folders[:]
     with signal_handler(stop), guard_output(output_error):
         yield
         if sys.stdout is not None:
@@ -55,22 +49,16 @@ def exit_interrupted(script: str, stop: KeyboardInterrupt) -> NoReturn:
         message, number, folder = f"\nStopped. A checkpoint is in {stop.path}", stop.signal_number, stop.path.parents[2]
     else:
         message, number = "\nStopped.", next(iter(stop.args), signal.SIGINT)
-        folder = next((folder for folder in _run_folders if any(folder.glob("*/config.json"))), None)
+        folder = next((folder for folder in run_folders if any(folder.glob("*/config.json"))), None)
     with contextlib.suppress(OSError):  # the terminal, or the reader of `2>&1 | tee log`, may be gone
         if folder is not None or number != OUTPUT_CLOSED:  # `experiments.generate RUN | head` ends silently
             print(message, file=sys.stderr)
         if folder is not None:
             print(f"To resume: {python('-m', script, '--resume', folder)}", file=sys.stderr)
     for stream in filter(None, (sys.stdout, sys.stderr)):
-        _discard_unwritten(stream)
+        try:
+            stream.flush()
+        except OSError:  # discard what cannot be written, since flushing it at exit would be an error
+            with open(os.devnull, "wb") as null_device:
+                os.dup2(null_device.fileno(), stream.fileno())
     sys.exit(128 + number)
-
-
-def _discard_unwritten(stream):
-    """Discard what a stream cannot write, since flushing it at exit would be an error."""
-    try:
-        stream.flush()
-    except OSError:
-        null_device = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null_device, stream.fileno())
-        os.close(null_device)

@@ -9,6 +9,7 @@ The command line checks the types already; the config.json read by `--resume` ma
 
 import dataclasses
 import pathlib
+import re
 import types
 import typing
 from typing import Any
@@ -25,23 +26,20 @@ def check_options(config: Any, **minimum: float):
         if expected is None and not path and value is not None and name in minimum and not value >= minimum[name]:
             expected = f"at least {minimum[name]}"
         if expected is not None:
-            raise ValueError(f"{path or '--'}{name.replace('_', '-')} {_format_value(value)}: expected {expected}.")
+            text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            text = repr(text) if not text.strip() or "\0" in text else text if len(text) <= 80 else f"{text[:77]}..."
+            raise ValueError(f"{path or '--'}{name.replace('_', '-')} {text}: expected {expected}.")
 
 
 def _options(config, path=""):
     """Yield the path before the name, the name, the type and the value of each option."""
     for field in dataclasses.fields(config):
-        value, annotation = getattr(config, field.name), field.type
-        inner = _without_notes(annotation)
-        if dataclasses.is_dataclass(inner) and isinstance(value, inner):
-            nameless = inner is not annotation  # tyro.conf.arg(name="")
-            yield from _options(value, path if nameless else f"{path or '--'}{field.name}.")
+        value, is_annotated = getattr(config, field.name), typing.get_origin(field.type) is typing.Annotated
+        option_type = typing.get_args(field.type)[0] if is_annotated else field.type
+        if dataclasses.is_dataclass(option_type) and isinstance(value, option_type):  # annotated: arg(name="")
+            yield from _options(value, path if is_annotated else f"{path or '--'}{field.name}.")
         else:
-            yield path, field.name, inner, value
-
-
-def _without_notes(annotation):
-    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
+            yield path, field.name, option_type, value
 
 
 def _type_error(option_type, value, name):
@@ -61,36 +59,17 @@ def _type_error(option_type, value, name):
     if option_type is bool:
         return None if isinstance(value, bool) else "True or False"
     if option_type is int:
-        return _integer_error(value, name)
+        limit = MAX_SEED if name == "seed" else MAX_INT64 if name in BUDGETS else MAX_INT32
+        is_valid = isinstance(value, int) and not isinstance(value, bool) and value < limit
+        is_valid = is_valid and value >= (0 if name == "seed" else -limit)
+        return None if is_valid else f"an integer {'from 0 to' if name == 'seed' else 'of at most'} {limit - 1}"
     if option_type is float:
         limit = MAX_INT64 if name in BUDGETS else MAX_FLOAT32
         is_valid = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= limit
         return None if is_valid else f"a number of at most {limit:.2g}"
     if option_type in (str, pathlib.Path):
         is_valid = isinstance(value, option_type) and "\0" not in str(value) and (value != "" or name not in NAMES)
-        if is_valid and not _is_utf8(str(value)):
+        if is_valid and re.search(r"[\ud800-\udfff]", str(value)):  # stand for bytes that could not be decoded
             return "UTF-8; if the text is UTF-8, set PYTHONUTF8=1, since this locale has another encoding"
         return None if is_valid else "a name" if name in NAMES else "a text without the character U+0000"
     return None if isinstance(value, option_type) else f"options of {option_type.__name__}"
-
-
-def _is_utf8(text):
-    """Return whether all bytes of the command line were decoded: those that were not are lone surrogates."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _integer_error(value, name):
-    limit = MAX_SEED if name == "seed" else MAX_INT64 if name in BUDGETS else MAX_INT32
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if is_integer and (0 if name == "seed" else -limit) <= value < limit:
-        return None
-    return f"an integer from 0 to {limit - 1}" if name == "seed" else f"an integer of at most {limit - 1}"
-
-
-def _format_value(value):
-    text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    return repr(text) if not text.strip() or "\0" in text else text if len(text) <= 80 else f"{text[:77]}..."

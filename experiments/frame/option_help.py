@@ -39,8 +39,7 @@ def _groups_not_chosen(config, arguments):
     fields = {field.name: field for field in dataclasses.fields(config)}
     hidden = set()
     for field in fields.values():
-        groups = {choice for choice in _choices(field.type) if choice in fields}
-        if groups:
+        if groups := fields.keys() & {*_choices(field.type)}:
             default = _default(config, field)
             chosen = {default} if isinstance(default, str) else {*default}
             hidden |= groups - (groups & {*arguments} or chosen)
@@ -72,9 +71,8 @@ def _for_help(config, hidden=()):
             field_with_default = dataclasses.field(default_factory=kind)
         else:
             name = next((note for note in notes if hasattr(note, "help_behavior_hint")), tyro.conf.arg())
-            text = texts.get(field.name, name.help)
             notes = [note for note in notes if note is not name]
-            notes.append(dataclasses.replace(name, help=text, help_behavior_hint=_hint))
+            notes.append(dataclasses.replace(name, help=texts.get(field.name, name.help), help_behavior_hint=_hint))
             field_with_default = dataclasses.field(default=default)
         notes += [tyro.conf.Suppress] if field.name in hidden else []
         fields.append((field.name, Annotated[(kind, *notes)] if notes else kind, field_with_default))

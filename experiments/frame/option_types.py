@@ -10,7 +10,6 @@ A wrong word is told in a sentence, with the nearest choice.
 """
 
 import dataclasses
-import difflib
 import fractions
 import pathlib
 import re
@@ -20,6 +19,8 @@ from typing import Annotated, Any
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from experiments.frame.catalog import suggestion
 
 RULES = ConstructorRegistry()
 UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9}
@@ -46,21 +47,17 @@ def to_float(word: str) -> float:
 def to_choice(word: str, choices: tuple[Any, ...]) -> Any:
     """Return the choice that is written like a word."""
     by_name = {str(choice): choice for choice in choices}
-    if word in by_name:
-        return by_name[word]
-    nearest = difflib.get_close_matches(word, by_name, n=1)
-    suggestion = f"; perhaps you meant {nearest[0]}" if nearest else ""
-    raise ValueError(f"{word}: expected one of {', '.join(by_name)}{suggestion}")
+    if word not in by_name:
+        raise ValueError(f"{word}: expected one of {', '.join(by_name)}{suggestion(word, by_name)}")
+    return by_name[word]
+
+
+def _words(nargs, metavar, from_words, to_words):
+    return PrimitiveConstructorSpec(nargs, metavar, from_words, lambda value: True, to_words)
 
 
 def _one_word(metavar, from_word):
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=metavar,
-        instance_from_str=lambda words: from_word(words[0]),
-        is_instance=lambda value: True,
-        str_from_instance=lambda value: [str(value)],
-    )
+    return _words(1, metavar, lambda words: from_word(words[0]), lambda value: [str(value)])
 
 
 @RULES.primitive_rule
@@ -77,12 +74,11 @@ def _list(info):
     if info.type_origin is not tuple or parts[1:] != (...,) or tyro.conf.UseAppendAction in info.markers:
         return None
     spec = _spec(info, parts[0])
-    return PrimitiveConstructorSpec(
-        nargs="*",
-        metavar=f"{spec.metavar} ...",
-        instance_from_str=lambda words: tuple(spec.instance_from_str([word]) for word in words),
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=lambda values: [word for value in values for word in spec.str_from_instance(value)],
+    return _words(
+        "*",
+        f"{spec.metavar} ...",
+        lambda words: tuple(spec.instance_from_str([word]) for word in words),
+        lambda values: [word for value in values for word in spec.str_from_instance(value)],
     )
 
 
@@ -109,15 +105,12 @@ RunFolder = Annotated[
     tyro.conf.Positional,
     tyro.conf.arg(metavar="RUN", help="Folder of a finished run, with model.keras and tokenizer.json."),
 ]
-"""Type of the argument RUN."""
 CorpusNames = Annotated[
     str | tuple[str, ...],
-    PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="NAME_OR_PATH ...",
-        instance_from_str=lambda words: words[0] if len(words) == 1 else tuple(words),
-        is_instance=lambda value: True,
-        str_from_instance=lambda names: [names] if isinstance(names, str) else [*names],
+    _words(
+        "*",
+        "NAME_OR_PATH ...",
+        lambda words: words[0] if len(words) == 1 else tuple(words),
+        lambda names: [names] if isinstance(names, str) else [*names],
     ),
 ]
-"""Type of an option `--corpus`, for `load_corpus`."""

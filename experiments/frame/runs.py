@@ -1,4 +1,4 @@
-"""Run folders of the experiments: start a new one or resume, read and change its config, describe the environment.
+"""Run folders of the experiments: start a new one or resume, read and change its config.
 
     LOG_DIR/EXPERIMENT/UTC-TIME/RUN/config.json        {"schema": 2, "experiment": config of the command line, ...}
 
@@ -9,6 +9,7 @@ the runs become longer, the finished ones are trained further too. The folder is
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
 import sys
@@ -16,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from experiments.frame.folders import timestamped_folder
-from experiments.frame.interruption import register_run_folder
+from experiments.frame.interruption import run_folders
 from experiments.frame.settings import replaced
-from experiments.frame.startup import command_line, require_tensorflow
+from experiments.frame.startup import command_line
 from keras_seq.atomic_files import leftovers, remove_leftovers, remove_partial_files
 from keras_seq.data import Corpus
 from keras_seq.training import checkpoints, checksummed_json
@@ -28,41 +29,27 @@ from keras_seq.training.run_lock import lock_run
 
 @contextlib.contextmanager
 def start_or_resume(
-    config_class: type,
-    experiment: str,
-    description: str,
-    arguments: Sequence[str] | None,
-    smoke: dict,
+    config_class: type, experiment: str, description: str, arguments: Sequence[str] | None, smoke: dict
 ) -> Iterator[tuple[Any, pathlib.Path]]:
     """Parse the command line, yield the config and the folder of the runs, and lock that folder until the end.
 
-    Args:
-        config_class: Frozen dataclass with the fields `log_dir`, `resume` and `smoke`.
-        experiment: Name of the module, as in `python -m experiments.NAME`.
-        description: First paragraphs of --help.
-        arguments: Command-line arguments; None for those of the process.
-        smoke: Changes of the config for `--smoke`, as for `settings.replaced`.
-
-    Raises:
-        ValueError: An option is unknown or has an invalid value, the folder to resume has no run, its runs have another
-            value of an option that cannot change, or a file is in the place of LOG_DIR.
-        BlockingIOError: Another process works in the folder to resume.
+    `config_class` has the fields `log_dir`, `resume` and `smoke`; `smoke` are the changes for `settings.replaced`.
     """
-    require_tensorflow()
+    if (backend := os.environ["KERAS_BACKEND"]) != "tensorflow":
+        raise ValueError(f"KERAS_BACKEND={backend}: expected tensorflow, on which the experiments train.")
     arguments = sys.argv[1:] if arguments is None else arguments
     script = f"experiments.{experiment}"
     if (resumed := _resume_argument(arguments)) is not None:
         folder = pathlib.Path(resumed)
         folder = folder.parent if _is_run(folder) else folder
         if not list_runs(folder):
-            problem = "it has no run with a config.json"
-            raise ValueError(f"--resume {folder}: {problem}; expected LOG_DIR/EXPERIMENT/TIME, or start a new run.")
+            expected = "LOG_DIR/EXPERIMENT/TIME, or start a new run"
+            raise ValueError(f"--resume {folder}: it has no run with a config.json; expected {expected}.")
         with _locked(folder):
             _remove_leftovers(folder)
-            register_run_folder(folder)
             saved = load_config(folder, config_class)
             config = command_line(config_class, script, description, arguments, saved)
-            yield apply_changes(folder, saved, config), folder
+            yield _apply_changes(folder, saved, config), folder
         return
     config = command_line(config_class, script, description, arguments)
     parent = pathlib.Path(config.log_dir) / experiment
@@ -71,13 +58,13 @@ def start_or_resume(
         raise ValueError(f"--log-dir {config.log_dir}: {nearest} is not a folder; expected a folder or an unused name.")
     config = replaced(config, smoke) if config.smoke else config
     with timestamped_folder(parent) as folder, _locked(folder):
-        register_run_folder(folder)
         yield config, folder
 
 
 @contextlib.contextmanager
 def _locked(folder):
     with lock_run(folder):
+        run_folders.append(folder)
         try:
             yield
         finally:
@@ -104,26 +91,15 @@ def _remove_leftovers(folder):
 
 def _resume_argument(arguments) -> str | None:
     """Return the value of --resume on a command line, or None."""
-    words = iter(arguments)
-    for word in words:
+    for word, next_word in itertools.zip_longest(arguments, arguments[1:]):
         name, _, value = word.partition("=")
         if name == "--resume":
-            return value or next(words, None)
+            return value or next_word
     return None
 
 
-def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
-    """Check the options changed on resume, write them to the config.json of every run, and return the config.
-
-    Args:
-        folder: Folder of the runs.
-        saved: Config that the runs have in their config.json.
-        config: Config of the command line that resumes them.
-
-    Raises:
-        ValueError: An option differs that cannot change, or one that may only grow is smaller.
-        BlockingIOError: An option differs, and another process trains one of the runs.
-    """
+def _apply_changes(folder, saved, config):
+    """Check the options changed on resume, write them to the config.json of every run, and return the config."""
     config = dataclasses.replace(config, resume=saved.resume, log_dir=saved.log_dir)
     changes = diff(dataclasses.asdict(saved), dataclasses.asdict(config))
     longer = {name: pair for name, pair in changes.items() if leaf_name(name) in GROW_ONLY}
@@ -134,31 +110,23 @@ def apply_changes(folder: pathlib.Path, saved: Any, config: Any) -> Any:
         raise ValueError(
             f"--resume {folder}: {format_diff(refused)}. Options that can change: {mutable}; lengths can only grow."
         )
-    if changes:
-        _write_changes(folder, config, runs_are_longer=any(leaf_name(name) != "num_seeds" for name in longer))
-        print(f"Resuming with changed options: {format_diff(changes)}.")
+    if not changes:
+        return config
+    run_configs = {run: read_config(run) for run in list_runs(folder)}
+    with contextlib.ExitStack() as locks:
+        for run in run_configs:
+            locks.enter_context(lock_run(run))
+        if any(leaf_name(name) != "num_seeds" for name in longer):  # finished runs are trained further
+            for path in folder.glob("*/result.json"):
+                path.unlink(missing_ok=True)
+        for run, run_config in run_configs.items():
+            checksummed_json.write(run / "config.json", {**run_config, "experiment": dataclasses.asdict(config)})
+    print(f"Resuming with changed options: {format_diff(changes)}.")
     return config
 
 
-def _write_changes(folder, config, runs_are_longer):
-    saved_configs = {run: read_config(run) for run in list_runs(folder)}
-    with contextlib.ExitStack() as locks:
-        for run in saved_configs:
-            locks.enter_context(lock_run(run))
-        if runs_are_longer:
-            for path in folder.glob("*/result.json"):
-                path.unlink(missing_ok=True)
-        for run, saved in saved_configs.items():
-            checksummed_json.write(run / "config.json", {**saved, "experiment": dataclasses.asdict(config)})
-
-
 def load_config(folder: pathlib.Path, config_class: type) -> Any:
-    """Load the config, an instance of `config_class`, from the first run in a folder whose config.json can be read.
-
-    Raises:
-        ValueError: The config.json is of another experiment.
-        CheckpointError: No config.json can be read, or they were written by an older version of keras_seq.
-    """
+    """Load the config, an instance of `config_class`, from the first run in a folder whose config.json can be read."""
     first_error = None
     for run in list_runs(folder):
         try:
@@ -166,23 +134,19 @@ def load_config(folder: pathlib.Path, config_class: type) -> Any:
         except checkpoints.CheckpointError as error:
             first_error = first_error or error
         except (KeyError, TypeError, AttributeError) as error:
-            problem = f"{run / 'config.json'} does not hold the config of this experiment"
-            raise ValueError(f"--resume {folder}: {problem}.") from error
+            raise ValueError(
+                f"--resume {run / 'config.json'}: it does not hold the config of this experiment."
+            ) from error
     raise first_error
 
 
 def check_same_corpus(folder: pathlib.Path, corpus: Corpus):
-    """Check that the runs in a folder, of which there may be none, were trained on this corpus.
-
-    Raises:
-        ValueError: A config.json has another SHA-256 digest of the corpus, or none.
-    """
+    """Check that the runs in a folder, of which there may be none, were trained on this corpus."""
     for run in list_runs(folder):
         try:
             sha256 = read_config(run)["corpus"]["sha256"]
         except (KeyError, TypeError) as error:
-            problem = f"{run / 'config.json'} does not name the corpus of its run"
-            raise ValueError(f"{problem}: start a new run.") from error
+            raise ValueError(f"{run / 'config.json'} does not name the corpus of its run: start a new run.") from error
         if sha256 != corpus.sha256:
             raise ValueError(
                 f"{folder} was trained on a corpus of sha256 {sha256}, but {corpus.name} now has {corpus.sha256}: "
@@ -191,19 +155,13 @@ def check_same_corpus(folder: pathlib.Path, corpus: Corpus):
 
 
 def dataclass_from_dict(dataclass_type: type, values: dict) -> Any:
-    """Build a dataclass from what `dataclasses.asdict` and JSON made of it: dicts of dataclasses, lists of tuples.
-
-    Raises:
-        ValueError: `values` has a field that the class does not have, or an invalid value.
-    """
-    fields = {field.name: field for field in dataclasses.fields(dataclass_type)}
-    unknown = sorted(values.keys() - fields.keys())
-    if unknown:
+    """Build a dataclass from what `dataclasses.asdict` and JSON made of it: dicts of dataclasses, lists of tuples."""
+    types = {field.name: field.type for field in dataclasses.fields(dataclass_type)}
+    if unknown := sorted(values.keys() - types.keys()):
         raise ValueError(f"The config to resume has the options {', '.join(unknown)}, unknown to this version.")
     arguments = {}
     for name, value in values.items():
-        field_type = fields[name].type
-        if dataclasses.is_dataclass(field_type):
-            value = dataclass_from_dict(field_type, value)
+        if dataclasses.is_dataclass(types[name]):
+            value = dataclass_from_dict(types[name], value)
         arguments[name] = tuple(value) if isinstance(value, list) else value
     return dataclass_type(**arguments)

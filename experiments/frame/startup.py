@@ -3,29 +3,21 @@
 import contextlib
 import io
 import itertools
-import os
 import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import tyro
+
+from experiments.frame import interruption
 from experiments.frame.imports import filtered_stderr
+from experiments.frame.option_help import print_help
+from experiments.frame.option_types import RULES
 
+RULE = ("─", "╰", "---")  # what a horizontal line of a frame begins with; hyphens where there are no box characters
 LIBRARIES = {"keras", "numpy", "tensorflow"}  # a ValueError raised there is a bug: our checks find users' mistakes
-
-
-def list_devices():
-    """Have TensorFlow, if it is loaded, find its devices without printing its start-up messages."""
-    if (tf := sys.modules.get("tensorflow")) is not None:
-        with filtered_stderr():
-            tf.config.list_logical_devices()
-
-
-def require_tensorflow():
-    """Check that Keras's backend is TensorFlow."""
-    if (backend := os.environ["KERAS_BACKEND"]) != "tensorflow":
-        raise ValueError(f"KERAS_BACKEND={backend}: expected tensorflow, on which the experiments train.")
 
 
 def command_line(
@@ -35,11 +27,6 @@ def command_line(
 
     `description` is what --help begins with, `defaults` an instance for the options that are not given.
     """
-    import tyro
-
-    from experiments.frame.option_help import print_help
-    from experiments.frame.option_types import RULES
-
     arguments = sys.argv[1:] if arguments is None else [*arguments]
     options = {"prog": f"python -m {script}", "registry": RULES}
     if {"-h", "--help", "--help-all"} & {*arguments}:
@@ -58,9 +45,8 @@ def command_line(
 def _first_sentence(framed):
     """Return what tyro says of a mistake and what it suggests, without its frame, help and title."""
     lines = [line.strip("│ ") for line in framed.splitlines()[1:]]
-    # A terminal without box-drawing characters has a rule of hyphens after the title, too.
-    lines = itertools.dropwhile(_is_rule, lines)
-    message = " ".join(itertools.takewhile(lambda line: not _is_rule(line), lines)).rstrip(".")
+    lines = itertools.dropwhile(lambda line: line.startswith(RULE), lines)
+    message = " ".join(itertools.takewhile(lambda line: not line.startswith(RULE), lines)).rstrip(".")
     message = re.sub(r"^Error parsing (--\S+|[A-Z]+): ", r"\1 ", message)
     message = re.sub(r"^Error parsing \S+: ", "", message)
     message = re.sub(r"^Missing from [^:]+: (\S+) .*", r"\1 is missing", message)
@@ -68,10 +54,6 @@ def _first_sentence(framed):
         return message
     similar = sorted((line.split()[0] for line in lines if re.match(r"--\w", line)), key=len)
     return f"{message}; perhaps you meant {' or '.join(similar[:3])}" if similar else message
-
-
-def _is_rule(line):
-    return line.startswith(("─", "╰", "---"))
 
 
 @contextlib.contextmanager
@@ -82,11 +64,10 @@ def exit_with_message(script: str, use_devices: bool = True) -> Iterator[None]:
     128 + the signal's number (`experiments.frame.interruption`). Other exceptions keep their traceback, and so does a
     ValueError raised by one of `LIBRARIES`. The parent of worker processes leaves the devices to them (`use_devices`).
     """
-    from experiments.frame import interruption
-
     try:
-        if use_devices:
-            list_devices()
+        if use_devices and (tf := sys.modules.get("tensorflow")) is not None:
+            with filtered_stderr():
+                tf.config.list_logical_devices()  # now, since finding them prints start-up messages
         with interruption.raise_on_stop_request():
             yield
     except KeyboardInterrupt as stop:
@@ -109,11 +90,8 @@ def _describe(error):
         return str(error), 1
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}.", 2
-    if isinstance(error, OSError) or (isinstance(error, ValueError) and not _raised_by_a_library(error)):
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    in_library = frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES
+    if isinstance(error, OSError) or (isinstance(error, ValueError) and not in_library):
         return f"{' '.join(str(error).split()).rstrip('.')}.", 2
     return None, None
-
-
-def _raised_by_a_library(error):
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES

@@ -82,7 +82,7 @@ def run(tmp_path):
 def script(lines=(), folder=None, number=None):
     """Prints lines, and is asked to stop."""
     if folder is not None:
-        interruption.register_run_folder(folder)
+        interruption.run_folders.append(folder)
     for line in lines:
         print(line)
     if number is not None:

@@ -178,7 +178,7 @@ def test_where_a_file_is_no_runs_can_go(tmp_path, log_dir, there):
 
 
 def test_two_that_begin_in_the_same_second_have_a_folder_each(tmp_path, monkeypatch):
-    monkeypatch.setattr(folders, "utc_time", lambda: "20260101-000000")
+    monkeypatch.setattr(folders.time, "strftime", lambda *_: "20260101-000000")
     with contextlib.ExitStack() as stack:
         begun = [stack.enter_context(_begin("--log-dir", str(tmp_path))) for _ in range(3)]
         names = [folder.name for _, folder in begun]

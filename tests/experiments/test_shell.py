@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from experiments.frame.report import tensorboard_hint
+from experiments.frame.report import tensorboard_command
 from experiments.frame.shell import command, python
 
 ODD = ["a b", "$(touch PWN)", "it's", 'say "x"', "a;b", "&", "ü", "a\nb", "*", "~", "#x"]
@@ -30,5 +30,5 @@ def test_the_python_that_runs_may_be_in_an_odd_folder(monkeypatch, tmp_path):
 
 
 def test_the_line_for_tensorboard_is_quoted():
-    line = tensorboard_hint(pathlib.Path("logs $(touch PWN)/now")).splitlines()[-1]
+    line = tensorboard_command(pathlib.Path("logs $(touch PWN)/now"))
     assert shlex.split(line)[-2:] == ["--logdir", "logs $(touch PWN)/now"]
