@@ -1,4 +1,4 @@
-"""Scores of sequence reversal.
+"""Models and scores of sequence reversal.
 
     second half   the ids after the separator; correct where argmax(logits) is the target
     first half    the letters before it, given that a letter comes:  loss = logsumexp(z_a over all letters a) - z_y
@@ -14,17 +14,40 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from experiments.sequence_reversal.settings import LETTERS, SequenceReversalConfig
+from experiments.sequence_reversal.settings import LETTERS, NON_CAUSAL, SequenceReversalConfig
 from keras_seq.callbacks import AttentionMaps
 from keras_seq.data.synthetic import Reversal
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.evaluation.losses import token_losses
+from keras_seq.layers import TransformerBlock
 from keras_seq.tracking import Summaries
 
 VALIDATION, TEST = 2**40, 2**41  # added to the training seed, so that no sequence is shared
 BATCH_SIZE = 250  # sequences scored at a time
 MAX_LETTERS_IN_IMAGE = 7
 SCORES = ("val_loss", "second_half_accuracy", "sequence_accuracy", "first_half_loss")
+
+
+def build_model(settings: SequenceReversalConfig, name: str) -> keras.Model:
+    """Build the model: a Transformer, an LSTM, or `NON_CAUSAL`."""
+    dtype = settings.train.dtype_policy
+    model = settings.model_config(name).build_model(settings.reversal.vocabulary_size, dtype=dtype)
+    return remove_causal_mask(model) if name == NON_CAUSAL else model
+
+
+def remove_causal_mask(model: keras.Model) -> keras.Model:
+    """Rebuild a language model with attention to all positions, as a functional model.
+
+    `LanguageModel` refuses layers that are not causal.
+    """
+    ids = keras.Input((None,), dtype="int32")
+    x = model.embedding(ids)
+    for block in model.blocks:
+        if isinstance(block, TransformerBlock):
+            block = TransformerBlock.from_config({**block.get_config(), "causal": False})
+        x = block(x)
+    logits = model.embedding(x, reverse=True) if model.head is None else model.head(x)
+    return keras.Model(ids, logits, name=NON_CAUSAL)
 
 
 def batch_sums(logits, x, y, reversal: Reversal) -> np.ndarray:
@@ -57,7 +80,8 @@ class ReversalTask:
     """Sequence reversal for one model (`experiments.frame.tasks.Task`), whose logits are compiled once."""
 
     def __init__(self, model: keras.Model, settings: SequenceReversalConfig):
-        self.model, self.settings, self.reversal, self.loss = model, settings, settings.reversal, TokenCrossEntropy()
+        self.model, self.settings, self.reversal = model, settings, settings.reversal
+        self.loss, self.diagnostics = TokenCrossEntropy(), [self.attention]
         self.dataset, self.tokens_per_step = self.reversal.dataset, self.reversal.tokens_per_step
         self.logits = tf.function(lambda ids: model(ids, training=False), reduce_retracing=True)
 

@@ -74,7 +74,7 @@ def no_tags(data: SpacingText) -> dict:
 class SpacingTask:
     """Spaces and capitals of a text for one model (`experiments.frame.tasks.Task`)."""
 
-    loss = None
+    loss, diagnostics = None, ()
 
     def __init__(self, model: keras.Model, settings: SpaceRestorationConfig, data: SpacingText):
         self.model, self.data, self.dataset = model, data, data.batches.dataset
