@@ -85,16 +85,13 @@ def plot(folder: pathlib.Path, row: dict, label_smoothing: float):
     task_plots.curves(match, folder, [row], {"exact_match": {"marker": "o"}})
     task_plots.accuracy_axis(match)
     loss.set(ylabel="loss (nats per character)", ylim=(0, None))
-    match.set(ylabel="exact match, validation")
+    match.set_ylabel("exact match, validation")
     loss.legend()
     for axis in (loss, match):
         axis.set(xlabel="target characters trained on", xlim=(0, None))
         axis.xaxis.set_major_locator(MaxNLocator(5))
-    groups = row["groups"]
-    series = {
-        name: [group[key] for group in groups]
-        for name, key in (("greedy", "greedy"), (f"{row['num_beams']} beams", "beam"))
-    }
+    groups, searches = row["groups"], {"greedy": "greedy", f"{row['num_beams']} beams": "beam"}
+    series = {name: [group[key] for group in groups] for name, key in searches.items()}
     task_plots.bars(bars, [group["example"] for group in groups], series, plots.colors(series))
     for line, group in enumerate(groups):
         if not group["trained"]:

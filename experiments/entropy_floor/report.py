@@ -70,9 +70,8 @@ def relative_excess(row: dict) -> tuple[float, float]:
 
 def verdict(rows: Sequence[dict]) -> str:
     """Name the models that leak, or say that there are none, and the closest model on each text."""
-    sentences = leaks(rows) or [
-        f"No model is below the entropy floor by more than {MAX_STANDARD_ERRORS} standard errors."
-    ]
+    none = f"No model is below the entropy floor by more than {MAX_STANDARD_ERRORS} standard errors."
+    sentences = leaks(rows) or [none]
     causal = [row for row in rows if row["run"] and not is_leak(row)]
     for corpus in dict.fromkeys(row["corpus"] for row in causal):
         best = min((row for row in causal if row["corpus"] == corpus), key=relative_excess)

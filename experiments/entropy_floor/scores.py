@@ -4,8 +4,7 @@
 
 Given the past, the expected d[t] of a causal model is a relative entropy, which is never negative; the deviations from
 it are a martingale difference sequence, so the mean of d over N tokens has the standard error s / sqrt(N), where s is
-the standard deviation of d. A mean of more than 4 standard errors below zero is a leak: the model sees tokens that it
-has to predict, or was trained on the validation text.
+the standard deviation of d.
 """
 
 import dataclasses

@@ -68,8 +68,7 @@ class EntropyFloorConfig:
             return config_class(embedding_dim=self.width // 2, units=2 * self.width)
         sizes = {"embedding_dim": self.width, "units": 2 * self.width, "feed_forward_dim": 4 * self.width}
         sizes |= {"num_layers": 2, "num_heads": 4, "context_length": self.sequence_length}
-        fields = [field.name for field in dataclasses.fields(config_class) if field.name in sizes]
-        return config_class(**{field: sizes[field] for field in fields})
+        return config_class(**{f.name: sizes[f.name] for f in dataclasses.fields(config_class) if f.name in sizes})
 
 
 SMOKE = {

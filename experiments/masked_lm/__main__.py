@@ -30,10 +30,10 @@ def train_one(run: pathlib.Path, config: MaskedLMConfig, data: MaskedCorpus) -> 
     """Train and score the encoder; its tokens are masked anew at every step."""
     tokenizer, train, length = data.tokenizer, config.train, config.encoder.context_length
     model = models.masked_lm(config.encoder.build_model(tokenizer.vocabulary_size, dtype=train.dtype_policy))
-    batches, mask_generator = data.train_batches(), data.mask_generator(config.seed)
+    mask_generator = data.mask_generator(config.seed)
 
     def masked_batch(step):
-        rows = batches.batch(step)
+        rows = data.train_batches.batch(step)
         masked_ids, targets, weights = mask_generator.batch(step, rows["token_ids"])
         return {**rows, "token_ids": masked_ids}, targets, weights
 

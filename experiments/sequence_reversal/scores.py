@@ -36,10 +36,7 @@ def build_model(settings: SequenceReversalConfig, name: str) -> keras.Model:
 
 
 def remove_causal_mask(model: keras.Model) -> keras.Model:
-    """Rebuild a language model with attention to all positions, as a functional model.
-
-    `LanguageModel` refuses layers that are not causal.
-    """
+    """Rebuild a language model with attention to all positions as a functional one: `LanguageModel` refuses that."""
     ids = keras.Input((None,), dtype="int32")
     x = model.embedding(ids)
     for block in model.blocks:
@@ -126,10 +123,8 @@ class ReversalTask:
         return np.concatenate([x, y[:, -1:]], axis=1)
 
     def complete(self, prompts: np.ndarray) -> np.ndarray:
-        """Complete `start a_1 ... a_L |`, ids `[B, L + 2]`, by greedy generation to ids `[B, 2 L + 3]`.
-
-        Each step runs the model on the whole row, padded with end ids, which a causal model ignores.
-        """
+        """Complete `start a_1 ... a_L |`, ids `[B, L + 2]`, by greedy generation to ids `[B, 2 L + 3]`."""
+        # Each step runs the model on the whole row, padded with end ids, which a causal model ignores.
         rows = np.pad(prompts, ((0, 0), (0, prompts.shape[1] - 1)), constant_values=self.reversal.end)
         for t in range(prompts.shape[1], rows.shape[1]):
             rows[:, t] = self.logits(tf.constant(rows[:, :-1]))[:, t - 1].numpy().argmax(-1)
