@@ -1,17 +1,17 @@
 """Report of `experiments.date_translation`, with date_translation.png and cross_attention.png."""
 
 import pathlib
+from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments.date_translation.findings import smoothed_entropy, verdict
 from experiments.date_translation.scores import EXAMPLE_TEXT, Translator
 from experiments.frame import plots, task_plots
 from experiments.frame.report import Report, without_texts
-from experiments.frame.tables import Table
+from experiments.frame.tables import Table, percent_interval
 from keras_seq.data.synthetic import dates
-from keras_seq.tracking import Summaries
 from keras_seq.training import load_run
 
 NOTES = (
@@ -48,6 +48,31 @@ def dates_report(folder: pathlib.Path, row: dict, label_smoothing: float) -> Rep
     return Report("Dates to ISO 8601", verdict(row), table, selected, without_texts([row]), NOTES, details)
 
 
+def exact_match(groups: Sequence[dict], search: str, trained: bool) -> tuple[float, int]:
+    """Return the exact match of a search in the formats trained on, or in those held out, and the number of texts."""
+    parts = [group for group in groups if group["trained"] == trained]
+    counts = [group["examples"] for group in parts]
+    return float(np.average([group[search] for group in parts], weights=counts)), sum(counts)
+
+
+def verdict(row: dict) -> str:
+    """Say how many dates are translated exactly, and what the beam search changes."""
+    exact, changes = [], []
+    for kind, trained in (("formats trained on", True), ("formats held out", False)):
+        (greedy, texts), (beam, _) = (exact_match(row["groups"], search, trained) for search in ("greedy", "beam"))
+        exact.append(f"{percent_interval(greedy, texts)} of {texts:,} in {kind}")
+        changes.append(f"{100 * (beam - greedy):+.1f}")
+    beams = f"{row['num_beams']} beams change that by {' and '.join(changes)} percentage points"
+    return f"Exact match by greedy search, of dates not trained on: {', '.join(exact)}. {beams}. One seed."
+
+
+def smoothed_entropy(label_smoothing: float, vocabulary_size: int) -> float:
+    """Return the entropy of a smoothed target in nats, a lower bound of the training loss."""
+    p = np.full(vocabulary_size, label_smoothing / vocabulary_size)
+    p[0] += 1 - label_smoothing
+    return float(-(p[p > 0] * np.log(p[p > 0])).sum())
+
+
 def plot(folder: pathlib.Path, row: dict, label_smoothing: float):
     """Write date_translation.png: loss and exact match during training, and the exact match of each format."""
     figure, axes = plots.subplot_mosaic([["loss", "bars"], ["match", "bars"]], figsize=(12, 7.5), width_ratios=(5, 6))
@@ -60,16 +85,13 @@ def plot(folder: pathlib.Path, row: dict, label_smoothing: float):
     task_plots.curves(match, folder, [row], {"exact_match": {"marker": "o"}})
     task_plots.accuracy_axis(match)
     loss.set(ylabel="loss (nats per character)", ylim=(0, None))
-    match.set(ylabel="exact match, validation")
+    match.set_ylabel("exact match, validation")
     loss.legend()
     for axis in (loss, match):
         axis.set(xlabel="target characters trained on", xlim=(0, None))
         axis.xaxis.set_major_locator(MaxNLocator(5))
-    groups = row["groups"]
-    series = {
-        name: [group[key] for group in groups]
-        for name, key in (("greedy", "greedy"), (f"{row['num_beams']} beams", "beam"))
-    }
+    groups, searches = row["groups"], {"greedy": "greedy", f"{row['num_beams']} beams": "beam"}
+    series = {name: [group[key] for group in groups] for name, key in searches.items()}
     task_plots.bars(bars, [group["example"] for group in groups], series, plots.colors(series))
     for line, group in enumerate(groups):
         if not group["trained"]:
@@ -92,8 +114,3 @@ def attention_figure(translate: Translator) -> Figure:
         axes.set_title(f"decoder block {number}, mean of {weights.shape[1]} heads", fontsize=10)
     figure.colorbar(image, ax=all_axes, fraction=0.03, label="attention weight")
     return figure
-
-
-def attention_image(translate: Translator) -> Summaries:
-    """Return the picture of the cross-attention for TensorBoard."""
-    return Summaries({}, images={"cross_attention": plots.pixels(attention_figure(translate))})

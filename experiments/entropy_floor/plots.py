@@ -58,5 +58,12 @@ def plot_corpus(losses: Axes, excess: Axes, folder: pathlib.Path, rows: Sequence
 
 def label_level(axes: Axes, level: float, label: str, va: str = "bottom"):
     """Label a horizontal line at its left end, above it, or below it with va="top"."""
-    offset = (0, 2 if va == "bottom" else -2)
-    axes.annotate(label, (0.01, level), offset, xycoords=("axes fraction", "data"), va=va, color="0.3", **SMALL)
+    axes.annotate(
+        label,
+        (0.01, level),
+        (0, 2 if va == "bottom" else -2),
+        xycoords=("axes fraction", "data"),
+        va=va,
+        color="0.3",
+        **SMALL,
+    )

@@ -1,13 +1,14 @@
 """Report of `experiments.entropy_floor`, with entropy_floor.png."""
 
+import math
 import pathlib
 from collections.abc import Sequence
 
-from experiments.entropy_floor.findings import leaks, relative_excess, verdict
 from experiments.entropy_floor.plots import plot
 from experiments.frame.report import Report, without_texts
 from experiments.frame.tables import Table
 
+MAX_STANDARD_ERRORS = 4  # below the floor, by chance
 COLUMNS = {
     "text": lambda row: row["corpus"],
     "model": lambda row: row["model"],
@@ -45,3 +46,35 @@ def entropy_floor_report(folder: pathlib.Path, rows: Sequence[dict]) -> Report:
         {f"Sample of {row['model']} on {row['corpus']}": row["sample"] for row in rows if row["run"]},
         leaks(rows),
     )
+
+
+def is_leak(row: dict) -> bool:
+    """Return whether the loss is below the floor by more than chance."""
+    return row["excess_loss"] < -MAX_STANDARD_ERRORS * row["standard_error"]
+
+
+def leaks(rows: Sequence[dict]) -> list[str]:
+    """Return a sentence for each model that is below its floor by more than chance."""
+    return [
+        f"{row['model']} on {row['corpus']} is {-row['excess_loss']:.4f} nats per token below the entropy floor, by "
+        f"{-row['excess_loss'] / row['standard_error'] if row['standard_error'] else math.inf:.0f} standard errors: "
+        "it sees tokens that it has to predict, or was trained on the validation text."
+        for row in filter(is_leak, rows)
+    ]
+
+
+def relative_excess(row: dict) -> tuple[float, float]:
+    """Return the excess loss and its standard error, relative to the entropy floor."""
+    return row["excess_loss"] / row["source_loss"], row["standard_error"] / row["source_loss"]
+
+
+def verdict(rows: Sequence[dict]) -> str:
+    """Name the models that leak, or say that there are none, and the closest model on each text."""
+    none = f"No model is below the entropy floor by more than {MAX_STANDARD_ERRORS} standard errors."
+    sentences = leaks(rows) or [none]
+    causal = [row for row in rows if row["run"] and not is_leak(row)]
+    for corpus in dict.fromkeys(row["corpus"] for row in causal):
+        best = min((row for row in causal if row["corpus"] == corpus), key=relative_excess)
+        excess, error = relative_excess(best)
+        sentences.append(f"Closest on {corpus}: {best['model']}, {excess:.2%} ± {error:.2%} above the floor.")
+    return " ".join([*sentences, "± is the standard error over the validation tokens; one seed each."])

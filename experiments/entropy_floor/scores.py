@@ -1,27 +1,54 @@
-"""Score models by their excess loss over the entropy floor.
+"""Synthetic texts with a known entropy floor, and the excess loss of models over it.
 
     d[t] = loss of the model for token t - loss of the source for it          excess loss = mean of d
 
 Given the past, the expected d[t] of a causal model is a relative entropy, which is never negative; the deviations from
 it are a martingale difference sequence, so the mean of d over N tokens has the standard error s / sqrt(N), where s is
-the standard deviation of d. A mean of more than 4 standard errors below zero is a leak: the model sees tokens that it
-has to predict, or was trained on the validation text.
+the standard deviation of d.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 
 import keras
 import numpy as np
 
-from experiments.entropy_floor.data import SyntheticCorpus
-from experiments.entropy_floor.settings import EntropyFloorConfig
+from experiments.entropy_floor.settings import LETTERS, EntropyFloorConfig
 from keras_seq.baselines import KneserNeyNGrams
+from keras_seq.data.synthetic import Grammar, MarkovChain, bracket_grammar
 from keras_seq.evaluation import Evaluator
 from keras_seq.generation import TextGenerator
+from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 
 MAX_NGRAM_ORDER = 8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SyntheticCorpus:
+    """Ids of two texts of a source, and a character for each id."""
+
+    name: str  # "markov" or "grammar"
+    source: MarkovChain | Grammar
+    tokenizer: CharacterTokenizer
+    train: np.ndarray  # [N]
+    validation: np.ndarray  # [M]
+    source_losses: np.ndarray  # of the validation text, [M - 1] in nats: the first token is not predicted
+
+
+def draw_corpus(config: EntropyFloorConfig, name: str) -> SyntheticCorpus:
+    """Draw the texts of the Markov chain or the grammar, with as many training tokens as the steps read."""
+    if name == "markov":
+        source = MarkovChain(config.vocabulary_size, config.order, config.seed, config.concentration)
+        characters = LETTERS[: config.vocabulary_size]
+    else:
+        source = bracket_grammar(num_letters=config.vocabulary_size, seed=config.seed)
+        characters = source.terminals
+    train = source.sample(config.steps * config.batch_size * config.sequence_length + 1, seed=0)
+    validation = source.sample(config.validation_tokens, seed=1)
+    source_losses = source.token_losses(validation)[1:]
+    return SyntheticCorpus(name, source, CharacterTokenizer(characters), train, validation, source_losses)
 
 
 def excess_loss(losses: np.ndarray, source_losses: np.ndarray) -> dict[str, float]:

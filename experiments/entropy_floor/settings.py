@@ -5,7 +5,7 @@ import string
 from typing import Any, Literal
 
 from experiments.frame.option_checks import check_options
-from experiments.frame.settings import LogDir, Resume, Smoke, check_multiple, check_unique, num_steps
+from experiments.frame.settings import BatchSize, LogDir, Resume, Smoke, check_multiple, check_unique, num_steps
 from keras_seq import training
 from keras_seq.models import LANGUAGE_MODELS, MODELS
 
@@ -35,8 +35,7 @@ class EntropyFloorConfig:
     """D of models with a residual stream, such as the Transformer, with 2 blocks; a multiple of 8. LSTM, GRU and RNN
     have one layer of 2 D units.
     """
-    batch_size: int = 16
-    """Windows in a batch."""
+    batch_size: BatchSize = 16
     sequence_length: int = 64
     """Sequence length T of the training windows, in tokens; also the Transformer's context length."""
     seed: int = 0
@@ -69,8 +68,7 @@ class EntropyFloorConfig:
             return config_class(embedding_dim=self.width // 2, units=2 * self.width)
         sizes = {"embedding_dim": self.width, "units": 2 * self.width, "feed_forward_dim": 4 * self.width}
         sizes |= {"num_layers": 2, "num_heads": 4, "context_length": self.sequence_length}
-        fields = [field.name for field in dataclasses.fields(config_class) if field.name in sizes]
-        return config_class(**{field: sizes[field] for field in fields})
+        return config_class(**{f.name: sizes[f.name] for f in dataclasses.fields(config_class) if f.name in sizes})
 
 
 SMOKE = {

@@ -3,6 +3,7 @@
 import pathlib
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -16,10 +17,9 @@ def model_colors(rows: Sequence[dict]) -> dict[str, str]:
 
 def curves(axes: Axes, folder: pathlib.Path, rows: Sequence[dict], styles: dict[str, dict]):
     """Draw the validations of every run during training, a line for each score in `styles`."""
-    colors = model_colors(rows)
-    for row in rows:
+    for row, color in zip(rows, model_colors(rows).values(), strict=True):
         for key, style in styles.items():
-            axes.plot(*plots.curve(folder / row["run"], key), color=colors[row["model"]], **style)
+            axes.plot(*plots.curve(folder / row["run"], key), color=color, **style)
     plots.token_axis(axes)
 
 
@@ -31,15 +31,13 @@ def accuracy_axis(axes: Axes):
 
 def by_group(axes: Axes, rows: Sequence[dict], styles: dict[str, dict], label: str):
     """Draw scores over groups that are numbers, such as lengths, with those of the training examples shaded."""
-    colors = model_colors(rows)
-    for row in rows:
+    groups = [part["group"] for part in rows[0]["groups"]]
+    for row, color in zip(rows, model_colors(rows).values(), strict=True):
         for key, style in styles.items():
-            points = [(part["group"], part[key]) for part in row["groups"]]
-            axes.plot(*zip(*points, strict=True), color=colors[row["model"]], **style)
+            axes.plot(groups, [part[key] for part in row["groups"]], color=color, **style)
     trained = [part["group"] for part in rows[0]["groups"] if part["trained"]]
     axes.axvspan(min(trained) - 0.5, max(trained) + 0.5, color="0.93", zorder=0)
-    middle = (min(trained) + max(trained)) / 2
-    axes.annotate("trained on", (middle, 1.01), xycoords=("data", "axes fraction"), ha="center", color="0.3")
+    axes.annotate("trained on", (np.mean(trained), 1.01), xycoords=("data", "axes fraction"), ha="center", color="0.3")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(label)
 
@@ -53,7 +51,6 @@ def bars(axes: Axes, labels: Sequence[str], series: dict[str, Sequence[float]], 
         axes.bar_label(drawn, [f"{value:.1%}" for value in values], padding=3, fontsize=8)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.set_xlim(0, 1.13)
-    axes.set_xticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+    axes.set(xlim=(0, 1.13), xticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.grid(visible=False, axis="y")

@@ -1,34 +1,28 @@
-"""Tasks with known answers: one protocol, and one function that trains a model on a task and tests it.
+"""Tasks with known answers: one protocol, and one function that trains a model on a task and tests it once.
 
 batches as a function of the step, their loss -> training -> scores of other examples, by group (length, kind)
 """
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import keras
 
-from experiments.frame.experiment import run_config
+from experiments.frame.experiment import run_config, run_once
 from keras_seq import training
 from keras_seq.data import Corpus
 from keras_seq.tracking import Summaries
 
 
 class Task(Protocol):
-    """A task for one model.
-
-    Attributes:
-        model: The model to train and to save.
-        dataset: Function `(start_step, stop_step) -> tf.data.Dataset` of the training batches.
-        tokens_per_step: Targets of a batch, on average.
-        loss: Keras loss of training; None for the cross-entropy of logits.
-    """
+    """A task for one model."""
 
     model: keras.Model
-    dataset: Callable
-    tokens_per_step: int
-    loss: keras.losses.Loss | None
+    dataset: Callable  # from start_step and stop_step to the tf.data.Dataset of the training batches
+    tokens_per_step: int  # targets of a batch, on average
+    loss: keras.losses.Loss | None  # of training; None for the cross-entropy of logits
+    diagnostics: Sequence[Callable[[], Summaries]]  # further summaries for TensorBoard
 
     def validate(self) -> Summaries:
         """Score examples that are not trained on, each time the same: `val_loss`, accuracies, a `sample` in words."""
@@ -40,38 +34,37 @@ class Task(Protocol):
         """
 
 
-def train_on_task(
-    run: pathlib.Path,
+def run_task(
+    folder: pathlib.Path,
     settings: Any,
     name: str,
     model_config: Any,
-    task: Task,
-    train: training.TrainConfig,
+    new_task: Callable[[str], Task],
+    train: training.TrainConfig | None = None,
     corpus: Corpus | None = None,
     **options,
 ) -> dict:
-    """Train a model on a task, from its latest checkpoint if there is one, test it, and return its result.
+    """Return the model's name, its run NAME-seedSEED in `folder`, and its result; train and test it if there is none.
 
-    Args:
-        run: Run folder.
-        settings: Settings of the experiment, with `steps` and `seed`.
-        name: Name of the model.
-        model_config: Dataclass that the model is built from.
-        task: The task.
-        train: All other options of training.
-        corpus: The text of the task, if it has one.
-        **options: Further arguments of `train_model`.
+    `settings` have `steps`, `seed` and `train`, which another `train` replaces; `options` are those of `train_model`.
     """
-    return training.train_model(
-        run,
-        task.model,
-        task.dataset,
-        task.tokens_per_step,
-        settings.steps,
-        train,
-        task.validate,
-        run_config(settings, name, model_config, train, task.model, corpus, seed=settings.seed),
-        loss=task.loss,
-        finish=lambda summaries: {"model": name, **task.test()},
-        **options,
-    )
+    run, train = folder / f"{name}-seed{settings.seed}", train or settings.train
+
+    def train_one():
+        task = new_task(name)
+        return training.train_model(
+            run,
+            task.model,
+            task.dataset,
+            task.tokens_per_step,
+            settings.steps,
+            train,
+            task.validate,
+            run_config(settings, name, model_config, train, task.model, corpus, seed=settings.seed),
+            loss=task.loss,
+            diagnostics=task.diagnostics,
+            finish=lambda summaries: {"model": name, **task.test()},
+            **options,
+        )
+
+    return {"model": name, "run": run.name, **run_once(run, settings.seed, train_one)}

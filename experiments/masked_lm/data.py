@@ -33,11 +33,7 @@ class MaskedRows:
 
 
 class MaskedCorpus(SplitCorpus):
-    """A corpus in word pieces, the texts to fill, and the masked rows of the validation text and of its scored part.
-
-    Raises:
-        ValueError: A split is too short, a text cannot be filled, or no token of the validation text is masked.
-    """
+    """A corpus in word pieces, the texts to fill, and the masked rows of the validation text and of its scored part."""
 
     def __init__(self, config: MaskedLMConfig, folder: pathlib.Path):
         def tokenizer(text, train_text):
@@ -46,6 +42,8 @@ class MaskedCorpus(SplitCorpus):
         super().__init__(config.corpus, folder, tokenizer=tokenizer)
         self.config, self.length = config, config.encoder.context_length
         self._check("training", self.train, self.length + (config.batch_size - 1) * (self.length // OVERLAP))
+        rows = segment_pairs(self.train, self.length, self.length // OVERLAP, config.seed)
+        self.train_batches = ArrayBatches(rows, config.batch_size, config.seed)
         part = config.train.validated_part(self.validation_text)
         self.validated = {text: self._masked_rows(text) for text in (part, self.validation_text)}
         self.texts = config.text or SENTENCES.get(config.corpus) or self._passages()
@@ -59,19 +57,13 @@ class MaskedCorpus(SplitCorpus):
                 "--train.validation-characters), or a smaller --encoder.context-length or --batch-size."
             )
 
-    def train_batches(self) -> ArrayBatches:
-        """Return the batches of overlapping rows of the training text."""
-        rows = segment_pairs(self.train, self.length, self.length // OVERLAP, self.config.seed)
-        return ArrayBatches(rows, self.config.batch_size, self.config.seed)
-
     def mask_generator(self, seed: int) -> MaskedLMMaskGenerator:
         """Return a generator that masks a fraction of the tokens that are not special."""
         special, vocabulary_size = tuple(SPECIAL_TOKENS.values()), self.tokenizer.vocabulary_size
         return MaskedLMMaskGenerator(SPECIAL_TOKENS[MASK], vocabulary_size, special, self.config.mask_rate, seed)
 
     def _masked_rows(self, text):
-        ids = self.encode(text)
-        self._check("validation", ids, self.length)
+        self._check("validation", ids := self.encode(text), self.length)
         rows = segment_pairs(ids, self.length, self.length - 3, self.config.seed)
         # Not the seed of training, and always step 0: every validation masks the same tokens.
         masked = self.mask_generator(self.config.seed + 1).batch(0, rows["token_ids"])
@@ -103,10 +95,8 @@ def encode_masked(text: str, tokenizer: WordPieceTokenizer, context_length: int)
         raise ValueError(f"--text {text!r}: expected {MASK} in the place of a word.")
     first, *rest = (tokenizer.encode(part).numpy().tolist() for part in text.split(MASK))
     ids = [*first, *(n for part in rest for n in (SPECIAL_TOKENS[MASK], *part))]
-    if len(ids) + 2 > context_length:
-        raise ValueError(
-            f"--text {text[:40]!r}...: {len(ids) + 2} tokens with [CLS] and [SEP]; expected at most {context_length}, "
-            "the context length of the model: shorten the text."
-        )
+    if (length := len(ids) + 2) > context_length:
+        expected = f"expected at most {context_length}, the context length of the model: shorten the text"
+        raise ValueError(f"--text {text[:40]!r}...: {length} tokens with [CLS] and [SEP]; {expected}.")
     rows = pack_segments([ids], None, None)
     return {name: rows[name] for name in ("token_ids", "segment_ids")}

@@ -1,13 +1,14 @@
 """Report of `experiments.sequence_reversal`, with sequence_reversal.png."""
 
+import math
 import pathlib
 from collections.abc import Sequence
 
 from experiments.frame import plots, task_plots
 from experiments.frame.report import Report, without_texts
-from experiments.frame.tables import Table
-from experiments.sequence_reversal.findings import TOLERANCE, failures, verdict
+from experiments.frame.tables import Table, percent_interval
 
+TOLERANCE = 0.02  # relative, of the first half loss around log A, the least of a causal model with A letters
 COLUMNS = {
     "model": lambda row: row["model"],
     "parameters": lambda row: f"{row['parameters']:,}",
@@ -16,17 +17,14 @@ COLUMNS = {
     "second half accuracy": lambda row: f"{row['second_half_accuracy']:.2%}",
     "sequence accuracy": lambda row: f"{row['sequence_accuracy']:.2%}",
     "first half loss": lambda row: f"{row['first_half_loss']:.3f}",
-    "letter entropy": lambda row: f"{row['entropy']:.3f}",
 }
 NOTES = (
     "The test sequences are new, with equally many of each training length. second half accuracy: of the ids after the "
     "separator. sequence accuracy: the fraction of sequences with a correct second half; greedy generation of a causal "
-    "model has the same. first half loss: nats per letter before the separator, given that a letter comes. entropy: "
-    "log of the alphabet size, the lowest possible first half loss of a causal model."
+    "model has the same. first half loss: nats per letter before the separator, given that a letter comes."
 )
 IMAGE = "![Accuracy during training and by length, and the first half loss](sequence_reversal.png)"
 STYLES = {"second_half_accuracy": {"linestyle": "-"}, "sequence_accuracy": {"linestyle": (0, (3, 1.5))}}
-NAMES = {"ids of the second half": "second_half_accuracy", "whole sequences": "sequence_accuracy"}
 
 
 def reversal_report(folder: pathlib.Path, rows: Sequence[dict]) -> Report:
@@ -43,6 +41,31 @@ def reversal_report(folder: pathlib.Path, rows: Sequence[dict]) -> Report:
         {f"Samples of {row['model']}": row["sample"] for row in rows},
         failures(rows),
     )
+
+
+def causality(row: dict) -> tuple[bool, str]:
+    """Return whether the first half loss is that of a causal model, as low as it can be, and a sentence about it."""
+    entropy, loss = row["entropy"], row["first_half_loss"]
+    measured = f"its first half loss is {loss:.3f} nats per letter"
+    bound = f"log {round(math.exp(entropy))} = {entropy:.3f}"
+    if loss < (1 - TOLERANCE) * entropy:
+        return False, f"The {row['model']} is not causal, it sees future tokens: {measured}; the minimum is {bound}."
+    if loss > (1 + TOLERANCE) * entropy:
+        return False, f"The {row['model']} has not learned that letters are equally likely: {measured}, above {bound}."
+    return True, f"The {row['model']} is causal: {measured}; the minimum without seeing future tokens is {bound}."
+
+
+def failures(rows: Sequence[dict]) -> list[str]:
+    """Return the sentences about the models that do not pass the check."""
+    return [sentence for is_passed, sentence in map(causality, rows) if not is_passed]
+
+
+def verdict(rows: Sequence[dict]) -> str:
+    """Say of each model whether it is causal, and how many whole sequences it reverses."""
+    count = sum(part["examples"] for part in rows[0]["groups"] if part["trained"])
+    correct = [f"{row['model']} {percent_interval(row['sequence_accuracy'], count)}" for row in rows]
+    ends = f"Whole sequences reversed, of {count:,} of the training lengths: {', '.join(correct)}; one seed each."
+    return " ".join([*(causality(row)[1] for row in rows), ends])
 
 
 def lengths(rows: Sequence[dict]) -> Table:
@@ -65,19 +88,11 @@ def plot(folder: pathlib.Path, rows: Sequence[dict]):
         task_plots.accuracy_axis(axes[name])
         axes[name].set_ylabel("accuracy")
     axes["accuracy"].set_xlabel("")
-    styles = {name: STYLES[key] for name, key in NAMES.items()}
+    styles = dict(zip(("ids of the second half", "whole sequences"), STYLES.values(), strict=True))
     plots.legend(axes["accuracy"], task_plots.model_colors(rows), styles, loc="lower right", ncols=2)
-    draw_bound(axes["loss"], rows[0]["entropy"])
+    entropy, text = rows[0]["entropy"], f"± {TOLERANCE:.0%}; less means seeing future tokens"
+    axes["loss"].axhspan((1 - TOLERANCE) * entropy, (1 + TOLERANCE) * entropy, color="0.93", zorder=0)
+    line = axes["loss"].axhline(entropy, color="0.3", linestyle=":", label=f"entropy of a letter {entropy:.3f} {text}")
+    axes["loss"].legend(handles=[line])
     axes["loss"].set_ylabel("first half loss (nats per letter)")
     plots.save(figure, folder / "sequence_reversal.png")
-
-
-def draw_bound(axes: plots.Axes, entropy: float):
-    """Shade the losses that pass the check, and name them."""
-    low, high = entropy * (1 - TOLERANCE), entropy * (1 + TOLERANCE)
-    axes.axhspan(low, high, color="0.93", zorder=0)
-    axes.axhline(entropy, color="0.3", linewidth=1, linestyle=":")
-    text = f"entropy of a letter {entropy:.3f} ± {TOLERANCE:.0%}; less means seeing future tokens"
-    lowest, highest = axes.get_ylim()
-    axes.set_ylim(min(lowest, low - 0.15 * (highest - lowest)), highest)
-    axes.annotate(text, (0.99, low), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=9, color="0.3")

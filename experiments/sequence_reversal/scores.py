@@ -1,4 +1,4 @@
-"""Scores of sequence reversal.
+"""Models and scores of sequence reversal.
 
     second half   the ids after the separator; correct where argmax(logits) is the target
     first half    the letters before it, given that a letter comes:  loss = logsumexp(z_a over all letters a) - z_y
@@ -14,17 +14,37 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from experiments.sequence_reversal.settings import LETTERS, SequenceReversalConfig
+from experiments.sequence_reversal.settings import LETTERS, NON_CAUSAL, SequenceReversalConfig
 from keras_seq.callbacks import AttentionMaps
 from keras_seq.data.synthetic import Reversal
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.evaluation.losses import token_losses
+from keras_seq.layers import TransformerBlock
 from keras_seq.tracking import Summaries
 
 VALIDATION, TEST = 2**40, 2**41  # added to the training seed, so that no sequence is shared
 BATCH_SIZE = 250  # sequences scored at a time
 MAX_LETTERS_IN_IMAGE = 7
 SCORES = ("val_loss", "second_half_accuracy", "sequence_accuracy", "first_half_loss")
+
+
+def build_model(settings: SequenceReversalConfig, name: str) -> keras.Model:
+    """Build the model: a Transformer, an LSTM, or `NON_CAUSAL`."""
+    dtype = settings.train.dtype_policy
+    model = settings.model_config(name).build_model(settings.reversal.vocabulary_size, dtype=dtype)
+    return remove_causal_mask(model) if name == NON_CAUSAL else model
+
+
+def remove_causal_mask(model: keras.Model) -> keras.Model:
+    """Rebuild a language model with attention to all positions as a functional one: `LanguageModel` refuses that."""
+    ids = keras.Input((None,), dtype="int32")
+    x = model.embedding(ids)
+    for block in model.blocks:
+        if isinstance(block, TransformerBlock):
+            block = TransformerBlock.from_config({**block.get_config(), "causal": False})
+        x = block(x)
+    logits = model.embedding(x, reverse=True) if model.head is None else model.head(x)
+    return keras.Model(ids, logits, name=NON_CAUSAL)
 
 
 def batch_sums(logits, x, y, reversal: Reversal) -> np.ndarray:
@@ -57,7 +77,8 @@ class ReversalTask:
     """Sequence reversal for one model (`experiments.frame.tasks.Task`), whose logits are compiled once."""
 
     def __init__(self, model: keras.Model, settings: SequenceReversalConfig):
-        self.model, self.settings, self.reversal, self.loss = model, settings, settings.reversal, TokenCrossEntropy()
+        self.model, self.settings, self.reversal = model, settings, settings.reversal
+        self.loss, self.diagnostics = TokenCrossEntropy(), [self.attention]
         self.dataset, self.tokens_per_step = self.reversal.dataset, self.reversal.tokens_per_step
         self.logits = tf.function(lambda ids: model(ids, training=False), reduce_retracing=True)
 
@@ -102,10 +123,8 @@ class ReversalTask:
         return np.concatenate([x, y[:, -1:]], axis=1)
 
     def complete(self, prompts: np.ndarray) -> np.ndarray:
-        """Complete `start a_1 ... a_L |`, ids `[B, L + 2]`, by greedy generation to ids `[B, 2 L + 3]`.
-
-        Each step runs the model on the whole row, padded with end ids, which a causal model ignores.
-        """
+        """Complete `start a_1 ... a_L |`, ids `[B, L + 2]`, by greedy generation to ids `[B, 2 L + 3]`."""
+        # Each step runs the model on the whole row, padded with end ids, which a causal model ignores.
         rows = np.pad(prompts, ((0, 0), (0, prompts.shape[1] - 1)), constant_values=self.reversal.end)
         for t in range(prompts.shape[1], rows.shape[1]):
             rows[:, t] = self.logits(tf.constant(rows[:, :-1]))[:, t - 1].numpy().argmax(-1)

@@ -74,7 +74,7 @@ def no_tags(data: SpacingText) -> dict:
 class SpacingTask:
     """Spaces and capitals of a text for one model (`experiments.frame.tasks.Task`)."""
 
-    loss = None
+    loss, diagnostics = None, ()
 
     def __init__(self, model: keras.Model, settings: SpaceRestorationConfig, data: SpacingText):
         self.model, self.data, self.dataset = model, data, data.batches.dataset
@@ -95,16 +95,14 @@ class SpacingTask:
 
     def test(self) -> dict:
         """Score all of the validation text."""
-        text = self.data.validation_text
-        return {**self.scores(text), "sample": self.sample(text)}
+        return self.scores(text := self.data.validation_text) | {"sample": self.sample(text)}
 
     def sample(self, text: str) -> str:
         """Return a passage as it was, without spaces and capitals, and as restored."""
         original = passage(text)
         parts = {"original": original, "stripped": strip_spacing(original)[0], "restored": self.tagger(original)}
-        return "\n\n".join(
-            f"{name}:\n{textwrap.fill(part, LINE_WIDTH, break_on_hyphens=False)}" for name, part in parts.items()
-        )
+        wrap = textwrap.TextWrapper(LINE_WIDTH, break_on_hyphens=False)
+        return "\n\n".join(f"{name}:\n{wrap.fill(part)}" for name, part in parts.items())
 
 
 def passage(text: str, length: int = 400) -> str:

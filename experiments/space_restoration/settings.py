@@ -56,7 +56,7 @@ class SpaceRestorationConfig:
 
     @property
     def steps(self) -> int:
-        """Number of training steps that `characters` take."""
+        """Number of batches that contain `characters`."""
         return -(-self.characters // (self.batch_size * self.sequence_length))
 
 

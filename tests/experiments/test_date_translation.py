@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments.date_translation import findings
+from experiments.date_translation import report
 from experiments.date_translation.scores import EXAMPLE_TEXT, DatesTask, Translator, draw_splits
 from experiments.date_translation.settings import SMOKE, DateTranslationConfig
 from experiments.frame.settings import replaced
@@ -148,9 +148,9 @@ def test_exact_matches_are_counted_for_each_search(model):
 def test_formats_count_by_their_texts():
     group = {"greedy": 0.75, "beam": 1.0, "examples": 4, "trained": True}
     groups = [group, {**group, "greedy": 0.0, "examples": 12}, {**group, "trained": False}]
-    assert findings.exact_match(groups, "greedy", trained=True) == (3 / 16, 16)
-    assert findings.exact_match(groups, "greedy", trained=False) == (0.75, 4)
-    verdict = findings.verdict({"groups": groups, "num_beams": 4})
+    assert report.exact_match(groups, "greedy", trained=True) == (3 / 16, 16)
+    assert report.exact_match(groups, "greedy", trained=False) == (0.75, 4)
+    verdict = report.verdict({"groups": groups, "num_beams": 4})
     assert "of 16 in formats trained on" in verdict
     assert "4 beams change that by +81.2 and +25.0 percentage points" in verdict
 
@@ -162,5 +162,5 @@ def test_attention_has_a_row_for_every_generated_character_and_a_column_for_ever
 
 
 def test_the_entropy_of_smoothed_targets():
-    assert findings.smoothed_entropy(0.0, 10) == 0
-    assert findings.smoothed_entropy(0.1, 2) == pytest.approx(-(0.95 * np.log(0.95) + 0.05 * np.log(0.05)))
+    assert report.smoothed_entropy(0.0, 10) == 0
+    assert report.smoothed_entropy(0.1, 2) == pytest.approx(-(0.95 * np.log(0.95) + 0.05 * np.log(0.05)))

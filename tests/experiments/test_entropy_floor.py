@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from experiments.entropy_floor import findings, plots
+from experiments.entropy_floor import plots, report
 from experiments.entropy_floor.__main__ import main
-from experiments.entropy_floor.data import draw_corpus
-from experiments.entropy_floor.scores import best_ngram_order, excess_loss, ngram_scores
+from experiments.entropy_floor.scores import best_ngram_order, draw_corpus, excess_loss, ngram_scores
 from experiments.entropy_floor.settings import SOURCES, EntropyFloorConfig
 from experiments.frame.runs import dataclass_from_dict
 from keras_seq.data import SequentialWindows, StatefulWindows
@@ -48,7 +47,7 @@ def test_models_that_know_less_than_the_source_are_above_it_by_the_relative_entr
         row = score(rows[ids[:-2] * 4 + ids[1:-1], ids[2:]], corpus)
         divergence = chain.stationary @ (chain.transition_probs * np.log(chain.transition_probs / rows)).sum(axis=1)
         assert row["excess_loss"] == pytest.approx(divergence, abs=4 * row["standard_error"])
-        assert not findings.is_leak(row)
+        assert not report.is_leak(row)
 
 
 def test_chance_alone_is_no_leak(corpus):
@@ -59,7 +58,7 @@ def test_chance_alone_is_no_leak(corpus):
         ids = chain.sample(300, seed)
         rows.append(excess_loss(-np.log(probs[ids[:-2] * 4 + ids[1:-1], ids[2:]]), chain.token_losses(ids)[2:]))
     assert any(row["excess_loss"] < 0 for row in rows)
-    assert not any(map(findings.is_leak, rows))
+    assert not any(map(report.is_leak, rows))
 
 
 def test_a_chain_that_peeks_is_caught(corpus):
@@ -68,7 +67,7 @@ def test_a_chain_that_peeks_is_caught(corpus):
     joint = probs.reshape(4, 4, 4, 1) * probs.reshape(1, 4, 4, 4)  # a, b, c, d: p(c | a b) p(d | b c)
     peeking = joint / joint.sum(axis=2, keepdims=True)
     row = score(peeking[ids[:-3], ids[1:-2], ids[2:-1], ids[3:]], corpus)
-    (sentence,) = findings.leaks([row])
+    (sentence,) = report.leaks([row])
     assert sentence.startswith("it on markov is 0.")
     assert "nats per token below the entropy floor" in sentence
 
@@ -84,12 +83,12 @@ def test_a_tagger_that_reads_both_sides_is_caught(corpus):
     tagger.fit(x, y, batch_size=32, epochs=2, verbose=0)
     logits = tagger(corpus.validation[:3_990].reshape(-1, 10) + 1)
     probs = ops.convert_to_numpy(ops.softmax(logits)).reshape(-1, 4)
-    assert findings.is_leak(score(probs[np.arange(3_990), corpus.validation[1:3_991]], corpus, first=0))
+    assert report.is_leak(score(probs[np.arange(3_990), corpus.validation[1:3_991]], corpus, first=0))
 
 
 def test_n_grams_of_the_chain_s_order_are_close_and_never_below_and_are_chosen_on_the_training_text(corpus):
     row = ngram_scores(corpus, order=3)
-    assert not findings.is_leak(row)
+    assert not report.is_leak(row)
     assert row["excess_loss"] < 0.03 * corpus.source_losses.mean()
     assert ngram_scores(corpus, order=1)["excess_loss"] > 5 * row["excess_loss"]
     assert best_ngram_order(corpus) == 3
@@ -173,14 +172,14 @@ def test_the_picture_has_the_curves_the_floor_and_the_distance(tmp_path, monkeyp
 
 def test_the_verdict_names_leaks_and_the_closest_with_its_uncertainty(tmp_path):
     rows = [a_row(tmp_path, "markov", "lstm", 0.3), a_row(tmp_path, "markov", "gpt2", 0.02)]
-    said = findings.verdict(rows)
+    said = report.verdict(rows)
     assert said.startswith("No model is below the entropy floor by more than 4 standard errors.")
     assert "Closest on markov: gpt2, 1.00% ± 0.50% above the floor." in said
     leaking = [*rows, a_row(tmp_path, "markov", "mamba", -0.05)]
-    (sentence,) = findings.leaks(leaking)
+    (sentence,) = report.leaks(leaking)
     assert sentence.startswith("mamba on markov is 0.0500 nats per token below the entropy floor, by 5 standard errors")
-    assert findings.verdict(leaking).startswith(sentence)
-    assert "Closest on markov: gpt2" in findings.verdict(leaking)
+    assert report.verdict(leaking).startswith(sentence)
+    assert "Closest on markov: gpt2" in report.verdict(leaking)
 
 
 class Peek(keras.layers.Layer):

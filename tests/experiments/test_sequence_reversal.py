@@ -8,9 +8,8 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from experiments.frame.settings import replaced
-from experiments.sequence_reversal import findings, scores
-from experiments.sequence_reversal.models import build_model
-from experiments.sequence_reversal.scores import ReversalTask, batch_sums, means, to_letters
+from experiments.sequence_reversal import report, scores
+from experiments.sequence_reversal.scores import ReversalTask, batch_sums, build_model, means, to_letters
 from experiments.sequence_reversal.settings import SMOKE, SequenceReversalConfig
 from keras_seq.data.synthetic import Reversal
 from keras_seq.evaluation import attention_weights
@@ -164,12 +163,12 @@ def test_completion_is_greedy_generation_by_steps(randomize, config):
 def test_the_check_tolerates_two_percent(share, is_passed, words):
     loss, groups = share * math.log(26), [{"trained": True, "examples": 10}]
     row = {"model": "lstm", "entropy": math.log(26), "first_half_loss": loss, "sequence_accuracy": 1, "groups": groups}
-    passed, sentence = findings.causality(row)
+    passed, sentence = report.causality(row)
     assert passed is is_passed
     assert words in sentence
     assert f"{loss:.3f}" in sentence
-    assert findings.failures([row]) == ([] if passed else [sentence])
-    assert sentence in findings.verdict([row])
+    assert report.failures([row]) == ([] if passed else [sentence])
+    assert sentence in report.verdict([row])
 
 
 def test_a_row_is_decoded_to_its_letters():

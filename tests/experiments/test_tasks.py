@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.frame.tables import percent_interval
-from experiments.frame.tasks import train_on_task
+from experiments.frame.tasks import run_task
 from experiments.optimizers.settings import OptimizersConfig
 from keras_seq import training
 from keras_seq.data import ArrayBatches
@@ -18,7 +18,7 @@ from keras_seq.tracking import Summaries
 class ParityTask:
     """Tag each bit with itself: the smallest task."""
 
-    loss, tokens_per_step = None, 32
+    loss, diagnostics, tokens_per_step = None, (), 32
 
     def __init__(self):
         keras.utils.set_random_seed(0)
@@ -35,8 +35,9 @@ class ParityTask:
 
 def test_a_run_on_a_task_holds_what_the_test_says(tmp_path):
     settings, config = OptimizersConfig(seed=7, tokens=32, batch_size=4, sequence_length=8), BiLSTMConfig(units=4)
-    task, train = ParityTask(), training.TrainConfig(learning_rate=0.25)
-    result = train_on_task(tmp_path / "run", settings, "bilstm", config, task, train)
+    train = training.TrainConfig(learning_rate=0.25)
+    result = run_task(tmp_path, settings, "bilstm", config, lambda name: ParityTask(), train)
+    assert result.pop("run") == "bilstm-seed7"
     assert (result["model"], result["accuracy"], result["val_loss"], result["sample"]) == (
         "bilstm",
         0.75,
@@ -44,8 +45,8 @@ def test_a_run_on_a_task_holds_what_the_test_says(tmp_path):
         "a sample",
     )
     assert result["train_tokens"] == settings.steps * 32
-    assert training.load_result(tmp_path / "run") == result
-    saved = json.loads((tmp_path / "run/config.json").read_text(encoding="utf-8"))
+    assert training.load_result(tmp_path / "bilstm-seed7") == result
+    saved = json.loads((tmp_path / "bilstm-seed7/config.json").read_text(encoding="utf-8"))
     assert (saved["seed"], saved["model"]["units"], saved["train"]["learning_rate"]) == (7, 4, 0.25)
 
 
