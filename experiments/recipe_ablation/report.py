@@ -90,8 +90,7 @@ def plot_waterfall(axes: Axes, rows: Sequence[dict]):
         text = f"{end:.3f}" if is_total else f"{end - start:+.3f}"
         axes.annotate(text, (x, max(start, end)), (0, 3), textcoords="offset points", ha="center", fontsize=9)
     axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
-    axes.set_ylim(bottom, high + 0.08 * (high - bottom))
-    axes.set_ylabel("val_loss, nats per original character")
+    axes.set(ylim=(bottom, high + 0.08 * (high - bottom)), ylabel="val_loss, nats per original character")
     axes.set_title("change of the loss, one change after the other", fontsize=10)
     axes.grid(visible=False, axis="x")
 

@@ -2,21 +2,15 @@
 
     python -m experiments.shakespeare                        # the best recipe found: an ensemble of two LSTMs
     python -m experiments.shakespeare --models lstm transformer --num-seeds 3
-    python -m experiments.shakespeare --score-on-dev-split   # score the end of the training split instead
+    python -m experiments.shakespeare --score-on-dev-split   # score the end of the training split, to choose options
     python -m experiments.shakespeare --smoke                # tiny sizes, takes seconds
 
 Time: 9 minutes on 2 cores, 7 of them for training.
 
-A model is a `keras_seq.models.Ensemble`: members of one family, trained one after the other with different seeds; it
-predicts the mean of their probabilities. Parameters and seconds are sums over the members.
+A model is a `keras_seq.models.Ensemble`: members of one family, trained with different seeds, whose probabilities are
+averaged. It is scored on the whole validation split with the last weights, by val_loss@256 and by nanoGPT's estimate.
 
-Losses are those of the whole validation split with the last weights of a schedule of fixed length, by two protocols:
-val_loss@256, and nanoGPT's estimate (200 batches of 64 random windows of 256 characters, without carried state).
-Options are chosen with --score-on-dev-split: on the last tenth of the training split, which is then not trained on.
-nanoGPT's README reports 1.4697 for 10.65 million parameters on an A100.
-
-Expected over three seeds: val_loss@256 1.4335 ± 0.0012, and 1.4375 ± 0.0012 on random windows, for 1.92 million
-parameters.
+Expected over three seeds: val_loss@256 1.4335 ± 0.0012; nanoGPT's README reports 1.4697. docs/results.md has more.
 """
 
 import functools

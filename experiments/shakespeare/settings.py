@@ -50,8 +50,7 @@ class ShakespeareConfig:
     transformer: LlamaConfig = dataclasses.field(default_factory=lambda: LlamaConfig(dropout=0.1))
 
     def __post_init__(self):
-        sizes = {"batch_size": 1, "sequence_length": 1, "context_length": 1}
-        check_options(self, num_seeds=1, num_members=1, tokens=1, **sizes)
+        check_options(self, num_seeds=1, num_members=1, tokens=1, batch_size=1, sequence_length=1, context_length=1)
         check_unique("--models", self.models)
         checks.number("--reset-prob", self.reset_prob, 0, 1)
 
@@ -76,7 +75,6 @@ class ShakespeareConfig:
 
 
 SMOKE = {
-    "num_members": 2,
     "tokens": 20 * 4 * 32,
     "batch_size": 4,
     "sequence_length": 32,
