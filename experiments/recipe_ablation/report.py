@@ -19,9 +19,8 @@ NOTES = (
     "split, from the zero state. val_loss_streaming: the split from start to end with carried state. per original "
     "char: the total loss of the split divided by the characters of the original text; without whitespace the text has "
     "{ratio:.1%} of them, and the loss of the whitespace itself is included only where it is kept. improvement: "
-    "decrease of val_loss per original character (negative: increase). Improvements are differences of rounded losses, "
-    "so they add up to the last digit. They depend on the order of the changes; an individual change is applied to the "
-    "legacy recipe alone. The change pipeline alters the random windows only, so it shows the noise."
+    "decrease of the rounded val_loss per original character; it depends on the order of the changes. An individual "
+    "change is applied to the legacy recipe alone. The change pipeline alters the random windows only."
 )
 IMAGE = "![From the legacy loss to the new one, change by change](recipe_ablation.png)"
 

@@ -24,8 +24,8 @@ from experiments.frame.experiment import experiment_main, run_config, run_once
 from experiments.frame.report import Report
 from experiments.frame.settings import num_steps
 from experiments.frame.texts import SplitCorpus
+from experiments.shakespeare.findings import EVAL_BATCHES, random_windows_loss
 from experiments.shakespeare.report import shakespeare_report
-from experiments.shakespeare.scores import EVAL_BATCHES, random_windows_loss
 from experiments.shakespeare.settings import SMOKE, ShakespeareConfig
 from keras_seq import training
 from keras_seq.evaluation import Evaluator
@@ -90,9 +90,9 @@ def score_ensemble(
         **summaries.texts,
     }
     model_config, train = config.model_config(name), config.train_config(name)
-    saved_config = run_config(config, name, model_config, train, None, data.corpus, seed=seed)
+    saved = run_config(config, name, model_config, train, None, data.corpus, seed=seed)
     run.mkdir(parents=True, exist_ok=True)
-    checksummed_json.write(run / "config.json", saved_config)
+    checksummed_json.write(run / "config.json", saved)
     data.tokenizer.save(run / "tokenizer.json")
     save_model(run / "model.keras", ensemble)
     training.write_result(run, result)

@@ -56,9 +56,8 @@ class ShakespeareConfig:
 
     def model_config(self, name: str) -> LSTMConfig | LlamaConfig:
         """Return the config of a model, with its context length filled in."""
-        if name == "lstm":
-            return self.lstm
-        return dataclasses.replace(self.transformer, context_length=self.context_length)
+        transformer = dataclasses.replace(self.transformer, context_length=self.context_length)
+        return self.lstm if name == "lstm" else transformer
 
     def train_config(self, name: str) -> training.TrainConfig:
         """Return the training config of a model, with its learning rate filled in."""
