@@ -8,16 +8,10 @@
 
 Time: 22 minutes on 2 cores.
 
-The legacy script: 200 "epochs" of one batch each, 50 random windows of 200 characters without whitespace, with the
-state carried from each window into the next, which is at another place of the text; LSTM of 1,024 units, Adam at 1e-3.
-It is trained once unchanged; then one change after the other is applied, at 128 units, with the same number of
-characters. All runs are scored by the same protocol on the same validation text. The cumulative improvements add up to
-the total difference exactly.
+The legacy recipe is trained once unchanged; then one change after the other is applied, at 128 units, with the same
+number of characters. The improvements add up to the total exactly.
 
-Expected on tiny Shakespeare, seed 0: from 2.597 to 1.609 nats per original character.
-Improvements: higher learning rate 0.504, smaller model 0.313, more steps 0.303, whitespace 0.038, state resets 0.014,
-stateful windows 0.010; the schedule raises the loss by 0.209. At full size (twice the time) the individual improvement
-of Muon is 0.958 and of stateful windows 0.425. See docs/recipe_ablation.md.
+Expected on tiny Shakespeare: from 2.597 to 1.609 nats per original character. docs/recipe_ablation.md has each change.
 """
 
 import dataclasses

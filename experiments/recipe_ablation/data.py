@@ -52,16 +52,13 @@ def batches(recipe: RecipeConfig, ids, seed: int) -> Callable:
     if recipe.windows == "stateful":
         return recipe_windows.stateful_dataset
 
-    def reset_mask(step):
-        draws = tf.random.stateless_uniform(
-            [recipe.batch_size], tf.stack([tf.constant(seed ^ RESET_SEED, tf.int64), step])
-        )
-        return draws < recipe.reset_prob
+    def with_reset_mask(step, batch):
+        draws = tf.random.stateless_uniform([recipe.batch_size], [seed ^ RESET_SEED, step])
+        return (batch[0], draws < recipe.reset_prob), batch[1]
 
     def dataset(start_step, stop_step):
-        masks = tf.data.Dataset.range(start_step, stop_step).map(reset_mask)
-        pairs = tf.data.Dataset.zip(recipe_windows.dataset(start_step, stop_step), masks)
-        examples = pairs.map(lambda xy, mask: ((xy[0], mask), xy[1]))
+        steps = tf.data.Dataset.range(start_step, stop_step)
+        examples = tf.data.Dataset.zip(steps, recipe_windows.dataset(start_step, stop_step)).map(with_reset_mask)
         # a dataset made from a generator has unknown cardinality
         return examples.apply(tf.data.experimental.assert_cardinality(stop_step - start_step))
 

@@ -19,9 +19,8 @@ NOTES = (
     "split, from the zero state. val_loss_streaming: the split from start to end with carried state. per original "
     "char: the total loss of the split divided by the characters of the original text; without whitespace the text has "
     "{ratio:.1%} of them, and the loss of the whitespace itself is included only where it is kept. improvement: "
-    "decrease of val_loss per original character (negative: increase). Improvements are differences of rounded losses, "
-    "so they add up to the last digit. They depend on the order of the changes; an individual change is applied to the "
-    "legacy recipe alone. The change pipeline alters the random windows only, so it shows the noise."
+    "decrease of the rounded val_loss per original character; it depends on the order of the changes. An individual "
+    "change is applied to the legacy recipe alone. The change pipeline alters the random windows only."
 )
 IMAGE = "![From the legacy loss to the new one, change by change](recipe_ablation.png)"
 
@@ -90,8 +89,7 @@ def plot_waterfall(axes: Axes, rows: Sequence[dict]):
         text = f"{end:.3f}" if is_total else f"{end - start:+.3f}"
         axes.annotate(text, (x, max(start, end)), (0, 3), textcoords="offset points", ha="center", fontsize=9)
     axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
-    axes.set_ylim(bottom, high + 0.08 * (high - bottom))
-    axes.set_ylabel("val_loss, nats per original character")
+    axes.set(ylim=(bottom, high + 0.08 * (high - bottom)), ylabel="val_loss, nats per original character")
     axes.set_title("change of the loss, one change after the other", fontsize=10)
     axes.grid(visible=False, axis="x")
 

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Literal
 
 from experiments.frame.option_checks import check_options
-from experiments.frame.settings import CorpusName, LogDir, Resume, Smoke, check_multiple, check_unique, replaced
+from experiments.frame.settings import CorpusName, LogDir, Resume, Seed, Smoke, check_multiple, check_unique, replaced
 from experiments.frame.texts import smoke_corpus
 from keras_seq import checks, training
 from keras_seq.training.config import LEARNING_RATES
@@ -84,8 +84,7 @@ class RecipeAblationConfig:
     """Changes to apply individually to the legacy recipe at the small size."""
     full_size: tuple[Change, ...] = ()
     """Changes to apply individually to the legacy recipe at its full size."""
-    seed: int = 0
-    """Random seed of the weights and batches."""
+    seed: Seed = 0
     log_dir: LogDir = "logs"
     resume: Resume = None
     smoke: Smoke = False

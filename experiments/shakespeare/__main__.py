@@ -2,21 +2,15 @@
 
     python -m experiments.shakespeare                        # the best recipe found: an ensemble of two LSTMs
     python -m experiments.shakespeare --models lstm transformer --num-seeds 3
-    python -m experiments.shakespeare --score-on-dev-split   # score the end of the training split instead
+    python -m experiments.shakespeare --score-on-dev-split   # score the end of the training split, to choose options
     python -m experiments.shakespeare --smoke                # tiny sizes, takes seconds
 
 Time: 9 minutes on 2 cores, 7 of them for training.
 
-A model is a `keras_seq.models.Ensemble`: members of one family, trained one after the other with different seeds; it
-predicts the mean of their probabilities. Parameters and seconds are sums over the members.
+A model is a `keras_seq.models.Ensemble`: members of one family, trained with different seeds, whose probabilities are
+averaged. It is scored on the whole validation split with the last weights, by val_loss@256 and by nanoGPT's estimate.
 
-Losses are those of the whole validation split with the last weights of a schedule of fixed length, by two protocols:
-val_loss@256, and nanoGPT's estimate (200 batches of 64 random windows of 256 characters, without carried state).
-Options are chosen with --score-on-dev-split: on the last tenth of the training split, which is then not trained on.
-nanoGPT's README reports 1.4697 for 10.65 million parameters on an A100.
-
-Expected over three seeds: val_loss@256 1.4335 ± 0.0012, and 1.4375 ± 0.0012 on random windows, for 1.92 million
-parameters.
+Expected over three seeds: val_loss@256 1.4335 ± 0.0012; nanoGPT's README reports 1.4697. docs/results.md has more.
 """
 
 import functools
@@ -30,8 +24,8 @@ from experiments.frame.experiment import experiment_main, run_config, run_once
 from experiments.frame.report import Report
 from experiments.frame.settings import num_steps
 from experiments.frame.texts import SplitCorpus
+from experiments.shakespeare.findings import EVAL_BATCHES, random_windows_loss
 from experiments.shakespeare.report import shakespeare_report
-from experiments.shakespeare.scores import EVAL_BATCHES, random_windows_loss
 from experiments.shakespeare.settings import SMOKE, ShakespeareConfig
 from keras_seq import training
 from keras_seq.evaluation import Evaluator
@@ -96,9 +90,9 @@ def score_ensemble(
         **summaries.texts,
     }
     model_config, train = config.model_config(name), config.train_config(name)
-    saved_config = run_config(config, name, model_config, train, None, data.corpus, seed=seed)
+    saved = run_config(config, name, model_config, train, None, data.corpus, seed=seed)
     run.mkdir(parents=True, exist_ok=True)
-    checksummed_json.write(run / "config.json", saved_config)
+    checksummed_json.write(run / "config.json", saved)
     data.tokenizer.save(run / "tokenizer.json")
     save_model(run / "model.keras", ensemble)
     training.write_result(run, result)

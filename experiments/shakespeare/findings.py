@@ -1,11 +1,26 @@
-"""What the ensembles of `experiments.shakespeare` reach, and how certain that is."""
+"""What the ensembles of `experiments.shakespeare` reach, also by nanoGPT's estimate, and how certain that is."""
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from experiments.frame.tables import plus_minus
 from experiments.shakespeare.settings import ShakespeareConfig
+from keras_seq.data import RandomWindows
+from keras_seq.evaluation import Evaluator
 
 NANO_GPT_LOSS = 1.4697  # nats per character, from nanoGPT's README: 10.65 million parameters, A100, best validation
+EVAL_BATCH_SIZE, EVAL_BATCHES = 64, 200  # nanoGPT's batch_size and eval_iters
+
+
+def random_windows_loss(model, ids, sequence_length: int, num_batches: int = EVAL_BATCHES) -> tuple[float, float]:
+    """Return nanoGPT's estimate of the loss of ids `[N]`, in nats per character, and its standard error."""
+    windows = RandomWindows(ids, EVAL_BATCH_SIZE, sequence_length, seed=1337)
+    evaluator = Evaluator(model, batch_size=EVAL_BATCH_SIZE)
+    losses = np.concatenate(
+        [evaluator.independent_token_losses(*windows.batch(step)).mean(axis=1) for step in range(num_batches)]
+    )
+    return float(losses.mean()), float(losses.std(ddof=1) / len(losses) ** 0.5)
 
 
 def by_model(rows: Sequence[dict]) -> list[list[dict]]:

@@ -78,8 +78,7 @@ def plot(folder: pathlib.Path, config: ShakespeareConfig, rows: Sequence[dict]):
         styles[f"nanoGPT, 10.65 M parameters: {NANO_GPT_LOSS}"] = line = {"linestyle": "--", "linewidth": 1}
         axes.axhline(NANO_GPT_LOSS, color="0.3", **line)
     lowest = axes.get_ylim()[0]
-    axes.set_ylim(lowest, max(highest + 0.05, lowest + 0.3))
+    axes.set(ylim=(lowest, max(highest + 0.05, lowest + 0.3)), ylabel="nats per character")
     plots.token_axis(axes, "training characters of each member")
-    axes.set_ylabel("nats per character")
     plots.legend(axes, colors, styles)
     plots.save(figure, folder / "shakespeare.png")

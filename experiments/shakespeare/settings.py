@@ -50,16 +50,14 @@ class ShakespeareConfig:
     transformer: LlamaConfig = dataclasses.field(default_factory=lambda: LlamaConfig(dropout=0.1))
 
     def __post_init__(self):
-        sizes = {"batch_size": 1, "sequence_length": 1, "context_length": 1}
-        check_options(self, num_seeds=1, num_members=1, tokens=1, **sizes)
+        check_options(self, num_seeds=1, num_members=1, tokens=1, batch_size=1, sequence_length=1, context_length=1)
         check_unique("--models", self.models)
         checks.number("--reset-prob", self.reset_prob, 0, 1)
 
     def model_config(self, name: str) -> LSTMConfig | LlamaConfig:
         """Return the config of a model, with its context length filled in."""
-        if name == "lstm":
-            return self.lstm
-        return dataclasses.replace(self.transformer, context_length=self.context_length)
+        transformer = dataclasses.replace(self.transformer, context_length=self.context_length)
+        return self.lstm if name == "lstm" else transformer
 
     def train_config(self, name: str) -> training.TrainConfig:
         """Return the training config of a model, with its learning rate filled in."""
@@ -76,7 +74,6 @@ class ShakespeareConfig:
 
 
 SMOKE = {
-    "num_members": 2,
     "tokens": 20 * 4 * 32,
     "batch_size": 4,
     "sequence_length": 32,

@@ -7,15 +7,11 @@
 
 Time: 4 to 6 minutes on 2 cores.
 
-The same LSTM is trained with the same optimizer for the same number of steps, once on disjoint windows and once on
-windows that overlap, so that each token is in four of them. The learning rate is constant, so every point of a curve is
-the end of a shorter training.
+The same LSTM is trained for the same number of steps on either kind; each token is in four of the overlapping windows.
+The learning rate is constant, so every point of a curve is the end of a shorter training.
 
-Expected result on pydoc, in perplexity per token (a word, or the characters between two words): with disjoint windows,
-best after 3 epochs, 25.9, and 79.7 after 8; with overlapping windows, best after 1 epoch, 26.8, and 48.2 after 2. Per
-epoch, overlapping windows overfit much sooner, because an epoch has four times as many steps. Per token, both curves
-fall together and reach nearly the same minimum; after it, overlapping windows overfit less. With --corpus shakespeare
-as above (10 minutes): 20.4 after 2.7 epochs and 21.2 after 1.5, and at equal tokens at most 8 % apart. One seed each.
+Expected: per epoch, overlapping windows overfit much sooner; per token, both curves fall together, to perplexities of
+25.9 (disjoint) and 26.8.
 """
 
 import pathlib
@@ -36,20 +32,16 @@ def train_one(
 ) -> dict:
     """Train the LSTM on one kind of windows."""
     model = config.lstm.build_model(data.tokenizer.vocabulary_size, dtype=config.train.dtype_policy)
-    saved_config = run_config(
-        *(config, "lstm", config.lstm, config.train, model, data.corpus), windows=kind, seed=config.seed
-    )
+    saved = run_config(config, "lstm", config.lstm, config.train, model, data.corpus, windows=kind, seed=config.seed)
     return training.train_language_model(
-        run, model, data.tokenizer, windows, data.validation_text, steps, config.train, saved_config
+        run, model, data.tokenizer, windows, data.validation_text, steps, config.train, saved
     )
 
 
 def compare(config: WordLMConfig, folder: pathlib.Path) -> Report:
     """Train both models, unless they are finished in `folder`, and report the comparison."""
     data = SplitCorpus(
-        config.corpus,
-        folder,
-        tokenizer=lambda text, train_text: WordTokenizer.from_text(train_text, min_count=config.min_count),
+        config.corpus, folder, tokenizer=lambda _, train: WordTokenizer.from_text(train, min_count=config.min_count)
     )
     windows = {kind: config.windows(kind, data.train) for kind in WINDOWS}
     info = corpus_info(data, config.sequence_length)

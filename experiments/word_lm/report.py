@@ -70,12 +70,10 @@ def plot(folder: pathlib.Path, rows: Sequence[dict]):
             for axes, unit in zip(panels, (1, row["tokens_per_epoch"]), strict=True):
                 axes.plot(np.divide(tokens, unit), np.exp(losses), **style)
         highest = max(highest, np.exp(losses[0]))
-    panels[0].set_yscale("log")
+    panels[0].set(yscale="log", ylim=(None, 1.5 * highest), ylabel="perplexity per token")
     panels[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panels[0].yaxis.set_major_formatter("{x:g}")
     panels[0].yaxis.set_minor_formatter("")
-    panels[0].set_ylim(top=1.5 * highest)
-    panels[0].set_ylabel("perplexity per token")
     plots.token_axis(panels[0])
     panels[1].set_xlabel("epochs")
     plots.legend(figure, colors, styles, loc="outside upper center", ncols=4)

@@ -3,7 +3,7 @@
 import dataclasses
 
 from experiments.frame.option_checks import check_options
-from experiments.frame.settings import CorpusName, LogDir, Resume, Smoke
+from experiments.frame.settings import BatchSize, CorpusName, LogDir, Resume, Seed, SequenceLength, Smoke
 from keras_seq import training
 from keras_seq.data import ShuffledWindows
 from keras_seq.models import LSTMConfig
@@ -22,12 +22,9 @@ class WordLMConfig:
     """Epochs over the disjoint windows. The overlapping ones get as many tokens, so OVERLAP times fewer epochs."""
     overlap: int = 4
     """Number of overlapping windows that contain each token."""
-    batch_size: int = 16
-    """Windows in a batch."""
-    sequence_length: int = 32
-    """Sequence length T of the windows, in tokens."""
-    seed: int = 0
-    """Random seed of the weights, batches and dropout."""
+    batch_size: BatchSize = 16
+    sequence_length: SequenceLength = 32
+    seed: Seed = 0
     log_dir: LogDir = "logs"
     resume: Resume = None
     smoke: Smoke = False

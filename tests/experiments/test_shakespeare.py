@@ -9,7 +9,7 @@ import pytest
 from experiments.frame.settings import replaced
 from experiments.shakespeare import __main__ as shakespeare
 from experiments.shakespeare import findings, report
-from experiments.shakespeare.scores import EVAL_BATCH_SIZE, random_windows_loss
+from experiments.shakespeare.findings import EVAL_BATCH_SIZE, random_windows_loss
 from experiments.shakespeare.settings import MODELS, MUON_LEARNING_RATES, SMOKE, ShakespeareConfig
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig
