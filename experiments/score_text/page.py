@@ -5,17 +5,15 @@ no color: probability 1          full color: log V nats or more, no better than 
 
 import math
 import pathlib
-from collections.abc import Sequence
 
 import numpy as np
 
 from experiments.frame.finished_run import describe_run, run_label
 from experiments.frame.pages import render
-from experiments.score_text.scores import HighLoss
 from keras_seq.evaluation import TextScore
 
 
-def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, highest: Sequence[HighLoss]) -> str:
+def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, num_highest_losses: int) -> str:
     """Return the page of a text that the model of a run has scored."""
     uniform_loss = math.log(vocabulary_size)
     shades = np.clip(score.token_losses / uniform_loss, 0, 1).tolist()
@@ -26,5 +24,5 @@ def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, highes
         score=score,
         tokens=[*zip(score.tokens, score.token_losses.tolist(), shades, strict=True)],
         uniform_loss=uniform_loss,
-        highest=highest,
+        highest=score.highest_losses(num_highest_losses),
     )
