@@ -10,7 +10,7 @@ import pytest
 
 from experiments.frame.report import tensorboard_command
 from experiments.inspect_model.page import inspect_page
-from experiments.score_text.page import score_page
+from experiments.score_text.__main__ import score_page
 from keras_seq.evaluation import TextScore
 from keras_seq.evaluation.model_trace import ModelTrace
 from keras_seq.training import checksummed_json

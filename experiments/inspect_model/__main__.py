@@ -15,13 +15,12 @@ import pathlib
 import tensorflow as tf
 
 from experiments.frame import plots
-from experiments.frame.finished_run import example_text
+from experiments.frame.finished_run import Unknown, example_text, handle_unknown
 from experiments.frame.option_checks import check_options
 from experiments.frame.option_types import RunFolder
 from experiments.frame.pages import percent
 from experiments.frame.report import tensorboard_command
 from experiments.frame.startup import command_line, exit_with_message
-from experiments.frame.unknown_characters import Unknown, handle_unknown
 from experiments.inspect_model.page import inspect_page
 from keras_seq.atomic_files import write_text
 from keras_seq.evaluation.model_trace import ModelTrace, trace_model

@@ -15,12 +15,13 @@ import math
 import pathlib
 import sys
 
+import numpy as np
+
+from experiments.frame.finished_run import Unknown, describe_run, handle_unknown, run_label
 from experiments.frame.option_checks import check_options
 from experiments.frame.option_types import RunFolder
-from experiments.frame.pages import percent
+from experiments.frame.pages import percent, render
 from experiments.frame.startup import command_line, exit_with_message
-from experiments.frame.unknown_characters import Unknown, handle_unknown
-from experiments.score_text.page import score_page
 from keras_seq.atomic_files import write_text
 from keras_seq.data import load_corpus
 from keras_seq.evaluation import TextScore, score_text
@@ -74,6 +75,21 @@ def format_report(score: TextScore, num_highest_losses: int) -> str:
         location, context = f"line {one.line}, column {one.column}", f"{one.prefix}[{one.token}]{one.suffix}"
         lines.append(f"{one.loss:7.2f} nats  {percent(math.exp(-one.loss)):>14}  {location:<21}  {context}")
     return "\n".join(lines)
+
+
+def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, num_highest_losses: int) -> str:
+    """Return the page, with tokens in full color if a uniform guess is no worse: at log V nats or more."""
+    uniform_loss = math.log(vocabulary_size)
+    shades = np.clip(score.token_losses / uniform_loss, 0, 1).tolist()
+    return render(
+        "score_text",
+        title=f"How well {describe_run(run)} predicts a text",
+        run=run_label(run),
+        score=score,
+        tokens=[*zip(score.tokens, score.token_losses.tolist(), shades, strict=True)],
+        uniform_loss=uniform_loss,
+        highest=score.highest_losses(num_highest_losses),
+    )
 
 
 @exit_with_message("experiments.score_text")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.score_text import __main__ as experiment
-from experiments.score_text.page import score_page
+from experiments.score_text.__main__ import score_page
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
