@@ -10,8 +10,7 @@ import pytest
 
 from experiments.frame.report import tensorboard_command
 from experiments.inspect_model.page import inspect_page
-from experiments.score_text.page import score_page
-from experiments.score_text.scores import highest_losses
+from experiments.score_text.__main__ import score_page
 from keras_seq.evaluation import TextScore
 from keras_seq.evaluation.model_trace import ModelTrace
 from keras_seq.training import checksummed_json
@@ -129,7 +128,7 @@ class Tags(html.parser.HTMLParser):
 def score_html(tokens, run):
     losses = np.r_[np.nan, np.ones(len(tokens) - 1)].astype("float32")
     score = TextScore(tokens, losses, len(tokens) - 1)
-    return score_page(score, run, 3, highest_losses(score, 5))
+    return score_page(score, run, 3, 5)
 
 
 def trace_html(tokens, run):

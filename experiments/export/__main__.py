@@ -6,7 +6,7 @@
 
 Time: seconds.
 
-RUN is the folder of a finished run; the result is written beside its model.keras, or to --out.
+RUN is the folder of a finished run. A SavedModel is used by
 
     import tensorflow as tf
     model = tf.saved_model.load("RUN/saved_model")

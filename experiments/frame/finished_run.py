@@ -1,13 +1,18 @@
-"""What a finished run says of itself: names for pages, and a text like those that it was trained on.
+"""What the tools for finished runs need: names for pages, an example text, texts without unknown characters.
 
 A run folder may come from anybody: names are text only, and no file that they name is opened.
 """
 
 import pathlib
+from typing import Literal
 
 from keras_seq.data import CorpusError, load_corpus
+from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tokenizers.base_tokenizer import Tokenizer
 from keras_seq.training import checksummed_json
 
+Unknown = Literal["error", "drop"]  # --unknown: name the characters that a model does not know, or leave them out
+MAX_CHARACTERS_TO_NAME = 5
 BUILT_IN_CORPORA = ("docstrings", "pydoc", "shakespeare")
 PASSAGE_CHARACTERS = 120
 NEUTRAL_TEXT = "The first line is not the last one, and this is the third."
@@ -32,6 +37,19 @@ def example_text(run: pathlib.Path) -> str:
     except CorpusError:
         text = NEUTRAL_TEXT
     return (text.partition("\n\n")[2] or text)[:PASSAGE_CHARACTERS]
+
+
+def handle_unknown(text: str, tokenizer: Tokenizer, how: Unknown) -> str:
+    """Return the text without its unknown characters; raise a ValueError that names them if `how` is "error"."""
+    if not isinstance(tokenizer, CharacterTokenizer) or tokenizer.oov_token is not None:
+        return text  # every text has ids
+    known = set(tokenizer.characters)
+    unknown = [*dict.fromkeys(character for character in text if character not in known)]
+    if unknown and how == "error":
+        names = ", ".join(f"{character!r} (U+{ord(character):04X})" for character in unknown[:MAX_CHARACTERS_TO_NAME])
+        more = f" and {len(unknown) - MAX_CHARACTERS_TO_NAME} more" if len(unknown) > MAX_CHARACTERS_TO_NAME else ""
+        raise ValueError(f"The model does not know {names}{more}: change the text, or add --unknown drop.")
+    return "".join(character for character in text if character in known)
 
 
 def _name(run, key):

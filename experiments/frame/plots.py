@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter
 
 from experiments.frame.tables import thousands
 from keras_seq.atomic_files import atomic_write
-from keras_seq.callbacks.render import to_pixels
+from keras_seq.tracking.render import to_pixels
 from keras_seq.training import read_metrics
 
 plt.style.use(pathlib.Path(__file__).with_name("style.mplstyle"))

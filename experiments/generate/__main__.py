@@ -6,12 +6,12 @@
 
 Time: seconds.
 
-RUN is the folder of a finished run. One text is printed while it is generated; several are generated as one batch and
-printed one after the other.
+RUN is the folder of a finished run. One text is printed while it is generated; several are generated as one batch.
 """
 
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ from typing import Annotated, Literal
 
 import tyro
 
+from experiments.frame.finished_run import Unknown, handle_unknown
 from experiments.frame.option_checks import check_options
 from experiments.frame.option_types import RunFolder
 from experiments.frame.startup import command_line, exit_with_message
-from experiments.frame.unknown_characters import Unknown, handle_unknown
 from keras_seq.atomic_files import write_text
 from keras_seq.generation import SamplingConfig, TextGenerator
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
@@ -35,15 +35,13 @@ class GenerateConfig:
 
     run: RunFolder
     prompt: str | None = None
-    """Beginning of the text; - reads it from standard input. A line break by default, or the first token if the
-    tokenizer has no line break."""
+    """Beginning of the text; - reads standard input. By default a line break, or the first token if there is none."""
     interactive: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Read prompts from standard input, one a line, until an empty line or Ctrl-D; the n-th has the seed plus n - 1."""
     unknown: Unknown = "error"
     """What to do with characters of a prompt that the model does not know: error names them, drop leaves them out."""
     max_new_tokens: int = 500
-    """Number of tokens to generate: characters, unless the run has another tokenizer. A text ends earlier at one of the
-    --stop-strings."""
+    """Number of tokens to generate (characters, unless the run has another tokenizer), if no --stop-strings occurs."""
     num_samples: int = 1
     """Number of texts."""
     stop_strings: tuple[str, ...] = ()
@@ -56,8 +54,7 @@ class GenerateConfig:
         default_factory=lambda: SamplingConfig(temperature=0.8)
     )
     method: Literal["sample", "beam", "contrastive"] = "sample"
-    """sample: draw tokens at random; beam: beam search for the most probable text; contrastive: contrastive search for
-    probable text with little repetition."""
+    """sample: draw tokens at random; beam: search for the most probable text; contrastive: with little repetition."""
     num_beams: int = 4
     """Hypotheses of the beam search."""
     num_candidates: int = 4
@@ -96,18 +93,17 @@ def print_texts(generator: TextGenerator, prompt: str, config: GenerateConfig, s
     options = {**dataclasses.asdict(config.sampling), "seed": seed, "stop_strings": config.stop_strings}
     if config.method == "beam":
         texts = [generator.beam(prompt, config.max_new_tokens, config.num_beams)]
-        print(texts[0])
+        print(*texts)
     elif config.method == "contrastive":
         texts = [generator.contrastive(prompt, config.max_new_tokens, config.num_candidates, config.alpha)]
-        print(texts[0])
+        print(*texts)
     elif config.num_samples > 1:
         texts = generator(config.num_samples * [prompt], config.max_new_tokens, **options)
         for number, text in enumerate(texts, start=1):
             print(f"--- {number} of {config.num_samples} ---\n{text}")
     else:
-        texts = [prompt]
-        print(prompt, end="", flush=True)
-        for part in generator.stream(prompt, config.max_new_tokens, **options):
+        texts = [""]
+        for part in itertools.chain([prompt], generator.stream(prompt, config.max_new_tokens, **options)):
             texts[0] += part
             print(part, end="", flush=True)
         print()

@@ -11,22 +11,20 @@ and plots as PNG files and for TensorBoard.
 
 import dataclasses
 import pathlib
-from typing import Annotated
 
 import tensorflow as tf
-import tyro
 
 from experiments.frame import plots
-from experiments.frame.finished_run import example_text
+from experiments.frame.finished_run import Unknown, example_text, handle_unknown
 from experiments.frame.option_checks import check_options
+from experiments.frame.option_types import RunFolder
 from experiments.frame.pages import percent
 from experiments.frame.report import tensorboard_command
 from experiments.frame.startup import command_line, exit_with_message
-from experiments.frame.unknown_characters import Unknown, handle_unknown
 from experiments.inspect_model.page import inspect_page
-from experiments.inspect_model.plots import plot_all
 from keras_seq.atomic_files import write_text
 from keras_seq.evaluation.model_trace import ModelTrace, trace_model
+from keras_seq.evaluation.trace_plots import plot_trace
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 from keras_seq.training import load_language_model
 from keras_seq.training.run_folder import within
@@ -38,8 +36,7 @@ MAX_TOKENS = 200  # for a model without a context length
 class InspectModelConfig:
     """Inspect what a trained language model computes for a text."""
 
-    run: Annotated[pathlib.Path, tyro.conf.Positional]
-    """Folder of a finished run, with model.keras and tokenizer.json."""
+    run: RunFolder
     text: str | None = None
     """Text to run the model on; it is cut to the model's context length, or to 200 tokens. By default a passage of the
     text that the run was validated on if its corpus is built in, else a sentence."""
@@ -68,7 +65,7 @@ def write_outputs(folder: pathlib.Path, trace: ModelTrace, run: pathlib.Path):
     folder.mkdir(parents=True, exist_ok=True)
     step = len(list(folder.glob("events.out.tfevents.*")))
     with tf.summary.create_file_writer(str(folder)).as_default():
-        for name, figure in plot_all(trace):
+        for name, figure in plot_trace(trace):
             plots.save(figure, folder / f"{name}.png")
             tf.summary.image(name, plots.pixels(figure)[None], step=step)
     write_text(folder / "inspect.html", inspect_page(trace, run))
@@ -79,11 +76,8 @@ def main(arguments: list[str] | None = None):
     """Run the command line."""
     config = command_line(InspectModelConfig, "experiments.inspect_model", __doc__, arguments)
     model, tokenizer = load_language_model(config.run)
-    if config.text is None:
-        text = handle_unknown(example_text(config.run), tokenizer, "drop")
-    else:
-        text = handle_unknown(config.text, tokenizer, config.unknown)
-    ids, message = truncate(model, tokenizer.encode(text).numpy())
+    text, unknown = (example_text(config.run), "drop") if config.text is None else (config.text, config.unknown)
+    ids, message = truncate(model, tokenizer.encode(handle_unknown(text, tokenizer, unknown)).numpy())
     trace = trace_model(model, tokenizer, ids)
     folder = within(config.run, config.run / "inspect") if config.out is None else config.out
     write_outputs(folder, trace, config.run)

@@ -1,7 +1,6 @@
 """HTML page of `experiments.inspect_model`: hover over a token to see predictions, attention weights or activations.
 
-The page has the text, the most likely next tokens, and a `ModelTrace` as JSON. page.js shows what belongs to one
-position: the attention weights of a Transformer's heads, or the most active units of a recurrent layer.
+page.js shows what belongs to one position, from a `ModelTrace` as JSON.
 """
 
 import pathlib
@@ -20,11 +19,11 @@ def inspect_page(trace: ModelTrace, run: pathlib.Path) -> str:
 
 
 def _data(trace):
-    """Return the data of the page, rounded: probabilities to 5 digits, attention to 5 decimals, activations to 3."""
+    """Return the data of the page, attention rounded to 5 decimals, activations to 3."""
     return {
         "tokens": trace.tokens,
-        "top": [[[token, _digits(p)] for token, p in row] for row in trace.top_predictions()],
-        "next": [[rank, _digits(p)] for rank, p in trace.next_token_ranks()],
+        "top": trace.top_predictions(),
+        "next": trace.next_token_ranks(),
         "attention": {
             name: [[_decimals(row[: t + 1], 5) for t, row in enumerate(head)] for head in maps]
             for name, maps in trace.attention.items()
@@ -39,10 +38,6 @@ def _data(trace):
         },
         "signals": SIGNAL_NAMES,
     }
-
-
-def _digits(p):
-    return float(f"{p:.5g}")
 
 
 def _decimals(values, decimals):

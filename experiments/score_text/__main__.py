@@ -6,25 +6,22 @@
 
 Time: 10 seconds, or 30 for a hundred thousand characters.
 
-RUN is the folder of a finished run of a language model. --html writes a page that colors every token by its loss. The
-text is scored as by `keras_seq.evaluation.score_text`, so the validation split gives the val_loss_streaming of its run.
+RUN is the folder of a finished run of a language model. --html writes a page that colors every token by its loss.
+The validation split gives the val_loss_streaming of its run.
 """
 
 import dataclasses
 import math
 import pathlib
 import sys
-from collections.abc import Sequence
-from typing import Annotated
 
-import tyro
+import numpy as np
 
+from experiments.frame.finished_run import Unknown, describe_run, handle_unknown, run_label
 from experiments.frame.option_checks import check_options
-from experiments.frame.pages import percent
+from experiments.frame.option_types import RunFolder
+from experiments.frame.pages import percent, render
 from experiments.frame.startup import command_line, exit_with_message
-from experiments.frame.unknown_characters import Unknown, handle_unknown
-from experiments.score_text.page import score_page
-from experiments.score_text.scores import HighLoss, highest_losses
 from keras_seq.atomic_files import write_text
 from keras_seq.data import load_corpus
 from keras_seq.evaluation import TextScore, score_text
@@ -38,8 +35,7 @@ MAX_HTML_TOKENS = 100_000  # browsers are slow with more
 class ScoreTextConfig:
     """Score a text with a trained language model."""
 
-    run: Annotated[pathlib.Path, tyro.conf.Positional]
-    """Folder of a finished run, with model.keras and tokenizer.json."""
+    run: RunFolder
     text: str | None = None
     """Text to score; or give a --file."""
     file: pathlib.Path | None = None
@@ -67,18 +63,33 @@ def read_text(config: ScoreTextConfig) -> str:
     return sys.stdin.read() if str(config.file) == "-" else load_corpus(config.file).text
 
 
-def format_report(score: TextScore, highest: Sequence[HighLoss]) -> str:
+def format_report(score: TextScore, num_highest_losses: int) -> str:
     """Format the message for the terminal."""
+    highest = score.highest_losses(num_highest_losses)
     lines = [
         f"{score.num_characters:,} characters, without the first token, which is not predicted",
         f"{score.loss_per_character:.4f} nats per character, {score.bits_per_character:.4f} bits per character",
         *(["\nTokens with the highest loss:"] if highest else []),
     ]
     for one in highest:
-        location, probability = f"line {one.line}, column {one.column}", percent(math.exp(-one.loss))
-        context = f"{one.prefix}[{one.token}]{one.suffix}"
-        lines.append(f"{one.loss:7.2f} nats  {probability:>14}  {location:<21}  {context}")
+        location, context = f"line {one.line}, column {one.column}", f"{one.prefix}[{one.token}]{one.suffix}"
+        lines.append(f"{one.loss:7.2f} nats  {percent(math.exp(-one.loss)):>14}  {location:<21}  {context}")
     return "\n".join(lines)
+
+
+def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, num_highest_losses: int) -> str:
+    """Return the page, with tokens in full color if a uniform guess is no worse: at log V nats or more."""
+    uniform_loss = math.log(vocabulary_size)
+    shades = np.clip(score.token_losses / uniform_loss, 0, 1).tolist()
+    return render(
+        "score_text",
+        title=f"How well {describe_run(run)} predicts a text",
+        run=run_label(run),
+        score=score,
+        tokens=[*zip(score.tokens, score.token_losses.tolist(), shades, strict=True)],
+        uniform_loss=uniform_loss,
+        highest=score.highest_losses(num_highest_losses),
+    )
 
 
 @exit_with_message("experiments.score_text")
@@ -94,10 +105,9 @@ def main(arguments: list[str] | None = None):
             f"--html: the text has {len(score.tokens):,} tokens; expected at most {MAX_HTML_TOKENS:,}, because "
             "browsers are slow with more: score a part of the text, or omit --html."
         )
-    highest = highest_losses(score, config.num_highest_losses)
-    print(format_report(score, highest))
+    print(format_report(score, config.num_highest_losses))
     if config.html is not None:
-        write_text(config.html, score_page(score, config.run, tokenizer.vocabulary_size, highest))
+        write_text(config.html, score_page(score, config.run, tokenizer.vocabulary_size, config.num_highest_losses))
         print(f"\nPage:  {config.html}")
 
 

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from keras_seq.callbacks.diagnostic import Diagnostic
-from keras_seq.callbacks.render import DPI, LABEL_STYLE, label, to_pixels
 from keras_seq.evaluation.attention_weights import attention_layers, attention_weights
+from keras_seq.tracking.render import DPI, LABEL_STYLE, label, to_pixels
 from keras_seq.tracking.summaries import Summaries
 
 IMAGE_PIXELS = 350  # width and height of a head's image: as large as TensorBoard first shows it

@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from keras_seq.callbacks.diagnostic import Diagnostic
-from keras_seq.callbacks.render import to_pixels
 from keras_seq.evaluation.evaluator import get_evaluator
+from keras_seq.tracking.render import to_pixels
 from keras_seq.tracking.summaries import Summaries
 
 DESCRIPTIONS = {

@@ -6,6 +6,7 @@ sees windows of C that move by C / 2. The first token has no context and no loss
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -13,6 +14,21 @@ import numpy as np
 from keras_seq.evaluation.evaluator import Evaluator
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.layers.introspection import check_tokenizer
+from keras_seq.tokenizers.show_whitespace import show_whitespace
+
+CONTEXT_CHARACTERS = 20  # on each side of a token with a high loss
+
+
+class HighLoss(NamedTuple):
+    """A token with a high loss, in nats; lines and columns count from 1, and whitespace is shown as symbols."""
+
+    index: int
+    loss: float
+    line: int
+    column: int
+    prefix: str
+    token: str
+    suffix: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +54,22 @@ class TextScore:
     def bits_per_character(self) -> float:
         """Return the loss in bits per character."""
         return self.loss_per_character / math.log(2)
+
+    def highest_losses(self, count: int = 10) -> list[HighLoss]:
+        """Return the tokens with the highest losses, each with its place and the text around it, in descending order.
+
+        Args:
+            count: Number of tokens; fewer are returned if the text has no more.
+        """
+        order = 1 + np.argsort(-self.token_losses[1:], kind="stable")[:count]
+        return [self._high_loss(index) for index in order.tolist()]
+
+    def _high_loss(self, index):
+        before = "".join(self.tokens[:index])
+        after = "".join(self.tokens[index + 1 :][:CONTEXT_CHARACTERS])
+        texts = before[-CONTEXT_CHARACTERS:], self.tokens[index], after[:CONTEXT_CHARACTERS]
+        place = before.count("\n") + 1, len(before) - before.rfind("\n")
+        return HighLoss(index, float(self.token_losses[index]), *place, *map(show_whitespace, texts))
 
 
 def score_text(model: keras.Model, tokenizer, text: str) -> TextScore:

@@ -3,16 +3,16 @@ import math
 import pathlib
 
 import keras
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from experiments.inspect_model.page import inspect_page
-from experiments.inspect_model.plots import label, plot_all
 from keras_seq.evaluation.model_trace import lstm_signals, most_variable_units, trace_model
+from keras_seq.evaluation.trace_plots import plot_trace
 from keras_seq.layers import LSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.tokenizers import CharacterTokenizer
+from keras_seq.tracking.render import label
 from tests.experiments.test_html_page import Reader
 
 RUN = pathlib.Path("run")
@@ -172,28 +172,9 @@ def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(mode
     assert "b" not in read_back.tags
 
 
-HOVER = """
-document.querySelectorAll("#text span")[3].dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
-document.querySelector("button.row:last-of-type")?.click();
-const text = id => document.getElementById(id).textContent;
-document.title = JSON.stringify([text("next"), text("details"), document.querySelectorAll("#text .picked").length]);
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "words"), [("lstm", "Most active units at “i”"), ("gpt2", "Attention weights from “i”")]
-)
-def test_in_a_browser_the_page_shows_what_belongs_to_a_token(browse, name, words):
-    trace = trace_model(small(name), TOKENIZER, IDS)
-    following, details, picked = browse(inspect_page(trace, RUN), HOVER)
-    assert f"The next token is “s”: rank {trace.next_token_ranks()[3][0] + 1}" in following
-    assert words in details
-    assert picked == 1
-
-
 def test_every_plot_shows_its_values(model):
     trace, names = trace_model(model, TOKENIZER, IDS), []
-    for name, figure in plot_all(trace):
+    for name, figure in plot_trace(trace):
         names.append(name)
         images = [image for axes in figure.axes for image in axes.images]
         shown = [np.ma.filled(image.get_array(), np.nan) for image in images]
@@ -212,7 +193,6 @@ def test_every_plot_shows_its_values(model):
         ticks = [text.get_text() for axes in figure.axes for text in axes.get_xticklabels()]
         assert "·" in ticks
         assert "⏎" in ticks
-        plt.close(figure)
     assert names == [
         "next",
         *(f"attention_{n}" for n in trace.attention),

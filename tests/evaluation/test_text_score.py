@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 import keras_seq
-from keras_seq.evaluation import Evaluator, score_text
+from keras_seq.evaluation import Evaluator, TextScore, score_text
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.tokenizers import CharacterTokenizer, WordTokenizer
 
@@ -63,3 +63,11 @@ def test_the_package_has_it(model):
     assert keras_seq.generate(model, VOCABULARY, "ab", max_new_tokens=3, temperature=0).startswith("ab")
     with pytest.raises(AttributeError, match="frobnicate"):
         keras_seq.frobnicate  # noqa: B018
+
+
+def test_the_highest_losses_come_with_their_place_and_the_text_around_them():
+    scored = TextScore(tuple("ab\ncd e"), np.array([np.nan, 1, 3, 2, 7, 7, 0], "float32"), 6)
+    first, second, third = scored.highest_losses(3)
+    assert first == (4, 7.0, 2, 2, "ab⏎c", "d", "·e")
+    assert (second.index, third.index, third.line, third.column) == (5, 2, 1, 3)
+    assert (scored.highest_losses(0), len(scored.highest_losses())) == ([], 6)

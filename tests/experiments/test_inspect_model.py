@@ -5,11 +5,13 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from experiments.inspect_model import __main__ as inspect_model
+from experiments.inspect_model.page import inspect_page
 from keras_seq.data import load_corpus
+from keras_seq.evaluation import trace_model
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
 from keras_seq.training import load_run
-from tests.experiments.test_model_trace import TOKENIZER, data_of, small, softmax
+from tests.evaluation.test_model_trace import IDS, TOKENIZER, data_of, small, softmax
 
 
 @pytest.fixture
@@ -100,3 +102,22 @@ def test_a_run_of_another_kind_is_refused(fails, tmp_path):
         tmp_path / "model.keras", MODELS["bilstm"](embedding_dim=2, units=2).build_model(TOKENIZER.vocabulary_size)
     )
     assert "not a language model" in fails(inspect_model.main, tmp_path)
+
+
+HOVER = """
+document.querySelectorAll("#text span")[3].dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+document.querySelector("button.row:last-of-type")?.click();
+const text = id => document.getElementById(id).textContent;
+document.title = JSON.stringify([text("next"), text("details"), document.querySelectorAll("#text .picked").length]);
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("lstm", "Most active units at “i”"), ("gpt2", "Attention weights from “i”")]
+)
+def test_in_a_browser_the_page_shows_what_belongs_to_a_token(browse, tmp_path, name, words):
+    trace = trace_model(small(name), TOKENIZER, IDS)
+    following, details, picked = browse(inspect_page(trace, tmp_path), HOVER)
+    assert f"The next token is “s”: rank {trace.next_token_ranks()[3][0] + 1}" in following
+    assert words in details
+    assert picked == 1

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.score_text import __main__ as experiment
-from experiments.score_text.page import score_page
-from experiments.score_text.scores import highest_losses
+from experiments.score_text.__main__ import score_page
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
@@ -101,9 +100,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_is_no_more_than_its_text(page
 
 def test_the_list_links_to_the_tokens(tmp_path):
     scored = TextScore(tuple("abcd"), np.array([np.nan, 1, 3, 2], "float32"), 3)
-    highest = highest_losses(scored, 2)
-    assert [one.index for one in highest] == [2, 3]
-    written = score_page(scored, tmp_path, 10, highest)
+    written = score_page(scored, tmp_path, 10, 2)
     assert re.findall(r'href="#(t\d)"', written) == ["t2", "t3"]
     assert [attributes["id"] for attributes in Reader(written).attributes] == ["t0", "t1", "t2", "t3"]
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.frame.unknown_characters import handle_unknown
+from experiments.frame.finished_run import handle_unknown
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer
 
 TOKENIZER = CharacterTokenizer.from_text("abc \n")

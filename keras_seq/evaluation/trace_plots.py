@@ -5,16 +5,15 @@ a layer's activations    a panel for each signal: the most variable units in row
 next                     the most likely next tokens at each position, in lines like the text
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from keras_seq.callbacks.render import LABEL_STYLE, label
 from keras_seq.evaluation.model_trace import SIGNAL_NAMES, ModelTrace, most_variable_units
+from keras_seq.tracking.render import LABEL_STYLE, label
 
 MAX_UNITS = 16  # of a layer
 LINE_WIDTH, CELL_HEIGHT, LETTER_WIDTH = 9.6, 0.24, 0.065  # of the plot of predictions, in inches
@@ -22,8 +21,20 @@ SEQUENTIAL_COLORMAP = "Oranges"
 DIVERGING_COLORMAP = "RdBu_r"
 
 
-def plot_all(trace: ModelTrace) -> Iterator[tuple[str, Figure]]:
-    """Yield the name and figure of every plot of a trace."""
+def plot_trace(trace: ModelTrace) -> Iterator[tuple[str, Figure]]:
+    """Yield the name and figure of every plot of a trace: next, attention_BLOCK, activations_LAYER.
+
+    ```python
+    for name, figure in plot_trace(trace_model(model, tokenizer, tokenizer.encode("To be"))):
+        figure.savefig(f"{name}.png")
+    ```
+
+    Args:
+        trace: What a model computes for a text of up to 200 tokens; more are hard to read.
+
+    Yields:
+        Pairs of a name and a figure that pyplot does not know, so it needs not be closed.
+    """
     yield "next", predictions_figure(trace)
     for name, maps in trace.attention.items():
         yield f"attention_{name}", attention_figure(name, maps, trace.tokens)
@@ -31,8 +42,14 @@ def plot_all(trace: ModelTrace) -> Iterator[tuple[str, Figure]]:
         yield f"activations_{name}", activations_figure(name, signals, trace.tokens)
 
 
-def attention_figure(name: str, maps, tokens) -> Figure:
-    """Plot the attention weights `[H, T, T]` of a block on one color scale that enhances low weights."""
+def attention_figure(name: str, maps: np.ndarray, tokens: Sequence[str]) -> Figure:
+    """Plot the attention weights of a block on one color scale that enhances low weights.
+
+    Args:
+        name: Name of the block, for the title.
+        maps: Weights `[H, T, T]`; zeros, such as masked keys, stay white.
+        tokens: Text of each of the T positions.
+    """
     columns = min(len(maps), 2 if len(tokens) > 24 else 4)
     rows = -(-len(maps) // columns)
     side = max(2.6, 0.11 * len(tokens) + 0.5)
@@ -51,8 +68,14 @@ def attention_figure(name: str, maps, tokens) -> Figure:
     return figure
 
 
-def activations_figure(name: str, signals, tokens) -> Figure:
-    """Plot the signals `[T, units]` of a layer below each other, for the units whose first signal varies most."""
+def activations_figure(name: str, signals: dict[str, np.ndarray], tokens: Sequence[str]) -> Figure:
+    """Plot the signals of a layer below each other, for the MAX_UNITS units whose first signal varies most.
+
+    Args:
+        name: Name of the layer, for the title.
+        signals: Arrays `[T, units]` by the keys of SIGNAL_NAMES.
+        tokens: Text of each of the T positions.
+    """
     first = next(iter(signals))
     units = most_variable_units(signals[first], MAX_UNITS)
     size = max(5, 0.13 * len(tokens) + 1.8), len(signals) * (0.13 * len(units) + 0.6)
@@ -71,7 +94,12 @@ def activations_figure(name: str, signals, tokens) -> Figure:
 
 
 def predictions_figure(trace: ModelTrace, top: int = 5) -> Figure:
-    """Plot the most likely next tokens at each position, shaded by probability, the actual one in a frame."""
+    """Plot the most likely next tokens at each position, shaded by probability, the actual one in a frame.
+
+    Args:
+        trace: What a model computes for a text.
+        top: Number of tokens for each position.
+    """
     predictions, next_ranks = trace.top_predictions(top), trace.next_token_ranks()
     top = len(predictions[0])
     longest = max(len(label(token)) for ranks in predictions for token, _ in ranks)
@@ -103,7 +131,8 @@ def predictions_figure(trace: ModelTrace, top: int = 5) -> Figure:
 
 
 def _panels(rows, columns, size):
-    return plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def _frame(panel, tokens):
