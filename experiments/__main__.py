@@ -1,6 +1,6 @@
 """List all experiments and tools, or run one: `python -m experiments NAME ...` is `python -m experiments.NAME ...`."""
 
-import runpy
+import importlib
 import shutil
 import sys
 import textwrap
@@ -30,8 +30,7 @@ def main(arguments: Sequence[str]):
     if not arguments or arguments[0] in ("-h", "--help"):
         print(listing())
     elif (name := arguments[0].removeprefix("experiments.")) in docstrings():
-        sys.argv = [f"experiments.{name}", *arguments[1:]]
-        runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=True)
+        importlib.import_module(f"experiments.{name}.__main__").main(arguments[1:])
     else:
         expected = f"the name of an experiment{suggestion(name, docstrings())} (python -m experiments lists them)"
         print(f"experiments: {name}: expected {expected}.", file=sys.stderr)
