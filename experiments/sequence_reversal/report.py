@@ -90,7 +90,7 @@ def plot(folder: pathlib.Path, rows: Sequence[dict]):
     axes["accuracy"].set_xlabel("")
     styles = dict(zip(("ids of the second half", "whole sequences"), STYLES.values(), strict=True))
     plots.legend(axes["accuracy"], task_plots.model_colors(rows), styles, loc="lower right", ncols=2)
-    entropy, text = rows[0]["entropy"], f"± {TOLERANCE:.0%}; less means seeing future tokens"
+    entropy, text = rows[0]["entropy"], f"± {TOLERANCE:.0%};\nless means seeing future tokens"
     axes["loss"].axhspan((1 - TOLERANCE) * entropy, (1 + TOLERANCE) * entropy, color="0.93", zorder=0)
     line = axes["loss"].axhline(entropy, color="0.3", linestyle=":", label=f"entropy of a letter {entropy:.3f} {text}")
     axes["loss"].legend(handles=[line])
