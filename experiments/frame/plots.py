@@ -32,8 +32,8 @@ def subplots(*args, **kwargs):
 
 
 def subplot_mosaic(layout: Sequence, **kwargs):
-    """Return `plt.subplot_mosaic(...)`, the figure and its axes by name, with faint grids."""
-    figure, axes = plt.subplot_mosaic(layout, **kwargs)
+    """Return `plt.subplot_mosaic(...)`, the figure and its axes by name, with faint grids and room for all labels."""
+    figure, axes = plt.subplot_mosaic(layout, layout="constrained", **kwargs)
     for each in axes.values():
         each.grid(alpha=0.25)
     return figure, axes
