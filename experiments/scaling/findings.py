@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.scaling.fit import Fit, fit_parabola, fit_power_law
+from keras_seq.evaluation.scaling_laws import Fit, fit_parabola, fit_power_law
 
 fit_pure_power_law = functools.partial(fit_power_law, with_asymptote=False)
 UNKNOWN = "not identified"

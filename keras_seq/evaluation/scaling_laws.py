@@ -1,4 +1,4 @@
-"""Fit power laws and parabolas to a few points (N, loss), and estimate their errors.
+"""Fit scaling laws, power laws and parabolas, to the losses of a few model sizes N, and estimate their errors.
 
     power law            L(N) = L_inf + a (N / M)^-b,   L_inf >= 0, M the geometric mean of the sizes
     pure power law       the same with L_inf = 0
@@ -22,7 +22,7 @@ MAX_LOG_SIZE_RATIO = 20  # largest |ln(N* / M)| at which the minimum of a parabo
 
 
 class PowerLaw(NamedTuple):
-    """Power law `asymptote + scale (N / reference_size)^-exponent`, in nats."""
+    """Hold a power law `asymptote + scale (N / reference_size)^-exponent`, in nats."""
 
     asymptote: float
     scale: float
@@ -30,6 +30,7 @@ class PowerLaw(NamedTuple):
     reference_size: float
 
     def __call__(self, sizes: np.ndarray) -> np.ndarray:
+        """Return the losses at these sizes."""
         return self.asymptote + self.scale * (np.asarray(sizes) / self.reference_size) ** -self.exponent
 
     @property
@@ -40,7 +41,7 @@ class PowerLaw(NamedTuple):
 
 
 class Parabola(NamedTuple):
-    """Parabola `level + slope u + curvature u^2` with u = ln(N / reference_size), in nats."""
+    """Hold a parabola `level + slope u + curvature u^2` with u = ln(N / reference_size), in nats."""
 
     level: float
     slope: float
@@ -48,6 +49,7 @@ class Parabola(NamedTuple):
     reference_size: float
 
     def __call__(self, sizes: np.ndarray) -> np.ndarray:
+        """Return the losses at these sizes."""
         u = np.log(np.asarray(sizes) / self.reference_size)
         return self.level + self.slope * u + self.curvature * u**2
 
@@ -60,7 +62,13 @@ class Parabola(NamedTuple):
 
 
 def fit_power_law(sizes: np.ndarray, losses: np.ndarray, with_asymptote: bool = True) -> PowerLaw:
-    """Fit a power law by least squares to the points `[n]`; without an asymptote, L_inf is 0."""
+    """Fit a power law by least squares.
+
+    Args:
+        sizes: N of each point, `[n]`.
+        losses: Losses `[n]`.
+        with_asymptote: Whether L_inf is fitted; otherwise it is 0.
+    """
     reference_size = np.exp(np.log(sizes).mean())
 
     def solve(exponent):
@@ -82,14 +90,25 @@ def fit_power_law(sizes: np.ndarray, losses: np.ndarray, with_asymptote: bool = 
 
 
 def fit_parabola(sizes: np.ndarray, losses: np.ndarray) -> Parabola:
-    """Fit a parabola in ln N by least squares to the points `[n]`."""
+    """Fit a parabola in ln N by least squares.
+
+    Args:
+        sizes: N of each point, `[n]`.
+        losses: Losses `[n]`.
+    """
     u = np.log(sizes)
     curvature, slope, level = np.polyfit(u - u.mean(), losses, 2)
     return Parabola(float(level), float(slope), float(curvature), float(np.exp(u.mean())))
 
 
 class Fit:
-    """A `curve` fitted to all points `[n]`, the `others` fitted to all but one of them, and the `residuals [n]`."""
+    """Hold a `curve` fitted to all points, the `others` fitted to all but one of them, and the `residuals [n]`.
+
+    Args:
+        fit: `fit_power_law` or `fit_parabola`.
+        sizes: N of each point, `[n]`.
+        losses: Losses `[n]`.
+    """
 
     def __init__(self, fit: Callable, sizes: np.ndarray, losses: np.ndarray):
         self.curve = fit(sizes, losses)
@@ -97,7 +116,12 @@ class Fit:
         self.losses, self.residuals = losses, losses - self.curve(sizes)
 
     def error(self, name: str, function: Callable = float) -> float:
-        """Return the jackknife error of a function of a parameter of the curve."""
+        """Return the jackknife error of a function of a parameter of the curve.
+
+        Args:
+            name: Name of the parameter.
+            function: Function of its value.
+        """
         values = [function(getattr(curve, name)) for curve in self.others]
         return float(np.sqrt((len(values) - 1) * np.var(values)))
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from experiments.scaling.fit import Fit, Parabola, fit_parabola, fit_power_law
+from keras_seq.evaluation.scaling_laws import Fit, Parabola, fit_parabola, fit_power_law
 
 SIZES = np.array([12e3, 38e3, 97e3, 330e3, 790e3])
 MIDDLE = np.exp(np.log(SIZES).mean())
