@@ -50,6 +50,8 @@ class EntropyFloorConfig:
     def __post_init__(self):
         check_options(self, vocabulary_size=2, order=1, tokens=100, batch_size=1, sequence_length=1)
         check_options(self, validation_tokens=self.sequence_length + 1)
+        if self.concentration <= 0:
+            raise ValueError(f"--concentration {self.concentration}: expected a number above zero.")
         if self.vocabulary_size > len(LETTERS):
             raise ValueError(f"--vocabulary-size {self.vocabulary_size}: expected at most {len(LETTERS)}.")
         check_multiple("--width", self.width, 8)

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from experiments.frame.experiment import run_config
+from experiments.frame.experiment import run_config, run_once
 from experiments.frame.texts import SplitCorpus
 from keras_seq import training
 from keras_seq.data import RandomWindows
@@ -24,7 +24,7 @@ def train_on_random_windows(
     train: training.TrainConfig,
     finish: Callable[[Evaluator], dict] = lambda evaluator: {},
 ) -> dict:
-    """Train one model, from its latest checkpoint if there is one, and return its result.
+    """Train one model, unless its run is finished, and return the name of the run and its result.
 
     Args:
         run: Run folder.
@@ -38,35 +38,39 @@ def train_on_random_windows(
         train: All other options of training.
         finish: Function from the model's `Evaluator` to further entries of the result.
     """
-    model = model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
-    windows = RandomWindows(data.train, batch_size, sequence_length, seed=settings.seed)
-    evaluator = Evaluator(model)
-    extra = {"batch_size": batch_size, "steps": steps, "seed": settings.seed}
-    config = run_config(settings, name, model_config, train, model, data.corpus, **extra)
 
-    def validate(ids):
-        return Summaries({"val_loss": evaluator.chunked_loss(ids, sequence_length).mean})
+    def train_one():
+        model = model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
+        windows = RandomWindows(data.train, batch_size, sequence_length, seed=settings.seed)
+        evaluator = Evaluator(model)
+        extra = {"batch_size": batch_size, "steps": steps, "seed": settings.seed}
+        config = run_config(settings, name, model_config, train, model, data.corpus, **extra)
 
-    def finish_result(summaries):
-        result = {"model": name, "batch_size": batch_size, "learning_rate": config["train"]["learning_rate"]}
-        result["val_sequence_length"] = sequence_length
-        if data.held_out is not None:
-            result["held_out_loss"] = summaries.scalars["val_loss"]
-            result["val_loss"] = evaluator.chunked_loss(data.validation, sequence_length).mean
-        return {**result, **finish(evaluator)}
+        def validate(ids):
+            return Summaries({"val_loss": evaluator.chunked_loss(ids, sequence_length).mean})
 
-    return training.train_model(
-        run,
-        model,
-        windows.dataset,
-        windows.tokens_per_step,
-        steps,
-        train,
-        config=config,
-        tokenizer=data.tokenizer,
-        characters_per_token=1.0,
-        finish=finish_result,
-        **training.capped_validation(
-            validate, data.validation if data.held_out is None else data.held_out, train, sequence_length + 1
-        ),
-    )
+        def finish_result(summaries):
+            result = {"model": name, "batch_size": batch_size, "learning_rate": config["train"]["learning_rate"]}
+            result["val_sequence_length"] = sequence_length
+            if data.held_out is not None:
+                result["held_out_loss"] = summaries.scalars["val_loss"]
+                result["val_loss"] = evaluator.chunked_loss(data.validation, sequence_length).mean
+            return {**result, **finish(evaluator)}
+
+        return training.train_model(
+            run,
+            model,
+            windows.dataset,
+            windows.tokens_per_step,
+            steps,
+            train,
+            config=config,
+            tokenizer=data.tokenizer,
+            characters_per_token=1.0,
+            finish=finish_result,
+            **training.capped_validation(
+                validate, data.validation if data.held_out is None else data.held_out, train, sequence_length + 1
+            ),
+        )
+
+    return {"run": run.name, **run_once(run, settings.seed, train_one)}

@@ -1,7 +1,7 @@
 """Report of `experiments.loss_by_position`, with loss_by_position.png."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -62,7 +62,9 @@ def plot(folder: pathlib.Path, results: Sequence[RunResult]):
     for result in results:
         style = {"color": colors[result.model], "alpha": alphas[result.length]}
         plot_curve(curves, result, style, has_band=result.length == lengths[-1])
-        plot_changes(changes, result, style)
+        style |= {"marker": "o", "markersize": 4, "capsize": 2.5, "elinewidth": 1}
+        values = (np.arange(len(result.changes)), *np.array(result.changes).T)
+        draw(changes.errorbar, values, result.num_trained, style)
     curves.set_xscale("log", base=2)
     curves.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     curves.xaxis.set_minor_locator(NullLocator())
@@ -80,24 +82,17 @@ def plot(folder: pathlib.Path, results: Sequence[RunResult]):
 
 
 def plot_curve(axes: Axes, result: RunResult, style: dict, has_band: bool):
-    """Plot the loss in bins of positions, dashed beyond the training length, with a band of one standard error."""
+    """Plot the loss in bins of positions, with a band of one standard error for the longest windows."""
     bins = result.row["by_position"]
     low, high = np.array(bins["edges"][:-1]) + 1, np.array(bins["edges"][1:])
     x, y, error = np.sqrt(low * high), np.array(bins["losses"]), np.array(bins["standard_errors"])
-    num_trained = int((high <= result.length).sum())
-    axes.plot(x[:num_trained], y[:num_trained], **style)
-    if num_trained < len(x):
-        axes.plot(x[num_trained - 1 :], y[num_trained - 1 :], **style, linestyle="--")
+    draw(axes.plot, (x, y), int((high <= result.length).sum()), style)
     if has_band:
         axes.fill_between(x, y - error, y + error, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def plot_changes(axes: Axes, result: RunResult, style: dict):
-    """Plot the loss in each octave minus that in the first, with standard errors, dashed beyond the training length."""
-    y, error = np.array(result.changes).T
-    x, n = np.arange(len(y)), result.num_trained
-    style = {**style, "marker": "o", "markersize": 4, "capsize": 2.5, "elinewidth": 1}
-    if n > 1:
-        axes.errorbar(x[:n], y[:n], error[:n], **style)
-    if n < len(y):
-        axes.errorbar(x[n - 1 :], y[n - 1 :], error[n - 1 :], **style, linestyle="--")
+def draw(method: Callable, values: Sequence[np.ndarray], num_trained: int, style: dict):
+    """Draw a line by a method of axes, dashed beyond the training length."""
+    for part, linestyle in ((slice(num_trained), "-"), (slice(num_trained - 1, None), "--")):
+        if len(values[0][part]) > 1:
+            method(*(each[part] for each in values), **style, linestyle=linestyle)

@@ -3,7 +3,7 @@
 import dataclasses
 
 from experiments.frame.option_checks import check_options
-from experiments.frame.settings import CorpusName, LogDir, Resume, Smoke, check_multiple, check_unique, num_steps
+from experiments.frame.settings import CorpusName, LogDir, Resume, Seed, Smoke, check_multiple, check_unique, num_steps
 from experiments.frame.texts import smoke_corpus
 from keras_seq import training
 from keras_seq.models import LSTMConfig, TransformerConfig
@@ -22,8 +22,7 @@ class LossByPositionConfig:
     """Characters that each model is trained on, over all epochs."""
     batch_tokens: int = 2048
     """Characters in a batch, at every sequence length."""
-    seed: int = 0
-    """Random seed of the weights and batches."""
+    seed: Seed = 0
     log_dir: LogDir = "logs"
     resume: Resume = None
     smoke: Smoke = False

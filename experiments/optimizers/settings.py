@@ -5,9 +5,12 @@ from typing import Literal
 
 from experiments.frame.option_checks import check_options
 from experiments.frame.settings import (
+    BatchSize,
     CorpusName,
     LogDir,
     Resume,
+    Seed,
+    SequenceLength,
     Smoke,
     check_multiple,
     check_unique,
@@ -32,12 +35,9 @@ class OptimizersConfig:
     corpus: CorpusName = "pydoc"
     tokens: int = 460_800
     """Training tokens (characters) of every run, over one or more epochs."""
-    batch_size: int = 12
-    """Batch size B, in windows."""
-    sequence_length: int = 64
-    """Sequence length T of the training windows, in tokens."""
-    seed: int = 0
-    """Random seed of the weights and batches."""
+    batch_size: BatchSize = 12
+    sequence_length: SequenceLength = 64
+    seed: Seed = 0
     log_dir: LogDir = "logs"
     resume: Resume = None
     smoke: Smoke = False

@@ -8,45 +8,36 @@
 Time: 8 minutes on 2 cores.
 
 Sizes are from 12,000 to 790,000 parameters without embedding and head. With equal tokens, each family gets a power law
-with an asymptote L_inf (if five points determine it) and one without; with equal compute, a parabola in ln N (Hoffmann
-et al., 2022), because a model that is too large for its compute has seen too few tokens. The learning rate of LSTMs
-grows with the inverse root of their width; that of Transformers is constant.
-
-Expected on tiny Shakespeare: twice the size lowers the loss of an LSTM by 2.3 % and that of a Transformer by 2.6 %;
-with 3e11 FLOPs each, the best sizes are near 50,000 and 40,000 parameters. docs/experiments.md has more.
+with an asymptote L_inf and one without; with equal compute, a parabola in ln N, because a model that is too large for
+its compute has seen too few tokens. Expected on tiny Shakespeare: twice the size lowers the loss by 2.3 % (LSTM) and
+2.6 % (Transformer); the best sizes for 3e11 FLOPs are near 50,000 and 40,000 parameters.
 """
 
-import functools
 import pathlib
 
-from experiments.frame.experiment import experiment_main, run_once
+from experiments.frame.experiment import experiment_main
 from experiments.frame.random_windows import train_on_random_windows
 from experiments.frame.report import Report
 from experiments.frame.texts import SplitCorpus
-from experiments.scaling.cases import PlannedRun, plan
+from experiments.scaling.cases import plan
 from experiments.scaling.report import scaling_report
 from experiments.scaling.settings import SMOKE, ScalingConfig
-
-
-def train_one(run: pathlib.Path, config: ScalingConfig, planned: PlannedRun, data: SplitCorpus) -> dict:
-    """Train one size with one budget."""
-    sizes = (config.batch_size, config.sequence_length, planned.num_steps)
-    return train_on_random_windows(run, config, planned.family, planned.model_config, data, *sizes, planned.train)
 
 
 def train_sizes(config: ScalingConfig, folder: pathlib.Path) -> Report:
     """Train all runs that are not finished in `folder`, and report them."""
     data = SplitCorpus(config.corpus, folder, config.sequence_length + 1)
     runs = plan(config, data.tokenizer.vocabulary_size)
-    sizes = f"{len(runs)} runs of {config.tokens:,} characters or {config.compute:.2g} FLOPs"
-    data.introduce(config.train, config.sequence_length + 1, sizes)
+    amount = f"{len(runs)} runs of {config.tokens:,} characters or {config.compute:.2g} FLOPs"
+    data.introduce(config.train, config.sequence_length + 1, amount)
     rows = []
     for planned in runs:
         size = planned.non_embedding_parameters
         run = folder / f"{planned.family}-{size}-{planned.budget}-seed{config.seed}"
-        result = run_once(run, config.seed, functools.partial(train_one, run, config, planned, data))
-        result["train_flops"] = planned.flops_per_token * result["train_tokens"]
-        rows.append({"run": run.name, "budget": planned.budget, "non_embedding_parameters": size, **result})
+        of_model, steps = (planned.family, planned.model_config), (planned.num_steps, planned.train)
+        row = train_on_random_windows(run, config, *of_model, data, config.batch_size, config.sequence_length, *steps)
+        row |= {"budget": planned.budget, "non_embedding_parameters": size}
+        rows.append({**row, "train_flops": planned.flops_per_token * row["train_tokens"]})
     return scaling_report(data.corpus.name, folder, rows)
 
 

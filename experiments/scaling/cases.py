@@ -1,8 +1,6 @@
 """Runs of `experiments.scaling`: every size, once for the same tokens and once for the same compute.
 
-    N   all parameters except those of embedding and head (Kaplan et al., 2020, arXiv:2001.08361, section 1.3)
-
-The FLOPs exclude only the embedding lookup: `keras_seq.models.flops`.
+N has no parameters of embedding and head (Kaplan et al., 2020, arXiv:2001.08361, section 1.3); FLOPs include the head.
 """
 
 import dataclasses

@@ -58,9 +58,10 @@ def rounded(value: float) -> float:
 
 def group_runs(rows: Sequence[dict]) -> dict[str, list[Group]]:
     """Return the groups of runs by budget."""
-    keys = dict.fromkeys((row["budget"], row["model"]) for row in rows)
-    groups = {key: Group([row for row in rows if (row["budget"], row["model"]) == key]) for key in keys}
-    return {budget: [groups[key] for key in keys if key[0] == budget] for budget in ("tokens", "compute")}
+    groups = {"tokens": {}, "compute": {}}
+    for row in rows:
+        groups[row["budget"]].setdefault(row["model"], []).append(row)
+    return {budget: [Group(runs) for runs in families.values()] for budget, families in groups.items()}
 
 
 def verdict(groups: dict[str, list[Group]]) -> str:

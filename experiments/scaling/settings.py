@@ -1,13 +1,10 @@
-"""Settings of `experiments.scaling`, and five sizes of each model family, about three times apart.
-
-The sizes of both families agree within 2 %, without embedding and head.
-"""
+"""Settings of `experiments.scaling`, and five sizes of each family, about three times apart, alike within 2 %."""
 
 import dataclasses
 from typing import Literal
 
 from experiments.frame.option_checks import check_options
-from experiments.frame.settings import CorpusName, LogDir, Resume, Smoke, check_unique
+from experiments.frame.settings import BatchSize, CorpusName, LogDir, Resume, Seed, SequenceLength, Smoke, check_unique
 from experiments.frame.texts import smoke_corpus
 from keras_seq import training
 from keras_seq.models import LSTMConfig, TransformerConfig
@@ -33,12 +30,9 @@ class ScalingConfig:
     """Token budget: number of characters that each size is trained on, repetitions included."""
     compute: float = 3e11
     """Compute budget: floating-point operations (FLOPs) of the training of each size."""
-    batch_size: int = 12
-    """Number of windows in a batch."""
-    sequence_length: int = 64
-    """Sequence length T of the windows, in characters, and context length of the Transformers."""
-    seed: int = 0
-    """Random seed of the weights and batches."""
+    batch_size: BatchSize = 12
+    sequence_length: SequenceLength = 64
+    seed: Seed = 0
     log_dir: LogDir = "logs"
     resume: Resume = None
     smoke: Smoke = False

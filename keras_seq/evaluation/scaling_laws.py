@@ -6,8 +6,8 @@
                                                           approach 2)
 
 For a given b the power law is linear in L_inf and a, so the least-squares fit searches b alone (variable projection;
-Golub & Pereyra, 1973). Losses are in nats. Errors are jackknife estimates, which leave out each point once (Efron &
-Tibshirani, 1993, chapter 11). With five points and three unknowns, the errors are rough themselves.
+Golub & Pereyra, 1973). Errors are jackknife estimates, which leave out each point once (Efron & Tibshirani, 1993,
+chapter 11); with five points and three unknowns, they are rough themselves.
 """
 
 import math
@@ -73,11 +73,10 @@ def fit_power_law(sizes: np.ndarray, losses: np.ndarray, with_asymptote: bool = 
 
     def solve(exponent):
         x = (sizes / reference_size) ** -exponent
-        asymptote = 0.0
-        if with_asymptote:
-            variance = np.square(x - x.mean()).sum()
-            asymptote = max(0.0, losses.mean() - x.mean() * ((x - x.mean()) * losses).sum() / variance)
-        scale = (x * (losses - asymptote)).sum() / np.square(x).sum()
+        centered = x - x.mean()
+        slope = centered @ losses / (centered @ centered)
+        asymptote = max(0.0, losses.mean() - slope * x.mean()) if with_asymptote else 0.0
+        scale = x @ (losses - asymptote) / (x @ x)
         law = PowerLaw(float(asymptote), float(scale), exponent, float(reference_size))
         return np.square(asymptote + scale * x - losses).sum(), law
 

@@ -46,7 +46,7 @@ MAIN = '''"""What does a tiny LSTM say?
 Time: a minute on 2 cores.
 """
 
-from experiments.frame.experiment import experiment_main, run_once
+from experiments.frame.experiment import experiment_main
 from experiments.frame.random_windows import train_on_random_windows
 from experiments.frame.report import Report
 from experiments.frame.tables import Table
@@ -61,11 +61,7 @@ def hello(config, folder):
     """Train the LSTM and report its loss."""
     data, run = SplitCorpus(config.corpus, folder, min_length=9), folder / f"lstm-seed{config.seed}"
     data.introduce(config.train, 9, f"{config.steps} steps")
-    result = run_once(
-        run,
-        config.seed,
-        lambda: train_on_random_windows(run, config, "lstm", MODEL, data, 4, 8, config.steps, config.train),
-    )
+    result = train_on_random_windows(run, config, "lstm", MODEL, data, 4, 8, config.steps, config.train)
     table = Table([*result], [[str(value) for value in result.values()]])
     return Report("Hello", f"val_loss is {result['val_loss']:.3f}.", table, ("model", "val_loss"), [result], runs=[run])
 
