@@ -14,7 +14,7 @@ import types
 import pytest
 
 from keras_seq.models import LANGUAGE_MODELS
-from tests.experiments.discovery import FOLDERS, ROOT, main_of
+from tests.experiments.discovery import ROOT, experiments, main_of
 
 SMOKE_OPTIONS = {"compare": ("--models", *LANGUAGE_MODELS), "shakespeare": ("--corpus", "pydoc")}
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items):
         if {"smoke", "zoo"} & {*item.fixturenames}:
             item.add_marker(pytest.mark.smoke)
             name = item.callspec.params["name"] if "every" in item.path.stem else item.path.stem.removeprefix("test_")
-            group = name if name in FOLDERS else "compare"
+            group = name if name in experiments() else "compare"
             item.add_marker(pytest.mark.xdist_group(group))
 
 
@@ -65,11 +65,11 @@ def smoke_run(tmp_path_factory):
 
 @pytest.fixture
 def smoke(request, smoke_run):
-    """The smoke run of the experiment that the test file, or the test's parameter `name`, is of."""
+    """The smoke run of the experiment that the test file or the parameter `name` is of; for a tool, of compare."""
     name = request.path.stem.removeprefix("test_")
     if "name" in request.fixturenames and "every" in request.path.stem:
         name = request.getfixturevalue("name")
-    return smoke_run(name if name in FOLDERS else "compare")
+    return smoke_run(name if name in experiments() else "compare")
 
 
 @pytest.fixture
