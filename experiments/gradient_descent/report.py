@@ -9,9 +9,7 @@ from experiments.frame.report import Report
 from experiments.frame.tables import Table
 from experiments.gradient_descent.settings import METHODS
 
-NOTES = (
-    "Columns of epochs: suboptimality in nats, f(w) minus the lowest loss of {:.6f}, after these epochs. L = {:.4f}."
-)
+NOTES = "Columns of epochs: suboptimality f(w) minus the lowest loss of {:.6f}, in nats, after that many. L = {:.4f}."
 IMAGE = "![Suboptimality over gradients computed](gradient_descent.png)"
 
 
