@@ -30,7 +30,7 @@ def train_one(run: pathlib.Path, config: GradientDescentConfig, name: str, probl
     method = METHODS[name]
     batch_size = config.batch_size if method.stochastic else config.num_examples
     epoch = config.num_examples // batch_size  # in steps
-    rate = method.relative_rate / problem.curvature
+    steps, rate = config.epochs * epoch, method.relative_rate / problem.curvature
     logit = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", name="logit")
     model = keras.Sequential([keras.Input((config.num_features,)), logit], name="logistic_regression")
     intervals = {"log_every": epoch, "validate_every": 2 * epoch, "checkpoint_every": 10 * epoch}
@@ -51,7 +51,6 @@ def train_one(run: pathlib.Path, config: GradientDescentConfig, name: str, probl
         return Summaries({"val_loss": loss, "suboptimality": loss - problem.lowest_loss})
 
     batches = ArrayBatches((problem.x.astype("float32"), problem.y[:, None].astype("float32")), batch_size, config.seed)
-    steps = config.epochs * epoch
     result = {"learning_rate": rate, "batch_size": batch_size, "steps": steps}
     sizes = (batch_size, steps, train)
     return training.train_model(run, model, batches.dataset, *sizes, validate, content, finish=lambda _: result)

@@ -29,13 +29,11 @@ class Problem:
         """Return the gradient of f at `w [D]`, `[D]`."""
         return self.x.T @ (self.probabilities(w) - self.y) / len(self.y)
 
-    def _newton(self, w, steps=50):
-        for _ in range(steps):
+    def _newton(self, w):
+        for _ in range(50):
             p = self.probabilities(w)
             hessian = (self.x.T * (p * (1 - p))) @ self.x / len(self.y)
             w = w - np.linalg.solve(hessian, self.gradient(w))
             if np.linalg.norm(self.gradient(w)) < 1e-12:
                 return w
-        raise ValueError(
-            f"No optimum after {steps} steps of Newton's method: give more --num-examples or another --seed."
-        )
+        raise ValueError("No optimum after 50 steps of Newton's method: give more --num-examples or another --seed.")

@@ -9,14 +9,14 @@ from experiments.frame.report import Report
 from experiments.frame.tables import Table
 from experiments.gradient_descent.settings import METHODS
 
-NOTES = "Columns of epochs: suboptimality in nats, f(w) minus the lowest loss of {:.6f}, after that number of epochs. "
+NOTES = "Columns of epochs: suboptimality f(w) minus the lowest loss of {:.6f}, in nats, after that many. L = {:.4f}."
 IMAGE = "![Suboptimality over gradients computed](gradient_descent.png)"
 
 
 def gradient_descent_report(folder: pathlib.Path, rows: Sequence[dict]) -> Report:
     """Plot the runs of all methods, full batches first, and return the report."""
     full = rows[0]
-    lowest, curvature = full["val_loss"] - full["suboptimality"], 1 / full["learning_rate"]
+    lowest = full["val_loss"] - full["suboptimality"]
     curves = {row["method"]: suboptimality(folder / row["run"], full["batch_size"]) for row in rows}
     plot(folder, rows, curves, lowest)
     last = max(curves["full"])
@@ -29,9 +29,9 @@ def gradient_descent_report(folder: pathlib.Path, rows: Sequence[dict]) -> Repor
         "steps": lambda row: f"{row['steps']:,}",
         **{name: lambda row, n=n: f"{curves[row['method']][n]:.1e}" for name, n in epochs.items()},
     }
-    table, notes = Table.of(rows, columns), f"{NOTES.format(lowest)}L = {curvature:.4f}."
     title, terminal = "Full-batch and stochastic gradient descent", ("method", "batch size", *epochs)
-    return Report(title, verdict(curves, (2, last)), table, terminal, rows, notes, [IMAGE])
+    notes = NOTES.format(lowest, 1 / full["learning_rate"])
+    return Report(title, verdict(curves, (2, last)), Table.of(rows, columns), terminal, rows, notes, [IMAGE])
 
 
 def suboptimality(run: pathlib.Path, num_examples: int) -> dict[int, float]:

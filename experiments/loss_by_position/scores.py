@@ -60,12 +60,9 @@ def position_scores(evaluator: Evaluator, ids: np.ndarray, lengths: Sequence[int
     near_edges, far_edges = [0, *bin_edges(1, stride)], bin_edges(stride, losses.shape[1])
     bins = [*by_bin(near_losses, near_starts, near_edges, block), *by_bin(losses, starts, far_edges, block)]
     sums, counts = block_sums(*octaves(losses, starts, stride, max_length), block)
+    means, errors = map(list, zip(*bins, strict=True))
     return {
-        "by_position": {
-            "edges": [*near_edges, *far_edges[1:]],
-            "losses": [estimate.mean for estimate in bins],
-            "standard_errors": [estimate.error for estimate in bins],
-        },
+        "by_position": {"edges": [*near_edges, *far_edges[1:]], "losses": means, "standard_errors": errors},
         "octaves": {"first": stride // 2, "sums": sums.tolist(), "counts": counts.tolist()},
     }
 

@@ -41,9 +41,8 @@ def verdict(results: Sequence[OptimizerResult]) -> str:
     first, *others = [result for result in results if result.best is not None] or [None]
     if first is None:
         return "Training diverged with every optimizer at every learning rate: try smaller --factors."
-    parts = [f"{first.name} has the lowest held-out loss, {first.loss:.3f} nats per character"]
-    if others:
-        parts.append(f", {others[0].loss - first.loss:.3f} below {others[0].name}")
+    below = f", {others[0].loss - first.loss:.3f} below {others[0].name}" if others else ""
     edges = [result.name for result in results if result.grid_edge]
     edge = f" At the edge of their grid, so perhaps better elsewhere: {', '.join(edges)} (--factors)." if edges else ""
-    return f"{''.join(parts)}. One seed each: differences below 0.01 may be chance.{edge}"
+    best = f"{first.name} has the lowest held-out loss, {first.loss:.3f} nats per character{below}"
+    return f"{best}. One seed each: differences below 0.01 may be chance.{edge}"

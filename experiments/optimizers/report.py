@@ -3,6 +3,8 @@
 import pathlib
 from collections.abc import Sequence
 
+import numpy as np
+
 from experiments.frame import plots
 from experiments.frame.report import Report
 from experiments.frame.tables import Table
@@ -32,12 +34,11 @@ def table(results: Sequence[OptimizerResult]) -> Table:
     lines = []
     for result in results:
         first, best = result.runs[0], result.best
-        losses = {
-            run["factor"]: "diverged" if run["diverged"] else f"{run['held_out_loss']:.3f}" for run in result.runs
-        }
-        cells = [result.name, f"{first['learning_rate'] / first['factor']:.3g}", *(losses[f] for f in factors)]
-        cells += ["-", "", "-"] if best is None else [f"{best['learning_rate']:g}", result.grid_edge]
-        lines.append(cells if best is None else [*cells, f"{best['val_loss']:.3f}"])
+        losses = ["diverged" if run["diverged"] else f"{run['held_out_loss']:.3f}" for run in result.runs]  # by factor
+        last = ["-", "", "-"]
+        if best is not None:
+            last = [f"{best['learning_rate']:g}", result.grid_edge, f"{best['val_loss']:.3f}"]
+        lines.append([result.name, f"{first['learning_rate'] / first['factor']:.3g}", *losses, *last])
     return Table([*header, "val_loss"], lines)
 
 
@@ -45,6 +46,7 @@ def plot(folder: pathlib.Path, results: Sequence[OptimizerResult]):
     """Write optimizers.png: on the left the curve of each optimizer's best rate, on the right final losses by rate."""
     figure, (curves, rates) = plots.subplots(1, 2, figsize=(12, 5), width_ratios=(6, 5))
     colors, ends, some_diverged = plots.colors([result.name for result in results]), {}, False
+    at_top = {"transform": rates.get_xaxis_transform(), "clip_on": False}
     for result in results:
         # without weight decay the curve of adamw covers that of adam
         style = {"color": colors[result.name], "marker": "o", "linestyle": "--" if result.name == "adamw" else "-"}
@@ -52,14 +54,11 @@ def plot(folder: pathlib.Path, results: Sequence[OptimizerResult]):
             tokens, losses = plots.curve(folder / result.best["run"])
             curves.plot(tokens, losses, **style)
             ends[f"{result.name} {result.best['learning_rate']:g}"] = (tokens[-1], losses[-1], style["color"])
-        finite = [run for run in result.runs if not run["diverged"]]
-        rates.plot(
-            [r["learning_rate"] for r in finite], [r["held_out_loss"] for r in finite], label=result.name, **style
-        )
-        for run in result.runs:
-            if run["diverged"]:
-                some_diverged, at_top = True, {"transform": rates.get_xaxis_transform(), "clip_on": False}
-                rates.plot(run["learning_rate"], 1.0, "x", color=style["color"], markersize=8, **at_top)
+        finite = [(run["learning_rate"], run["held_out_loss"]) for run in result.runs if not run["diverged"]]
+        rates.plot(*np.reshape(finite, (-1, 2)).T, label=result.name, **style)
+        diverged = [run["learning_rate"] for run in result.runs if run["diverged"]]
+        rates.plot(diverged, np.ones(len(diverged)), "x", color=style["color"], markersize=8, **at_top)
+        some_diverged |= bool(diverged)
     plots.label_ends(curves, ends)
     plots.token_axis(curves, "training tokens (characters), each optimizer at its best learning rate")
     curves.set_ylabel("held-out loss (nats per character)")

@@ -5,8 +5,6 @@ N has no parameters of embedding and head (Kaplan et al., 2020, arXiv:2001.08361
 
 import dataclasses
 
-import keras
-
 from experiments.scaling.settings import ScalingConfig
 from keras_seq import training
 from keras_seq.models import LSTMConfig, TransformerConfig
@@ -35,7 +33,8 @@ def plan(config: ScalingConfig, vocabulary_size: int) -> list[PlannedRun]:
     runs, tokens_per_step = [], config.batch_size * config.sequence_length
     for family, model_config in config.models:
         model = model_config.build_model(vocabulary_size)
-        size, flops = non_embedding_parameters(model), flops_per_token(model, config.sequence_length, training=True)
+        size = model.count_params() - model.embedding.count_params() - model.head.count_params()
+        flops = flops_per_token(model, config.sequence_length, training=True)
         rate = config.train.peak_learning_rate(model)
         if family == "lstm" and config.train.learning_rate is None:
             rate *= (DEFAULT_RATE_UNITS / model_config.units) ** 0.5
@@ -49,8 +48,3 @@ def plan(config: ScalingConfig, vocabulary_size: int) -> list[PlannedRun]:
             train = dataclasses.replace(config.train, learning_rate=float(f"{rate:.3g}"), warmup_steps=warmup_steps)
             runs.append(PlannedRun(family, budget, model_config, size, flops, num_steps, train))
     return runs
-
-
-def non_embedding_parameters(model: keras.Model) -> int:
-    """Return N of a built model."""
-    return model.count_params() - model.embedding.count_params() - model.head.count_params()

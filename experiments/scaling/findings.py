@@ -15,6 +15,7 @@ class Group:
     """The runs of one family with one budget, by size, and what their points determine.
 
     Attributes:
+        rows: Results by size, each with the `residual` of its loss.
         fit: That of the curve that is used: the parabola for equal compute, and for equal tokens the power law with an
             asymptote if it is identified, else the pure one.
         estimates: Name, fit, L_inf, b and N* of each curve.
@@ -43,6 +44,7 @@ class Group:
                 factor = np.exp(self.fit.error("best_size", np.log))
                 self.answer = f"{rounded(self.fit.curve.best_size):,.0f}, within a factor of {factor:.2f}"
             self.estimates = [("parabola", self.fit, "-", "-", self.answer)]
+        self.rows = [{**row, "residual": each} for row, each in zip(self.rows, self.fit.residuals, strict=True)]
 
     @property
     def gain(self) -> float:

@@ -39,11 +39,7 @@ def scaling_report(corpus: str, folder: pathlib.Path, rows: Sequence[dict]) -> R
 
 def runs_table(groups: dict[str, list[Group]], loss_name: str) -> Table:
     """Return a line for each run."""
-    points = [
-        {**row, "residual": residual}
-        for group in itertools.chain(*groups.values())
-        for row, residual in zip(group.rows, group.fit.residuals, strict=True)
-    ]
+    points = [row for group in itertools.chain(*groups.values()) for row in group.rows]
     columns = {
         "model": lambda row: row["model"],
         "budget": lambda row: row["budget"],

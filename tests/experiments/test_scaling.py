@@ -10,7 +10,7 @@ import pytest
 from experiments.frame.runs import read_config
 from experiments.frame.texts import SplitCorpus
 from experiments.scaling import report
-from experiments.scaling.cases import non_embedding_parameters, plan
+from experiments.scaling.cases import plan
 from experiments.scaling.findings import best_trained, group_runs, verdict
 from experiments.scaling.settings import ScalingConfig
 from keras_seq.models.flops import flops_per_token
@@ -58,11 +58,11 @@ def test_the_sizes_of_both_families_agree_and_lie_about_three_times_apart(runs):
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
 def test_a_weight_between_the_ends_counts_and_no_other(family):
-    (_, model_config), *_ = ScalingConfig(families=(family,)).models
     for vocabulary_size in (65, 500):
-        model = model_config.build_model(vocabulary_size)
+        run, *_ = plan(ScalingConfig(families=(family,)), vocabulary_size)
+        model = run.model_config.build_model(vocabulary_size)
         *between, _, _ = [*model.blocks, model.embedding, model.head]
-        assert non_embedding_parameters(model) == sum(part.count_params() for part in between)
+        assert run.non_embedding_parameters == sum(part.count_params() for part in between)
 
 
 def test_each_run_gets_its_budget(runs):
