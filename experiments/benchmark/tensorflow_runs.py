@@ -105,7 +105,7 @@ def pipeline(case: Case, implementation: str):
         "RandomWindows": lambda: iter(RandomWindows(ids, **sizes).dataset()),
         "SequentialWindows": lambda: iter(SequentialWindows(ids, **sizes).dataset()),
         "StatefulWindows": lambda: iter(StatefulWindows(ids, **sizes).dataset()),
-        "StatefulWindows with reset mask": lambda: iter(StatefulWindows(ids, **sizes).stateful_dataset()),
+        "StatefulWindows with reset mask": lambda: iter(StatefulWindows(ids, **sizes, reset_prob=0.25).stateful_dataset()),
         "PythonGeneratorWindows": lambda: iter(PythonGeneratorWindows(ids, **sizes).dataset()),
     }
     iterator = iterators[case.model]()
