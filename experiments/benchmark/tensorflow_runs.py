@@ -99,16 +99,16 @@ def pipeline(case: Case, implementation: str):
     tokenizer = CharacterTokenizer.from_text(text)
     ids = tokenizer.encode(text)
     sizes = {"batch_size": case.batch_size, "sequence_length": case.sequence_length}
-    iterators = {
+    iterables = {
         "CharacterTokenizer.encode": lambda: map(tokenizer.encode, itertools.repeat(text)),
         "CharacterTokenizer.decode": lambda: map(tokenizer.decode, itertools.repeat(ids)),
-        "RandomWindows": lambda: iter(RandomWindows(ids, **sizes).dataset()),
-        "SequentialWindows": lambda: iter(SequentialWindows(ids, **sizes).dataset()),
-        "StatefulWindows": lambda: iter(StatefulWindows(ids, **sizes).dataset()),
-        "StatefulWindows with reset mask": lambda: iter(StatefulWindows(ids, **sizes).stateful_dataset()),
-        "PythonGeneratorWindows": lambda: iter(PythonGeneratorWindows(ids, **sizes).dataset()),
+        "RandomWindows": lambda: RandomWindows(ids, **sizes).dataset(),
+        "SequentialWindows": lambda: SequentialWindows(ids, **sizes).dataset(),
+        "StatefulWindows": lambda: StatefulWindows(ids, **sizes).dataset(),
+        "StatefulWindows with reset mask": lambda: StatefulWindows(ids, **sizes, reset_prob=0.25).stateful_dataset(),
+        "PythonGeneratorWindows": lambda: PythonGeneratorWindows(ids, **sizes).dataset(),
     }
-    iterator = iterators[case.model]()
+    iterator = iter(iterables[case.model]())
 
     def run_steps(num_steps):
         for _ in itertools.islice(iterator, num_steps):
