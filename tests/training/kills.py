@@ -42,7 +42,7 @@ TRAIN = training.TrainConfig(
 )
 GOING_ON = ("events", "remove events")  # moments that only a run that goes on has
 MOMENTS = ("time", "fsync", "half a file", "rename", "after rename", "remove", *GOING_ON)
-FEW = ("remove", *GOING_ON)  # of which there are not many
+MOST = {"remove": 3, "events": 1, "remove events": 1}  # operations of a kind at a start; of the others there are many
 
 
 def definition(name):
@@ -146,6 +146,7 @@ def lay_trap(moment, count):
 def attempt(name, folder, moment=None, chance=None):
     """Trains in a process of its own; returns the signal that ended it, 0 for none."""
     begun, begins = os.pipe()
+    count = chance and chance.randint(1, MOST.get(moment, 20))  # here, as a fork's draws do not count in this process
     process = os.fork()
     if process == 0:
         os.close(begun)
@@ -154,7 +155,7 @@ def attempt(name, folder, moment=None, chance=None):
             os.dup2(log.fileno(), 2)
         try:
             if moment not in (None, "time"):
-                lay_trap(moment, chance.randint(1, 3) if moment in FEW else chance.randint(1, 20))
+                lay_trap(moment, count)
 
             class Tells(loop.TerminateOnNonFinite):
                 def on_train_begin(self, logs=None):
