@@ -17,7 +17,7 @@ run_folders = []  # paths LOG_DIR/EXPERIMENT/UTC-TIME started or resumed by this
 
 @contextlib.contextmanager
 def raise_on_stop_request() -> Iterator[None]:
-    """Raise `KeyboardInterrupt(signal number)` in the block when a signal requests a stop, or output cannot be written.
+    """Raise `KeyboardInterrupt(signal number)` in the block when a signal asks for a stop, or output cannot be written.
 
     If run folders are registered, the latter waits until the next training has stopped with a checkpoint, or until the
     end of the block.

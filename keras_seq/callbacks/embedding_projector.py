@@ -132,7 +132,7 @@ def write_sprites(path: pathlib.Path, tokens: Sequence[str]):
         style = {**LABEL_STYLE, **size, "color": CLASS_COLORS[token_class(token)], "ha": "center", "va": "center"}
         figure.text(x, y, text, **style)
     with atomic_write(path) as temporary:
-        figure.savefig(temporary, transparent=True)
+        figure.savefig(temporary, dpi=DPI, transparent=True)
 
 
 def metadata(tokens: Sequence[str]) -> str:

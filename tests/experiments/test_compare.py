@@ -259,7 +259,7 @@ def test_embeddings_are_written_also_where_no_step_was_left(tmp_path, monkeypatc
     corpus.write_text("ab\n" * 200, encoding="utf-8")
     config = replaced(compare.CompareConfig(corpus=str(corpus), models=("lstm",)), compare.SMOKE)
     data, run = SplitCorpus(config.corpus, tmp_path), tmp_path / "lstm-seed0"
-    budget = compare.compare_budgets.plan(config, data.tokenizer.vocabulary_size, None)["lstm"]
+    budget = compare.compare_budgets.plan(config, tmp_path, data.tokenizer.vocabulary_size, None)["lstm"]
     monkeypatch.setattr(compare.training, "train_language_model", lambda *arguments, **options: {})
     compare.train_one(run, config, budget, config.train, 0, data, data.train, data.validation_text)
     lines = (run / "embedding.tsv").read_text(encoding="utf-8").splitlines()

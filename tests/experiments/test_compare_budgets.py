@@ -1,5 +1,5 @@
 import dataclasses
-import json
+import pathlib
 
 import pytest
 
@@ -16,7 +16,7 @@ def make_config(match, models=("lstm", "transformer"), **changes):
     return dataclasses.replace(replaced(CompareConfig(models=models, match=match), SMOKE), **changes)
 
 
-def plan(config, seconds=None, monkeypatch=None):
+def plan(config, seconds=None, monkeypatch=None, folder=pathlib.Path("nowhere")):
     if seconds is not None:
         seconds_by_class = {type(config.model(name)): seconds[name] for name in seconds}
         monkeypatch.setattr(
@@ -24,7 +24,7 @@ def plan(config, seconds=None, monkeypatch=None):
             "_seconds_per_step",
             lambda config, model_config, v, windows: seconds_by_class[type(model_config)],
         )
-    return compare_budgets.plan(config, V, make_windows=None)
+    return compare_budgets.plan(config, folder, V, make_windows=None)
 
 
 def test_by_tokens_nothing_is_changed():
@@ -47,9 +47,9 @@ def test_by_flops_all_cost_what_the_first_one_costs():
     assert len({b.steps for b in budgets.values()}) == 3
 
 
-def test_by_seconds_all_take_as_long_as_the_first_one(monkeypatch):
+def test_by_seconds_all_take_as_long_as_the_first_one(monkeypatch, tmp_path):
     config = make_config("seconds", tokens=1000 * 4 * 32)
-    budgets = plan(config, {"lstm": 0.03, "transformer": 0.02}, monkeypatch)
+    budgets = plan(config, {"lstm": 0.03, "transformer": 0.02}, monkeypatch, tmp_path)
     assert {name: b.steps for name, b in budgets.items()} == {"lstm": 1000, "transformer": 1500}
     assert [row[-1] for row in compare_budgets.table(config, budgets).rows] == ["30.0", "30.0"]
 
@@ -100,48 +100,27 @@ def test_the_closest_is_found_from_any_start(target):
         )
 
 
-def test_a_plan_that_is_kept_comes_back(tmp_path, monkeypatch):
-    config = make_config("seconds", models=("lstm", "transformer"))
-    budgets = plan(config, {"lstm": 0.03, "transformer": 0.017}, monkeypatch)
-    compare_budgets.write_plan(tmp_path / "plan.json", config, budgets)
-    assert compare_budgets.read_plan(tmp_path / "plan.json", config) == budgets
-    assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))["match"] == "seconds"
+def test_measured_times_are_kept_and_not_measured_again(tmp_path, monkeypatch):
+    config = make_config("seconds")
+    budgets = plan(config, {"lstm": 0.03, "transformer": 0.017}, monkeypatch, tmp_path)
+    monkeypatch.undo()
+    assert plan(config, folder=tmp_path) == budgets
+    longer = plan(dataclasses.replace(config, tokens=2 * config.tokens), folder=tmp_path)
+    assert {name: b.steps for name, b in longer.items()} == {"lstm": 40, "transformer": round(40 * 0.03 / 0.017)}
 
 
-@pytest.mark.parametrize(("before", "after"), [('"steps": ', '"steps": 1'), ("{", ""), ("", "\0")])
-def test_a_plan_that_is_corrupt_is_made_again_if_that_gives_the_same(tmp_path, monkeypatch, before, after):
-    path, size = tmp_path / "plan.json", 20
-    budgets = compare_budgets.load_or_plan(path, make_config("flops"), size, None)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(before, after, 1), encoding="utf-8")
-    with pytest.warns(UserWarning, match=r"plan\.json .*; it is written again, .* kept as plan\.json\.corrupt\."):
-        assert compare_budgets.load_or_plan(path, make_config("flops"), size, None) == budgets
-    assert path.read_text(encoding="utf-8") == text
-    path.write_text("{}", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"plan\.json has schema=None; expected 2"):
-        compare_budgets.load_or_plan(path, make_config("flops"), size, None)
-    path.write_text("[]", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"plan\.json .* cannot be measured again: start a new run\."):
-        compare_budgets.load_or_plan(path, make_config("seconds"), size, None)
-
-
-def test_a_missing_plan_is_reported_once_runs_were_started(tmp_path):
-    path, size = tmp_path / "plan.json", 20
-    budgets = compare_budgets.load_or_plan(path, make_config("flops"), size, None)
-    path.unlink()
-    (tmp_path / "lstm-seed0").mkdir()
-    (tmp_path / "lstm-seed0/config.json").touch()
-    with pytest.raises(ValueError, match=r"plan\.json is missing, .* cannot be measured again: start a new run\."):
-        compare_budgets.load_or_plan(path, make_config("seconds"), size, None)
-    with pytest.warns(UserWarning, match=r"plan\.json is missing; it is written again\."):
-        assert compare_budgets.load_or_plan(path, make_config("flops"), size, None) == budgets
-
-
-def test_more_tokens_make_another_plan_without_a_word(tmp_path):
-    path, size, shorter = tmp_path / "plan.json", 20, make_config("flops")
-    compare_budgets.load_or_plan(path, shorter, size, None)
-    longer = compare_budgets.load_or_plan(path, dataclasses.replace(shorter, tokens=2 * shorter.tokens), size, None)
-    assert longer["lstm"].steps == 2 * shorter.steps
+@pytest.mark.parametrize("text", ["{", "[]", '{"lstm": 0.03}', None])
+def test_times_that_are_corrupt_or_gone_are_an_error_once_runs_were_planned_with_them(tmp_path, monkeypatch, text):
+    path = tmp_path / "seconds.json"
+    plan(make_config("seconds"), {"lstm": 0.03, "transformer": 0.02}, monkeypatch, tmp_path)
+    if text is None:
+        path.unlink()
+        (tmp_path / "lstm-seed0").mkdir()
+        (tmp_path / "lstm-seed0/config.json").touch()
+    else:
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"seconds\.json .* cannot be measured again: start a new run\."):
+        plan(make_config("seconds"), folder=tmp_path)
 
 
 def test_the_table_marks_what_is_matched():

@@ -21,8 +21,13 @@ import sys
 
 from experiments.new.settings import NAME
 
+
+def main(arguments=None):
+    print(NAME, sys.argv[1:] if arguments is None else arguments)
+
+
 if __name__ == "__main__":
-    print(NAME, sys.argv[1:])
+    main()
 '''
 
 

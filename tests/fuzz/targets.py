@@ -82,9 +82,11 @@ def settings(data):
     assert isinstance(load_config(run.parent, CompareConfig), CompareConfig)
 
 
-def plan(data):
-    """Reads the plan of a comparison."""
-    assert [*compare_budgets.read_plan(_resealed("plan.json", data), COMPARE)] == ["lstm"]
+def step_seconds(data):
+    """Reads the measured times of a comparison."""
+    assert [*compare_budgets.step_seconds(COMPARE, _resealed("seconds.json", data), {"lstm": None}, 9, None)] == [
+        "lstm"
+    ]
 
 
 def corpus(data):
@@ -120,12 +122,6 @@ def _archive():
         return {name: written.read(name) for name in written.namelist()}
 
 
-def _plan():
-    budget = compare_budgets.Budget("lstm", LSTMConfig(), 5, 100, 600, 0.1)
-    compare_budgets.write_plan(FOLDER / "saved", COMPARE, {"lstm": budget})
-    return (FOLDER / "saved").read_bytes()
-
-
 ARCHIVE = _archive()
 TOKENIZERS = [
     CharacterTokenizer("abc"),
@@ -138,7 +134,7 @@ TARGETS = {
     "tokenizer": (tokenizer, [_saved(found.save) for found in TOKENIZERS]),
     "checkpoint": (checkpoint, [_saved(lambda path: checksummed_safetensors.write(path, ARRAYS, {"step": "7"}))]),
     "settings": (settings, [json.dumps({"experiment": dataclasses.asdict(COMPARE)}).encode()]),
-    "plan": (plan, [_plan()]),
+    "step_seconds": (step_seconds, [json.dumps({"lstm": 0.02}).encode()]),
     "corpus": (corpus, [TEXT.encode(), "\ufeff\u05d0\r\n\U0001f468\u200d\0".encode()]),
     "archive": (archive, [_zipped(ARCHIVE)]),
     "archive_config": (archive_config, [ARCHIVE["config.json"]]),

@@ -108,7 +108,7 @@ def test_both_of_two_is_what_either_found():
     assert one | other == Summaries(
         {"loss": 3.0, "a/b": 2.0}, {"sample": "x", "more": "y"}, {"p": 1}, {"h": 2, "i": 4}, {"c/0": 3.0}, {"c": "C"}
     )
-    assert (one | other).format_scalars() == "loss 3.0000"  # what has a group is detail
+    assert (one | other).format_scalars() == "validation: loss 3"  # what has a group is detail
 
 
 def test_charts_of_losses_and_curves_have_titles_and_match_one_tag_each(run):

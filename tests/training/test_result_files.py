@@ -12,9 +12,9 @@ from keras_seq.tracking import event_files
 from keras_seq.training import (
     CheckpointError,
     checksummed_json,
-    language_model,
     load_result,
     result_files,
+    training_run,
     write_result,
 )
 from keras_seq.training.run_lock import lock_run
@@ -129,7 +129,7 @@ def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkey
         held.append({path.name for path in folder.iterdir()})
         write(folder, result)
 
-    monkeypatch.setattr(language_model, "write_result", checked_write)
+    monkeypatch.setattr(training_run, "write_result", checked_write)
     whole = tiny_run(tmp_path / "run")
     assert held[0] >= {"model.keras", "val_token_losses.npy", "tokenizer.json", ".pid"}
     assert not (tmp_path / "run/.pid").exists()
