@@ -23,7 +23,7 @@ SMOKE_OPTIONS = {"compare": ("--models", *LANGUAGE_MODELS), "shakespeare": ("--c
 def pytest_collection_modifyitems(items):
     """Mark the tests that need smoke runs; all that need the one of an experiment run in one process."""
     for item in items:
-        if {"smoke", "zoo"} & {*item.fixturenames}:
+        if "smoke_run" in item.fixturenames:
             item.add_marker(pytest.mark.smoke)
             name = item.callspec.params["name"] if "every" in item.path.stem else item.path.stem.removeprefix("test_")
             group = name if name in experiments() else "compare"
