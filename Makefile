@@ -27,7 +27,7 @@ check: .venv/installed-dev
 	$(BIN)/ruff format --check .
 
 smoke: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m smoke $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m smoke $(ARGS)
 
 # No network is used; a warning is an error.
 docs: .venv/installed-docs

@@ -1,4 +1,4 @@
-"""Smoke runs of the experiments, one for each test process, and how their scripts fail."""
+"""Smoke runs of the experiments, shared by all tests, and how their scripts fail."""
 
 import contextlib
 import functools
@@ -11,23 +11,19 @@ import subprocess
 import sys
 import types
 
+import filelock
 import pytest
 
 from keras_seq.models import LANGUAGE_MODELS
-from tests.experiments.discovery import ROOT, experiments, main_of
+from tests.experiments.discovery import ROOT, main_of
 
 SMOKE_OPTIONS = {"compare": ("--models", *LANGUAGE_MODELS), "shakespeare": ("--corpus", "pydoc")}
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Mark the tests that need smoke runs; all that need the one of an experiment run in one process."""
-    for item in items:
-        if "smoke_run" in item.fixturenames:
-            item.add_marker(pytest.mark.smoke)
-            name = item.callspec.params["name"] if "every" in item.path.stem else item.path.stem.removeprefix("test_")
-            group = name if name in experiments() else "compare"
-            item.add_marker(pytest.mark.xdist_group(group))
+def pytest_itemcollected(item):
+    """Mark a test that needs a smoke run."""
+    if "smoke_run" in item.fixturenames:
+        item.add_marker(pytest.mark.smoke)
 
 
 @pytest.fixture(scope="session")
@@ -45,19 +41,24 @@ def python():
 
 @pytest.fixture(scope="session")
 def smoke_run(tmp_path_factory):
-    """Run `python -m experiments.NAME --smoke` in this process, once; return its folder, rows, report and output."""
+    """Run `experiments.NAME --smoke`, once for all test processes; return its folder, rows, report and output."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
     @functools.cache
     def smoke_run(name, *options):
-        logs = tmp_path_factory.mktemp("logs")
-        streams = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
-            main_of(name)(["--smoke", "--log-dir", str(logs), *(options or SMOKE_OPTIONS.get(name, ()))])
+        logs = base / "-".join(["smoke", name, *(option.strip("-") for option in options)])
+        with filelock.FileLock(f"{logs}.lock"):
+            if not (logs / "output.json").exists():
+                streams = io.StringIO(), io.StringIO()
+                with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+                    main_of(name)(["--smoke", "--log-dir", str(logs), *(options or SMOKE_OPTIONS.get(name, ()))])
+                (logs / "output.json").write_text(json.dumps([stream.getvalue() for stream in streams]))
         (folder,) = (logs / name).iterdir()
         text = (folder / f"{name}.md").read_text(encoding="utf-8")
         rows = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         rows = rows["rows"] if name == "compare" else rows
-        stdout, stderr = (stream.getvalue() for stream in streams)
+        stdout, stderr = json.loads((logs / "output.json").read_text())
         return types.SimpleNamespace(folder=folder, rows=rows, report=text, stdout=stdout, stderr=stderr)
 
     return smoke_run
