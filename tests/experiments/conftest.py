@@ -15,7 +15,7 @@ import filelock
 import pytest
 
 from keras_seq.models import LANGUAGE_MODELS
-from tests.experiments.discovery import ROOT, main_of
+from tests.experiments.discovery import ROOT, experiments, main_of
 
 SMOKE_OPTIONS = {"compare": ("--models", *LANGUAGE_MODELS), "shakespeare": ("--corpus", "pydoc")}
 
