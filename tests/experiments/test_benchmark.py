@@ -172,7 +172,7 @@ def smoke_report(process, logs):
     return results
 
 
-@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_tiny_run_leaves_its_report(python, tmp_path):
     process = python("-m", "experiments.benchmark", "--smoke", "--log-dir", tmp_path)
     names = [result["name"] for result in smoke_report(process, tmp_path)["cases"]]
