@@ -2,14 +2,14 @@
 # make test      set up .venv, run the tests
 # make backends  run the tests of the layers on JAX and torch too
 # make check     check the style
-# make smoke     run every experiment at tiny sizes, and test what it leaves
+# make smoke     run every experiment at tiny sizes; make smoke-tests also tests the models it leaves
 # make docs      build the pages of docs/ and the API reference as a site in build/site
 
 PYTHON ?= python3
 ARGS ?=
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-.PHONY: compare test backends check smoke docs clean
+.PHONY: compare test backends check smoke smoke-tests docs clean
 
 compare: .venv/installed
 	$(BIN)/python -m experiments.compare $(ARGS)
@@ -27,7 +27,11 @@ check: .venv/installed-dev
 	$(BIN)/ruff format --check .
 
 smoke: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m smoke $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist load -m "smoke and not slow" tests/experiments/test_benchmark.py \
+		tests/experiments/test_every_experiment.py -k "leaves" $(ARGS)
+
+smoke-tests: .venv/installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "smoke and not slow" $(ARGS)
 
 # No network is used; a warning is an error.
 docs: .venv/installed-docs

@@ -74,6 +74,7 @@ class EntropyFloorConfig:
 
 
 SMOKE = {
+    "models": lambda models: models[:1],
     "vocabulary_size": 3,
     "order": 1,
     "tokens": 12 * 8 * 16,

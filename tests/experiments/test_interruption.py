@@ -19,7 +19,7 @@ def comparison(logs, **options):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes, **options)
     for line in process.stdout:
-        if " | validation " in line:
+        if "   validation: " in line:
             return process
     raise AssertionError(process.stderr.read())
 
