@@ -57,13 +57,14 @@ def plot(folder: pathlib.Path, results: Sequence[OptimizerResult]):
         finite = [(run["learning_rate"], run["held_out_loss"]) for run in result.runs if not run["diverged"]]
         rates.plot(*np.reshape(finite, (-1, 2)).T, label=result.name, **style)
         diverged = [run["learning_rate"] for run in result.runs if run["diverged"]]
-        rates.plot(diverged, np.ones(len(diverged)), "x", color=style["color"], markersize=8, **at_top)
-        some_diverged |= bool(diverged)
+        if diverged:
+            some_diverged = True
+            rates.plot(diverged, np.ones(len(diverged)), "x", color=style["color"], markersize=8, **at_top)
     plots.label_ends(curves, ends)
     plots.token_axis(curves, "training tokens (characters), each optimizer at its best learning rate")
     curves.set_ylabel("held-out loss (nats per character)")
     rates.set_xscale("log")
     rates.set_xlabel("learning rate" + (" (x: diverged)" if some_diverged else ""))
     rates.set_ylabel("final held-out loss (nats per character)")
-    rates.legend(loc="upper left")
+    rates.legend(loc="best")
     plots.save(figure, folder / "optimizers.png")
