@@ -12,8 +12,7 @@ from experiments.frame.runs import dataclass_from_dict
 from experiments.frame.settings import replaced
 from tests.experiments.discovery import experiments, main_of
 
-# In reverse: another test process runs the files of the experiments in order, and both share the smoke runs.
-every_experiment = pytest.mark.parametrize("name", experiments()[::-1])
+every_experiment = pytest.mark.parametrize("name", experiments())
 
 
 @every_experiment
