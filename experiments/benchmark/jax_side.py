@@ -1,4 +1,4 @@
-"""What a benchmark needs from JAX: differentiate a function, wait, describe the device."""
+"""Differentiate a function, wait for the device and describe it, with JAX."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What a benchmark needs from TensorFlow: differentiate a function, wait, describe the device."""
+"""Differentiate a function, wait for the device and describe it, with TensorFlow."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""What a benchmark needs from PyTorch, with Keras and without: differentiate a function, wait, describe the device."""
+"""Differentiate a function, wait for the device and describe it, with PyTorch, under Keras or alone."""
 
 import torch
 

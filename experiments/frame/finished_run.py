@@ -1,4 +1,4 @@
-"""What the tools for finished runs need: names for pages, an example text, texts without unknown characters.
+"""Describe a finished run to the tools: names for pages, an example text, texts without unknown characters.
 
 A run folder may come from anybody: names are text only, and no file that they name is opened.
 """

@@ -1,4 +1,4 @@
-"""What every experiment tells: a verdict, a table, notes and samples, in the terminal, in NAME.md and in NAME.json.
+"""Report an experiment: a verdict, a table, notes and samples, in the terminal, in NAME.md and in NAME.json.
 
 terminal   verdict, the columns of the table that fit into 80 characters, samples, files, the next commands
 NAME.md    title, verdict, the whole table, notes, details (images, further tables), samples

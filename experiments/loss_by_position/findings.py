@@ -1,4 +1,4 @@
-"""What a longer past is worth to each model: differences between octaves on the same characters, with their errors."""
+"""Find what a longer past is worth to each model: differences between octaves, with their errors."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What each change of `experiments.recipe_ablation` is worth.
+"""Find what each change of `experiments.recipe_ablation` is worth.
 
 loss         = val_loss per original character, rounded to thousandths of a nat
 improvement  = loss before - loss after           cumulative improvements add up to legacy - new, to the last digit

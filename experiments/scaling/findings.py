@@ -1,4 +1,4 @@
-"""What the sizes say: one group of runs for each family and budget, with the curves fitted to it."""
+"""Group the runs by family and budget, and fit the curves of each group."""
 
 import functools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the ensembles of `experiments.shakespeare` reach, also by nanoGPT's estimate, and how certain that is."""
+"""Score the ensembles of `experiments.shakespeare`, also by nanoGPT's estimate, and say how certain that is."""
 
 from collections.abc import Sequence
 

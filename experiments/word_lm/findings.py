@@ -1,4 +1,4 @@
-"""What the curves of `experiments.word_lm` say: the best validation, the end, and both runs at equal positions."""
+"""Read from the curves of `experiments.word_lm` the best validation, the end, and both runs at equal positions."""
 
 import math
 import pathlib

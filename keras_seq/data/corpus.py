@@ -116,7 +116,7 @@ def load_corpus(
         raise CorpusError(f"corpus={name_or_path!r}; expected {_CORPUS_HELP}.")
     first, *others = (name for name, _ in sources.values())
     name = f"{first} and {len(others)} more" if others else first
-    text, sha256 = _joined(sources.values())
+    text, sha256 = _join_texts(sources.values())
     text = text.replace("\r\n", "\n")
     if strip_whitespace:
         text = text.replace(" ", "").replace("\n", "")
@@ -147,7 +147,7 @@ def _text_files(folder: str) -> list[str]:
     return [str(file) for file in files if not any(part[0] == "." for part in file.relative_to(folder).parts)]
 
 
-def _joined(sources: Iterable[tuple[str, Callable[[], bytes]]]) -> tuple[str, str]:
+def _join_texts(sources: Iterable[tuple[str, Callable[[], bytes]]]) -> tuple[str, str]:
     """Return the texts with a blank line between two, and the digest of their bytes."""
     texts, digest = [], hashlib.sha256()
     for name, read in sources:
