@@ -74,7 +74,7 @@ class OptimizersConfig:
 SMOKE = {
     "width": 8,
     "optimizers": lambda names: names[-2:],
-    "factors": lambda factors: factors[-2:],
+    "factors": lambda factors: factors[-1:],
     "tokens": 8 * 4 * 16,
     "batch_size": 4,
     "sequence_length": 16,
