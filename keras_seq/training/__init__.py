@@ -13,7 +13,7 @@ from keras_seq.training.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, AdamW,
 from keras_seq.training.result_files import load_result, write_result
 from keras_seq.training.run_folder import load_language_model, load_run
 from keras_seq.training.schedules import InverseSqrtDecay, WarmupLinearDecay
-from keras_seq.training.training_run import fit_inputs, is_stateful, stateful_training_model, train_model
+from keras_seq.training.training_run import fit_inputs, stateful_training_model, train_model
 
 __all__ = [
     "OPTIMIZERS",
@@ -34,7 +34,6 @@ __all__ = [
     "fit_inputs",
     "compile_model",
     "fit_resumable",
-    "is_stateful",
     "load_language_model",
     "load_result",
     "load_run",

@@ -122,16 +122,6 @@ def train_model(
     return result
 
 
-def is_stateful(model: keras.Model, windows: Windows) -> bool:
-    """Return whether the state of a language model is carried from batch to batch.
-
-    Args:
-        model: The model; a Transformer, whose state has a length, carries none.
-        windows: The training batches; only those of `StatefulWindows` continue.
-    """
-    return isinstance(windows, StatefulWindows) and model.context_length is None
-
-
 def fit_inputs(model: keras.Model, windows: Windows) -> tuple[keras.Model, Callable]:
     """Return what `fit` trains, and on which batches.
 
@@ -140,10 +130,10 @@ def fit_inputs(model: keras.Model, windows: Windows) -> tuple[keras.Model, Calla
         windows: The training batches.
 
     Returns:
-        If `is_stateful`, a `stateful_training_model` and `windows.stateful_dataset`; else the model and
-        `windows.dataset`.
+        With `StatefulWindows`, if the state of the model has no length (a Transformer's has), a
+        `stateful_training_model` and `windows.stateful_dataset`; else the model and `windows.dataset`.
     """
-    if not is_stateful(model, windows):
+    if not isinstance(windows, StatefulWindows) or model.context_length is not None:
         return model, windows.dataset
     training_model = stateful_training_model(model, windows.batch_size, windows.sequence_length)
     return training_model, windows.stateful_dataset

@@ -12,7 +12,6 @@ from keras_seq.tracking import Summaries
 from keras_seq.training import (
     TrainConfig,
     fit_inputs,
-    is_stateful,
     load_result,
     read_metrics,
     train_model,
@@ -108,7 +107,7 @@ def test_the_state_is_carried_where_rows_go_on_and_the_state_has_no_length(confi
     model, windows = config.build_model(7), windows_class(np.arange(60) % 7, batch_size=2, sequence_length=5)
     training_model, dataset_fn = fit_inputs(model, windows)
     (inputs, _), *_ = dataset_fn(0, 1)
-    assert is_stateful(model, windows) == carries == isinstance(inputs, tuple) == (training_model is not model)
+    assert carries == isinstance(inputs, tuple) == (training_model is not model)
     assert {*map(id, model.trainable_variables)} == {*map(id, training_model.trainable_variables)}
     logits = training_model(list(inputs) if carries else inputs)
     np.testing.assert_allclose(logits, model(inputs[0] if carries else inputs), atol=1e-6)  # a first step is no other
