@@ -6,12 +6,10 @@
 XLA vectorizes a product with a vector well and a sum along the last axis poorly: matmuls take half the time.
 """
 
-import functools
-
 import keras
 import tensorflow as tf
 
-from keras_seq.kernels.xla_fusion import is_large, xla_compiled
+from keras_seq.kernels.xla_fusion import is_large
 
 
 def supports(x, gamma, beta, epsilon, centered) -> bool:
@@ -45,10 +43,10 @@ def apply(x, gamma, beta, epsilon, centered):
     def run(*parameters):
         @tf.custom_gradient
         def normalize(x, *parameters):
-            y, mean, rate = xla_compiled(functools.partial(_forward, epsilon, centered))(x, *parameters)
+            y, mean, rate = _forward(epsilon, centered, x, *parameters)
 
             def gradient(dy):
-                return xla_compiled(functools.partial(_backward, centered))(x, mean, rate, dy, *parameters)
+                return _backward(centered, x, mean, rate, dy, *parameters)
 
             return y, gradient
 
@@ -58,6 +56,7 @@ def apply(x, gamma, beta, epsilon, centered):
     return tf.reshape(run(*map(tf.convert_to_tensor, parameters)), shape)
 
 
+@tf.function(jit_compile=True, autograph=False)  # one function, so that layers of the same shape share a program
 def _forward(epsilon, centered, x, gamma, beta=None):
     """Return `(y [N, D], mean [N, 1] or 0, r [N, 1])` of `x [N, D]`."""
     x32 = tf.cast(x, tf.float32)
@@ -68,6 +67,7 @@ def _forward(epsilon, centered, x, gamma, beta=None):
     return tf.cast(y if beta is None else y + tf.cast(beta, tf.float32), x.dtype), mean, rate
 
 
+@tf.function(jit_compile=True, autograph=False)
 def _backward(centered, x, mean, rate, dy, gamma, beta=None):
     """Return the gradients of x, gamma and, if there is one, beta."""
     n, dy32 = (tf.cast(x, tf.float32) - mean) * rate, tf.cast(dy, tf.float32)

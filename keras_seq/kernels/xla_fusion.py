@@ -56,17 +56,28 @@ def apply(function, x):
         A tensor of the shape and dtype of x.
     """
 
+    in_float32, vjp = _programs(function)
+
+    @tf.custom_gradient
+    def forward(x):
+        return in_float32(x), functools.partial(vjp, x)
+
+    return forward(x)
+
+
+@functools.lru_cache(maxsize=64)
+def _programs(function):
+    """Return a pointwise function and its vector-Jacobian product, compiled once for layers of the same shape."""
+
+    @tf.function(jit_compile=True, autograph=False)
     def in_float32(x):  # bfloat16 is rounded once, not after every operation
         return tf.cast(function(tf.cast(x, tf.float32) if x.dtype.size < 4 else x), x.dtype)
 
+    @tf.function(jit_compile=True, autograph=False)
     def vjp(x, dy):
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = in_float32(x)
         return tape.gradient(y, x, output_gradients=dy)
 
-    @tf.custom_gradient
-    def forward(x):
-        return xla_compiled(in_float32)(x), functools.partial(xla_compiled(vjp), x)
-
-    return forward(x)
+    return in_float32, vjp
