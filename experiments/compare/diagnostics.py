@@ -11,7 +11,8 @@ def diagnostics(tokenizer: CharacterTokenizer, validation_text: str, sequence_le
     ids = tokenizer.encode(validation_text).numpy()
     rows = min(NUM_WINDOWS, len(ids) // sequence_length)
     windows = ids[: rows * sequence_length].reshape(rows, sequence_length)
-    tokens = [tokenizer.decode([n]) for n in windows[0].tolist()]
+    names = {n: tokenizer.decode([n]) for n in set(windows[0].tolist())}
+    tokens = [names[n] for n in windows[0].tolist()]
     return [
         callbacks.LossByPosition(ids, sequence_length),
         callbacks.AttentionMaps(windows, tokens),

@@ -5,11 +5,12 @@
 The entropy is 0 for a position that attends to one other, log n for one that attends to n equally.
 """
 
+import functools
 from collections.abc import Sequence
 
 import keras
+import matplotlib
 import numpy as np
-from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -75,7 +76,7 @@ def entropy(weights: np.ndarray) -> np.ndarray:
 def plot_heads(name: str, weights: np.ndarray, tokens: Sequence[str] = ()) -> np.ndarray:
     """Plot the heads of one layer, an image each, on one scale, on which weak attention is enhanced.
 
-    All heads are drawn under one pair of axes, because separate axes take five times as long.
+    Titles and labels are drawn once: text takes most of the time.
 
     Args:
         name: Name of the layer, for the title.
@@ -87,18 +88,42 @@ def plot_heads(name: str, weights: np.ndarray, tokens: Sequence[str] = ()) -> np
     """
     weights = weights[:MAX_HEADS, :MAX_POSITIONS, :MAX_POSITIONS]
     heads, rows, columns = weights.shape
-    labels = [label(token)[:MAX_LABEL_CHARS] for token in tokens]
+    labels = tuple(label(token)[:MAX_LABEL_CHARS] for token in tokens)
+    margin, width, height = _box(labels)
+    colors = matplotlib.colormaps["Oranges"](np.sqrt(weights), bytes=True)[..., :3]
+    colors = np.where(weights[..., None] > 0, colors, 255)
+    cells = np.ix_(range(heads), np.arange(height) * rows // height, np.arange(width) * columns // width)
+    images = _draw_labels(name, heads, rows, columns, labels).copy()
+    box = images[:, TITLE_PIXELS : TITLE_PIXELS + height, margin : margin + width]
+    np.minimum(box, colors[cells], out=box)  # the frame stays
+    return images
+
+
+def _box(labels):
+    """Return the left margin of a head's map, its width and its height, in pixels."""
     margin = CHARACTER_PIXELS * max(map(len, labels), default=0) + 8  # left and, with a little more, below
-    width, height = IMAGE_PIXELS - margin - 4, IMAGE_PIXELS - margin - 4 - TITLE_PIXELS
+    return margin, IMAGE_PIXELS - margin - 4, IMAGE_PIXELS - margin - 4 - TITLE_PIXELS
+
+
+@functools.lru_cache(maxsize=64)
+def _draw_labels(name, heads, rows, columns, labels):
+    """Return the images without the maps. All are drawn under one pair of axes: separate ones take five times as long.
+
+    Args:
+        name: Name of the layer.
+        heads: Number of heads.
+        rows: Positions that attend.
+        columns: Positions attended to.
+        labels: Text of each position.
+    """
+    margin, width, height = _box(labels)
     style = {**LABEL_STYLE, "fontsize": 8}
     rotation = 90 if max(map(len, labels), default=0) > 1 else 0
     figure = Figure(figsize=(IMAGE_PIXELS / DPI, heads * IMAGE_PIXELS / DPI))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, IMAGE_PIXELS), ylim=(heads * IMAGE_PIXELS, 0))
     axes.axis("off")
-    for n, head in enumerate(weights):
+    for n in range(heads):
         top = n * IMAGE_PIXELS + TITLE_PIXELS
-        box = {"extent": (margin, margin + width, top + height, top), "aspect": "auto", "interpolation": "nearest"}
-        axes.imshow(np.where(head > 0, head, np.nan), cmap="Oranges", norm=PowerNorm(0.5, 0, 1), **box)
         axes.add_patch(Rectangle((margin, top), width, height, fill=False, edgecolor="0.8"))
         axes.text(margin, top - 8, f"{name}, head {n + 1}", fontsize=9)
         for row, text in enumerate(labels[:rows]):
@@ -107,5 +132,4 @@ def plot_heads(name: str, weights: np.ndarray, tokens: Sequence[str] = ()) -> np
         for column, text in enumerate(labels[:columns]):
             x = margin + (column + 0.5) * width / columns
             axes.text(x, top + height + 3, text, ha="center", va="top", rotation=rotation, **style)
-    axes.set(xlim=(0, IMAGE_PIXELS), ylim=(heads * IMAGE_PIXELS, 0))  # imshow has changed them
     return to_pixels(figure).reshape(heads, IMAGE_PIXELS, IMAGE_PIXELS, 3)

@@ -102,9 +102,9 @@ class Evaluator:
         self._carries = can_step and keras.backend.backend() == "tensorflow"
         self._independent = tf.function(lambda x, y: token_losses(model(x, training=False), y), reduce_retracing=True)
         # With one row, most of the time is the overhead of the loop, which XLA halves if the length is past those that
-        # kernels unroll. It compiles for one length; the remainder runs without it.
+        # kernels unroll. It compiles for one length; a shorter text runs without it.
         self._compiled_step = tf.function(self._stateful_step, jit_compile=True)
-        self._remainder_step = tf.function(self._stateful_step)
+        self._short_step = tf.function(self._stateful_step)
 
     @functools.cached_property
     def _uncached(self):
@@ -159,23 +159,27 @@ class Evaluator:
         Returns:
             float32 `[windows, T]`, in nats.
         """
-        return self._windows(np.asarray(x), np.asarray(y), skip=0)
+        x, y = np.asarray(x), np.asarray(y)
+        return self._windows(x, y, x.size + 1)
 
-    def streaming_loss(self, ids, chunk_length: int = 512) -> LossSum:
+    def streaming_loss(self, ids, chunk_length: int = 512, chunked: np.ndarray | None = None) -> LossSum:
         """Return the loss over the text from start to end; every id except the first is predicted once.
 
         Args:
             ids: Integers `[N]`.
             chunk_length: Tokens per call of a model that carries its state.
+            chunked: `chunked_token_losses` of the same ids and weights. Where T is the context length, half of the
+                windows of the streaming loss are among them and are not scored again.
         """
-        return LossSum.from_losses(self.streaming_token_losses(ids, chunk_length))
+        return LossSum.from_losses(self.streaming_token_losses(ids, chunk_length, chunked))
 
-    def streaming_token_losses(self, ids, chunk_length: int = 512) -> np.ndarray:
+    def streaming_token_losses(self, ids, chunk_length: int = 512, chunked: np.ndarray | None = None) -> np.ndarray:
         """Return the token losses of `streaming_loss`.
 
         Args:
             ids: Integers `[N]`.
             chunk_length: Tokens per call of a model that carries its state.
+            chunked: As for `streaming_loss`.
 
         Returns:
             float32 `[N - 1]`, in nats.
@@ -190,16 +194,18 @@ class Evaluator:
             uncached = self._uncached
             if uncached.vocabulary_size <= ids.max():
                 checks.ids_below("ids", ids, uncached.vocabulary_size)
-            return np.concatenate([*self._sliding(ids, uncached.context_length or DEFAULT_WINDOW, uncached)])
+            return self._sliding(ids, uncached.context_length or DEFAULT_WINDOW, chunked, uncached)
         if self.model.context_length is not None:
-            return np.concatenate([*self._sliding(ids, self.model.context_length)])
+            return self._sliding(ids, self.model.context_length, chunked)
         parts, state = [], self.model.get_initial_state(1)
         for start in track_progress(range(0, len(ids) - 1, length), len(ids)):
             chunk = ids[None, start : start + length + 1]
-            step = self._compiled_step if chunk.shape[1] == length + 1 else self._remainder_step
+            if start and chunk.shape[1] <= length:  # a longer last chunk: one of another length would be traced anew
+                chunk = np.pad(chunk, ((0, 0), (0, length + 1 - chunk.shape[1])))
+            step = self._compiled_step if chunk.shape[1] == length + 1 else self._short_step
             losses, state = step(chunk[:, :-1], chunk[:, 1:], state)
             parts.append(losses.numpy()[0])
-        return np.concatenate(parts)
+        return np.concatenate(parts)[: len(ids) - 1]
 
     def _checked(self, ids):
         """Return the ids as an array `[N]`, checked to be below V if that is known."""
@@ -211,29 +217,33 @@ class Evaluator:
             checks.ids_below("ids", ids, size)
         return ids
 
-    def _sliding(self, ids, context_length, uncached=None):
-        """Yield the losses of the ids after the first, in arrays `[n]`."""
-        context_length = min(context_length, len(ids) - 1)
-        stride = max(1, context_length // 2)
-        first = ids[None, : context_length + 1]
-        yield self._windows(first[:, :-1], first[:, 1:], 0, uncached).ravel()
-        starts = np.arange(stride, len(ids) - context_length, stride)
-        if len(starts):
-            windows = ids[starts[:, None] + np.arange(context_length + 1)]
-            yield self._windows(windows[:, :-1], windows[:, 1:], context_length - stride, uncached).ravel()
-        scored = (int(starts[-1]) if len(starts) else 0) + context_length
-        if scored < len(ids) - 1:  # the last window is moved back so that it ends with the text
-            last = ids[None, len(ids) - 1 - context_length :]
-            skip = context_length - (len(ids) - 1 - scored)
-            yield self._windows(last[:, :-1], last[:, 1:], skip, uncached).ravel()
+    def _sliding(self, ids, context_length, chunked=None, uncached=None):
+        """Return the losses `[N - 1]` of windows that move by half of their length, in the first that reaches an id.
 
-    def _windows(self, x, y, skip, uncached=None):
-        """Return the losses `[windows, T - skip]` of windows `[windows, T]`, without their first `skip` positions."""
+        `chunked` are the losses of disjoint windows; those of the same length are not scored again.
+        """
+        length = min(context_length, len(ids) - 1)
+        last = len(ids) - 1 - length  # where the last window starts, so that it ends with the text
+        starts = np.array([*range(0, last, max(1, length // 2)), last])
+        losses, is_new = np.empty((len(starts), length), "float32"), np.ones(len(starts), bool)
+        if chunked is not None and chunked.shape == ((len(ids) - 1) // length, length):
+            is_new = starts % length > 0
+            losses[~is_new] = chunked[starts[~is_new] // length]
+        if is_new.any():
+            windows = ids[starts[is_new][:, None] + np.arange(length + 1)]
+            losses[is_new] = self._windows(windows[:, :-1], windows[:, 1:], len(ids), uncached)
+        first_new = np.concatenate([[0], starts[:-1] + length - starts[1:]])
+        return losses[np.arange(length) >= first_new[:, None]]
+
+    def _windows(self, x, y, total, uncached=None):
+        """Return the losses of windows `[windows, T]`; `total` tokens are shown as the size of the text."""
         score = self._independent if uncached is None else lambda x, y: token_losses(uncached.logits(x), y)
-        size, (windows, length) = self.batch_size, x.shape
-        starts = track_progress(range(0, windows, size), length + (windows - 1) * (length - skip) + 1)
-        parts = [ops.convert_to_numpy(score(x[n : n + size], y[n : n + size])) for n in starts]
-        return np.concatenate(parts)[:, skip:]
+        size, parts = min(self.batch_size, len(x)), []
+        for start in track_progress(range(0, len(x), size), total):
+            first = min(start, len(x) - size)  # a full last batch: another size would be traced
+            losses = score(x[first : first + size], y[first : first + size])
+            parts.append(ops.convert_to_numpy(losses)[start - first :])
+        return np.concatenate(parts)
 
 
 @functools.lru_cache(maxsize=2)

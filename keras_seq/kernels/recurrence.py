@@ -6,7 +6,7 @@ long or unknown T, the loop gets `maximum_iterations`, without which XLA cannot 
 
 import tensorflow as tf
 
-MAX_UNROLLED_STEPS = 128  # T; above, building the unrolled graph takes longer than the loop costs
+MAX_UNROLLED_STEPS = 64  # T; above, the loop is as fast, and unrolled time steps take longer to build
 
 
 def supports(cell, z, state, mask=None) -> bool:
@@ -58,12 +58,14 @@ def _unrolled(position, z, state, mask):
 def _looped(position, z, state, mask):
     z = tf.einsum("btw->tbw", z)
     length = z.shape[0] or tf.shape(z)[0]
+    # A TensorArray, because the gradient of z[t] is as large as z.
+    rows = tf.TensorArray(z.dtype, length, element_shape=z.shape[1:]).unstack(z)
     mask = None if mask is None else tf.transpose(mask)
     first = tf.nest.flatten(state)[0]
     outputs = tf.TensorArray(first.dtype, length, element_shape=first.shape)
 
     def body(t, state, outputs):
-        state = position(z[t], state, None if mask is None else mask[t])
+        state = position(rows.read(t), state, None if mask is None else mask[t])
         return t + 1, state, outputs.write(t, tf.nest.flatten(state)[0])
 
     _, state, outputs = tf.while_loop(lambda t, *_: t < length, body, (0, state, outputs), maximum_iterations=length)

@@ -55,7 +55,6 @@ def apply(function, x):
     Returns:
         A tensor of the shape and dtype of x.
     """
-
     in_float32, vjp = _programs(function)
 
     @tf.custom_gradient

@@ -149,7 +149,8 @@ class LanguageModelValidator:
     def __call__(self) -> Summaries:
         """Return the validation's scalars and its sample."""
         self.chunked_token_losses = self.evaluator.chunked_token_losses(self.ids, self.sequence_length)
-        loss, streaming = LossSum.from_losses(self.chunked_token_losses), self.evaluator.streaming_loss(self.ids)
+        loss = LossSum.from_losses(self.chunked_token_losses)
+        streaming = self.evaluator.streaming_loss(self.ids, chunked=self.chunked_token_losses)
         return Summaries(
             {
                 "val_loss": loss.mean,

@@ -120,6 +120,40 @@ def test_a_transformer_is_scored_by_what_it_says_of_each_window(randomize):
 
 
 @pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("context_length", [1, 2, 6, 7])
+def test_windows_that_are_scored_already_are_not_scored_again(context_length, monkeypatch):
+    for count in (2, 7, 8, 13, 14, 25, 40):
+        ids, scored = some_ids(count), []
+        evaluator = Evaluator(Toy(context_length), batch_size=3)
+        windows = evaluator._windows
+        monkeypatch.setattr(
+            evaluator, "_windows", lambda x, *rest, run=windows, to=scored: to.append(len(x)) or run(x, *rest)
+        )
+        alone = evaluator.streaming_token_losses(ids)
+        width = min(context_length, count - 1)
+        chunked = evaluator.chunked_token_losses(ids, width)
+        scored_alone = scored[0]
+        scored.clear()
+        np.testing.assert_allclose(evaluator.streaming_token_losses(ids, chunked=chunked), alone, rtol=1e-6)
+        assert sum(scored) <= scored_alone // 2 + 1
+        other = evaluator.chunked_token_losses(ids[: width + 1], 1)  # of other windows: of no use
+        np.testing.assert_array_equal(evaluator.streaming_token_losses(ids, chunked=other[:-1]), alone)
+
+
+@pytest.mark.parametrize("context_length", [None, 4])
+def test_each_loss_is_traced_once_whatever_the_length_of_the_text(context_length):
+    evaluator = Evaluator(Toy(context_length), batch_size=3)
+    for count in (17, 30, 34):
+        ids = some_ids(count)
+        losses = evaluator.chunked_token_losses(ids, 4)
+        evaluator.streaming_loss(ids, chunk_length=4, chunked=losses)
+    assert evaluator._independent.experimental_get_tracing_count() == 1
+    if context_length is None:
+        assert evaluator._compiled_step.experimental_get_tracing_count() == 1
+        assert evaluator._short_step.experimental_get_tracing_count() == 0
+
+
+@pytest.mark.usefixtures("eagerly")
 def test_the_chunked_losses_stand_by_window_and_position():
     toy, ids = Toy(), some_ids(30)
     found = Evaluator(toy, batch_size=3).chunked_token_losses(ids, 7)

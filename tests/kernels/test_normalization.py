@@ -99,3 +99,18 @@ def test_what_keras_saved_loads_into_ours():
     ours.set_weights(theirs.get_weights())
     x = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
     np.testing.assert_array_equal(ours(x), theirs(x))
+
+
+def test_layers_of_one_shape_share_one_program(always):
+    random = np.random.default_rng(0)
+    x, *parameters = (tf.constant(random.normal(size=size), "float32") for size in ((6, 11), (11,), (11,)))
+    before = normalization._forward.experimental_get_tracing_count()
+
+    @tf.function
+    def three_layers(x):
+        for _ in range(3):
+            x = normalization.apply(x, *parameters, 1e-3, True)
+        return x
+
+    three_layers(x)
+    assert normalization._forward.experimental_get_tracing_count() == before + 1

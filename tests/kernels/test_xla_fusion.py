@@ -97,3 +97,22 @@ def test_a_block_trains_alike_with_its_parts_compiled(monkeypatch, norm_first):
         expected = tf.function(gradients.python_function)(tf.constant(x))
     for ours, theirs in zip(got, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_of_one_shape_share_one_program():
+    calls = []
+
+    def activation(x):
+        calls.append(x.shape)
+        return keras.ops.tanh(x)
+
+    @tf.function
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = optimized.apply(activation, optimized.apply(activation, x))
+        return tape.gradient(y, x)
+
+    x = tf.constant([[0.1, -2.0, 3.0]])
+    np.testing.assert_allclose(gradient(x), (1 - np.tanh(x) ** 2) * (1 - np.tanh(np.tanh(x)) ** 2), rtol=1e-5)
+    assert len(calls) == 2  # once forward and once for the gradient
