@@ -75,7 +75,9 @@ class CompareConfig:
     log_dir: LogDir = "logs"
     resume: Resume = None
     smoke: Smoke = False
-    train: training.TrainConfig = dataclasses.field(default_factory=training.TrainConfig)
+    train: training.TrainConfig = dataclasses.field(
+        default_factory=lambda: training.TrainConfig(validation_characters=16_384)  # the final scores use all
+    )
     rnn: RNNConfig = dataclasses.field(default_factory=RNNConfig)
     gru: GRUConfig = dataclasses.field(default_factory=GRUConfig)
     lstm: LSTMConfig = dataclasses.field(default_factory=LSTMConfig)
