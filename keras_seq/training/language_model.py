@@ -71,6 +71,7 @@ def train_language_model(
     part = train.validated_part(validation)
     if len(part) < len(validation):
         validator = LanguageModelValidator(model, tokenizer, part, length, train.sample_length)
+        validator.generator = final_validator.generator  # compiled once
 
     def finish(summaries):
         with atomic_write(folder / "val_token_losses.npy") as temporary:
