@@ -68,15 +68,13 @@ def apply(function, x):
 def _programs(function):
     """Return a pointwise function and its vector-Jacobian product, compiled once for layers of the same shape."""
 
-    @tf.function(jit_compile=True, autograph=False)
     def in_float32(x):  # bfloat16 is rounded once, not after every operation
         return tf.cast(function(tf.cast(x, tf.float32) if x.dtype.size < 4 else x), x.dtype)
 
-    @tf.function(jit_compile=True, autograph=False)
     def vjp(x, dy):
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = in_float32(x)
         return tape.gradient(y, x, output_gradients=dy)
 
-    return in_float32, vjp
+    return [tf.function(program, jit_compile=True, autograph=False) for program in (in_float32, vjp)]
