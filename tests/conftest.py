@@ -1,5 +1,6 @@
 """What all tests share. Those outside tests/layers need Keras's TensorFlow backend."""
 
+import contextlib
 import os
 import pathlib
 import resource
@@ -51,6 +52,24 @@ def _seeded():
     import keras
 
     keras.utils.set_random_seed(0)
+
+
+@contextlib.contextmanager
+def functions_run_eagerly():
+    """Neither trace nor compile: for tests of many shapes, or of few steps, whose point it is not."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def eagerly():
+    with functions_run_eagerly():
+        yield
 
 
 @pytest.fixture(scope="session")
