@@ -87,7 +87,8 @@ def test_narrow_lstms_learn_at_higher_rates_and_transformers_at_one(runs):
     assert (lstm[0], lstm[-1]) == pytest.approx((0.03 * (408 / 48) ** 0.5, 0.03), rel=0.01)
     assert {*transformer} == {0.02}
     given = dataclasses.replace(ScalingConfig().train, learning_rate=0.007)
-    assert {run.train.learning_rate for run in plan(ScalingConfig(train=given, families=("lstm",), smoke=True), 65)} == {0.007}
+    config = ScalingConfig(train=given, families=("lstm",), smoke=True)
+    assert {run.train.learning_rate for run in plan(config, 65)} == {0.007}
 
 
 def test_the_table_of_fits_gives_the_curves_back():
