@@ -9,15 +9,22 @@ import pytest
 from keras import ops
 
 BACKEND = keras.backend.backend()
-if BACKEND == "jax":  # outside of jit every operation is compiled for every shape: spend little on each
+if BACKEND == "jax":  # spend little on each of many small programs
     import jax
 
     jax.config.update("jax_disable_most_optimizations", True)
 
-hypothesis.settings.register_profile(
-    "layers", max_examples=3 if BACKEND == "jax" else 5, deadline=None, derandomize=True
-)
+hypothesis.settings.register_profile("layers", max_examples=3, deadline=None, derandomize=True)
 hypothesis.settings.load_profile("layers")
+
+
+def compiled(function):
+    """Compile the function on JAX: outside of jit every operation would be compiled for every shape."""
+    if BACKEND != "jax":
+        return function
+    import jax
+
+    return jax.jit(function)
 
 
 @pytest.fixture
@@ -76,6 +83,7 @@ def check_gradients(gradients):
         shape = ops.convert_to_numpy(layer(*inputs, **kwargs)).shape
         direction = np.random.default_rng(1).normal(size=shape)
 
+        @compiled
         def loss(values):
             y, _ = layer.stateless_call(values[:count], layer.non_trainable_variables, *values[count:], **kwargs)
             return ops.sum(y * direction)
