@@ -1,6 +1,7 @@
 """What all tests share. Those outside tests/layers need Keras's TensorFlow backend."""
 
 import contextlib
+import gc
 import os
 import pathlib
 import resource
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if ANY_BACKEND not in item.path.parents:
             item.add_marker(pytest.mark.skip(reason=f"needs Keras's TensorFlow backend; this is {backend}"))
+
+
+def pytest_collection_finish():
+    """Leave what was imported out of garbage collections: it lives as long as the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
