@@ -10,7 +10,7 @@ from keras_seq.atomic_files import write_json, write_text
 
 TITLES = {
     "step": "Training steps",
-    "as_run": "Training as it is run",
+    "as_run": "Training as it is run (mark of the LSTM over PyTorch: 1.3)",
     "time_to_loss": "Time to a validation loss on tiny Shakespeare",
     "generation": "Generation",
     "pipeline": "Input pipelines",
