@@ -18,11 +18,7 @@ def number(value: float | None, factor: float = 1, digits: int = 2) -> str:
 def tables(group: list[dict]) -> list[str]:
     """Return the times to the loss with their targets, the seconds of each part, and what they mean."""
     rows = [
-        {
-            "version": IMPLEMENTATIONS[name],
-            **(result if name == "keras_seq" else {"name": result["name"]}),
-            **measurement,
-        }
+        {"version": IMPLEMENTATIONS[name], "own": name == "keras_seq", **result, **measurement}
         for result in group
         for name, measurement in result["measurements"].items()
     ]
