@@ -1,5 +1,5 @@
 # make compare   set up .venv, train an LSTM and a Transformer on Python's docstrings, compare them
-# make test      set up .venv, run the tests
+# make test      set up .venv, run the tests; make test-all also those that are long and seldom fail
 # make backends  run the tests of the layers on JAX and torch too
 # make check     check the style
 # make smoke     run every experiment at tiny sizes; make smoke-tests also tests the models it leaves
@@ -9,13 +9,18 @@ PYTHON ?= python3
 ARGS ?=
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-.PHONY: compare test backends check smoke smoke-tests docs clean
+.PHONY: compare test test-rare test-all backends check smoke smoke-tests docs clean
 
 compare: .venv/installed
 	$(BIN)/python -m experiments.compare $(ARGS)
 
 test: .venv/installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+test-rare: .venv/installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" $(ARGS)
+
+test-all: test test-rare
 
 backends: .venv/installed-backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)

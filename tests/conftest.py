@@ -1,19 +1,45 @@
 """What all tests share. Those outside tests/layers need Keras's TensorFlow backend."""
 
+import contextlib
+import gc
 import os
 import pathlib
+import resource
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is imported: its notes are nobody's output
 
-import keras
 import numpy as np
 import pytest
 
 ANY_BACKEND = pathlib.Path(__file__).parent / "layers"
+BUDGETS = {"processor": 10 * 60, "wall": 5 * 60}  # seconds, of `make test` on 2 cores with nothing beside it
+STARTED = time.monotonic()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say what the whole suite took, and its budgets. The worker processes have ended by now."""
+    selected = config.option.keyword or config.option.markexpr not in config.getini("addopts")
+    if selected or config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.collectonly:
+        return
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    processor = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    processes = getattr(config.option, "numprocesses", None) or 1
+    terminalreporter.write_line(
+        f"processor time {_minutes(processor)} of {_minutes(BUDGETS['processor'])}, "
+        f"{_minutes(time.monotonic() - STARTED)} of {_minutes(BUDGETS['wall'])} on {processes} processes"
+    )
+
+
+def _minutes(seconds):
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min" + (f" {seconds} s" if seconds else "")
 
 
 def pytest_collection_modifyitems(items):
     """Skips what cannot run on the Keras backend at hand."""
+    import keras  # here, as the process that hands out the tests needs none
+
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return
@@ -22,9 +48,35 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=f"needs Keras's TensorFlow backend; this is {backend}"))
 
 
+def pytest_collection_finish():
+    """Leave what was imported out of garbage collections: it lives as long as the tests."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
+    import keras
+
     keras.utils.set_random_seed(0)
+
+
+@contextlib.contextmanager
+def functions_run_eagerly():
+    """Neither trace nor compile: for tests of many shapes, or of few steps, whose point it is not."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def eagerly():
+    with functions_run_eagerly():
+        yield
 
 
 @pytest.fixture(scope="session")

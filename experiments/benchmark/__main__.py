@@ -3,7 +3,9 @@
     python -m experiments.benchmark                                # training steps on TensorFlow
     python -m experiments.benchmark --cases 1 3 --repeats 9        # some of them, by their numbers
     python -m experiments.benchmark --backend jax                  # or torch: the same on another Keras backend
-    python -m experiments.benchmark --kinds end_to_end generation pipeline
+    python -m experiments.benchmark --kinds as_run                 # experiments.compare, against PyTorch doing the same
+    python -m experiments.benchmark --kinds time_to_loss --against DIR --repeats 3      # in turns with another checkout
+    python -m experiments.benchmark --kinds generation pipeline
     python -m experiments.benchmark --kinds sizes                  # how time and memory grow with T, B, D, V and layers
     python -m experiments.benchmark --smoke                        # one tiny case of each kind
 
@@ -26,7 +28,9 @@ import sys
 from collections.abc import Sequence
 
 from experiments.benchmark import report
-from experiments.benchmark.settings import BenchmarkConfig, Case
+from experiments.benchmark.case import Case
+from experiments.benchmark.settings import BenchmarkConfig
+from experiments.benchmark.time_to_loss import measure_times
 from experiments.benchmark.turns import describe_device, speedup, take_turns
 from experiments.frame.folders import timestamped_folder
 from experiments.frame.startup import command_line, exit_with_message
@@ -34,9 +38,12 @@ from experiments.frame.startup import command_line, exit_with_message
 
 def measure_case(config: BenchmarkConfig, case: Case, device: dict) -> dict:
     """Measure one case and return its entry in result.json."""
-    has_torch = importlib.util.find_spec("torch") is not None
-    implementations = [name for name in case.implementations if name != "torch" or has_torch]
-    measurements, errors = take_turns(config, case, implementations, device["platform"])
+    available = {"torch": importlib.util.find_spec("torch") is not None, "before": config.against is not None}
+    implementations = [name for name in case.implementations if available.get(name.partition("_")[0], True)]
+    if case.kind == "time_to_loss":
+        measurements, errors = measure_times(config, case, implementations)
+    else:
+        measurements, errors = take_turns(config, case, implementations, device["platform"])
     measurement = measurements.get("keras_seq", {})
     speed, flops_per_token = measurement.get("tokens_per_second"), measurement.get("flops_per_token")
     peak = device["matmul_flops"][case.precision]
@@ -46,7 +53,7 @@ def measure_case(config: BenchmarkConfig, case: Case, device: dict) -> dict:
         "measurements": measurements,
         "errors": errors,
         **{f"speedup_vs_{name}": speedup(measurements, name) for name in case.implementations if name != "keras_seq"},
-        "seconds_per_step": measurement["tokens_per_step"] / speed if speed else None,
+        "seconds_per_step": case.tokens_per_step / speed if speed else None,
         "matmul_utilization": flops_per_token * speed / peak if flops_per_token else None,
     }
 

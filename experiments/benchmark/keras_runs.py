@@ -14,7 +14,7 @@ import numpy as np
 
 import keras_seq
 from experiments.benchmark import models
-from experiments.benchmark.settings import Case
+from experiments.benchmark.case import Case
 from keras_seq.layers.attention import causal_attention
 from keras_seq.models.flops import flops_per_token
 
@@ -41,7 +41,7 @@ def training_steps(case: Case, implementation: str):
     if BACKEND == "tensorflow" and is_keras_seq:
         steps_per_execution = tensorflow_runs.compile_for_training(model, case)
     else:
-        models.compile_with_keras(model, case)
+        models.compile_with_keras(model)
     batches = tensorflow_runs.repeated if BACKEND == "tensorflow" else _repeated
 
     def run_steps(num_steps):  # `fit` reads the last loss, so it waits for the device
@@ -50,7 +50,7 @@ def training_steps(case: Case, implementation: str):
     info = {"parameters": model.count_params(), "steps_per_execution": steps_per_execution}
     if is_keras_seq:
         info["flops_per_token"] = flops_per_token(model, case.sequence_length, training=True)
-    return run_steps, {"tokens_per_step": case.batch_size * case.sequence_length, **info}
+    return run_steps, {"tokens_per_step": case.tokens_per_step, **info}
 
 
 def _repeated(x, y):
@@ -72,7 +72,7 @@ def attention(case: Case, implementation: str):
 
     # Scores and values, once forward and twice backward; causal attention needs half of the T x T pairs.
     flops = 3 * 4 * case.sequence_length * case.embedding_dim // 2
-    return run_steps, {"tokens_per_step": case.batch_size * case.sequence_length, "flops_per_token": flops}
+    return run_steps, {"tokens_per_step": case.tokens_per_step, "flops_per_token": flops}
 
 
 def _keras_attention(q, k, v):

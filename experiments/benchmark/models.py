@@ -2,7 +2,7 @@
 
 import keras
 
-from experiments.benchmark.settings import Case
+from experiments.benchmark.case import Case
 from keras_seq import models
 
 DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
@@ -53,9 +53,8 @@ def _block(x, case):
     return x + keras.layers.Dense(width)(keras.activations.gelu(hidden, approximate=True))
 
 
-def compile_with_keras(model: keras.Model, case: Case):
-    """Compile a model with Keras's defaults, given optimizer and loss."""
-    options = {"learning_rate": 1e-3, "weight_decay": 0.0, "global_clipnorm": 1.0}
-    optimizer = {"adamw": keras.optimizers.AdamW, "muon": keras.optimizers.Muon}[case.optimizer](**options)
+def compile_with_keras(model: keras.Model):
+    """Compile a model with Keras's defaults, given AdamW and loss."""
+    optimizer = keras.optimizers.AdamW(1e-3, weight_decay=0.0, global_clipnorm=1.0)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, auto_scale_loss=False)

@@ -2,13 +2,16 @@
 
 import pathlib
 
-from experiments.benchmark.settings import IMPLEMENTATIONS
+from experiments.benchmark import time_report
+from experiments.benchmark.case import IMPLEMENTATIONS
+from experiments.benchmark.time_report import number
 from experiments.frame.tables import Table
 from keras_seq.atomic_files import write_json, write_text
 
 TITLES = {
     "step": "Training steps",
-    "end_to_end": "Training from end to end",
+    "as_run": "Training as it is run (mark of the LSTM over PyTorch: 1.3)",
+    "time_to_loss": "Time to a validation loss on tiny Shakespeare",
     "generation": "Generation",
     "pipeline": "Input pipelines",
     "sizes": "Steps of keras_seq by size",
@@ -35,7 +38,7 @@ def report_text(results: dict) -> str:
     parts = [f"{device['device']} ({device['platform']}); matmul peak {peaks}. {versions}."]
     for kind, title in TITLES.items():
         if group := [result for result in results["cases"] if result["case"]["kind"] == kind]:
-            parts += [f"## {title}", str(table(group))]
+            parts += [f"## {title}", *(time_report.tables(group) if kind == "time_to_loss" else [str(table(group))])]
     errors = [line for result in results["cases"] for line in error_lines(result)]
     return "\n\n".join([*parts, NOTES, *errors])
 
@@ -47,25 +50,21 @@ def table(group: list[dict]) -> Table:
     columns |= {IMPLEMENTATIONS[name]: _measured(name, "tokens_per_second") for name in names}
     for name in names:
         if name != "keras_seq":
-            columns[f"vs {IMPLEMENTATIONS[name]}"] = lambda result, key=f"speedup_vs_{name}": _number(result.get(key))
-        if any(result["case"].get(f"{name}_target") for result in group):
-            columns[f"target vs {IMPLEMENTATIONS[name]}"] = lambda result, key=f"{name}_target": _number(
-                result["case"][key]
+            columns[f"vs {IMPLEMENTATIONS[name]}"] = lambda result, key=f"speedup_vs_{name}": number(result.get(key))
+        if any(name in dict(result["case"]["targets"]) for result in group):
+            columns[f"target vs {IMPLEMENTATIONS[name]}"] = lambda result, key=name: number(
+                dict(result["case"]["targets"]).get(key)
             )
     if any(result["matmul_utilization"] for result in group):
-        columns["% of matmul peak"] = lambda result: _number(result["matmul_utilization"], 100, 0)
+        columns["% of matmul peak"] = lambda result: number(result["matmul_utilization"], 100, 0)
     if group[0]["case"]["kind"] == "sizes":
-        columns["ms per step"] = lambda result: _number(result["seconds_per_step"], 1000, 1)
+        columns["ms per step"] = lambda result: number(result["seconds_per_step"], 1000, 1)
     columns |= {f"{IMPLEMENTATIONS[name]}, MB": _measured(name, "peak_megabytes") for name in names}
     return Table.of(group, columns)
 
 
 def _measured(name, key):
-    return lambda result: _number(result["measurements"].get(name, {}).get(key), 1, 0)
-
-
-def _number(value, factor=1, digits=2) -> str:
-    return "-" if value is None else f"{factor * value:,.{digits}f}"
+    return lambda result: number(result["measurements"].get(name, {}).get(key), 1, 0)
 
 
 def progress_line(result: dict) -> str:

@@ -1,18 +1,15 @@
-"""Prepare what only TensorFlow can run: the training loop, generation and input pipelines of keras_seq."""
+"""Prepare what only TensorFlow can run: training steps, generation and input pipelines of keras_seq."""
 
 import itertools
-import tempfile
 
-import numpy as np
 import tensorflow as tf
 
 from experiments.benchmark import models
-from experiments.benchmark.settings import Case
+from experiments.benchmark.case import Case
 from keras_seq import training
 from keras_seq.data import PythonGeneratorWindows, RandomWindows, SequentialWindows, StatefulWindows, load_corpus
 from keras_seq.generation import SamplingLoop
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.tracking import Summaries
 
 TOTAL_STEPS = 1_000_000  # at which the learning rate would end
 
@@ -26,48 +23,10 @@ def repeated(x, y) -> tf.data.Dataset:
 
 def compile_for_training(model, case: Case) -> int:
     """Compile a model as `keras_seq.training` does, for small batches with as many steps at once as when logging."""
-    steps_per_execution = 25 if case.batch_size * case.sequence_length < 5000 else 1
-    train = training.TrainConfig(
-        optimizer=case.optimizer, learning_rate=1e-3, precision=case.precision, log_every=steps_per_execution
-    )
-    training.compile_model(model, train, TOTAL_STEPS, tokens_per_step=case.batch_size * case.sequence_length)
+    steps_per_execution = 25 if case.tokens_per_step < 5000 else 1
+    train = training.TrainConfig("adamw", 1e-3, precision=case.precision, log_every=steps_per_execution)
+    training.compile_model(model, train, TOTAL_STEPS, tokens_per_step=case.tokens_per_step)
     return steps_per_execution
-
-
-def end_to_end(case: Case, implementation: str):
-    """Prepare trainings on random windows: keras_seq in `fit_resumable`, keras.layers in `fit`."""
-    tokens_per_step = case.batch_size * case.sequence_length
-    ids = np.random.default_rng(0).integers(case.vocabulary_size, size=1_000_000)
-    windows = RandomWindows(ids, case.batch_size, case.sequence_length)
-    if implementation == "keras":
-        model = models.keras_model(case)
-        models.compile_with_keras(model, case)
-
-        def run_steps(num_steps):
-            model.fit(windows.dataset(0, num_steps), shuffle=False, verbose=0)
-
-        return run_steps, {"tokens_per_step": tokens_per_step, "parameters": model.count_params()}
-
-    model = models.keras_seq_model(case)
-    train = training.TrainConfig(optimizer=case.optimizer, precision=case.precision)
-    training.compile_model(model, train, TOTAL_STEPS, tokens_per_step=tokens_per_step)
-
-    def run_steps(num_steps):
-        with tempfile.TemporaryDirectory() as folder:
-            training.fit_resumable(
-                folder,
-                model,
-                windows.dataset,
-                tokens_per_step,
-                num_steps,
-                train,
-                lambda: Summaries({"val_loss": 0.0}),
-                {},
-            )
-
-    steps_per_execution = train.steps_per_execution
-    info = {"parameters": model.count_params(), "steps_per_execution": steps_per_execution}
-    return run_steps, {"tokens_per_step": tokens_per_step, **info}
 
 
 def generation(case: Case, implementation: str):
@@ -115,4 +74,4 @@ def pipeline(case: Case, implementation: str):
             pass
 
     whole_text = case.model.startswith("CharacterTokenizer")
-    return run_steps, {"tokens_per_step": len(text) if whole_text else case.batch_size * case.sequence_length}
+    return run_steps, {"tokens_per_step": len(text) if whole_text else case.tokens_per_step}

@@ -3,6 +3,7 @@
 import torch
 
 ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
 if ON_GPU:
     torch.set_float32_matmul_precision("high")  # TF32, JAX's default for float32
 

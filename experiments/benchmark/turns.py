@@ -3,36 +3,28 @@
 import contextlib
 import dataclasses
 import json
-import os
-import pathlib
 import statistics
 import subprocess
 import sys
 
-from experiments.benchmark.settings import BenchmarkConfig, Case
+from experiments.benchmark.as_run import PausedTraining
+from experiments.benchmark.case import Case
+from experiments.benchmark.compare_process import WorkerError
+from experiments.benchmark.settings import ROOT, BenchmarkConfig
 
-MEMORY_FRACTION = "0.3"  # of a GPU, for each of two JAX workers; PyTorch's worker uses the rest
 MATRIX_SIZES = {"cpu": 2048, "gpu": 8192}  # rows and columns of the matrices whose product gives the matmul peak
 SMOKE_MATRIX_SIZES = {"cpu": 64, "gpu": 64}
-
-
-class WorkerError(Exception):
-    """A worker ended early; the message is the last line that it printed."""
 
 
 class Worker:
     """Process of `experiments.benchmark.worker`; it imports what it needs while others start."""
 
     def __init__(self, config: BenchmarkConfig, request: dict):
-        backend = "torch" if request.get("implementation") == "torch" else config.backend
-        environment = {"KERAS_BACKEND": backend, "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-        environment |= {"XLA_PYTHON_CLIENT_MEM_FRACTION": MEMORY_FRACTION}
-        if config.cpu:
-            environment |= {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+        is_torch = request.get("implementation", "").startswith("torch")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "experiments.benchmark.worker", json.dumps(request)],
-            cwd=pathlib.Path(__file__).parents[2],
-            env={**os.environ, **environment},
+            cwd=ROOT,
+            env=config.environment("torch" if is_torch else config.backend),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -74,9 +66,13 @@ def take_turns(config: BenchmarkConfig, case: Case, implementations, platform: s
     request = {"platform": platform, "seconds": config.seconds, "case": dataclasses.asdict(case)}
     answers, errors = {name: [] for name in implementations}, {}
     with contextlib.ExitStack() as exit_stack:
-        workers = {name: Worker(config, {"implementation": name, **request}) for name in implementations}
-        for worker in workers.values():
-            exit_stack.callback(worker.close)
+        workers = {}
+        for name in implementations:
+            if case.kind == "as_run" and not name.startswith("torch"):
+                workers[name] = PausedTraining(config, case, name)
+            else:
+                workers[name] = Worker(config, {"implementation": name, **request})
+            exit_stack.callback(workers[name].close)
         for _ in range(2 + config.repeats):  # the imports, the warm-up, the rounds
             for name in [*answers]:
                 try:
@@ -90,13 +86,13 @@ def take_turns(config: BenchmarkConfig, case: Case, implementations, platform: s
 def summarize(info: dict, rounds: list[dict]) -> dict:
     """Return the median speed, all speeds, the peak memory, and what the worker said of itself."""
     speeds = [answer["tokens_per_second"] for answer in rounds]
-    peak = max(answer["peak_megabytes"] for answer in rounds)
+    peak = max(answer["peak_megabytes"] or 0.0 for answer in rounds) or None
     return {"tokens_per_second": statistics.median(speeds), "repeats": speeds, "peak_megabytes": peak, **info}
 
 
 def speedup(measurements: dict, implementation: str) -> float | None:
     """Return the speed of keras_seq relative to an implementation: the median of the ratios of all rounds."""
-    if not {"keras_seq", implementation} <= measurements.keys():
+    speeds, others = (measurements.get(name, {}).get("repeats") for name in ("keras_seq", implementation))
+    if not speeds or not others:
         return None
-    pairs = zip(measurements["keras_seq"]["repeats"], measurements[implementation]["repeats"], strict=True)
-    return statistics.median(speed / other_speed for speed, other_speed in pairs)
+    return statistics.median(speed / other for speed, other in zip(speeds, others, strict=True))

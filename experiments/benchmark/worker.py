@@ -9,13 +9,11 @@ keras.layers; for "torch", PyTorch without Keras, it is "torch", so that TensorF
 """
 
 import json
-import pathlib
-import re
-import resource
 import sys
 import time
 
-from experiments.benchmark.settings import Case
+from experiments.benchmark.case import Case
+from experiments.benchmark.compare_process import process_peak_bytes
 
 
 def answer(**values):
@@ -40,17 +38,10 @@ def calibrate(run_steps, steps_per_execution: int, seconds: float) -> tuple[floa
     return first_call_seconds, num_steps
 
 
-def process_peak_bytes() -> int:
-    """Return the peak memory of this process; `getrusage` would count its parent's, which it starts from, too."""
-    status = pathlib.Path("/proc/self/status")
-    kilobytes = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
-    return 1024 * int(kilobytes[1]) if kilobytes else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # of macOS
-
-
 def main():
     """Answer the lines on stdin."""
     request = json.loads(sys.argv[1])
-    if request.get("implementation") == "torch":
+    if request.get("implementation", "").startswith("torch"):
         from experiments.benchmark import torch_runs as runs
     else:
         from experiments.benchmark import keras_runs as runs
@@ -66,7 +57,8 @@ def main():
     answer(first_call_seconds=first_call_seconds, **info)
     for _ in sys.stdin:
         speed = num_steps * info["tokens_per_step"] / seconds_of(run_steps, num_steps)
-        answer(tokens_per_second=speed, peak_megabytes=(runs.side.peak_bytes() or process_peak_bytes()) / 2**20)
+        peak_bytes = runs.side.peak_bytes() or process_peak_bytes()
+        answer(tokens_per_second=speed, peak_megabytes=peak_bytes and peak_bytes / 2**20)
 
 
 if __name__ == "__main__":

@@ -123,13 +123,14 @@ class CompareConfig:
 
 
 _RECURRENT = {"embedding_dim": 16, "units": 32}
-_MINIMAL = {"embedding_dim": 16, "units": 24, "num_layers": 2, "feed_forward_dim": 32}
-_TRANSFORMER = {"embedding_dim": 16, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 64}
+_MINIMAL = {"embedding_dim": 16, "units": 24, "num_layers": 1, "feed_forward_dim": 32}
+_TRANSFORMER = {"embedding_dim": 16, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 64}
 SMOKE_SIZES = {
     **dict.fromkeys(("rnn", "gru", "lstm"), _RECURRENT),
     **dict.fromkeys(("mingru", "minlstm"), _MINIMAL),
-    "mamba": {"embedding_dim": 16, "num_layers": 2, "state_dim": 4},
-    **dict.fromkeys(("transformer", "gpt2", "llama"), _TRANSFORMER),
+    "mamba": {"embedding_dim": 16, "num_layers": 1, "state_dim": 4},
+    **dict.fromkeys(("gpt2", "llama"), _TRANSFORMER),
+    "transformer": {**_TRANSFORMER, "num_layers": 2},
 }
 SMOKE = {
     "corpus": smoke_corpus,

@@ -57,5 +57,5 @@ SMOKE = {
     "tokens": 20 * 8 * 32,
     "batch_size": 8,
     "train": SMOKE_TRAIN,
-    "encoder": {"embedding_dim": 16, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 32, "context_length": 32},
+    "encoder": {"embedding_dim": 16, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 32, "context_length": 32},
 }

@@ -88,6 +88,7 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     def save(self, step: int):
         """Flush the logs and save a checkpoint of the current step."""
-        self.logger.flush()
-        path = checkpoints.save(self.folder, self.model, self.train.max_checkpoints_to_keep)
+        with self.logger.timing("checkpoints"):
+            self.logger.flush()
+            path = checkpoints.save(self.folder, self.model, self.train.max_checkpoints_to_keep)
         self._last_checkpoint = (path, time.monotonic())

@@ -79,8 +79,8 @@ def fit_resumable(
             holds the lock, to write more files afterwards.
 
     Returns:
-        The `MetricsLogger`, with `seconds` spent in steps, the last training `loss` and the last `step`; and the final
-        summaries.
+        The `MetricsLogger`, with `seconds` spent in steps, the `other_seconds`, the last training `loss` and the last
+        `step`; and the final summaries.
 
     Raises:
         TrainingDiverged: If a loss or gradient was NaN or infinite and, with on_nan="rollback", all MAX_ROLLBACKS
@@ -139,9 +139,12 @@ class _Run:
     rollbacks: int = 0
     stop: StopRequest = dataclasses.field(default_factory=StopRequest)
 
-    def validate_all(self):
-        """Return the summaries of the validation and all diagnostics."""
-        return functools.reduce(operator.or_, (diagnostic() for diagnostic in self.diagnostics), self.validate_fn())
+    def validate_all(self, logger):
+        """Return the summaries of the validation and all diagnostics; the logger times both."""
+        with logger.timing("validation"):
+            summaries = self.validate_fn()
+        with logger.timing("diagnostics"):
+            return functools.reduce(operator.or_, (diagnostic() for diagnostic in self.diagnostics), summaries)
 
     def fit(self):
         """Train to the last step, with rollbacks."""
@@ -190,7 +193,7 @@ class _Run:
             self.characters_per_token,
         )
         validation = ValidationCallback(
-            self._with_progress(progress), logger, train.validate_every, last_step, train.patience
+            self._with_progress(progress, logger), logger, train.validate_every, last_step, train.patience
         )
         validation.restore_from(lines)
         saver = CheckpointCallback(self.folder / "checkpoints", train, last_step, logger, validation, self.stop)
@@ -212,14 +215,14 @@ class _Run:
                 verbose=0,
                 callbacks=[TerminateOnNonFinite(), logger, validation, saver, progress, *self.callbacks],
             )
-        return logger, self._final_summaries(validation, progress)
+        return logger, self._final_summaries(validation, progress, logger)
 
-    def _with_progress(self, progress):
+    def _with_progress(self, progress, logger):
         """Return a validation function that the bar shows and that a stop cuts off."""
 
         def validate():
             with self.stop.interruptible():
-                return progress.validation(self.validate_all)
+                return progress.validation(functools.partial(self.validate_all, logger))
 
         return validate
 
@@ -233,12 +236,15 @@ class _Run:
         self.raise_if_stopped()
         saver.save(step)  # with the new logs; if patience ran out, the partial logging interval is closed too
 
-    def _final_summaries(self, validation, progress):
+    def _final_summaries(self, validation, progress, logger):
         if self.final_validate_fn is None and validation.last_summaries is not None:
             return validation.last_summaries
         try:
             with self.stop.interruptible():
-                return progress.final_validation(self.final_validate_fn or self.validate_all)
+                if self.final_validate_fn is None:
+                    return progress.final_validation(functools.partial(self.validate_all, logger))
+                with logger.timing("final_validation"):
+                    return progress.final_validation(self.final_validate_fn)
         except StopRequested:
             self.raise_if_stopped()
 

@@ -137,7 +137,8 @@ class ValidationCallback(EveryNSteps):
             return
         tokens = step * self.logger.tokens_per_step
         self.logger.write(step, "validation", self.last_summaries.scalars)
-        self.logger.board.write(tokens, self.last_summaries)
+        with self.logger.timing("diagnostics"):
+            self.logger.board.write(tokens, self.last_summaries)
         tqdm.write(f"{tokens:>12,} tokens   train loss {loss:.3f}   {self.last_summaries.format_scalars()}")
         self._update_best(step, self.last_summaries.scalars.get("val_loss", math.inf))
         if self.out_of_patience and step < self.last_step:

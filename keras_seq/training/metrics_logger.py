@@ -1,5 +1,6 @@
 """Log the curves of a run: one line of metrics.jsonl and one point in TensorBoard for each measurement."""
 
+import contextlib
 import itertools
 import json
 import math
@@ -7,6 +8,7 @@ import os
 import pathlib
 import time
 import warnings
+from collections.abc import Iterator
 
 import keras
 
@@ -17,6 +19,7 @@ from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.loop_callbacks import EveryNSteps
 
 METRICS = "metrics.jsonl"
+OTHER_PARTS = ("validation", "diagnostics", "checkpoints", "final_validation")  # of a training, besides its steps
 LOSS_KEYS = {"train": "loss", "validation": "val_loss"}  # the loss in a line of metrics.jsonl, by its split
 
 
@@ -57,7 +60,8 @@ class MetricsLogger(EveryNSteps):
     """Log the training curve: a line of metrics.jsonl and a TensorBoard point at the end of every interval.
 
     The loss of an interval is the mean over its tokens; Keras's running sums are reset after it. `seconds` is the time
-    spent in steps, compilation included, without validations and checkpoints; `step` is the last step and `loss` the
+    spent in steps, compilation included, without validations and checkpoints; `other_seconds` those spent in each of
+    `OTHER_PARTS`, of which a resumed run lacks what followed the last point; `step` is the last step and `loss` the
     last one logged, in nats per token.
 
     Args:
@@ -82,6 +86,7 @@ class MetricsLogger(EveryNSteps):
         self.path, self.board, self.tokens_per_step = pathlib.Path(path), board, tokens_per_step
         self.characters_per_token = characters_per_token
         self.seconds, self.loss, self.step = 0.0, None, 0
+        self.other_seconds = dict.fromkeys(OTHER_PARTS, 0.0)
         self.tokens_per_second = 0.0
         self.last_point = 0  # step of the last line
         self._speed_start = (0.0, 0)  # seconds and step from which the speed is measured
@@ -112,8 +117,22 @@ class MetricsLogger(EveryNSteps):
             if line["split"] == "train":
                 self.seconds, self.loss, self.last_point = line["seconds"], line["loss"], line["step"]
                 self.tokens_per_second = line["tokens_per_second"]
+                self.other_seconds |= line.get("other_seconds", {})
         self.step, self._speed_start = step, (self.seconds, step)
         return lines
+
+    @contextlib.contextmanager
+    def timing(self, part: str) -> Iterator[None]:
+        """Add the duration of a `with` block to `other_seconds`.
+
+        Args:
+            part: One of `OTHER_PARTS`.
+        """
+        start_time = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.other_seconds[part] += time.perf_counter() - start_time
 
     def on_train_begin(self, logs=None):
         """Keep the sums of a logging interval that the checkpoint cut."""
@@ -155,6 +174,7 @@ class MetricsLogger(EveryNSteps):
             "gradient_norm": float(optimizer.gradient_norm),
             "tokens_per_second": self.tokens_per_second,
             "seconds": self.seconds,
+            "other_seconds": dict(self.other_seconds),
         }
         self.write(step, "train", line)
         self.board.record(step * self.tokens_per_step, {key: line[key] for key in TRAIN_KEYS})

@@ -72,8 +72,9 @@ def train_model(
             write files into the folder.
 
     Returns:
-        The contents of result.json: `parameters`, `train_tokens`, `train_seconds`, `tokens_per_second`, `train_loss`,
-        the ungrouped scalars and the texts of the final summaries, and what `finish` returns.
+        The contents of result.json: `parameters`, `train_tokens`, `train_seconds`, `other_seconds` (of validations,
+        diagnostics, checkpoints and the final validation), `tokens_per_second`, `train_loss`, the ungrouped scalars and
+        the texts of the final summaries, and what `finish` returns.
 
     Raises:
         TrainingDiverged: As `fit_resumable`.
@@ -111,6 +112,7 @@ def train_model(
             "parameters": model.count_params(),
             "train_tokens": tokens,
             "train_seconds": logger.seconds,
+            "other_seconds": logger.other_seconds,
             "tokens_per_second": tokens / logger.seconds,
             "train_loss": logger.loss,
             **({"train_loss_per_character": logger.loss / characters_per_token} if characters_per_token else {}),

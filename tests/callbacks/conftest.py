@@ -20,6 +20,7 @@ from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.tokenizers import CharacterTokenizer
 from tests.callbacks.browser import Browser
+from tests.conftest import functions_run_eagerly
 
 TEXT = "To be,\tor <not>\n" * 30
 VOCABULARY = CharacterTokenizer.from_text(TEXT)
@@ -83,9 +84,10 @@ def train(folder, name, *further):
 def comparison(tmp_path_factory):
     """The folder of both runs, and the models by name. The LSTM's was killed after a checkpoint, and gone on with."""
     folder = tmp_path_factory.mktemp("comparison")
-    with pytest.raises(Killed):
-        train(folder, "lstm", KilledAt(6))
-    return types.SimpleNamespace(folder=folder, models={name: train(folder, name) for name in MODELS})
+    with functions_run_eagerly():
+        with pytest.raises(Killed):
+            train(folder, "lstm", KilledAt(6))
+        return types.SimpleNamespace(folder=folder, models={name: train(folder, name) for name in MODELS})
 
 
 @pytest.fixture

@@ -10,11 +10,13 @@ from keras_seq.saving import save_model
 from keras_seq.tokenizers import CharacterTokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
+SHORT = "TrainConfig(warmup_steps=1, log_every=1, validate_every=2, checkpoint_every=2)"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_the_code_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("def is_it(a, b=1): return a is not b\n" * 200)
     tokenizer = CharacterTokenizer.from_text("ROMEO: to be, or not to be? To\n")
     (tmp_path / "RUN").mkdir()
     tokenizer.save("RUN/tokenizer.json")
@@ -23,15 +25,9 @@ def test_the_code_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
     assert len(blocks) >= 3
     names = {}
     for block in blocks:
-        short = block.replace("total_steps=1000", "total_steps=2").replace("TrainConfig()", "SHORT")
-        names["SHORT"] = (
-            names["TrainConfig"](
-                warmup_steps=1, log_every=1, validate_every=2, checkpoint_every=2, validation_characters=2_000
-            )
-            if "TrainConfig" in names
-            else None
-        )
-        exec(compile(short, page, "exec"), names)
+        for long, short in (("=1000", "=2"), ("TrainConfig()", SHORT), ('"docstrings"', '"text.txt"')):
+            block = block.replace(long, short)
+        exec(compile(block, page, "exec"), names)
     assert "keras_seq" in names
     capsys.readouterr()
 

@@ -11,6 +11,7 @@ PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "layers.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_an_example_runs(example):
     exec(compile(example, "docs/layers.md", "exec"), {})

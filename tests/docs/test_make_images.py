@@ -21,6 +21,7 @@ def parameters(kind):
     return cases
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(("page", "name"), parameters("PLOTS"))
 def test_an_image_is_plotted(page, name, tmp_path):
     path = make_images.save_image(page, name, tmp_path)
@@ -47,6 +48,7 @@ def test_the_results_of_a_page_are_its_measurements(page):
         assert f"results/{name}" in (DOCS / f"{page}.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(("page", "name"), parameters("MEASUREMENTS"))
 def test_a_measurement_reproduces_its_results(page, name, tmp_path):
     def numbers(path):

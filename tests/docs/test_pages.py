@@ -15,9 +15,12 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.stem not in ("layers", "index"))
+LONG = ("tensorboard", "transformer")  # they train, or build many models
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [pytest.param(path, id=path.stem, marks=[pytest.mark.rare] * (path.stem in LONG)) for path in PAGES]
+)
 def test_the_blocks_of_a_page_run(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     for example in Sybil([PythonCodeBlockParser(doctest_optionflags=NUMBER)]).parse(page):

@@ -41,14 +41,6 @@ def some_ids(length, seed=0):
     return np.random.default_rng(seed).integers(VOCABULARY, size=length).astype("int32")
 
 
-@pytest.fixture
-def eagerly():
-    """Many shapes, no tracing."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
 def assert_score(score, losses):
     assert score.tokens == len(losses)
     assert score.total == pytest.approx(np.sum(losses), rel=1e-5)

@@ -46,6 +46,11 @@ def model(request):
     return small(request.param)
 
 
+@pytest.fixture(scope="module")
+def trace(model):
+    return trace_model(model, TOKENIZER, IDS)
+
+
 def data_of(page):
     return json.loads(page.split('id="data">')[1].split("</script>")[0])
 
@@ -56,9 +61,9 @@ def softmax(logits):
     )
 
 
-def test_the_page_says_what_the_model_expects(model):
+def test_the_page_says_what_the_model_expects(model, trace):
     expected = softmax(np.array(keras.ops.convert_to_numpy(model(IDS[None]))[0], "float64"))
-    data = data_of(inspect_page(trace_model(model, TOKENIZER, IDS), RUN))
+    data = data_of(inspect_page(trace, RUN))
     assert "".join(data["tokens"]) == TEXT
     assert len(data["top"]) == len(TEXT) == len(data["next"]) + 1
     for t, row in enumerate(data["top"]):
@@ -131,8 +136,7 @@ def test_the_gates_are_those_worked_out_by_hand():
         np.testing.assert_allclose(signals[letter][0], squash(np.array(values, "float32")), rtol=1e-5)
 
 
-def test_the_page_has_the_signals(model):
-    trace = trace_model(model, TOKENIZER, IDS)
+def test_the_page_has_the_signals(trace):
     data = data_of(inspect_page(trace, RUN))
     assert bool(data["attention"]) != bool(data["activations"])
     for name, signals in trace.activations.items():
@@ -161,8 +165,8 @@ def test_a_subclass_of_lstm_is_not_traced_by_its_equations():
     assert list(trace_model(model, TOKENIZER, IDS).activations["normed"]) == ["y"]
 
 
-def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(model):
-    page = inspect_page(trace_model(model, TOKENIZER, IDS), pathlib.Path('run "<b>"'))
+def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(model, trace):
+    page = inspect_page(trace, pathlib.Path('run "<b>"'))
     read_back, plain = Reader(page), Reader(inspect_page(trace_model(model, TOKENIZER, IDS[:3]), RUN))
     assert "".join(read_back.tokens) == TEXT
     assert "http" not in page
@@ -172,8 +176,8 @@ def test_the_page_is_no_more_than_its_text_and_needs_nothing_from_elsewhere(mode
     assert "b" not in read_back.tags
 
 
-def test_every_plot_shows_its_values(model):
-    trace, names = trace_model(model, TOKENIZER, IDS), []
+def test_every_plot_shows_its_values(trace):
+    names = []
     for name, figure in plot_trace(trace):
         names.append(name)
         images = [image for axes in figure.axes for image in axes.images]
@@ -209,9 +213,7 @@ def test_a_certain_model_has_certain_predictions():
     model = small("gru")
     model.head.kernel.assign(np.zeros(model.head.kernel.shape))
     model.head.bias.assign(50.0 * (np.arange(TOKENIZER.vocabulary_size) == 3))
-    (top, *_), (_, p) = (
-        trace_model(model, TOKENIZER, IDS).top_predictions()[0],
-        trace_model(model, TOKENIZER, IDS).next_token_ranks()[0],
-    )
+    trace = trace_model(model, TOKENIZER, IDS)
+    (top, *_), (_, p) = trace.top_predictions()[0], trace.next_token_ranks()[0]
     assert top == (TOKENIZER.vocabulary[3], pytest.approx(1))
     assert p == pytest.approx(math.exp(-50), rel=1e-4)

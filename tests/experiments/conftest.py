@@ -21,9 +21,10 @@ SMOKE_OPTIONS = {"compare": ("--models", *LANGUAGE_MODELS), "shakespeare": ("--c
 
 
 def pytest_itemcollected(item):
-    """Mark a test that needs a smoke run."""
-    if "smoke_run" in item.fixturenames:
-        item.add_marker(pytest.mark.smoke)
+    """Mark a test that needs a smoke run, and one of a page in a browser."""
+    for fixture, mark in (("smoke_run", pytest.mark.smoke), ("browse", pytest.mark.rare)):
+        if fixture in item.fixturenames:
+            item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")

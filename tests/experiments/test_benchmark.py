@@ -1,18 +1,23 @@
+import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import json
 import os
+import pathlib
 import re
 import shlex
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import keras_runs, models, report, turns, worker
-from experiments.benchmark.settings import CASES, SMOKE_CASES, BenchmarkConfig, Case
+from experiments.benchmark import as_run, keras_runs, models, report, time_report, time_to_loss, turns, worker
+from experiments.benchmark.case import CASES, SMOKE_CASES, Case
+from experiments.benchmark.settings import BenchmarkConfig
 from experiments.compare.settings import CompareConfig
 from experiments.frame.startup import command_line
 from tests.experiments.conftest import ROOT
@@ -45,6 +50,7 @@ def test_the_speedup_is_the_median_of_the_ratios_of_the_rounds():
     measurements = {"keras_seq": {"repeats": [2.0, 8.0, 3.0]}, "keras": {"repeats": [1.0, 2.0, 3.0]}}
     assert turns.speedup(measurements, "keras") == 2.0  # of 2, 4 and 1; the ratio of the medians is 1.5
     assert turns.speedup(measurements, "torch") is None
+    assert turns.speedup({**measurements, "before": {"repeats": []}}, "before") is None  # the loss was not reached
 
 
 def test_implementations_take_turns_and_one_that_fails_does_not_end_the_others(monkeypatch):
@@ -82,8 +88,40 @@ def test_a_run_takes_the_seconds_in_whole_executions(monkeypatch):
 def test_every_case_has_a_name_of_its_own_and_steps_have_targets():
     cases = [case for kind in CASES.values() for case in kind]
     assert len({(case.kind, case.name) for case in cases}) == len(cases)
-    assert all(case.torch_target and case.keras_target for case in CASES["step"])
-    assert {case.kind for case in SMOKE_CASES} == CASES.keys()
+    assert all(dict(case.targets).keys() == {"torch", "keras"} for case in CASES["step"])
+    assert all(dict(case.targets).keys() < {*case.implementations} for kind in CASES.values() for case in kind)
+    assert {case.kind for case in SMOKE_CASES} == CASES.keys() - {"time_to_loss"}  # the same process as as_run
+
+
+def parsed(case):
+    return command_line(CompareConfig, "experiments.compare", "", case.compare_arguments)
+
+
+def test_what_is_measured_as_run_is_the_default_of_compare():
+    defaults = CompareConfig()
+    cases = [case for case in CASES["as_run"] if not case.options]
+    assert {(case.model, case.optimizer) for case in cases} == set(
+        itertools.product(defaults.models, ("muon", "adamw"))
+    )
+    for case in cases:
+        config, model = parsed(case), defaults.model(case.model)
+        train = dataclasses.replace(defaults.train, optimizer=case.optimizer, precision=case.precision)
+        assert config == dataclasses.replace(defaults, models=(case.model,), train=train)
+        assert (case.batch_size, case.sequence_length) == (defaults.batch_size, defaults.sequence_length)
+        sizes = {key: value for key, value in dataclasses.asdict(model).items() if key in dataclasses.asdict(case)}
+        assert sizes == {key: getattr(case, key) for key in sizes}
+    for case in CASES["time_to_loss"]:
+        assert parsed(case) == dataclasses.replace(defaults, models=(case.model,), corpus="shakespeare")
+
+
+def test_nano_gpt_on_a_cpu_has_the_parameters_of_its_model():
+    (case,) = [case for case in CASES["as_run"] if case.model == "gpt2"]
+    config = parsed(case)
+    width, model = 128, config.model("gpt2")
+    assert model.count_params(65) == 65 * width + 64 * width + 4 * (12 * width**2 + 2 * width) + width
+    train = config.train
+    assert (train.optimizer, train.learning_rate, train.final_lr_fraction, train.log_every) == ("adamw", 1e-3, 0.1, 1)
+    assert (train.warmup_steps, train.weight_decay, train.beta_2, train.global_clipnorm) == (100, 0.1, 0.99, 1.0)
 
 
 def test_a_case_of_sizes_differs_from_the_others_of_its_model_in_one_size():
@@ -108,6 +146,95 @@ def test_all_sides_have_the_same_parameters(model):
     assert len(counts) == 1
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_the_muon_of_a_gate_is_that_of_torch_on_this_gate_alone():
+    import torch
+
+    from experiments.benchmark.torch_training import MuonPerGate
+
+    torch.manual_seed(0)
+    whole = torch.nn.Parameter(torch.randn(4 * 6, 5))
+    gates = [torch.nn.Parameter(gate.detach().clone()) for gate in whole.chunk(4)]
+    optimizers = [MuonPerGate([whole], lr=0.1, weight_decay=0.0), torch.optim.Muon(gates, lr=0.1, weight_decay=0.0)]
+    for _ in range(3):
+        whole.grad = torch.randn_like(whole)
+        for gate, gradient in zip(gates, whole.grad.chunk(4), strict=True):
+            gate.grad = gradient.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    np.testing.assert_allclose(whole.detach(), torch.cat(gates).detach(), atol=0.02)  # the iterations are in bfloat16
+
+
+METRICS = """
+import json, pathlib, sys, time
+run = pathlib.Path(sys.argv[sys.argv.index("--log-dir") + 1], "compare", "now", "lstm-seed0")
+run.mkdir(parents=True)
+with open(run / "metrics.jsonl", "w") as file:
+    for step in range(1, {steps} + 1):
+        time.sleep(0.02)
+        lines = [dict(split="train", seconds=0.02 * step), dict(split="validation", val_loss=4 - 0.5 * step)]
+        for line in lines:
+            file.write(json.dumps(dict(step=step, tokens=100 * step, **line)) + chr(10))
+            file.flush()
+(run / "result.json").write_text(json.dumps(dict(other_seconds=dict(validation=0.01))))
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout whose `experiments.compare` writes so many steps and their losses, or says why it does not."""
+
+    def checkout(program):
+        (tmp_path / "keras_seq").mkdir()
+        (tmp_path / "experiments").mkdir()
+        (tmp_path / "experiments/compare.py").write_text(program, encoding="utf-8")
+        return tmp_path
+
+    return checkout
+
+
+def test_the_time_to_a_loss_is_read_while_the_run_writes_it(checkout):
+    path = checkout(METRICS.format(steps=6))
+    config = BenchmarkConfig(kinds=("time_to_loss",), against=str(path), repeats=2)
+    case = dataclasses.replace(CASES["time_to_loss"][0], loss=1.75)
+    measurements, errors = time_to_loss.measure_times(config, case, ["before"])
+    assert errors == {}
+    found = measurements["before"]
+    assert found["steps_to_loss"] == pytest.approx(0.09)  # half-way between steps 4 and 5
+    assert 0.09 < found["whole_to_loss"] < 60
+    assert (found["val_loss"], found["tokens_per_second"]) == (1.0, pytest.approx(5000))
+    parts = found["seconds_by_part"]
+    assert parts["steps"] == pytest.approx(0.12)
+    assert parts["validation"] == 0.01
+    not_reached = time_to_loss.measure_times(config, dataclasses.replace(case, loss=0.5), ["before"])[0]["before"]
+    assert (not_reached["steps_to_loss"], not_reached["repeats"], not_reached["val_loss"]) == (None, [], 1.0)
+    result = {"name": case.name, "case": dataclasses.asdict(case), "measurements": measurements, "errors": {}}
+    tables = time_report.tables([{**result, "speedup_vs_before": None}])
+    assert "1.0000" in tables[0]
+    assert f"{0.01 / parts['steps']:.1%}" in tables[1]
+
+
+def test_a_training_makes_steps_only_in_its_turns(checkout):
+    config = BenchmarkConfig(kinds=("as_run",), against=str(checkout(METRICS.format(steps=10**4))), seconds=0.2)
+    with contextlib.closing(as_run.PausedTraining(config, CASES["as_run"][0], "before")) as training:
+        assert training.go() == {}
+        assert training.go()["tokens_per_step"] == 12 * 64
+        time.sleep(0.1)  # a line may have been on its way
+        training.training.new_lines()
+        time.sleep(0.3)
+        assert training.training.new_lines() == []
+        assert 1000 < training.go()["tokens_per_second"] < 6000  # 100 tokens in 0.02 s or a little more
+        folder = pathlib.Path(training.training.folder.name)
+    assert not folder.exists()
+
+
+def test_a_training_that_cannot_run_is_reported_with_its_sentence(checkout):
+    path = checkout("import sys\nprint('warning')\nsys.exit('experiments.compare: no corpus.')")
+    config = BenchmarkConfig(kinds=("time_to_loss",), against=str(path), repeats=2)
+    measured = time_to_loss.measure_times(config, CASES["time_to_loss"][0], ["before"])
+    assert measured == ({}, {"before": "experiments.compare: no corpus. (exit status 1)"})
+
+
 ATTENTION = Case("step", "attention", batch_size=2, sequence_length=7, embedding_dim=8, num_heads=2)
 
 
@@ -119,7 +246,7 @@ def test_attention_is_the_same_function_on_both_sides():
 OTHER_BACKEND = """
 import sys, keras, numpy as np
 from experiments.benchmark import keras_runs
-from experiments.benchmark.settings import Case
+from experiments.benchmark.case import Case
 case = Case("step", "attention", batch_size=2, sequence_length=7, embedding_dim=8, num_heads=2)
 def numpy(gradients): return np.stack([keras.ops.convert_to_numpy(g) for g in gradients])
 gradients = [numpy(keras_runs.prepare(case, name)[0](1)) for name in ("keras_seq", "keras")]
@@ -151,6 +278,8 @@ def test_the_device_is_described_with_its_matmul_speed():
         (("--cases", 11), "--cases 11: expected numbers from 1 to 10"),
         (("--repeats", 0), "--repeats 0"),
         (("--kinds", "pipeline", "--backend", "jax"), "--kinds pipeline with --backend jax"),
+        (("--kinds", "as_run", "--against", "nowhere"), "--against nowhere: expected a checkout"),
+        (("--against", ROOT), "expected --kinds as_run or time_to_loss"),
     ],
 )
 def test_a_mistake_is_one_sentence(fails, tmp_path, options, named):

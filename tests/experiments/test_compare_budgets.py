@@ -13,7 +13,8 @@ V = 65
 
 
 def make_config(match, models=("lstm", "transformer"), **changes):
-    return dataclasses.replace(replaced(CompareConfig(models=models, match=match), SMOKE), **changes)
+    config = replaced(CompareConfig(models=models, match=match), {**SMOKE, "transformer": SMOKE_SIZES["gpt2"]})
+    return dataclasses.replace(config, **changes)
 
 
 def plan(config, seconds=None, monkeypatch=None, folder=pathlib.Path("nowhere")):
@@ -48,9 +49,9 @@ def test_by_flops_all_cost_what_the_first_one_costs():
 
 
 def test_by_seconds_all_take_as_long_as_the_first_one(monkeypatch, tmp_path):
-    config = make_config("seconds", tokens=1000 * 4 * 32)
-    budgets = plan(config, {"lstm": 0.03, "transformer": 0.02}, monkeypatch, tmp_path)
-    assert {name: b.steps for name, b in budgets.items()} == {"lstm": 1000, "transformer": 1500}
+    config = make_config("seconds", models=("gru", "rnn"), tokens=1000 * 4 * 32)
+    budgets = plan(config, {"gru": 0.03, "rnn": 0.02}, monkeypatch, tmp_path)
+    assert {name: b.steps for name, b in budgets.items()} == {"gru": 1000, "rnn": 1500}
     assert [row[-1] for row in compare_budgets.table(config, budgets).rows] == ["30.0", "30.0"]
 
 
@@ -101,26 +102,27 @@ def test_the_closest_is_found_from_any_start(target):
 
 
 def test_measured_times_are_kept_and_not_measured_again(tmp_path, monkeypatch):
-    config = make_config("seconds")
-    budgets = plan(config, {"lstm": 0.03, "transformer": 0.017}, monkeypatch, tmp_path)
+    config = make_config("seconds", models=("gru", "rnn"))
+    budgets = plan(config, {"gru": 0.03, "rnn": 0.017}, monkeypatch, tmp_path)
     monkeypatch.undo()
     assert plan(config, folder=tmp_path) == budgets
     longer = plan(dataclasses.replace(config, tokens=2 * config.tokens), folder=tmp_path)
-    assert {name: b.steps for name, b in longer.items()} == {"lstm": 40, "transformer": round(40 * 0.03 / 0.017)}
+    assert {name: b.steps for name, b in longer.items()} == {"gru": 40, "rnn": round(40 * 0.03 / 0.017)}
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"lstm": 0.03}', None])
-def test_times_that_are_corrupt_or_gone_are_an_error_once_runs_were_planned_with_them(tmp_path, monkeypatch, text):
-    path = tmp_path / "seconds.json"
-    plan(make_config("seconds"), {"lstm": 0.03, "transformer": 0.02}, monkeypatch, tmp_path)
-    if text is None:
+def test_times_that_are_corrupt_or_gone_are_an_error_once_runs_were_planned_with_them(tmp_path, monkeypatch):
+    path, config = tmp_path / "seconds.json", make_config("seconds", models=("rnn",))
+    budgets = plan(config, {"rnn": 0.03}, monkeypatch, tmp_path)
+    monkeypatch.undo()
+    for text in ("{", "[]", '{"rnn": 0.03}', None):
         path.unlink()
-        (tmp_path / "lstm-seed0").mkdir()
-        (tmp_path / "lstm-seed0/config.json").touch()
-    else:
-        path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"seconds\.json .* cannot be measured again: start a new run\."):
-        plan(make_config("seconds"), folder=tmp_path)
+        if text is None:
+            (tmp_path / "rnn-seed0").mkdir()
+            (tmp_path / "rnn-seed0/config.json").touch()
+        else:
+            path.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"seconds\.json .* cannot be measured again: start a new run\."):
+            compare_budgets.step_seconds(config, path, budgets, V, make_windows=None)
 
 
 def test_the_table_marks_what_is_matched():

@@ -103,7 +103,12 @@ def test_ids_are_decoded_and_encoded():
     assert (corpus.train[:100] != corpus.validation).any()
 
 
-@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+QUICK = ("lstm", "transformer")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.rare] * (name not in QUICK)) for name in LANGUAGE_MODELS]
+)
 def test_every_model_can_be_built_at_a_width(name):
     config = EntropyFloorConfig(width=16, sequence_length=8)
     small, large = (

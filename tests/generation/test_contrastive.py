@@ -13,6 +13,7 @@ MODELS = {
     ),
 }
 PROMPT = [3, 1, 4, 1, 5]
+pytestmark = pytest.mark.usefixtures("eagerly")  # texts of many lengths
 
 
 @pytest.fixture(scope="module", params=MODELS)

@@ -1,3 +1,4 @@
+import functools
 import math
 
 import numpy as np
@@ -66,17 +67,21 @@ def generator(request, generators):
     return generators[request.param]
 
 
+@functools.cache
+def whole_pass(model):
+    return tf.function(lambda ids: model(ids)[0], jit_compile=not has_time_loop(model))
+
+
 def greedy(model, prompt, length, penalty=1.0):
     """The oracle: a whole pass for every character. Models with a context see what `sampling_loop.py` says."""
     window = model.context_length or 128  # one shape for all: what stands behind a position cannot change it
-    whole = tf.function(lambda ids: model(ids)[0], jit_compile=not has_time_loop(model))
     ids = VOCABULARY.encode(prompt).numpy().tolist()
     for _ in range(length):
         half = window // 2
         start = 0 if len(ids) <= window else math.ceil((len(ids) - window) / half) * half
         padded = np.zeros((1, window), "int32")
         padded[0, : len(ids) - start] = ids[start:]
-        logits = whole(padded)[len(ids) - start - 1].numpy()
+        logits = whole_pass(model)(padded)[len(ids) - start - 1].numpy()
         in_text = np.isin(np.arange(len(logits)), ids)
         ids.append(int(np.argmax(np.where(in_text, np.where(logits > 0, logits / penalty, logits * penalty), logits))))
     return VOCABULARY.decode(ids)
@@ -88,18 +93,17 @@ QUICK = ("lstm", "transformer")  # the others compile for some seconds each
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in LANGUAGE_MODELS]
 )
-def test_greedy_texts_are_the_argmax_of_the_whole_pass(name):
+def test_greedy_texts_are_the_argmax_of_the_whole_pass(name, generators):
     assert SMALL.keys() == {*LANGUAGE_MODELS} <= MODELS.keys()
-    model = made(name)
-    texts = TextGenerator(model, VOCABULARY)(PROMPTS, 40, temperature=0)
-    assert texts == [greedy(model, prompt, 40) for prompt in PROMPTS]
+    generator = generators[name] if name in generators else TextGenerator(made(name), VOCABULARY)
+    assert generator(PROMPTS, 40, temperature=0) == [greedy(generator.model, prompt, 40) for prompt in PROMPTS]
 
 
 def test_a_prompt_by_itself_is_written_on_as_among_others(generator):
     texts = generator(PROMPTS, 50, seed=3)
     assert texts[0] == generator(PROMPTS[0], 50, seed=3)
     long = PROMPTS[3][:-2]  # the first row's draws are its own, whatever stands beside it
-    assert generator([long, *PROMPTS], 50, seed=3)[0] == generator(long, 50, seed=3)
+    assert generator([long, *PROMPTS[1:]], 50, seed=3)[0] == generator(long, 50, seed=3)
     assert [len(text) - len(prompt) for text, prompt in zip(texts, PROMPTS, strict=True)] == 4 * [50]
 
 
@@ -107,21 +111,22 @@ def test_the_rows_of_a_batch_are_those_of_its_parts(generator):
     prompts = [VOCABULARY.encode(prompt).numpy().tolist() for prompt in PROMPTS]
     whole, part = (
         np.concatenate([*generator.sampling_loop(rows, 40, seed=5, first_row=first)], axis=1)
-        for rows, first in ((prompts, 0), (prompts[2:], 2))
+        for rows, first in ((prompts, 0), (prompts[3:], 3))
     )
-    np.testing.assert_array_equal(whole[2:], part)
+    np.testing.assert_array_equal(whole[3:], part)
     assert whole.shape == (4, 40)
 
 
 def test_equal_prompts_are_written_on_differently(generator):
-    assert len({*generator(8 * ["abc"], 20, temperature=2.0)}) == 8
+    assert len({*generator(4 * ["abc"], 20, temperature=2.0)}) == 4
 
 
 def test_a_longer_text_begins_as_the_shorter_one(generator):
     assert generator("abc", 90, seed=2)[:43] == generator("abc", 40, seed=2)
 
 
-def test_one_candidate_is_greedy_at_any_temperature_and_the_whole_of_them_is_plain_sampling(generator):
+def test_one_candidate_is_greedy_at_any_temperature_and_the_whole_of_them_is_plain_sampling(generators):
+    generator = generators["lstm"]
     assert generator("abc", 12, temperature=3.0, top_k=1, seed=5) == generator("abc", 12, temperature=0)
     assert generator("abc", 40, top_p=1.0, seed=5) == generator("abc", 40, seed=5)
 
@@ -207,7 +212,8 @@ def test_pieces_of_words_come_back_as_text(kind):
     assert text == tokenizer.decode([*tokenizer.encode("to be").numpy(), *new])
 
 
-def test_the_functions_are_the_generator(generator):
+def test_the_functions_are_the_generator(generators):
+    generator = generators["lstm"]
     model = generator.model
     text = generate(model, VOCABULARY, "abc", max_new_tokens=20, seed=3, top_k=4)
     assert text == generator("abc", 20, seed=3, top_k=4)

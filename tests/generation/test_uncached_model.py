@@ -36,6 +36,7 @@ def own(length=None, causal=True, units=VOCABULARY.vocabulary_size):
 
 
 @SLOW
+@pytest.mark.usefixtures("eagerly")
 def test_the_texts_and_scores_are_those_of_the_fast_way():
     model = transformer()
     ids = keras.Input((6,), dtype="int32")

@@ -89,9 +89,12 @@ def test_a_layer_takes_the_loops_also_where_it_would_not_be_unrolled(monkeypatch
     taken, scan = [], gru_xla.scan_with_vjp
     monkeypatch.setattr(gru_xla, "scan_with_vjp", lambda x, *args: taken.append(x.shape[0]) or scan(x, *args))
     layer = layers.GRU(16, return_sequences=True)
-    for length in (255, 256, 257):
+    for length in (3, 256, 257):
         tf.function(layer)(np.zeros((1, length, 1), "float32"))
     assert taken == [256, 257]
+    with tf.Graph().as_default():
+        faster = [xla_loops.xla_loop_is_faster(tf.zeros((1, n, 48)), tf.zeros((1, 16))) for n in (255, 256)]
+    assert faster == [False, True]
 
 
 @pytest.mark.parametrize("weights", ["y", "h"])

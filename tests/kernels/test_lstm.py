@@ -65,10 +65,16 @@ def take(monkeypatch):
     return choose
 
 
-@pytest.mark.parametrize("dropped", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("batch", "length", "units", "halved"), [(1, 1, 1, False), (5, 11, 4, False), (5, 11, 4, True)]
+    ("batch", "length", "units", "halved", "dtype", "dropped"),  # each pair of values at least once
+    [
+        (1, 1, 1, False, "float32", False),
+        (1, 1, 1, False, "bfloat16", True),
+        (5, 11, 4, False, "float32", True),
+        (5, 11, 4, False, "bfloat16", False),
+        (5, 11, 4, True, "float32", False),
+        (5, 11, 4, True, "bfloat16", True),
+    ],
 )
 def test_the_loops_have_the_values_and_gradients_of_the_reference(take, batch, length, units, halved, dtype, dropped):
     args = arguments(batch, length, units, dtype)

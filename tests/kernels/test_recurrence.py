@@ -27,11 +27,12 @@ def run(function, length, masked):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("length", [1, 7, optimized.MAX_UNROLLED_STEPS + 2])
+@pytest.mark.parametrize("length", [1, 4, 7])
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_values_and_gradients_are_those_of_the_reference(length, masked, jit_compile):
+def test_values_and_gradients_are_those_of_the_reference(monkeypatch, length, masked, jit_compile):
+    monkeypatch.setattr(optimized, "MAX_UNROLLED_STEPS", 5)
     if jit_compile and length == 1:
-        pytest.skip("nothing to compile that 7 positions do not show")
+        pytest.skip("nothing to compile that more positions do not show")
     with kernels.disabled():
         expected = run(recurrence, length, masked)
     got = tf.function(lambda: run(optimized.apply, length, masked), jit_compile=jit_compile)()

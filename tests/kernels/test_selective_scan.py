@@ -41,8 +41,10 @@ def assert_equal(got, expected, dtype="float32"):
         np.testing.assert_allclose(ours / scale, theirs / scale, atol=TOLERANCE[dtype], rtol=0, err_msg=name)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize(("batch", "length", "width", "memory"), [(1, 1, 1, 1), (3, 1, 5, 2), (5, 11, 3, 7)])
+@pytest.mark.parametrize(
+    ("batch", "length", "width", "memory", "dtype"),
+    [(1, 1, 1, 1, "float64"), (3, 1, 5, 2, "float32"), (5, 11, 3, 7, "float64"), (5, 11, 3, 7, "float32")],
+)
 def test_values_and_all_gradients_are_those_of_the_reference(batch, length, width, memory, dtype):
     args = arguments(batch, length, width, memory, dtype)
     got, expected = (values_and_gradients(f, args) for f in (optimized.apply, reference))

@@ -1,6 +1,7 @@
 """What every layer of `keras_seq.layers.__all__` keeps, whatever it computes. A new layer is one entry in `CASES`."""
 
 import dataclasses
+import functools
 import inspect
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
+from tests.layers.conftest import compiled
 
 BACKEND = keras.backend.backend()
 B, T, S, D = 2, 5, 4, 6
@@ -128,6 +130,15 @@ ELSEWHERE = {
 }
 
 each = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+# JAX compiles every layer anew, and XLA every program: there those of unlike parts speak for the others.
+UNLIKE = ("LSTM", "GRU", "Bidirectional", "SelectiveStateSpace", "PreNormResidual", "TransformerBlock")
+
+
+def others_are_rare(where):
+    """A mark that leaves all but the unlike ones to `make test-all`, on the backends named."""
+    rare = [] if BACKEND not in where else [pytest.mark.rare]
+    cases = [pytest.param(case, marks=[] if name in UNLIKE else rare) for name, case in CASES.items()]
+    return pytest.mark.parametrize("case", cases, ids=CASES)
 
 
 def arrays(case, seed=0, batch=B, length=T):
@@ -145,20 +156,36 @@ def run(layer, values, **kwargs):
     return layer(values[0], **({"context": values[1]} if len(values) == 2 else {}), **kwargs)
 
 
-def model_of(case, **kwargs):
-    """A functional model of `keras.layers` and the one layer, weights all random, batch and length unknown."""
+@functools.cache
+def model_of(case):
+    """A functional model of `keras.layers` and the one layer, weights all random, batch and length unknown.
+
+    Tests share it: what changes its weights puts them back.
+    """
     inputs = [keras.Input((None, D), name="x"), *([keras.Input((None, D + 1), name="context")] if case.context else [])]
     hidden = [keras.layers.Dense(x.shape[-1], name=f"{x.name}_dense")(x) for x in inputs]
-    layer = case.make(**kwargs)
-    model = keras.Model(one_or_all(inputs), keras.layers.Dense(3, name="head")(run(layer, hidden)))
+    model = keras.Model(one_or_all(inputs), keras.layers.Dense(3, name="head")(run(case.make(), hidden)))
     random = np.random.default_rng(0)
     for weight in model.trainable_weights:
         weight.assign(random.normal(scale=0.5, size=weight.shape))
-    return model, layer
+    return model
+
+
+@functools.cache
+def program(model):
+    """The model, compiled on JAX, where the weights that it has by then are a part of the program."""
+    return compiled(lambda values: model(values))
 
 
 def predict(model, values):
-    return numpy(ops.cast(model(one_or_all(values)), "float32"))
+    return numpy(ops.cast(program(model)(one_or_all(values)), "float32"))
+
+
+@functools.cache
+def layer_and_output(case):
+    """A layer and what it makes of `arrays(case)`; for tests that leave its weights alone."""
+    layer = case.make()
+    return layer, numpy(run(layer, arrays(case)))
 
 
 def same_values(a, b):
@@ -206,17 +233,17 @@ def test_a_config_revives_the_same_values(case):
             assert before == after or same_values(before, after), (name, before, after, value)
 
 
-@each
+@others_are_rare(where=("jax",))
 def test_a_saved_model_gives_the_same(case, tmp_path):
-    model, _ = model_of(case)
+    model = model_of(case)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(predict(loaded, arrays(case)), predict(model, arrays(case)))
 
 
-@each
+@others_are_rare(where=("jax",))
 def test_a_clone_is_the_same_layer_with_weights_of_its_own(case):
-    model, _ = model_of(case)
+    model = model_of(case)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
     np.testing.assert_array_equal(predict(clone, arrays(case)), predict(model, arrays(case)))
@@ -225,24 +252,24 @@ def test_a_clone_is_the_same_layer_with_weights_of_its_own(case):
 
 
 @each
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_symbolic_shape_and_dtype_are_the_eager_ones(case, dtype):
-    layer, values = case.make(dtype=dtype), arrays(case)
-    eager = run(layer, values)
-    known = run(layer, [keras.KerasTensor(v.shape) for v in values])
-    unknown = run(layer, [keras.KerasTensor((None, None, v.shape[-1])) for v in values])
-    assert tuple(known.shape) == tuple(eager.shape)
-    assert tuple(unknown.shape) == (None, None, eager.shape[-1])
-    dtypes = {keras.backend.standardize_dtype(y.dtype) for y in (eager, known, unknown)}
-    assert dtypes == {layer.compute_dtype}
-    assert layer.compute_output_shape((None, None, D)) == unknown.shape  # what a symbolic TimeDistributed asks for
+def test_symbolic_shape_and_dtype_are_the_eager_ones(case):
+    values = arrays(case)
+    for dtype, sizes in (("float32", (B, T, S)), ("mixed_bfloat16", (None, None, None))):
+        layer = case.make(dtype=dtype)
+        eager = run(layer, values)
+        symbolic = [keras.KerasTensor((sizes[0], n, v.shape[-1])) for n, v in zip(sizes[1:], values, strict=False)]
+        y = run(layer, symbolic)
+        assert tuple(y.shape) == (*sizes[:2], eager.shape[-1])
+        assert {keras.backend.standardize_dtype(v.dtype) for v in (eager, y)} == {layer.compute_dtype}
+        assert eager.shape[:2] == (B, T)
+    assert layer.compute_output_shape((None, None, D)) == y.shape  # what a symbolic TimeDistributed asks for
 
 
 @each
 def test_batch_and_length_are_free(case):
-    model, _ = model_of(case)
+    model = model_of(case)
     whole = predict(model, arrays(case))
-    for batch, length in ((0, T), (1, 2)) if BACKEND == "jax" else ((B, T), (1, T), (0, T), (B, 2), (3, 1)):
+    for batch, length in ((0, 2),) if BACKEND == "jax" else ((1, T), (0, T), (B, 2), (3, 1)):
         assert predict(model, arrays(case, batch=batch, length=length)).shape == (batch, length, 3)
     np.testing.assert_allclose(predict(model, [v[:1] for v in arrays(case)]), whole[:1], atol=1e-5)
 
@@ -272,8 +299,9 @@ def test_masks_come_in_from_an_embedding_and_go_on(case):
     np.testing.assert_allclose(numpy(got)[real], expected[real], atol=1e-6)
     np.testing.assert_array_equal(numpy(Given()(got)), real)
 
-    short = numpy(run(layer, [numpy(embedding(ids))[:1, :3], *(v[:1] for v in context)]))
-    np.testing.assert_allclose(numpy(got)[0, :3], short[0], atol=1e-5)  # a mask is a shorter sequence
+    if BACKEND != "jax":  # where the tests of each layer say it
+        short = numpy(run(layer, [numpy(embedding(ids))[:1, :3], *(v[:1] for v in context)]))
+        np.testing.assert_allclose(numpy(got)[0, :3], short[0], atol=1e-5)  # a mask is a shorter sequence
 
     inputs = [keras.Input((None,), dtype="int32"), *([keras.Input((None, D + 1))] if case.context else [])]
     y = run(layer, [embedding(inputs[0]), *inputs[1:]])
@@ -310,9 +338,10 @@ def test_a_mask_from_an_embedding_counts_with_a_state_too(case):
 def test_precisions(case, policy):
     if policy == "float64" and BACKEND != "tensorflow":
         pytest.skip("JAX knows float64 only on request; on torch Keras multiplies float64 matrices in float32")
+    if policy == "mixed_float16" and BACKEND == "jax":
+        pytest.skip("its processors compute in bfloat16; float16 is tested on the other backends")
     values = arrays(case)
-    reference = case.make()
-    expected = numpy(run(reference, values))
+    reference, expected = layer_and_output(case)
     layer = case.make(dtype=policy)
     run(layer, values)
     layer.set_weights(reference.get_weights())
@@ -334,12 +363,12 @@ def test_the_global_policy_counts_where_none_is_given(case):
         keras.config.set_dtype_policy("float32")
 
 
-@each
+@others_are_rare(where=("jax",))
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_training_step_moves_every_weight(case, jit_compile):
     if jit_compile and BACKEND != "tensorflow":
         pytest.skip("JAX compiles in both cases; torch.compile needs a C++ compiler and a minute")
-    model, _ = model_of(case)
+    model = model_of(case)
     length = T + 3  # the length of LearnedPositions, whose other rows would rest
     # of eight rows one at least keeps each feature that dropout may drop
     values, before = arrays(case, batch=8, length=length), {v.path: numpy(v) for v in model.trainable_weights}
@@ -347,24 +376,24 @@ def test_a_training_step_moves_every_weight(case, jit_compile):
     target = np.random.default_rng(2).normal(size=(8, length, 3)).astype("float32")
     loss = model.train_on_batch(one_or_all(values), target)
     assert np.isfinite(loss)
+    after = {v.path: numpy(v) for v in model.trainable_weights}
     for weight in model.trainable_weights:
-        moved = np.abs(numpy(weight) - before[weight.path])
-        assert np.isfinite(moved).all()
-        if not weight.path.endswith(case.still) or not case.still:
-            assert (moved > 0).mean() > 0.9, weight.path
-    before, after = (sum((v**2).sum() for v in w) for w in (before.values(), map(numpy, model.trainable_weights)))
-    assert before != after
+        weight.assign(before[weight.path])
+    for path, value in after.items():
+        assert np.isfinite(value).all()
+        if not path.endswith(case.still) or not case.still:
+            assert (value != before[path]).mean() > 0.9, path
 
 
-@each
+@others_are_rare(where=("tensorflow", "jax"))
 def test_compiled_equals_eager(case):
     if BACKEND == "torch":
         pytest.skip("torch.compile needs a C++ compiler and a minute")
-    model, _ = model_of(case)
+    model = model_of(case)
     model.compile(jit_compile=True)
     values = arrays(case)
     got = model.predict_on_batch(one_or_all(values))
-    np.testing.assert_allclose(got, predict(model, values), atol=1e-5)
+    np.testing.assert_allclose(got, numpy(model(one_or_all(values))), atol=1e-5)
 
 
 @each
@@ -376,11 +405,13 @@ def test_dropout_acts_in_training_only_and_comes_from_the_seed(case):
         layer = case.make()
         return numpy(run(layer, values, training=training)) if case.dropout else numpy(run(layer, values))
 
-    np.testing.assert_array_equal(outputs(False), outputs(False))
-    np.testing.assert_array_equal(outputs(True), outputs(True))
+    without = outputs(False)
+    np.testing.assert_array_equal(outputs(False), without)
     if not case.dropout:
         return
-    assert (outputs(True) != outputs(False)).any()
+    dropped = outputs(True)
+    np.testing.assert_array_equal(outputs(True), dropped)
+    assert (dropped != without).any()
     layer = case.make()
     run(layer, values)
     first, second = (numpy(run(layer, values, training=True)) for _ in range(2))
@@ -393,7 +424,7 @@ def test_dropout_acts_in_training_only_and_comes_from_the_seed(case):
         np.testing.assert_array_equal(numpy(run(copy, values, training=True)), first)
 
 
-@each
+@others_are_rare(where=("jax",))
 def test_inside_time_distributed_and_inside_models(case):
     if case.context:
         pytest.skip("takes two sequences; TimeDistributed hands over one")
@@ -434,7 +465,7 @@ def test_a_trained_model_loads_in_a_new_process(tmp_path):
     # the other backends have nothing to export: there the layer that has the most parts speaks for all
     cases = CASES if BACKEND == "tensorflow" else {"TransformerBlock": CASES["TransformerBlock"]}
     for name, case in cases.items():
-        model, _ = model_of(case)
+        model = model_of(case)
         values = arrays(case)
         model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
         assert np.isfinite(model.train_on_batch(one_or_all(values), np.zeros((B, T, 3))))

@@ -7,19 +7,11 @@ from keras import ops
 
 from keras_seq import kernels
 from keras_seq.layers.linear_recurrence import LOG_ZERO, linear_recurrence, log_linear_recurrence
+from tests.layers.conftest import compiled
 
 BACKEND = keras.backend.backend()
 LONG = 4096
 numpy = ops.convert_to_numpy
-
-
-def compiled(function):
-    """Eager JAX would compile every operation for every shape."""
-    if BACKEND != "jax":
-        return function
-    import jax
-
-    return jax.jit(function)
 
 
 linear_recurrence, log_linear_recurrence = compiled(linear_recurrence), compiled(log_linear_recurrence)

@@ -8,6 +8,7 @@ from keras import ops
 from keras_seq import kernels
 from keras_seq.layers import SelectiveStateSpace, selective_state_space
 from keras_seq.layers.selective_state_space import TimeStepBias
+from tests.layers.conftest import compiled
 
 BACKEND = keras.backend.backend()
 B, T, D, N, LONG = 2, 6, 3, 4, 4096
@@ -15,15 +16,6 @@ OPTIONS = {"state_dim": N, "kernel_size": 3, "dt_rank": 2, "use_bias": True}
 numpy = ops.convert_to_numpy
 ROUTES = ["reference", "kernel"] if BACKEND == "tensorflow" else ["reference"]
 both = pytest.mark.parametrize("route", ROUTES)
-
-
-def compiled(function):
-    """Eager JAX would compile every operation for every shape."""
-    if BACKEND != "jax":
-        return function
-    import jax
-
-    return jax.jit(function)
 
 
 WHOLE = compiled(selective_state_space.selective_scan)

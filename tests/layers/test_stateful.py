@@ -8,6 +8,7 @@ from keras import ops, tree
 
 from keras_seq.layers import GRU, LSTM, MinGRU, MultiHeadSelfAttention, SelectiveStateSpace, SimpleRNN, Stateful
 
+BACKEND = keras.backend.backend()
 LAYERS = {
     "SimpleRNN": lambda: SimpleRNN(2, return_sequences=True),
     "GRU": lambda: GRU(2, return_sequences=True),
@@ -15,7 +16,7 @@ LAYERS = {
     "MinGRU": lambda: MinGRU(2, return_sequences=True),
     "SelectiveStateSpace": lambda: SelectiveStateSpace(state_dim=2, expand=1, kernel_size=3),
 }
-if keras.backend.backend() == "jax":  # which compiles every eager call anew
+if BACKEND == "jax":  # which compiles every eager call anew
     LAYERS = {name: LAYERS[name] for name in ("LSTM", "MinGRU")}
 each = pytest.mark.parametrize("make_layer", LAYERS.values(), ids=LAYERS)
 
@@ -61,7 +62,7 @@ def training_model(layer, randomize, learning_rate, with_reset_mask=False):
     stateful = Stateful(layer, 3)
     model = keras.Model(inputs if with_reset_mask else inputs[0], stateful(*inputs))
     randomize(layer, scale=0.7)
-    model.compile(keras.optimizers.SGD(learning_rate), "mse")
+    model.compile(keras.optimizers.SGD(learning_rate), "mse", jit_compile=BACKEND == "jax")
     return model, stateful
 
 
@@ -215,7 +216,7 @@ def test_evaluate_and_predict_in_between_change_nothing_in_fit():
         keras.utils.set_random_seed(1)
         x = keras.Input((5, 2), batch_size=3)
         model = keras.Model(x, keras.layers.Dense(2)(Stateful(LSTM(4, return_sequences=True), 3)(x)))
-        model.compile("sgd", "mse")
+        model.compile("sgd", "mse", jit_compile=BACKEND == "jax")
         losses = []
         for data in batches(3):
             losses.append(model.fit(data, data, batch_size=3, shuffle=False, verbose=0).history["loss"])

@@ -19,7 +19,7 @@ def numpy(x):
     return ops.convert_to_numpy(ops.cast(x, "float64"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def encoder(randomize):
     return randomize(SMALL.build_model(VOCABULARY))
 

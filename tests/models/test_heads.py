@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -21,8 +23,9 @@ def numpy(x):
     return ops.convert_to_numpy(ops.cast(x, "float64"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make(randomize):
+    @functools.cache  # no test changes the weights
     def make(name, dtype=None):
         encoder = SMALL.build_model(VOCABULARY, dtype=dtype)
         return encoder, randomize(HEADS[name](encoder))

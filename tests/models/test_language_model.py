@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import keras
 import numpy as np
@@ -49,8 +50,9 @@ SMALL = {
 every_model = pytest.mark.parametrize("name", LANGUAGE_MODELS)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make(randomize):
+    @functools.cache  # no test changes the weights
     def make(name, dtype=None):
         return randomize(SMALL[name].build_model(VOCABULARY, dtype=dtype))
 

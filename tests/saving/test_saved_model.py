@@ -28,42 +28,46 @@ ELSEWHERE = """
 import json, sys
 sys.modules["keras_seq"] = sys.modules["keras"] = None  # importing them is an error
 import tensorflow as tf
-model = tf.saved_model.load(sys.argv[1])
 whole = lambda number: tf.constant(number, tf.int64)
-texts = [
-    model.generate(tf.constant(prompt), whole(length), tf.constant(temperature), whole(seed)).numpy().decode()
-    for prompt, length, temperature, seed in json.loads(sys.argv[2])
-]
-print(json.dumps({"texts": texts, "logits": model.logits(tf.constant("bad")).numpy().tolist()}))
+for path in sys.argv[2:]:
+    model = tf.saved_model.load(path)
+    texts = [
+        model.generate(tf.constant(prompt), whole(length), tf.constant(temperature), whole(seed)).numpy().decode()
+        for prompt, length, temperature, seed in json.loads(sys.argv[1])
+    ]
+    print(json.dumps({"texts": texts, "logits": model.logits(tf.constant("bad")).numpy().tolist()}))
 """
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def model(request):
-    """A model with distinct random weights."""
-    model = MODELS[request.param].build_model(VOCABULARY.vocabulary_size)
-    random = np.random.default_rng(4)
-    for weight in model.trainable_variables:
-        weight.assign(random.normal(size=weight.shape))
-    return model
+@pytest.fixture(scope="module")
+def models():
+    """Models with distinct random weights."""
+    models = {name: config.build_model(VOCABULARY.vocabulary_size) for name, config in MODELS.items()}
+    for model in models.values():
+        random = np.random.default_rng(4)
+        for weight in model.trainable_variables:
+            weight.assign(random.normal(size=weight.shape))
+    return models
 
 
-def test_it_writes_the_same_text_where_there_is_no_keras(model, tmp_path):
-    export_saved_model(model, VOCABULARY, tmp_path / "exported")
-    done = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, tmp_path / "exported", json.dumps(CALLS)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    said = json.loads(done.stdout)
-    assert said["texts"] == [
-        generate(model, VOCABULARY, prompt, length, temperature=temperature, seed=seed)
-        for prompt, length, temperature, seed in CALLS
-    ]
-    np.testing.assert_allclose(said["logits"], model(VOCABULARY.encode("bad")[None])[0], rtol=1e-5, atol=1e-6)
-    assert [path.name for path in tmp_path.iterdir()] == ["exported"]
+@pytest.fixture(params=MODELS)
+def model(request, models):
+    return models[request.param]
+
+
+def test_it_writes_the_same_text_where_there_is_no_keras(models, tmp_path):
+    for name, model in models.items():
+        export_saved_model(model, VOCABULARY, tmp_path / name)
+    command = [sys.executable, "-c", ELSEWHERE, json.dumps(CALLS), *(tmp_path / name for name in models)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    for model, line in zip(models.values(), done.stdout.splitlines(), strict=True):
+        said = json.loads(line)
+        assert said["texts"] == [
+            generate(model, VOCABULARY, prompt, length, temperature=temperature, seed=seed)
+            for prompt, length, temperature, seed in CALLS
+        ]
+        np.testing.assert_allclose(said["logits"], model(VOCABULARY.encode("bad")[None])[0], rtol=1e-5, atol=1e-6)
+    assert {path.name for path in tmp_path.iterdir()} == {*models}
 
 
 def test_what_is_there_is_not_written_over(model, tmp_path):

@@ -11,6 +11,7 @@ from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import TrainConfig, train_language_model
+from tests.conftest import functions_run_eagerly
 
 sys.path.append(str(pathlib.Path(__file__).parent))  # ends
 
@@ -29,7 +30,7 @@ def ids():
     return np.random.default_rng(0).integers(len(CHARACTERS), size=200).astype("int32")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_run(ids):
     """Trains a model in a folder, from new objects: the LSTM on stateful windows, the Transformer on random ones."""
 
@@ -49,3 +50,11 @@ def tiny_run(ids):
         )
 
     return tiny_run
+
+
+@pytest.fixture(scope="session")
+def finished_run(tiny_run, tmp_path_factory):
+    """The folder of a finished tiny run of the LSTM, for all tests, and its result."""
+    folder = tmp_path_factory.mktemp("finished") / "lstm-seed0"
+    with functions_run_eagerly():
+        return folder, tiny_run(folder)

@@ -9,7 +9,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 from keras_seq.training.resume_check import flatten
 
-CLOCKS = {"tokens_per_second", "seconds", "train_seconds", "checksum"}  # the checksum is also of those
+CLOCKS = {"tokens_per_second", "seconds", "other_seconds", "train_seconds", "checksum"}  # the checksum is also of those
 CLOCK_TAGS = {"Training/tokens_per_second", "Training/seconds"}
 START_TAGS = {"_hparams_/session_start_info", "settings"}  # written at each start
 EVENTS = re.compile(r"events\.out\.tfevents\.")  # of which there may be more after a stop
@@ -39,7 +39,7 @@ def end(folder):
         numbers |= {f"{path.name}/{name}": value.tobytes() for name, value in load_file(path).items()}
     return {
         "metrics": [{name: value for name, value in line.items() if name not in CLOCKS} for line in lines],
-        "result": {name: value for name, value in flatten(result).items() if name not in CLOCKS},
+        "result": {name: value for name, value in flatten(result).items() if name.split(".")[0] not in CLOCKS},
         "checkpoints": numbers,
         "TensorBoard": points(folder),
         "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not EVENTS.match(path.name)),

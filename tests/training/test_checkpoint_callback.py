@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import types
@@ -23,7 +24,7 @@ def steps(monkeypatch, tmp_path):
     def steps(last, best=(), at=None, stop_at=None, **train):
         written, model = [], Model()
         validation = types.SimpleNamespace(best_step=None)
-        logger = types.SimpleNamespace(flush=lambda: written.append("flush"))
+        logger = types.SimpleNamespace(flush=lambda: written.append("flush"), timing=contextlib.nullcontext)
 
         def save(folder, training_model, keep):
             written.append((training_model.optimizer.iterations, keep))

@@ -11,7 +11,7 @@ LENGTH, PART = 5, 41
 
 
 @pytest.fixture
-def capped(tiny_run, tmp_path, ids):
+def capped(eagerly, tiny_run, tmp_path, ids):
     """A run whose validation text is longer than what is scored during training, and an evaluator of its model."""
     result = tiny_run(tmp_path, validation_characters=PART)
     model = load_untrusted_model(tmp_path / "model.keras")

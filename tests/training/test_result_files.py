@@ -120,6 +120,7 @@ def test_another_tokenizer_is_refused_by_whichever_file_is_there(run):
     result_files.check_loaded(run, Tokenizer("abd"))  # nothing says otherwise
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkeypatch):
     held, write = [], result_files.write_result
 
@@ -148,13 +149,14 @@ def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkey
     assert path.read_text() == text
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_event_files_of_a_finished_run_that_are_corrupt_or_gone_are_noticed_and_their_curves_written_again(
-    tiny_run, tmp_path
+    tiny_run, finished_run, tmp_path
 ):
-    whole = tiny_run(tmp_path / "run")
-    curves = {point[:2] for point in points(tmp_path / "run") if "loss" in point[0].lower()}
+    run, whole = finished_run
+    curves = {point[:2] for point in points(run) if "loss" in point[0].lower()}
     for damage in ("zeros", "gone", "half"):
-        parts = shutil.copytree(tmp_path / "run", tmp_path / damage)
+        parts = shutil.copytree(run, tmp_path / damage)
         [path] = event_files.event_files(parts)
         data = path.read_bytes()
         path.unlink() if damage == "gone" else path.write_bytes(DAMAGES[damage](data))

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from keras_seq.evaluation import evaluator, progress_bar
 from keras_seq.training import TrainingInterrupted, checkpoints
 
-CLOCKS = {"tokens_per_second", "seconds"}
+CLOCKS = {"tokens_per_second", "seconds", "other_seconds", "train_seconds", "checksum"}
 
 
 class Killed(Exception):
@@ -26,9 +26,7 @@ def metrics(folder):
 
 def result(folder):
     figures = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    return {
-        name: value for name, value in figures.items() if name not in {"train_seconds", "tokens_per_second", "checksum"}
-    }
+    return {name: value for name, value in figures.items() if name not in CLOCKS}
 
 
 def assert_same_run(folder, whole):

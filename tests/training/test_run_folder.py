@@ -13,9 +13,8 @@ from keras_seq.training.run_folder import within
 
 
 @pytest.fixture
-def run(tiny_run, tmp_path):
-    tiny_run(tmp_path / "logs/lstm-seed0")
-    return tmp_path / "logs/lstm-seed0"
+def run(finished_run, tmp_path):
+    return shutil.copytree(finished_run[0], tmp_path / "logs/lstm-seed0")
 
 
 def test_the_model_and_the_tokenizer_are_those_of_the_run(run):

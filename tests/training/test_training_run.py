@@ -1,6 +1,7 @@
 """A whole run of any Keras model with any validation."""
 
 import json
+import time
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from keras_seq.models import GRUConfig, TransformerConfig
 from keras_seq.tracking import Summaries
 from keras_seq.training import (
     TrainConfig,
+    checkpoints,
     fit_inputs,
     load_result,
     read_metrics,
@@ -33,9 +35,9 @@ def regress(folder, steps=6, **options):
         error = float(np.mean((np.asarray(model(X)) - Y) ** 2))
         return Summaries({"val_loss": error, "group/other": 1.0}, {"first": f"{error:.3f}"})
 
-    options = {"loss": keras.losses.MeanSquaredError(), "schedule": CONSTANT, **options}
+    options = {"loss": keras.losses.MeanSquaredError(), "schedule": CONSTANT, "validate_fn": validate, **options}
     dataset = ArrayBatches((X, Y), batch_size=4).dataset
-    return train_model(folder, model, dataset, 4, steps, TRAIN, validate, {"seed": 0}, **options), model
+    return train_model(folder, model, dataset, 4, steps, TRAIN, config={"seed": 0}, **options), model
 
 
 def weights(model):
@@ -64,11 +66,39 @@ def test_a_run_that_goes_on_is_the_run_that_never_stopped(tmp_path):
     (tmp_path / "parts/result.json").unlink()
     parts, resumed = regress(tmp_path / "parts")
     assert weights(resumed) == weights(model)
-    assert {**parts, "train_seconds": 0, "tokens_per_second": 0} == {
-        **whole,
-        "train_seconds": 0,
-        "tokens_per_second": 0,
+    clocks = dict.fromkeys(("train_seconds", "other_seconds", "tokens_per_second"), 0)
+    assert {**parts, **clocks} == {**whole, **clocks}
+
+
+def test_the_seconds_of_every_part_add_up_over_a_resume(tmp_path, monkeypatch):
+    class Step(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            now[0] += 1.0
+
+    now, seconds = [0.0], {"validation": 2.0, "diagnostics": 3.0, "checkpoints": 5.0, "final_validation": 7.0}
+
+    def taking(part, function):
+        def call(*arguments):
+            now[0] += seconds[part]
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(checkpoints, "save", taking("checkpoints", checkpoints.save))
+    options = {
+        "validate_fn": taking("validation", lambda: Summaries({"val_loss": 1.0})),
+        "diagnostics": [taking("diagnostics", lambda: Summaries({}))],
+        "final_validate_fn": taking("final_validation", lambda: Summaries({"val_loss": 1.0})),
+        "callbacks": [Step()],
     }
+    whole, _ = regress(tmp_path / "whole", **options)
+    assert whole["other_seconds"] == {**seconds, "validation": 6.0, "diagnostics": 9.0, "checkpoints": 15.0}
+    regress(tmp_path / "parts", steps=4, **options)
+    (tmp_path / "parts/result.json").unlink()
+    parts, _ = regress(tmp_path / "parts", **options)  # what followed the last point before the stop was not logged
+    assert parts["other_seconds"] == {**seconds, "validation": 4.0, "diagnostics": 6.0, "checkpoints": 10.0}
+    assert parts["train_seconds"] == whole["train_seconds"] == 3.0
 
 
 def test_a_kill_between_the_model_and_its_result_is_repaired_by_resuming(tmp_path, monkeypatch):

@@ -1,0 +1,175 @@
+"""Cases of `experiments.benchmark`: a case is the same work for each implementation that it names."""
+
+import dataclasses
+from typing import Literal
+
+IMPLEMENTATIONS = {
+    **{"keras_seq": "keras_seq", "float32": "its float32", "before": "--against", "keras": "keras.layers"},
+    **{"uncached": "without a cache", "torch": "PyTorch", "torch_gates": "PyTorch, Muon per gate"},
+}
+Kind = Literal["step", "as_run", "time_to_loss", "generation", "pipeline", "sizes"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One benchmark case.
+
+    step          forward, backward, clipping to norm 1 and AdamW on one batch; of attention alone, forward and backward
+    as_run        the steps of `experiments.compare`: batches drawn from a text, optimizer, logs and checkpoints
+    time_to_loss  `experiments.compare` on tiny Shakespeare, until a validation loss is reached
+    generation    sample texts of T tokens
+    pipeline      draw batches, or encode and decode a text
+    sizes         steps of keras_seq alone, to see how time and memory grow with one size
+    """
+
+    kind: Kind
+    model: str
+    """"lstm", "transformer", "gpt2" or "attention"; the name of an input pipeline."""
+    batch_size: int
+    sequence_length: int
+    """T, in tokens."""
+    embedding_dim: int = 0
+    """D; of attention alone, H times K."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    units: int = 0
+    """Units of the LSTM."""
+    num_layers: int = 1
+    num_heads: int = 1
+    """Attention heads H."""
+    vocabulary_size: int = 65
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    targets: tuple[tuple[str, float], ...] = ()
+    """Targets of the speedups over other implementations."""
+    loss: float | None = None
+    """Validation loss to reach."""
+    options: tuple[str, ...] = ()
+    """Options of `experiments.compare`, where they are not its defaults."""
+
+    @property
+    def name(self) -> str:
+        """Name in reports: the model and its sizes."""
+        if self.loss is not None:
+            return f"{self.model}, to {self.loss} nats"
+        vocabulary = "" if self.vocabulary_size == 65 else f", V {self.vocabulary_size}"
+        layers = "" if self.num_layers == 1 else f"{self.num_layers} x "
+        model = {
+            "lstm": f"LSTM {layers}{self.units}, D {self.embedding_dim}",
+            "transformer": f"Transformer {self.num_layers} x {self.embedding_dim}, H {self.num_heads}",
+            "gpt2": f"nanoGPT {self.num_layers} x {self.embedding_dim}, H {self.num_heads}",
+            "attention": f"attention, H {self.num_heads}, K {self.embedding_dim // self.num_heads}",
+        }.get(self.model, self.model)
+        optimizer = f", {self.optimizer}" if self.kind == "as_run" else ""
+        precision = "" if self.kind == "pipeline" else f", {self.precision}"
+        return f"{model}{vocabulary}, B {self.batch_size}, T {self.sequence_length}{optimizer}{precision}"
+
+    @property
+    def implementations(self) -> tuple[str, ...]:
+        """Keys of IMPLEMENTATIONS that do this work."""
+        if self.kind == "generation":  # nanoGPT's generate is PyTorch's
+            return ("keras_seq", "uncached", "torch") if self.model == "transformer" else ("keras_seq", "uncached")
+        if self.kind == "as_run":
+            others = {"float32": self.precision != "float32", "before": not self.options, "torch": True}
+            others["torch_gates"] = (self.model, self.optimizer) == ("lstm", "muon")
+            return ("keras_seq", *(name for name, does in others.items() if does))
+        return {"step": ("keras_seq", "keras", "torch"), "time_to_loss": ("keras_seq", "before")}.get(
+            self.kind, ("keras_seq",)
+        )
+
+    @property
+    def compare_arguments(self) -> tuple[str, ...]:
+        """Arguments of `experiments.compare`, of this version and of 0.1.0."""
+        if self.kind == "time_to_loss":
+            return ("--models", self.model, "--corpus", "shakespeare", *self.options)
+        train = ("--train.optimizer", self.optimizer, "--train.precision", self.precision)
+        return ("--models", self.model, *train, *self.options)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of a batch."""
+        return self.batch_size * self.sequence_length
+
+    @property
+    def prefix_lengths(self) -> list[int]:
+        """Lengths at the middle of 8 equal parts of a text: their mean time is that of a token without a cache."""
+        return [max(1, round((n + 0.5) * self.sequence_length / 8)) for n in range(8)]
+
+
+LSTM = dict(model="lstm", batch_size=50, sequence_length=200, embedding_dim=128, units=256)
+SMALL_LSTM = dict(model="lstm", batch_size=12, sequence_length=64, embedding_dim=64, units=384)
+GPT = dict(model="transformer", batch_size=64, sequence_length=256, embedding_dim=384, num_layers=6, num_heads=6)
+SMALL_GPT = dict(model="transformer", batch_size=12, sequence_length=64, embedding_dim=128, num_layers=4, num_heads=4)
+MAIN_LSTM = SMALL_LSTM | {"units": 408}
+NANOGPT = (  # https://github.com/karpathy/nanoGPT: the settings of its README for a CPU; the decay is linear here
+    *("--gpt2.no-use-bias", "--train.learning-rate", "1e-3", "--train.final-lr-fraction", "0.1", "--train.beta-2"),
+    *("0.99", "--train.warmup-steps", "100", "--train.weight-decay", "0.1", "--train.log-every", "1"),
+)
+TINY = dict(model="transformer", batch_size=2, sequence_length=8, embedding_dim=8, num_heads=2)
+ATTENTION = dict(model="attention", batch_size=1, sequence_length=4096, embedding_dim=384, num_heads=6)
+SPEEDUPS = (  # targets over PyTorch and over keras.layers
+    (LSTM | {"units": 1024}, "float32", 0.95, 1.5),
+    (LSTM | {"units": 1024}, "bfloat16", 0.9, 3.0),
+    (LSTM, "float32", 0.9, 1.2),
+    (LSTM, "bfloat16", 0.9, 2.0),
+    (SMALL_LSTM, "float32", 0.7, 1.5),
+    (SMALL_LSTM, "bfloat16", 0.6, 1.8),
+    (SMALL_GPT, "float32", 1.0, 1.3),
+    (GPT, "float32", 0.9, 1.3),
+    (GPT, "bfloat16", 0.8, 1.8),
+    (ATTENTION, "float32", 0.7, 2.0),
+)
+PIPELINES = (
+    *("CharacterTokenizer.encode", "CharacterTokenizer.decode", "RandomWindows", "SequentialWindows"),
+    *("StatefulWindows", "StatefulWindows with reset mask", "PythonGeneratorWindows"),
+)
+
+
+def _sizes() -> list[Case]:
+    """Return cases in which one size grows and the others stay."""
+    cases = [Case("sizes", **ATTENTION | {"sequence_length": n}) for n in (64, 256, 1024, 2048, 4096)]
+    for base, width in ((SMALL_LSTM | {"units": 256}, "units"), (SMALL_GPT | {"num_layers": 2}, "embedding_dim")):
+        growing = {"sequence_length": (64, 256, 1024), "batch_size": (1, 4, 16, 64), width: (64, 128, 256, 512)}
+        growing |= {"vocabulary_size": (65, 1000, 8000), "num_layers": (1, 2, 4)}
+        base = base | {"batch_size": 16, "sequence_length": 128}
+        cases += [Case("sizes", **base | {name: n}) for name, values in growing.items() for n in values]
+    return [*dict.fromkeys(cases)]
+
+
+def _as_run() -> list[Case]:
+    """Return the models of `experiments.compare` at their defaults, with AdamW too, and nanoGPT."""
+    lstm, transformer = MAIN_LSTM, SMALL_GPT
+    over_torch = {"lstm": (("torch", 1.0), ("torch_gates", 1.0)), "transformer": (("torch", 1.2),)}
+    over = {"float32": (), "bfloat16": (("float32", 1.3),)}
+    return [
+        *(
+            Case("as_run", **sizes, precision=precision, optimizer="muon", targets=(*over_torch[name], *targets))
+            for name, sizes in (("lstm", lstm), ("transformer", transformer))
+            for precision, targets in over.items()
+        ),
+        *(Case("as_run", **sizes, targets=(("before", 1.0),)) for sizes in (lstm, transformer)),
+        Case("as_run", **transformer | {"model": "gpt2"}, options=NANOGPT),
+    ]
+
+
+CASES = {
+    "step": [Case("step", precision=p, targets=(("torch", t), ("keras", k)), **s) for s, p, t, k in SPEEDUPS],
+    "as_run": _as_run(),
+    "time_to_loss": [
+        Case("time_to_loss", name, 12, 64, optimizer="muon", loss=loss, targets=(("before", 2.0),))
+        for name, loss in (("lstm", 1.535), ("transformer", 1.573))
+    ],
+    "generation": [
+        Case("generation", **sizes | {"batch_size": batch_size, "sequence_length": 1024})
+        for sizes in (SMALL_GPT, SMALL_LSTM | {"units": 512})
+        for batch_size in (1, 32)
+    ],
+    "pipeline": [Case("pipeline", name, 50, 200) for name in PIPELINES],
+    "sizes": _sizes(),
+}
+TINY_OPTIONS = ("--batch-size", "2", "--sequence-length", "8", "--lstm.embedding-dim", "8", "--lstm.units", "8")
+SMOKE_CASES = (
+    Case("step", precision="bfloat16", **TINY),
+    Case("as_run", optimizer="muon", **TINY | {"model": "lstm", "units": 8}, options=TINY_OPTIONS),
+    Case("generation", **TINY),
+    Case("pipeline", "RandomWindows", 2, 8),
+    Case("sizes", **TINY | {"model": "attention"}),
+)

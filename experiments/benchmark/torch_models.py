@@ -1,0 +1,54 @@
+"""Language models in PyTorch without Keras: torch's own modules in the usual way."""
+
+import torch
+from torch import nn
+
+from experiments.benchmark.case import Case
+
+
+class LSTM(nn.Module):
+    """LSTM language model: embedding, nn.LSTM, head."""
+
+    def __init__(self, case: Case):
+        super().__init__()
+        self.embedding = nn.Embedding(case.vocabulary_size, case.embedding_dim)
+        self.lstm = nn.LSTM(case.embedding_dim, case.units, case.num_layers, batch_first=True)
+        self.head = nn.Linear(case.units, case.vocabulary_size)
+
+    def forward(self, ids):
+        return self.head(self.lstm(self.embedding(ids))[0])
+
+
+class Block(nn.Module):
+    """Transformer block of nanoGPT: pre-norm, scaled_dot_product_attention, GELU; with biases, GPT-2's."""
+
+    def __init__(self, width, heads, bias):
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width, bias=bias), nn.LayerNorm(width, bias=bias)
+        self.attention, self.projection = nn.Linear(width, 3 * width, bias), nn.Linear(width, width, bias)
+        wide, narrow = nn.Linear(width, 4 * width, bias), nn.Linear(4 * width, width, bias)
+        self.feed_forward = nn.Sequential(wide, nn.GELU(approximate="tanh" if bias else "none"), narrow)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        shape = (batch, length, self.heads, width // self.heads)
+        q, k, v = (part.view(shape).transpose(1, 2) for part in self.attention(self.first(x)).split(width, dim=2))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.projection(y.transpose(1, 2).reshape(batch, length, width))
+        return x + self.feed_forward(self.second(x))
+
+
+class GPT(nn.Module):
+    """GPT language model: embeddings of ids and positions, blocks, norm, and a head tied to the embedding of ids."""
+
+    def __init__(self, case: Case, bias: bool = True):
+        super().__init__()
+        self.tokens = nn.Embedding(case.vocabulary_size, case.embedding_dim)
+        self.positions = nn.Embedding(case.sequence_length, case.embedding_dim)
+        blocks = (Block(case.embedding_dim, case.num_heads, bias) for _ in range(case.num_layers))
+        self.blocks, self.norm = nn.Sequential(*blocks), nn.LayerNorm(case.embedding_dim, bias=bias)
+
+    def forward(self, ids, last_only=False):
+        x = self.norm(self.blocks(self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))))
+        return nn.functional.linear(x[:, -1:] if last_only else x, self.tokens.weight)

@@ -1,0 +1,134 @@
+"""Train in PyTorch without Keras as it is run: windows of a text, an optimizer and its schedule, a log, checkpoints.
+
+"torch" and "torch_gates" do what `experiments.compare` does at its defaults. The model "gpt2" follows train.py of
+nanoGPT (Karpathy, 2022, MIT license, github.com/karpathy/nanoGPT) with its README's settings for a CPU: batch_size 12,
+block_size 64, n_layer 4, n_head 4, n_embd 128, dropout 0, max_iters 2000, log_interval 1. Windows are drawn as there.
+"""
+
+import dataclasses
+import itertools
+import math
+import tempfile
+from pydoc_data.topics import topics
+
+import numpy as np
+import torch
+from torch import nn
+
+from experiments.benchmark.case import Case
+from experiments.benchmark.torch_models import GPT, LSTM
+from experiments.benchmark.torch_side import DEVICE, wait
+
+STEPS = 2000
+NEVER = 10**9
+
+
+class MuonPerGate(torch.optim.Optimizer):
+    """torch.optim.Muon for matrices `[4 units, columns]` of four gates, each of which it orthogonalizes separately."""
+
+    def __init__(self, params, lr, weight_decay):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        """Update all matrices."""
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                momentum = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
+                momentum.lerp_(matrix.grad, 0.05)
+                update = orthogonalize(matrix.grad.lerp(momentum, 0.95).view(4, -1, matrix.shape[1]))
+                scale = math.sqrt(max(1, update.shape[1] / update.shape[2]))
+                matrix.add_(update.reshape_as(matrix), alpha=-group["lr"] * scale)
+
+
+def orthogonalize(x):
+    """Return `[gates, rows, columns]` with singular values near 1, by the Newton-Schulz iterations of torch's Muon."""
+    tall = x.shape[1] > x.shape[2]
+    x = x.bfloat16().mT if tall else x.bfloat16()
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(5):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=-4.775, alpha=2.0315), x, beta=3.4445)
+    return x.mT if tall else x
+
+
+def prepare(case: Case, implementation: str):
+    """Return `(run_steps, info)` of training as it is run."""
+    text = "".join(topics.values())
+    index = {character: n for n, character in enumerate(sorted({*text}))}
+    ids = np.array([index[character] for character in text[: int(0.9 * len(text))]], "uint16")
+    case = dataclasses.replace(case, vocabulary_size=len(index))
+    model = (LSTM(case) if case.model == "lstm" else GPT(case, bias=False)).to(DEVICE)
+    if case.model == "gpt2":
+        matrices, vectors = ([p for p in model.parameters() if (p.dim() > 1) is kind] for kind in (True, False))
+        groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+        optimizers = [torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99), fused=DEVICE == "cuda")]
+        factor, intervals = warmup_and_cosine, (1, NEVER)
+    else:
+        optimizers = _optimizers(model, case.optimizer, implementation)
+        factor, intervals = warmup_and_linear, (50, 500)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, factor) for optimizer in optimizers]
+    return training_loop(case, model, optimizers, iter(lambda: random_windows(ids, case), None), schedules, *intervals)
+
+
+def _optimizers(model, name, implementation):
+    """Return AdamW; or Muon for the hidden matrices, and AdamW for all other weights."""
+    parameters = {True: [], False: []}
+    for path, parameter in model.named_parameters():
+        is_hidden_matrix = parameter.ndim == 2 and path.startswith(("lstm", "blocks"))
+        parameters[name == "muon" and is_hidden_matrix].append(parameter)
+    adamw = torch.optim.AdamW(parameters[False], lr=4e-3, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
+    muon = MuonPerGate if implementation == "torch_gates" else torch.optim.Muon
+    return [adamw, muon(parameters[True], lr=0.02, weight_decay=0.0)] if name == "muon" else [adamw]
+
+
+def random_windows(ids, case: Case):
+    """Draw a batch `(x, y)`."""
+    starts = torch.randint(len(ids) - case.sequence_length, (case.batch_size,)).tolist()
+    windows = [torch.from_numpy(ids[n : n + case.sequence_length + 1].astype("int64")) for n in starts]
+    windows = torch.stack(windows).to(DEVICE)
+    return windows[:, :-1], windows[:, 1:]
+
+
+def warmup_and_linear(step: int) -> float:
+    """Return the factor of the learning rate of `experiments.compare`."""
+    return min((step + 1) / 50, max(0.02, 1 - step / STEPS))
+
+
+def warmup_and_cosine(step: int) -> float:
+    """Return the factor of the learning rate of nanoGPT."""
+    if step < 100:
+        return (step + 1) / 101
+    return 0.1 + 0.45 * (1.0 + math.cos(math.pi * min(1.0, (step - 100) / (STEPS - 100))))
+
+
+def training_loop(case, model, optimizers, batches, schedules=(), log_every=NEVER, checkpoint_every=NEVER):
+    """Return `(run_steps, info)` of training on batches, with gradients clipped to norm 1."""
+    autocast = torch.autocast(DEVICE, torch.bfloat16, enabled=case.precision == "bfloat16")
+    loss_sum, step = torch.zeros((), device=DEVICE), 0
+
+    def run_steps(num_steps):
+        nonlocal step
+        for x, y in itertools.islice(batches, num_steps):
+            step += 1
+            with autocast:
+                logits = model(x)
+            loss = nn.functional.cross_entropy(logits.float().flatten(0, 1), y.flatten())
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            for schedule in schedules:
+                schedule.step()
+            loss_sum.add_(loss.detach())
+            if step % log_every == 0:
+                print(f"step {step}: loss {loss_sum.item() / log_every:.4f}")
+                loss_sum.zero_()
+            if step % checkpoint_every == 0:
+                with tempfile.TemporaryFile() as file:
+                    torch.save([part.state_dict() for part in (model, *optimizers)], file)
+        wait()
+
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return run_steps, {"tokens_per_step": case.tokens_per_step, "parameters": parameters}
