@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from experiments.benchmark.case import Case
 from experiments.benchmark.compare_process import CompareProcess, WorkerError
-from experiments.benchmark.settings import BenchmarkConfig
+from experiments.benchmark.settings import ROOT, BenchmarkConfig
 from keras_seq.training.durations import seconds_by_part, seconds_to_loss
 
 TIMES = ("steps_to_loss", "whole_to_loss")  # seconds of steps only; of everything since the command was given
+VALIDATION_CHARACTERS = 150_000  # more than the validation text has
 
 
 def measure_times(config: BenchmarkConfig, case: Case, implementations: Sequence[str]) -> tuple[dict, dict]:
@@ -25,13 +26,15 @@ def measure_times(config: BenchmarkConfig, case: Case, implementations: Sequence
         except WorkerError as error:
             errors[name] = str(error)
             del runs[name]
-    return {name: summarize(found) for name, found in runs.items()}, errors
+    return {name: summarize(turns) for name, turns in runs.items()}, errors
 
 
 def measure_run(config: BenchmarkConfig, case: Case, checkout: pathlib.Path) -> dict:
     """Run `experiments.compare` to its end, and return its times, its last loss and the seconds of its parts."""
-    lines = []
-    with contextlib.closing(CompareProcess(config, checkout, *case.compare_arguments)) as process:
+    lines, arguments = [], [*case.compare_arguments]
+    if checkout == ROOT:  # 0.1.0 always validates on the whole validation text
+        arguments += ["--train.validation-characters", VALIDATION_CHARACTERS]
+    with contextlib.closing(CompareProcess(config, checkout, *arguments)) as process:
         while new_lines := process.wait_for_lines():
             lines += [{"now": process.seconds, **line} for line in new_lines]
         (path,) = pathlib.Path(process.folder.name).glob("compare/*/*/result.json")

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_seq.kernels.devices import on_cpu
+from keras_seq.kernels.devices import cpu_multiplies_bfloat16, on_cpu
 from keras_seq.layers.introspection import has_time_loop
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.optimizers import OPTIMIZERS
@@ -39,10 +39,12 @@ def compile_model(
         schedule: Keras learning rate schedule; by default the warm-up and decay of `train`.
         tokens_per_step: Approximate number of tokens of a batch; decides whether XLA compiles the step.
     """
-    peak = train.peak_learning_rate(training_model)
+    peak, options = train.peak_learning_rate(training_model), train.optimizer_options(training_model)
+    jit_compile = _should_jit_compile(training_model, train.precision, tokens_per_step)
+    if train.optimizer == "muon":
+        options["iteration_dtype"] = _muon_dtype(jit_compile, train.precision)
     optimizer = OPTIMIZERS[train.optimizer](
-        schedule or WarmupLinearDecay(peak, total_steps, train.warmup_steps, train.final_lr_fraction),
-        **train.optimizer_options(training_model),
+        schedule or WarmupLinearDecay(peak, total_steps, train.warmup_steps, train.final_lr_fraction), **options
     )
     if train.weight_decay is not None:
         optimizer.exclude_from_weight_decay([v for v in training_model.trainable_variables if len(v.shape) < 2])
@@ -51,7 +53,7 @@ def compile_model(
         auto_scale_loss=False,
         loss=loss or _CrossEntropy(from_logits=True),
         steps_per_execution=train.steps_per_execution,
-        jit_compile=_should_jit_compile(training_model, train.precision, tokens_per_step),
+        jit_compile=jit_compile,
     )
     training_model.optimizer.build(training_model.trainable_variables)
 
@@ -61,3 +63,9 @@ def _should_jit_compile(training_model, precision, tokens_per_step):
     if has_time_loop(training_model):  # XLA around a loop over time steps is slower
         return False
     return not on_cpu() or training_model.count_params() * tokens_per_step <= MAX_JIT_COST[precision]
+
+
+def _muon_dtype(jit_compile, precision):
+    """Return the dtype in which Muon's matrix products are fastest: on a CPU bfloat16, but not in XLA."""
+    bfloat16 = cpu_multiplies_bfloat16() and not jit_compile if on_cpu() else precision == "bfloat16"
+    return "bfloat16" if bfloat16 else None

@@ -23,7 +23,7 @@ MIN_FUSED_PARAMS = 2**17  # for fewer parameters, starting one XLA program for a
 LOSS_INDEX = -1  # `first_nonfinite_index` where the loss was not finite
 
 
-def _dense(gradient):
+def dense(gradient):
     """Return a dense gradient; TensorFlow gives an embedding's as one row per id of the batch."""
     return ops.zeros(gradient.shape, gradient.dtype) + gradient if hasattr(gradient, "dense_shape") else gradient
 
@@ -92,23 +92,38 @@ class GradientGuard:
         if not self.built:
             self.build(trainable_variables)
         update = functools.partial(self._apply, trainable_variables)
-        fused = sum(math.prod(v.shape) for v in trainable_variables or self._trainable_variables) >= MIN_FUSED_PARAMS
-        (kernels.xla_compiled(update) if fused else update)([_dense(g) for g in grads])
+        self.compiled(update, trainable_variables or self._trainable_variables)([dense(g) for g in grads])
+
+    @staticmethod
+    def compiled(function, variables):
+        """Return a function of the gradients of these variables, compiled by XLA if they are large."""
+        size = sum(math.prod(v.shape) for v in variables)
+        return kernels.xla_compiled(function) if size >= MIN_FUSED_PARAMS else function
 
     def _apply(self, trainable_variables, grads):
         squares = [ops.zeros(()) if g is None else _sum_of_squares(g) for g in grads]
-        norm = ops.sqrt(sum(squares)) / (1.0 if self.loss_scale_factor is None else self.loss_scale_factor)
+        norm, scale = self._norm_and_clip_scale(squares)
         self.gradient_norm.assign(norm)
         grads_finite, loss_finite = ops.isfinite(norm), ops.isfinite(self.loss)
         overflow = self._overflow(grads_finite, loss_finite)
         apply_update = ops.logical_and(self.first_nonfinite_step < 0, ops.logical_and(grads_finite, loss_finite))
         self._record_nonfinite(ops.stack(squares), loss_finite, ops.logical_or(apply_update, overflow))
         if self._max_norm is not None:
-            scale = ops.minimum(1.0, self._max_norm / (norm + 1e-6))
             grads = [None if g is None else g * ops.cast(scale, g.dtype) for g in grads]
         ops.cond(apply_update, functools.partial(super().apply, grads, trainable_variables), self._skip_step)
         if self.loss_scale_factor is not None:
             self._update_loss_scale(overflow, grads_finite)
+
+    def _norm_and_clip_scale(self, squares):
+        """Return the norm of the gradients of the loss itself, and the factor by which they are clipped."""
+        norm = ops.sqrt(sum(squares)) / (1.0 if self.loss_scale_factor is None else self.loss_scale_factor)
+        return norm, 1.0 if self._max_norm is None else ops.minimum(1.0, self._max_norm / (norm + 1e-6))
+
+    def clipped(self, grads):
+        """Return the gradients of the loss itself, clipped, in float32; None for a variable without gradient."""
+        _, scale = self._norm_and_clip_scale([_sum_of_squares(g) for g in grads if g is not None])
+        scale = scale if self.loss_scale_factor is None else scale / self.loss_scale_factor
+        return [None if g is None else ops.cast(g, "float32") * scale for g in grads]
 
     def _skip_step(self):
         self._iterations.assign_add(1)

@@ -6,7 +6,7 @@ import pytest
 
 from keras_seq import layers
 from keras_seq.training import OPTIMIZERS, TrainConfig, compile_model
-from keras_seq.training.config import ADAM_LR_RATIOS, DTYPE_POLICIES, LEARNING_RATES
+from keras_seq.training.config import ADAM_LR_RATIOS, DTYPE_POLICIES, LEARNING_RATES, NS_STEPS
 
 FAMILIES = {
     "recurrent": keras.Sequential(
@@ -57,11 +57,12 @@ def test_there_is_a_learning_rate_for_every_optimizer_and_family():
 
 def test_what_is_given_goes_before_the_default_of_the_family():
     for family, model in FAMILIES.items():
-        expected = {"global_clipnorm": 1.0, "adam_lr_ratio": ADAM_LR_RATIOS[family], "iteration_dtype": None}
+        of_family = {"adam_lr_ratio": ADAM_LR_RATIOS[family], "ns_steps": NS_STEPS[family]}
+        expected = {"global_clipnorm": 1.0, **of_family}
         assert TrainConfig().optimizer_options(model) == expected
-        assert TrainConfig(precision="bfloat16").optimizer_options(model) == {**expected, "iteration_dtype": "bfloat16"}
+        assert TrainConfig(precision="bfloat16").optimizer_options(model) == expected
         given = TrainConfig(adam_lr_ratio=0.7, global_clipnorm=2.0, precision="float16")
-        expected = {"global_clipnorm": 2.0, "adam_lr_ratio": 0.7, "iteration_dtype": None, "loss_scale_factor": 1024.0}
+        expected = {**of_family, "global_clipnorm": 2.0, "adam_lr_ratio": 0.7, "loss_scale_factor": 1024.0}
         assert given.optimizer_options(model) == expected
         momentum = {"global_clipnorm": 1.0, "momentum": 0.9, "nesterov": True}
         assert TrainConfig(optimizer="sgd").optimizer_options(model) == momentum

@@ -1,0 +1,152 @@
+"""Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/): move hidden matrices by orthogonal steps.
+
+    m <- mu m + g;    u = polar factor of g + mu m;    W <- W - lr sqrt(max(1, columns / rows)) u
+
+A hidden matrix moves along the semi-orthogonal matrix nearest to its momentum (polar_express.py), so that every
+direction of the matrix learns at the same rate. All other weights (embeddings, the head, biases, norms) are updated by
+AdamW.
+"""
+
+import keras
+from keras import ops
+
+from keras_seq.training.gradient_guard import GradientGuard, dense
+from keras_seq.training.polar_express import polar_express, wide_and_normalized
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class Muon(GradientGuard, keras.optimizers.Optimizer):
+    """Update hidden matrices by Muon and all other weights by AdamW.
+
+    Unlike `keras.optimizers.Muon` it treats the gates of a recurrent layer as separate matrices. A hidden matrix is a
+    weight of two axes that is not called `embeddings` and not in a layer named `head`. A weight with an attribute
+    `muon_blocks = n` holds n matrices side by side along its last axis (the gates of an LSTM): each is orthogonalized
+    separately. With `muon_blocks = 0` it is not treated as a matrix (a depthwise convolution, decay rates).
+
+    Args:
+        learning_rate: Learning rate of the hidden matrices: the spectral norm of an update of a square matrix.
+        adam_lr_ratio: Learning rate of the AdamW part, relative to `learning_rate`.
+        momentum: mu in the formula.
+        adam_beta_1: Decay of AdamW's first moment.
+        adam_beta_2: Decay of AdamW's second moment.
+        epsilon: AdamW's epsilon.
+        weight_decay: Decoupled weight decay, times the learning rate, of weights with two axes.
+        global_clipnorm: Maximum L2 norm of all gradients together; None, the default, does not clip.
+        ns_steps: Matrix polynomials, of degree 5, that approximate the polar factor.
+        iteration_dtype: Dtype of these polynomials; by default that of the matrix. bfloat16 is sufficient.
+        name: Name of the optimizer.
+        **kwargs: Further arguments of `GradientGuard` and `keras.optimizers.Optimizer`.
+
+    Raises:
+        ValueError: If `learning_rate` is below 0 or not finite, or `global_clipnorm` is not above 0.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.02,
+        adam_lr_ratio: float = 0.2,
+        momentum: float = 0.95,
+        adam_beta_1: float = 0.9,
+        adam_beta_2: float = 0.99,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        global_clipnorm: float | None = None,
+        ns_steps: int = 3,
+        iteration_dtype: str | None = None,
+        name: str = "muon",
+        **kwargs,
+    ):
+        super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **kwargs)
+        self.ns_steps, self.iteration_dtype = ns_steps, iteration_dtype
+        self.adam_lr_ratio, self.momentum, self._weight_decay = adam_lr_ratio, momentum, weight_decay
+        self.adam_beta_1, self.adam_beta_2, self.epsilon = adam_beta_1, adam_beta_2, epsilon
+
+    @staticmethod
+    def is_hidden_matrix(variable) -> bool:
+        """Return whether Muon updates this weight; otherwise AdamW does."""
+        excluded = getattr(variable, "muon_blocks", 1) == 0 or {"embeddings", "head"} & set(variable.path.split("/"))
+        return len(variable.shape) == 2 and not excluded
+
+    def build(self, variables):
+        """Create the optimizer's variables for these weights."""
+        if self.built:
+            return
+        super().build(variables)
+        # read here, because TensorFlow passes the inner tf.Variable to update_step, which lacks the attribute
+        self.muon_blocks = [getattr(v, "muon_blocks", 1) for v in variables]
+        self.momenta = self.add_optimizer_variables(variables, "momentum")
+        self.velocities = [
+            None if self.is_hidden_matrix(v) else self.add_variable_from_reference(v, name="velocity")
+            for v in variables
+        ]
+
+    def apply(self, grads, trainable_variables=None):
+        """Clip and apply the gradients, or skip the step, as `GradientGuard.apply`.
+
+        Args:
+            grads: Gradients in the order of the variables; None for a variable without gradient.
+            trainable_variables: Variables to update; by default those that the optimizer was built with.
+        """
+        if not self.built:
+            self.build(trainable_variables)
+        variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
+        indices = [self._get_variable_index(v) for v in variables]
+        grads = [dense(g) for g in grads]
+        # Outside of XLA, whose matrix products are slower than TensorFlow's, in bfloat16 by far.
+        matrices = self.compiled(lambda grads: self._matrices(indices, grads), variables)(grads)
+        self._orthogonal = {i: [polar_express(x, self.ns_steps) for x in blocks] for i, blocks in matrices.items()}
+        super().apply(grads, trainable_variables)
+        self._orthogonal = {}
+
+    def _matrices(self, indices, grads):
+        """Return for each hidden matrix, by its index, the normalized blocks of g + mu m."""
+        matrices = {}
+        for index, gradient in zip(indices, self.clipped(grads), strict=True):
+            if gradient is not None and self.velocities[index] is None:
+                momentum = self.momenta[index]
+                nesterov = gradient + self.momentum * (self.momentum * momentum + gradient)
+                blocks = ops.split(nesterov, self.muon_blocks[index], axis=-1)
+                matrices[index] = [wide_and_normalized(x, self.iteration_dtype or momentum.dtype) for x in blocks]
+        return matrices
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Update one weight.
+
+        Args:
+            gradient: Gradient of the weight.
+            variable: The weight.
+            learning_rate: Learning rate of the hidden matrices.
+        """
+        index = self._get_variable_index(variable)
+        learning_rate = ops.cast(learning_rate, variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype)
+        if self._weight_decay and len(variable.shape) == 2:
+            self.assign_sub(variable, variable * learning_rate * self._weight_decay)
+        if self.velocities[index] is None:
+            self._muon(gradient, variable, learning_rate, self.momenta[index], self._orthogonal[index])
+        else:
+            rate = learning_rate * self.adam_lr_ratio
+            self._adam(gradient, variable, rate, self.momenta[index], self.velocities[index])
+
+    def _muon(self, gradient, variable, learning_rate, momentum, orthogonal):
+        self.assign(momentum, self.momentum * momentum + gradient)
+        rows, columns = variable.shape
+        columns //= len(orthogonal)
+        scale = max(1.0, columns / rows) ** 0.5
+        blocks = [x if rows <= columns else ops.transpose(x) for x in orthogonal]
+        direction = ops.cast(ops.concatenate(blocks, axis=-1), variable.dtype)
+        self.assign_sub(variable, learning_rate * scale * direction)
+
+    def _adam(self, gradient, variable, learning_rate, momentum, velocity):
+        step = ops.cast(self.iterations + 1, variable.dtype)
+        self.assign_add(momentum, (1 - self.adam_beta_1) * (gradient - momentum))
+        self.assign_add(velocity, (1 - self.adam_beta_2) * (ops.square(gradient) - velocity))
+        mean = momentum / (1 - ops.power(self.adam_beta_1, step))
+        deviation = ops.sqrt(velocity / (1 - ops.power(self.adam_beta_2, step)))
+        self.assign_sub(variable, learning_rate * mean / (deviation + self.epsilon))
+
+    def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
+        names = ("adam_lr_ratio", "momentum", "adam_beta_1", "adam_beta_2", "epsilon", "ns_steps", "iteration_dtype")
+        own_config = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **own_config, "weight_decay": self._weight_decay}
