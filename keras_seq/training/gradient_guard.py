@@ -119,11 +119,11 @@ class GradientGuard:
         norm = ops.sqrt(sum(squares)) / (1.0 if self.loss_scale_factor is None else self.loss_scale_factor)
         return norm, 1.0 if self._max_norm is None else ops.minimum(1.0, self._max_norm / (norm + 1e-6))
 
-    def clipped(self, grads):
-        """Return the gradients of the loss itself, clipped, in float32; None for a variable without gradient."""
+    def clipped(self, grads, dtype):
+        """Return the gradients of the loss itself, clipped, in a dtype; None for a variable without gradient."""
         _, scale = self._norm_and_clip_scale([_sum_of_squares(g) for g in grads if g is not None])
         scale = scale if self.loss_scale_factor is None else scale / self.loss_scale_factor
-        return [None if g is None else ops.cast(g, "float32") * scale for g in grads]
+        return [None if g is None else ops.cast(g, dtype) * ops.cast(scale, dtype) for g in grads]
 
     def _skip_step(self):
         self._iterations.assign_add(1)

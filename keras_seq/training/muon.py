@@ -101,7 +101,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
     def _matrices(self, indices, grads):
         """Return for each hidden matrix, by its index, the normalized blocks of g + mu m."""
         matrices = {}
-        for index, gradient in zip(indices, self.clipped(grads), strict=True):
+        for index, gradient in zip(indices, self.clipped(grads, self.momenta[0].dtype), strict=True):
             if gradient is not None and self.velocities[index] is None:
                 momentum = self.momenta[index]
                 nesterov = gradient + self.momentum * (self.momentum * momentum + gradient)

@@ -20,6 +20,11 @@ from keras_seq.training import (
 from keras_seq.training.run_lock import lock_run
 
 
+def steps_only(result):
+    """Return a result without the seconds of validations, which were repeated."""
+    return {name: value for name, value in result.items() if name != "other_seconds"}
+
+
 class Tokenizer:
     """As much of one as is looked at."""
 
@@ -145,7 +150,7 @@ def test_the_lock_is_held_until_everything_is_written(tiny_run, tmp_path, monkey
     with pytest.warns(UserWarning, match=r"metrics\.jsonl is corrupt; it is written again from the last checkpoint\."):
         assert load_result(parts) is None
     with pytest.warns(UserWarning, match="are restored from the checkpoint"):
-        assert tiny_run(parts) == whole
+        assert steps_only(tiny_run(parts)) == steps_only(whole)
     assert path.read_text() == text
 
 
@@ -163,6 +168,6 @@ def test_event_files_of_a_finished_run_that_are_corrupt_or_gone_are_noticed_and_
         with pytest.warns(UserWarning, match=r"tfevents.* is (corrupt|missing); it is written again"):
             assert load_result(parts) is None
         with pytest.warns(UserWarning, match="TensorBoard's event files are corrupt or missing"):
-            assert tiny_run(parts) == whole
-        assert load_result(parts) == json.loads(json.dumps(whole))
+            assert steps_only(tiny_run(parts)) == steps_only(whole)
+        assert steps_only(load_result(parts)) == steps_only(json.loads(json.dumps(whole)))
         assert curves <= {point[:2] for point in points(parts)}
