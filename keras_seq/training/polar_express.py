@@ -49,17 +49,12 @@ def polar_express(x, ns_steps: int):
     Returns:
         `[rows, columns]`, in the dtype of x.
     """
-    coefficients = (COEFFICIENTS + COEFFICIENTS[-1:] * ns_steps)[:ns_steps]
-    gram = ops.matmul(x, ops.transpose(x))
-    # 1 / |X X^T|; the norm is at least rows^(-1/2), unless x is zero
-    factor = ops.rsqrt(ops.maximum(ops.sum(ops.square(ops.cast(gram, "float32"))), 1e-12))
-    a, b, c = coefficients[0]
-    powers = (a * ops.sqrt(factor), b * factor**1.5, c * factor**2.5)
-    x = _step(x, gram, *(ops.cast(power, x.dtype) for power in powers))
-    for a, b, c in coefficients[1:]:
-        x = _step(x, ops.matmul(x, ops.transpose(x)), a, b, c)
+    for k, (a, b, c) in enumerate((COEFFICIENTS + COEFFICIENTS[-1:] * ns_steps)[:ns_steps]):
+        gram = ops.matmul(x, ops.transpose(x))
+        square = ops.matmul(gram, gram)
+        if k == 0:  # 1 / |X X^T|^(1/2), from the trace of (X X^T)^2; the norm is at least rows^(-1/2), unless x is zero
+            squared_norm = ops.sum(ops.cast(ops.diagonal(square), "float32"))
+            factor = ops.maximum(squared_norm, 1e-12) ** -0.25
+            a, b, c = (ops.cast(power, x.dtype) for power in (a * factor, b * factor**3, c * factor**5))
+        x = a * x + ops.matmul(b * gram + c * square, x)
     return x
-
-
-def _step(x, gram, a, b, c):
-    return a * x + ops.matmul(b * gram + c * ops.matmul(gram, gram), x)
