@@ -14,7 +14,7 @@ from keras_seq.layers.introspection import has_time_loop
 # steps (docs/experiment_log.md). The others' are the best of a sweep by factors of about 3 (experiments/optimizers.py):
 # 0.1 million parameters (Transformer 2 x 64, LSTM of 128), 600 steps of 12 x 64 characters, warm-up and decay as below.
 LEARNING_RATES = {
-    "muon": {"recurrent": 0.03, "residual": 0.02},
+    "muon": {"recurrent": 0.02, "residual": 0.02},
     "adamw": {"recurrent": 0.04, "residual": 4e-3},
     "adam": {"recurrent": 0.04, "residual": 4e-3},  # AdamW without weight decay, as in `optimizer_options`
     "sgd": {"recurrent": 3.0, "residual": 0.3},  # with momentum 0.9; about ten times as much without
@@ -43,7 +43,7 @@ class TrainConfig:
     optimizer: Literal["muon", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion"] = "muon"
     """Optimizer of all weights; muon updates hidden matrices by Muon and all other weights by AdamW."""
     learning_rate: float | None = None
-    """Peak learning rate. Defaults: muon 0.03 (rnn, gru, lstm) or 0.02 (other models), adamw 0.04 or 0.004; all of them
+    """Peak learning rate. Defaults: muon 0.02, adamw 0.04 (rnn, gru, lstm) or 0.004 (other models); all of them
     (LEARNING_RATES) were measured on small models."""
     adam_lr_ratio: float | None = None
     """With muon, learning rate of its AdamW part relative to `learning_rate`. Default: 0.4 (rnn, gru, lstm) or 0.2."""
