@@ -9,6 +9,7 @@ step changes no weight, the scale is halved and training continues; after 2,000 
 doubled. (Keras's `LossScaleOptimizer` does the same but does not count the step, on which data and seeds depend here.)
 """
 
+import contextlib
 import functools
 import math
 
@@ -23,7 +24,7 @@ MIN_FUSED_PARAMS = 2**17  # for fewer parameters, starting one XLA program for a
 LOSS_INDEX = -1  # `first_nonfinite_index` where the loss was not finite
 
 
-def dense(gradient):
+def _dense(gradient):
     """Return a dense gradient; TensorFlow gives an embedding's as one row per id of the batch."""
     return ops.zeros(gradient.shape, gradient.dtype) + gradient if hasattr(gradient, "dense_shape") else gradient
 
@@ -91,8 +92,20 @@ class GradientGuard:
         """
         if not self.built:
             self.build(trainable_variables)
+        grads = [_dense(g) for g in grads]
+        variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         update = functools.partial(self._apply, trainable_variables)
-        self.compiled(update, trainable_variables or self._trainable_variables)([dense(g) for g in grads])
+        with self.prepared(grads, variables):
+            self.compiled(update, variables)(grads)
+
+    def prepared(self, grads, variables):
+        """Return a context in which `update_step` has what is to be computed outside of XLA; here nothing.
+
+        Args:
+            grads: Dense gradients, not yet clipped.
+            variables: Their variables.
+        """
+        return contextlib.nullcontext()
 
     @staticmethod
     def compiled(function, variables):

@@ -7,10 +7,12 @@ direction of the matrix learns at the same rate. All other weights (embeddings, 
 AdamW.
 """
 
+import contextlib
+
 import keras
 from keras import ops
 
-from keras_seq.training.gradient_guard import GradientGuard, dense
+from keras_seq.training.gradient_guard import GradientGuard
 from keras_seq.training.polar_express import polar_express, wide_and_normalized
 
 
@@ -80,22 +82,20 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
             for v in variables
         ]
 
-    def apply(self, grads, trainable_variables=None):
-        """Clip and apply the gradients, or skip the step, as `GradientGuard.apply`.
+    @contextlib.contextmanager
+    def prepared(self, grads, variables):
+        """Hold the orthogonalized blocks of the hidden matrices, by index.
+
+        They are computed outside of XLA, whose matrix products are slower than TensorFlow's, in bfloat16 by far.
 
         Args:
-            grads: Gradients in the order of the variables; None for a variable without gradient.
-            trainable_variables: Variables to update; by default those that the optimizer was built with.
+            grads: Dense gradients, not yet clipped.
+            variables: Their variables.
         """
-        if not self.built:
-            self.build(trainable_variables)
-        variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         indices = [self._get_variable_index(v) for v in variables]
-        grads = [dense(g) for g in grads]
-        # Outside of XLA, whose matrix products are slower than TensorFlow's, in bfloat16 by far.
         matrices = self.compiled(lambda grads: self._matrices(indices, grads), variables)(grads)
         self._orthogonal = {i: [polar_express(x, self.ns_steps) for x in blocks] for i, blocks in matrices.items()}
-        super().apply(grads, trainable_variables)
+        yield
         self._orthogonal = {}
 
     def _matrices(self, indices, grads):
