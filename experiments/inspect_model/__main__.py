@@ -12,8 +12,6 @@ and plots as PNG files and for TensorBoard.
 import dataclasses
 import pathlib
 
-import tensorflow as tf
-
 from experiments.frame import plots
 from experiments.frame.finished_run import Unknown, example_text, handle_unknown
 from experiments.frame.option_checks import check_options
@@ -26,6 +24,8 @@ from keras_seq.atomic_files import write_text
 from keras_seq.evaluation.model_trace import ModelTrace, trace_model
 from keras_seq.evaluation.trace_plots import plot_trace
 from keras_seq.tokenizers.show_whitespace import show_whitespace
+from keras_seq.tracking.event_records import EventFile
+from keras_seq.tracking.tensorboard import image_proto
 from keras_seq.training import load_language_model
 from keras_seq.training.run_folder import within
 
@@ -64,10 +64,10 @@ def write_outputs(folder: pathlib.Path, trace: ModelTrace, run: pathlib.Path):
     """Write the page and the plots, also as images for TensorBoard, where each call is a new step."""
     folder.mkdir(parents=True, exist_ok=True)
     step = len(list(folder.glob("events.out.tfevents.*")))
-    with tf.summary.create_file_writer(str(folder)).as_default():
-        for name, figure in plot_trace(trace):
-            plots.save(figure, folder / f"{name}.png")
-            tf.summary.image(name, plots.pixels(figure)[None], step=step)
+    events = EventFile(folder)
+    for name, figure in plot_trace(trace):
+        plots.save(figure, folder / f"{name}.png")
+        events.write(step, [image_proto(name, plots.pixels(figure)[None])])
     write_text(folder / "inspect.html", inspect_page(trace, run))
 
 

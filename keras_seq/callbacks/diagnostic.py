@@ -7,11 +7,11 @@ model.fit(..., callbacks=[AttentionMaps(..., log_dir="logs/mine")])       comput
 import pathlib
 
 import keras
-import tensorflow as tf
 
 from keras_seq import checks
+from keras_seq.tracking.event_records import EventFile
 from keras_seq.tracking.summaries import Summaries
-from keras_seq.tracking.tensorboard import TOKENS_AXIS, write_summaries
+from keras_seq.tracking.tensorboard import TOKENS_AXIS, summary_protos
 
 
 class Diagnostic(keras.callbacks.Callback):
@@ -26,6 +26,7 @@ class Diagnostic(keras.callbacks.Callback):
 
     Raises:
         ValueError: If a number is not an integer of at least 1; in `fit`, if there is no log_dir.
+        OSError: In `fit`, if the event file cannot be written.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Diagnostic(keras.callbacks.Callback):
         raise NotImplementedError
 
     def on_train_begin(self, logs=None):
-        """Open the event file; print a message if there will be nothing to show."""
+        """Create the event file; print a message if there will be nothing to show."""
         name = type(self).__name__
         if self.log_dir is None:
             raise ValueError(
@@ -60,7 +61,7 @@ class Diagnostic(keras.callbacks.Callback):
         missing = self.missing_requirement(self._target_model)
         if missing:
             print(f"{name} shows nothing of {self._target_model.name}, which has no {missing}.")
-        self._writer = None if missing else tf.summary.create_file_writer(str(self.log_dir))
+        self._file = None if missing else EventFile(self.log_dir)
         self._last_step = self._step
 
     def on_train_batch_end(self, batch, logs=None):
@@ -73,11 +74,6 @@ class Diagnostic(keras.callbacks.Callback):
         if self.update_freq is None:
             self._write()
 
-    def on_train_end(self, logs=None):
-        """Close the event file."""
-        if self._writer is not None:
-            self._writer.close()
-
     @property
     def _step(self):
         return int(self.model.optimizer.iterations)
@@ -88,9 +84,7 @@ class Diagnostic(keras.callbacks.Callback):
 
     def _write(self):
         self._last_step = self._step
-        if self._writer is not None:
+        if self._file is not None:
             summaries = self.compute_summaries(self._target_model)
             axis = "optimizer steps" if self.tokens_per_step == 1 else TOKENS_AXIS
-            with self._writer.as_default():
-                write_summaries(self._step * self.tokens_per_step, summaries, axis)
-            self._writer.flush()
+            self._file.write(self._step * self.tokens_per_step, summary_protos(summaries, axis))

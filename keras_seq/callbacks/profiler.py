@@ -4,7 +4,6 @@ import importlib.util
 import pathlib
 
 import keras
-import tensorflow as tf
 
 PLUGIN = "tensorboard_plugin_profile"
 
@@ -16,10 +15,21 @@ class Profiler(keras.callbacks.Callback):
 
     Args:
         log_dir: Folder of the run.
+
+    Raises:
+        ValueError: If Keras's backend is not TensorFlow.
     """
 
     def __init__(self, log_dir: str | pathlib.Path):
         super().__init__()
+        if keras.backend.backend() != "tensorflow":
+            raise ValueError(
+                f"Profiler: Keras's backend is {keras.backend.backend()!r}; expected 'tensorflow', whose profiler it "
+                "starts. For JAX use jax.profiler.trace, for PyTorch torch.profiler.profile."
+            )
+        import tensorflow as tf  # here, as the other backends do without it
+
+        self._profiler = tf.profiler.experimental
         self.log_dir = pathlib.Path(log_dir)
 
     def on_train_begin(self, logs=None):
@@ -32,7 +42,7 @@ class Profiler(keras.callbacks.Callback):
         """Start the trace before the second execution."""
         self._executions += 1
         if self._executions == 2:
-            tf.profiler.experimental.start(str(self.log_dir))
+            self._profiler.start(str(self.log_dir))
             self._tracing = True
 
     def on_train_batch_end(self, batch, logs=None):
@@ -47,4 +57,4 @@ class Profiler(keras.callbacks.Callback):
     def _stop(self):
         if self._tracing:
             self._tracing = False
-            tf.profiler.experimental.stop()
+            self._profiler.stop()

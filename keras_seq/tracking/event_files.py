@@ -5,26 +5,24 @@
     all others                                            merged into events.out.tfevents.0000000000.TOKENS.BYTES
 
 That name sorts before any with a time, so a resumed run has every point once and in order, whatever the clock says. A
-file is a sequence of records `[length, crc, event, crc]`. A checkpoint stores the sizes of the files; one of which less
-can be read is corrupt: it is renamed to `*.corrupt`, its curves are restored from metrics.jsonl, and a warning names
-what is lost.
+checkpoint stores the sizes of the files; one of which less can be read is corrupt: it is renamed to `*.corrupt`, its
+curves are restored from metrics.jsonl, and a warning names what is lost.
 """
 
 import pathlib
 import re
 import warnings
 
-import tensorflow as tf
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
-from keras_seq.atomic_files import atomic_write, set_aside
+from keras_seq.atomic_files import set_aside, write_bytes
+from keras_seq.tracking.event_records import FILE_VERSION, decode, encode, read_records
 from keras_seq.tracking.tags import SETTINGS
 
 START_TAGS = {"_hparams_/session_start_info", SETTINGS}  # written again at each start
 TRUNCATED_NAME = "events.out.tfevents.0000000000.{tokens}.{size}"
 TRUNCATED_PATTERN = re.compile(r"events\.out\.tfevents\.0{10}\.\d+\.(\d+)")
-RECORD_OVERHEAD = 16  # bytes around an event
 
 
 def event_files(folder: str | pathlib.Path) -> list[pathlib.Path]:
@@ -37,20 +35,9 @@ def file_sizes(run: str | pathlib.Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in event_files(run)}
 
 
-def read_records(path: str | pathlib.Path) -> list[bytes]:
-    """Return the serialized events of a file, up to the first corrupt or truncated one."""
-    records = []
-    try:
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-            records.append(record)
-    except tf.errors.DataLossError:
-        pass
-    return records
-
-
 def readable_bytes(path: pathlib.Path) -> int:
     """Return the size of the intact events at the beginning of a file; 0 if it is missing."""
-    return sum(len(record) + RECORD_OVERHEAD for record in read_records(path)) if path.is_file() else 0
+    return sum(map(len, read_records(path))) if path.is_file() else 0
 
 
 def corrupt_files(run: str | pathlib.Path, expected_sizes: dict[str, int]) -> list[pathlib.Path]:
@@ -83,9 +70,9 @@ def truncate_after(
     folder, paths, events, readable = pathlib.Path(folder), event_files(folder), {}, {}
     for path in paths:
         records = read_records(path)
-        readable[path] = sum(len(record) + RECORD_OVERHEAD for record in records)
+        readable[path] = sum(map(len, records))
         for record in records:
-            event = Event.FromString(record)
+            event = decode(record)
             if event.summary.value and event.step <= tokens and event.summary.value[0].tag not in START_TAGS:
                 events[record] = event  # keyed by content: a kill between two files leaves an event in both
     pattern = re.compile(re.escape(TRUNCATED_NAME.format(tokens=tokens, size="SIZE")).replace("SIZE", r"(\d+)"))
@@ -96,12 +83,10 @@ def truncate_after(
     if corrupt:
         events = _restored(folder, events, curves or {}, sorted(corrupt))
     if events:
-        header = Event(wall_time=next(iter(events.values())).wall_time, file_version="brain.Event:2")
-        records = [header.SerializeToString(), *events]
-        name = TRUNCATED_NAME.format(tokens=tokens, size=sum(len(record) + RECORD_OVERHEAD for record in records))
-        with atomic_write(folder / name) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
-            for record in records:
-                writer.write(record)
+        header = Event(wall_time=next(iter(events.values())).wall_time, file_version=FILE_VERSION)
+        data = b"".join([encode(header), *events])
+        name = TRUNCATED_NAME.format(tokens=tokens, size=len(data))
+        write_bytes(folder / name, data)
         paths = [path for path in paths if path.name != name]
     for path in paths:
         path.unlink(missing_ok=True)
@@ -123,4 +108,4 @@ def _restored(folder, events, points, corrupt):
         f"metrics.jsonl; texts, images and histograms of those tokens are lost{aside}.",
         stacklevel=2,
     )
-    return {event.SerializeToString(): event for event in merged}
+    return {encode(event): event for event in merged}

@@ -14,10 +14,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
+import numpy as np
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.plugins.custom_scalar import summary as custom_scalars
+from tensorboard.plugins.custom_scalar import metadata as custom_scalars
 from tensorboard.plugins.hparams import api_pb2
-from tensorboard.plugins.hparams import summary as hparams_summary
+from tensorboard.plugins.hparams import metadata as hparams_metadata
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+from tensorboard.util.tensor_util import make_tensor_proto
 
 from keras_seq.tracking.tags import LOSSES, detail_tag, scalar_tag
 
@@ -49,12 +54,12 @@ def select_hparams(settings: Mapping[str, Any], model: keras.Model) -> dict[str,
     return {name: settings[name] for name in names if isinstance(settings.get(name), bool | int | float | str)}
 
 
-def session_start(hparams: Mapping[str, bool | int | float | str]) -> bytes:
+def session_start(hparams: Mapping[str, bool | int | float | str]) -> Summary:
     """Return the summary that makes a run a row of the HParams table, under the name of the run."""
-    return hparams_summary.session_start_pb(hparams).SerializeToString()
+    return hparams_pb(hparams, trial_id="")
 
 
-def hparams_columns(hparams: Iterable[str], keys: Iterable[str]) -> bytes:
+def hparams_columns(hparams: Iterable[str], keys: Iterable[str]) -> Summary:
     """Return the summary that orders the columns of the HParams table.
 
     Args:
@@ -63,21 +68,22 @@ def hparams_columns(hparams: Iterable[str], keys: Iterable[str]) -> bytes:
     """
     losses = [key for key in ("val_loss", "val_loss_streaming") if key in keys]
     columns = dict.fromkeys([*losses, "loss", "seconds", "tokens_per_second", *keys])
-    return hparams_summary.experiment_pb(
+    experiment = api_pb2.Experiment(
         # the page sorts by `differs`, then by name, and shows the first ones
-        [api_pb2.HParamInfo(name=name, differs=n < NUM_COLUMNS) for n, name in enumerate(hparams)],
-        [
+        hparam_infos=[api_pb2.HParamInfo(name=name, differs=n < NUM_COLUMNS) for n, name in enumerate(hparams)],
+        metric_infos=[
             api_pb2.MetricInfo(
                 name=api_pb2.MetricName(tag=scalar_tag(key)),
                 display_name=LOSS_COLUMNS.get(key, key),
             )
             for key in columns
         ],
-        time_created_secs=0,
-    ).SerializeToString()
+    )
+    metadata = hparams_metadata.create_summary_metadata(HParamsPluginData(experiment=experiment))
+    return _summary(hparams_metadata.EXPERIMENT_TAG, metadata, hparams_metadata.NULL_TENSOR)
 
 
-def charts(keys: Iterable[str], titles: Mapping[str, str]) -> bytes:
+def charts(keys: Iterable[str], titles: Mapping[str, str]) -> Summary:
     """Return the summary of the Custom Scalars page; each chart overlays all runs.
 
     Args:
@@ -107,4 +113,9 @@ def charts(keys: Iterable[str], titles: Mapping[str, str]) -> bytes:
             if content
         ]
     )
-    return custom_scalars.pb(layout).SerializeToString()
+    tensor = make_tensor_proto(layout.SerializeToString(), dtype=np.object_)
+    return _summary(custom_scalars.CONFIG_SUMMARY_TAG, custom_scalars.create_summary_metadata(), tensor)
+
+
+def _summary(tag, metadata, tensor):
+    return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])

@@ -4,17 +4,24 @@ All events of a run are in its own folder: one run of TensorBoard, one color. ta
 up the HParams and Custom Scalars pages.
 """
 
-import contextlib
-import errno
+import io
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
-import tensorflow as tf
+import numpy as np
+from PIL import Image
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.histogram.summary_v2 import histogram_pb
+from tensorboard.plugins.image.metadata import create_summary_metadata
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.plugins.text.summary_v2 import text_pb
+from tensorboard.util.tensor_util import make_tensor_proto
 
 from keras_seq import checks
 from keras_seq.tracking import layout
+from keras_seq.tracking.event_records import EventFile
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.tracking.tags import SETTINGS, describe, detail_tag, scalar_tag, validation_key
 
@@ -30,8 +37,8 @@ class TokenTensorBoard(keras.callbacks.Callback):
     ```
 
     Unlike `keras.callbacks.TensorBoard`, it writes training and validation into one folder, each under its own tag:
-    `Loss/training`, `Loss/validation`, `Training/...`, `Validation/...`. Every method raises OSError if TensorFlow
-    cannot write.
+    `Loss/training`, `Loss/validation`, `Training/...`, `Validation/...`. What a method writes is in the file when it
+    returns, and outlives the process. Every method raises OSError if it cannot write.
 
     Args:
         log_dir: Folder of the run.
@@ -47,19 +54,12 @@ class TokenTensorBoard(keras.callbacks.Callback):
         if tokens_per_step is not None:
             checks.positive_integer("tokens_per_step", tokens_per_step)
         self.log_dir, self.tokens_per_step = log_dir, tokens_per_step
-        self._writer, self._hparams = None, {}
+        self._file, self._hparams = None, {}
 
-    @contextlib.contextmanager
-    def _writing(self):
-        """Make the run's event file the default of `tf.summary`; raise errors of TensorFlow as OSError."""
-        try:
-            if self._writer is None:
-                self._writer = tf.summary.create_file_writer(str(self.log_dir))
-            with self._writer.as_default():
-                yield
-        except tf.errors.OpError as error:
-            message = f"TensorBoard's files cannot be written ({error.message})"
-            raise OSError(errno.EIO, message, str(self.log_dir)) from error
+    def _write(self, step, protos):
+        if self._file is None:
+            self._file = EventFile(self.log_dir)
+        self._file.write(step, protos)
 
     def on_epoch_end(self, epoch, logs=None):
         """Write the epoch's logs and the learning rate at the current tokens, if `tokens_per_step` was given."""
@@ -75,9 +75,7 @@ class TokenTensorBoard(keras.callbacks.Callback):
             tokens: Tokens seen in training.
             logs: Numbers by the keys of metrics.jsonl or of Keras's logs.
         """
-        with self._writing():
-            for key, value in logs.items():
-                write_scalar(key, value, tokens, TOKENS_AXIS)
+        self._write(tokens, [scalar_proto(key, value, TOKENS_AXIS) for key, value in logs.items()])
 
     def write(self, tokens: int, summaries: Summaries):
         """Write the summaries of a validation, and what sets up the pages that show its scalars.
@@ -88,13 +86,12 @@ class TokenTensorBoard(keras.callbacks.Callback):
         """
         keys = [validation_key(name) for name in summaries.scalars if "/" not in name]
         titles = {name: describe(name, summaries.descriptions).rstrip(".") or name for name in summaries.curves}
-        with self._writing():
-            write_summaries(tokens, summaries, TOKENS_AXIS)
-            if self._hparams and keys:
-                tf.summary.experimental.write_raw_pb(layout.hparams_columns(self._hparams, keys), step=tokens)
-            if "val_loss" in keys:
-                tf.summary.experimental.write_raw_pb(layout.charts(keys, titles), step=tokens)
-            self._writer.flush()
+        protos = [*summary_protos(summaries, TOKENS_AXIS)]
+        if self._hparams and keys:
+            protos.append(layout.hparams_columns(self._hparams, keys))
+        if "val_loss" in keys:
+            protos.append(layout.charts(keys, titles))
+        self._write(tokens, protos)
 
     def write_settings(self, settings: Mapping[str, Any], model: keras.Model):
         """Write the run's row in the HParams table, and all its settings as a text.
@@ -107,59 +104,61 @@ class TokenTensorBoard(keras.callbacks.Callback):
         # what the whole experiment was asked for comes after what this run does
         rows = sorted(settings.items(), key=lambda item: item[0].startswith("experiment."))
         table = "\n".join(["| setting | value |", "|---|---|", *(f"| {name} | `{value}` |" for name, value in rows)])
-        with self._writing():
-            tf.summary.experimental.write_raw_pb(layout.session_start(self._hparams), step=0)
-            tf.summary.text(SETTINGS, table, step=0, description=describe(SETTINGS))
-
-    def flush(self):
-        """Pass all events to the operating system, so that they outlive the process."""
-        with self._writing():
-            self._writer.flush()
-
-    def on_train_end(self, logs=None):
-        """Close the event file."""
-        if self._writer is not None:
-            with self._writing():
-                self._writer.close()
-            self._writer = None
+        self._write(0, [layout.session_start(self._hparams), text_pb(SETTINGS, table, describe(SETTINGS))])
 
 
-def write_scalar(key: str, value: float, step: int, axis: str, descriptions: Mapping[str, str] = {}):
-    """Write a number to the default writer of `tf.summary`.
+def scalar_proto(key: str, value: float, axis: str, descriptions: Mapping[str, str] = {}) -> Summary:
+    """Return the protocol buffer of a number.
 
     Args:
         key: Key of metrics.jsonl or of Keras's logs.
         value: The number.
-        step: Position on the axis.
         axis: Unit of the axis.
         descriptions: Descriptions by name or group.
     """
     description = f"{describe(key, descriptions)} Horizontal axis: {axis}.".strip()
-    tf.summary.scalar(scalar_tag(key), value, step=step, description=description)
+    return scalar_pb(scalar_tag(key), float(value), description)
 
 
-def write_summaries(step: int, summaries: Summaries, axis: str):
-    """Write summaries to the default writer of `tf.summary`; texts keep their spaces and line breaks.
+def image_proto(tag: str, images: np.ndarray, description: str = "") -> Summary:
+    """Return the protocol buffer of images, as PNG files.
 
     Args:
-        step: Position on the axis.
+        tag: Tag of all of them.
+        images: uint8 `[N, height, width, 3]`.
+        description: What they show.
+    """
+    files = [io.BytesIO() for _ in images]
+    for file, image in zip(files, images, strict=True):
+        Image.fromarray(image).save(file, "PNG")
+    _, height, width, _ = images.shape
+    strings = [b"%d" % width, b"%d" % height, *(file.getvalue() for file in files)]
+    metadata = create_summary_metadata(display_name=None, description=description)
+    tensor = make_tensor_proto(strings, dtype=np.object_)
+    return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
+
+
+def summary_protos(summaries: Summaries, axis: str) -> Iterator[Summary]:
+    """Return the protocol buffers of summaries; texts keep their spaces and line breaks.
+
+    Args:
         summaries: What to write.
         axis: Unit of the axis.
     """
     replaced = {name.partition("/")[0] for name in summaries.curves}
     scalars = {name: value for name, value in summaries.scalars.items() if name.partition("/")[0] not in replaced}
     for name, value in {**scalars, **summaries.curves}.items():
-        write_scalar(validation_key(name), value, step, axis, summaries.descriptions)
+        yield scalar_proto(validation_key(name), value, axis, summaries.descriptions)
     for name, text in summaries.texts.items():
         code = "\n".join("    " + line for line in text.splitlines())
-        tf.summary.text(name, code, step=step, description=describe(name, summaries.descriptions))
+        yield text_pb(name, code, describe(name, summaries.descriptions))
     for name, image in summaries.images.items():
         images = image if image.ndim == 4 else image[None]
-        description = describe(name, summaries.descriptions)
-        tf.summary.image(detail_tag(name), images, step=step, max_outputs=len(images), description=description)
+        yield image_proto(detail_tag(name), images, describe(name, summaries.descriptions))
     for name, values in summaries.histograms.items():
-        description = describe(name, summaries.descriptions)
-        tf.summary.histogram(detail_tag(name), values, step=step, description=description)
+        with np.errstate(invalid="ignore"):  # NaN is in no bucket
+            proto = histogram_pb(detail_tag(name), values, description=describe(name, summaries.descriptions))
+        yield proto
 
 
 def curve_points(lines: list[dict]) -> dict[tuple[str, int], float]:

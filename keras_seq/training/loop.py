@@ -197,8 +197,7 @@ class _Run:
         )
         validation.restore_from(lines)
         saver = CheckpointCallback(self.folder / "checkpoints", train, last_step, logger, validation, self.stop)
-        for close in (board.on_train_end, progress.on_train_end):
-            cleanup.callback(close)
+        cleanup.callback(progress.on_train_end)
         board.write_settings(flatten(self.config), self.training_model)
         if validation.is_missing(start_step, lines):
             self._repeat_validation(start_step, logger, validation, saver)

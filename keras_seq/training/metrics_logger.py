@@ -206,7 +206,6 @@ class MetricsLogger(EveryNSteps):
     def flush(self):
         """Make everything written so far durable (fsync)."""
         sync(self.path)
-        self.board.flush()
         run = self.path.parent
         for name in file_sizes(run):
             sync(run / name)

@@ -1,24 +1,25 @@
 import pytest
-import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.hparams import api as hparams
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.plugins.text.summary_v2 import text_pb
+from tensorboard.util.tensor_util import make_ndarray
 
 from keras_seq import atomic_files
 from keras_seq.tracking import event_files
+from keras_seq.tracking.event_records import EventFile
 
 
 def write(folder, steps, tag="loss"):
-    writer = tf.summary.create_file_writer(str(folder))
-    with writer.as_default():
-        for step in steps:
-            tf.summary.scalar(tag, float(step), step=step)
-    writer.close()
+    file = EventFile(folder)
+    for step in steps:
+        file.write(step, [scalar_pb(tag, float(step))])
 
 
 def points(folder, tag="loss"):
     found = EventAccumulator(str(folder))
     found.Reload()
-    return [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in found.Tensors(tag)]
+    return [(event.step, float(make_ndarray(event.tensor_proto))) for event in found.Tensors(tag)]
 
 
 def test_points_after_the_checkpoint_go_and_those_before_stay_in_one_file(tmp_path):
@@ -51,9 +52,7 @@ def test_what_a_kill_between_two_files_left_in_both_is_there_once(tmp_path):
 
 def test_the_settings_go_as_each_start_writes_them_again(tmp_path):
     write(tmp_path, [10])
-    with tf.summary.create_file_writer(str(tmp_path)).as_default():
-        hparams.hparams({"seed": 3}, trial_id="x")
-        tf.summary.text("settings", "seed 3", step=0)
+    EventFile(tmp_path).write(0, [hparams_pb({"seed": 3}), text_pb("settings", "seed 3")])
     event_files.truncate_after(tmp_path, 100)
     found = EventAccumulator(str(tmp_path))
     found.Reload()

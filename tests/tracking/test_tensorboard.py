@@ -1,10 +1,15 @@
+import errno
+import io
+import pathlib
+
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
+from tensorboard.util.tensor_util import make_ndarray
 
 from keras_seq.tracking import Summaries, TokenTensorBoard
 from keras_seq.tracking.tensorboard import curve_points
@@ -27,7 +32,7 @@ def read(folder):
 
 
 def points(folder, tag):
-    return {event.step: float(tf.make_ndarray(event.tensor_proto)) for event in read(folder).Tensors(tag)}
+    return {event.step: float(make_ndarray(event.tensor_proto)) for event in read(folder).Tensors(tag)}
 
 
 def hparams(folder, tag):
@@ -55,7 +60,6 @@ def run(tmp_path, model):
     texts, histograms = {"sample": "To be,\n  or *not* to be\n"}, {"gates/all": np.arange(30).reshape(5, 6)}
     descriptions = {"gates": "All gates.", "at/6 to 7": "Loss at 6 to 7."}
     board.write(6144, Summaries(scalars, texts, images, histograms, {"at/6 to 7": 1.25}, descriptions))
-    board.on_train_end()
     return folder
 
 
@@ -87,7 +91,7 @@ def test_descriptions_say_the_unit_and_the_axis(run):
 
 def test_a_histogram_counts_all_values(run):
     (event,) = read(run).Tensors("diagnostics/gates/all")
-    buckets = tf.make_ndarray(event.tensor_proto)
+    buckets = make_ndarray(event.tensor_proto)
     assert event.step == 6144
     assert buckets[:, 2].sum() == 30
     assert (buckets[0, 0], buckets[-1, 1]) == (0, 29)
@@ -95,11 +99,11 @@ def test_a_histogram_counts_all_values(run):
 
 def test_images_are_there_as_they_were_one_or_several_under_a_name(run):
     (event,) = read(run).Tensors("diagnostics/one")
-    width, height, png = tf.make_ndarray(event.tensor_proto)
+    width, height, png = make_ndarray(event.tensor_proto)
     assert (event.step, int(width), int(height)) == (6144, 2, 3)
-    np.testing.assert_array_equal(tf.io.decode_png(png), np.full((3, 2, 3), 200))
+    np.testing.assert_array_equal(Image.open(io.BytesIO(png)), np.full((3, 2, 3), 200))
     (event,) = read(run).Tensors("diagnostics/two")
-    assert len(tf.make_ndarray(event.tensor_proto)) == 2 + 2
+    assert len(make_ndarray(event.tensor_proto)) == 2 + 2
 
 
 def test_both_of_two_is_what_either_found():
@@ -179,14 +183,30 @@ def test_lines_of_metrics_stand_for_the_points_that_were_written(tmp_path):
         assert points(tmp_path, tag) == {tokens: value}
 
 
-def test_a_writer_that_fails_is_an_error_of_the_folder(tmp_path, monkeypatch):
-    board = TokenTensorBoard(tmp_path / "run")
-
-    def full(*arguments, **more):
-        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
-
-    monkeypatch.setattr(tf.summary, "scalar", full)
-    with pytest.raises(OSError, match="No space left on device") as fault:
-        board.record(10, {"loss": 1.0})
-    assert fault.value.filename == str(tmp_path / "run")
+def test_a_full_disk_is_an_error_of_the_call_that_met_it(tmp_path):
+    board = TokenTensorBoard(tmp_path)
+    board.record(10, {"loss": 1.0})
+    board._file.path = pathlib.Path("/dev/full")
+    for write in (lambda: board.record(20, {"loss": 1.0}), lambda: board.write(20, Summaries({"val_loss": 1.0}))):
+        with pytest.raises(OSError, match="No space left on device") as fault:
+            write()
+        assert (fault.value.errno, fault.value.filename) == (errno.ENOSPC, "/dev/full")
     board.on_train_end()
+    assert points(tmp_path, "Loss/training") == {10: 1.0}
+
+
+def test_a_file_where_the_folder_has_to_be_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "run").write_text("mine")
+    for folder in (tmp_path / "run", tmp_path / "run/seed0"):
+        with pytest.raises((FileExistsError, NotADirectoryError)) as fault:
+            TokenTensorBoard(folder).record(10, {"loss": 1.0})
+        assert fault.value.filename == str(folder)
+
+
+def test_two_fits_with_one_callback_go_on_in_one_file(model, tmp_path):
+    x, y = np.ones((4, 2)), np.ones((4, 1))
+    board = TokenTensorBoard(tmp_path, tokens_per_step=10)
+    for _ in range(2):
+        model.fit(x, y, batch_size=2, verbose=0, callbacks=[board])
+    assert [*points(tmp_path, "Loss/training")] == [20, 40]
+    assert len([*tmp_path.iterdir()]) == 1
