@@ -22,11 +22,8 @@ class Profiler(keras.callbacks.Callback):
 
     def __init__(self, log_dir: str | pathlib.Path):
         super().__init__()
-        if keras.backend.backend() != "tensorflow":
-            raise ValueError(
-                f"Profiler: Keras's backend is {keras.backend.backend()!r}; expected 'tensorflow', whose profiler it "
-                "starts. For JAX use jax.profiler.trace, for PyTorch torch.profiler.profile."
-            )
+        if (backend := keras.backend.backend()) != "tensorflow":
+            raise ValueError(f"Profiler: the backend is {backend!r}; expected 'tensorflow', or use {backend}.profiler.")
         import tensorflow as tf  # here, as the other backends do without it
 
         self._profiler = tf.profiler.experimental

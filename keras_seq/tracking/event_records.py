@@ -47,16 +47,12 @@ def read_records(path: str | pathlib.Path) -> list[bytes]:
 
 
 def _frame(data):
-    length = struct.pack("<Q", len(data))
-    return length + _checksum(length) + data + _checksum(data)
-
-
-def _checksum(data):
-    return struct.pack("<I", masked_crc32c(data))
+    parts = (struct.pack("<Q", len(data)), data)
+    return b"".join(part + struct.pack("<I", masked_crc32c(part)) for part in parts)
 
 
 class EventFile:
-    """Append summaries to a new event file, which is open only while it is written: no event waits in a buffer.
+    """Append summaries to a new event file, which is open only while they are written: none waits in a buffer.
 
     Args:
         folder: Folder of the run; it is created if it is missing.
@@ -66,18 +62,13 @@ class EventFile:
     """
 
     def __init__(self, folder: str | pathlib.Path):
-        names = (f"{int(time.time()):010}", socket.gethostname(), str(os.getpid()), str(next(_file_numbers)))
-        self.path = pathlib.Path(folder, ".".join(["events.out.tfevents", *names]))
+        name = f"{int(time.time()):010}.{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}"
+        self.path = pathlib.Path(folder, f"events.out.tfevents.{name}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._append([Event(wall_time=time.time(), file_version=FILE_VERSION)])
 
     def write(self, step: int, summaries: Iterable[Summary]):
-        """Append an event for each summary.
-
-        Args:
-            step: Position on the axis.
-            summaries: Protocol buffers, one value each.
-        """
+        """Append an event for each summary, at a position on the axis."""
         self._append(Event(wall_time=time.time(), step=step, summary=summary) for summary in summaries)
 
     def _append(self, events):

@@ -14,10 +14,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.plugins.custom_scalar import metadata as custom_scalars
+from tensorboard.plugins.custom_scalar.metadata import CONFIG_SUMMARY_TAG, create_summary_metadata
 from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams import metadata as hparams_metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -72,15 +71,13 @@ def hparams_columns(hparams: Iterable[str], keys: Iterable[str]) -> Summary:
         # the page sorts by `differs`, then by name, and shows the first ones
         hparam_infos=[api_pb2.HParamInfo(name=name, differs=n < NUM_COLUMNS) for n, name in enumerate(hparams)],
         metric_infos=[
-            api_pb2.MetricInfo(
-                name=api_pb2.MetricName(tag=scalar_tag(key)),
-                display_name=LOSS_COLUMNS.get(key, key),
-            )
+            api_pb2.MetricInfo(name=api_pb2.MetricName(tag=scalar_tag(key)), display_name=LOSS_COLUMNS.get(key, key))
             for key in columns
         ],
     )
     metadata = hparams_metadata.create_summary_metadata(HParamsPluginData(experiment=experiment))
-    return _summary(hparams_metadata.EXPERIMENT_TAG, metadata, hparams_metadata.NULL_TENSOR)
+    value = Summary.Value(tag=hparams_metadata.EXPERIMENT_TAG, metadata=metadata, tensor=hparams_metadata.NULL_TENSOR)
+    return Summary(value=[value])
 
 
 def charts(keys: Iterable[str], titles: Mapping[str, str]) -> Summary:
@@ -113,9 +110,6 @@ def charts(keys: Iterable[str], titles: Mapping[str, str]) -> Summary:
             if content
         ]
     )
-    tensor = make_tensor_proto(layout.SerializeToString(), dtype=np.object_)
-    return _summary(custom_scalars.CONFIG_SUMMARY_TAG, custom_scalars.create_summary_metadata(), tensor)
-
-
-def _summary(tag, metadata, tensor):
-    return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
+    tensor = make_tensor_proto(layout.SerializeToString(), dtype="string")
+    value = Summary.Value(tag=CONFIG_SUMMARY_TAG, metadata=create_summary_metadata(), tensor=tensor)
+    return Summary(value=[value])

@@ -4,6 +4,7 @@ All events of a run are in its own folder: one run of TensorBoard, one color. ta
 up the HParams and Custom Scalars pages.
 """
 
+import functools
 import io
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -54,12 +55,11 @@ class TokenTensorBoard(keras.callbacks.Callback):
         if tokens_per_step is not None:
             checks.positive_integer("tokens_per_step", tokens_per_step)
         self.log_dir, self.tokens_per_step = log_dir, tokens_per_step
-        self._file, self._hparams = None, {}
+        self._hparams = {}
 
-    def _write(self, step, protos):
-        if self._file is None:
-            self._file = EventFile(self.log_dir)
-        self._file.write(step, protos)
+    @functools.cached_property
+    def _file(self):
+        return EventFile(self.log_dir)
 
     def on_epoch_end(self, epoch, logs=None):
         """Write the epoch's logs and the learning rate at the current tokens, if `tokens_per_step` was given."""
@@ -75,7 +75,7 @@ class TokenTensorBoard(keras.callbacks.Callback):
             tokens: Tokens seen in training.
             logs: Numbers by the keys of metrics.jsonl or of Keras's logs.
         """
-        self._write(tokens, [scalar_proto(key, value, TOKENS_AXIS) for key, value in logs.items()])
+        self._file.write(tokens, [scalar_proto(key, value, TOKENS_AXIS) for key, value in logs.items()])
 
     def write(self, tokens: int, summaries: Summaries):
         """Write the summaries of a validation, and what sets up the pages that show its scalars.
@@ -86,12 +86,11 @@ class TokenTensorBoard(keras.callbacks.Callback):
         """
         keys = [validation_key(name) for name in summaries.scalars if "/" not in name]
         titles = {name: describe(name, summaries.descriptions).rstrip(".") or name for name in summaries.curves}
-        protos = [*summary_protos(summaries, TOKENS_AXIS)]
+        self._file.write(tokens, summary_protos(summaries, TOKENS_AXIS))
         if self._hparams and keys:
-            protos.append(layout.hparams_columns(self._hparams, keys))
+            self._file.write(tokens, [layout.hparams_columns(self._hparams, keys)])
         if "val_loss" in keys:
-            protos.append(layout.charts(keys, titles))
-        self._write(tokens, protos)
+            self._file.write(tokens, [layout.charts(keys, titles)])
 
     def write_settings(self, settings: Mapping[str, Any], model: keras.Model):
         """Write the run's row in the HParams table, and all its settings as a text.
@@ -104,7 +103,7 @@ class TokenTensorBoard(keras.callbacks.Callback):
         # what the whole experiment was asked for comes after what this run does
         rows = sorted(settings.items(), key=lambda item: item[0].startswith("experiment."))
         table = "\n".join(["| setting | value |", "|---|---|", *(f"| {name} | `{value}` |" for name, value in rows)])
-        self._write(0, [layout.session_start(self._hparams), text_pb(SETTINGS, table, describe(SETTINGS))])
+        self._file.write(0, [layout.session_start(self._hparams), text_pb(SETTINGS, table, describe(SETTINGS))])
 
 
 def scalar_proto(key: str, value: float, axis: str, descriptions: Mapping[str, str] = {}) -> Summary:
@@ -121,20 +120,14 @@ def scalar_proto(key: str, value: float, axis: str, descriptions: Mapping[str, s
 
 
 def image_proto(tag: str, images: np.ndarray, description: str = "") -> Summary:
-    """Return the protocol buffer of images, as PNG files.
-
-    Args:
-        tag: Tag of all of them.
-        images: uint8 `[N, height, width, 3]`.
-        description: What they show.
-    """
+    """Return the protocol buffer of images, uint8 `[N, height, width, 3]`: their width, height and PNG files."""
     files = [io.BytesIO() for _ in images]
     for file, image in zip(files, images, strict=True):
         Image.fromarray(image).save(file, "PNG")
     _, height, width, _ = images.shape
     strings = [b"%d" % width, b"%d" % height, *(file.getvalue() for file in files)]
     metadata = create_summary_metadata(display_name=None, description=description)
-    tensor = make_tensor_proto(strings, dtype=np.object_)
+    tensor = make_tensor_proto(strings, dtype="string")
     return Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
 
 
