@@ -8,7 +8,7 @@ NUM_WINDOWS = 16  # windows for attention maps and gate saturation
 
 def diagnostics(tokenizer: CharacterTokenizer, validation_text: str, sequence_length: int) -> list:
     """Return loss by position, attention maps and gate saturation; what a model lacks, it shows nothing of."""
-    ids = tokenizer.encode(validation_text).numpy()
+    ids = tokenizer.encode(validation_text)
     rows = min(NUM_WINDOWS, len(ids) // sequence_length)
     windows = ids[: rows * sequence_length].reshape(rows, sequence_length)
     names = {n: tokenizer.decode([n]) for n in set(windows[0].tolist())}

@@ -67,7 +67,7 @@ class SplitCorpus:
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a text, `[N]`."""
-        return self.tokenizer.encode(text).numpy()
+        return self.tokenizer.encode(text)
 
     def introduce(self, train: training.TrainConfig, min_length: int, plan: str, scored: Sequence | None = None):
         """Print sizes, the plan, what is scored during training, and a note if the validation text is not new."""

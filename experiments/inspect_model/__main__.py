@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None):
     config = command_line(InspectModelConfig, "experiments.inspect_model", __doc__, arguments)
     model, tokenizer = load_language_model(config.run)
     text, unknown = (example_text(config.run), "drop") if config.text is None else (config.text, config.unknown)
-    ids, message = truncate(model, tokenizer.encode(handle_unknown(text, tokenizer, unknown)).numpy())
+    ids, message = truncate(model, tokenizer.encode(handle_unknown(text, tokenizer, unknown)))
     trace = trace_model(model, tokenizer, ids)
     folder = within(config.run, config.run / "inspect") if config.out is None else config.out
     write_outputs(folder, trace, config.run)

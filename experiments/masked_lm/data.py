@@ -66,8 +66,7 @@ class MaskedCorpus(SplitCorpus):
         self._check("validation", ids := self.encode(text), self.length)
         rows = segment_pairs(ids, self.length, self.length - 3, self.config.seed)
         # Not the seed of training, and always step 0: every validation masks the same tokens.
-        masked = self.mask_generator(self.config.seed + 1).batch(0, rows["token_ids"])
-        masked_ids, targets, weights = (array.numpy() for array in masked)
+        masked_ids, targets, weights = self.mask_generator(self.config.seed + 1).batch(0, rows["token_ids"])
         if not weights.any():
             raise ValueError("None of the validation tokens is masked; expected a longer validation split.")
         return MaskedRows({**rows, "token_ids": masked_ids}, targets, weights > 0)
@@ -93,7 +92,7 @@ def encode_masked(text: str, tokenizer: WordPieceTokenizer, context_length: int)
     """Return the token and segment ids `[1, T]` of a text with [MASK], which is not special to the tokenizer."""
     if MASK not in text:
         raise ValueError(f"--text {text!r}: expected {MASK} in the place of a word.")
-    first, *rest = (tokenizer.encode(part).numpy().tolist() for part in text.split(MASK))
+    first, *rest = (tokenizer.encode(part).tolist() for part in text.split(MASK))
     ids = [*first, *(n for part in rest for n in (SPECIAL_TOKENS[MASK], *part))]
     if (length := len(ids) + 2) > context_length:
         expected = f"expected at most {context_length}, the context length of the model: shorten the text"

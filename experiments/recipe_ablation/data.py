@@ -5,18 +5,20 @@ stripped  = training | validation, each without spaces and newlines
 """
 
 import copy
+import functools
 import re
 from collections.abc import Callable
 
-import tensorflow as tf
-
 from experiments.frame.texts import SplitCorpus
 from experiments.recipe_ablation.settings import RecipeConfig
-from keras_seq.data import PythonGeneratorWindows, RandomWindows, StatefulWindows
+from keras_seq.data import RandomWindows, StatefulWindows
+from keras_seq.data.python_generator_windows import python_generator_dataset
+from keras_seq.data.random_draws import uniform
+from keras_seq.data.step_dataset import step_dataset
 from keras_seq.data.windows import Windows
 from keras_seq.tokenizers import CharacterTokenizer
 
-RESET_SEED = 0x5EED  # makes the draws of the reset mask independent of those of the windows
+GENERATOR_SEED = 0x5EED  # makes the generator draw other windows: what that changes is the noise of the ablation
 
 
 def without_whitespace(data: SplitCorpus, min_length: int) -> SplitCorpus:
@@ -35,31 +37,26 @@ def without_whitespace(data: SplitCorpus, min_length: int) -> SplitCorpus:
 
 
 def windows(recipe: RecipeConfig, ids, seed: int) -> Windows:
-    """Return the training windows of ids `[N]`; stateful ones come from tensors always."""
+    """Return the training windows of ids `[N]`; the random ones of the Python generator are others."""
     sizes = (recipe.batch_size, recipe.sequence_length)
     if recipe.windows == "stateful":
         return StatefulWindows(ids, *sizes, reset_prob=recipe.reset_prob, seed=seed)
-    return (RandomWindows if recipe.pipeline == "tensors" else PythonGeneratorWindows)(ids, *sizes, seed=seed)
+    return RandomWindows(ids, *sizes, seed=seed if recipe.pipeline == "tensors" else seed ^ GENERATOR_SEED)
 
 
 def batches(recipe: RecipeConfig, ids, seed: int) -> Callable:
     """Return a function `(start_step, stop_step) -> dataset` of `((ids [B, T], reset_mask [B]), targets [B, T])`.
 
-    Stateful windows continue where the carried state ended. Random windows do not, but the state is carried into all
-    rows outside `reset_mask` nevertheless, as in the legacy script.
+    Stateful windows continue where the carried state ended, and come from tensors always. Random windows do not, but
+    the state is carried into all rows outside `reset_mask` nevertheless, as in the legacy script.
     """
     recipe_windows = windows(recipe, ids, seed)
     if recipe.windows == "stateful":
         return recipe_windows.stateful_dataset
 
-    def with_reset_mask(step, batch):
-        draws = tf.random.stateless_uniform([recipe.batch_size], [seed ^ RESET_SEED, step])
-        return (batch[0], draws < recipe.reset_prob), batch[1]
+    def stateful_batch(step):
+        ids, targets = recipe_windows.batch(step)
+        return (ids, uniform((recipe.batch_size,), seed, step, "reset mask") < recipe.reset_prob), targets
 
-    def dataset(start_step, stop_step):
-        steps = tf.data.Dataset.range(start_step, stop_step)
-        examples = tf.data.Dataset.zip(steps, recipe_windows.dataset(start_step, stop_step)).map(with_reset_mask)
-        # a dataset made from a generator has unknown cardinality
-        return examples.apply(tf.data.experimental.assert_cardinality(stop_step - start_step))
-
-    return dataset
+    dataset_fn = step_dataset if recipe.pipeline == "tensors" else python_generator_dataset
+    return functools.partial(dataset_fn, stateful_batch)

@@ -13,7 +13,7 @@ from keras_seq.tokenizers import CharacterTokenizer
 
 def encode(tokenizer: CharacterTokenizer, characters: str) -> np.ndarray:
     """Encode characters without spaces and capitals as int32 ids `[N]` of at least 1; 0 is padding."""
-    return tokenizer.encode(characters).numpy() + 1
+    return tokenizer.encode(characters) + 1
 
 
 class SpacingText(SplitCorpus):

@@ -8,10 +8,12 @@ leaves out are different in each epoch. `windows.py` does the same for the windo
 
 from dataclasses import dataclass
 
-import tensorflow as tf
+import keras
+import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.step_dataset import check_step, step_dataset
+from keras_seq.data.random_draws import permutation
+from keras_seq.data.step_dataset import step_dataset
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +42,8 @@ class ArrayBatches:
         """Check the fields."""
         checks.integer("batch_size", self.batch_size, min_value=1)
         checks.integer("seed", self.seed, min_value=0)
-        with tf.device("CPU"):  # tf.data runs there
-            object.__setattr__(self, "arrays", _tensors(self.arrays))
-        lengths = {array.shape[0] if array.shape.rank else None for array in tf.nest.flatten(self.arrays)}
+        object.__setattr__(self, "arrays", _as_arrays(self.arrays))
+        lengths = {array.shape[0] if array.ndim else None for array in keras.tree.flatten(self.arrays)}
         if len(lengths) != 1 or None in lengths:
             raise ValueError(f"arrays have {lengths or 'no'} examples; expected the same number in all: [N, ...] each.")
         if self.num_examples < self.batch_size:
@@ -53,35 +54,32 @@ class ArrayBatches:
     @property
     def num_examples(self) -> int:
         """N, the number of examples."""
-        return int(tf.nest.flatten(self.arrays)[0].shape[0])
+        return len(keras.tree.flatten(self.arrays)[0])
 
     @property
     def steps_per_epoch(self) -> int:
         """P, the full batches of an epoch."""
         return self.num_examples // self.batch_size
 
-    def batch(self, step: int | tf.Tensor) -> tuple | dict:
+    def batch(self, step: int) -> tuple | dict:
         """Return the batch of one step.
 
         Args:
-            step: Number of the step, from 0: a Python integer, or an integer tensor, eager or symbolic.
+            step: Number of the step, from 0.
 
         Returns:
-            Tensors `[B, ...]`, nested like `arrays`.
+            NumPy arrays `[B, ...]`, nested like `arrays`.
 
         Raises:
             ValueError: The step is not an integer of at least 0.
         """
-        check_step(step)
-        step = tf.cast(step, tf.int64)
-        seed = tf.stack([tf.constant(self.seed, tf.int64), step // self.steps_per_epoch])
-        order = tf.random.experimental.stateless_shuffle(tf.range(self.num_examples), seed)
-        start = step % self.steps_per_epoch * self.batch_size
-        rows = tf.slice(order, [start], [self.batch_size])  # unlike order[start : ...], its shape is known in a graph
-        return tf.nest.map_structure(lambda array: tf.gather(array, rows), self.arrays)
+        epoch, index = divmod(checks.integer("step", step, min_value=0), self.steps_per_epoch)
+        order = permutation(self.num_examples, self.seed, epoch, "examples")
+        rows = order[index * self.batch_size :][: self.batch_size]
+        return keras.tree.map_structure(lambda array: array[rows], self.arrays)
 
-    def dataset(self, start_step: int = 0, stop_step: int | None = None) -> tf.data.Dataset:
-        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order.
+    def dataset(self, start_step: int = 0, stop_step: int | None = None):
+        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order, as `step_dataset` does.
 
         Args:
             start_step: First step.
@@ -93,10 +91,10 @@ class ArrayBatches:
         return step_dataset(self.batch, start_step, stop_step)
 
 
-def _tensors(arrays):
-    """Convert arrays to tensors, in the same nesting."""
+def _as_arrays(arrays):
+    """Convert lists and tensors to arrays, in the same nesting of tuples and dicts."""
     if isinstance(arrays, tuple):
-        return tuple(map(_tensors, arrays))
+        return tuple(map(_as_arrays, arrays))
     if isinstance(arrays, dict):
-        return {name: _tensors(array) for name, array in arrays.items()}
-    return tf.convert_to_tensor(arrays)
+        return {name: _as_arrays(array) for name, array in arrays.items()}
+    return np.asarray(arrays)

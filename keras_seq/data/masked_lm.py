@@ -13,10 +13,9 @@ from functools import cached_property
 from numbers import Real
 
 import numpy as np
-import tensorflow as tf
 
 from keras_seq import checks
-from keras_seq.data.step_dataset import check_step
+from keras_seq.data.random_draws import integers, uniform
 
 MASK_TOKEN_RATE, RANDOM_TOKEN_RATE = 0.8, 0.1  # of the selected tokens; the others are unchanged
 
@@ -84,11 +83,11 @@ class MaskedLMMaskGenerator:
         """The ids that may be selected and drawn, ascending, int32."""
         return np.flatnonzero(self.is_selectable).astype("int32")
 
-    def batch(self, step: int | tf.Tensor, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def batch(self, step: int, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mask a batch, and return it with its targets.
 
         Args:
-            step: Number of the step, from 0: a Python integer, or an integer tensor, eager or symbolic.
+            step: Number of the step, from 0.
             ids: Integers `[B, T]`, padded.
 
         Returns:
@@ -96,24 +95,20 @@ class MaskedLMMaskGenerator:
             selected tokens and 0 elsewhere, float32. A row without a selectable token has no weight.
 
         Raises:
-            ValueError: The ids are not integers or, where their values are known, outside the vocabulary; or the step
-                is not an integer of at least 0.
+            ValueError: The ids are not integers or outside the vocabulary, or the step is not an integer of at least 0.
         """
-        check_step(step)
-        ids = tf.convert_to_tensor(ids)
-        if not ids.dtype.is_integer:
+        checks.integer("step", step, min_value=0)
+        ids = np.asarray(ids)
+        if ids.dtype.kind not in "iu":
             raise ValueError(f"ids have the dtype {ids.dtype.name}; expected integers: give ids, not their embeddings.")
         checks.ids_below("ids", ids, self.vocabulary_size)
-        ids = tf.cast(ids, tf.int32)
-        shape = tf.shape(ids)
-        # Split, because windows and others draw from (seed, step) itself.
-        seeds = tf.random.split(tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)]), 2)
-        draw = tf.random.stateless_uniform(shape, seeds[0])
-        index = tf.random.stateless_uniform(shape, seeds[1], maxval=len(self.selectable_ids), dtype=tf.int32)
+        ids = ids.astype("int32")
+        draw = uniform(ids.shape, self.seed, step, "masks")
+        index = integers(ids.shape, len(self.selectable_ids), self.seed, step, "random tokens")
         rate = self.mask_selection_rate
-        selected = tf.gather(self.is_selectable, ids) & (draw < rate)
+        selected = self.is_selectable[ids] & (draw < rate)
         # A draw below the rate is uniform there, so it also decides between [MASK], a random token and no change.
-        masked_ids = tf.where(selected & (draw < MASK_TOKEN_RATE * rate), self.mask_token_id, ids)
+        masked_ids = np.where(selected & (draw < MASK_TOKEN_RATE * rate), self.mask_token_id, ids)
         replaced = selected & (draw >= MASK_TOKEN_RATE * rate) & (draw < (MASK_TOKEN_RATE + RANDOM_TOKEN_RATE) * rate)
-        masked_ids = tf.where(replaced, tf.gather(self.selectable_ids, index), masked_ids)
-        return masked_ids, ids, tf.cast(selected, tf.float32)
+        masked_ids = np.where(replaced, self.selectable_ids[index], masked_ids)
+        return masked_ids, ids, selected.astype("float32")

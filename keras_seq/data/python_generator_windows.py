@@ -2,25 +2,22 @@
 
     for step: for b: start ~ Uniform{0, ..., N-T-1};  yield ids[start : start + T], ids[start + 1 : start + T + 1]
 
-Every example is passed from Python to TensorFlow separately, which is slow; `RandomWindows` draws from the same
-distribution with one gather per batch. This version exists to measure the difference.
+Every example is passed from Python to TensorFlow separately, which is slow; `RandomWindows` passes the same batches,
+several at a time. This version exists to measure the difference.
 """
 
-import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-import tensorflow as tf
+import keras
 
-from keras_seq.data.step_dataset import check_step, check_steps, prefetch
+from keras_seq.data.step_dataset import check_steps, step_dataset
 from keras_seq.data.windows import RandomWindows
 
 
 @dataclass(frozen=True, eq=False)
 class PythonGeneratorWindows(RandomWindows):
-    """Windows that start anywhere in the text, read through `tf.data.Dataset.from_generator`.
-
-    The generator seeds itself with (seed, step), so it can start at any step. Its draws differ from `RandomWindows`.
+    """`RandomWindows`, read through `tf.data.Dataset.from_generator`.
 
     Args:
         ids: The text, integers `[N]`.
@@ -36,30 +33,28 @@ class PythonGeneratorWindows(RandomWindows):
     4
     """
 
-    def starts(self, step: int) -> np.ndarray:
-        """Return the positions in the text where the rows of a step, a Python integer, start: int64 `[B]`."""
-        check_step(step)
-        generator = np.random.default_rng([self.seed, int(step)])
-        return generator.integers(self.num_ids - self.sequence_length, size=self.batch_size)
+    def dataset(self, start_step: int = 0, stop_step: int | None = None):
+        """Create a dataset as `python_generator_dataset` does."""
+        return python_generator_dataset(self.batch, start_step, stop_step)
 
-    def dataset(self, start_step: int = 0, stop_step: int | None = None) -> tf.data.Dataset:
-        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order.
 
-        Args:
-            start_step: First step.
-            stop_step: Step after the last one; None for an endless dataset.
+def python_generator_dataset(batch_fn: Callable[[int], object], start_step: int = 0, stop_step: int | None = None):
+    """Create a dataset like `step_dataset` whose rows a Python generator yields, one at a time.
 
-        Raises:
-            ValueError: Not 0 <= start_step <= stop_step, in integers.
-        """
-        check_steps(start_step, stop_step)
-        ids = self.ids.numpy()
+    Args:
+        batch_fn: As for `step_dataset`.
+        start_step: First step.
+        stop_step: Step after the last one; None for an endless dataset.
 
-        def examples():
-            for step in itertools.count(start_step) if stop_step is None else range(start_step, stop_step):
-                for start in self.starts(step):
-                    yield ids[start : start + self.sequence_length], ids[start + 1 : start + self.sequence_length + 1]
+    Returns:
+        A `tf.data.Dataset` on Keras's TensorFlow backend; on others, which have no such pipeline, a `StepDataset`.
 
-        row = tf.TensorSpec([self.sequence_length], tf.int32)
-        examples = tf.data.Dataset.from_generator(examples, output_signature=(row, row))
-        return prefetch(examples.batch(self.batch_size, drop_remainder=True))
+    Raises:
+        ValueError: Not 0 <= start_step <= stop_step, in integers.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return step_dataset(batch_fn, start_step, stop_step)
+    check_steps(start_step, stop_step)
+    from keras_seq.data.tf_pipeline import example_pipeline
+
+    return example_pipeline(batch_fn, start_step, stop_step)

@@ -9,10 +9,10 @@ has four times as many steps and predicts every id four times, at different posi
 
 from dataclasses import dataclass
 
-import tensorflow as tf
+import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.step_dataset import check_step
+from keras_seq.data.random_draws import permutation
 from keras_seq.data.windows import Windows
 
 
@@ -34,7 +34,7 @@ class ShuffledWindows(Windows):
             least 1.
 
     >>> windows = ShuffledWindows(list(range(9)), batch_size=3, sequence_length=4, stride=2)
-    >>> sorted(x.numpy().tolist() for x in windows.batch(0)[0])
+    >>> sorted(windows.batch(0)[0].tolist())
     [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7]]
     """
 
@@ -65,10 +65,8 @@ class ShuffledWindows(Windows):
         """P, the full batches of an epoch."""
         return self.num_windows // self.batch_size
 
-    def starts(self, step: int | tf.Tensor) -> tf.Tensor:
+    def starts(self, step: int) -> np.ndarray:
         """Return the positions in the text where the rows of a step start, int64 `[B]`."""
-        check_step(step)
-        step = tf.cast(step, tf.int64)
-        seed = tf.stack([tf.constant(self.seed, tf.int64), step // self.steps_per_epoch])
-        order = tf.random.experimental.stateless_shuffle(tf.range(self.num_windows, dtype=tf.int64), seed)
-        return tf.slice(order, [step % self.steps_per_epoch * self.batch_size], [self.batch_size]) * self.stride
+        epoch, index = divmod(checks.integer("step", step, min_value=0), self.steps_per_epoch)
+        order = permutation(self.num_windows, self.seed, epoch, "windows")
+        return order[index * self.batch_size :][: self.batch_size] * self.stride

@@ -7,18 +7,19 @@
     SequentialWindows  start[b] = ((step mod P) B + b) T                                 each full window once, in order
 
 P is `steps_per_epoch`. Because `dataset(start_step, stop_step)` maps `batch` over a range of steps, a run resumes with
-another `start_step`, and no other state has to be saved. `shuffled_windows.py` shuffles sequential or overlapping
-windows; `python_generator_windows.py` is a slow alternative to RandomWindows, for comparison.
+another `start_step`, and no other state has to be saved. Batches are NumPy arrays, the same on every backend.
+`shuffled_windows.py` shuffles sequential or overlapping windows; `python_generator_windows.py` is a slow alternative to
+RandomWindows, for comparison.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
-import tensorflow as tf
 
 from keras_seq import checks
-from keras_seq.data.step_dataset import check_step, step_dataset
-from keras_seq.tokenizers.dlpack_buffer import shared_int32_buffer
+from keras_seq.data.random_draws import integers, uniform
+from keras_seq.data.step_dataset import step_dataset
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +27,8 @@ class Windows:
     """Base class of batches of windows; a subclass defines `starts` and `steps_per_epoch`.
 
     Args:
-        ids: The text, integers `[N]`: a tensor, an array or a list. It is stored once, as int32.
+        ids: The text, integers `[N]`: an array, a memory map, a tensor or a list. An array whose dtype fits in int32,
+            such as uint16, is not copied: do not change it.
         batch_size: B, the rows of a batch.
         sequence_length: T, the positions of a row. N is at least T + 1.
 
@@ -35,7 +37,7 @@ class Windows:
             shorter than one window, or a batch has 2**31 ids; in `batch`, the step is not an integer of at least 0.
     """
 
-    ids: tf.Tensor = field(repr=False)
+    ids: np.ndarray = field(repr=False)
     batch_size: int
     sequence_length: int
 
@@ -58,7 +60,7 @@ class Windows:
     @property
     def num_ids(self) -> int:
         """N, the length of the text."""
-        return int(self.ids.shape[0])
+        return len(self.ids)
 
     @property
     def tokens_per_step(self) -> int:
@@ -70,15 +72,15 @@ class Windows:
         """P, the steps of an epoch."""
         raise NotImplementedError
 
-    def starts(self, step: int | tf.Tensor) -> tf.Tensor:
+    def starts(self, step: int) -> np.ndarray:
         """Return the positions in the text where the rows of a step start, int64 `[B]`."""
         raise NotImplementedError
 
-    def batch(self, step: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the batch of one step.
 
         Args:
-            step: Number of the step, from 0: a Python integer, or an integer tensor, eager or symbolic.
+            step: Number of the step, from 0.
 
         Returns:
             `(x, y)`, int32 `[B, T]` each: the ids, and the next ids.
@@ -86,12 +88,15 @@ class Windows:
         Raises:
             ValueError: The step is not an integer of at least 0.
         """
-        starts = self.starts(step)
-        window = tf.gather(self.ids, starts[:, None] + tf.range(self.sequence_length + 1, dtype=tf.int64))  # [B, T+1]
-        return window[:, :-1], window[:, 1:]
+        windows = self._all_windows[self.starts(step)].astype("int32", copy=False)  # [B, T+1]
+        return windows[:, :-1], windows[:, 1:]
 
-    def dataset(self, start_step: int = 0, stop_step: int | None = None) -> tf.data.Dataset:
-        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order.
+    @cached_property
+    def _all_windows(self):
+        return np.lib.stride_tricks.sliding_window_view(self.ids, self.sequence_length + 1)  # [N-T, T+1], a view
+
+    def dataset(self, start_step: int = 0, stop_step: int | None = None):
+        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order, as `step_dataset` does.
 
         Args:
             start_step: First step.
@@ -123,7 +128,7 @@ class StatefulWindows(Windows):
         ValueError: As for `Windows`; or a stream is shorter than one window, or `reset_prob` is not a probability.
 
     >>> windows = StatefulWindows(list(range(13)), batch_size=2, sequence_length=3)
-    >>> windows.batch(1)[0].numpy().tolist()
+    >>> windows.batch(1)[0].tolist()
     [[3, 4, 5], [9, 10, 11]]
     """
 
@@ -152,20 +157,17 @@ class StatefulWindows(Windows):
         """L, the predictions in a stream, and the distance between the starts of two streams."""
         return (self.num_ids - 1) // self.batch_size
 
-    def starts(self, step: int | tf.Tensor) -> tf.Tensor:
+    def starts(self, step: int) -> np.ndarray:
         """Return the positions in the text where the rows of a step start, int64 `[B]`."""
-        check_step(step)
-        stream_starts = tf.range(self.batch_size, dtype=tf.int64) * self.stream_length
-        return stream_starts + tf.cast(step, tf.int64) % self.steps_per_epoch * self.sequence_length
+        step = checks.integer("step", step, min_value=0)
+        return np.arange(self.batch_size) * self.stream_length + step % self.steps_per_epoch * self.sequence_length
 
-    def reset_mask(self, step: int | tf.Tensor) -> tf.Tensor:
+    def reset_mask(self, step: int) -> np.ndarray:
         """Return the rows whose state must be reset before a step: bool `[B]`, all True at the start of an epoch."""
-        check_step(step)
-        step = tf.cast(step, tf.int64)
-        drawn = tf.random.stateless_uniform([self.batch_size], _stateless_seed(self.seed, step)) < self.reset_prob
-        return drawn | tf.equal(step % self.steps_per_epoch, 0)
+        is_first = checks.integer("step", step, min_value=0) % self.steps_per_epoch == 0
+        return is_first | (uniform((self.batch_size,), self.seed, step, "reset mask") < self.reset_prob)
 
-    def stateful_dataset(self, start_step: int = 0, stop_step: int | None = None) -> tf.data.Dataset:
+    def stateful_dataset(self, start_step: int = 0, stop_step: int | None = None):
         """Create a dataset like `dataset`, with the rows to reset as a second input: `((x, reset_mask), y)`.
 
         Args:
@@ -198,7 +200,7 @@ class RandomWindows(Windows):
 
     >>> windows = RandomWindows(list(range(100)), batch_size=2, sequence_length=3, seed=1)
     >>> x, y = windows.batch(7)
-    >>> bool((y == x + 1).numpy().all())
+    >>> bool((y == x + 1).all())
     True
     """
 
@@ -214,11 +216,10 @@ class RandomWindows(Windows):
         """P, the steps that read as many ids as the text has, at least 1; windows overlap."""
         return max(1, self.num_ids // (self.batch_size * self.sequence_length))
 
-    def starts(self, step: int | tf.Tensor) -> tf.Tensor:
+    def starts(self, step: int) -> np.ndarray:
         """Return the positions in the text where the rows of a step start, int64 `[B]`."""
-        check_step(step)
-        shape, seed = [self.batch_size], _stateless_seed(self.seed, step)
-        return tf.random.stateless_uniform(shape, seed, maxval=self.num_ids - self.sequence_length, dtype=tf.int64)
+        checks.integer("step", step, min_value=0)
+        return integers((self.batch_size,), self.num_ids - self.sequence_length, self.seed, step, "starts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +238,7 @@ class SequentialWindows(Windows):
         ValueError: As for `Windows`.
 
     >>> windows = SequentialWindows(list(range(11)), batch_size=2, sequence_length=3)
-    >>> [x.numpy().tolist() for x, _ in windows.dataset(0, windows.steps_per_epoch)]
+    >>> [windows.batch(step)[0].tolist() for step in range(windows.steps_per_epoch)]
     [[[0, 1, 2], [3, 4, 5]], [[6, 7, 8]]]
     """
 
@@ -251,27 +252,23 @@ class SequentialWindows(Windows):
         """P, the batches that contain all full windows."""
         return -(-self.num_windows // self.batch_size)
 
-    def starts(self, step: int | tf.Tensor) -> tf.Tensor:
+    def starts(self, step: int) -> np.ndarray:
         """Return the positions in the text where the rows of a step start, int64 `[<= B]`."""
-        check_step(step)
-        first = tf.cast(step, tf.int64) % self.steps_per_epoch * self.batch_size
-        if self.num_windows % self.batch_size == 0:  # all batches have one shape, which is then static in a graph
-            return (first + tf.range(self.batch_size, dtype=tf.int64)) * self.sequence_length
-        return tf.range(first, tf.minimum(first + self.batch_size, self.num_windows)) * self.sequence_length
+        first = checks.integer("step", step, min_value=0) % self.steps_per_epoch * self.batch_size
+        return np.arange(first, min(first + self.batch_size, self.num_windows)) * self.sequence_length
+
+    def dataset(self, start_step: int = 0, stop_step: int | None = None):
+        """Create a dataset as `Windows.dataset` does."""
+        fixed_size = self.num_windows % self.batch_size == 0
+        return step_dataset(self.batch, start_step, stop_step, fixed_size)
 
 
-def _as_ids(ids: tf.Tensor | np.ndarray | list[int]) -> tf.Tensor:
-    if isinstance(ids, tf.Tensor) and ids.dtype == tf.int32 and ids.shape.rank == 1:
-        return ids
+def _as_ids(ids: np.ndarray | list[int]) -> np.ndarray:
     array = np.asarray(ids)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"ids must be integers along one axis, not {array.dtype} of shape {array.shape}.")
+    if np.can_cast(array.dtype, "int32"):
+        return array
     if array.size and not (array.min() >= -(2**31) and array.max() < 2**31):
         raise ValueError(f"ids must fit in int32, but they run from {array.min()} to {array.max()}.")
-    buffer, tensor = shared_int32_buffer(len(array))
-    buffer[:] = array
-    return tensor
-
-
-def _stateless_seed(seed: int, step: int | tf.Tensor) -> tf.Tensor:
-    return tf.stack([tf.constant(seed, tf.int64), tf.cast(step, tf.int64)])
+    return array.astype("int32")

@@ -90,7 +90,7 @@ def score_text(model: keras.Model, tokenizer, text: str) -> TextScore:
     """
     evaluator = Evaluator(model)
     check_tokenizer(tokenizer, model, evaluator.vocabulary_size)
-    ids = tokenizer.encode(text).numpy()
+    ids = tokenizer.encode(text)
     if len(ids) < 2:
         raise ValueError(f"The text {text[:40]!r} has {len(ids)} tokens; expected at least 2: one predicts the next.")
     losses = np.concatenate([[np.nan], evaluator.streaming_token_losses(ids)]).astype("float32")

@@ -228,7 +228,7 @@ class TextGenerator:
             raise ValueError("There is no prompt; expected at least one.")
         checks.integer("max_new_tokens", max_new_tokens, 0, checks.MAX_INT32)
         checks.non_negative_integer("seed", seed)
-        prompt_ids = [self.tokenizer.encode(prompt).numpy().tolist() for prompt in prompts]
+        prompt_ids = [self.tokenizer.encode(prompt).tolist() for prompt in prompts]
         for prompt, ids in zip(prompts, prompt_ids, strict=True):
             if not ids:
                 raise ValueError(f"The prompt {prompt!r} is empty after tokenization; expected at least one token.")

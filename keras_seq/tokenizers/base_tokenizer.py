@@ -11,7 +11,6 @@ from collections import Counter
 from typing import ClassVar, Self
 
 import numpy as np
-import tensorflow as tf
 
 from keras_seq.checks import short_repr
 from keras_seq.tokenizers.text_errors import TokenizerError, check_text
@@ -76,7 +75,7 @@ class Tokenizer:
         """Return the class and the vocabulary size."""
         return f"<{type(self).__name__} of {self.vocabulary_size} tokens>"
 
-    def encode(self, text: str) -> tf.Tensor:
+    def encode(self, text: str) -> np.ndarray:
         """Convert a text to ids.
 
         Args:
@@ -89,9 +88,9 @@ class Tokenizer:
             TokenizerError: `text` is not a `str`, or contains half a surrogate pair.
         """
         check_text(text)
-        return tf.convert_to_tensor(self._encode(text), tf.int32)
+        return np.array(self._encode(text), np.int32)
 
-    def decode(self, ids: tf.Tensor | np.ndarray | list[int]) -> str:
+    def decode(self, ids: np.ndarray | list[int]) -> str:
         """Convert ids to a text, special tokens included as their names.
 
         Args:
@@ -148,14 +147,14 @@ class Tokenizer:
         """
         return read_tokenizer(path, cls.from_config)
 
-    def _encode(self, text: str) -> tf.Tensor | list[int]:
+    def _encode(self, text: str) -> list[int]:
         raise NotImplementedError
 
     def _decode(self, ids: list[int]) -> str:
         raise NotImplementedError
 
 
-def check_ids(ids: tf.Tensor | np.ndarray | list[int], size: int, noun: str, hint: str = "") -> np.ndarray:
+def check_ids(ids: np.ndarray | list[int], size: int, noun: str, hint: str = "") -> np.ndarray:
     """Return ids as an array `[N]`, after checking their type and range.
 
     Args:

@@ -11,8 +11,6 @@ import re
 from collections import Counter
 from typing import Self
 
-import tensorflow as tf
-
 from keras_seq import checks
 from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer, check_training_text
 from keras_seq.tokenizers.text_errors import TokenizerError, check_text
@@ -54,10 +52,7 @@ class WordTokenizer(Tokenizer):
         for token in vocabulary[1:]:
             if split_words(token) != [token]:
                 raise TokenizerError(f"The token {token!r} of vocabulary has a word boundary inside; split it there.")
-        ids = tf.range(self.vocabulary_size, dtype=tf.int32)
-        self._id_of = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(tf.constant(vocabulary), ids), default_value=0
-        )
+        self._id_of = {token: id for id, token in enumerate(vocabulary)}
 
     @classmethod
     def from_text(cls, text: str, vocabulary_size: int | None = None, min_count: int = 1) -> Self:
@@ -91,8 +86,8 @@ class WordTokenizer(Tokenizer):
             )
         return cls([OOV_TOKEN, *frequent][:vocabulary_size])
 
-    def _encode(self, text: str) -> tf.Tensor:
-        return self._id_of.lookup(tf.constant(split_words(text), tf.string))
+    def _encode(self, text: str) -> list[int]:
+        return [self._id_of.get(token, 0) for token in split_words(text)]
 
     def _decode(self, ids: list[int]) -> str:
         return "".join([self._vocabulary[id] for id in ids])

@@ -135,7 +135,7 @@ class LanguageModelValidator:
 
     def __init__(self, model: keras.Model, tokenizer, text: str, sequence_length: int, sample_length: int):
         self.evaluator, self.generator = get_evaluator(model), TextGenerator(model, tokenizer)
-        self.ids, self.sequence_length = tokenizer.encode(text).numpy(), sequence_length
+        self.ids, self.sequence_length = tokenizer.encode(text), sequence_length
         self.sample_length = sample_length
         if len(self.ids) <= sequence_length:
             raise ValueError(

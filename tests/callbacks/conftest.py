@@ -24,7 +24,7 @@ from tests.conftest import functions_run_eagerly
 
 TEXT = "To be,\tor <not>\n" * 30
 VOCABULARY = CharacterTokenizer.from_text(TEXT)
-IDS = VOCABULARY.encode(TEXT).numpy()
+IDS = VOCABULARY.encode(TEXT)
 BATCH, LENGTH, STEPS = 3, 8, 8
 TOKENS = BATCH * LENGTH
 MODELS = {

@@ -24,7 +24,7 @@ def test_the_files_hold_the_weights_and_a_label_for_each(own_fit, tmp_path):
     assert len(lines) == VOCABULARY.vocabulary_size
     labels = [line.split("\t")[0] for line in lines]
     assert {"·", "⏎", "⇥", "<", "T"} <= {*labels}
-    assert labels[VOCABULARY.encode("\t").numpy()[0]] == "⇥"
+    assert labels[VOCABULARY.encode("\t")[0]] == "⇥"
 
 
 def test_a_label_is_one_cell_whatever_the_token():

@@ -8,7 +8,7 @@ ROWS = np.random.default_rng(0).normal(size=(7, 2))
 
 def order(examples, steps):
     """The numbers of the examples, as `steps` steps give them."""
-    return np.concatenate([examples.batch(step)["number"].numpy() for step in range(steps)])
+    return np.concatenate([examples.batch(step)["number"] for step in range(steps)])
 
 
 def numbered(count=7, batch_size=3, seed=1):
@@ -47,8 +47,11 @@ def test_a_dataset_is_at_over_a_range_and_begins_anywhere():
 
 
 def test_nested_tuples_and_a_single_example():
-    (x, y), z = ArrayBatches((([3], [[1, 2]]), np.array(["a"])), batch_size=1).batch(9)
-    assert (x.numpy().tolist(), y.numpy().tolist(), z.numpy().tolist()) == ([3], [[1, 2]], [b"a"])
+    examples = ArrayBatches((([3], [[1, 2]]), np.array(["a"])), batch_size=1)
+    (x, y), z = examples.batch(9)
+    assert (x.tolist(), y.tolist(), z.tolist()) == ([3], [[1, 2]], ["a"])
+    [((x, y), z)] = examples.dataset(9, 10).as_numpy_iterator()
+    assert (x.tolist(), y.tolist(), z.tolist()) == ([3], [[1, 2]], [b"a"])
 
 
 def test_steps_per_epoch():

@@ -29,14 +29,14 @@ def values(dataset):
 def test_y_is_the_text_after_x(kind, step, num_ids, batch_size, sequence_length):
     windows = make(kind, num_ids, batch_size, sequence_length)
     x, y = windows.batch(step)
-    assert x.dtype == y.dtype == tf.int32
+    assert x.dtype == y.dtype == np.int32
     assert x.shape == y.shape
     assert 1 <= x.shape[0] <= batch_size
     assert x.shape[1] == sequence_length
-    assert (y.numpy() == x.numpy() + 1).all()
-    assert (np.diff(x.numpy(), axis=1) == 1).all()
-    assert x.numpy().min() >= 0
-    assert y.numpy().max() < num_ids
+    assert (y == x + 1).all()
+    assert (np.diff(x, axis=1) == 1).all()
+    assert x.min() >= 0
+    assert y.max() < num_ids
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -48,7 +48,7 @@ def test_a_dataset_is_batch_over_a_range_and_begins_anywhere(
     windows = make(kind, num_ids, batch_size, sequence_length)
     skipped = min(skipped, count)
     batches = values(windows.dataset(first, first + count))
-    assert batches == [[part.numpy().tolist() for part in windows.batch(step)] for step in range(first, first + count)]
+    assert batches == [[part.tolist() for part in windows.batch(step)] for step in range(first, first + count)]
     assert values(windows.dataset(first + skipped, first + count)) == batches[skipped:]
 
 
@@ -60,23 +60,13 @@ def test_law_1_resuming_is_another_start_step(kind):
     assert values(windows.dataset(3, 3)) == []
 
 
-@pytest.mark.parametrize("kind", [StatefulWindows, RandomWindows, SequentialWindows])
-def test_at_is_the_same_in_a_graph(kind):
-    windows = kind(np.arange(100), batch_size=4, sequence_length=5)
-    compiled = tf.function(windows.batch, input_signature=[tf.TensorSpec([], tf.int64)])
-    for step in (0, 1, 7, 2**40):
-        for graph, eager, small in zip(compiled(step), windows.batch(step), windows.batch(np.int64(step)), strict=True):
-            assert (graph.numpy() == eager.numpy()).all()
-            assert (graph.numpy() == small.numpy()).all()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_shape_of_a_dataset(kind):
     windows = kind(np.arange(100), batch_size=4, sequence_length=5)
     row = tf.TensorSpec([None if kind is SequentialWindows else 4, 5], tf.int32)
     assert windows.dataset(0, 3).element_spec == (row, row)
-    endless = windows.dataset(2)
-    assert endless.cardinality() in (tf.data.INFINITE_CARDINALITY, tf.data.UNKNOWN_CARDINALITY)
+    assert windows.dataset(2, 40).cardinality() == 38
+    assert windows.dataset(2).cardinality() == tf.data.INFINITE_CARDINALITY
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,9 +85,9 @@ def test_sequential_windows_without_a_shorter_last_batch_have_one_shape():
 def test_draws_depend_on_seed_and_step_alone(kind):
     ids = np.arange(10_000)
     first, again, other = (kind(ids, 8, 10, seed=seed) for seed in (1, 1, 2))
-    rows = [first.batch(step)[0].numpy()[:, 0].tolist() for step in range(20)]
-    assert rows == [again.batch(step)[0].numpy()[:, 0].tolist() for step in range(20)]
-    assert rows != [other.batch(step)[0].numpy()[:, 0].tolist() for step in range(20)]
+    rows = [first.batch(step)[0][:, 0].tolist() for step in range(20)]
+    assert rows == [again.batch(step)[0][:, 0].tolist() for step in range(20)]
+    assert rows != [other.batch(step)[0][:, 0].tolist() for step in range(20)]
     assert len({tuple(row) for row in rows}) == 20
 
 
@@ -105,7 +95,7 @@ def test_draws_depend_on_seed_and_step_alone(kind):
 def test_every_start_is_as_likely(kind):
     num_ids, sequence_length, draws = 17, 5, 6000
     windows = kind(np.arange(num_ids), batch_size=1000, sequence_length=sequence_length, seed=3)
-    counts = Counter(start for step in range(draws // 1000) for start in windows.batch(step)[0].numpy()[:, 0].tolist())
+    counts = Counter(start for step in range(draws // 1000) for start in windows.batch(step)[0][:, 0].tolist())
     assert sorted(counts) == list(range(num_ids - sequence_length))  # 0 ... N-T-1, both ends too
     expected = draws / (num_ids - sequence_length)
     assert all(abs(count - expected) < 5 * expected**0.5 for count in counts.values())
@@ -117,13 +107,13 @@ def test_streams_continue_where_they_ended(num_ids, batch_size, sequence_length)
     windows = make(StatefulWindows, num_ids, batch_size, sequence_length)
     steps = [windows.batch(step) for step in range(windows.steps_per_epoch + 1)]
     for (_, y), (x, _) in pairwise(steps[:-1]):
-        assert (x.numpy()[:, 0] == y.numpy()[:, -1]).all()
-    assert (steps[-1][0].numpy() == steps[0][0].numpy()).all()  # the next pass
-    predicted = np.concatenate([y.numpy().ravel() for _, y in steps[:-1]])
+        assert (x[:, 0] == y[:, -1]).all()
+    assert (steps[-1][0] == steps[0][0]).all()  # the next pass
+    predicted = np.concatenate([y.ravel() for _, y in steps[:-1]])
     assert len(set(predicted.tolist())) == len(predicted) == windows.steps_per_epoch * batch_size * sequence_length
     # All but what fills no window is predicted once a pass.
     assert len(predicted) > (num_ids - 1) - (batch_size - 1) - batch_size * sequence_length
-    assert steps[0][0].numpy()[:, 0].tolist() == [row * ((num_ids - 1) // batch_size) for row in range(batch_size)]
+    assert steps[0][0][:, 0].tolist() == [row * ((num_ids - 1) // batch_size) for row in range(batch_size)]
 
 
 @given(step=st.integers(0, 200), reset_prob=st.sampled_from([0.0, 0.3, 1.0, 1]), **sizes)
@@ -131,12 +121,12 @@ def test_streams_continue_where_they_ended(num_ids, batch_size, sequence_length)
 def test_all_rows_are_reset_exactly_at_the_start_of_an_epoch(step, reset_prob, num_ids, batch_size, sequence_length):
     windows = make(StatefulWindows, num_ids, batch_size, sequence_length, reset_prob=reset_prob)
     reset_mask = windows.reset_mask(step)
-    assert reset_mask.dtype == tf.bool
-    assert reset_mask.shape == [batch_size]
+    assert reset_mask.dtype == bool
+    assert reset_mask.shape == (batch_size,)
     if step % windows.steps_per_epoch == 0 or reset_prob == 1:
-        assert reset_mask.numpy().all()
+        assert reset_mask.all()
     elif reset_prob == 0:
-        assert not reset_mask.numpy().any()
+        assert not reset_mask.any()
 
 
 def test_resets_come_as_often_as_asked_and_from_seed_and_step():
@@ -160,7 +150,7 @@ def test_stateful_dataset_is_dataset_with_reset_mask():
     stateful = list(windows.stateful_dataset(3, 12).as_numpy_iterator())
     assert [[x.tolist(), y.tolist()] for (x, _), y in stateful] == values(windows.dataset(3, 12))
     assert [reset_mask.tolist() for (_, reset_mask), _ in stateful] == [
-        windows.reset_mask(step).numpy().tolist() for step in range(3, 12)
+        windows.reset_mask(step).tolist() for step in range(3, 12)
     ]
     assert values(windows.stateful_dataset(7, 12)) == values(windows.stateful_dataset(3, 12))[4:]
 
@@ -192,7 +182,7 @@ def test_an_epoch_is_about_one_reading_of_the_text(kind, num_ids, batch_size, se
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_shortest_text(kind):
     x, y = kind([7, 8, 9], batch_size=1, sequence_length=2).batch(0)
-    assert (x.numpy().tolist(), y.numpy().tolist()) == ([[7, 8]], [[8, 9]])
+    assert (x.tolist(), y.tolist()) == ([[7, 8]], [[8, 9]])
     with pytest.raises(ValueError, match="3 ids"):
         kind([7, 8, 9], batch_size=1, sequence_length=3)
 
@@ -253,12 +243,13 @@ def test_bad_ranges(kind, first, last):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_windows_are_frozen_and_do_not_follow_the_array(kind):
-    ids = np.arange(40, dtype=np.int32)
+def test_windows_are_frozen_and_ids_that_fit_are_not_copied(kind, tmp_path):
+    np.arange(40, dtype=np.uint16).tofile(tmp_path / "ids")
+    ids = np.memmap(tmp_path / "ids", np.uint16, mode="r")
     windows = kind(ids, 2, 3)
-    before = windows.batch(1)[0].numpy().tolist()
-    ids[:] = 0
-    assert windows.batch(1)[0].numpy().tolist() == before
+    assert np.shares_memory(windows.ids, ids)
+    assert windows.batch(1)[0].dtype == np.int32
+    np.testing.assert_array_equal(windows.batch(1), kind(np.arange(40), 2, 3).batch(1))
     with pytest.raises(AttributeError):
         windows.sequence_length = 4
     assert len(repr(windows)) < 200

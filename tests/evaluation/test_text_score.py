@@ -26,7 +26,7 @@ def model(request):
 
 def test_the_losses_of_all_characters_are_those_of_the_streaming_loss(model):
     scored = score_text(model, VOCABULARY, TEXT)
-    streaming = Evaluator(model).streaming_loss(VOCABULARY.encode(TEXT).numpy())
+    streaming = Evaluator(model).streaming_loss(VOCABULARY.encode(TEXT))
     assert "".join(scored.tokens) == TEXT
     assert (len(scored.token_losses), scored.num_characters) == (len(TEXT), len(TEXT) - 1)
     assert np.isnan(scored.token_losses[0])
@@ -36,7 +36,7 @@ def test_the_losses_of_all_characters_are_those_of_the_streaming_loss(model):
 
 
 def test_the_first_ones_are_those_of_one_pass(model):
-    ids = VOCABULARY.encode(TEXT).numpy()
+    ids = VOCABULARY.encode(TEXT)
     log_p = tf.nn.log_softmax(model(ids[None, :6]))[0].numpy()
     np.testing.assert_allclose(
         score_text(model, VOCABULARY, TEXT).token_losses[1:7], -log_p[range(6), ids[1:7]], rtol=1e-5

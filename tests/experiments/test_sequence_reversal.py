@@ -102,7 +102,7 @@ def test_a_uniform_prediction_of_the_letters_has_a_loss_of_log_a():
 
 
 def test_only_ids_after_the_separator_are_the_second_half():
-    x, y = (ids.numpy() for ids in TASK.batch(0))
+    x, y = TASK.batch(0)
     targets, separators = y.copy(), (x == TASK.separator).argmax(1)
     for row, place in enumerate(separators):
         targets[row, :place] = (targets[row, :place] + 1) % 6  # wrong before it, the separator itself among them
@@ -136,9 +136,9 @@ def almost(ids, training=False):
 
 def test_teacher_forcing_is_right_throughout_exactly_where_greedy_generation_is():
     x, y = dataclasses.replace(TASK.with_length(4), batch_size=200).batch(0)
-    forced = (almost(x).numpy().argmax(-1) == y.numpy())[:, 5:].all(axis=1)
-    completed = ReversalTask(almost, SETTINGS).complete(x.numpy()[:, :6])
-    np.testing.assert_array_equal((completed[:, 1:] == y.numpy()).all(axis=1), forced)
+    forced = (almost(x).numpy().argmax(-1) == y)[:, 5:].all(axis=1)
+    completed = ReversalTask(almost, SETTINGS).complete(x[:, :6])
+    np.testing.assert_array_equal((completed[:, 1:] == y).all(axis=1), forced)
     assert 0.1 < forced.mean() < 0.5
     assert scores_of(almost(x), x, y)["sequence_accuracy"] == pytest.approx(forced.mean())
 
@@ -147,7 +147,7 @@ def test_teacher_forcing_is_right_throughout_exactly_where_greedy_generation_is(
 def test_completion_is_greedy_generation_by_steps(randomize, config):
     model = randomize(config.build_model(TASK.vocabulary_size), scale=1.5)
     x, _ = dataclasses.replace(TASK.with_length(5), batch_size=40).batch(3)
-    prompts = x.numpy()[:, :7]
+    prompts = x[:, :7]
     rows, state = prompts, model.get_initial_state(40)
     for t in range(12):
         logits, state = model.step(rows[:, t : t + 1], state)

@@ -75,7 +75,7 @@ def whole_pass(model):
 def greedy(model, prompt, length, penalty=1.0):
     """The oracle: a whole pass for every character. Models with a context see what `sampling_loop.py` says."""
     window = model.context_length or 128  # one shape for all: what stands behind a position cannot change it
-    ids = VOCABULARY.encode(prompt).numpy().tolist()
+    ids = VOCABULARY.encode(prompt).tolist()
     for _ in range(length):
         half = window // 2
         start = 0 if len(ids) <= window else math.ceil((len(ids) - window) / half) * half
@@ -108,7 +108,7 @@ def test_a_prompt_by_itself_is_written_on_as_among_others(generator):
 
 
 def test_the_rows_of_a_batch_are_those_of_its_parts(generator):
-    prompts = [VOCABULARY.encode(prompt).numpy().tolist() for prompt in PROMPTS]
+    prompts = [VOCABULARY.encode(prompt).tolist() for prompt in PROMPTS]
     whole, part = (
         np.concatenate([*generator.sampling_loop(rows, 40, seed=5, first_row=first)], axis=1)
         for rows, first in ((prompts, 0), (prompts[3:], 3))
@@ -206,10 +206,8 @@ def test_pieces_of_words_come_back_as_text(kind):
     text = generator("to be", 60, seed=1)
     assert text.startswith("to be")
     assert "to be" + "".join(generator.stream("to be", 60, seed=1)) == text
-    new = np.concatenate([*generator.sampling_loop([tokenizer.encode("to be").numpy().tolist()], 60, seed=1)], axis=1)[
-        0
-    ]
-    assert text == tokenizer.decode([*tokenizer.encode("to be").numpy(), *new])
+    new = np.concatenate([*generator.sampling_loop([tokenizer.encode("to be").tolist()], 60, seed=1)], axis=1)[0]
+    assert text == tokenizer.decode([*tokenizer.encode("to be"), *new])
 
 
 def test_the_functions_are_the_generator(generators):

@@ -11,10 +11,11 @@ Ids: letters 0 ... A-1, the separator A, the end A+1 (also the padding of short 
 
 from dataclasses import dataclass, replace
 
-import tensorflow as tf
+import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.step_dataset import check_step, step_dataset
+from keras_seq.data.random_draws import integers
+from keras_seq.data.step_dataset import step_dataset
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Reversal:
         ValueError: A number is not an integer or out of its range.
 
     >>> x, y = Reversal(alphabet_size=26, min_length=3, max_length=3, batch_size=1).batch(0)
-    >>> bool((x[0, 1:4] == y[0, 6:3:-1]).numpy().all())
+    >>> bool((x[0, 1:4] == y[0, 6:3:-1]).all())
     True
     """
 
@@ -84,11 +85,11 @@ class Reversal:
         """Return the task with sequences of one length only: T is 2 length + 2, and every position has a target."""
         return replace(self, min_length=length, max_length=length)
 
-    def batch(self, step: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the batch of one step.
 
         Args:
-            step: Number of the step, from 0: a Python integer, or an integer tensor, eager or symbolic.
+            step: Number of the step, from 0.
 
         Returns:
             `(x, y)`, int32 `[B, T]` each: the ids, and the next ids, with -1 where there is none.
@@ -96,23 +97,22 @@ class Reversal:
         Raises:
             ValueError: The step is not an integer of at least 0.
         """
-        check_step(step)
-        seeds = tf.random.split(tf.stack([tf.constant(self.seed, tf.int64), tf.cast(step, tf.int64)]), 2)
-        bounds = {"minval": self.min_length, "maxval": self.max_length + 1, "dtype": tf.int32}
-        lengths = tf.random.stateless_uniform([self.batch_size, 1], seeds[0], **bounds)
-        shape = [self.batch_size, self.max_length]
-        letters = tf.random.stateless_uniform(shape, seeds[1], maxval=self.alphabet_size, dtype=tf.int32)
+        checks.integer("step", step, min_value=0)
+        num_lengths = self.max_length - self.min_length + 1
+        lengths = self.min_length + integers((self.batch_size, 1), num_lengths, self.seed, step, "lengths")
+        shape = (self.batch_size, self.max_length)
+        letters = integers(shape, self.alphabet_size, self.seed, step, "letters").astype("int32")
 
-        t = tf.range(self.sequence_length + 1)[None]  # [1, T+1]; the separator is at L + 1, the end at 2 L + 2
-        letter = tf.where(t <= lengths, t - 1, 2 * lengths + 1 - t)  # forwards, then backwards
-        row = tf.gather(letters, tf.clip_by_value(letter, 0, self.max_length - 1), batch_dims=1)  # [B, T+1]
-        row = tf.where(t == 0, self.start, row)
-        row = tf.where(t == lengths + 1, self.separator, row)
-        row = tf.where(t >= 2 * lengths + 2, self.end, row)
-        return row[:, :-1], tf.where(t > 2 * lengths + 2, -1, row)[:, 1:]
+        t = np.arange(self.sequence_length + 1)[None]  # [1, T+1]; the separator is at L + 1, the end at 2 L + 2
+        letter = np.where(t <= lengths, t - 1, 2 * lengths + 1 - t)  # forwards, then backwards
+        row = np.take_along_axis(letters, letter.clip(0, self.max_length - 1), axis=1)  # [B, T+1]
+        row = np.where(t == 0, self.start, row)
+        row = np.where(t == lengths + 1, self.separator, row)
+        row = np.where(t >= 2 * lengths + 2, self.end, row)
+        return row[:, :-1], np.where(t > 2 * lengths + 2, -1, row)[:, 1:]
 
-    def dataset(self, start_step: int = 0, stop_step: int | None = None) -> tf.data.Dataset:
-        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order.
+    def dataset(self, start_step: int = 0, stop_step: int | None = None):
+        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order, as `step_dataset` does.
 
         Args:
             start_step: First step.

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+
+from keras_seq.data import random_draws
+from keras_seq.data.random_draws import integers, permutation, uniform
+
+WORD = 2**64 - 1
+
+
+def philox(key, counter):
+    """Philox4x64-10 of Salmon et al. (2011, section 3.3), in Python's integers: four words of 64 bits."""
+    for _ in range(10):
+        a, b = 0xD2E7470EE14C6C93 * counter[0], 0xCA5A826395121157 * counter[2]
+        counter = [b >> 64 ^ counter[1] ^ key[0], b & WORD, a >> 64 ^ counter[3] ^ key[1], a & WORD]
+        key = [key[0] + 0x9E3779B97F4A7C15 & WORD, key[1] + 0xBB67AE8584CAA73B & WORD]
+    return counter
+
+
+@pytest.mark.parametrize(("seed", "step"), [(0, 0), (3, 7), (2**63 - 1, 2**63 - 1)])
+def test_draws_are_those_of_the_formula(seed, step):
+    starts = 0x669628EF  # the CRC-32 of the name
+    bits = [word for block in (1, 2, 3) for word in philox([seed, starts], [block, 0, 0, step])]
+    drawn = uniform((5, 2), seed, step, "starts")
+    assert drawn.ravel().tolist() == [(word >> 11) / 2**53 for word in bits[:10]]
+    assert integers((7,), 1000, seed, step, "starts").tolist() == [(word >> 11) * 1000 >> 53 for word in bits[:7]]
+    assert permutation(11, seed, step, "starts").tolist() == sorted(range(11), key=bits.__getitem__)
+
+
+def test_draws_of_one_seed_and_step():
+    assert uniform((2,), 1, 2, "starts").tolist() == [0.8222519123143145, 0.3709610433728636]
+    assert integers((6,), 100, 1, 2, "starts").tolist() == [82, 37, 27, 24, 95, 35]
+    assert permutation(6, 1, 2, "windows").tolist() == [3, 0, 4, 1, 5, 2]
+
+
+def test_seeds_steps_and_names_draw_others_and_independently():
+    keys = [(seed, step, name) for seed in (0, 1, 2**40) for step in (0, 1, 2**32) for name in ("starts", "reset mask")]
+    drawn = np.array([uniform((4000,), *key) for key in keys])
+    correlations = np.corrcoef(drawn) - np.eye(len(keys))
+    assert abs(correlations).max() < 5 / 4000**0.5
+    assert abs(drawn.mean(axis=1) - 0.5).max() < 5 / (12 * 4000) ** 0.5
+
+
+def test_the_largest_number_below_one_is_below_every_limit(monkeypatch):
+    monkeypatch.setattr(random_draws, "_bits", lambda count, *_: np.full(count, WORD, np.uint64))
+    for limit in (1, 2, 3, 2**31 - 1, 2**31):
+        assert integers((1,), limit, 0, 0, "starts").tolist() == [limit - 1]
+
+
+def test_an_order_cannot_be_changed():
+    with pytest.raises(ValueError, match="read-only"):
+        permutation(5, 0, 0, "windows")[0] = 3
