@@ -13,11 +13,11 @@ import numpy as np
 
 from keras_seq import checks
 from keras_seq.data.random_draws import permutation
-from keras_seq.data.step_dataset import step_dataset
+from keras_seq.data.step_dataset import StepBatches
 
 
 @dataclass(frozen=True, eq=False)
-class ArrayBatches:
+class ArrayBatches(StepBatches):
     """Batches of examples in a different random order in each epoch.
 
     Args:
@@ -77,18 +77,6 @@ class ArrayBatches:
         order = permutation(self.num_examples, self.seed, epoch, "examples")
         rows = order[index * self.batch_size :][: self.batch_size]
         return keras.tree.map_structure(lambda array: array[rows], self.arrays)
-
-    def dataset(self, start_step: int = 0, stop_step: int | None = None):
-        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order, as `step_dataset` does.
-
-        Args:
-            start_step: First step.
-            stop_step: Step after the last one; None for an endless dataset.
-
-        Raises:
-            ValueError: Not 0 <= start_step <= stop_step, in integers.
-        """
-        return step_dataset(self.batch, start_step, stop_step)
 
 
 def _as_arrays(arrays):

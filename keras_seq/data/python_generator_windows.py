@@ -41,16 +41,8 @@ class PythonGeneratorWindows(RandomWindows):
 def python_generator_dataset(batch_fn: Callable[[int], object], start_step: int = 0, stop_step: int | None = None):
     """Create a dataset like `step_dataset` whose rows a Python generator yields, one at a time.
 
-    Args:
-        batch_fn: As for `step_dataset`.
-        start_step: First step.
-        stop_step: Step after the last one; None for an endless dataset.
-
-    Returns:
-        A `tf.data.Dataset` on Keras's TensorFlow backend; on others, which have no such pipeline, a `StepDataset`.
-
-    Raises:
-        ValueError: Not 0 <= start_step <= stop_step, in integers.
+    The arguments are those of `step_dataset`. On backends other than TensorFlow, which have no such pipeline, the
+    result is a `StepDataset`.
     """
     if keras.backend.backend() != "tensorflow":
         return step_dataset(batch_fn, start_step, stop_step)

@@ -10,16 +10,31 @@ import keras
 from keras_seq import checks
 
 
+class StepBatches:
+    """Base class of batches that are a function of the step; a subclass defines `batch`."""
+
+    fixed_size = True
+    """Whether all batches have as many rows."""
+
+    def batch(self, step: int):
+        """Return the batch of one step."""
+        raise NotImplementedError
+
+    def dataset(self, start_step: int = 0, stop_step: int | None = None):
+        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order, as `step_dataset` does.
+
+        Args:
+            start_step: First step.
+            stop_step: Step after the last one; None for an endless dataset.
+
+        Raises:
+            ValueError: Not 0 <= start_step <= stop_step, in integers.
+        """
+        return step_dataset(self.batch, start_step, stop_step, self.fixed_size)
+
+
 def check_steps(start_step: int, stop_step: int | None) -> None:
-    """Check a range of steps.
-
-    Args:
-        start_step: First step, at least 0.
-        stop_step: Step after the last one, at least `start_step`; None for an endless range.
-
-    Raises:
-        ValueError: A step is not an integer or out of its range.
-    """
+    """Raise a ValueError unless 0 <= start_step <= stop_step, in integers; None is an endless range."""
     checks.integer("start_step", start_step, min_value=0)
     if stop_step is not None:
         checks.integer("stop_step", stop_step, min_value=start_step)
@@ -34,7 +49,7 @@ def step_dataset(
         batch_fn: Function from a step, a Python integer, to its batch: NumPy arrays `[B, ...]` in any nesting.
         start_step: First step.
         stop_step: Step after the last one; None for an endless dataset.
-        fixed_size: Whether all batches have the same B.
+        fixed_size: Whether all batches have as many rows, B.
 
     Returns:
         A `tf.data.Dataset` on Keras's TensorFlow backend, else a `StepDataset`; with the same batches, to the bit.
@@ -51,17 +66,12 @@ def step_dataset(
 
 
 class StepDataset(keras.utils.PyDataset):
-    """The batches of a range of steps for Keras's `fit`, which must not shuffle them.
+    """The batches of a range of steps for Keras's `fit`, in order; arguments as for `step_dataset`.
 
     A batch is drawn when it is needed: that takes some 0.05 ms, while JAX and GPUs compute the step before it.
 
-    Args:
-        batch_fn: Function from a step to its batch.
-        start_step: First step.
-        stop_step: Step after the last one; None for an endless dataset.
-
     Raises:
-        ValueError: In `fit`: the batches are shuffled.
+        ValueError: In `fit`: Keras shuffles the batches, as it does by default.
     """
 
     def __init__(self, batch_fn: Callable[[int], object], start_step: int, stop_step: int | None):

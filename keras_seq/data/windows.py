@@ -19,11 +19,11 @@ import numpy as np
 
 from keras_seq import checks
 from keras_seq.data.random_draws import integers, uniform
-from keras_seq.data.step_dataset import step_dataset
+from keras_seq.data.step_dataset import StepBatches, step_dataset
 
 
 @dataclass(frozen=True, eq=False)
-class Windows:
+class Windows(StepBatches):
     """Base class of batches of windows; a subclass defines `starts` and `steps_per_epoch`.
 
     Args:
@@ -95,18 +95,6 @@ class Windows:
     def _all_windows(self):
         return np.lib.stride_tricks.sliding_window_view(self.ids, self.sequence_length + 1)  # [N-T, T+1], a view
 
-    def dataset(self, start_step: int = 0, stop_step: int | None = None):
-        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order, as `step_dataset` does.
-
-        Args:
-            start_step: First step.
-            stop_step: Step after the last one; None for an endless dataset.
-
-        Raises:
-            ValueError: Not 0 <= start_step <= stop_step, in integers.
-        """
-        return step_dataset(self.batch, start_step, stop_step)
-
 
 @dataclass(frozen=True, eq=False)
 class StatefulWindows(Windows):
@@ -168,15 +156,7 @@ class StatefulWindows(Windows):
         return is_first | (uniform((self.batch_size,), self.seed, step, "reset mask") < self.reset_prob)
 
     def stateful_dataset(self, start_step: int = 0, stop_step: int | None = None):
-        """Create a dataset like `dataset`, with the rows to reset as a second input: `((x, reset_mask), y)`.
-
-        Args:
-            start_step: First step.
-            stop_step: Step after the last one; None for an endless dataset.
-
-        Raises:
-            ValueError: Not 0 <= start_step <= stop_step, in integers.
-        """
+        """Create a dataset like `dataset`, with the rows to reset as a second input: `((x, reset_mask), y)`."""
 
         def stateful_batch(step):
             x, y = self.batch(step)
@@ -243,6 +223,11 @@ class SequentialWindows(Windows):
     """
 
     @property
+    def fixed_size(self) -> bool:
+        """Whether the last batch of an epoch has B rows, too."""
+        return self.num_windows % self.batch_size == 0
+
+    @property
     def num_windows(self) -> int:
         """The number of full windows in the text."""
         return (self.num_ids - 1) // self.sequence_length
@@ -256,11 +241,6 @@ class SequentialWindows(Windows):
         """Return the positions in the text where the rows of a step start, int64 `[<= B]`."""
         first = checks.integer("step", step, min_value=0) % self.steps_per_epoch * self.batch_size
         return np.arange(first, min(first + self.batch_size, self.num_windows)) * self.sequence_length
-
-    def dataset(self, start_step: int = 0, stop_step: int | None = None):
-        """Create a dataset as `Windows.dataset` does."""
-        fixed_size = self.num_windows % self.batch_size == 0
-        return step_dataset(self.batch, start_step, stop_step, fixed_size)
 
 
 def _as_ids(ids: np.ndarray | list[int]) -> np.ndarray:

@@ -22,7 +22,7 @@ class Stateful(keras.layers.Layer):
     ids = keras.Input((64,), batch_size=12, dtype="int32")
     reset_mask = keras.Input((), batch_size=12, dtype="bool")
     training_model = keras.Model([ids, reset_mask], Stateful(model, batch_size=12)(ids, reset_mask))
-    training_model.fit(windows.stateful_dataset(0, 1000))  # ((ids, reset_mask), targets)
+    training_model.fit(windows.stateful_dataset(0, 1000), shuffle=False)  # ((ids, reset_mask), targets)
     model.save("model.keras")  # the wrapped model, without the carried state
     ```
 

@@ -99,8 +99,9 @@ def test_scores_are_of_the_masked_tokens_only_and_the_same_every_time(data, mode
 
 
 def test_what_is_scored_during_training_is_the_beginning_and_at_the_end_all_of_the_text(config, tmp_path):
-    part = MaskedCorpus(dataclasses.replace(config, train=training.TrainConfig(validation_characters=120)), tmp_path)
-    assert [*part.validated] == [part.validation_text[:120], part.validation_text]
+    train = training.TrainConfig(validation_characters=60)
+    part = MaskedCorpus(dataclasses.replace(config, mask_rate=0.5, train=train), tmp_path)
+    assert [*part.validated] == [part.validation_text[:60], part.validation_text]
     sizes = [len(rows.targets) for rows in part.validated.values()]
     assert sizes[0] < sizes[1]
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from keras_seq import checks
 from keras_seq.data.random_draws import integers
-from keras_seq.data.step_dataset import step_dataset
+from keras_seq.data.step_dataset import StepBatches
 
 
 @dataclass(frozen=True)
-class Reversal:
+class Reversal(StepBatches):
     """Batches of sequences to reverse, as a function of the step.
 
     Args:
@@ -110,15 +110,3 @@ class Reversal:
         row = np.where(t == lengths + 1, self.separator, row)
         row = np.where(t >= 2 * lengths + 2, self.end, row)
         return row[:, :-1], np.where(t > 2 * lengths + 2, -1, row)[:, 1:]
-
-    def dataset(self, start_step: int = 0, stop_step: int | None = None):
-        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order, as `step_dataset` does.
-
-        Args:
-            start_step: First step.
-            stop_step: Step after the last one; None for an endless dataset.
-
-        Raises:
-            ValueError: Not 0 <= start_step <= stop_step, in integers.
-        """
-        return step_dataset(self.batch, start_step, stop_step)
