@@ -1,8 +1,8 @@
 """keras_seq: sequence models for Keras 3.
 
-`keras_seq.layers` and `keras_seq.models` run on every backend of Keras. Importing keras_seq registers them, so that
-saved models load. `keras_seq.tokenizers`, `.data`, `.baselines`, `.generation`, `.evaluation` and `.training` need
-TensorFlow and are imported on demand.
+`keras_seq.layers`, `.models`, `.tokenizers`, `.data` and `.baselines` run on every backend of Keras. Importing
+keras_seq registers layers and models, so that saved models load. `keras_seq.generation`, `.evaluation` and `.training`
+need TensorFlow and are imported on demand.
 """
 
 from keras_seq import layers, models

@@ -17,16 +17,7 @@ from keras_seq.data.windows import RandomWindows
 
 @dataclass(frozen=True, eq=False)
 class PythonGeneratorWindows(RandomWindows):
-    """`RandomWindows`, read through `tf.data.Dataset.from_generator`.
-
-    Args:
-        ids: The text, integers `[N]`.
-        batch_size: B, the rows of a batch.
-        sequence_length: T, the positions of a row.
-        seed: Integer of at least 0; the starts depend on (seed, step) only.
-
-    Raises:
-        ValueError: As for `Windows`.
+    """`RandomWindows`, with the same arguments, read through `tf.data.Dataset.from_generator`.
 
     >>> windows = PythonGeneratorWindows(list(range(100)), batch_size=2, sequence_length=3)
     >>> len(list(windows.dataset(5, 9)))

@@ -13,8 +13,7 @@ from keras_seq import checks
 class StepBatches:
     """Base class of batches that are a function of the step; a subclass defines `batch`."""
 
-    fixed_size = True
-    """Whether all batches have as many rows."""
+    fixed_size = True  # whether all batches have as many rows
 
     def batch(self, step: int):
         """Return the batch of one step."""

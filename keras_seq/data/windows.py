@@ -152,8 +152,8 @@ class StatefulWindows(Windows):
 
     def reset_mask(self, step: int) -> np.ndarray:
         """Return the rows whose state must be reset before a step: bool `[B]`, all True at the start of an epoch."""
-        is_first = checks.integer("step", step, min_value=0) % self.steps_per_epoch == 0
-        return is_first | (uniform((self.batch_size,), self.seed, step, "reset mask") < self.reset_prob)
+        is_start = checks.integer("step", step, min_value=0) % self.steps_per_epoch == 0
+        return is_start | (uniform((self.batch_size,), self.seed, step, "reset mask") < self.reset_prob)
 
     def stateful_dataset(self, start_step: int = 0, stop_step: int | None = None):
         """Create a dataset like `dataset`, with the rows to reset as a second input: `((x, reset_mask), y)`."""
