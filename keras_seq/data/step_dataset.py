@@ -11,13 +11,9 @@ from keras_seq import checks
 
 
 class StepBatches:
-    """Base class of batches that are a function of the step; a subclass defines `batch`."""
+    """Base class of batches that are a function of the step; a subclass defines `batch(step)`."""
 
     fixed_size = True  # whether all batches have as many rows
-
-    def batch(self, step: int):
-        """Return the batch of one step."""
-        raise NotImplementedError
 
     def dataset(self, start_step: int = 0, stop_step: int | None = None):
         """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order, as `step_dataset` does.
