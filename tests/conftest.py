@@ -54,8 +54,22 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_seed_of_tensorflow():
+    """Set TensorFlow's own seed once: to set it drops all prepared kernels, which makes the next call of a layer slow.
+
+    Only the shuffling of Keras's `fit` draws by it, in a graph, where each draw is the same whatever ran before.
+    """
+    import keras
+
+    keras.utils.set_random_seed(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tensorflow.random.set_seed", lambda seed: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _seeded():
+def _seeded(_one_seed_of_tensorflow):
     import keras
 
     keras.utils.set_random_seed(0)

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import pathlib
 import pkgutil
+import re
 import statistics
 import subprocess
 import sys
@@ -124,6 +125,15 @@ def test_only_public_names_of_keras_are_imported():
             assert not name.startswith(("keras.src", "tensorflow.python")), f"{path.relative_to(ROOT)} imports {name}"
         if path != pathlib.Path(__file__):
             assert "keras.src" not in path.read_text(encoding="utf-8"), path
+
+
+def test_tensorflow_draws_by_seeds_that_are_given():
+    """Else a draw would depend on what ran before, in the tests too, which set TensorFlow's own seed only once."""
+    for path in [*ROOT.glob("keras_seq/**/*.py"), *ROOT.glob("experiments/**/*.py"), *ROOT.glob("tests/**/*.py")]:
+        drawn = re.findall(
+            r"\btf\.random\.(?!(?:experimental\.)?stateless_|split\b|fold_in\b)\w+", path.read_text("utf-8")
+        )
+        assert not drawn, f"{path.relative_to(ROOT)}: {drawn}"
 
 
 def test_no_file_is_a_drawer_for_everything():
