@@ -1,6 +1,7 @@
 """The rules of the house that its imports and names show, read from the source."""
 
 import ast
+import functools
 import importlib
 import inspect
 import pathlib
@@ -39,14 +40,17 @@ def sources(package):
     return files
 
 
+@functools.cache
 def imports(path):
     """Every dotted name that a file imports; `from a import b` is a.b."""
+    names = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
 def test_the_table_above_names_every_package():
