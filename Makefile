@@ -1,6 +1,6 @@
 # make compare   set up .venv, train an LSTM and a Transformer on Python's docstrings, compare them
 # make test      set up .venv, run the tests; make test-all also those that are long and seldom fail
-# make backends  run the tests of the layers on JAX and torch too
+# make backends  run the tests of the layers on JAX and torch too; make backends-rare those that are long on JAX
 # make check     check the style
 # make smoke     run every experiment at tiny sizes; make smoke-tests also tests the models it leaves
 # make docs      build the pages of docs/ and the API reference as a site in build/site
@@ -9,7 +9,7 @@ PYTHON ?= python3
 ARGS ?=
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-.PHONY: compare test test-rare test-all backends check smoke smoke-tests docs clean
+.PHONY: compare test test-rare test-all backends backends-rare check smoke smoke-tests docs clean
 
 compare: .venv/installed
 	$(BIN)/python -m experiments.compare $(ARGS)
@@ -26,6 +26,9 @@ backends: .venv/installed-backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
 	$(BIN)/python -m experiments.benchmark --backend jax --smoke
+
+backends-rare: .venv/installed-backends
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -49,13 +49,29 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Leave what was imported out of garbage collections: it lives as long as the tests."""
+    """Collect garbage seldom, and leave out what was imported: it lives as long as the tests."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_seed_of_tensorflow():
+    """Set TensorFlow's own seed once: to set it drops all prepared kernels, which makes the next call of a layer slow.
+
+    Only the shuffling of Keras's `fit` draws by it, in a graph, where each draw is the same whatever ran before.
+    """
+    import keras
+
+    keras.utils.set_random_seed(0)
+    with pytest.MonkeyPatch.context() as patch:
+        if keras.backend.backend() == "tensorflow":  # elsewhere it may not be installed
+            patch.setattr("tensorflow.random.set_seed", lambda seed: None)
+        yield
 
 
 @pytest.fixture(autouse=True)
-def _seeded():
+def _seeded(_one_seed_of_tensorflow):
     import keras
 
     keras.utils.set_random_seed(0)

@@ -1,10 +1,12 @@
 """The rules of the house that its imports and names show, read from the source."""
 
 import ast
+import functools
 import importlib
 import inspect
 import pathlib
 import pkgutil
+import re
 import statistics
 import subprocess
 import sys
@@ -38,14 +40,17 @@ def sources(package):
     return files
 
 
+@functools.cache
 def imports(path):
     """Every dotted name that a file imports; `from a import b` is a.b."""
+    names = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
 def test_the_table_above_names_every_package():
@@ -124,6 +129,15 @@ def test_only_public_names_of_keras_are_imported():
             assert not name.startswith(("keras.src", "tensorflow.python")), f"{path.relative_to(ROOT)} imports {name}"
         if path != pathlib.Path(__file__):
             assert "keras.src" not in path.read_text(encoding="utf-8"), path
+
+
+def test_tensorflow_draws_by_seeds_that_are_given():
+    """Else a draw would depend on what ran before, in the tests too, which set TensorFlow's own seed only once."""
+    for path in [*ROOT.glob("keras_seq/**/*.py"), *ROOT.glob("experiments/**/*.py"), *ROOT.glob("tests/**/*.py")]:
+        drawn = re.findall(
+            r"\btf\.random\.(?!(?:experimental\.)?stateless_|split\b|fold_in\b)\w+", path.read_text("utf-8")
+        )
+        assert not drawn, f"{path.relative_to(ROOT)}: {drawn}"
 
 
 def test_no_file_is_a_drawer_for_everything():

@@ -18,6 +18,7 @@ from keras_seq import checks, kernels
 from keras_seq.layers.dense import Dense
 from keras_seq.layers.masks import compute_attention_mask
 from keras_seq.layers.normalization import RMSNormalization
+from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.precision import at_least_float32
 
 
@@ -237,7 +238,7 @@ class MultiHeadAttentionBase(keras.layers.Layer):
 
     def compute_output_spec(self, *args, **kwargs):
         """Return the shapes and dtypes of `call`, including the optional outputs."""
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        return output_spec(self, *args, **kwargs)
 
     def get_config(self):
         """Return the constructor arguments."""

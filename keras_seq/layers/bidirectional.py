@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.stateful import Stateful
 
 MERGE_MODES = {
@@ -143,8 +144,10 @@ class Bidirectional(keras.layers.Layer):
         return (*y, *states, *states) if len(y) > 1 or states else y[0]
 
     def compute_output_spec(self, *args, **kwargs):
-        """The shapes and dtypes of `call` itself."""
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        """Return the shapes and dtypes of `call`."""
+        dtypes = {self.layer.compute_dtype, self.backward_layer.compute_dtype}
+        spec = output_spec if dtypes == {self.compute_dtype} else keras.Operation.compute_output_spec
+        return spec(self, *args, **kwargs)
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

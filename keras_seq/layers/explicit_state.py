@@ -11,6 +11,7 @@ import keras
 from keras import ops, tree
 
 from keras_seq import checks
+from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.state_checks import cast_like, check_state, shapes
 
@@ -90,4 +91,4 @@ class ExplicitState(keras.layers.Layer):
 
     def compute_output_spec(self, *args, **kwargs):
         """Return the shapes and dtypes of `call`, including the optional outputs."""
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        return output_spec(self, *args, **kwargs)

@@ -14,6 +14,7 @@ from keras_seq import checks
 from keras_seq.layers.cross_attention import CrossAttention
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward
 from keras_seq.layers.normalization import NORMALIZATIONS
+from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.state_checks import shapes
@@ -250,7 +251,7 @@ class TransformerBlock(keras.layers.Layer):
 
     def compute_output_spec(self, *args, **kwargs):
         """Return the shapes and dtypes of `call`, including the optional outputs."""
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        return output_spec(self, *args, **kwargs)
 
     def get_config(self):
         """Return the constructor arguments."""

@@ -52,7 +52,8 @@ def test_every_so_many_steps_is_counted_by_the_optimizer(mixed, rows, own_fit, e
 
 def test_steps_that_run_without_coming_back_are_not_missed(rows, events, tmp_path):
     model = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), steps_per_execution=3)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, steps_per_execution=3, jit_compile=False)
     x = np.tile(rows, (5, 1))
     model.fit(x, x, batch_size=2, verbose=0, callbacks=[GateSaturation(rows, log_dir=tmp_path, update_freq=2)])
     assert [*events(tmp_path)["diagnostics/gates/lstm_0/input"][1]] == [3, 6, 9, 10]  # 10 steps, three at a time
@@ -82,7 +83,7 @@ def test_a_model_inside_the_one_that_is_fit_can_be_examined(rows, events, tmp_pa
     inner = MODELS["lstm"].build_model(VOCABULARY.vocabulary_size)
     ids = keras.Input((LENGTH,), batch_size=2, dtype="int32")
     outer = keras.Model(ids, Stateful(inner, batch_size=2)(ids))
-    outer.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    outer.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     diagnostic = TextSamples(VOCABULARY, ["To "], max_new_tokens=5, log_dir=tmp_path, model=inner)
     outer.fit(rows, rows, batch_size=2, verbose=0, callbacks=[diagnostic])
     plugin, texts = events(tmp_path)["sample/To·"]

@@ -220,6 +220,7 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(fails, inputs, tm
     assert not (tmp_path / "logs").exists()
 
 
+@pytest.mark.rare
 def test_a_mistake_ends_the_process_with_2_and_nothing_but_its_sentence(python, tmp_path):
     process = python("-m", "experiments.compare", "--corpus", "/nonexistent", "--log-dir", tmp_path / "logs")
     assert (process.returncode, process.stdout) == (2, "")

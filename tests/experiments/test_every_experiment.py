@@ -12,7 +12,8 @@ from experiments.frame.runs import dataclass_from_dict
 from experiments.frame.settings import replaced
 from tests.experiments.discovery import experiments, main_of
 
-every_experiment = pytest.mark.parametrize("name", experiments())
+# compare, the longest, comes last: meanwhile another process runs it for the tests of the tools
+every_experiment = pytest.mark.parametrize("name", sorted(experiments(), reverse=True))
 
 
 @every_experiment

@@ -155,5 +155,6 @@ def test_it_learns_and_the_model_that_is_left_fills_in_what_the_report_says(smok
         ("--top-k 0", "--top-k 0"),
     ],
 )
-def test_a_mistake_is_named(refuses, arguments, named):
-    refuses("masked_lm", arguments, named)
+def test_a_mistake_is_named(refuses, tmp_path, arguments, named):
+    (tmp_path / "text.txt").write_text("to be or not to be that is the question " * 100)
+    refuses("masked_lm", f"--corpus {tmp_path}/text.txt --vocabulary-size 80 {arguments}", named)

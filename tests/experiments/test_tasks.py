@@ -33,6 +33,7 @@ class ParityTask:
         return {"accuracy": 0.75, "groups": [{"group": 8, "trained": True, "examples": 40, "accuracy": 0.75}]}
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_run_on_a_task_holds_what_the_test_says(tmp_path):
     settings, config = OptimizersConfig(seed=7, tokens=32, batch_size=4, sequence_length=8), BiLSTMConfig(units=4)
     train = training.TrainConfig(learning_rate=0.25)

@@ -27,6 +27,16 @@ def compiled(function):
     return jax.jit(function)
 
 
+def rare_on_jax(names, cases, quick):
+    """Parametrize over cases, a list or a dict by their ids. On JAX, which compiles every eager call anew, all but
+    the quick ones are `rare`."""
+    ids, values = (list(cases), list(cases.values())) if isinstance(cases, dict) else (None, cases)
+    marks = [[pytest.mark.rare] * (BACKEND == "jax" and case not in quick) for case in cases]
+    several = not isinstance(names, str)
+    marked = [pytest.param(*(v if several else [v]), marks=m) for v, m in zip(values, marks, strict=True)]
+    return pytest.mark.parametrize(names, marked, ids=ids)
+
+
 @pytest.fixture
 def float64():
     """JAX knows float64 only on request."""

@@ -4,6 +4,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import GRU, LSTM, Bidirectional, MinGRU, SelectiveStateSpace, SimpleRNN, Stateful
+from tests.layers.conftest import rare_on_jax
 
 B, T, D = 3, 6, 3
 numpy = ops.convert_to_numpy
@@ -15,9 +16,7 @@ LAYERS = {
     "MinGRU": lambda: MinGRU(2, return_sequences=True),
     "SelectiveStateSpace": lambda: SelectiveStateSpace(state_dim=2, kernel_size=2),
 }
-if BACKEND == "jax":  # which compiles every eager call anew
-    LAYERS = {name: LAYERS[name] for name in ("GRU", "MinGRU")}
-each = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+each = rare_on_jax("make", LAYERS, quick=("GRU", "MinGRU"))
 
 
 def draw(batch=B, length=T, seed=0):

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_seq import kernels
 from keras_seq.layers import MinGRU, MinLSTM, min_rnn
-from tests.layers.conftest import compiled
+from tests.layers.conftest import compiled, rare_on_jax
 
 BACKEND = keras.backend.backend()
 UNITS, WIDTH, LONG = 5, 3, 4096
@@ -161,7 +161,7 @@ def test_pieces_equal_the_whole(made, kind, route):
 
 @each
 @both
-@pytest.mark.parametrize("policy", ["float32"] if BACKEND == "jax" else ["float32", "mixed_bfloat16"])
+@rare_on_jax("policy", ["float32", "mixed_bfloat16"], quick=("float32",))
 def test_thousands_of_positions_are_those_of_the_formula(gradients, made, kind, route, policy):
     layer, x = made(kind, dtype=policy), inputs(1, LONG)
     x[:, LONG // 2 :] *= 3  # gates wide open and shut
@@ -237,7 +237,7 @@ def test_the_future_cannot_leak(made, kind, route, policy):
 
 @each
 @both
-@pytest.mark.parametrize("policy", ["mixed_float16"] if BACKEND == "jax" else ["float32", "mixed_float16"])
+@rare_on_jax("policy", ["float32", "mixed_float16"], quick=("mixed_float16",))
 def test_extreme_gates_are_finite(gradients, kind, route, policy):
     layer = kind(1, return_sequences=True, dtype=policy)
     layer.build((None, None, layer.num_gates))

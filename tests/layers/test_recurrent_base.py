@@ -11,6 +11,7 @@ import pytest
 from keras import ops, tree
 
 from keras_seq.layers import GRU, LSTM, LayerNormLSTM, SimpleRNN
+from tests.layers.conftest import rare_on_jax
 
 BACKEND = keras.backend.backend()
 D, UNITS = 3, 2
@@ -121,11 +122,9 @@ CASES = {
     ),
     "layer_norm_lstm": Case(lambda **k: LayerNormLSTM(UNITS, return_sequences=True, **k), layer_norm_lstm, 4),
 }
-if BACKEND == "jax":  # which compiles every eager call anew
-    CASES = {name: CASES[name] for name in ("tanh", "gru_reset_before", "lstm", "layer_norm_lstm")}
-each = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-DROPPED = {name: CASES[name] for name in ("gru_reset_before", "lstm")} if BACKEND == "jax" else CASES
-OF_KERAS = {name: case for name, case in CASES.items() if case.keras}
+QUICK = ("tanh", "gru_reset_before", "lstm", "layer_norm_lstm")
+each = rare_on_jax("case", CASES, QUICK)
+of_keras = rare_on_jax("case", {name: case for name, case in CASES.items() if case.keras}, QUICK)
 
 
 def draw(*shape, seed=0, dtype="float32"):
@@ -176,9 +175,7 @@ def test_it_is_the_formula(case, batch, length, mask):
     assert_close(got, oracle(case.cell, x, weights, [wide(part) for part in tree.flatten(state)], mask), **ORACLE_NEAR)
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in CASES.values() if c.gates > 1], ids=[n for n in CASES if CASES[n].gates > 1]
-)
+@rare_on_jax("case", {name: case for name, case in CASES.items() if case.gates > 1}, QUICK)
 def test_the_oracle_tells_the_gates_apart(case):
     layer = weighted(case.make())
     x, state = draw(1, 3, D), [draw(1, UNITS, seed=n) for n in range(len(tree.flatten(layer.get_initial_state(1))))]
@@ -194,7 +191,7 @@ def test_the_oracle_tells_the_gates_apart(case):
             assert np.abs(oracle(case.cell, x, swapped, state)[0] - expected).max() > 1e-3
 
 
-@pytest.mark.parametrize("case", OF_KERAS.values(), ids=OF_KERAS)
+@of_keras
 @pytest.mark.parametrize("mask", [None, [[1, 1, 0, 0], [1, 1, 1, 0], [1] * 4]], ids=["whole", "padded"])
 def test_weights_are_those_of_keras(case, mask):
     mask = None if mask is None else np.array(mask, bool)
@@ -212,7 +209,7 @@ def test_weights_are_those_of_keras(case, mask):
     np.testing.assert_array_equal(numpy(back(x, mask=mask)), y)
 
 
-@pytest.mark.parametrize("case", OF_KERAS.values(), ids=OF_KERAS)
+@of_keras
 def test_the_defaults_of_keras_are_ours(case):
     ours, theirs = case.make(), case.keras(return_sequences=True)
     for layer in (ours, theirs):
@@ -267,12 +264,10 @@ def test_a_mask_is_a_shorter_sequence(case):
 
 
 STEPPING = {"float32": 2e-6, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-3, "float64": 1e-12}
-if BACKEND == "jax":
-    STEPPING = {"float32": 2e-6, "mixed_bfloat16": 2e-2}
 
 
 @each
-@pytest.mark.parametrize("policy", STEPPING)
+@rare_on_jax("policy", list(STEPPING), quick=("float32", "mixed_bfloat16", "float64"))
 def test_stepping_equals_the_whole(case, policy):
     if policy == "float64" and BACKEND != "tensorflow":
         pytest.skip("Keras narrows float64 to float32 on this backend")
@@ -329,7 +324,7 @@ def test_the_future_does_not_leak(case):
     assert (before[:, 4:] != after[:, 4:]).any()
 
 
-@pytest.mark.parametrize("case", DROPPED.values(), ids=DROPPED)
+@rare_on_jax("case", CASES, quick=("gru_reset_before", "lstm"))
 @pytest.mark.parametrize(("option", "weight"), [("dropout", 0), ("recurrent_dropout", 1)])
 def test_dropout_keeps_the_same_features_at_every_position_of_a_row(case, option, weight):
     """To drop features on the way into a matrix is to scale its rows, for the whole of a sequence."""

@@ -12,6 +12,7 @@ import keras_seq.layers as ours
 from keras_seq.layers import Stateful
 from keras_seq.layers.rnn_interface import RNNInterface
 from keras_seq.models import LanguageModel
+from tests.layers.conftest import rare_on_jax
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer 'global_max_pooling1d")  # which destroys a mask, as it says
 
@@ -143,9 +144,7 @@ SNIPPETS = {
         layers, kernel_constraint="max_norm", recurrent_constraint="unit_norm", bias_constraint="non_neg"
     ),
 }
-if BACKEND == "jax":  # which compiles every eager call anew
-    SNIPPETS = {name: SNIPPETS[name] for name in ("classifier", "both ways", "seq2seq", "options of GRU")}
-each = pytest.mark.parametrize("snippet", SNIPPETS.values(), ids=SNIPPETS)
+each = rare_on_jax("snippet", SNIPPETS, quick=("classifier", "both ways", "seq2seq", "options of GRU"))
 
 
 def new_pair(snippet):
@@ -236,9 +235,7 @@ def test_a_training_is_the_same(name):
 
 
 LAYERS = [ours.SimpleRNN, ours.GRU, ours.LSTM, ours.LayerNormLSTM, ours.MinGRU, ours.MinLSTM]
-if BACKEND == "jax":
-    LAYERS = [ours.GRU, ours.LSTM]
-of_each = pytest.mark.parametrize("kind", LAYERS)
+of_each = rare_on_jax("kind", LAYERS, quick=(ours.GRU, ours.LSTM))
 
 
 @of_each

@@ -8,7 +8,7 @@ from keras import ops
 from keras_seq import kernels
 from keras_seq.layers import SelectiveStateSpace, selective_state_space
 from keras_seq.layers.selective_state_space import TimeStepBias
-from tests.layers.conftest import compiled
+from tests.layers.conftest import compiled, rare_on_jax
 
 BACKEND = keras.backend.backend()
 B, T, D, N, LONG = 2, 6, 3, 4, 4096
@@ -199,7 +199,7 @@ def test_the_future_cannot_leak(made, route, policy):
 
 
 @both
-@pytest.mark.parametrize("policy", ["float32"] if BACKEND == "jax" else ["float32", "mixed_bfloat16"])
+@rare_on_jax("policy", ["float32", "mixed_bfloat16"], quick=("float32",))
 def test_thousands_of_positions_are_those_of_the_formula(gradients, route, policy):
     layer, x = SelectiveStateSpace(**OPTIONS, expand=1, dtype=policy), inputs(1, LONG)
     layer.build(x.shape)  # the weights of a start, whose A and step lengths reach far

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_seq.layers import AlibiPositions, MultiHeadSelfAttention, RotaryPositions
+from tests.layers.conftest import rare_on_jax
 
 B, T, D = 2, 6, 8
 POSITIONS = {"none": None, "rotary": RotaryPositions(), "alibi": AlibiPositions()}
@@ -135,11 +136,9 @@ def test_with_positions_order_matters(positions):
 
 DTYPES = ["float32", "mixed_bfloat16", "mixed_float16"]
 LEAKS = list(itertools.product(POSITIONS, DTYPES))
-if keras.backend.backend() == "jax":  # which compiles every eager call anew
-    LEAKS = list(zip(POSITIONS, DTYPES, strict=True))
 
 
-@pytest.mark.parametrize(("positions", "dtype"), LEAKS)
+@rare_on_jax(("positions", "dtype"), LEAKS, quick=list(zip(POSITIONS, DTYPES, strict=True)))
 @given(t=st.integers(1, T - 1), sliding_window=st.sampled_from([None, 2]), cached=st.booleans())
 def test_the_future_cannot_leak(dtype, positions, t, sliding_window, cached):
     layer = MultiHeadSelfAttention(

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
+from tests.layers.conftest import rare_on_jax
 
 X = np.random.default_rng(0).normal(size=(4, 6, 8)).astype("float32")
 STATEFUL = {
@@ -18,9 +19,8 @@ STATEFUL = {
     "CausalConvolution": lambda: layers.CausalDepthwiseConv1D(3),
     "SelectiveStateSpace": lambda: layers.SelectiveStateSpace(3),
 }
-if keras.backend.backend() == "jax":  # which compiles every eager call anew
-    STATEFUL = {name: STATEFUL[name] for name in ("LSTM", "MinGRU", "SelectiveStateSpace")}
-each = pytest.mark.parametrize("make", STATEFUL.values(), ids=STATEFUL)
+QUICK = ("LSTM", "MinGRU", "SelectiveStateSpace")
+each = rare_on_jax("make", STATEFUL, QUICK)
 
 
 def built(make):
@@ -83,7 +83,7 @@ MASKED = {
 }
 
 
-@pytest.mark.parametrize("make", MASKED.values(), ids=MASKED)
+@rare_on_jax("make", MASKED, quick=(*QUICK, "MultiHeadSelfAttention", "PositionalEncoding"))
 def test_a_mask_is_booleans_of_the_rows_and_positions_of_x(make):
     layer = built(make)
     for shape in ((4, 7), (4, 1), (1, 6), (5, 6)):

@@ -7,6 +7,7 @@ import pytest
 from keras import ops, tree
 
 from keras_seq.layers import GRU, LSTM, MinGRU, MultiHeadSelfAttention, SelectiveStateSpace, SimpleRNN, Stateful
+from tests.layers.conftest import rare_on_jax
 
 BACKEND = keras.backend.backend()
 LAYERS = {
@@ -16,9 +17,7 @@ LAYERS = {
     "MinGRU": lambda: MinGRU(2, return_sequences=True),
     "SelectiveStateSpace": lambda: SelectiveStateSpace(state_dim=2, expand=1, kernel_size=3),
 }
-if BACKEND == "jax":  # which compiles every eager call anew
-    LAYERS = {name: LAYERS[name] for name in ("LSTM", "MinGRU")}
-each = pytest.mark.parametrize("make_layer", LAYERS.values(), ids=LAYERS)
+each = rare_on_jax("make_layer", LAYERS, quick=("LSTM", "MinGRU"))
 
 
 def make(batch_size=3):
@@ -149,7 +148,7 @@ def test_what_was_trained_in_large_batches_steps_with_one_row_and_keeps_no_state
     layer = LSTM(2, return_sequences=True)
     x = keras.Input((5, 2), batch_size=50)
     training = keras.Model(x, Stateful(layer, 50)(x))
-    training.compile(keras.optimizers.SGD(0.1), "mse")
+    training.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=BACKEND == "jax")
     data = np.random.default_rng(0).normal(size=(100, 5, 2)).astype("float32")
     training.fit(data, data, batch_size=50, shuffle=False, verbose=0)
     assert [v.name for v in training.non_trainable_variables] == ["state", "state"]

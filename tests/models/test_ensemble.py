@@ -75,6 +75,7 @@ def test_half_precision_members_give_float32(policy):
     assert keras.backend.standardize_dtype(mean(IDS).dtype) == "float32"
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_it_comes_back_from_disk_and_writes_text(average, tmp_path):
     save_model(tmp_path / "model.keras", average)
     revived = keras.models.load_model(tmp_path / "model.keras")

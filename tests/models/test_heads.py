@@ -117,9 +117,9 @@ def test_a_few_steps_of_training_lower_the_loss(name):
     model = HEADS[name](SMALL.build_model(VOCABULARY))
     targets = {"masked_lm": IDS, "text_classifier": np.array([0, 2]), "token_classifier": IDS % CLASSES}[name]
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
+    model.compile(keras.optimizers.Adam(0.02), loss, run_eagerly=True)
     weights = (IDS != 0).astype("float32") if name == "masked_lm" else None
-    losses = [float(model.train_on_batch(INPUTS, targets, sample_weight=weights)) for _ in range(15)]
+    losses = [float(model.train_on_batch(INPUTS, targets, sample_weight=weights)) for _ in range(7)]
     assert losses[-1] < 0.7 * losses[0]
 
 

@@ -180,12 +180,12 @@ def test_it_starts_near_what_knows_nothing():
 
 def test_a_few_steps_of_training_lower_the_loss():
     model = dataclasses.replace(SMALL, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0).build_model(VOCABULARY)
-    model.compile(
-        keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False
-    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.02), loss, run_eagerly=True)
     wanted, real = np.array([[8, 9, 0, 2, 0], [9, 8, 7, 2, 3]]), (TARGET != 0).astype("float32")
-    losses = [float(model.train_on_batch(INPUTS, wanted, sample_weight=real)) for _ in range(20)]
+    losses = [float(model.train_on_batch(INPUTS, wanted, sample_weight=real)) for _ in range(10)]
     assert losses[-1] < 0.5 * losses[0]
+    model.compile(jit_compile=False)
     np.testing.assert_allclose(  # and compiled is eager
         model.predict_on_batch(INPUTS)[TARGET != 0], run(model, **INPUTS)[TARGET != 0], atol=1e-4
     )

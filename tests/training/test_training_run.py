@@ -24,6 +24,7 @@ X = np.random.default_rng(0).normal(size=(24, 3)).astype("float32")
 Y = X @ np.array([[1.0], [-2.0], [0.5]], "float32")
 CONSTANT = keras.optimizers.schedules.ExponentialDecay(0.1, decay_steps=1, decay_rate=1.0)
 TRAIN = TrainConfig("adam", 0.1, warmup_steps=0, log_every=2, validate_every=2, checkpoint_every=2)
+eagerly = pytest.mark.usefixtures("eagerly")  # the first test compiles; what the others hold is the same without
 
 
 def regress(folder, steps=6, **options):
@@ -60,6 +61,7 @@ def test_any_model_leaves_a_whole_run(tmp_path):
     assert load_result(tmp_path / "linear") == result
 
 
+@eagerly
 def test_a_run_that_goes_on_is_the_run_that_never_stopped(tmp_path):
     whole, model = regress(tmp_path / "whole")
     regress(tmp_path / "parts", steps=4)
@@ -70,6 +72,7 @@ def test_a_run_that_goes_on_is_the_run_that_never_stopped(tmp_path):
     assert {**parts, **clocks} == {**whole, **clocks}
 
 
+@eagerly
 def test_the_seconds_of_every_part_add_up_over_a_resume(tmp_path, monkeypatch):
     class Step(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
@@ -101,6 +104,7 @@ def test_the_seconds_of_every_part_add_up_over_a_resume(tmp_path, monkeypatch):
     assert parts["train_seconds"] == whole["train_seconds"] == 3.0
 
 
+@eagerly
 def test_a_kill_between_the_model_and_its_result_is_repaired_by_resuming(tmp_path, monkeypatch):
     def kill(folder, result):
         raise KeyboardInterrupt
@@ -116,6 +120,7 @@ def test_a_kill_between_the_model_and_its_result_is_repaired_by_resuming(tmp_pat
     assert weights(keras.models.load_model(tmp_path / "model.keras")) == weights(model)
 
 
+@eagerly
 def test_what_is_scored_at_the_end_may_be_more_than_what_is_scored_during_training(tmp_path):
     result, _ = regress(tmp_path, final_validate_fn=lambda: Summaries({"val_loss": 7.0}), final_duration_ratio=2.0)
     assert result["val_loss"] == 7.0
