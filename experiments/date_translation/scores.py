@@ -52,7 +52,7 @@ class Translator:
         state, start_ids = self._start(tf.constant(dates.source_ids(texts))), [dates.START] * len(texts)
         arguments = (self._step, state, start_ids, dates.TARGET_LENGTH, dates.END)
         ids = greedy(*arguments)[0] if num_beams == 1 else beam_search(*arguments, num_beams=num_beams)[0][:, 0]
-        return [dates.decode_ids(row) for row in ids.numpy()]
+        return [dates.decode_ids(row) for row in ids]
 
     def cross_attention(self, text: str = EXAMPLE_TEXT) -> tuple[str, np.ndarray]:
         """Translate a text of S characters; return the T characters and their attention to it, `[blocks, H, T, S]`.

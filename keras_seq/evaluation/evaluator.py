@@ -14,13 +14,13 @@ import math
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from keras_seq import checks
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.progress_bar import track_progress
 from keras_seq.generation.uncached_model import UncachedModel
+from keras_seq.kernels.compiled import compiled
 from keras_seq.layers.introspection import vocabulary_size
 
 DEFAULT_WINDOW = 1024  # tokens of a window for a model that takes any length and carries no state
@@ -85,7 +85,7 @@ class Evaluator:
     Args:
         model: A `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, which carries no
             state: for the streaming loss, windows of its length, or of 1,024 if it takes any length, slide over the
-            text. On JAX and torch this applies to a `LanguageModel` too.
+            text.
         batch_size: Independent windows scored at a time.
 
     Raises:
@@ -98,13 +98,13 @@ class Evaluator:
             raise ValueError(f"model={model!r}; expected a LanguageModel.")
         self.model = model
         self.batch_size = checks.positive_integer("batch_size", batch_size)
-        can_step = all(hasattr(model, name) for name in ("get_initial_state", "context_length"))  # no encoder-decoder
-        self._carries = can_step and keras.backend.backend() == "tensorflow"
-        self._independent = tf.function(lambda x, y: token_losses(model(x, training=False), y), reduce_retracing=True)
+        # no encoder-decoder, whose state begins with a source
+        self._carries = all(hasattr(model, name) for name in ("get_initial_state", "context_length"))
+        self._independent = compiled(self._independent_losses, model, reduce_retracing=True)
         # With one row, most of the time is the overhead of the loop, which XLA halves if the length is past those that
         # kernels unroll. It compiles for one length; a shorter text runs without it.
-        self._compiled_step = tf.function(self._stateful_step, jit_compile=True)
-        self._short_step = tf.function(self._stateful_step)
+        self._compiled_step = compiled(self._stateful_step, model, jit_compile=True)
+        self._short_step = compiled(self._stateful_step, model)
 
     @functools.cached_property
     def _uncached(self):
@@ -114,6 +114,9 @@ class Evaluator:
     def vocabulary_size(self) -> int | None:
         """Return V; None if a model that can step does not have it."""
         return vocabulary_size(self.model) if self._carries else self._uncached.vocabulary_size
+
+    def _independent_losses(self, x, y):
+        return token_losses(self.model(x, training=False), y)
 
     def _stateful_step(self, x, y, state):
         logits, state = self.model(x, state=state, training=False, return_state=True)
@@ -204,7 +207,7 @@ class Evaluator:
                 chunk = np.pad(chunk, ((0, 0), (0, length + 1 - chunk.shape[1])))
             step = self._compiled_step if chunk.shape[1] == length + 1 else self._short_step
             losses, state = step(chunk[:, :-1], chunk[:, 1:], state)
-            parts.append(losses.numpy()[0])
+            parts.append(ops.convert_to_numpy(losses)[0])
         return np.concatenate(parts)[: len(ids) - 1]
 
     def _checked(self, ids):

@@ -8,14 +8,15 @@ h_j is the last hidden state at position j, h_v that of candidate v. With a = 0 
 import numbers
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from keras_seq import checks
-from keras_seq.generation.sampling_loop import not_finite
+from keras_seq.generation.search import gather_rows, largest, log_softmax
+from keras_seq.kernels.compiled import compiled
 
 
 def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 4, alpha: float = 0.6) -> list[int]:
-    """Return the ids after one prompt. The loop runs eagerly, around a compiled forward pass.
+    """Return the ids after one prompt. The loop runs in NumPy, around a compiled forward pass.
 
     Args:
         model: A `LanguageModel`.
@@ -48,33 +49,26 @@ def contrastive_search(model, ids: list[int], max_new_tokens: int, top_k: int = 
             f"context_length={context_length}."
         )
 
-    @tf.function(reduce_retracing=True)
     def forward(ids, state):
         x, state = model.hidden_states(ids, state=state, training=False, return_state=True)
-        return tf.nn.l2_normalize(tf.cast(x, tf.float32), axis=-1), tf.nn.softmax(model.logits(x)[:, -1]), state
+        return ops.cast(x, "float32"), model.logits(x)[:, -1], state
 
-    hidden, p, state = forward(tf.constant([ids], tf.int32), model.get_initial_state(1))
-    past_hidden, new = [hidden[0]], []
+    forward = compiled(forward, model, reduce_retracing=True)
+    hidden, logits, state = forward(np.array([ids], "int32"), model.get_initial_state(1))
+    past, log_p, new = _directions(hidden)[0], log_softmax(logits)[0], []
     for _ in range(max_new_tokens):
-        if not np.isfinite(p).all():
-            raise not_finite()
-        confidence, candidates = tf.math.top_k(p[0], min(top_k, p.shape[-1]))
-        hidden, p, states = forward(candidates[:, None], _repeat(state, len(candidates)))
-        similarities = tf.matmul(hidden[:, 0], tf.concat(past_hidden, axis=0), transpose_b=True)
-        max_similarity = tf.reduce_max(similarities, axis=-1)
-        best = int(tf.argmax((1 - alpha) * confidence - alpha * max_similarity))
-        state = _select_row(states, best)
-        p = p[best : best + 1]
-        past_hidden.append(hidden[best])
+        candidates = largest(log_p, min(top_k, len(log_p)))
+        hidden, logits, states = forward(candidates[:, None].astype("int32"), gather_rows(state, 0 * candidates))
+        directions = _directions(hidden)[:, 0]
+        max_similarity = (directions @ past.T).max(axis=-1)
+        best = int(np.argmax((1 - alpha) * np.exp(log_p[candidates]) - alpha * max_similarity))
+        past, log_p = np.concatenate([past, directions[best : best + 1]]), log_softmax(logits)[best]
+        state = gather_rows(states, np.array([best]))
         new.append(int(candidates[best]))
     return new
 
 
-def _repeat(state, count):
-    """Repeat a state of one row `count` times; scalars stay."""
-    return tf.nest.map_structure(lambda part: tf.repeat(part, count, axis=0) if part.shape.rank else part, state)
-
-
-def _select_row(state, row):
-    """Select one row of a state, keeping the axis; scalars stay."""
-    return tf.nest.map_structure(lambda part: part[row : row + 1] if part.shape.rank else part, state)
+def _directions(x):
+    """Divide vectors by their norms, `[..., D]`, in float64."""
+    x = ops.convert_to_numpy(x).astype("float64")
+    return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-6)

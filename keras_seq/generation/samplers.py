@@ -14,7 +14,7 @@ likeliest id. They run in float32, in the order above, each on the output of the
 import dataclasses
 import math
 
-import tensorflow as tf
+from keras import ops
 
 from keras_seq import checks
 
@@ -32,7 +32,7 @@ def repetition_penalty(logits, in_text, value):
     Returns:
         Logits `[B, V]`.
     """
-    return tf.where(in_text, tf.where(logits > 0, logits / value, logits * value), logits)
+    return ops.where(in_text, ops.where(logits > 0, logits / value, logits * value), logits)
 
 
 def temperature(sorted_logits, value):
@@ -46,8 +46,8 @@ def temperature(sorted_logits, value):
         Logits `[B, V]`, the largest of which is 0.
     """
     below_first = sorted_logits - sorted_logits[:, :1]
-    only_first = tf.where(tf.range(tf.shape(below_first)[1]) == 0, 0.0, NEG_INF)
-    return tf.where(value > 0, below_first / tf.where(value > 0, value, 1.0), only_first)
+    only_first = ops.where(ops.arange(below_first.shape[1]) == 0, 0.0, NEG_INF)
+    return ops.where(value > 0, below_first / ops.where(value > 0, value, 1.0), only_first)
 
 
 def top_k(sorted_logits, value):
@@ -60,7 +60,7 @@ def top_k(sorted_logits, value):
     Returns:
         Logits `[B, V]`, minus infinity for removed ids.
     """
-    return tf.where(tf.range(tf.shape(sorted_logits)[1]) < tf.cast(value, tf.int32), sorted_logits, NEG_INF)
+    return ops.where(ops.arange(sorted_logits.shape[1]) < ops.cast(value, "int32"), sorted_logits, NEG_INF)
 
 
 def top_p(sorted_logits, value):
@@ -73,8 +73,7 @@ def top_p(sorted_logits, value):
     Returns:
         Logits `[B, V]`, minus infinity for removed ids.
     """
-    p = tf.nn.softmax(sorted_logits)
-    return tf.where(tf.cumsum(p, axis=-1, exclusive=True) < value, sorted_logits, NEG_INF)
+    return ops.where(_sum_before(ops.softmax(sorted_logits)) < value, sorted_logits, NEG_INF)
 
 
 def min_p(sorted_logits, value):
@@ -87,7 +86,7 @@ def min_p(sorted_logits, value):
     Returns:
         Logits `[B, V]`, minus infinity for removed ids.
     """
-    return tf.where(tf.exp(sorted_logits - sorted_logits[:, :1]) >= value, sorted_logits, NEG_INF)
+    return ops.where(ops.exp(sorted_logits - sorted_logits[:, :1]) >= value, sorted_logits, NEG_INF)
 
 
 def typical_p(sorted_logits, value):
@@ -100,14 +99,20 @@ def typical_p(sorted_logits, value):
     Returns:
         Logits `[B, V]`, minus infinity for removed ids.
     """
-    log_p = tf.nn.log_softmax(sorted_logits)
-    p = tf.exp(log_p)
-    entropy = -tf.reduce_sum(tf.math.multiply_no_nan(log_p, p), axis=-1, keepdims=True)
-    nearest, order = tf.math.top_k(-tf.abs(-log_p - entropy), k=tf.shape(p)[1])  # removed ids are infinitely far
-    p = tf.gather(p, order, batch_dims=1)
-    nearest = tf.where(tf.cumsum(p, axis=-1, exclusive=True) < value, nearest, NEG_INF)
-    farthest = tf.reduce_min(tf.where(nearest > NEG_INF, nearest, 0.0), axis=-1, keepdims=True)
-    return tf.where(-tf.abs(-log_p - entropy) >= farthest, sorted_logits, NEG_INF)
+    log_p = ops.log_softmax(sorted_logits)
+    p = ops.exp(log_p)
+    entropy = -ops.sum(ops.where(p > 0, log_p * p, 0.0), axis=-1, keepdims=True)
+    distance = ops.abs(-log_p - entropy)  # infinite for removed ids
+    order = ops.argsort(distance, axis=-1)
+    is_near = _sum_before(ops.take_along_axis(p, order, axis=-1)) < value
+    nearest = ops.where(is_near, ops.take_along_axis(distance, order, axis=-1), 0.0)
+    farthest = ops.max(ops.where(nearest < math.inf, nearest, 0.0), axis=-1, keepdims=True)
+    return ops.where(distance <= farthest, sorted_logits, NEG_INF)
+
+
+def _sum_before(p):
+    """Return the sum of the entries before each one, `[B, V]`."""
+    return ops.cumsum(ops.pad(p[:, :-1], ((0, 0), (1, 0))), axis=-1)
 
 
 LOGIT_FILTERS = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p}
@@ -127,18 +132,19 @@ def sample_token(logits, uniform, options, in_text=None):
     Returns:
         int32 `[B]`; -1 where the logits are NaN, infinite, or all minus infinity.
     """
-    logits = tf.cast(logits, tf.float32)
-    finite = tf.math.is_finite(tf.reduce_logsumexp(logits, axis=-1))
+    logits = ops.cast(logits, "float32")
+    finite = ops.isfinite(ops.logsumexp(logits, axis=-1))
     if "repetition_penalty" in options:
         logits = repetition_penalty(logits, in_text, options["repetition_penalty"])
-    logits, ids = tf.math.top_k(logits, k=tf.shape(logits)[1])
+    ids = ops.argsort(-logits, axis=-1)  # a stable sort on every backend, unlike ops.top_k
+    logits = ops.take_along_axis(logits, ids, axis=-1)
     for name, logit_filter in LOGIT_FILTERS.items():
         if name in options:
             logits = logit_filter(logits, options[name])
-    cumulative = tf.cumsum(tf.nn.softmax(logits), axis=-1)
-    index = tf.reduce_sum(tf.cast(cumulative <= uniform[:, None] * cumulative[:, -1:], tf.int32), axis=-1)
-    index = tf.where(finite, index, 0)
-    return tf.where(finite, tf.gather(ids, index, batch_dims=1), -1)
+    cumulative = ops.cumsum(ops.softmax(logits), axis=-1)
+    index = ops.sum(ops.cast(cumulative <= uniform[:, None] * cumulative[:, -1:], "int32"), axis=-1)
+    index = ops.where(finite, index, 0)
+    return ops.where(finite, ops.take_along_axis(ids, index[:, None], axis=-1)[:, 0], -1)
 
 
 @dataclasses.dataclass(frozen=True)

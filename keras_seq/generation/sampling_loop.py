@@ -16,9 +16,11 @@ logits that are not finite.
 import math
 
 import numpy as np
-import tensorflow as tf
+from keras import ops, tree
 
+from keras_seq.generation.philox import uniform_draws
 from keras_seq.generation.samplers import SamplingConfig, sample_token
+from keras_seq.kernels.compiled import compiled
 from keras_seq.layers.introspection import vocabulary_size
 
 STEPS_PER_CALL = 32  # steps of one compiled call
@@ -44,8 +46,8 @@ class SamplingLoop:
             else {PREFILL_CHUNK, model.context_length - cache_stride(model.context_length)}
         )
         self.prefill_sizes = sorted((size for size in sizes if 0 < size < self.context_length), reverse=True)
-        self._prefill_fn = tf.function(self._next_state)
-        self._sample_fn = tf.function(self._sample_steps, jit_compile=True)
+        self._prefill_fn = compiled(self._next_state, model)
+        self._sample_fn = compiled(self._sample_steps, model, jit_compile=True)
 
     def __call__(
         self,
@@ -72,7 +74,7 @@ class SamplingLoop:
         """
         sampling = sampling or SamplingConfig()
         ids, prompt_lengths, uniform = prepare_batch(prompts, max_new_tokens, seed, first_row)
-        options = {name: tf.constant(value) for name, value in sampling.options.items()}
+        options = {name: np.array(value, "float32") for name, value in sampling.options.items()}
         in_text = self._in_text(prompts) if sampling.repetition_penalty is not None else ()
         num_done, num_emitted = prompt_lengths.min(), 0  # columns filled in all rows; columns yielded
         start, end = cache_start(num_done, self.context_length), ids.shape[1]
@@ -82,12 +84,12 @@ class SamplingLoop:
                 start = cache_start(t, self.context_length)
                 state, t = self._prefill(ids, start, num_done)
             n = int(min(STEPS_PER_CALL, end - t, self.context_length - (t - 1 - start)))
-            prompt_ids, uniform_part = (_padded(rows[:, t : t + n]) for rows in (ids, uniform))
-            is_prompt = _padded(np.arange(t, t + n) < np.maximum(prompt_lengths, num_done)[:, None])
+            prompt_ids, uniform_part = (_steps_first(rows[:, t : t + n]) for rows in (ids, uniform))
+            is_prompt = _steps_first(np.arange(t, t + n) < np.maximum(prompt_lengths, num_done)[:, None])
             state, new, in_text = self._sample_fn(
-                state, ids[:, t - 1], prompt_ids, is_prompt, uniform_part, tf.constant(n), options, in_text
+                state, ids[:, t - 1], prompt_ids, is_prompt, uniform_part, np.array(n, "int32"), options, in_text
             )
-            ids[:, t : t + n] = new[:, :n]
+            ids[:, t : t + n] = ops.convert_to_numpy(new)[:n].T
             if (ids[:, t : t + n] < 0).any():
                 raise not_finite()
             t += n
@@ -116,19 +118,19 @@ class SamplingLoop:
         return self.model(ids, state=state, training=False, return_state=True)[1]
 
     def _sample_steps(self, state, last, prompt_ids, is_prompt, uniform, n, options, in_text):
-        def body(i, last, state, in_text, out):
+        def sample_step(i, loop_vars):
+            state, last, in_text, out = loop_vars
             logits, next_state = self.model.step(last[:, None], state)
-            state = tf.nest.map_structure(lambda new, old: tf.ensure_shape(new, old.shape), next_state, state)
-            sampled = sample_token(logits, uniform[:, i], options, *in_text)
-            last = tf.where(is_prompt[:, i], prompt_ids[:, i], sampled)
-            new = tf.one_hot(last, logits.shape[1], on_value=True, off_value=False)
-            in_text = tuple(mask | new for mask in in_text)
-            out = tf.tensor_scatter_nd_update(out, [[i]], last[None])
-            return i + 1, last, state, in_text, out
+            state = tree.map_structure(lambda new, old: ops.reshape(new, old.shape), next_state, state)  # static shapes
+            sampled = sample_token(logits, uniform[i], options, *in_text)
+            last = ops.where(is_prompt[i], prompt_ids[i], sampled)
+            new = ops.one_hot(last, logits.shape[1], dtype="bool")
+            in_text = tuple(ops.logical_or(mask, new) for mask in in_text)
+            return state, last, in_text, ops.slice_update(out, (i, 0), last[None])
 
-        out = tf.zeros((STEPS_PER_CALL, last.shape[0]), tf.int32)
-        _, _, state, in_text, out = tf.while_loop(lambda i, *_: i < n, body, (0, last, state, in_text, out))
-        return state, tf.transpose(out), in_text
+        out = ops.zeros((STEPS_PER_CALL, last.shape[0]), "int32")
+        state, _, in_text, out = ops.fori_loop(0, n, sample_step, (state, last, in_text, out))
+        return state, out, in_text
 
 
 def prepare_batch(prompts, max_new_tokens, seed, first_row):
@@ -149,8 +151,7 @@ def prepare_batch(prompts, max_new_tokens, seed, first_row):
         row[: len(prompt)] = prompt
     uniform = np.zeros(ids.shape, "float32")
     for row, start in enumerate(prompt_lengths):
-        draws = tf.random.stateless_uniform([max_new_tokens], [seed, first_row + row], alg="philox")
-        uniform[row, start : start + max_new_tokens] = draws
+        uniform[row, start : start + max_new_tokens] = uniform_draws(seed, first_row + row, max_new_tokens)
     return ids, prompt_lengths, uniform
 
 
@@ -188,6 +189,6 @@ def not_finite() -> ValueError:
     return ValueError("The model's logits are not finite: its weights have diverged; use an earlier checkpoint.")
 
 
-def _padded(rows):
-    """Pad rows `[B, n]` with zeros to `[B, STEPS_PER_CALL]`."""
-    return np.pad(rows, ((0, 0), (0, STEPS_PER_CALL - rows.shape[1])))
+def _steps_first(rows):
+    """Transpose rows `[B, n]` and pad them with zeros to `[STEPS_PER_CALL, B]`."""
+    return np.pad(rows.T, ((0, STEPS_PER_CALL - rows.shape[1]), (0, 0)))

@@ -12,9 +12,7 @@ import functools
 import itertools
 from collections.abc import Iterator
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_seq import checks
 from keras_seq.generation.contrastive import contrastive_search
@@ -22,6 +20,7 @@ from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import SamplingLoop
 from keras_seq.generation.search import beam_search
 from keras_seq.generation.uncached_model import UncachedModel, UncachedSamplingLoop
+from keras_seq.kernels.compiled import compiled
 from keras_seq.layers.introspection import check_tokenizer
 
 
@@ -35,8 +34,7 @@ class TextGenerator:
 
     Args:
         model: A `LanguageModel`, or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`. The latter is
-            slower: each new token takes a forward pass over all ids before it. On JAX and torch this holds for a
-            `LanguageModel` too.
+            slower: each new token takes a forward pass over all ids before it.
         tokenizer: The tokenizer that the model was trained with.
 
     Raises:
@@ -47,11 +45,10 @@ class TextGenerator:
     def __init__(self, model, tokenizer):
         _check_methods("tokenizer", tokenizer, ("encode", "decode"), "a CharacterTokenizer or another tokenizer")
         self.model, self.tokenizer = model, tokenizer
-        has_step = all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length"))
-        if has_step and keras.backend.backend() == "tensorflow":
+        if all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length")):
             check_tokenizer(tokenizer, model)
             self.sampling_loop = SamplingLoop(model)
-            self._step = tf.function(model.step, reduce_retracing=True)
+            self._step = compiled(model.step, model, reduce_retracing=True)
         else:
             uncached = UncachedModel(model)
             check_tokenizer(tokenizer, model, uncached.vocabulary_size)
@@ -152,7 +149,7 @@ class TextGenerator:
         sequences, _ = beam_search(
             self._step, state, start_ids, max_new_tokens, num_beams=num_beams, length_penalty=length_penalty
         )
-        return prompt + self._continuation(ids, sequences[0, 0].numpy().tolist())
+        return prompt + self._continuation(ids, sequences[0, 0].tolist())
 
     def contrastive(self, prompt: str, max_new_tokens: int = 100, top_k: int = 4, alpha: float = 0.6) -> str:
         """Return the prompt followed by the text of `contrastive_search`.
@@ -176,7 +173,7 @@ class TextGenerator:
 
     def _state_after(self, ids):
         if isinstance(self.sampling_loop, UncachedSamplingLoop):
-            return tf.constant([ids], tf.int32)
+            return np.array([ids], "int32")
         state = self.model.get_initial_state(1)
         if ids:
             _, state = self.model(np.array([ids]), state=state, training=False, return_state=True)

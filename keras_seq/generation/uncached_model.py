@@ -3,8 +3,7 @@
     logits of the id at t  =  model(ids[:, :t] followed by zeros)[:, t - 1]
 
 A causal model ignores what follows a position. The zeros pad the ids to few lengths, each compiled once: the model's
-fixed length, its context length, or a power of two. It runs on every Keras backend; the texts equal those of
-`SamplingLoop`.
+fixed length, its context length, or a power of two. The texts equal those of `SamplingLoop`.
 """
 
 import inspect
@@ -12,11 +11,11 @@ import warnings
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from keras_seq.generation.samplers import SamplingConfig, sample_token
 from keras_seq.generation.sampling_loop import cache_start, new_tokens, not_finite, prepare_batch
+from keras_seq.kernels.compiled import compiled
 from keras_seq.layers.introspection import iter_layers
 
 EXPECTED = "a LanguageModel, or any causal keras.Model from ids [B, T] to logits [B, T, V]"
@@ -50,8 +49,7 @@ class UncachedModel:
             raise ValueError(f"{model.name} takes {tuple(shape)}; expected {EXPECTED}.")
         self.model, self.fixed_length = model, shape[1]
         self.context_length = self.fixed_length or getattr(model, "context_length", None)
-        use_graph = keras.backend.backend() == "tensorflow"
-        self._forward = tf.function(lambda ids: model(ids, training=False)) if use_graph else model.predict_on_batch
+        self._forward = compiled(lambda ids: model(ids, training=False), model)
         self.vocabulary_size = self._check_outputs()
 
     def _check_outputs(self):
@@ -90,8 +88,8 @@ class UncachedModel:
         Returns:
             Logits `[B, V]` and the new state, `[B, n + 1]`.
         """
-        state = tf.concat([state, ids], axis=1)
-        return tf.constant(self.logits(state.numpy())[:, -1]), state
+        state = np.concatenate([ops.convert_to_numpy(state), ids], axis=1)
+        return self.logits(state)[:, -1], state
 
 
 class UncachedSamplingLoop:
@@ -106,7 +104,7 @@ class UncachedSamplingLoop:
         self.context_length = uncached_model.context_length or np.inf
         warnings.warn(
             f"{uncached_model.model.name} reads the whole text again for every token, the slow way. A "
-            "keras_seq.models.LanguageModel on the TensorFlow backend keeps a state and reads each token once.",
+            "keras_seq.models.LanguageModel keeps a state and reads each token once.",
             stacklevel=2,
         )
 
@@ -140,7 +138,7 @@ class UncachedSamplingLoop:
             row[prompt] = True
         for t in range(prompt_lengths.min(), ids.shape[1]):
             logits = self.uncached_model.logits(ids[:, cache_start(t, self.context_length) : t])[:, -1]
-            sampled = sample_token(logits, uniform[:, t], sampling.options, in_text).numpy()
+            sampled = ops.convert_to_numpy(sample_token(logits, uniform[:, t], sampling.options, in_text))
             sampled = np.where(t < prompt_lengths, ids[:, t], sampled)
             if (sampled < 0).any():
                 raise not_finite()
