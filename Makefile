@@ -23,8 +23,9 @@ test-rare: .venv/installed-test
 test-all: test test-rare
 
 backends: .venv/installed-backends
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
-	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers $(ARGS)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS)
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS)
+	$(BIN)/python -m pytest -m rare tests/evaluation/test_every_backend.py $(ARGS)
 	$(BIN)/python -m experiments.benchmark --backend jax --smoke
 
 backends-rare: .venv/installed-backends

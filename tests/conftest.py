@@ -1,4 +1,4 @@
-"""What all tests share. Those outside tests/layers need Keras's TensorFlow backend."""
+"""What all tests share. Those outside tests/layers need Keras's TensorFlow backend, unless marked `any_backend`."""
 
 import contextlib
 import gc
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items):
     if backend == "tensorflow":
         return
     for item in items:
-        if ANY_BACKEND not in item.path.parents:
+        if ANY_BACKEND not in item.path.parents and not item.get_closest_marker("any_backend"):
             item.add_marker(pytest.mark.skip(reason=f"needs Keras's TensorFlow backend; this is {backend}"))
 
 
@@ -79,7 +79,12 @@ def _seeded(_one_seed_of_tensorflow):
 
 @contextlib.contextmanager
 def functions_run_eagerly():
-    """Neither trace nor compile: for tests of many shapes, or of few steps, whose point it is not."""
+    """Neither trace nor compile on TensorFlow: for tests of many shapes, or of few steps, whose point it is not."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
     import tensorflow as tf
 
     tf.config.run_functions_eagerly(True)

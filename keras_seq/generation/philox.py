@@ -11,7 +11,7 @@ Salmon et al. (2011), "Parallel random numbers: as easy as 1, 2, 3". The numbers
 import numpy as np
 
 MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-KEY_INCREMENTS = 0x9E3779B9, 0xBB67AE85
+KEY_INCREMENTS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 SEED_KEY = 0x3EC8F720, 0x02461E29
 LOW, HIGH = np.uint64(2**32 - 1), np.uint64(32)
 
@@ -27,12 +27,11 @@ def philox(counter: np.ndarray, key) -> np.ndarray:
         uint64 `[4, N]`, words of 32 bits.
     """
     a, b, c, d = counter
-    for n in range(10):
-        first, second = (
-            np.uint64((int(word) + n * step) % 2**32) for word, step in zip(key, KEY_INCREMENTS, strict=True)
-        )
+    first, second = np.array(key, "uint64")
+    for _ in range(10):
         low, high = MULTIPLIERS[0] * a, MULTIPLIERS[1] * c
         a, b, c, d = (high >> HIGH) ^ b ^ first, high & LOW, (low >> HIGH) ^ d ^ second, low & LOW
+        first, second = (first + KEY_INCREMENTS[0]) & LOW, (second + KEY_INCREMENTS[1]) & LOW
     return np.stack([a, b, c, d])
 
 

@@ -14,6 +14,7 @@ likeliest id. They run in float32, in the order above, each on the output of the
 import dataclasses
 import math
 
+import numpy as np
 from keras import ops
 
 from keras_seq import checks
@@ -181,6 +182,7 @@ class SamplingConfig:
             checks.positive_number("repetition_penalty", self.repetition_penalty)
 
     @property
-    def options(self) -> dict[str, float]:
-        """Values of the filters that are on, by name."""
-        return {name: float(value) for name, value in dataclasses.asdict(self).items() if value is not None}
+    def options(self) -> dict[str, np.ndarray]:
+        """Values of the filters that are on, float32 scalars by name."""
+        values = dataclasses.asdict(self).items()
+        return {name: np.array(value, "float32") for name, value in values if value is not None}

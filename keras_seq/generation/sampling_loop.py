@@ -74,7 +74,6 @@ class SamplingLoop:
         """
         sampling = sampling or SamplingConfig()
         ids, prompt_lengths, uniform = prepare_batch(prompts, max_new_tokens, seed, first_row)
-        options = {name: np.array(value, "float32") for name, value in sampling.options.items()}
         in_text = self._in_text(prompts) if sampling.repetition_penalty is not None else ()
         num_done, num_emitted = prompt_lengths.min(), 0  # columns filled in all rows; columns yielded
         start, end = cache_start(num_done, self.context_length), ids.shape[1]
@@ -84,10 +83,11 @@ class SamplingLoop:
                 start = cache_start(t, self.context_length)
                 state, t = self._prefill(ids, start, num_done)
             n = int(min(STEPS_PER_CALL, end - t, self.context_length - (t - 1 - start)))
-            prompt_ids, uniform_part = (_steps_first(rows[:, t : t + n]) for rows in (ids, uniform))
-            is_prompt = _steps_first(np.arange(t, t + n) < np.maximum(prompt_lengths, num_done)[:, None])
+            is_prompt = np.arange(t, t + n) < np.maximum(prompt_lengths, num_done)[:, None]
+            prompt_ids = _steps_first(np.where(is_prompt, ids[:, t : t + n], -1))
+            draws = _steps_first(uniform[:, t : t + n])
             state, new, in_text = self._sample_fn(
-                state, ids[:, t - 1], prompt_ids, is_prompt, uniform_part, np.array(n, "int32"), options, in_text
+                state, ids[:, t - 1], prompt_ids, draws, np.array(n, "int32"), sampling.options, in_text
             )
             ids[:, t : t + n] = ops.convert_to_numpy(new)[:n].T
             if (ids[:, t : t + n] < 0).any():
@@ -117,13 +117,15 @@ class SamplingLoop:
     def _next_state(self, ids, state):
         return self.model(ids, state=state, training=False, return_state=True)[1]
 
-    def _sample_steps(self, state, last, prompt_ids, is_prompt, uniform, n, options, in_text):
+    def _sample_steps(self, state, last, prompt_ids, uniform, n, options, in_text):
+        """Take n steps; return the state, ids `[STEPS_PER_CALL, B]` and `in_text`. A prompt id of -1 is sampled."""
+
         def sample_step(i, loop_vars):
             state, last, in_text, out = loop_vars
             logits, next_state = self.model.step(last[:, None], state)
             state = tree.map_structure(lambda new, old: ops.reshape(new, old.shape), next_state, state)  # static shapes
             sampled = sample_token(logits, uniform[i], options, *in_text)
-            last = ops.where(is_prompt[i], prompt_ids[i], sampled)
+            last = ops.where(prompt_ids[i] < 0, sampled, prompt_ids[i])
             new = ops.one_hot(last, logits.shape[1], dtype="bool")
             in_text = tuple(ops.logical_or(mask, new) for mask in in_text)
             return state, last, in_text, ops.slice_update(out, (i, 0), last[None])

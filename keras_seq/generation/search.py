@@ -150,10 +150,10 @@ def beam_step(log_probabilities, log_p, finished, end_token_id: int):
 def log_softmax(logits) -> np.ndarray:
     """Compute log probabilities, float64 `[B, V]`, of logits `[B, V]`; raise a ValueError if a row is not finite."""
     logits = ops.convert_to_numpy(logits).astype("float64")
-    log_sum = np.logaddexp.reduce(logits, axis=-1, keepdims=True)
-    if not np.isfinite(log_sum).all():
+    highest = logits.max(axis=-1, keepdims=True)
+    if not np.isfinite(highest).all():
         raise not_finite()
-    return logits - log_sum
+    return logits - highest - np.log(np.exp(logits - highest).sum(axis=-1, keepdims=True))
 
 
 def largest(values: np.ndarray, count: int) -> np.ndarray:

@@ -102,6 +102,7 @@ class UncachedSamplingLoop:
     def __init__(self, uncached_model):
         self.uncached_model = uncached_model
         self.context_length = uncached_model.context_length or np.inf
+        self._sample_fn = compiled(sample_token, uncached_model.model)
         warnings.warn(
             f"{uncached_model.model.name} reads the whole text again for every token, the slow way. A "
             "keras_seq.models.LanguageModel keeps a state and reads each token once.",
@@ -138,7 +139,7 @@ class UncachedSamplingLoop:
             row[prompt] = True
         for t in range(prompt_lengths.min(), ids.shape[1]):
             logits = self.uncached_model.logits(ids[:, cache_start(t, self.context_length) : t])[:, -1]
-            sampled = ops.convert_to_numpy(sample_token(logits, uniform[:, t], sampling.options, in_text))
+            sampled = ops.convert_to_numpy(self._sample_fn(logits, uniform[:, t], sampling.options, in_text))
             sampled = np.where(t < prompt_lengths, ids[:, t], sampled)
             if (sampled < 0).any():
                 raise not_finite()

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 from keras_seq.generation import SamplingConfig, SamplingLoop, contrastive_search
 from keras_seq.models import LSTMConfig, TransformerConfig
@@ -13,7 +13,7 @@ MODELS = {
     ),
 }
 PROMPT = [3, 1, 4, 1, 5]
-pytestmark = pytest.mark.usefixtures("eagerly")  # texts of many lengths
+pytestmark = [pytest.mark.any_backend, pytest.mark.usefixtures("eagerly")]  # texts of many lengths
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -30,11 +30,11 @@ def by_whole_passes(model, ids, length, top_k, alpha):
     ids = list(ids)
 
     def hidden(texts):
-        x = model.hidden_states(np.array(texts))[0].numpy().astype("float64")
+        x = ops.convert_to_numpy(model.hidden_states(np.array(texts))[0]).astype("float64")
         return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
     for _ in range(length):
-        p = tf.nn.softmax(model(np.array([ids]))[0, -1]).numpy()
+        p = ops.convert_to_numpy(ops.softmax(model(np.array([ids]))[0, -1]))
         candidates = [int(candidate) for candidate in np.argsort(-p)[:top_k]]
         scores = {}
         for candidate, x in zip(candidates, hidden([[*ids, candidate] for candidate in candidates]), strict=True):

@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 from keras_seq.generation import LOGIT_FILTERS, SamplingConfig, sample_token
+from keras_seq.generation.philox import uniform_draws
 from keras_seq.generation.samplers import repetition_penalty
+from tests.generation.sampling_oracle import sample
 
+pytestmark = pytest.mark.any_backend
 LOGITS = np.array([2.0, -1.0, 0.5, 1.0, 0.0, -3.0])
 P = np.exp(LOGITS) / np.exp(LOGITS).sum()  # 0.57 0.03 0.13 0.21 0.08 0.004, likeliest first: 0 3 2 4 1 5
 CRITICAL = {5: 25.7, 4: 23.5, 3: 21.1, 2: 18.4, 1: 15.1}  # chi-square by degrees of freedom: 1 in 10,000 lies above
@@ -12,9 +15,13 @@ CRITICAL = {5: 25.7, 4: 23.5, 3: 21.1, 2: 18.4, 1: 15.1}  # chi-square by degree
 
 def ids(logits, count=1, seed=0, **options):
     """As many draws from the same logits."""
-    uniform = tf.random.stateless_uniform([count], [seed, 1])
-    rows = tf.constant(np.tile(logits, (count, 1)), tf.float32)
-    return sample_token(rows, uniform, {name: tf.constant(float(value)) for name, value in options.items()}).numpy()
+    return sampled(np.tile(logits, (count, 1)).astype("float32"), uniform_draws(seed, 1, count), **options)
+
+
+def sampled(logits, uniform, **options):
+    """One draw for each row of logits."""
+    options = {name: ops.convert_to_tensor(value, "float32") for name, value in options.items()}
+    return ops.convert_to_numpy(sample_token(ops.convert_to_tensor(logits), ops.convert_to_tensor(uniform), options))
 
 
 def without(p, dropped):
@@ -59,12 +66,30 @@ def test_typical_ids_are_those_whose_surprise_is_nearest_to_the_entropy():
     assert {*drawn} == {*order[:count]}
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.7, "top_k": 5},
+        {"temperature": 1.3, "top_p": 0.8},
+        {"top_k": 9, "top_p": 0.9, "min_p": 0.02},
+        {"temperature": 1.5, "typical_p": 0.6},
+        {"top_p": 0.95, "typical_p": 0.7},
+    ],
+)
+def test_every_draw_is_that_of_the_formulas_in_float64(options):
+    logits = np.random.default_rng(6).normal(scale=2.0, size=(300, 13)).astype("float32")
+    uniform = uniform_draws(7, 0, 300)
+    expected = [sample(row, u, **options) for row, u in zip(logits, uniform, strict=True)]
+    np.testing.assert_array_equal(sampled(logits, uniform, **options), expected)
+    assert len({*expected}) == 13
+
+
 def test_temperature_zero_and_one_candidate_take_the_likeliest():
     logits = np.random.default_rng(1).normal(size=(50, 7)).astype("float32")
-    uniform = tf.random.stateless_uniform([50], [1, 2])
+    uniform = uniform_draws(1, 2, 50)
     for options in ({"temperature": 0.0}, {"temperature": 0.0, "top_k": 3.0}, {"temperature": 5.0, "top_k": 1.0}):
-        drawn = sample_token(tf.constant(logits), uniform, {k: tf.constant(value) for k, value in options.items()})
-        np.testing.assert_array_equal(drawn, logits.argmax(-1))
+        np.testing.assert_array_equal(sampled(logits, uniform, **options), logits.argmax(-1))
 
 
 def test_of_equal_ones_exactly_k_stay_the_first_ones():
@@ -81,19 +106,26 @@ def test_the_smallest_temperatures_overflow_to_the_likeliest(shift):
 
 
 def test_the_highest_chance_is_still_an_id_that_stays():
-    logits = tf.constant([[3.0, 2.0, 1.0, -50.0]])
-    drawn = sample_token(logits, tf.constant([1 - 2**-23]), {"top_k": tf.constant(2.0)})
-    assert drawn.numpy().tolist() == [1]
+    drawn = sampled(np.array([[3.0, 2.0, 1.0, -50.0]], "float32"), np.array([1 - 2**-23], "float32"), top_k=2)
+    assert drawn.tolist() == [1]
 
 
 def test_the_penalty_makes_ids_of_the_text_less_likely_whatever_their_sign():
-    logits, in_text = tf.constant([[2.0, -2.0, 2.0, -2.0]]), tf.constant([[True, True, False, False]])
-    np.testing.assert_allclose(repetition_penalty(logits, in_text, 2.0), [[1.0, -4.0, 2.0, -2.0]])
+    logits, in_text = np.array([[2.0, -2.0, 2.0, -2.0]], "float32"), np.array([[True, True, False, False]])
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(repetition_penalty(ops.convert_to_tensor(logits), in_text, 2.0)), [[1.0, -4.0, 2.0, -2.0]]
+    )
 
 
 def test_half_precision_is_drawn_from_in_float32():
-    logits = tf.cast(np.tile(LOGITS, (4, 1)), tf.bfloat16)
-    assert sample_token(logits, tf.constant([0.0, 0.5, 0.7, 0.999]), {}).numpy().tolist() == [0, 0, 3, 5]
+    logits = ops.cast(np.tile(LOGITS, (4, 1)), "bfloat16")
+    assert sampled(logits, np.array([0.0, 0.5, 0.7, 0.999], "float32")).tolist() == [0, 0, 3, 5]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_is_minus_one(value):
+    rows = np.array([[0.0, value, 0.0], [-np.inf, -np.inf, -np.inf], [-np.inf, 1.0, -np.inf]], "float32")
+    assert sampled(rows, np.array([0.5, 0.5, 0.5], "float32")).tolist() == [-1, -1, 1]
 
 
 def test_the_filters_are_those_of_the_sampling_config():

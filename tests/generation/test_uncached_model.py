@@ -8,7 +8,6 @@ from keras_seq import layers
 from keras_seq.evaluation import score_text
 from keras_seq.generation import TextGenerator, greedy
 from keras_seq.models import LSTMConfig, TransformerConfig
-from keras_seq.saving.saved_model import ExportedTextGenerator
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.text_layer import with_text_input
 
@@ -36,6 +35,7 @@ def own(length=None, causal=True, units=VOCABULARY.vocabulary_size):
 
 
 @SLOW
+@pytest.mark.any_backend
 @pytest.mark.usefixtures("eagerly")
 def test_the_texts_and_scores_are_those_of_the_fast_way():
     model = transformer()
@@ -100,6 +100,7 @@ def broken(model):
 
 
 @SLOW
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "make", [lambda: LSTMConfig(4, 5).build_model(7), transformer, own], ids=["lstm", "transformer", "own"]
 )
@@ -128,6 +129,8 @@ def test_a_tokenizer_of_another_size_is_refused_by_score_too():
 
 
 def test_a_tokenizer_of_another_size_is_refused_before_anything_is_computed():
+    from keras_seq.saving.saved_model import ExportedTextGenerator  # needs TensorFlow
+
     model = LSTMConfig(4, 5).build_model(7)
     for size in (6, 8):
         other = CharacterTokenizer("abcdefgh"[:size])

@@ -1,0 +1,64 @@
+"""The compiled loop on every backend against whole passes, the draws of Philox and the formulas in float64."""
+
+import functools
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.generation import SamplingConfig, SamplingLoop
+from keras_seq.generation.philox import uniform_draws
+from keras_seq.generation.sampling_loop import cache_start
+from keras_seq.kernels.compiled import compiled
+from keras_seq.models import LSTMConfig, MambaConfig, MinGRUConfig, TransformerConfig
+from tests.generation.sampling_oracle import sample
+
+pytestmark = pytest.mark.any_backend
+V, CONTEXT = 9, 6
+MODELS = {
+    "lstm": LSTMConfig(embedding_dim=3, units=5),
+    "transformer": TransformerConfig(
+        embedding_dim=4, num_layers=1, num_heads=2, feed_forward_dim=8, context_length=CONTEXT
+    ),
+    "mamba": MambaConfig(embedding_dim=4, num_layers=1, state_dim=3),
+    "mingru": MinGRUConfig(embedding_dim=4, num_layers=1, feed_forward_dim=8, units=5),
+}
+QUICK = ("lstm", "transformer")
+PROMPTS = [[1, 2], [3, 1, 4, 1, 5, 8, 2, 6], [7]]
+
+
+@functools.cache
+def forward(model):
+    return compiled(lambda ids: model(ids, training=False), model)
+
+
+def whole_passes(model, prompt, count, seed, row, options, penalty=1.0):
+    """The oracle: a whole pass for every id, and a draw by its row and place."""
+    window, ids = model.context_length or 64, list(prompt)
+    for u in uniform_draws(seed, row, count):
+        start = cache_start(len(ids), model.context_length or np.inf)
+        padded = np.zeros((1, window), "int32")
+        padded[0, : len(ids) - start] = ids[start:]
+        logits = ops.convert_to_numpy(forward(model)(padded))[0, len(ids) - start - 1]
+        ids.append(sample(logits, u, in_text=ids, penalty=penalty, **options))
+    return ids[len(prompt) :]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.rare) for n in MODELS])
+def test_the_ids_are_those_of_whole_passes_and_of_the_draws_of_their_row(name, randomize):
+    model = randomize(MODELS[name].build_model(V), scale=1.0)
+    loop, count = SamplingLoop(model), 40  # more than the steps of a call
+    options = {"temperature": 0.9, "top_p": 0.95}
+    found = np.concatenate([*loop(PROMPTS, count, SamplingConfig(**options), seed=5, first_row=2)], axis=1)
+    expected = [whole_passes(model, prompt, count, 5, 2 + row, options) for row, prompt in enumerate(PROMPTS)]
+    assert found.tolist() == expected
+
+
+def test_the_penalty_counts_the_ids_of_the_text_so_far_and_the_weights_are_the_present_ones(randomize):
+    model = MODELS["lstm"].build_model(V)
+    loop, sampling, found = SamplingLoop(model), SamplingConfig(temperature=0.8, repetition_penalty=1.7), []
+    for seed in (1, 2):
+        randomize(model, seed=seed, scale=1.0)
+        found.append(np.concatenate([*loop([[1, 2]], 20, sampling, seed=1)], axis=1)[0].tolist())
+        assert found[-1] == whole_passes(model, [1, 2], 20, 1, 0, {"temperature": 0.8}, penalty=1.7)
+    assert found[0] != found[1]
