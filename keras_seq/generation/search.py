@@ -150,7 +150,8 @@ def beam_step(log_probabilities, log_p, finished, end_token_id: int):
 def log_softmax(logits) -> np.ndarray:
     """Compute log probabilities, float64 `[B, V]`, of logits `[B, V]`; raise a ValueError if a row is not finite."""
     logits = ops.convert_to_numpy(logits).astype("float64")
-    highest = logits.max(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # some processors warn of NaN
+        highest = logits.max(axis=-1, keepdims=True)
     if not np.isfinite(highest).all():
         raise not_finite()
     return logits - highest - np.log(np.exp(logits - highest).sum(axis=-1, keepdims=True))

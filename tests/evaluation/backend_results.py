@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import numpy as np
 
 from keras_seq.evaluation import Evaluator, score_text
@@ -26,6 +27,8 @@ def results() -> dict:
     for model in models.values():
         for weight in model.trainable_variables:
             weight.assign(random.normal(size=weight.shape))
+    ids = keras.Input((6,), dtype="int32")
+    models["functional"] = keras.Model(ids, models["transformer"](ids))
     models["ensemble"] = Ensemble([models["lstm"], models["transformer"]])
     return {name: _results(model) for name, model in models.items()}
 

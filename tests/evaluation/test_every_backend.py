@@ -13,6 +13,7 @@ expected = functools.cache(results)
 
 
 @pytest.mark.rare
+@pytest.mark.filterwarnings("ignore:.*the slow way")
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_the_losses_and_texts_are_those_of_tensorflow(tmp_path, backend):
     pytest.importorskip(backend)

@@ -13,7 +13,7 @@ MODELS = {
     ),
 }
 PROMPT = [3, 1, 4, 1, 5]
-pytestmark = [pytest.mark.any_backend, pytest.mark.usefixtures("eagerly")]  # texts of many lengths
+pytestmark = pytest.mark.usefixtures("eagerly")  # texts of many lengths
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -49,6 +49,7 @@ def test_it_is_the_formula(model, top_k, alpha):
     assert contrastive_search(model, PROMPT, 6, top_k, alpha) == by_whole_passes(model, PROMPT, 6, top_k, alpha)
 
 
+@pytest.mark.any_backend
 def test_without_alpha_or_with_one_candidate_it_is_greedy(model):
     greedy = np.concatenate([*SamplingLoop(model)([PROMPT], 15, SamplingConfig(temperature=0))], axis=1)[0].tolist()
     assert contrastive_search(model, PROMPT, 15, top_k=4, alpha=0) == greedy

@@ -35,7 +35,6 @@ def own(length=None, causal=True, units=VOCABULARY.vocabulary_size):
 
 
 @SLOW
-@pytest.mark.any_backend
 @pytest.mark.usefixtures("eagerly")
 def test_the_texts_and_scores_are_those_of_the_fast_way():
     model = transformer()
