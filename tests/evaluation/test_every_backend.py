@@ -22,5 +22,5 @@ def test_the_losses_and_texts_are_those_of_tensorflow(tmp_path, backend):
     found = json.loads(process.stdout.splitlines()[-1])
     assert found.keys() == expected().keys()
     for name, values in expected().items():
-        np.testing.assert_allclose(found[name]["losses"], values["losses"], atol=1e-5)
+        np.testing.assert_allclose(found[name]["losses"], values["losses"], rtol=1e-5, atol=1e-5)
         assert found[name]["texts"] == values["texts"], name
