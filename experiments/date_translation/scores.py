@@ -3,8 +3,8 @@
 The encoder-decoder generates ISO dates id by id, with greedy or beam search.
 """
 
+import keras
 import numpy as np
-import tensorflow as tf
 
 from experiments.date_translation.settings import TEST_DATES, VALIDATION_DATES, DateTranslationConfig
 from experiments.frame.tables import Table
@@ -12,6 +12,7 @@ from keras_seq.data import ArrayBatches
 from keras_seq.data.synthetic import dates
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.generation import beam_search, greedy
+from keras_seq.kernels.compiled import compiled
 from keras_seq.models.seq2seq import EncoderDecoder
 from keras_seq.tracking import Summaries
 
@@ -44,12 +45,12 @@ class Translator:
 
     def __init__(self, model: EncoderDecoder):
         self.model = model
-        self._start = tf.function(lambda source: model.get_initial_state(source, dates.TARGET_LENGTH), autograph=False)
-        self._step = tf.function(model.step, autograph=False)
+        self._start = compiled(lambda source: model.get_initial_state(source, dates.TARGET_LENGTH), model)
+        self._step = compiled(model.step, model)
 
     def __call__(self, texts: list[str], num_beams: int = 1) -> list[str]:
         """Return what the model generates for each text, an ISO date if it is right; one beam is greedy search."""
-        state, start_ids = self._start(tf.constant(dates.source_ids(texts))), [dates.START] * len(texts)
+        state, start_ids = self._start(dates.source_ids(texts)), [dates.START] * len(texts)
         arguments = (self._step, state, start_ids, dates.TARGET_LENGTH, dates.END)
         ids = greedy(*arguments)[0] if num_beams == 1 else beam_search(*arguments, num_beams=num_beams)[0][:, 0]
         return [dates.decode_ids(row) for row in ids]
@@ -63,7 +64,7 @@ class Translator:
         ids = [dates.END + 1 + dates.ALPHABET.index(c) for c in translation if c in dates.ALPHABET]
         decoder_ids = np.array([[dates.START, *ids][: dates.TARGET_LENGTH]])
         inputs = {"encoder_token_ids": dates.source_ids([text]), "decoder_token_ids": decoder_ids}
-        weights = np.concatenate([block.numpy() for block in self.model.cross_attention(inputs)])
+        weights = np.concatenate([*map(keras.ops.convert_to_numpy, self.model.cross_attention(inputs))])
         return translation, weights[..., : len(text)]
 
 
@@ -78,7 +79,7 @@ class DatesTask:
         self.loss = TokenCrossEntropy(label_smoothing=settings.label_smoothing, ignore_class=dates.PADDING)
         inputs, targets = model_inputs(self.validation_pairs)
         unsmoothed = TokenCrossEntropy(ignore_class=dates.PADDING)
-        self.val_loss = tf.function(lambda: unsmoothed(targets, model(inputs, training=False)), autograph=False)
+        self.val_loss = compiled(lambda: unsmoothed(targets, model(inputs, training=False)), model)
 
     def validate(self) -> Summaries:
         """Compute the loss without label smoothing, and the exact match of greedy search, of the validation pairs."""

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from experiments.masked_lm.data import MASK, MaskedRows, encode_masked
+from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.progress_bar import track_progress
+from keras_seq.kernels.compiled import compiled
 from keras_seq.tokenizers import SPECIAL_TOKENS, WordPieceTokenizer
 from keras_seq.tracking import Summaries
 
@@ -21,13 +23,13 @@ BATCH_SIZE = 64  # rows scored at a time
 def validator(model: keras.Model, tokenizer: WordPieceTokenizer, texts: Sequence[str]) -> Callable:
     """Return the function from `MaskedRows` to the scores at their masked tokens and the predictions for the texts."""
 
-    @tf.function(reduce_retracing=True)
     def losses_and_ranks(inputs, targets):
         """Compute -log p of the targets, and the number of ids with a higher logit: `[B, T]` each."""
         logits = model(inputs, training=False)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
-        target_logits = tf.gather(logits, targets, batch_dims=2)[..., None]
-        return losses, tf.reduce_sum(tf.cast(logits > target_logits, tf.int32), axis=-1)
+        target_logits = ops.take_along_axis(logits, targets[..., None], axis=-1)
+        return token_losses(logits, targets), ops.sum(ops.cast(logits > target_logits, "int32"), axis=-1)
+
+    compute = compiled(losses_and_ranks, model, reduce_retracing=True)
 
     def validate(rows: MaskedRows) -> Summaries:
         scores = []
@@ -35,7 +37,8 @@ def validator(model: keras.Model, tokenizer: WordPieceTokenizer, texts: Sequence
             batch = slice(start, start + BATCH_SIZE)
             inputs = {name: values[batch] for name, values in rows.inputs.items()}
             is_masked = rows.is_masked[batch]
-            scores.append([values.numpy()[is_masked] for values in losses_and_ranks(inputs, rows.targets[batch])])
+            results = map(ops.convert_to_numpy, compute(inputs, rows.targets[batch]))
+            scores.append([values[is_masked] for values in results])
         losses, ranks = map(np.concatenate, zip(*scores, strict=True))
         scalars = {
             "val_loss": float(losses.mean(dtype="float64")),
@@ -50,7 +53,7 @@ def validator(model: keras.Model, tokenizer: WordPieceTokenizer, texts: Sequence
 def filled(model: keras.Model, tokenizer: WordPieceTokenizer, text: str, top: int = TOP) -> str:
     """Return the text and, on a line for each [MASK], the most likely tokens and their probabilities."""
     row = encode_masked(text, tokenizer, model.get_layer("token_id_check").context_length)
-    (logits,) = keras.ops.convert_to_numpy(model(row, training=False)).astype("float64")
+    (logits,) = ops.convert_to_numpy(model(row, training=False)).astype("float64")
     lines = [text]
     for position in np.flatnonzero(row["token_ids"][0] == SPECIAL_TOKENS[MASK]):
         probabilities = np.exp(logits[position] - np.logaddexp.reduce(logits[position]))

@@ -12,13 +12,14 @@ import math
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from experiments.sequence_reversal.settings import LETTERS, NON_CAUSAL, SequenceReversalConfig
 from keras_seq.callbacks import AttentionMaps
 from keras_seq.data.synthetic import Reversal
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.evaluation.losses import token_losses
+from keras_seq.kernels.compiled import compiled
 from keras_seq.layers import TransformerBlock
 from keras_seq.tracking import Summaries
 
@@ -49,17 +50,22 @@ def remove_causal_mask(model: keras.Model) -> keras.Model:
 
 def batch_sums(logits, x, y, reversal: Reversal) -> np.ndarray:
     """Sum numerators and denominators of the scores, `[4, 2]`, of logits `[B, T, V]` for ids and targets `[B, T]`."""
-    logits, has_target = tf.cast(logits, tf.float32), y >= 0
-    second_half = (tf.cumsum(tf.cast(x == reversal.separator, tf.int32), axis=1) > 0) & has_target
+    logits, has_target = ops.convert_to_numpy(ops.cast(logits, "float32")), y >= 0
+    second_half = (np.cumsum(x == reversal.separator, axis=1) > 0) & has_target
     first_half = has_target & ~second_half & (y < reversal.alphabet_size)
-    correct = tf.argmax(logits, -1, tf.int32) == y
+    correct = logits.argmax(-1) == y
     ratios = (
-        (token_losses(logits, y), has_target),
+        (losses(logits, y), has_target),
         (correct & second_half, second_half),
-        (tf.reduce_all(correct | ~second_half, axis=1), tf.ones_like(x[:, 0])),
-        (token_losses(logits[..., : reversal.alphabet_size], tf.where(first_half, y, -1)), first_half),
+        (np.all(correct | ~second_half, axis=1), np.ones(len(x))),
+        (losses(logits[..., : reversal.alphabet_size], np.where(first_half, y, -1)), first_half),
     )
-    return np.array([[float(tf.reduce_sum(tf.cast(values, tf.float32))) for values in ratio] for ratio in ratios])
+    return np.array([[values.sum(dtype="float64") for values in ratio] for ratio in ratios])
+
+
+def losses(logits, targets) -> np.ndarray:
+    """Return -log p of targets `[B, T]`, 0 where a target is -1."""
+    return ops.convert_to_numpy(token_losses(logits, targets))
 
 
 def means(sums: np.ndarray) -> dict[str, float]:
@@ -80,7 +86,7 @@ class ReversalTask:
         self.model, self.settings, self.reversal = model, settings, settings.reversal
         self.loss, self.diagnostics = TokenCrossEntropy(), [self.attention]
         self.dataset, self.tokens_per_step = self.reversal.dataset, self.reversal.tokens_per_step
-        self.logits = tf.function(lambda ids: model(ids, training=False), reduce_retracing=True)
+        self.logits = compiled(lambda ids: model(ids, training=False), model, reduce_retracing=True)
 
     def validate(self) -> Summaries:
         """Score sequences of the training lengths, and complete some of these and of other lengths."""
@@ -127,7 +133,7 @@ class ReversalTask:
         # Each step runs the model on the whole row, padded with end ids, which a causal model ignores.
         rows = np.pad(prompts, ((0, 0), (0, prompts.shape[1] - 1)), constant_values=self.reversal.end)
         for t in range(prompts.shape[1], rows.shape[1]):
-            rows[:, t] = self.logits(tf.constant(rows[:, :-1]))[:, t - 1].numpy().argmax(-1)
+            rows[:, t] = ops.convert_to_numpy(self.logits(rows[:, :-1])[:, t - 1]).argmax(-1)
         return rows
 
     def sample(self, length: int) -> str:

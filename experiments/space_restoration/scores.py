@@ -11,13 +11,13 @@ import textwrap
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from experiments.space_restoration.data import SpacingText, encode
 from experiments.space_restoration.settings import SpaceRestorationConfig
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.overlapping_windows import overlapping_window_logits
+from keras_seq.kernels.compiled import compiled
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 
@@ -29,7 +29,7 @@ class Tagger:
 
     def __init__(self, model: keras.Model, tokenizer: CharacterTokenizer, sequence_length: int):
         self.tokenizer, self.sequence_length = tokenizer, sequence_length
-        self.window_logits = tf.function(lambda ids: model(ids, training=False), reduce_retracing=True)
+        self.window_logits = compiled(lambda ids: model(ids, training=False), model, reduce_retracing=True)
 
     def logits(self, ids: np.ndarray) -> np.ndarray:
         """Compute logits `[N, 4]` of ids `[N]`."""

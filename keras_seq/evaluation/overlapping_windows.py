@@ -9,6 +9,7 @@ text there is padding, whose id is 0.
 from collections.abc import Callable
 
 import numpy as np
+from keras import ops
 
 from keras_seq.evaluation.progress_bar import track_progress
 
@@ -36,5 +37,5 @@ def overlapping_window_logits(
     padded = np.pad(ids, (margin, num_windows * stride + sequence_length - margin - len(ids)))
     x = np.lib.stride_tricks.sliding_window_view(padded, sequence_length)[::stride][:num_windows]
     first_rows = track_progress(range(0, num_windows, batch_size), len(ids))
-    parts = [np.asarray(logits_fn(x[row : row + batch_size])) for row in first_rows]
+    parts = [ops.convert_to_numpy(logits_fn(x[row : row + batch_size])) for row in first_rows]
     return np.concatenate(parts)[:, margin : margin + stride].reshape(num_windows * stride, -1)[: len(ids)]
