@@ -9,6 +9,7 @@ PYTHON ?= python3
 ARGS ?=
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
+ANY_BACKEND := tests/layers tests/generation tests/evaluation
 .PHONY: compare test test-rare test-all backends backends-rare check smoke smoke-tests docs clean
 
 compare: .venv/installed

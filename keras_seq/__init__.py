@@ -1,8 +1,8 @@
 """keras_seq: sequence models for Keras 3.
 
-`keras_seq.layers`, `.models`, `.tokenizers`, `.data` and `.baselines` run on every backend of Keras. Importing
-keras_seq registers layers and models, so that saved models load. `keras_seq.generation`, `.evaluation` and `.training`
-need TensorFlow and are imported on demand.
+`keras_seq.layers`, `.models`, `.tokenizers`, `.data`, `.baselines`, `.generation` and `.evaluation` run on every
+backend of Keras; `.training` needs TensorFlow. Importing keras_seq registers layers and models, so that saved models
+load; the rest is imported on demand.
 """
 
 from keras_seq import layers, models
@@ -12,7 +12,7 @@ __all__ = ["generate", "layers", "models", "score", "stream"]
 
 
 def __getattr__(name):
-    """Import `generate`, `stream` and `score` on first use, because they need TensorFlow."""
+    """Import `generate`, `stream` and `score` on first use: loading a model needs neither."""
     if name in ("generate", "stream"):
         from keras_seq import generation
 

@@ -2,7 +2,8 @@
 
 TensorFlow    tf.function, traced once for each structure and shape of the arguments, by XLA where `jit_compile` is set
 JAX           jax.jit of (variables of the model, arguments), so that every call computes with the present weights
-torch         the function itself without gradients; its loops over time steps are Python's
+torch         the function itself, without gradients: torch.compile breaks at every layer of Keras, takes a minute for
+              a step of a model, and the step is slower
 """
 
 from collections.abc import Callable
