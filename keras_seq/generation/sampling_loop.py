@@ -122,7 +122,8 @@ class SamplingLoop:
 
         def sample_step(i, loop_vars):
             state, last, in_text, out = loop_vars
-            logits, next_state = self.model.step(last[:, None], state)
+            ids = ops.maximum(last, 0)[:, None]  # not -1, which a model refuses where it knows the value
+            logits, next_state = self.model.step(ids, state)
             state = tree.map_structure(lambda new, old: ops.reshape(new, old.shape), next_state, state)  # static shapes
             sampled = sample_token(logits, uniform[i], options, *in_text)
             last = ops.where(prompt_ids[i] < 0, sampled, prompt_ids[i])
