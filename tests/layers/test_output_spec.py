@@ -35,7 +35,7 @@ def test_a_plain_sequence_and_its_mask_need_no_trace(make, length, monkeypatch):
 
 def test_what_else_is_returned_has_the_shapes_and_dtypes_of_the_call():
     x, symbolic = np.zeros((2, 3, 6), "float32"), keras.KerasTensor((2, 3, 6))
-    for make in (LAYERS["LSTM"], LAYERS["GRU"], LAYERS["SelectiveStateSpace"]):
+    for make in (LAYERS["LSTM"], LAYERS["GRU"]):
         layer = make(dtype="mixed_bfloat16")
         assert spec_of(layer(symbolic, return_state=True)) == spec_of(layer(x, return_state=True))
     for layer in (

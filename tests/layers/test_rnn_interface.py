@@ -227,7 +227,7 @@ def test_a_training_is_the_same(name):
     y = np.random.default_rng(2).normal(size=model(x).shape)
     losses = []
     for each in (mine, model):
-        each.compile(keras.optimizers.SGD(0.5), "mse", run_eagerly=name != "classifier")
+        each.compile(keras.optimizers.SGD(0.5), "mse", run_eagerly=name != "classifier", jit_compile=False)
         losses.append(each.fit(x, y, epochs=2, batch_size=2, shuffle=False, verbose=0).history["loss"])
     np.testing.assert_allclose(*losses, rtol=1e-5)
     for got, expected in zip(mine.get_weights(), model.get_weights(), strict=True):

@@ -29,13 +29,12 @@ import json, sys
 sys.modules["keras_seq"] = sys.modules["keras"] = None  # importing them is an error
 import tensorflow as tf
 whole = lambda number: tf.constant(number, tf.int64)
-for path in sys.argv[2:]:
-    model = tf.saved_model.load(path)
-    texts = [
-        model.generate(tf.constant(prompt), whole(length), tf.constant(temperature), whole(seed)).numpy().decode()
-        for prompt, length, temperature, seed in json.loads(sys.argv[1])
-    ]
-    print(json.dumps({"texts": texts, "logits": model.logits(tf.constant("bad")).numpy().tolist()}))
+model = tf.saved_model.load(sys.argv[2])
+texts = [
+    model.generate(tf.constant(prompt), whole(length), tf.constant(temperature), whole(seed)).numpy().decode()
+    for prompt, length, temperature, seed in json.loads(sys.argv[1])
+]
+print(json.dumps({"texts": texts, "logits": model.logits(tf.constant("bad")).numpy().tolist()}))
 """
 
 
@@ -55,19 +54,19 @@ def model(request, models):
     return models[request.param]
 
 
-def test_it_writes_the_same_text_where_there_is_no_keras(models, tmp_path):
-    for name, model in models.items():
-        export_saved_model(model, VOCABULARY, tmp_path / name)
-    command = [sys.executable, "-c", ELSEWHERE, json.dumps(CALLS), *(tmp_path / name for name in models)]
+@pytest.mark.parametrize("name", ["lstm", pytest.param("transformer", marks=pytest.mark.rare)])
+def test_it_writes_the_same_text_where_there_is_no_keras(models, name, tmp_path):
+    model = models[name]
+    export_saved_model(model, VOCABULARY, tmp_path / name)
+    command = [sys.executable, "-c", ELSEWHERE, json.dumps(CALLS), tmp_path / name]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    for model, line in zip(models.values(), done.stdout.splitlines(), strict=True):
-        said = json.loads(line)
-        assert said["texts"] == [
-            generate(model, VOCABULARY, prompt, length, temperature=temperature, seed=seed)
-            for prompt, length, temperature, seed in CALLS
-        ]
-        np.testing.assert_allclose(said["logits"], model(VOCABULARY.encode("bad")[None])[0], rtol=1e-5, atol=1e-6)
-    assert {path.name for path in tmp_path.iterdir()} == {*models}
+    said = json.loads(done.stdout)
+    assert said["texts"] == [
+        generate(model, VOCABULARY, prompt, length, temperature=temperature, seed=seed)
+        for prompt, length, temperature, seed in CALLS
+    ]
+    np.testing.assert_allclose(said["logits"], model(VOCABULARY.encode("bad")[None])[0], rtol=1e-5, atol=1e-6)
+    assert {path.name for path in tmp_path.iterdir()} == {name}
 
 
 def test_what_is_there_is_not_written_over(model, tmp_path):
