@@ -57,6 +57,10 @@ class TrainConfig:
     """Learning rate at the last step, after the linear decay, as a fraction of the peak."""
     global_clipnorm: float = 1.0
     """Maximum L2 norm of all gradients together; larger gradients are scaled down to it."""
+    use_ema: bool = False
+    """Keep an exponential moving average of the weights. Validations, scores and the saved model use the average."""
+    ema_momentum: float = 0.99
+    """With `use_ema`, the share of the old average in each new one."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """Dtype of activations and matmuls; weights, softmax and losses are always float32."""
     log_every: int = 50
@@ -105,6 +109,8 @@ class TrainConfig:
             if getattr(self, name) is not None or name == "global_clipnorm":
                 checks.positive_number(name, getattr(self, name))
         checks.number("final_lr_fraction", self.final_lr_fraction, 0, 1)
+        checks.boolean("use_ema", self.use_ema)
+        checks.fraction("ema_momentum", self.ema_momentum)
         if self.weight_decay is not None:
             checks.number("weight_decay", self.weight_decay, 0)
             self._check_optimizer("weight_decay", ("muon", "adamw"))
@@ -158,6 +164,8 @@ class TrainConfig:
             options["weight_decay"] = self.weight_decay
         if self.beta_2 is not None:
             options["adam_beta_2" if self.optimizer == "muon" else "beta_2"] = self.beta_2
+        if self.use_ema:
+            options |= {"use_ema": True, "ema_momentum": self.ema_momentum}
         if self.optimizer == "muon":
             options["adam_lr_ratio"] = self.resolved(model)["adam_lr_ratio"]
             options["ns_steps"] = NS_STEPS[family(model)]

@@ -74,6 +74,21 @@ class GradientGuard:
             self.loss_scale_factor = self._scalar("loss_scale", self.loss_scale_factor)
             self.steps_since_overflow = self._scalar("steps_since_overflow", 0, "int32")
 
+    def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
+        """Add a variable like a weight; the weights' average begins with the weights, though the first step be skipped.
+
+        Args:
+            reference_variable: The weight.
+            name: Name of the variable.
+            initializer: Keras initializer.
+        """
+        if name == "average":
+
+            def initializer(shape, dtype):
+                return ops.cast(reference_variable, dtype)
+
+        return super().add_variable_from_reference(reference_variable, name, initializer)
+
     def _scalar(self, name, value, dtype="float32"):
         return self.add_variable((), initializer=keras.initializers.Constant(value), dtype=dtype, name=name)
 

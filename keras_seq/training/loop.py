@@ -32,6 +32,7 @@ from keras_seq.training.loop_callbacks import TerminateOnNonFinite, TrainingDive
 from keras_seq.training.metrics_logger import MetricsLogger
 from keras_seq.training.resume_check import check_resumable, flatten
 from keras_seq.training.run_lock import lock_run
+from keras_seq.training.weight_average import averaged_weights
 
 MAX_ROLLBACKS = 3
 
@@ -141,10 +142,11 @@ class _Run:
 
     def validate_all(self, logger):
         """Return the summaries of the validation and all diagnostics; the logger times both."""
-        with logger.timing("validation"):
-            summaries = self.validate_fn()
-        with logger.timing("diagnostics"):
-            return functools.reduce(operator.or_, (diagnostic() for diagnostic in self.diagnostics), summaries)
+        with averaged_weights(self.training_model):
+            with logger.timing("validation"):
+                summaries = self.validate_fn()
+            with logger.timing("diagnostics"):
+                return functools.reduce(operator.or_, (diagnostic() for diagnostic in self.diagnostics), summaries)
 
     def fit(self):
         """Train to the last step, with rollbacks."""
@@ -210,10 +212,12 @@ class _Run:
             self._set_steps_per_execution(train.steps_per_execution_from(start_step))
             self.training_model.fit(
                 self.dataset_fn(start_step, last_step),
+                steps_per_epoch=last_step - start_step,
                 shuffle=False,
                 verbose=0,
                 callbacks=[TerminateOnNonFinite(), logger, validation, saver, progress, *self.callbacks],
             )
+        self.training_model.optimizer.finalize_variable_values(self.training_model.trainable_variables)  # as `fit` does
         return logger, self._final_summaries(validation, progress, logger)
 
     def _with_progress(self, progress, logger):

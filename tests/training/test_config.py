@@ -38,6 +38,8 @@ FAMILIES = {
         *(("final_lr_fraction", value) for value in (-0.1, 1.1, float("nan"))),
         *(("weight_decay", value) for value in (-0.1, float("nan"))),
         *(("beta_2", value) for value in (-0.1, 1.0, float("nan"))),
+        *(("ema_momentum", value) for value in (-0.1, 1.0, float("nan"))),
+        ("use_ema", "yes"),
         ("optimizer", "nonesuch"),
         ("precision", "float8"),
     ],
@@ -64,6 +66,8 @@ def test_what_is_given_goes_before_the_default_of_the_family():
         given = TrainConfig(adam_lr_ratio=0.7, global_clipnorm=2.0, precision="float16")
         expected = {**of_family, "global_clipnorm": 2.0, "adam_lr_ratio": 0.7, "loss_scale_factor": 1024.0}
         assert given.optimizer_options(model) == expected
+        averaged = TrainConfig(use_ema=True, ema_momentum=0.9).optimizer_options(model)
+        assert averaged == {"global_clipnorm": 1.0, **of_family, "use_ema": True, "ema_momentum": 0.9}
         momentum = {"global_clipnorm": 1.0, "momentum": 0.9, "nesterov": True}
         assert TrainConfig(optimizer="sgd").optimizer_options(model) == momentum
         assert TrainConfig(optimizer="adamw").optimizer_options(model) == {"global_clipnorm": 1.0, "weight_decay": 0.0}
