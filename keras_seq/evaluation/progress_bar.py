@@ -161,7 +161,7 @@ class ProgressBar(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Update the bar."""
-        step = int(self.model.optimizer.iterations)
+        step = int(self.model.optimizer.step)
         self._time(step)
         self.bar.set_postfix(loss=f"{logs['loss']:.3f}", refresh=False)
         self.bar.update(step * self.tokens_per_step - self.bar.n)

@@ -1,16 +1,20 @@
-"""Test which devices TensorFlow may compute on."""
+"""Test which devices the Keras backend may compute on."""
 
 import functools
+import importlib
 import pathlib
 import re
 
-import tensorflow as tf
+import keras
 
 
 @functools.cache
 def on_cpu() -> bool:
-    """Return whether TensorFlow has no GPU to compute on."""
-    return not tf.config.list_logical_devices("GPU")
+    """Return whether the backend has no GPU to compute on."""
+    backend = importlib.import_module(keras.backend.backend())
+    if keras.backend.backend() == "tensorflow":
+        return not backend.config.list_logical_devices("GPU")
+    return backend.default_backend() == "cpu" if keras.backend.backend() == "jax" else not backend.cuda.is_available()
 
 
 @functools.cache

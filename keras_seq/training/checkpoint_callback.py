@@ -67,7 +67,7 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     @property
     def _step(self):
-        return int(self.model.optimizer.iterations)
+        return int(self.model.optimizer.step)
 
     def on_train_batch_end(self, batch, logs=None):
         """Save if a checkpoint is due; raise `TrainingInterrupted` if a stop was requested."""

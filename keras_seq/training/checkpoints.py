@@ -4,8 +4,9 @@
     optimizer/...  moments, and the step, on which data, learning rate and seeds depend
     metrics/...    partial sums of the current logging interval
 
-The metadata hold the step, the sizes of the TensorBoard event files, and copies of the run's config.json and
-metrics.jsonl, from which these two files are rebuilt if they are corrupt.
+They are the same on every Keras backend: a run of one goes on on another. The metadata hold the step, the sizes of the
+TensorBoard event files, and copies of the run's config.json and metrics.jsonl, from which these two files are rebuilt
+if they are corrupt.
 
 A variable's name is its index and its path, so that layers of the same name stay apart. Automatic suffixes such as
 `_1` are stripped from the path, because a second model in the same process gets different ones. `latest` holds the name
@@ -21,7 +22,6 @@ import warnings
 import zlib
 
 import keras
-import numpy as np
 
 from keras_seq.atomic_files import atomic_write, set_aside, write_text
 from keras_seq.tracking.event_files import file_sizes
@@ -57,9 +57,10 @@ def _variables(training_model):
 
 
 def _to_numpy(variable):
-    """Return the value as NumPy array; bfloat16, which NumPy lacks, becomes float32, exactly."""
-    value = np.asarray(variable)
-    return value.astype("float32") if value.dtype.name == "bfloat16" else value
+    """Return the exact value: bfloat16, which NumPy lacks, as float32, integers, of any width, as int64."""
+    value = keras.ops.convert_to_numpy(variable)
+    wider = "float32" if value.dtype.name == "bfloat16" else "int64" if value.dtype.kind in "iu" else value.dtype
+    return value.astype(wider)
 
 
 def save(folder: str | pathlib.Path, training_model: keras.Model, max_to_keep: int = MAX_TO_KEEP) -> pathlib.Path:
@@ -77,7 +78,7 @@ def save(folder: str | pathlib.Path, training_model: keras.Model, max_to_keep: i
         OSError: If it cannot be written; earlier checkpoints are unchanged then.
     """
     folder = pathlib.Path(folder)
-    step = int(training_model.optimizer.iterations)
+    step = int(training_model.optimizer.step)
     path = _path(folder, step)
     arrays = {name: _to_numpy(variable) for name, variable in _variables(training_model).items()}
     checksummed_safetensors.write(path, arrays, {"step": str(step), **_run_metadata(folder.parent)})
@@ -208,8 +209,10 @@ def load(path: str | pathlib.Path, training_model: keras.Model) -> int:
     if differences:
         raise CheckpointError(f"{path}: belongs to another model; it differs in {'; '.join(differences[:5])}.")
     for name, variable in variables.items():
-        variable.assign(arrays[name].astype(np.asarray(variable).dtype))
-    return int(training_model.optimizer.iterations)
+        # to an integer's own width here: JAX would make an int64 an int32 before it becomes a seed's uint32
+        value = arrays[name] if variable.dtype == "bfloat16" else arrays[name].astype(variable.dtype)
+        variable.assign(value)
+    return int(training_model.optimizer.step)
 
 
 def load_latest(folder: str | pathlib.Path, training_model: keras.Model) -> int:

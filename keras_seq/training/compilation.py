@@ -6,6 +6,7 @@ from keras_seq.kernels.devices import cpu_multiplies_bfloat16, on_cpu
 from keras_seq.layers.introspection import has_time_loop
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.optimizers import OPTIMIZERS
+from keras_seq.training.rematerialization import rematerialize_blocks
 from keras_seq.training.schedules import WarmupLinearDecay
 
 # Parameters times tokens of a step up to which XLA is faster on a CPU for the whole step. Beyond, its matmuls, slower
@@ -38,7 +39,12 @@ def compile_model(
         loss: Keras loss; by default the cross-entropy of logits.
         schedule: Keras learning rate schedule; by default the warm-up and decay of `train`.
         tokens_per_step: Approximate number of tokens of a batch; decides whether XLA compiles the step.
+
+    Raises:
+        ValueError: With `train.rematerialization`, if the model has no residual blocks.
     """
+    if train.rematerialization:
+        rematerialize_blocks(training_model)
     peak, options = train.peak_learning_rate(training_model), train.optimizer_options(training_model)
     jit_compile = _should_jit_compile(training_model, train.precision, tokens_per_step)
     if train.optimizer == "muon":
@@ -59,7 +65,9 @@ def compile_model(
 
 
 def _should_jit_compile(training_model, precision, tokens_per_step):
-    """Return whether XLA compiles the whole step; otherwise the optimized kernels have it compile parts."""
+    """Return whether XLA compiles the whole step; TensorFlow's optimized kernels otherwise have it compile parts."""
+    if keras.backend.backend() != "tensorflow":
+        return keras.backend.backend() == "jax"
     if has_time_loop(training_model):  # XLA around a loop over time steps is slower
         return False
     return not on_cpu() or training_model.count_params() * tokens_per_step <= MAX_JIT_COST[precision]

@@ -24,6 +24,7 @@ LEARNING_RATES = {
 }
 ADAM_LR_RATIOS = {"recurrent": 0.4, "residual": 0.2}
 NS_STEPS = {"recurrent": 2, "residual": 3}  # of Muon; gates of 408 x 408 take long, and lose least with 2
+MAX_STEPS_PER_EXECUTION = 1 if keras.backend.backend() == "torch" else 25  # Keras accepts no more with PyTorch
 DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
@@ -57,6 +58,10 @@ class TrainConfig:
     """Learning rate at the last step, after the linear decay, as a fraction of the peak."""
     global_clipnorm: float = 1.0
     """Maximum L2 norm of all gradients together; larger gradients are scaled down to it."""
+    gradient_accumulation_steps: int | None = None
+    """Steps whose mean gradient makes one update of the weights; None updates them at every step."""
+    rematerialization: bool = False
+    """Compute each residual block again for the gradient instead of storing it: less memory, more time."""
     use_ema: bool = False
     """Keep an exponential moving average of the weights. Validations, scores and the saved model use the average."""
     ema_momentum: float = 0.99
@@ -95,7 +100,7 @@ class TrainConfig:
             if getattr(self, name) not in [*options]:  # a list, because the value may not be hashable
                 raise ValueError(f"{name}={getattr(self, name)!r}; expected {' or '.join(options)}.")
         intervals = ("log_every", "validate_every", "checkpoint_every", "max_checkpoints_to_keep")
-        for name in (*intervals, "patience", "validation_characters"):
+        for name in (*intervals, "patience", "validation_characters", "gradient_accumulation_steps"):
             if name in intervals or getattr(self, name) is not None:
                 checks.positive_integer(name, getattr(self, name))
         for name in ("warmup_steps", "sample_length"):
@@ -109,6 +114,7 @@ class TrainConfig:
             if getattr(self, name) is not None or name == "global_clipnorm":
                 checks.positive_number(name, getattr(self, name))
         checks.number("final_lr_fraction", self.final_lr_fraction, 0, 1)
+        checks.boolean("rematerialization", self.rematerialization)
         checks.boolean("use_ema", self.use_ema)
         checks.fraction("ema_momentum", self.ema_momentum)
         if self.weight_decay is not None:
@@ -164,6 +170,8 @@ class TrainConfig:
             options["weight_decay"] = self.weight_decay
         if self.beta_2 is not None:
             options["adam_beta_2" if self.optimizer == "muon" else "beta_2"] = self.beta_2
+        if self.gradient_accumulation_steps is not None:
+            options["gradient_accumulation_steps"] = self.gradient_accumulation_steps
         if self.use_ema:
             options |= {"use_ema": True, "ema_momentum": self.ema_momentum}
         if self.optimizer == "muon":
@@ -181,10 +189,10 @@ class TrainConfig:
 
     @property
     def steps_per_execution(self) -> int:
-        """Return the largest divisor (at most 25) of all logging, validation and checkpoint intervals."""
+        """Return the largest divisor (at most MAX_STEPS_PER_EXECUTION) of all intervals of logs and checkpoints."""
         return self.steps_per_execution_from(0)
 
     def steps_per_execution_from(self, step: int) -> int:
         """Return `steps_per_execution` that divides `step` too, for a run resumed between two intervals."""
         interval = math.gcd(self.log_every, self.validate_every, self.checkpoint_every, step)
-        return max(n for n in range(1, 26) if interval % n == 0)
+        return max(n for n in range(1, MAX_STEPS_PER_EXECUTION + 1) if interval % n == 0)

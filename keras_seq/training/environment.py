@@ -1,6 +1,7 @@
 """Describe what a run was trained with: versions of the software, processor, cores, threads."""
 
 import contextlib
+import importlib
 import os
 import pathlib
 import platform
@@ -8,17 +9,16 @@ import subprocess
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_seq
 
 
 def environment() -> dict:
-    """Return the number of cores, the thread settings and the processor, which can change the last bits of sums."""
+    """Return the backend, the cores, the thread settings and the processor, which can change the last bits of sums."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = {f"TF_NUM_{kind}_THREADS": os.environ.get(f"TF_NUM_{kind}_THREADS") for kind in ("INTRAOP", "INTEROP")}
-    variables = ", ".join(f"{name}={value}" for name, value in threads.items() if value)
-    return {"cores": cores, "threads": variables or "one a core", "processor": _processor()}
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+    threads = ", ".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name)) or "one a core"
+    return {"backend": keras.backend.backend(), "cores": cores, "threads": threads, "processor": _processor()}
 
 
 def _processor():
@@ -32,8 +32,9 @@ def _processor():
 
 
 def versions() -> dict:
-    """Return the versions of keras_seq, Keras, TensorFlow, NumPy and Python, and the git commit if there is one."""
-    packages = {"keras_seq": keras_seq, "keras": keras, "tensorflow": tf, "numpy": np}
+    """Return the versions of keras_seq, Keras, its backend, NumPy and Python, and the git commit if there is one."""
+    backend = keras.backend.backend()
+    packages = {"keras_seq": keras_seq, "keras": keras, backend: importlib.import_module(backend), "numpy": np}
     checkout = pathlib.Path(__file__).parents[2]
     commit = None
     if (checkout / ".git").exists():  # not the repository of somebody else that the package is installed in

@@ -1,9 +1,11 @@
 """Clip gradients by their global norm, skip steps that are not finite, and scale the loss for float16.
 
+    g <- mean of the gradients of the last gradient_accumulation_steps batches
     norm = sqrt(sum over all gradients of g^2)         in float32
     g <- g min(1, global_clipnorm / norm)
 
 A step whose loss or gradient is NaN or infinite changes no weight, and neither does any later step; all are counted.
+(The gradients of a loss that is not finite are made NaN, because the loss itself is not known where JAX applies them.)
 With a `loss_scale_factor` the loss is multiplied by a scale before the gradients are computed. Where they overflow, the
 step changes no weight, the scale is halved and training continues; after 2,000 steps without overflow the scale is
 doubled. (Keras's `LossScaleOptimizer` does the same but does not count the step, on which data and seeds depend here.)
@@ -17,16 +19,19 @@ import keras
 from keras import ops
 
 from keras_seq import checks, kernels
+from keras_seq.training.conditional_update import assign_if
 
 GROWTH_STEPS = 2000
 MAX_LOSS_SCALE = 2.0**24
 MIN_FUSED_PARAMS = 2**17  # for fewer parameters, starting one XLA program for all costs more than it saves
-LOSS_INDEX = -1  # `first_nonfinite_index` where the loss was not finite
+LOSS_INDEX = -1  # `first_nonfinite_index` where every gradient is NaN, as it is if the loss is not finite
 
 
-def _dense(gradient):
-    """Return a dense gradient; TensorFlow gives an embedding's as one row per id of the batch."""
-    return ops.zeros(gradient.shape, gradient.dtype) + gradient if hasattr(gradient, "dense_shape") else gradient
+def _dense(gradient, shape):
+    """Return a dense gradient of known shape; TensorFlow gives an embedding's as one row per id of the batch."""
+    if hasattr(gradient, "dense_shape"):
+        gradient = ops.zeros(shape, gradient.dtype) + gradient
+    return None if gradient is None else ops.reshape(gradient, shape)
 
 
 def _sum_of_squares(gradient):
@@ -34,30 +39,43 @@ def _sum_of_squares(gradient):
 
 
 class GradientGuard:
-    """Add global-norm clipping, a non-finite guard and loss scaling to an optimizer; list it before the Keras class.
+    """Add clipping, accumulation, a non-finite guard and loss scaling to an optimizer; list it before the Keras class.
 
     The learning rate, a number or a schedule, is multiplied by the variable `lr_factor`, which is 1 unless assigned.
     `gradient_norm` is the norm of the last step before clipping, `first_nonfinite_step` the first step whose loss or
-    gradient was not finite (-1: none), and `describe_nonfinite()` names which of them it was.
+    gradient was not finite (-1: none), and `describe_nonfinite()` names which of them it was. `step` is the number of
+    batches so far, on which the learning rate depends; `iterations` is that of updates, as in Keras.
 
     Args:
         *args: Positional arguments of the Keras optimizer, with its defaults.
         global_clipnorm: Maximum L2 norm of all gradients together; None, the default, does not clip.
         loss_scale_factor: Initial scale of the loss, for float16; None does not scale.
+        gradient_accumulation_steps: Batches whose mean gradient makes an update; None, the default, is one.
         **kwargs: Keyword arguments of the Keras optimizer, with its defaults.
 
     Raises:
-        ValueError: If `learning_rate` is below 0 or not finite, or `global_clipnorm` is not above 0.
+        ValueError: If `learning_rate` is below 0 or not finite, `global_clipnorm` is not above 0, or
+            `gradient_accumulation_steps` is not a positive integer.
     """
 
-    def __init__(self, *args, global_clipnorm: float | None = None, loss_scale_factor: float | None = None, **kwargs):
+    def __init__(
+        self,
+        *args,
+        global_clipnorm: float | None = None,
+        loss_scale_factor: float | None = None,
+        gradient_accumulation_steps: int | None = None,
+        **kwargs,
+    ):
         learning_rate = args[0] if args else kwargs.get("learning_rate", 0.0)
         if not callable(learning_rate):
             checks.number("learning_rate", learning_rate, 0)
         if global_clipnorm is not None:
             checks.positive_number("global_clipnorm", global_clipnorm)
+        if gradient_accumulation_steps is not None:
+            checks.positive_integer("gradient_accumulation_steps", gradient_accumulation_steps)
         super().__init__(*args, loss_scale_factor=loss_scale_factor, **kwargs)
-        self._max_norm = global_clipnorm  # not self.global_clipnorm, by which Keras's `apply` would clip once more
+        # not self.global_clipnorm, by which Keras's `apply` would clip once more, and so for the accumulation
+        self._max_norm, self._accumulation_steps = global_clipnorm, gradient_accumulation_steps
         self.initial_scale = loss_scale_factor
 
     def build(self, variables):
@@ -66,13 +84,14 @@ class GradientGuard:
         if hasattr(self, "gradient_norm"):
             return
         self.gradient_norm = self._scalar("gradient_norm", 0.0)
-        self.loss = self._scalar("loss", 0.0)
         self.lr_factor = self._scalar("lr_factor", 1.0)
         self.first_nonfinite_step = self._scalar("first_nonfinite_step", -1, "int32")
         self.first_nonfinite_index = self._scalar("first_nonfinite_index", LOSS_INDEX, "int32")
         if self.loss_scale_factor is not None:
             self.loss_scale_factor = self._scalar("loss_scale", self.loss_scale_factor)
             self.steps_since_overflow = self._scalar("steps_since_overflow", 0, "int32")
+        if self._accumulation_steps is not None:
+            self._gradient_sums = self.add_optimizer_variables(variables, "gradient_accumulator")
 
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
         """Add a variable like a weight; the weights' average begins with the weights, though the first step be skipped.
@@ -85,21 +104,31 @@ class GradientGuard:
         if name == "average":
 
             def initializer(shape, dtype):
-                return ops.cast(reference_variable, dtype)
+                return ops.copy(reference_variable)  # JAX gives the memory of each away, so they share none
 
         return super().add_variable_from_reference(reference_variable, name, initializer)
 
     def _scalar(self, name, value, dtype="float32"):
         return self.add_variable((), initializer=keras.initializers.Constant(value), dtype=dtype, name=name)
 
+    @property
+    def step(self):
+        """Return the number of batches so far."""
+        return self._iterations
+
+    @property
+    def iterations(self):
+        """Return the number of updates so far, skipped ones included."""
+        steps = self._accumulation_steps
+        return self._iterations if steps is None else ops.floor_divide(self._iterations, steps)
+
     def scale_loss(self, loss):
-        """Return the scaled loss, of which Keras computes the gradients, and keep the loss itself."""
-        if self.built:
-            self.loss.assign(ops.cast(loss, "float32"))
-        return super().scale_loss(loss)
+        """Return the scaled loss, of which Keras computes the gradients; they are NaN if the loss is not finite."""
+        one_or_nan = ops.where(ops.isfinite(loss), 1.0, float("nan"))
+        return super().scale_loss(loss * ops.cast(one_or_nan, loss.dtype))
 
     def apply(self, grads, trainable_variables=None):
-        """Clip and apply the gradients, or skip the step.
+        """Clip and apply the gradients, add them to those of the next batches, or skip the step.
 
         Args:
             grads: Gradients in the order of the variables; None for a variable without gradient.
@@ -107,11 +136,31 @@ class GradientGuard:
         """
         if not self.built:
             self.build(trainable_variables)
-        grads = [_dense(g) for g in grads]
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
-        update = functools.partial(self._apply, trainable_variables)
+        grads = [_dense(g, v.shape) for g, v in zip(grads, variables, strict=True)]
+        steps = self._accumulation_steps
+        if steps is None:
+            self._update(grads, variables)
+            return
+        sums = [self._gradient_sums[self._get_variable_index(v)] for v in variables]
+        grads = [None if g is None else total + g for g, total in zip(grads, sums, strict=True)]
+
+        def update():
+            self._update([None if g is None else g / steps for g in grads], variables)
+            for total in sums:
+                total.assign(ops.zeros(total.shape, total.dtype))
+
+        def accumulate():
+            for gradient, total in zip(grads, sums, strict=True):
+                if gradient is not None:
+                    total.assign(gradient)
+            self._iterations.assign_add(1)
+
+        assign_if((self.step + 1) % steps == 0, update, accumulate, [*self._trainable_variables, *self.variables])
+
+    def _update(self, grads, variables):
         with self.prepared(grads, variables):
-            self.compiled(update, variables)(grads)
+            self.compiled(functools.partial(self._apply, variables), variables)(grads)
 
     def prepared(self, grads, variables):
         """Return a context in which `update_step` has what is to be computed outside of XLA; here nothing.
@@ -128,19 +177,21 @@ class GradientGuard:
         size = sum(math.prod(v.shape) for v in variables)
         return kernels.xla_compiled(function) if size >= MIN_FUSED_PARAMS else function
 
-    def _apply(self, trainable_variables, grads):
+    def _apply(self, variables, grads):
         squares = [ops.zeros(()) if g is None else _sum_of_squares(g) for g in grads]
         norm, scale = self._norm_and_clip_scale(squares)
         self.gradient_norm.assign(norm)
-        grads_finite, loss_finite = ops.isfinite(norm), ops.isfinite(self.loss)
-        overflow = self._overflow(grads_finite, loss_finite)
-        apply_update = ops.logical_and(self.first_nonfinite_step < 0, ops.logical_and(grads_finite, loss_finite))
-        self._record_nonfinite(ops.stack(squares), loss_finite, ops.logical_or(apply_update, overflow))
+        finite = ops.isfinite(norm)
         if self._max_norm is not None:
             grads = [None if g is None else g * ops.cast(scale, g.dtype) for g in grads]
-        ops.cond(apply_update, functools.partial(super().apply, grads, trainable_variables), self._skip_step)
+        assign_if(
+            ops.logical_and(finite, self.first_nonfinite_step < 0),
+            functools.partial(super().apply, grads, variables),
+            functools.partial(self._skip, squares, num_grads=sum(g is not None for g in grads)),
+            [*self._trainable_variables, *self.variables],
+        )
         if self.loss_scale_factor is not None:
-            self._update_loss_scale(overflow, grads_finite)
+            self._update_loss_scale(finite)
 
     def _norm_and_clip_scale(self, squares):
         """Return the norm of the gradients of the loss itself, and the factor by which they are clipped."""
@@ -153,33 +204,26 @@ class GradientGuard:
         scale = scale if self.loss_scale_factor is None else scale / self.loss_scale_factor
         return [None if g is None else ops.cast(g, dtype) * ops.cast(scale, dtype) for g in grads]
 
-    def _skip_step(self):
+    def _skip(self, squares, num_grads):
+        """Count the step; record the first that no smaller loss scale can help, and its first bad gradient."""
+        squares = ops.stack(squares)
+        first = self.first_nonfinite_step < 0
+        if self.loss_scale_factor is not None:
+            first = ops.logical_and(first, self.loss_scale_factor <= 1.0)
+        worst = ops.argmax(ops.where(ops.isfinite(squares), squares, ops.full_like(squares, float("inf"))))
+        all_nan = ops.sum(ops.cast(ops.isnan(squares), "int32")) == num_grads
+        index = ops.where(all_nan, LOSS_INDEX, ops.cast(worst, "int32"))
+        self.first_nonfinite_index.assign(ops.where(first, index, self.first_nonfinite_index.value))
+        step = ops.where(first, ops.cast(self.step, "int32"), self.first_nonfinite_step.value)
+        self.first_nonfinite_step.assign(step)
         self._iterations.assign_add(1)
 
-    def _overflow(self, grads_finite, loss_finite):
-        """Return whether a smaller loss scale may help: the loss is finite, its gradients are not."""
-        if self.loss_scale_factor is None:
-            return False
-        return ops.logical_and(
-            ops.logical_and(loss_finite, ops.logical_not(grads_finite)), self.loss_scale_factor > 1.0
-        )
-
-    def _record_nonfinite(self, squares, loss_finite, ok):
-        """Record the first step that is not ok, and the index of its first non-finite gradient."""
-        first = ops.logical_and(self.first_nonfinite_step < 0, ops.logical_not(ok))
-        worst = ops.argmax(ops.where(ops.isfinite(squares), squares, ops.full_like(squares, float("inf"))))
-        index = ops.where(loss_finite, ops.cast(worst, "int32"), LOSS_INDEX)
-        self.first_nonfinite_index.assign(ops.where(first, index, self.first_nonfinite_index))
-        self.first_nonfinite_step.assign(
-            ops.where(first, ops.cast(self.iterations, "int32"), self.first_nonfinite_step)
-        )
-
-    def _update_loss_scale(self, overflow, grads_finite):
-        steps = ops.where(grads_finite, self.steps_since_overflow + 1, 0)
+    def _update_loss_scale(self, finite):
+        steps = ops.where(finite, self.steps_since_overflow + 1, 0)
         grows = steps >= GROWTH_STEPS
         scale = ops.convert_to_tensor(self.loss_scale_factor)
         larger = ops.where(grows, ops.minimum(scale * 2.0, MAX_LOSS_SCALE), scale)
-        self.loss_scale_factor.assign(ops.where(overflow, ops.maximum(scale * 0.5, 1.0), larger))
+        self.loss_scale_factor.assign(ops.where(finite, larger, ops.maximum(scale * 0.5, 1.0)))
         self.steps_since_overflow.assign(ops.where(grows, 0, steps))
 
     def describe_nonfinite(self) -> str:
@@ -199,4 +243,5 @@ class GradientGuard:
             **super().get_config(),
             "global_clipnorm": self._max_norm,
             "loss_scale_factor": self.initial_scale,
+            "gradient_accumulation_steps": self._accumulation_steps,
         }

@@ -42,7 +42,7 @@ class EveryNSteps(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Call `on_interval` if the optimizer's step ends an interval."""
-        step = int(self.model.optimizer.iterations)
+        step = int(self.model.optimizer.step)
         if self.is_due(step):
             self.on_interval(step, logs)
 

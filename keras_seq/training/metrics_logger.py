@@ -136,7 +136,7 @@ class MetricsLogger(EveryNSteps):
 
     def on_train_begin(self, logs=None):
         """Keep the sums of a logging interval that the checkpoint cut."""
-        self._partial_sums = [keras.ops.convert_to_numpy(v) for v in self.model.metrics_variables]
+        self._partial_sums = [keras.ops.convert_to_numpy(v).copy() for v in self.model.metrics_variables]
 
     def on_epoch_begin(self, epoch, logs=None):
         """Restore those sums, which Keras has just reset."""
@@ -150,7 +150,7 @@ class MetricsLogger(EveryNSteps):
     def on_train_batch_end(self, batch, logs=None):
         """Stop the clock, and log if the step ends an interval."""
         self.seconds += time.perf_counter() - self._batch_start
-        self.step = int(self.model.optimizer.iterations)
+        self.step = int(self.model.optimizer.step)
         super().on_train_batch_end(batch, logs)
 
     def on_interval(self, step: int, logs: dict):

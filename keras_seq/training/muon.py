@@ -95,8 +95,10 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         indices = [self._get_variable_index(v) for v in variables]
         matrices = self.compiled(lambda grads: self._matrices(indices, grads), variables)(grads)
         self._orthogonal = {i: [polar_express(x, self.ns_steps) for x in blocks] for i, blocks in matrices.items()}
-        yield
-        self._orthogonal = {}
+        try:
+            yield
+        finally:
+            self._orthogonal = {}
 
     def _matrices(self, indices, grads):
         """Return for each hidden matrix, by its index, the normalized blocks of g + mu m."""

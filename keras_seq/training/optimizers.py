@@ -10,8 +10,13 @@ from keras_seq.training.gradient_guard import GradientGuard
 from keras_seq.training.muon import Muon
 
 
+def _class_of(optimizer_class):
+    """Return the class that Keras makes instances of: on PyTorch a subclass that updates all weights at once."""
+    return type(optimizer_class.__new__(optimizer_class))
+
+
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SGD(GradientGuard, keras.optimizers.SGD):
+class SGD(GradientGuard, _class_of(keras.optimizers.SGD)):
     """Update weights by gradient descent: `W <- W - lr g`.
 
     With `momentum=0.9, nesterov=True` (Sutskever et al., 2013), as in `TrainConfig`:
@@ -26,7 +31,7 @@ class SGD(GradientGuard, keras.optimizers.SGD):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Adagrad(GradientGuard, keras.optimizers.Adagrad):
+class Adagrad(GradientGuard, _class_of(keras.optimizers.Adagrad)):
     """Update weights by Adagrad (Duchi et al., 2011): `v <- v + g^2; W <- W - lr g / sqrt(v)`.
 
     Args:
@@ -38,7 +43,7 @@ class Adagrad(GradientGuard, keras.optimizers.Adagrad):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class RMSprop(GradientGuard, keras.optimizers.RMSprop):
+class RMSprop(GradientGuard, _class_of(keras.optimizers.RMSprop)):
     """Update weights by RMSprop (Tieleman & Hinton, 2012): `v <- 0.9 v + 0.1 g^2; W <- W - lr g / sqrt(v)`.
 
     Args:
@@ -50,7 +55,7 @@ class RMSprop(GradientGuard, keras.optimizers.RMSprop):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Adam(GradientGuard, keras.optimizers.Adam):
+class Adam(GradientGuard, _class_of(keras.optimizers.Adam)):
     """Update weights by Adam (Kingma & Ba, 2015, arXiv:1412.6980).
 
     `m <- b1 m + (1 - b1) g; v <- b2 v + (1 - b2) g^2; W <- W - lr m_hat / (sqrt(v_hat) + eps)`, m_hat and v_hat
@@ -65,7 +70,7 @@ class Adam(GradientGuard, keras.optimizers.Adam):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class AdamW(GradientGuard, keras.optimizers.AdamW):
+class AdamW(GradientGuard, _class_of(keras.optimizers.AdamW)):
     """Update weights by AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101): Adam after `W <- W - lr weight_decay W`.
 
     Args:
@@ -77,7 +82,7 @@ class AdamW(GradientGuard, keras.optimizers.AdamW):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Lion(GradientGuard, keras.optimizers.Lion):
+class Lion(GradientGuard, _class_of(keras.optimizers.Lion)):
     """Update weights by Lion (Chen et al., 2023, arXiv:2302.06675).
 
     `W <- W - lr sign(0.9 m + 0.1 g); m <- 0.99 m + 0.01 g`. Each update has size `learning_rate`; use 1/3 to 1/10 of

@@ -24,8 +24,8 @@ INTERVALS = {
 }
 GROW_ONLY = {"tokens", "steps", "epochs", "num_seeds"}
 MUTABLE = INTERVALS | GROW_ONLY | {"on_nan"}
-VERSION_KEYS = {"commit", "keras", "tensorflow", "numpy", "python"}  # other versions may change the last bits
-MACHINE_KEYS = {"cores", "threads", "processor"}  # and so may other machines
+VERSION_KEYS = {"commit", "keras", "tensorflow", "jax", "torch", "numpy", "python"}  # others may change the last bits
+MACHINE_KEYS = {"backend", "cores", "threads", "processor"}  # and so may other backends and machines
 
 
 def flatten(config: dict, prefix: str = "") -> dict:
@@ -94,7 +94,7 @@ def read_config(folder: str | pathlib.Path) -> dict:
 
 
 def check_resumable(folder: str | pathlib.Path, config: dict):
-    """Check that a run with checkpoints has an equal config; warn about other versions and another machine.
+    """Check that a run with checkpoints has an equal config; warn about other versions, backend or machine.
 
     Args:
         folder: Folder of the run.
@@ -123,8 +123,8 @@ def check_resumable(folder: str | pathlib.Path, config: dict):
         warnings.warn(f"{folder} resumes with other versions: {format_diff(versions)}.", stacklevel=3)
     if machine:
         warnings.warn(
-            f"{folder} resumes on another machine or other cores: {format_diff(machine)}; the last bits may differ "
-            "from an uninterrupted run.",
+            f"{folder} resumes on another backend, machine or other cores: {format_diff(machine)}; the last bits may "
+            "differ from an uninterrupted run.",
             stacklevel=3,
         )
 

@@ -45,7 +45,7 @@ def bar(monkeypatch):
     """A `ProgressBar` that is not shown, over steps of a second; `shown` are the words on it."""
     logger = types.SimpleNamespace(seconds=0.0)
     bar = ProgressBar("a run", 10, 0, 100, logger, every=20, final_duration_ratio=3.0, characters_per_token=2.0)
-    bar.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(iterations=0)))
+    bar.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(step=0)))
     now, bar.shown = [0.0], []
     monkeypatch.setattr(
         progress_bar, "time", types.SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
@@ -54,7 +54,7 @@ def bar(monkeypatch):
 
     def step(number, seconds):
         logger.seconds += seconds
-        bar.model.optimizer.iterations = number
+        bar.model.optimizer.step = number
         bar.on_train_batch_end(0, {"loss": 1.0})
 
     def sleep(seconds):

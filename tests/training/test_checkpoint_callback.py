@@ -13,7 +13,7 @@ class Model:
     """As much of a model as the callback looks at."""
 
     def __init__(self):
-        self.optimizer = types.SimpleNamespace(iterations=0)
+        self.optimizer = types.SimpleNamespace(step=0)
         self.stop_training = False
 
 
@@ -27,8 +27,8 @@ def steps(monkeypatch, tmp_path):
         logger = types.SimpleNamespace(flush=lambda: written.append("flush"), timing=contextlib.nullcontext)
 
         def save(folder, training_model, keep):
-            written.append((training_model.optimizer.iterations, keep))
-            return folder / f"step-{training_model.optimizer.iterations:08d}.safetensors"
+            written.append((training_model.optimizer.step, keep))
+            return folder / f"step-{training_model.optimizer.step:08d}.safetensors"
 
         monkeypatch.setattr(checkpoints, "save", save)
         monkeypatch.setattr(checkpoints, "save_best_copy", lambda path: written.append(path.name))
@@ -38,7 +38,7 @@ def steps(monkeypatch, tmp_path):
         saver.on_train_begin()
         with stop.listening():
             for step in range(1, last + 1):
-                model.optimizer.iterations = step
+                model.optimizer.step = step
                 if step in best:
                     validation.best_step = step
                 if at is not None:

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_seq.models import LSTMConfig
 from keras_seq.training import (
+    SGD,
     CheckpointError,
     TrainConfig,
     checkpoints,
@@ -15,6 +16,8 @@ from keras_seq.training import (
     stateful_training_model,
 )
 from keras_seq.training.compilation import compile_model
+
+pytestmark = pytest.mark.any_backend
 
 
 @pytest.fixture
@@ -84,7 +87,7 @@ def test_another_models_checkpoint_is_refused_and_nothing_is_assigned(make, tmp_
     path = checkpoints.save(tmp_path, make(seed=1))
     wider, other = make(seed=2, units=5), keras.Sequential([keras.layers.Dense(2)])
     other.build((None, 3))
-    other.compile("sgd", "mse")
+    other.compile(SGD(), "mse")
     for training_model in (wider, other):
         before = numpy(training_model)
         with pytest.raises(CheckpointError, match="belongs to another model; it differs in "):
@@ -96,7 +99,7 @@ def test_another_models_checkpoint_is_refused_and_nothing_is_assigned(make, tmp_
 def small():
     """A compiled model of one weight; at a step its weight is the step."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, name="line")])
-    model.compile("sgd", "mse")
+    model.compile(SGD(), "mse")
     model.optimizer.build(model.trainable_variables)
 
     def at(step):

@@ -4,7 +4,9 @@ from keras_seq.training.environment import environment, versions
 
 
 def test_the_environment_says_on_how_many_cores(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     found = environment()
+    assert found["backend"] == "tensorflow"
     assert found["cores"] == len(os.sched_getaffinity(0))
     assert found["threads"] == "one a core"
     assert found["processor"]

@@ -5,7 +5,9 @@ from keras import ops
 
 from keras_seq.training import OPTIMIZERS, AdamW, Muon, gradient_guard
 
+pytestmark = pytest.mark.any_backend
 BAD = [float("nan"), float("inf")]
+SEVERAL = 1 if keras.backend.backend() == "torch" else 2  # steps at once
 
 
 @pytest.fixture
@@ -24,9 +26,7 @@ def make():
 
 def step(optimizer, gradient, loss=1.0):
     """One step as Keras makes it: the loss scaled, the gradients with it. `gradient` is that of the second weight."""
-    scale = float(optimizer.scale_loss(ops.convert_to_tensor(loss)) / loss) if np.isfinite(loss) and loss else 1.0
-    if not np.isfinite(loss):
-        optimizer.scale_loss(ops.convert_to_tensor(loss))
+    scale = float(optimizer.scale_loss(ops.convert_to_tensor(loss))) / loss
     first, second = optimizer._trainable_variables
     optimizer.apply([ops.full((2, 3), scale), ops.full((3,), gradient * scale)], [first, second])
 
@@ -34,7 +34,6 @@ def step(optimizer, gradient, loss=1.0):
 WATCHING = {
     "iteration",
     "gradient_norm",
-    "loss",
     "loss_scale",
     "steps_since_overflow",
     "first_nonfinite_step",
@@ -66,13 +65,32 @@ def test_from_a_gradient_that_is_no_number_on_no_step_is_made_but_every_one_is_c
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_loss_that_is_no_number_is_noticed_though_its_gradients_are_some(make, bad):
-    optimizer = make()
-    before = moved(optimizer)
-    step(optimizer, 1.0, loss=bad)
-    step(optimizer, 1.0)
-    assert_same(moved(optimizer), before)
-    assert (int(optimizer.first_nonfinite_step), optimizer.describe_nonfinite()) == (1, "The loss")
+def test_a_loss_that_is_no_number_is_noticed_though_its_gradients_are_some(bad):
+    """In `fit`, compiled where the backend compiles: of six batches the third has such a loss."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="line")])
+    model.compile(AdamW(0.1), lambda y_true, y_pred: y_true + y_pred, steps_per_execution=SEVERAL)
+    y = np.zeros((6, 1), "float32")
+    y[2] = bad
+    steps, optimizer = Weights(), model.optimizer
+    model.fit(np.ones((6, 2), "float32"), y, batch_size=1, shuffle=False, verbose=0, callbacks=[steps])
+    assert (int(optimizer.iterations), int(optimizer.first_nonfinite_step)) == (6, 2)
+    assert optimizer.describe_nonfinite() == "The loss"
+    assert_same(steps.after[-1], steps.after[2 // SEVERAL - 1])
+    assert np.isfinite(steps.after[-1][0]).all()
+
+
+class Weights(keras.callbacks.Callback):
+    """The weights after each execution of steps."""
+
+    def on_train_begin(self, logs=None):
+        self.after = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.after.append(weights(self.model))
+
+
+def weights(model):
+    return [ops.convert_to_numpy(v).copy() for v in model.trainable_variables]
 
 
 def test_a_gradient_too_long_for_float32_is_one(make):
@@ -86,7 +104,7 @@ def test_overflow_halves_the_scale_and_training_goes_on_as_if_the_step_had_not_b
     scaled, plain = make(Muon, loss_scale_factor=8.0), make(Muon)
     for gradient in (bad, bad, 3.0):
         step(scaled, gradient)
-    plain.iterations.assign_add(2)
+    plain.step.assign_add(2)
     step(plain, 3.0)
     assert float(scaled.loss_scale_factor) == 2.0
     assert (int(scaled.iterations), int(scaled.first_nonfinite_step)) == (4, -1)
@@ -101,8 +119,9 @@ def test_what_no_smaller_scale_can_mend_is_bad(make):
     step(optimizer, float("inf"))
     assert int(optimizer.first_nonfinite_step) == 2
     other = make(loss_scale_factor=2.0)
-    step(other, 1.0, loss=float("nan"))  # the forward pass is not scaled
-    assert int(other.first_nonfinite_step) == 1
+    for _ in range(2):
+        step(other, 1.0, loss=float("nan"))
+    assert (int(other.first_nonfinite_step), other.describe_nonfinite()) == (2, "The loss")
 
 
 def test_the_scale_grows_after_steps_without_overflow(make, monkeypatch):
@@ -136,10 +155,45 @@ def test_a_model_in_float16_survives_overflow_in_steps_that_run_at_once():
     layer = keras.layers.Dense(1, dtype="mixed_float16")
     model = keras.Sequential([keras.Input((2,)), layer])
     optimizer = AdamW(0.1, loss_scale_factor=2.0**30)
-    model.compile(optimizer, "mse", steps_per_execution=8, jit_compile=False, auto_scale_loss=False)
-    before = layer.kernel.numpy()
+    model.compile(optimizer, "mse", steps_per_execution=SEVERAL**3, auto_scale_loss=False)
+    before = weights(model)[0]
     model.fit(np.ones((24, 2)), np.ones((24, 1)), batch_size=1, shuffle=False, verbose=0)
     assert float(optimizer.loss_scale_factor) < 2.0**20
     assert (int(optimizer.iterations), int(optimizer.first_nonfinite_step)) == (24, -1)
-    assert np.isfinite(layer.kernel.numpy()).all()
-    assert (layer.kernel.numpy() != before).all()
+    assert np.isfinite(weights(model)[0]).all()
+    assert (weights(model)[0] != before).all()
+
+
+@pytest.mark.parametrize("kind", [OPTIMIZERS[name] for name in ("sgd", "adamw", "muon")])
+def test_accumulating_batches_is_a_batch_as_large_as_all_of_them(kind):
+    """Twice three batches of two rows and one of them again, clipped after the mean; then twice six rows."""
+    random = np.random.default_rng(0)
+    x, y = (random.normal(size=(14, 2)).astype("float32") for _ in range(2))
+    ends = []
+    for options, rows, batch_size in (({"gradient_accumulation_steps": 3}, 14, 2), ({}, 12, 6)):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+        optimizer = kind(0.1, global_clipnorm=0.1, **options)
+        model.compile(optimizer, "mse")
+        model.fit(x[:rows], y[:rows], batch_size=batch_size, shuffle=False, verbose=0)
+        ends.append((optimizer, weights(model)))
+    (several, got), (one, expected) = ends
+    assert (int(several.step), int(several.iterations)) == (7, 2)
+    assert (int(one.step), int(one.iterations)) == (2, 2)
+    assert float(several.gradient_norm) == pytest.approx(float(one.gradient_norm), rel=1e-5)
+    assert float(one.gradient_norm) > 0.1
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_overflow_in_one_of_several_batches_skips_all_of_them_and_the_next_start_from_zero(make):
+    optimizer = make(Muon, loss_scale_factor=8.0, gradient_accumulation_steps=2)  # which has made one of two steps
+    step(optimizer, float("inf"))
+    assert (float(optimizer.loss_scale_factor), int(optimizer.first_nonfinite_step)) == (4.0, -1)
+    before = moved(optimizer)
+    step(optimizer, 1.0)
+    assert_same(moved(optimizer)[:2], before[:2])
+    step(optimizer, 3.0)
+    assert np.isfinite(moved(optimizer)[0]).all()
+    assert (moved(optimizer)[0] != before[0]).all()
+    assert float(optimizer.gradient_norm) == pytest.approx(np.sqrt(6 + 3 * 4.0), rel=1e-5)

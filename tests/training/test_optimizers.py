@@ -11,6 +11,7 @@ from keras_seq.training import AdamW, Muon, TrainConfig, WarmupLinearDecay
 from keras_seq.training.optimizers import OPTIMIZERS
 from keras_seq.training.polar_express import polar_express, wide_and_normalized
 
+pytestmark = pytest.mark.any_backend
 RATE = 0.05
 OPTIONS = {  # of each optimizer, none of them its default
     "sgd": {"momentum": 0.8, "nesterov": False},

@@ -10,6 +10,7 @@ from keras_seq.tracking import Summaries
 from keras_seq.training import TrainConfig, checkpoints, compile_model, fit_resumable
 from keras_seq.training.weight_average import averaged_weights
 
+pytestmark = pytest.mark.any_backend
 STEPS, MOMENTUM = 8, 0.7
 X, Y = (np.random.default_rng(n).normal(size=(STEPS, 3, n)).astype("float32") for n in (2, 1))
 

@@ -1,0 +1,52 @@
+"""A run on one backend is a run on another: the same losses, checkpoints that each of them goes on from."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from backend_run import MODELS, STAGES, check_kill, train
+
+pytestmark = pytest.mark.rare
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder in which TensorFlow began runs that JAX and then torch went on with."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in MODELS:
+        train(folder / f"chain-{name}", name, stop=3)
+    for backend in STAGES:
+        command = [sys.executable, pathlib.Path(__file__).with_name("backend_run.py"), folder]
+        done = subprocess.run(
+            command, env=os.environ | {"KERAS_BACKEND": backend}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_first_losses_are_those_of_tensorflow(runs, name, tmp_path):
+    expected, _ = train(tmp_path, name, stop=3)
+    assert len(expected) == 3
+    assert len({round(loss, 3) for loss in expected}) == 3
+    for backend in STAGES:
+        got = json.loads((runs / f"{backend}.json").read_text())[name]
+        np.testing.assert_allclose(got, expected, atol=1e-4, err_msg=backend)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_run_goes_from_tensorflow_to_jax_to_torch_and_back(runs, name, tmp_path):
+    expected, weights = train(tmp_path, name)
+    with pytest.warns(UserWarning, match="other versions"), pytest.warns(UserWarning, match="another backend"):
+        got, end = train(runs / f"chain-{name}", name)
+    np.testing.assert_allclose(got, expected, atol=1e-3)
+    for a, b in zip(end, weights, strict=True):
+        np.testing.assert_allclose(a, b, atol=0.02)
+
+
+def test_a_kill_changes_no_bit_with_options(tmp_path):
+    check_kill(tmp_path, "transformer", use_ema=True, gradient_accumulation_steps=3)

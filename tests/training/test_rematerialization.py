@@ -1,0 +1,49 @@
+"""Blocks that are computed again give the gradients that they gave, with dropout too."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.models import LSTMConfig, MinGRUConfig, Seq2SeqConfig, TransformerConfig
+from keras_seq.training import TrainConfig, compile_model
+
+pytestmark = pytest.mark.any_backend
+V, T = 7, 5
+SIZES = {"embedding_dim": 8, "num_heads": 2, "feed_forward_dim": 8, "dropout": 0.3}
+MODELS = {
+    "transformer": TransformerConfig(num_layers=2, context_length=T, **SIZES),
+    "mingru": MinGRUConfig(embedding_dim=8, units=6, num_layers=2, dropout=0.3),
+    "seq2seq": Seq2SeqConfig(num_encoder_layers=1, num_decoder_layers=1, **SIZES),
+}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_and_seeds_are_those_of_the_plain_model(name, precision, monkeypatch, randomize):
+    calls, remat = [], keras.remat
+    monkeypatch.setattr(keras, "remat", lambda function: calls.append(function) or remat(function))
+    ids = np.random.default_rng(0).integers(1, V, size=(3, T))
+    x = {"encoder_token_ids": ids, "decoder_token_ids": ids[::-1].copy()} if name == "seq2seq" else ids
+    ends = []
+    for rematerialization in (False, True):
+        keras.utils.set_random_seed(0)
+        model = randomize(MODELS[name].build_model(V, dtype=f"mixed_{precision}".replace("mixed_float32", "float32")))
+        train = TrainConfig("sgd", 1.0, warmup_steps=0, precision=precision, rematerialization=rematerialization)
+        compile_model(model, train, 10)
+        losses = [model.train_on_batch(x, ids) for _ in range(2)]
+        ends.append((losses, [np.array(ops.convert_to_numpy(v)) for v in model.variables]))
+        assert bool(calls) == rematerialization
+    (expected_losses, expected), (losses, got) = ends
+    tolerance = {"float32": 1e-5, "bfloat16": 2e-2}[precision]
+    np.testing.assert_allclose(losses, expected_losses, rtol=tolerance)
+    assert losses[0] != losses[1]
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=tolerance)
+    assert any("seed" in v.path for v in model.variables)
+
+
+def test_a_model_without_residual_blocks_is_refused_by_name():
+    model = LSTMConfig(embedding_dim=3, units=4).build_model(V)
+    with pytest.raises(ValueError, match="rematerialization=True, but lstm has no"):
+        compile_model(model, TrainConfig(rematerialization=True), 10)
