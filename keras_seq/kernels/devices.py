@@ -1,16 +1,26 @@
-"""Test which devices TensorFlow may compute on."""
+"""Test which devices Keras's backend may compute on."""
 
 import functools
 import pathlib
 import re
 
-import tensorflow as tf
+import keras
+
+if keras.backend.backend() == "torch":
+    import torch
+
+
+def on_gpu() -> bool:
+    """Return whether Keras, on any backend, has a GPU to compute on."""
+    if keras.backend.backend() == "torch":
+        return torch.cuda.is_available()
+    return any(device.lower().startswith(("gpu", "cuda")) for device in keras.distribution.list_devices())
 
 
 @functools.cache
 def on_cpu() -> bool:
-    """Return whether TensorFlow has no GPU to compute on."""
-    return not tf.config.list_logical_devices("GPU")
+    """Return whether Keras has no GPU to compute on."""
+    return not on_gpu()
 
 
 @functools.cache
