@@ -33,13 +33,13 @@ def prepare(case: Case, implementation: str):
 
 
 def training_steps(case: Case, implementation: str):
-    """Prepare training steps on one batch; on TensorFlow, keras_seq is compiled as `keras_seq.training` does it."""
+    """Prepare training steps on one batch; keras_seq is compiled as `keras_seq.training` does it."""
     is_keras_seq, steps_per_execution = implementation == "keras_seq", 1
     model = models.keras_seq_model(case) if is_keras_seq else models.keras_model(case)
     shape = (2, case.batch_size, case.sequence_length)
     batch = np.random.default_rng(0).integers(case.vocabulary_size, size=shape).astype("int32")
-    if BACKEND == "tensorflow" and is_keras_seq:
-        steps_per_execution = tensorflow_runs.compile_for_training(model, case)
+    if is_keras_seq:
+        steps_per_execution = models.compile_for_training(model, case)
     else:
         models.compile_with_keras(model)
     batches = tensorflow_runs.repeated if BACKEND == "tensorflow" else _repeated

@@ -3,8 +3,9 @@
 import keras
 
 from experiments.benchmark.case import Case
-from keras_seq import models
+from keras_seq import models, training
 
+TOTAL_STEPS = 1_000_000  # at which the learning rate would end
 DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
@@ -51,6 +52,14 @@ def _block(x, case):
     x = x + attention(normal, normal, use_causal_mask=True)
     hidden = keras.layers.Dense(4 * width)(keras.layers.LayerNormalization()(x))
     return x + keras.layers.Dense(width)(keras.activations.gelu(hidden, approximate=True))
+
+
+def compile_for_training(model: keras.Model, case: Case) -> int:
+    """Compile a model as `keras_seq.training` does, for small batches with as many steps at once as when logging."""
+    at_once = case.tokens_per_step < 5000 and keras.backend.backend() != "torch"
+    train = training.TrainConfig("adamw", 1e-3, precision=case.precision, log_every=25 if at_once else 1)
+    training.compile_model(model, train, TOTAL_STEPS, tokens_per_step=case.tokens_per_step)
+    return train.steps_per_execution
 
 
 def compile_with_keras(model: keras.Model):

@@ -6,12 +6,9 @@ import tensorflow as tf
 
 from experiments.benchmark import models
 from experiments.benchmark.case import Case
-from keras_seq import training
 from keras_seq.data import PythonGeneratorWindows, RandomWindows, SequentialWindows, StatefulWindows, load_corpus
 from keras_seq.generation import SamplingLoop
 from keras_seq.tokenizers import CharacterTokenizer
-
-TOTAL_STEPS = 1_000_000  # at which the learning rate would end
 
 
 def repeated(x, y) -> tf.data.Dataset:
@@ -19,14 +16,6 @@ def repeated(x, y) -> tf.data.Dataset:
     options = tf.data.Options()
     options.autotune.enabled = False  # the end of `fit` waits for its thread, for up to as long as the training took
     return tf.data.Dataset.from_tensors((x, y)).repeat().with_options(options)
-
-
-def compile_for_training(model, case: Case) -> int:
-    """Compile a model as `keras_seq.training` does, for small batches with as many steps at once as when logging."""
-    steps_per_execution = 25 if case.tokens_per_step < 5000 else 1
-    train = training.TrainConfig("adamw", 1e-3, precision=case.precision, log_every=steps_per_execution)
-    training.compile_model(model, train, TOTAL_STEPS, tokens_per_step=case.tokens_per_step)
-    return steps_per_execution
 
 
 def generation(case: Case, implementation: str):

@@ -1,10 +1,11 @@
-"""Optimized kernels for a few layer functions, nearly all for TensorFlow: same values and gradients in less time.
+"""Optimized kernels for a few layer functions, by backend: same values and gradients in less time.
 
 None of them is needed for correctness. A layer calls `dispatch("lstm", reference, *args)(*args)`: a predicate on
-backend, device and shapes selects the optimized kernel or the layer's reference implementation. In the context
-`with kernels.disabled():` all layers run their reference implementations.
+device, dtype and shapes selects the optimized kernel of Keras's backend or the layer's reference implementation. In the
+context `with kernels.disabled():` all layers run their reference implementations.
 
-Each module here holds `supports(*args)`, the predicate, and `apply(*args)`, with the signature of the reference.
+A kernel is a module that holds `supports(*args)`, the predicate, and `apply(*args)`, with the signature of the
+reference. `_KERNELS` names them all; only those of Keras's backend are imported.
 """
 
 import contextlib
@@ -13,24 +14,52 @@ from collections.abc import Callable
 
 import keras
 
-_OPTIMIZED = (
-    *("recurrence", "gru", "lstm", "linear_recurrence", "log_linear_recurrence", "selective_scan"),
-    *("bias_add", "causal_attention", "cudnn", "embedding_projection", "normalization", "xla_fusion"),
-)
-_BACKEND_MODULES = {("tensorflow", name): name for name in _OPTIMIZED} | {
-    ("jax", "causal_attention"): "flash_attention",
-    ("jax", "cudnn"): "cudnn",
+_KERNELS = {
+    "tensorflow": {
+        "bias_add": "tensorflow.bias_add",
+        "causal_attention": "tensorflow.causal_attention",
+        "embedding_projection": "tensorflow.embedding_projection",
+        "fused_rnn": "cudnn",
+        "gru": "tensorflow.gru",
+        "linear_recurrence": "tensorflow.linear_recurrence",
+        "log_linear_recurrence": "tensorflow.log_linear_recurrence",
+        "lstm": "tensorflow.lstm",
+        "normalization": "tensorflow.normalization",
+        "recurrence": "tensorflow.recurrence",
+        "selective_scan": "tensorflow.selective_scan",
+        "xla_fusion": "tensorflow.xla_fusion",
+    },
+    "jax": {
+        "causal_attention": "jax.causal_attention",
+        "fused_rnn": "cudnn",
+        "linear_recurrence": "jax.linear_recurrence",
+        "log_linear_recurrence": "jax.log_linear_recurrence",
+        "lstm": "jax.lstm",
+    },
+    "torch": {
+        "adam": "torch.adam",
+        "causal_attention": "torch.causal_attention",
+        "cross_entropy": "torch.cross_entropy",
+        "dense": "torch.dense",
+        "direct_call": "torch.direct_call",
+        "fused_rnn": "torch.fused_rnn",
+        "joint_dense": "torch.joint_dense",
+        "linear_recurrence": "torch.linear_recurrence",
+        "log_linear_recurrence": "torch.log_linear_recurrence",
+        "masked_attention": "torch.masked_attention",
+        "normalization": "torch.normalization",
+        "reshape": "torch.reshape",
+        "scale_all": "torch.scale_all",
+        "sums_of_squares": "torch.sums_of_squares",
+    },
 }
+_NAMES = sorted({name for kernels in _KERNELS.values() for name in kernels})
 _enabled = True
 
 
 def _modules(backend):
     """Import the modules of a Keras backend, by the names that `dispatch` takes."""
-    return {
-        name: importlib.import_module(f"{__name__}.{module}")
-        for (module_backend, name), module in _BACKEND_MODULES.items()
-        if module_backend == backend
-    }
+    return {name: importlib.import_module(f"{__name__}.{module}") for name, module in _KERNELS[backend].items()}
 
 
 # Imported here and not when needed: inside a tf.function AutoGraph would warn that it cannot read an import.
@@ -62,13 +91,13 @@ def dispatch(name: str, reference: Callable | None, *args):
     Raises:
         ValueError: If there is no kernel of that name on any backend.
     """
-    if name not in _OPTIMIZED:
-        raise ValueError(f"name={name!r}; expected one of {', '.join(_OPTIMIZED)}.")
+    if name not in _NAMES:
+        raise ValueError(f"name={name!r}; expected one of {', '.join(_NAMES)}.")
     module = _MODULES.get(name)
     return module.apply if _enabled and module and module.supports(*args) else reference
 
 
 def xla_compiled(function: Callable) -> Callable:
-    """Return the function, compiled by XLA where TensorFlow traces it for a CPU (see `kernels/xla_fusion.py`)."""
+    """Return the function, compiled by XLA where TensorFlow traces it for a CPU (see `tensorflow/xla_fusion.py`)."""
     module = _MODULES.get("xla_fusion")
-    return module.xla_compiled(function) if _enabled and module else function
+    return module.xla_compiled(function) if _enabled and hasattr(module, "xla_compiled") else function

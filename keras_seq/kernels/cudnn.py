@@ -1,23 +1,29 @@
 """LSTM and GRU on a GPU in training: Keras's layer with the same weights, which runs cuDNN's recurrence.
 
 In float32 only, because cuDNN keeps the cell state in the dtype of the matrices. In training only, because generation
-and scoring are compiled by XLA, which cannot call cuDNN's recurrence on TensorFlow.
+and scoring are compiled by XLA, which cannot call cuDNN's recurrence on TensorFlow. (On JAX, Keras's LSTM calls
+`jax.experimental.rnn`; its GRU is a loop.)
 """
 
-import keras
 from keras import tree
 
+from keras_seq.kernels.devices import on_gpu
 
-def supports(layer) -> bool:
-    """Return whether cuDNN can run this layer on this machine."""
+
+def supports(layer, mask=None, recurrent_dropout_mask=None, training: bool | None = True) -> bool:
+    """Return whether cuDNN can run a call of this layer on this machine.
+
+    Args:
+        layer: A layer with `keras_layer_class`.
+        mask: `[B, T]` boolean, or None.
+        recurrent_dropout_mask: `[B, units]`, or None.
+        training: Whether the call is one of training.
+    """
+    if not training or mask is not None or recurrent_dropout_mask is not None:
+        return False
     # the class itself has to define keras_layer_class, because a subclass may compute something else
     has_keras_layer = "keras_layer_class" in vars(type(layer)) and layer.keras_layer_class is not None
-    return has_keras_layer and layer.compute_dtype == "float32" and not layer.recurrent_dropout and on_gpu()
-
-
-def on_gpu() -> bool:
-    """Return whether Keras, on any backend, has a GPU to compute on."""
-    return any(device.lower().startswith("gpu") for device in keras.distribution.list_devices())
+    return has_keras_layer and layer.compute_dtype == "float32" and on_gpu()
 
 
 def apply(layer):

@@ -1,20 +1,26 @@
-"""Test which devices the Keras backend may compute on."""
+"""Test which devices Keras's backend may compute on."""
 
 import functools
-import importlib
 import pathlib
 import re
 
 import keras
 
+if keras.backend.backend() == "torch":
+    import torch
+
+
+def on_gpu() -> bool:
+    """Return whether Keras, on any backend, has a GPU to compute on."""
+    if keras.backend.backend() == "torch":
+        return torch.cuda.is_available()
+    return any(device.lower().startswith(("gpu", "cuda")) for device in keras.distribution.list_devices())
+
 
 @functools.cache
 def on_cpu() -> bool:
-    """Return whether the backend has no GPU to compute on."""
-    backend = importlib.import_module(keras.backend.backend())
-    if keras.backend.backend() == "tensorflow":
-        return not backend.config.list_logical_devices("GPU")
-    return backend.default_backend() == "cpu" if keras.backend.backend() == "jax" else not backend.cuda.is_available()
+    """Return whether Keras has no GPU to compute on."""
+    return not on_gpu()
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_seq import checks, kernels
 from keras_seq.layers.dense import Dense
+from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.masks import compute_attention_mask
 from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.layers.output_spec import output_spec
@@ -111,7 +112,15 @@ def _causal_attention(q, k, v):
     return attention(q, k, v, compute_attention_mask(positions, positions, causal=True))[0]
 
 
-class MultiHeadAttentionBase(keras.layers.Layer):
+def _reshape(x, shape):
+    return kernels.dispatch("reshape", ops.reshape, x, shape)(x, shape)
+
+
+def _split_heads(x, num_heads, key_dim):
+    return _reshape(x, (-1, ops.shape(x)[1], num_heads, key_dim))
+
+
+class MultiHeadAttentionBase(DirectCall):
     """Base class of self-attention and cross-attention: their arguments and the four projections.
 
     Args:
@@ -205,16 +214,31 @@ class MultiHeadAttentionBase(keras.layers.Layer):
 
     def project_query(self, x):
         """Compute the queries `[B, T, H, K]` of `x [B, T, D]`."""
-        q = ops.reshape(self.query_dense(x), (-1, ops.shape(x)[1], self.num_heads, self._key_dim))
-        return self.query_normalization(q) if self.use_qk_norm else q
+        return self._query_heads(self.query_dense(x))
 
     def project_key_value(self, x):
         """Compute keys `[B, S, G, K]` and values `[B, S, G, K']` of `x [B, S, D]`, with G key and value heads."""
-        k = ops.reshape(self.key_dense(x), (-1, ops.shape(x)[1], self._num_kv_heads, self._key_dim))
-        v = ops.reshape(self.value_dense(x), (-1, ops.shape(x)[1], self._num_kv_heads, self._value_dim))
+        return self._key_value_heads(self.key_dense(x), self.value_dense(x))
+
+    def project_all(self, x):
+        """Compute queries, keys and values of `x [B, T, D]`, in one matmul where that is faster."""
+        dense = self.query_dense, self.key_dense, self.value_dense
+        kernel = kernels.dispatch("joint_dense", None, dense, x)
+        if kernel is None:
+            return self.project_query(x), *self.project_key_value(x)
+        q, k, v = kernel(dense, x)
+        return self._query_heads(q), *self._key_value_heads(k, v)
+
+    def _query_heads(self, q):
+        q = _split_heads(q, self.num_heads, self._key_dim)
+        return self.query_normalization(q) if self.use_qk_norm else q
+
+    def _key_value_heads(self, k, v):
+        k = _split_heads(k, self._num_kv_heads, self._key_dim)
+        v = _split_heads(v, self._num_kv_heads, self._value_dim)
         return self.key_normalization(k) if self.use_qk_norm else k, v
 
-    def attend(self, q, k, v, mask, bias, training: bool | None):
+    def attend(self, q, k, v, mask, bias, training: bool | None, return_scores: bool = True):
         """Compute attention and the output projection.
 
         Args:
@@ -224,17 +248,26 @@ class MultiHeadAttentionBase(keras.layers.Layer):
             mask: Booleans, broadcastable to `[B, T, S]` or `[B, H, T, S]`, or None.
             bias: Added to the scores, broadcastable to `[B, H, T, S]`, or None.
             training: Whether to apply dropout.
+            return_scores: Whether the weights are needed.
 
         Returns:
-            `(y [B, T, D], weights [B, H, T, S])`.
+            `(y [B, T, D], weights [B, H, T, S])`; the weights may be None if they are not needed.
         """
-        dropout = (lambda weights: self.dropout_layer(weights, training=training)) if self.dropout else None
-        y, weights = attention(q, k, v, mask, bias, dropout=dropout)
+        dropout = self.active_dropout(training)
+        args = q, k, v, mask, bias, dropout
+        kernel = None if return_scores else kernels.dispatch("masked_attention", None, *args)
+        if kernel is not None:
+            return self.merge_heads(kernel(*args)), None
+        y, weights = attention(q, k, v, mask, bias, dropout=dropout and functools.partial(dropout, training=training))
         return self.merge_heads(y), weights
+
+    def active_dropout(self, training: bool | None):
+        """Return the layer that drops attention weights, or None where nothing is dropped."""
+        return self.dropout_layer if self.dropout and training else None
 
     def merge_heads(self, y):
         """Concatenate the heads `[B, T, H, K']` and apply the output projection: `[B, T, D]`."""
-        return self.output_dense(ops.reshape(y, (-1, ops.shape(y)[1], self.num_heads * self._value_dim)))
+        return self.output_dense(_reshape(y, (-1, ops.shape(y)[1], self.num_heads * self._value_dim)))
 
     def compute_output_spec(self, *args, **kwargs):
         """Return the shapes and dtypes of `call`, including the optional outputs."""

@@ -133,7 +133,8 @@ class CrossAttention(MultiHeadAttentionBase):
         if attention_mask is not None:
             allowed = ops.expand_dims(allowed, 1) if len(attention_mask.shape) == 4 else allowed
             allowed = ops.logical_and(allowed, attention_mask)
-        y, scores = self.attend(self.project_query(x), state["key"], state["value"], allowed, None, training)
+        q, k, v = self.project_query(x), state["key"], state["value"]
+        y, scores = self.attend(q, k, v, allowed, None, training, return_attention_scores)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 

@@ -7,19 +7,36 @@ import keras
 from keras import ops
 
 from keras_seq import kernels
+from keras_seq.layers.direct_call import DirectCall
+
+
+def dense(x, kernel, bias):
+    """Compute x W + b.
+
+    Args:
+        x: `[..., D]`.
+        kernel: `[D, W]`.
+        bias: `[W]`, or None.
+
+    Returns:
+        `[..., W]`.
+    """
+    x = ops.matmul(x, kernel)
+    return x if bias is None else kernels.dispatch("bias_add", ops.add, x, bias)(x, bias)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Dense(keras.layers.Dense):
+class Dense(DirectCall, keras.layers.Dense):
     """`keras.layers.Dense` with a bias gradient that is accurate in bfloat16 on TensorFlow's CPU.
 
     TensorFlow sums the bias gradient in bfloat16 there, which rounds small summands away: over 16,384 positions the
     gradient is 15 to 40 % wrong. Arguments and weights are those of `keras.layers.Dense`.
     """
 
-    def call(self, inputs, training: bool | None = None):
+    float_weight = "kernel"
+
+    def call(self, inputs):
         """Map `[..., D]` to `[..., units]`."""
-        x = ops.matmul(inputs, self.kernel)
-        if self.bias is not None:
-            x = kernels.dispatch("bias_add", ops.add, x, self.bias)(x, self.bias)
+        args = inputs, self.kernel, self.bias
+        x = kernels.dispatch("dense", dense, *args)(*args)
         return x if self.activation is None else self.activation(x)

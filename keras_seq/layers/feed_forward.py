@@ -8,6 +8,7 @@ import keras
 
 from keras_seq import checks, kernels
 from keras_seq.layers.dense import Dense
+from keras_seq.layers.direct_call import DirectCall
 
 
 def _apply(function, x):
@@ -15,7 +16,7 @@ def _apply(function, x):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class FeedForward(keras.layers.Layer):
+class FeedForward(DirectCall):
     """Two matrices with an activation in between.
 
     ```python
@@ -87,7 +88,8 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, inputs, training: bool | None = None):
         """Map `[..., D]` to `[..., D]`."""
-        return self.output_dense(self.dropout_layer(self.hidden(inputs), training=training))
+        h = self.hidden(inputs)
+        return self.output_dense(self.dropout_layer(h, training=training) if self.dropout else h)
 
     def compute_output_shape(self, inputs_shape) -> tuple:
         """Return the shape of the inputs."""

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_seq import kernels
+from keras_seq.layers.direct_call import DirectCall
 
 
 def normalize(x, gamma, beta, epsilon: float, centered: bool):
@@ -33,7 +34,7 @@ def _normalize(*args):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class LayerNormalization(keras.layers.LayerNormalization):
+class LayerNormalization(DirectCall, keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` over the last axis.
 
     Args:
@@ -41,6 +42,8 @@ class LayerNormalization(keras.layers.LayerNormalization):
         center: Whether to add a learned offset, beta.
         **kwargs: Those of `keras.layers.LayerNormalization` except `axis` and `scale`.
     """
+
+    float_weight = "gamma"
 
     def __init__(self, epsilon: float = 1e-5, center: bool = True, **kwargs):
         super().__init__(axis=-1, epsilon=epsilon, center=center, scale=True, **kwargs)
@@ -55,13 +58,15 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class RMSNormalization(keras.layers.RMSNormalization):
+class RMSNormalization(DirectCall, keras.layers.RMSNormalization):
     """`keras.layers.RMSNormalization` over the last axis.
 
     Args:
         epsilon: Added to the mean square.
         **kwargs: Those of `keras.layers.Layer`.
     """
+
+    float_weight = "scale"
 
     def __init__(self, epsilon: float = 1e-6, **kwargs):
         super().__init__(axis=-1, epsilon=epsilon, **kwargs)

@@ -12,6 +12,7 @@ import keras
 from keras import ops, tree
 
 from keras_seq import checks, kernels
+from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.rnn_interface import RNNInterface
 
 
@@ -45,12 +46,12 @@ def _recurrence(cell, z, state, mask=None):
     return ops.swapaxes(tree.flatten(states)[0], 0, 1), state
 
 
-class RecurrentBase(RNNInterface):
+class RecurrentBase(DirectCall, RNNInterface):
     """Base class of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
 
     A subclass sets `num_gates` and defines `scan(z, state, mask, recurrent_dropout_mask) -> (y, state)`, where z is
     `[B, T, gates units]` and the dropout mask `[B, units]`, or None, multiplies h before the recurrent matmul. It may
-    define `keras_layer_class`, the Keras layer with the same weights that cuDNN can run.
+    define `keras_layer_class`, the Keras layer with the same weights that cuDNN and torch can run.
 
     Args:
         units: Width of the output, a positive integer.
@@ -75,8 +76,10 @@ class RecurrentBase(RNNInterface):
         ValueError: If an argument is out of its range.
     """
 
+    float_weight = "kernel"
     num_gates = 1
     keras_layer_class = None
+    _fused_rnn = None  # function (x, state) -> (y, state) of the backend, which `build` sets where there is one
 
     def __init__(
         self,
@@ -136,8 +139,8 @@ class RecurrentBase(RNNInterface):
         self.kernel.muon_blocks = self.recurrent_kernel.muon_blocks = self.num_gates
         if self.use_bias:
             self.bias.muon_blocks = 0  # not a matrix, even where it has two rows
-        if cudnn_layer := kernels.dispatch("cudnn", None, self):
-            self._cudnn_layer = cudnn_layer(self)
+        if fused_rnn := kernels.dispatch("fused_rnn", None, self):
+            self._fused_rnn = fused_rnn(self)
 
     def _weight(self, name, shape, initializer):
         prefix = name.removesuffix("_kernel")  # Keras's arguments are called recurrent_* for the recurrent_kernel
@@ -162,8 +165,8 @@ class RecurrentBase(RNNInterface):
             x = x * self._dropout_mask((batch_size, 1, x.shape[-1]), self.dropout)
         if training and self.recurrent_dropout:
             recurrent_dropout_mask = self._dropout_mask((batch_size, self.units), self.recurrent_dropout)
-        if training and mask is None and kernels.dispatch("cudnn", None, self):
-            return self._cudnn_layer(x, state)
+        if self._fused_rnn and kernels.dispatch("fused_rnn", None, self, mask, recurrent_dropout_mask, training):
+            return self._fused_rnn(x, state)
         return self.scan(
             self.project_inputs(x) if projected_inputs is None else projected_inputs,
             state,

@@ -168,8 +168,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         start = 0 if is_first_call else next_position(state)
         query_positions = key_positions = compute_positions(ops.shape(x)[1], mask, start)  # [T] or [B, T]
 
-        q = self.project_query(x)
-        k, v = self.project_key_value(x)
+        q, k, v = self.project_all(x)
         if self.positions is not None:
             q, k = self.positions.rotate(q, query_positions), self.positions.rotate(k, key_positions)
         if state is not None:
@@ -181,12 +180,12 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         bias = None
         if self.positions is not None:
             bias = self.positions.bias(query_positions, key_positions, self.num_heads)
-        needs_weights = return_attention_scores or (self.dropout and training)
         extra_masks = [x for x in (mask, attention_mask, self.sliding_window, bias) if x is not None]
-        is_plain_causal = self.causal and is_first_call and not (needs_weights or extra_masks)
-        kernel = kernels.dispatch("causal_attention", None, q, k, v) if is_plain_causal else None
+        is_plain_causal = self.causal and is_first_call and not (return_attention_scores or extra_masks)
+        args = q, k, v, self.active_dropout(training)
+        kernel = kernels.dispatch("causal_attention", None, *args) if is_plain_causal else None
         if kernel is not None:
-            y = self.merge_heads(kernel(q, k, v))
+            y = self.merge_heads(kernel(*args))
             return (y, state) if return_state else y
 
         allowed = compute_attention_mask(query_positions, key_positions, self.causal, self.sliding_window)
@@ -194,7 +193,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             if allowed is not None and len(attention_mask.shape) == 4 and len(allowed.shape) == 3:
                 allowed = ops.expand_dims(allowed, 1)
             allowed = attention_mask if allowed is None else ops.logical_and(allowed, attention_mask)
-        y, scores = self.attend(q, k, v, allowed, bias, training)
+        y, scores = self.attend(q, k, v, allowed, bias, training, return_attention_scores)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 

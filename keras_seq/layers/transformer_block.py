@@ -12,6 +12,7 @@ import keras
 
 from keras_seq import checks
 from keras_seq.layers.cross_attention import CrossAttention
+from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward
 from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.output_spec import output_spec
@@ -23,7 +24,7 @@ GATED_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu"}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(DirectCall):
     """Self-attention, optional cross-attention and a feed-forward layer, with residual connections and normalization.
 
     ```python
@@ -201,28 +202,35 @@ class TransformerBlock(keras.layers.Layer):
         if state is not None:
             self._check_state(state)
         state_in, state_out, scores = state or {}, {}, {}
+        common = {
+            "training": training,
+            "return_state": return_state,
+            "return_attention_scores": return_attention_scores,
+        }
 
-        h, *weights, state_out["self_attention"] = self.self_attention_layer(
+        def attend(sublayer, layer, x, **kwargs):  # which gives y alone, or with what it is asked for
+            y = layer(x, state=state_in.get(sublayer), **kwargs, **common)
+            if return_state:
+                *y, state_out[sublayer] = y
+            if return_attention_scores:
+                *y, scores[sublayer] = y
+            return y[0] if isinstance(y, list) else y
+
+        h = attend(
+            "self_attention",
+            self.self_attention_layer,
             self._pre_norm(x, 0),
-            state=state_in.get("self_attention"),
             mask=mask,
             attention_mask=attention_mask,
-            training=training,
-            return_state=True,
-            return_attention_scores=return_attention_scores,
         )
-        if return_attention_scores:
-            (scores["self_attention"],) = weights
         x = self._residual(x, h, 0, training)
         if self.cross_attention:
-            h, scores["cross_attention"], state_out["cross_attention"] = self.cross_attention_layer(
+            h = attend(
+                "cross_attention",
+                self.cross_attention_layer,
                 self._pre_norm(x, 1),
                 context=context,
-                state=state_in.get("cross_attention"),
                 context_mask=context_mask,
-                training=training,
-                return_state=True,
-                return_attention_scores=True,
             )
             x = self._residual(x, h, 1, training)
         h = self.feed_forward_layer(self._pre_norm(x, -1), training=training)
@@ -242,7 +250,7 @@ class TransformerBlock(keras.layers.Layer):
         return self.normalizations[sublayer](x) if self.norm_first else x
 
     def _residual(self, x, h, sublayer, training):
-        x = x + self.dropout_layer(h, training=training)
+        x = x + (self.dropout_layer(h, training=training) if self.dropout else h)
         return x if self.norm_first else self.normalizations[sublayer](x)
 
     def compute_output_shape(self, inputs_shape, context_shape=None) -> tuple:

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_seq import kernels
 from keras_seq.kernels.devices import cpu_multiplies_bfloat16, on_cpu
 from keras_seq.layers.introspection import has_time_loop
 from keras_seq.training.config import TrainConfig
@@ -19,7 +20,11 @@ class _CrossEntropy(keras.losses.SparseCategoricalCrossentropy):
     """Compute Keras's loss for a vocabulary of one token too, where Keras would squeeze logits `[B, T, 1]`."""
 
     def call(self, y_true, y_pred):
-        return keras.ops.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+        return kernels.dispatch("cross_entropy", _cross_entropy, y_true, y_pred)(y_true, y_pred)
+
+
+def _cross_entropy(targets, logits):
+    return keras.ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
 
 
 def compile_model(
@@ -66,7 +71,7 @@ def compile_model(
 
 def _should_jit_compile(training_model, precision, tokens_per_step):
     """Return whether XLA compiles the whole step; TensorFlow's optimized kernels otherwise have it compile parts."""
-    if keras.backend.backend() != "tensorflow":
+    if keras.backend.backend() != "tensorflow":  # PyTorch's compiler takes minutes to save little of these steps
         return keras.backend.backend() == "jax"
     if has_time_loop(training_model):  # XLA around a loop over time steps is slower
         return False

@@ -34,8 +34,17 @@ def _dense(gradient, shape):
     return None if gradient is None else ops.reshape(gradient, shape)
 
 
-def _sum_of_squares(gradient):
-    return ops.sum(ops.square(ops.cast(gradient, "float32")))
+def _sums_of_squares(gradients):
+    """Return the sum of squares of each gradient in float32, 0 for None."""
+    return kernels.dispatch("sums_of_squares", _sums_one_by_one, gradients)(gradients)
+
+
+def _sums_one_by_one(gradients):
+    return [ops.zeros(()) if g is None else ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients]
+
+
+def _scale_one_by_one(gradients, scale):
+    return [None if g is None else g * ops.cast(scale, g.dtype) for g in gradients]
 
 
 class GradientGuard:
@@ -178,12 +187,12 @@ class GradientGuard:
         return kernels.xla_compiled(function) if size >= MIN_FUSED_PARAMS else function
 
     def _apply(self, variables, grads):
-        squares = [ops.zeros(()) if g is None else _sum_of_squares(g) for g in grads]
+        squares = _sums_of_squares(grads)
         norm, scale = self._norm_and_clip_scale(squares)
         self.gradient_norm.assign(norm)
         finite = ops.isfinite(norm)
         if self._max_norm is not None:
-            grads = [None if g is None else g * ops.cast(scale, g.dtype) for g in grads]
+            grads = kernels.dispatch("scale_all", _scale_one_by_one, grads, scale)(grads, scale)
         assign_if(
             ops.logical_and(finite, self.first_nonfinite_step < 0),
             functools.partial(super().apply, grads, variables),
@@ -193,6 +202,17 @@ class GradientGuard:
         if self.loss_scale_factor is not None:
             self._update_loss_scale(finite)
 
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        """Update all variables, in one operation where a kernel has the formula of this optimizer."""
+        args = self, grads, trainable_variables
+        kernel = kernels.dispatch("adam", None, *args)
+        return super()._backend_update_step(*args[1:], learning_rate) if kernel is None else kernel(*args)
+
+    def _apply_weight_decay(self, variables):
+        """Decay the weights, unless by nothing."""
+        if self.weight_decay:
+            super()._apply_weight_decay(variables)
+
     def _norm_and_clip_scale(self, squares):
         """Return the norm of the gradients of the loss itself, and the factor by which they are clipped."""
         norm = ops.sqrt(sum(squares)) / (1.0 if self.loss_scale_factor is None else self.loss_scale_factor)
@@ -200,7 +220,7 @@ class GradientGuard:
 
     def clipped(self, grads, dtype):
         """Return the gradients of the loss itself, clipped, in a dtype; None for a variable without gradient."""
-        _, scale = self._norm_and_clip_scale([_sum_of_squares(g) for g in grads if g is not None])
+        _, scale = self._norm_and_clip_scale(_sums_of_squares([g for g in grads if g is not None]))
         scale = scale if self.loss_scale_factor is None else scale / self.loss_scale_factor
         return [None if g is None else ops.cast(g, dtype) * ops.cast(scale, dtype) for g in grads]
 

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import bias_add as optimized
+from keras_seq.kernels.tensorflow import bias_add as optimized
 
 
 def outputs_and_gradient(layer, x, dy):

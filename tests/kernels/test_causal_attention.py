@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import causal_attention as optimized
+from keras_seq.kernels.tensorflow import causal_attention as optimized
 from keras_seq.layers.attention import _causal_attention as reference
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import embedding_projection
+from keras_seq.kernels.tensorflow import embedding_projection
 from keras_seq.models import LanguageModel
 
 IDS = np.random.default_rng(0).integers(5, size=(3, 7)).astype("int32")

@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_seq import kernels
-from keras_seq.kernels import flash_attention as optimized
+from keras_seq.kernels.jax import causal_attention as optimized
 from keras_seq.layers.attention import _causal_attention as reference
 
 

@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import batch_split, gru_xla, xla_loops
-from keras_seq.kernels import gru as optimized
+from keras_seq.kernels.tensorflow import batch_split, gru_xla, xla_loops
+from keras_seq.kernels.tensorflow import gru as optimized
 from keras_seq.layers import gru as reference
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels
-from keras_seq.kernels import linear_recurrence as optimized
+from keras_seq.kernels.tensorflow import linear_recurrence as optimized
 from keras_seq.layers import linear_recurrence as layer
 
 reference = layer._linear_recurrence

@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import linear_recurrence
-from keras_seq.kernels import log_linear_recurrence as optimized
+from keras_seq.kernels.tensorflow import linear_recurrence
+from keras_seq.kernels.tensorflow import log_linear_recurrence as optimized
 from keras_seq.layers import linear_recurrence as layer
 
 reference = layer._log_linear_recurrence

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import batch_split, lstm_unrolled, lstm_xla, xla_loops
-from keras_seq.kernels import lstm as optimized
+from keras_seq.kernels.tensorflow import batch_split, lstm_unrolled, lstm_xla, xla_loops
+from keras_seq.kernels.tensorflow import lstm as optimized
 from keras_seq.layers import lstm as reference
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}

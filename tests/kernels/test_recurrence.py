@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels
-from keras_seq.kernels import recurrence as optimized
+from keras_seq.kernels.tensorflow import recurrence as optimized
 from keras_seq.layers.recurrent_base import recurrence
 
 

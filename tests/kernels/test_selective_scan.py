@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import selective_scan as optimized
+from keras_seq.kernels.tensorflow import selective_scan as optimized
 from keras_seq.layers import selective_scan as layer
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import xla_fusion as optimized
+from keras_seq.kernels.tensorflow import xla_fusion as optimized
 from keras_seq.training import gradient_guard, optimizers
 
 

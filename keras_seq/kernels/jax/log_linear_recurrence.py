@@ -1,23 +1,23 @@
-"""`layers.linear_recurrence.log_linear_recurrence` on TensorFlow.
+"""`layers.linear_recurrence.log_linear_recurrence` on JAX's CPU.
 
-In float32 the direct form is used: a product of decays that underflows is negligible, and sums of non-negative terms
-lose no precision.
+The direct form is used: a product of decays that underflows is negligible, and sums of non-negative terms lose no
+precision.
 """
 
-import tensorflow as tf
+import jax.numpy as jnp
 
-from keras_seq.kernels import linear_recurrence
+from keras_seq.kernels.jax import linear_recurrence
 
 
 def supports(log_a, log_b, h) -> bool:
-    """Return True: all arguments are supported.
+    """Return whether the direct form is computed by a kernel.
 
     Args:
         log_a: `[B, T, ...]`.
         log_b: `[B, T, ...]`.
         h: `[B, ...]`.
     """
-    return True
+    return linear_recurrence.supports(log_a, log_b, h)
 
 
 def apply(log_a, log_b, h):
@@ -31,4 +31,4 @@ def apply(log_a, log_b, h):
     Returns:
         `[B, T, ...]`.
     """
-    return linear_recurrence.apply(tf.exp(log_a), tf.exp(log_b), h)
+    return linear_recurrence.apply(jnp.exp(log_a), jnp.exp(log_b), h)

@@ -22,24 +22,28 @@ MAX_SCORES_PER_BLOCK = 2**19  # numbers that fit in the processor's cache
 MAX_HEAD_SLICES = 16  # over the heads of all rows, so that the graph does not grow with the batch
 
 
-def supports(q, k, v) -> bool:
-    """Return whether the arguments are float32 or bfloat16 on a CPU, with a known and large T.
+def supports(q, k, v, dropout=None) -> bool:
+    """Return whether the arguments are float32 or bfloat16 on a CPU, with a known and large T, without dropout.
 
     Args:
         q: Queries `[B, T, H, K]`.
         k: Keys `[B, T, G, K]`.
         v: Values `[B, T, G, K']`.
+        dropout: A `keras.layers.Dropout` for the weights, or None.
     """
+    if dropout is not None:
+        return False
     return on_cpu() and q.dtype in (tf.float32, tf.bfloat16) and (q.shape[1] or 0) >= MIN_SEQUENCE_LENGTH
 
 
-def apply(q, k, v):
+def apply(q, k, v, dropout=None):
     """Compute causal attention, as `keras_seq.layers.attention.causal_attention`.
 
     Args:
         q: Queries `[B, T, H, K]`.
         k: Keys `[B, T, G, K]` with G a divisor of H.
         v: Values `[B, T, G, K']`.
+        dropout: None.
 
     Returns:
         y `[B, T, H, K']`.

@@ -9,7 +9,7 @@ XLA vectorizes a product with a vector well and a sum along the last axis poorly
 import keras
 import tensorflow as tf
 
-from keras_seq.kernels.xla_fusion import is_large
+from keras_seq.kernels.tensorflow.xla_fusion import is_large
 
 
 def supports(x, gamma, beta, epsilon, centered) -> bool:

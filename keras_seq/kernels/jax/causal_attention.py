@@ -7,28 +7,30 @@ computes plain attention.
 import keras
 from keras import ops
 
-from keras_seq.kernels.cudnn import on_gpu
+from keras_seq.kernels.devices import on_gpu
 
 
-def supports(q, k, v) -> bool:
-    """Return whether the arguments are float16 or bfloat16 on a GPU.
+def supports(q, k, v, dropout=None) -> bool:
+    """Return whether the arguments are float16 or bfloat16 on a GPU, without dropout.
 
     Args:
         q: Queries `[B, T, H, K]`.
         k: Keys `[B, T, G, K]`.
         v: Values `[B, T, G, K']`.
+        dropout: A `keras.layers.Dropout` for the weights, or None.
     """
     is_half_precision = keras.backend.standardize_dtype(q.dtype) in ("float16", "bfloat16")
-    return is_half_precision and on_gpu()
+    return dropout is None and is_half_precision and on_gpu()
 
 
-def apply(q, k, v):
+def apply(q, k, v, dropout=None):
     """Compute causal attention, as `keras_seq.layers.attention.causal_attention`.
 
     Args:
         q: Queries `[B, T, H, K]`.
         k: Keys `[B, T, G, K]` with G a divisor of H.
         v: Values `[B, T, G, K']`.
+        dropout: None.
 
     Returns:
         y `[B, T, H, K']`.

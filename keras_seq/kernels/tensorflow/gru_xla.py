@@ -9,7 +9,7 @@ the gates by dx, s_g by r dg.
 
 import tensorflow as tf
 
-from keras_seq.kernels.xla_loops import reuse_as_tensor_array
+from keras_seq.kernels.tensorflow.xla_loops import reuse_as_tensor_array
 
 
 def scan_with_vjp(x, h, recurrent_kernel, recurrent_bias):

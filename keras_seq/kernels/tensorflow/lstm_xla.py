@@ -9,7 +9,7 @@ g_t by da_t.
 
 import tensorflow as tf
 
-from keras_seq.kernels.xla_loops import reuse_as_tensor_array
+from keras_seq.kernels.tensorflow.xla_loops import reuse_as_tensor_array
 
 
 def scan_with_vjp(z, recurrent_kernel, h, c, recurrent_dropout_mask):

@@ -9,8 +9,8 @@ inside, so that a time step is contiguous in memory.
 
 import tensorflow as tf
 
-from keras_seq.kernels import lstm_unrolled, lstm_xla, xla_loops
-from keras_seq.kernels.batch_split import batch_halves, concat_batch, to_time_major
+from keras_seq.kernels.tensorflow import lstm_unrolled, lstm_xla, xla_loops
+from keras_seq.kernels.tensorflow.batch_split import batch_halves, concat_batch, to_time_major
 
 MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer than the loop costs
 

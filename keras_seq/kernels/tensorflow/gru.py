@@ -8,8 +8,8 @@ The two halves of a large batch run in parallel, and arrays are time-major insid
 
 import tensorflow as tf
 
-from keras_seq.kernels import gru_unrolled, gru_xla, xla_loops
-from keras_seq.kernels.batch_split import batch_halves, concat_batch, to_time_major
+from keras_seq.kernels.tensorflow import gru_unrolled, gru_xla, xla_loops
+from keras_seq.kernels.tensorflow.batch_split import batch_halves, concat_batch, to_time_major
 
 MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer than the loop costs
 

@@ -1,0 +1,1 @@
+"""Optimized kernels for JAX."""

@@ -1,0 +1,1 @@
+"""Optimized kernels for torch: mostly torch's own fused operations, on the weights of the layers."""

@@ -1,0 +1,55 @@
+"""`layers.linear_recurrence.linear_recurrence` on torch's CPU: one position after the other.
+
+Without thousands of cores, log2(T) rounds over all positions cost more than T steps over one. The gradient is the same
+recurrence in reverse:
+
+    g_t = dy_t + a_{t+1} g_{t+1};      db_t = g_t;    da_t = g_t h_{t-1};    dh_0 = a_1 g_1
+"""
+
+import torch
+
+
+def supports(a, b, h) -> bool:
+    """Return whether the tensors are torch's, on a CPU, with at least one position.
+
+    Args:
+        a: `[B, T, ...]`.
+        b: `[B, T, ...]`.
+        h: `[B, ...]`.
+    """
+    return isinstance(a, torch.Tensor) and a.device.type == "cpu" and a.shape[1] > 0
+
+
+def apply(a, b, h):
+    """Compute h at every position, as `keras_seq.layers.linear_recurrence.linear_recurrence`.
+
+    Args:
+        a: `[B, T, ...]`, decays.
+        b: `[B, T, ...]`, of the same shape.
+        h: `[B, ...]`, state before the first position.
+
+    Returns:
+        `[B, T, ...]`.
+    """
+    return _Recurrence.apply(a, b, h)
+
+
+class _Recurrence(torch.autograd.Function):
+    @staticmethod
+    def forward(a, b, h):
+        states = torch.empty_like(b)
+        for a_t, b_t, h_t in zip(a.unbind(1), b.unbind(1), states.unbind(1), strict=True):
+            h = torch.addcmul(b_t, a_t, h, out=h_t)
+        return states
+
+    @staticmethod
+    def setup_context(ctx, inputs, states):
+        a, _, h = inputs
+        ctx.save_for_backward(a, h, states)
+
+    @staticmethod
+    def backward(ctx, dy):
+        a, h, states = ctx.saved_tensors
+        next_a = torch.cat([a[:, 1:], torch.zeros_like(a[:, :1])], dim=1)
+        g = _Recurrence.apply(next_a.flip(1), dy.flip(1), torch.zeros_like(h)).flip(1)
+        return g * torch.cat([h[:, None], states[:, :-1]], dim=1), g, a[:, 0] * g[:, 0]
