@@ -35,8 +35,6 @@ def start_or_resume(
 
     `config_class` has the fields `log_dir`, `resume` and `smoke`; `smoke` are the changes for `settings.replaced`.
     """
-    if (backend := os.environ["KERAS_BACKEND"]) != "tensorflow":
-        raise ValueError(f"KERAS_BACKEND={backend}: expected tensorflow, on which the experiments train.")
     arguments = sys.argv[1:] if arguments is None else arguments
     script = f"experiments.{experiment}"
     if (resumed := _resume_argument(arguments)) is not None:
