@@ -1,6 +1,6 @@
 # make compare   set up .venv, train an LSTM and a Transformer on Python's docstrings, compare them
 # make test      set up .venv, run the tests; make test-all also those that are long and seldom fail
-# make backends  run the tests of the layers on JAX and torch too; make backends-rare those that are long on JAX
+# make backends  run the tests of what runs on JAX and torch too; make backends-rare those that are long on JAX
 # make check     check the style
 # make smoke     run every experiment at tiny sizes; make smoke-tests also tests the models it leaves
 # make docs      build the pages of docs/ and the API reference as a site in build/site

@@ -1,6 +1,6 @@
 """Train small models for a few steps on any Keras backend, on batches from NumPy; also a process of its own.
 
-KERAS_BACKEND=jax python tests/training/backend_run.py FOLDER     for FOLDER/chain-MODEL, which TensorFlow began
+KERAS_BACKEND=jax python -m tests.training.backend_run FOLDER     for FOLDER/chain-MODEL, which TensorFlow began
 """
 
 import contextlib

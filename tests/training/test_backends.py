@@ -1,14 +1,12 @@
-"""A run on one backend is a run on another: the same losses, checkpoints that each of them goes on from."""
+"""A run on one backend is a run on another, without TensorFlow: equal losses, checkpoints that each goes on from."""
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from backend_run import MODELS, STAGES, check_kill, train
+
+from tests.experiments.test_benchmark import without_tensorflow
+from tests.training.backend_run import MODELS, STAGES, check_kill, train
 
 pytestmark = pytest.mark.rare
 
@@ -20,11 +18,9 @@ def runs(tmp_path_factory):
     for name in MODELS:
         train(folder / f"chain-{name}", name, stop=3)
     for backend in STAGES:
-        command = [sys.executable, pathlib.Path(__file__).with_name("backend_run.py"), folder]
-        done = subprocess.run(
-            command, env=os.environ | {"KERAS_BACKEND": backend}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        pytest.importorskip(backend)
+        process = without_tensorflow(folder, backend, "-m", "tests.training.backend_run", folder)
+        assert process.returncode == 0, process.stderr[-3000:]
     return folder
 
 

@@ -74,10 +74,13 @@ def test_other_versions_of_what_is_around_are_a_warning(run, values):
         check_resumable(run, changed("versions", **values))
 
 
-@pytest.mark.parametrize("values", [{"cores": 1}, {"threads": "TF_NUM_INTRAOP_THREADS=1"}, {"processor": "another"}])
-def test_another_machine_or_other_cores_are_a_warning(run, values):
-    name = next(iter(values))
-    with pytest.warns(UserWarning, match=f"on another backend, machine or other cores: environment.{name} was .* last bits"):
+@pytest.mark.parametrize(
+    "values",
+    [{"backend": "jax"}, {"cores": 1}, {"threads": "TF_NUM_INTRAOP_THREADS=1"}, {"processor": "another"}],
+)
+def test_another_backend_machine_or_other_cores_are_a_warning(run, values):
+    expected = f"on another backend, machine or other cores: environment.{next(iter(values))} was .* last bits"
+    with pytest.warns(UserWarning, match=expected):
         check_resumable(run, changed("environment", **values))
 
 
