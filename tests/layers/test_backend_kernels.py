@@ -19,7 +19,7 @@ from keras_seq.layers.precision import at_least_float32
 
 BACKEND = keras.backend.backend()
 B, T, D = 3, 5, 6
-# Keras multiplies float64 matrices in float32 on torch, so that there the reference is the less exact one
+# Keras computes some of the reference in float32 on JAX and torch, whatever it is given
 NEAR = {
     "float32": 2e-5,
     "float64": 1e-6 if BACKEND == "torch" else 1e-12,
