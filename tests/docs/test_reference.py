@@ -36,6 +36,7 @@ def test_every_package_with_public_names_is_in_the_reference():
     packages = {
         path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in ROOT.glob("keras_seq/**/__init__.py")
     }
+    packages = {package for package in packages if not package.startswith("keras_seq.kernels.")}  # of one backend each
     names = reference.exported_names()
     assert packages == {*names}
     assert all(names[package] for package in packages - {"keras_seq.kernels"})

@@ -39,7 +39,7 @@ def apply(optimizer, gradients, variables):
     values = [variable.value for variable in variables]
     torch._fused_adam_(
         values,
-        list(gradients),
+        [gradient.contiguous() for gradient in gradients],  # the operation reads memory in order
         *moments,
         [],
         [torch.tensor(step, device=values[0].device)] * len(values),
