@@ -1,8 +1,7 @@
 """keras_seq: sequence models for Keras 3.
 
-`keras_seq.layers`, `.models`, `.tokenizers`, `.data`, `.baselines`, `.generation` and `.evaluation` run on every
-backend of Keras; `.training` needs TensorFlow. Importing keras_seq registers layers and models, so that saved models
-load; the rest is imported on demand.
+Everything but the exports of `keras_seq.saving` and `callbacks.Profiler` runs on every backend of Keras. Importing
+keras_seq registers layers and models, so that saved models load; the rest is imported on demand.
 """
 
 from keras_seq import layers, models

@@ -24,6 +24,10 @@ ORDER = (  # each package may import those that follow it
 EVERYWHERE = {"checks", "atomic_files", "stop_signals"}
 MAY_IMPORT = {package: {*ORDER[n + 1 :], *EVERYWHERE} for n, package in enumerate(ORDER)}
 BACKENDS = {"tensorflow", "jax", "torch"}
+TENSORFLOW_ONLY = {  # the files of keras_seq that import TensorFlow, besides kernels/tensorflow
+    *("kernels/compiled.py", "data/tf_pipeline.py", "tokenizers/character_tables.py"),
+    *("saving/saved_model.py", "saving/onnx_step.py", "callbacks/profiler.py"),
+}
 EXPERIMENTS = sorted(path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py"))
 ROOMS = {  # of an experiment: each may import those before it and its equals; the config of a model is an option
     **{"settings": 0, "models": 0, "data": 1, "cases": 1, "scores": 2, "findings": 3},
@@ -121,6 +125,17 @@ def test_the_rooms_of_the_experiments_are_small():
 def test_layers_and_models_know_no_backend(package):
     for path in sources(package):
         assert not BACKENDS & {name.split(".")[0] for name in imports(path)}, path
+
+
+def test_what_only_tensorflow_runs_is_in_few_files():
+    files = {
+        path.relative_to(ROOT / "keras_seq") for path in (ROOT / "keras_seq").rglob("*.py") if _has_tensorflow(path)
+    }
+    assert {path.as_posix() for path in files if path.parts[:2] != ("kernels", "tensorflow")} == TENSORFLOW_ONLY
+
+
+def _has_tensorflow(path):
+    return any(name.split(".")[0] == "tensorflow" for name in imports(path))
 
 
 def test_only_public_names_of_keras_are_imported():
