@@ -9,7 +9,7 @@ it, and imports TensorFlow wherever that is installed; only its checksum is used
 import itertools
 import os
 import pathlib
-import socket
+import platform
 import struct
 import time
 from collections.abc import Iterable
@@ -62,7 +62,7 @@ class EventFile:
     """
 
     def __init__(self, folder: str | pathlib.Path):
-        name = f"{int(time.time()):010}.{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}"
+        name = f"{int(time.time()):010}.{platform.node()}.{os.getpid()}.{next(_file_numbers)}"
         self.path = pathlib.Path(folder, f"events.out.tfevents.{name}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._append([Event(wall_time=time.time(), file_version=FILE_VERSION)])
