@@ -11,7 +11,7 @@ FORMULAS = (keras.optimizers.Adam.update_step, keras.optimizers.AdamW.update_ste
 
 
 def supports(optimizer, gradients, variables) -> bool:
-    """Return whether the optimizer's formula is Adam's, and its gradients are all float32 or all float64.
+    """Return whether the optimizer's formula is Adam's, and gradients and variables are all float32 or all float64.
 
     Args:
         optimizer: A Keras optimizer.
@@ -20,7 +20,7 @@ def supports(optimizer, gradients, variables) -> bool:
     """
     if type(optimizer).update_step not in FORMULAS or optimizer.amsgrad:
         return False
-    kinds = {(gradient.dtype, gradient.device) for gradient in gradients}  # those of the variables, in torch
+    kinds = {(x.dtype, x.device) for x in (*gradients, *(variable.value for variable in variables))}
     return len(kinds) == 1 and kinds.pop()[0] in (torch.float32, torch.float64)
 
 
