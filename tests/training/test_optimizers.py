@@ -227,8 +227,9 @@ def test_unclipped_adamw_is_that_of_keras(variables):
     for step in random_gradients(variables, 3):
         apply(ours, variables, step)
         apply(theirs, copies, step)
+    atol = 3e-6 if keras.backend.backend() == "torch" else 1e-6  # its fused Adam rounds 1 - beta_2^t in float32
     for name, expected in numpy(copies).items():
-        np.testing.assert_allclose(numpy(variables)[name], expected, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(numpy(variables)[name], expected, atol=atol, err_msg=name)
 
 
 def test_each_gate_is_made_orthogonal_on_its_own(variables):
