@@ -85,6 +85,7 @@ assert int(model.optimizer.iterations) == 2
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_without_tensorflow_the_batches_are_the_same_to_the_bit_and_train(backend):
+    pytest.importorskip(backend)
     environment = os.environ | {"KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, "-c", WITHOUT_TENSORFLOW], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
