@@ -13,8 +13,8 @@ from keras_seq import checks
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.token_mixer import TokenMixer, merge_heads, normalize_heads, where_valid
 
-TEMPERATURE = 16.0  # of the decay: the gates are at 0.96 where the pre-activation is 0
-CHUNK_SIZE = 16  # decays down to exp(-10) in a position are exact
+TEMPERATURE = 16.0  # of the gates: the decay is 0.96 where the pre-activation is 0
+CHUNK_SIZE = 16  # decays down to exp(-5) in a position are exact: pre-activations down to -80
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

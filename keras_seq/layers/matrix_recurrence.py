@@ -16,7 +16,7 @@ from keras import ops
 
 from keras_seq.layers.linear_recurrence import linear_recurrence
 
-MAX_EXPONENT = 80.0  # exp(80) times numbers of the usual size is finite in float32
+MAX_EXPONENT = 40.0  # the factors of a product of decays are from exp(-40) to exp(40), far inside float32
 
 
 def matrix_recurrence(q, k, v, log_decay, state, channel_log_decay=None, a=None, b=None, chunk_size: int = 64):
@@ -29,7 +29,7 @@ def matrix_recurrence(q, k, v, log_decay, state, channel_log_decay=None, a=None,
         log_decay: `[B, T, H]`, logarithm of the decay of a head, at most 0; -1e30 resets the state.
         state: `[B, H, K, V]`, S before the first position.
         channel_log_decay: `[B, T, H, K]`, logarithm of a further decay of each row of S, at most 0, or None. It is
-            clipped to at least -160 / `chunk_size`, which keeps products of decays and their reciprocals finite.
+            clipped to at least -80 / `chunk_size`, which keeps products of decays and their reciprocals in range.
         a: `[B, T, H, K]`, or None if nothing is read from the old state.
         b: `[B, T, H, K]`, or None for k: the delta rule.
         chunk_size: C, the number of positions of a chunk.
@@ -49,11 +49,11 @@ def matrix_recurrence(q, k, v, log_decay, state, channel_log_decay=None, a=None,
     q, k, v, g = chunks(q), chunks(k), chunks(v), chunks(log_decay)
     decays, from_start, to_end = _pairwise_decays(g)  # [B, n, H, C, C], twice [B, n, H, C, 1]
     total = ops.expand_dims(from_start[..., -1, :], -1)  # [B, n, H, 1, 1]
-    middle_to, to_middle = 1.0, 1.0
+    middle_to, to_middle = 1.0, 1.0  # decays to a position from a fixed point, and back: their product is w(s, t]
     if channel_log_decay is not None:
         exponents = ops.cumsum(ops.maximum(chunks(channel_log_decay), -2 * MAX_EXPONENT / size), axis=3)
-        middle, last = exponents[..., size // 2 : size // 2 + 1, :], exponents[..., -1:, :]
-        middle_to, to_middle = ops.exp(exponents - middle), ops.exp(middle - exponents)
+        last = exponents[..., -1:, :]
+        middle_to, to_middle = ops.exp(exponents + MAX_EXPONENT), ops.exp(-MAX_EXPONENT - exponents)
         from_start, to_end = from_start * ops.exp(exponents), to_end * ops.exp(last - exponents)
         total = total * ops.swapaxes(ops.exp(last), -1, -2)  # [B, n, H, K, 1]
     causal = ops.tril(ops.ones((size, size), "bool"))
