@@ -53,7 +53,9 @@ class BlockDiagonalDense(keras.layers.Layer):
         size, width = self.kernel.shape
         x = ops.reshape(inputs, (*ops.shape(inputs)[:2], self.num_blocks, size))
         kernel = ops.reshape(ops.cast(self.kernel, x.dtype), (size, self.num_blocks, size))
-        y = ops.reshape(ops.einsum("btnw,wnv->btnv", x, kernel), (*ops.shape(inputs)[:2], width))
+        # [B, N, T, W] times [N, W, W]
+        y = ops.swapaxes(ops.matmul(ops.swapaxes(x, 1, 2), ops.swapaxes(kernel, 0, 1)), 1, 2)
+        y = ops.reshape(y, (*ops.shape(inputs)[:2], width))
         return y if self.bias is None else y + ops.cast(self.bias, y.dtype)
 
     def compute_output_shape(self, inputs_shape) -> tuple:

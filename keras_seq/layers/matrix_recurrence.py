@@ -12,9 +12,12 @@ u_t = a_t w(0, t] S + sum_{s<t} a_t w(s, t] (b_s u_s + k_s v_s). So u = W S + U 
 is M S + N, and what remains is one loop over chunks: its graph does not depend on T, and memory is linear in T.
 """
 
+import math
+
 from keras import ops
 
 from keras_seq.layers.linear_recurrence import linear_recurrence
+from keras_seq.layers.recurrent_base import recurrence
 
 MAX_EXPONENT = 40.0  # the factors of a product of decays are from exp(-40) to exp(40), far inside float32
 
@@ -106,10 +109,16 @@ def _states(decay, written, state):
 
 def _transformed_states(transition, state, width):
     """Return the states before each chunk, and the last one, of S_n = M_n S_{n-1} + N_n for transitions [M_n, N_n]."""
+    shape = ops.shape(transition)  # [B, n, H, K, K + V]
 
-    def chunk(state, transition):
+    def cell(transition, state):
+        transition = ops.reshape(transition, (shape[0], *shape[2:]))
+        state = ops.reshape(state, (shape[0], *shape[2:4], shape[4] - width))
         new = ops.matmul(transition[..., :width], state) + transition[..., width:]
-        return new, state
+        return ops.reshape(new, (shape[0], math.prod(new.shape[1:])))
 
-    last, before = ops.scan(chunk, state, ops.swapaxes(transition, 0, 1))
-    return ops.swapaxes(before, 0, 1), last
+    rows = ops.reshape(transition, (*shape[:2], math.prod(transition.shape[2:])))
+    states, last = recurrence(cell, rows, ops.reshape(state, (shape[0], math.prod(state.shape[1:]))))
+    states = ops.reshape(states, (*shape[:2], *state.shape[1:]))
+    before = ops.concatenate([ops.expand_dims(state, 1), states[:, :-1]], axis=1)
+    return before, ops.reshape(last, (shape[0], *state.shape[1:]))

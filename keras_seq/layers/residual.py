@@ -17,12 +17,18 @@ def initial_states(layers, batch_size, **capacity):
     Args:
         layers: Layers of any class.
         batch_size: B.
-        **capacity: `capacity=S` for layers with a cache, or nothing.
+        **capacity: `capacity=S` for layers with a cache, or nothing; other layers do not get it.
 
     Returns:
         A tuple of states.
     """
-    return tuple(layer.get_initial_state(batch_size, **capacity) for layer in layers if has_explicit_state(layer))
+    stateful = [layer for layer in layers if has_explicit_state(layer)]
+    options = [capacity if _has_cache(layer) else {} for layer in stateful]
+    return tuple(layer.get_initial_state(batch_size, **kwargs) for layer, kwargs in zip(stateful, options, strict=True))
+
+
+def _has_cache(layer):
+    return "capacity" in inspect.signature(layer.get_initial_state).parameters
 
 
 def apply_sequentially(layers, x, state=None, mask=None, training: bool | None = None, first=None):
