@@ -144,6 +144,19 @@ def one_of(name: str, value: object, options: Collection) -> object:
     return value
 
 
+def tensorflow_backend(name: str) -> None:
+    """Check that Keras's backend is TensorFlow.
+
+    Args:
+        name: What needs it, the subject of the message.
+
+    Raises:
+        ValueError: It is another one.
+    """
+    if (backend := keras.backend.backend()) != "tensorflow":
+        raise ValueError(f"{name} needs the TensorFlow backend, not {backend}: set KERAS_BACKEND=tensorflow.")
+
+
 def short_repr(value: object) -> str:
     """Return the type and the `repr` of a value for a message, cut to 80 characters."""
     text = repr(value)
