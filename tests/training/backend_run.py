@@ -4,6 +4,7 @@ KERAS_BACKEND=jax python -m tests.training.backend_run FOLDER     for FOLDER/cha
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -55,11 +56,12 @@ def batches(first, last):
         yield ids[:, :-1], ids[:, 1:]
 
 
-def train(folder, name, stop=STEPS, dies=None, total=STEPS, **options):
+def train(folder, name, stop=STEPS, dies=None, total=STEPS, dropout=0.0, **options):
     """Train a model from weights of NumPy to a step of so many; return the losses of all its steps and its weights."""
     intervals = {"log_every": 1, "validate_every": total, "checkpoint_every": 2}
     config = TrainConfig(warmup_steps=2, **intervals, **options)
-    model = MODELS[name].build_model(VOCABULARY)
+    keras.utils.set_random_seed(0)
+    model = dataclasses.replace(MODELS[name], dropout=dropout).build_model(VOCABULARY)
     random = np.random.default_rng(0)
     for weight in model.trainable_variables:
         weight.assign(random.normal(scale=0.4, size=weight.shape))
@@ -93,7 +95,7 @@ def main(folder):
             train(folder / f"chain-{name}", name, stop=STAGES[backend])
         assert any("another backend" in str(warning.message) for warning in caught), caught
     check_kill(folder / backend, "transformer", use_ema=True, gradient_accumulation_steps=3)
-    check_kill(folder / backend, "lstm", optimizer="adamw", weight_decay=0.1)
+    check_kill(folder / backend, "lstm", optimizer="adamw", weight_decay=0.1, dropout=0.3)
     (folder / f"{backend}.json").write_text(json.dumps(losses))
 
 
