@@ -160,6 +160,19 @@ def pattern(name: str, value: object, letters: str) -> str:
     return value
 
 
+def tensorflow_backend(name: str) -> None:
+    """Check that Keras's backend is TensorFlow.
+
+    Args:
+        name: What needs it, the subject of the message.
+
+    Raises:
+        ValueError: It is another one.
+    """
+    if (backend := keras.backend.backend()) != "tensorflow":
+        raise ValueError(f"{name} needs the TensorFlow backend, not {backend}: set KERAS_BACKEND=tensorflow.")
+
+
 def short_repr(value: object) -> str:
     """Return the type and the `repr` of a value for a message, cut to 80 characters."""
     text = repr(value)

@@ -51,6 +51,7 @@ _KERNELS = {
         "reshape": "torch.reshape",
         "scale_all": "torch.scale_all",
         "sums_of_squares": "torch.sums_of_squares",
+        "write_slots": "torch.write_slots",
     },
 }
 _NAMES = sorted({name for kernels in _KERNELS.values() for name in kernels})

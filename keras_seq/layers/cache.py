@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from keras_seq import checks
+from keras_seq import checks, kernels
 from keras_seq.layers.state_checks import shapes
 
 
@@ -110,10 +110,19 @@ def append_to_cache(cache, key, value, positions):
     length = ops.cast(length, "int32")
     new_length = length + ops.shape(key)[1]
     value = ops.where(new_length <= ops.shape(cache["key"])[1], value, float("nan"))
-    zero = ops.zeros((), "int32")
     return {
-        "key": ops.slice_update(cache["key"], (zero, length, zero, zero), ops.cast(key, cache["key"].dtype)),
-        "value": ops.slice_update(cache["value"], (zero, length, zero, zero), ops.cast(value, cache["value"].dtype)),
-        "position": ops.slice_update(cache["position"], (zero, length), ops.cast(positions, "int32")),
+        "key": _write(cache["key"], length, key),
+        "value": _write(cache["value"], length, value),
+        "position": _write(cache["position"], length, positions),
         "length": new_length,
     }
+
+
+def _write(slots, start, new):
+    """Replace `[B, T, ...]` of the slots `[B, S, ...]`, from a slot on that may be unknown."""
+    return kernels.dispatch("write_slots", _write_slots, slots, start, new)(slots, start, ops.cast(new, slots.dtype))
+
+
+def _write_slots(slots, start, new):
+    zero = ops.zeros((), "int32")
+    return ops.slice_update(slots, (zero, start, *[zero] * (len(slots.shape) - 2)), new)

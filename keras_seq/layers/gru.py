@@ -150,11 +150,11 @@ class GRU(Gated):
             self._check_bias(weights[2])
         super().set_weights(weights)
 
-    def load_weights_of(self, store):
+    def load_cell_variables(self, store):
         """Load the weights of a file, after checking that the bias fits `reset_after`."""
         if len(store.keys()) == 3:
             self._check_bias(store["2"])
-        super().load_weights_of(store)
+        super().load_cell_variables(store)
 
     def _check_bias(self, bias):
         """Check that a bias has the shape for this layer's `reset_after`."""

@@ -136,7 +136,6 @@ class LSTM(Gated):
 
     num_gates = 4
     state_parts = ("h", "c")
-    legacy_defaults = Gated.legacy_defaults | {"unit_forget_bias": False}
 
     def __init__(
         self,
@@ -149,11 +148,8 @@ class LSTM(Gated):
         unit_forget_bias: bool = True,
         **kwargs,
     ):
-        bias_initializer = UnitForgetBias() if bias_initializer == "unit_forget" else bias_initializer
         super().__init__(units, activation, recurrent_activation, use_bias, bias_initializer=bias_initializer, **kwargs)
         self.unit_forget_bias = checks.boolean("unit_forget_bias", unit_forget_bias)
-        if isinstance(self.bias_initializer, UnitForgetBias):  # as in version 0.1.0
-            self.bias_initializer, self.unit_forget_bias = self.bias_initializer.bias_initializer, True
 
     def _weight(self, name, shape, initializer):
         if name == "bias" and self.unit_forget_bias:

@@ -165,8 +165,9 @@ class RecurrentBase(DirectCall, RNNInterface):
             x = x * self._dropout_mask((batch_size, 1, x.shape[-1]), self.dropout)
         if training and self.recurrent_dropout:
             recurrent_dropout_mask = self._dropout_mask((batch_size, self.units), self.recurrent_dropout)
-        if self._fused_rnn and kernels.dispatch("fused_rnn", None, self, mask, recurrent_dropout_mask, training):
-            return self._fused_rnn(x, state)
+        args = self, mask, recurrent_dropout_mask, training
+        if self._fused_rnn and x.shape[1] != 1 and kernels.dispatch("fused_rnn", None, *args):
+            return self._fused_rnn(x, state)  # it rearranges the weights, which is longer than a single time step
         return self.scan(
             self.project_inputs(x) if projected_inputs is None else projected_inputs,
             state,

@@ -40,7 +40,6 @@ class RNNInterface(ExplicitState):
     stateful, states = False, None  # read by Keras's wrappers
     state_parts = ("h",)
     unsupported_arguments = types.MappingProxyType({})
-    legacy_defaults = types.MappingProxyType({"return_sequences": True})  # of configs of version 0.1.0
 
     def __init__(
         self,
@@ -165,21 +164,12 @@ class RNNInterface(ExplicitState):
         super().save_own_variables(store)
 
     def load_own_variables(self, store):
-        """Read the weights from the path of the layer, where files of version 0.1.0 have them."""
-        self._weights_loaded = bool(store.keys()) or not self.weights
-        if self._weights_loaded:
-            self.load_weights_of(store)
+        """Read nothing, because the weights are saved under `cell`."""
 
     def load_cell_variables(self, store):
-        """Read the weights from the path of the cell, unless the path of the layer had them."""
-        if self._weights_loaded:
-            return
-        if not store.keys():
-            raise ValueError(f"The file has no weights of {self.name}, neither under the layer nor under its cell.")
-        self.load_weights_of(store)
-
-    def load_weights_of(self, store):
-        """Read the weights from an entry of the file."""
+        """Read the weights from the path of the cell."""
+        if self.weights and not store.keys():
+            raise ValueError(f"The file has no weights of {self.name} under its cell.")
         super().load_own_variables(store)
 
     def get_config(self):
@@ -192,9 +182,3 @@ class RNNInterface(ExplicitState):
             "unroll": self.unroll,
             "zero_output_for_mask": self.zero_output_for_mask,
         }
-
-    @classmethod
-    def from_config(cls, config):
-        """Create a layer; a saved config without `return_sequences` is of version 0.1.0, which returned all outputs."""
-        is_saved_config = "trainable" in config  # Keras writes it; configs by hand use the constructor's defaults
-        return cls(**(cls.legacy_defaults if is_saved_config and "return_sequences" not in config else {}), **config)
