@@ -1,4 +1,4 @@
-r"""Read documents from files of text in bounded memory, and divide the files into parts of similar size.
+"""Find the files of documents that a user names, and divide them into parts of similar size.
 
     *.txt, and any other file that is named    one document, UTF-8
     *.jsonl                                    one document a line, in a field of its JSON object
@@ -9,22 +9,14 @@ A folder stands for all such files below it whose names, like those of their fol
 files that are neither compressed nor Parquet are divided at the ends of lines.
 """
 
-import codecs
 import dataclasses
 import glob
-import gzip
-import importlib
-import io
 import itertools
-import json
 import os
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-CHUNK_BYTES = 1 << 20  # bytes of a text that are decoded at once
 ALIGN_BYTES = 1 << 16  # bytes in which the end of a line is looked for
-MAX_LINE_BYTES = 1 << 28  # of a line of JSON
 SUFFIXES = (".txt", ".jsonl", ".parquet")
 COMPRESSIONS = (".gz", ".zst")
 
@@ -111,11 +103,11 @@ def find_files(inputs: Sequence[str]) -> list[InputFile]:
 
 
 def _folder_files(folder):
-    files = sorted(path for path in Path(folder).rglob("*") if path.is_file() and _format(str(path)) in SUFFIXES)
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file() and file_format(str(path)) in SUFFIXES)
     return [str(file) for file in files if not any(part[0] == "." for part in file.relative_to(folder).parts)]
 
 
-def _format(path):
+def file_format(path: str) -> str:
     """Return the suffix of a file's name, without that of its compression."""
     name, suffix = os.path.splitext(path)
     return os.path.splitext(name)[1] if suffix in COMPRESSIONS else suffix
@@ -136,7 +128,7 @@ def divide(files: Sequence[InputFile], part_bytes: int) -> list[tuple[Part, ...]
     """
     groups, group, size = [], [], 0
     for file in files:
-        is_divisible = not file.path.endswith(COMPRESSIONS) and _format(file.path) != ".parquet"
+        is_divisible = not file.path.endswith(COMPRESSIONS) and file_format(file.path) != ".parquet"
         if is_divisible and file.size > part_bytes:
             parts = _divide_file(file, part_bytes)
         else:
@@ -153,7 +145,7 @@ def _divide_file(file, part_bytes):
     borders = [0]
     with open(file.path, "rb") as stream:
         for position in range(part_bytes, file.size, part_bytes):
-            borders.append(max(borders[-1], _next_border(stream, position, _format(file.path) == ".jsonl")))
+            borders.append(max(borders[-1], _next_border(stream, position, file_format(file.path) == ".jsonl")))
     return [Part(file, *pair) for pair in itertools.pairwise([*borders, file.size]) if pair[0] < pair[1]]
 
 
@@ -167,128 +159,3 @@ def _next_border(stream, position, is_jsonl):
             return position + next(n for n, byte in enumerate(block) if byte & 0xC0 != 0x80)
         position += len(block)
     return position
-
-
-def read_texts(part: Part, field: str = "text") -> Iterator[tuple[bool, str]]:
-    r"""Yield the texts of a part, documents longer than some MiB in pieces; `\r\n` becomes `\n`.
-
-    Args:
-        part: The part to read.
-        field: Field of a JSON object, or column of a Parquet file, that holds the text.
-
-    Yields:
-        `(begins_document, text)`.
-
-    Raises:
-        DocumentsError: The file cannot be read, was changed, is damaged, is not UTF-8, or a document has no such field.
-    """
-    part.file.check()
-    path, kind = part.file.path, _format(part.file.path)
-    try:
-        if kind == ".parquet":
-            yield from ((True, text) for text in _parquet_texts(path, field))
-            return
-        with _open(part) as stream:
-            yield from _jsonl_texts(path, stream, field) if kind == ".jsonl" else _plain_texts(part, stream)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DocumentsError(f"{path} cannot be read ({reason}): copy it again, or leave it out.") from None
-    part.file.check()
-
-
-def _open(part):
-    path = part.file.path
-    if path.endswith(".gz"):
-        return gzip.open(path)
-    if path.endswith(".zst"):
-        return io.BufferedReader(_pyarrow("pyarrow", path).input_stream(path, compression="zstd"))
-    stream = io.BufferedReader(_Range(path, part.start, part.stop), CHUNK_BYTES)
-    return stream
-
-
-class _Range(io.RawIOBase):
-    """A range of bytes of a file."""
-
-    def __init__(self, path, start, stop):
-        self.file, self.left = open(path, "rb", buffering=0), stop - start  # noqa: SIM115
-        self.file.seek(start)
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        count = self.file.readinto(memoryview(buffer)[: self.left])
-        self.left -= count
-        return count
-
-    def close(self):
-        self.file.close()
-        super().close()
-
-
-def _pyarrow(module, path):
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise DocumentsError(f'{path} needs pyarrow to be read: pip install "keras_seq[data]".') from None
-
-
-def _plain_texts(part, stream):
-    decoder, begins, rest = codecs.getincrementaldecoder("utf-8")(), part.start == 0, ""
-    position = part.start
-    while True:
-        data = stream.read(CHUNK_BYTES)
-        try:
-            text = rest + decoder.decode(data, final=not data)
-        except UnicodeDecodeError as error:
-            raise DocumentsError(
-                f"{part.file.path} is not UTF-8 (byte 0x{error.object[error.start]:02x} near offset {position}): "
-                "convert it to UTF-8, or leave it out."
-            ) from None
-        position += len(data)
-        end = (text.rfind("\n") + 1 or len(text) - text.endswith("\r")) if data else len(text)
-        text, rest = text[:end].replace("\r\n", "\n"), text[end:]
-        if text:
-            yield begins, text
-            begins = False
-        if not data:
-            return
-
-
-def _jsonl_texts(path, stream, field):
-    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), 1):
-        if not line.strip():
-            continue
-        try:
-            document = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DocumentsError(f"{path} has a line ({number} in this part) that is not JSON: {error}.") from None
-        yield True, _text(path, document.get(field) if isinstance(document, dict) else None, field, number)
-
-
-def _text(path, value, field, number):
-    if not isinstance(value, str):
-        raise DocumentsError(
-            f"{path} has a document ({number} in this part) without the text {field!r}: name its field with --field."
-        )
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise DocumentsError(f"{path} has a document ({number} in this part) with half a surrogate pair.") from None
-    return value.replace("\r\n", "\n")
-
-
-def _parquet_texts(path, field):
-    parquet, pyarrow = _pyarrow("pyarrow.parquet", path), _pyarrow("pyarrow", path)
-    try:
-        with parquet.ParquetFile(path) as file:
-            if field not in file.schema_arrow.names:
-                names = ", ".join(file.schema_arrow.names)
-                raise DocumentsError(f"{path} has no column {field!r}, but {names}: name one with --field.")
-            number = 0
-            for batch in file.iter_batches(batch_size=256, columns=[field]):
-                for value in batch.column(0).to_pylist():
-                    number += 1
-                    yield _text(path, value, field, number)
-    except pyarrow.ArrowException as error:
-        raise DocumentsError(f"{path} cannot be read ({str(error).splitlines()[0]}): copy it again.") from None

@@ -26,12 +26,20 @@ import filelock
 from keras_seq import checks
 from keras_seq.atomic_files import remove_partial_files, write_json
 from keras_seq.data.documents import DocumentsError, divide, find_files
-from keras_seq.data.token_shards import INDEX_NAME, TOKENIZER_NAME, file_sha256, index_shards, read_index, write_index
+from keras_seq.data.token_shards import (
+    INDEX_NAME,
+    PLAN_NAME,
+    TOKENIZER_NAME,
+    file_sha256,
+    index_shards,
+    read_index,
+    write_index,
+)
 from keras_seq.data.token_writer import ShardWriter
 from keras_seq.data.tokenizer_training import train_tokenizer
 from keras_seq.tokenizers import TOKENIZERS, Tokenizer, document_token, load_tokenizer
 
-PLAN_NAME, PLAN_SCHEMA = "inputs.json", 1
+PLAN_SCHEMA = 1
 GROUP_BYTES = 1 << 27
 MIN_PARALLEL_BYTES = 1 << 24  # starting processes takes seconds
 

@@ -14,7 +14,6 @@ import functools
 import itertools
 import operator
 import os
-import threading
 from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
@@ -22,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_seq import checks
+from keras_seq.data.positioned_file import PositionedFile
 from keras_seq.data.token_shards import Shard, TokenFilesError, foreign_shard, index_shards, is_prepared, read_index
 
 MAX_OPEN_FILES = 256  # a usual limit of a process is 1024
@@ -55,7 +55,7 @@ class TokenFiles:
         if len({shard.dtype for shard in self.shards}) > 1:
             raise TokenFilesError("Some files have ids of two bytes and some of four; expected files of one kind.")
         self._dtype = np.dtype(self.shards[0].dtype)
-        self._file = functools.lru_cache(MAX_OPEN_FILES)(lambda number: _File(self.shards[number].path))
+        self._file = functools.lru_cache(MAX_OPEN_FILES)(lambda number: PositionedFile(self.shards[number].path))
 
     @classmethod
     def open(
@@ -80,7 +80,7 @@ class TokenFiles:
             index = read_index(path)
             return cls(index_shards(path, index), index["document_token"], index["vocabulary_size"])
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-        files = [file for path in paths for file in (sorted(Path(path).glob("*.bin")) or [path])]
+        files = [file for path in paths for file in (sorted(Path(path).glob("[!.]*.bin")) or [path])]
         return cls([foreign_shard(file) for file in files], document_token, vocabulary_size)
 
     def __len__(self) -> int:
@@ -234,45 +234,6 @@ class TokenFiles:
         for shard in self.shards:
             shard.check_size()
             shard.check_content()
-
-
-def _seek_and_read(descriptor, size, position):
-    with _SEEK_LOCK:
-        os.lseek(descriptor, position, os.SEEK_SET)
-        return os.read(descriptor, size)
-
-
-_SEEK_LOCK = threading.Lock()
-_pread = getattr(os, "pread", _seek_and_read)  # Windows has none
-
-
-class _File:
-    """A file that is read by position."""
-
-    def __init__(self, path):
-        self.path = path
-        try:
-            self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        except OSError as error:
-            self.descriptor = None
-            raise TokenFilesError(
-                f"{path} can no longer be read ({error.strerror}): copy it again, or prepare the folder again."
-            ) from None
-
-    def read(self, position, size):
-        """Return the bytes from a position on."""
-        data = _pread(self.descriptor, size, position)
-        while len(data) < size:
-            if not (more := _pread(self.descriptor, size - len(data), position + len(data))):
-                raise TokenFilesError(
-                    f"{self.path} is shorter than it was: copy it again, or prepare the folder again."
-                )
-            data += more
-        return data
-
-    def __del__(self):
-        if self.descriptor is not None:
-            os.close(self.descriptor)
 
 
 def concatenated(parts: Sequence[TokenFiles]) -> TokenFiles:

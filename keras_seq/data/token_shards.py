@@ -19,7 +19,7 @@ import numpy as np
 
 from keras_seq.atomic_files import write_json
 
-INDEX_NAME, TOKENIZER_NAME, INDEX_SCHEMA = "index.json", "tokenizer.json", 1
+INDEX_NAME, PLAN_NAME, TOKENIZER_NAME, INDEX_SCHEMA = "index.json", "inputs.json", "tokenizer.json", 1
 HEADER_BYTES = 1024
 HEADER_DTYPES = {20240520: "<u2", 20240801: "<u4"}  # by the magic number: ids of GPT-2, ids of Llama 3
 DTYPES = {"uint16": "<u2", "uint32": "<u4"}
@@ -191,8 +191,10 @@ def index_shards(folder: str | os.PathLike[str], index: dict) -> list[Shard]:
 
 
 def is_prepared(path: object) -> bool:
-    """Return whether a path is that of a folder with an index."""
-    return isinstance(path, str | os.PathLike) and (Path(path) / INDEX_NAME).is_file()
+    """Return whether a path is that of a folder of `python -m experiments.prepare`, perhaps not finished."""
+    return isinstance(path, str | os.PathLike) and any(
+        (Path(path) / name).is_file() for name in (INDEX_NAME, PLAN_NAME)
+    )
 
 
 def _checksum(index):

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_seq.atomic_files import atomic_write, write_json
-from keras_seq.data.documents import Part, read_texts
+from keras_seq.data.document_texts import read_texts
+from keras_seq.data.documents import Part
 from keras_seq.data.token_shards import DTYPES
 from keras_seq.tokenizers import Tokenizer, TokenizerError, document_token
 from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER

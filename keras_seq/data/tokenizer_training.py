@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.documents import DocumentsError, Part, read_texts
+from keras_seq.data.document_texts import read_texts
+from keras_seq.data.documents import DocumentsError, Part
 from keras_seq.tokenizers import TOKENIZERS, CharacterTokenizer, Tokenizer, WordTokenizer
 from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN
 from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER

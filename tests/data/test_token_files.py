@@ -1,5 +1,6 @@
 """Ids on disk are the same ids: in rows, windows, mixtures and packed documents, across the borders of files."""
 
+import itertools
 import os
 
 import numpy as np
@@ -34,7 +35,7 @@ def folder(ids, tmp_path_factory):
     """The ids in five files, one of them with a header, one of a single id."""
     folder = tmp_path_factory.mktemp("bins")
     borders = [0, 300, 301, 555, 800, len(ids)]
-    for number, (start, stop) in enumerate(zip(borders[:-1], borders[1:], strict=True)):
+    for number, (start, stop) in enumerate(itertools.pairwise(borders)):
         header = np.zeros(256, "<i4")
         header[:3] = 20240520, 1, stop - start
         prefix = header.tobytes() if number == 2 else b""
@@ -52,9 +53,11 @@ def test_files_are_a_sequence_of_ids(files, ids):
     assert len(files) == len(ids)
     assert np.array_equal(np.asarray(files), ids)
     assert np.array_equal(files[290:600], ids[290:600])
-    assert files[-1] == ids[-1] and len(files[5:2]) == 0
+    assert files[-1] == ids[-1]
+    assert len(files[5:2]) == 0
     part = files.part(200, 900)
-    assert len(part) == 700 and np.array_equal(part[10:], ids[210:900])
+    assert len(part) == 700
+    assert np.array_equal(part[10:], ids[210:900])
     with pytest.raises(IndexError):
         files[len(ids)]
 
@@ -64,7 +67,8 @@ def test_windows_on_disk_are_those_in_memory(kind, files, ids):
     on_disk, in_memory = kind(files, 3, 17), kind(ids, 3, 17)
     for step in (0, 1, 5, 1000):
         for x, expected in zip(on_disk.batch(step), in_memory.batch(step), strict=True):
-            assert x.dtype == np.int32 and np.array_equal(x, expected)
+            assert x.dtype == np.int32
+            assert np.array_equal(x, expected)
 
 
 def test_a_mixture_draws_rows_from_its_sources_by_their_weights(files):
@@ -97,7 +101,8 @@ def test_packing_has_each_token_once_in_an_epoch(files, ids):
         assert {tuple(part) for part in whole} <= documents
         assert len(stream) > len(ids) - 1 - 32
         counts = np.bincount(ids, minlength=90) - np.bincount(stream, minlength=90)
-        assert counts.min() >= 0 and counts.sum() == len(ids) - len(stream)
+        assert counts.min() >= 0
+        assert counts.sum() == len(ids) - len(stream)
     assert not np.array_equal(*streams)
     with pytest.raises(ValueError, match="begin with a document"):
         PackedDocuments(files.part(3, 500), 2, 16)
@@ -106,7 +111,8 @@ def test_packing_has_each_token_once_in_an_epoch(files, ids):
 def test_split_by_documents_and_by_tokens(files, ids):
     train, validation = files.split(0.8)
     assert len(train) + len(validation) == len(ids)
-    assert validation[0] == BORDER and len(train) >= 0.8 * len(ids)
+    assert validation[0] == BORDER
+    assert len(train) >= 0.8 * len(ids)
     assert not (ids[int(0.8 * len(ids)) : len(train)] == BORDER).any()
     assert len(files.split(0.5, by="tokens")[0]) == len(ids) // 2
     again, rest = train.split(0.5)
@@ -166,6 +172,7 @@ def test_four_gigabytes_need_no_memory_and_no_time(tmp_path):
     windows = RandomWindows(TokenFiles.open(tmp_path, vocabulary_size=9), 64, 256)
     for step in range(50):
         x, _ = windows.batch(step)
-        assert x.shape == (64, 256) and not x.any()
+        assert x.shape == (64, 256)
+        assert not x.any()
     assert windows.num_ids == 1 << 31
     assert memory() - before < 100 << 20
