@@ -7,8 +7,8 @@
 
 Time: a minute for a gigabyte by characters, five by byte pairs, on 2 cores.
 
-A run that was stopped continues when the same command is given again, and ends with the same bytes. docs/data.md tells
-what the folder holds and at which sizes to use it.
+INPUT is a file, a folder or a pattern. A run that was stopped continues when the same command is given again, and ends
+with the same bytes. docs/data.md tells what the folder holds and at which sizes to use it.
 """
 
 import dataclasses

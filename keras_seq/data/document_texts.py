@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from keras_seq.data.documents import DocumentsError, Part, file_format
 
-CHUNK_BYTES = 1 << 20  # bytes of a text that are decoded at once
+CHUNK_BYTES = 1 << 16  # bytes of a text that are decoded at once
 MAX_LINE_BYTES = 1 << 28  # of a line of JSON
 
 

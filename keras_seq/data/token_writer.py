@@ -20,7 +20,7 @@ from keras_seq.tokenizers import Tokenizer, TokenizerError, document_token
 from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER
 from keras_seq.tokenizers.subword_tokenizers import SubwordTokenizer
 
-BATCH_CHARACTERS = 1 << 20  # characters that are encoded at once
+BATCH_CHARACTERS = 1 << 16  # characters that are encoded at once; larger arrays would need new pages each time
 
 
 @dataclasses.dataclass(frozen=True)
