@@ -77,7 +77,7 @@ def prepare_folder(config: PrepareConfig) -> str:
     is_kind = config.tokenizer in TOKENIZERS
     tokenizer = config.tokenizer if is_kind else load_tokenizer(pathlib.Path(config.tokenizer) / TOKENIZER_NAME)
     options = {} if config.vocabulary_size is None else {"vocabulary_size": config.vocabulary_size}
-    with tqdm(unit="B", unit_scale=True, desc=config.to.name) as bar:
+    with tqdm(unit="B", unit_scale=True, desc=config.to.name, leave=False, disable=None) as bar:
 
         def progress(done, total):
             bar.total = total

@@ -100,7 +100,7 @@ class PackedDocuments(StepBatches):
         return _order_and_ends(self, epoch)
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=1)
 def _order_and_ends(packed, epoch):
     """Return the order of an epoch's documents, and where each ends in the stream."""
     order = permutation(len(packed._starts), packed.seed, epoch, "documents")

@@ -3,6 +3,11 @@
     bits(n) = Philox4x64-10(key = (seed, crc32(name)), counter = (1 ... n / 4, 0, 0, step))        n words of 64 bits
     uniform = (bits >> 11) 2^-53        integers below k = floor(k uniform)        permutation = argsort(bits)
 
+A permutation of more than 2^22 numbers would take memory and seconds; its entries are computed one by one instead, by a
+Feistel network on pairs of half as many bits (Luby and Rackoff, 1988), again until the result is below the size:
+
+    (l, r) -> (r, l xor hash(r + key))         six times, with keys = bits(6); each round can be undone, so none is lost
+
 Salmon et al. (2011, "Parallel Random Numbers: As Easy as 1, 2, 3"). The step is a part of the counter, so any step is
 drawn without the ones before it. The name of what is drawn is a part of the key, so two draws of one step with the same
 seed are independent. NumPy guarantees the bits for all its versions, unlike those of `Generator.integers` and
@@ -14,6 +19,8 @@ import math
 import zlib
 
 import numpy as np
+
+MAX_STORED_SIZE = 1 << 22  # of a permutation: 32 MiB
 
 
 def uniform(shape: tuple[int, ...], seed: int, step: int, name: str) -> np.ndarray:
@@ -39,7 +46,46 @@ def integers(shape: tuple[int, ...], limit: int, seed: int, step: int, name: str
     return (uniform(shape, seed, step, name) * limit).astype("int64")
 
 
-@functools.lru_cache(maxsize=4)  # all steps of an epoch use one order
+def permuted(indices: np.ndarray, size: int, seed: int, epoch: int, name: str) -> np.ndarray:
+    """Look up entries of a random order of 0 ... `size` - 1, which is stored for small sizes only.
+
+    Args:
+        indices: Which entries, integers `[n]` from 0 to `size` - 1.
+        size: Size of the order.
+        seed: Integer from 0 to 2**63 - 1.
+        epoch: Number of the epoch, in the same range.
+        name: What is drawn, such as "windows".
+
+    Returns:
+        int64 `[n]`.
+    """
+    if size <= MAX_STORED_SIZE:
+        return permutation(size, seed, epoch, name)[indices]
+    keys, half = _bits(6, seed, epoch, name), np.uint64(((size - 1).bit_length() + 1) // 2)
+    entries = np.array(indices, "uint64")
+    outside = np.ones(entries.shape, bool)
+    while outside.any():  # the network permutes at most 4 times as many numbers
+        entries[outside] = _feistel(entries[outside], keys, half)
+        outside = entries >= size
+    return entries.astype("int64")
+
+
+def _feistel(x, keys, half):
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    left, right = x >> half, x & mask
+    for key in keys:
+        left, right = right, left ^ (_hash(right + key) & mask)
+    return left << half | right
+
+
+def _hash(x):
+    """Mix 64 bits, as SplitMix64 does (Steele et al., 2014)."""
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)
+
+
+@functools.lru_cache(maxsize=2)  # all steps of an epoch use one order
 def permutation(size: int, seed: int, epoch: int, name: str) -> np.ndarray:
     """Draw an order of 0 ... `size` - 1, int64 `[size]`, read-only; arguments as for `uniform`."""
     order = np.argsort(_bits(size, seed, epoch, name), kind="stable")

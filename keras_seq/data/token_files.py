@@ -156,13 +156,13 @@ class TokenFiles:
 
     def _read(self, position, length):
         """Return the bytes of consecutive ids, a list with an entry for each file that they are in."""
-        parts, size = [], self._dtype.itemsize
+        number, parts, size = bisect.bisect_right(self._ends, position), [], self._dtype.itemsize
         while length:
-            number, first = self._locate(position)
             shard = self.shards[number]
+            first = position - self._ends[number] + shard.num_tokens
             count = min(length, shard.num_tokens - first)
             parts.append(self._file(number).read(shard.offset + first * size, count * size))
-            position, length = position + count, length - count
+            position, length, number = position + count, length - count, number + 1
         return parts
 
     def document_starts(self) -> np.ndarray:

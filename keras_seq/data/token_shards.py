@@ -193,7 +193,7 @@ def index_shards(folder: str | os.PathLike[str], index: dict) -> list[Shard]:
 def is_prepared(path: object) -> bool:
     """Return whether a path is that of a folder of `python -m experiments.prepare`, perhaps not finished."""
     return isinstance(path, str | os.PathLike) and any(
-        (Path(path) / name).is_file() for name in (INDEX_NAME, PLAN_NAME)
+        os.path.isfile(os.path.join(path, name)) for name in (INDEX_NAME, PLAN_NAME)
     )
 
 
