@@ -3,10 +3,11 @@
     bits(n) = Philox4x64-10(key = (seed, crc32(name)), counter = (1 ... n / 4, 0, 0, step))        n words of 64 bits
     uniform = (bits >> 11) 2^-53        integers below k = floor(k uniform)        permutation = argsort(bits)
 
-A permutation of more than 2^22 numbers would take memory and seconds; its entries are computed one by one instead, by a
-Feistel network on pairs of half as many bits (Luby and Rackoff, 1988), again until the result is below the size:
+A permutation of more than 2^22 numbers would take memory and seconds. Its entries are computed one by one instead, by a
+Feistel network on pairs, again until the result is below the size (Black and Rogaway, 2002, "Ciphers with Arbitrary
+Finite Domains"):
 
-    (l, r) -> (r, l xor hash(r + key))         six times, with keys = bits(6); each round can be undone, so none is lost
+    x = l b + r,   a b >= size:     l <- l + hash(r + key) mod a,   r <- r + hash(l + key) mod b,     three times
 
 Salmon et al. (2011, "Parallel Random Numbers: As Easy as 1, 2, 3"). The step is a part of the counter, so any step is
 drawn without the ones before it. The name of what is drawn is a part of the key, so two draws of one step with the same
@@ -61,21 +62,24 @@ def permuted(indices: np.ndarray, size: int, seed: int, epoch: int, name: str) -
     """
     if size <= MAX_STORED_SIZE:
         return permutation(size, seed, epoch, name)[indices]
-    keys, half = _bits(6, seed, epoch, name), np.uint64(((size - 1).bit_length() + 1) // 2)
+    keys = _bits(6, seed, epoch, name)
     entries = np.array(indices, "uint64")
     outside = np.ones(entries.shape, bool)
-    while outside.any():  # the network permutes at most 4 times as many numbers
-        entries[outside] = _feistel(entries[outside], keys, half)
+    while outside.any():
+        entries[outside] = _feistel(entries[outside], size, keys)
         outside = entries >= size
     return entries.astype("int64")
 
 
-def _feistel(x, keys, half):
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    left, right = x >> half, x & mask
-    for key in keys:
-        left, right = right, left ^ (_hash(right + key) & mask)
-    return left << half | right
+def _feistel(x, size, keys):
+    """Permute the numbers below a b, which is little more than the size; each line can be undone, so none is lost."""
+    root = math.isqrt(size - 1) + 1
+    a, b = np.uint64(root), np.uint64(-(-size // root))
+    left, right = x // b, x % b
+    for first_key, second_key in keys.reshape(-1, 2):
+        left = (left + _hash(right + first_key) % a) % a
+        right = (right + _hash(left + second_key) % b) % b
+    return left * b + right
 
 
 def _hash(x):
