@@ -105,7 +105,9 @@ def foreign_shard(path: str | os.PathLike[str]) -> Shard:
             header = np.frombuffer(file.read(12), "<i4", count=-1) if path.stat().st_size >= HEADER_BYTES else [0]
         size = path.stat().st_size
     except OSError as error:
-        raise TokenFilesError(f"{path} cannot be read ({error.strerror}): name a file of token ids.") from None
+        raise TokenFilesError(
+            f"{path} cannot be read ({error.strerror}): name a .bin file of ids, or a folder with some."
+        ) from None
     if (dtype := HEADER_DTYPES.get(int(header[0]))) is not None:
         shard = Shard(path, int(header[2]), dtype, HEADER_BYTES)
         shard.check_size()

@@ -1,17 +1,20 @@
 """Experiments read folders of token ids: the same parts, texts and ids as on disk, and mistakes in one sentence."""
 
+import importlib
 import json
 
 import numpy as np
 import pytest
 
 from experiments.compare import __main__ as compare
+from experiments.frame import texts, token_folders
 from experiments.frame.token_folders import SplitTokens, split_corpus
 from experiments.prepare import __main__ as prepare_main
 from keras_seq.data import TokenFiles, load_corpus
 from keras_seq.data.prepare import prepare
 from keras_seq.tokenizers import BytePairTokenizer, document_token
 from keras_seq.tokenizers.document_token import decode_documents, encode_documents
+from tests.experiments.conftest import ROOT
 
 TEXTS = [f"Document {n}: {'some words and lines, ' * (n % 5)}\nthe end.\n" for n in range(40)]
 
@@ -90,17 +93,15 @@ def refused(capsys):
 
 
 def test_mistakes_are_one_sentence(folders, refused, tmp_path):
-    main, texts = prepare_main.main, folders.texts
+    main, path = prepare_main.main, folders.texts
     assert "expected at least one file or folder" in refused(main)
-    assert "characters, words, wordpiece, bpe, or a folder" in refused(
-        main, texts, "--to", tmp_path, "--tokenizer", "x"
-    )
-    assert "expected words, wordpiece or bpe" in refused(main, texts, "--to", tmp_path, "--vocabulary-size", 9)
+    assert "characters, words, wordpiece, bpe, or a folder" in refused(main, path, "--to", tmp_path, "--tokenizer", "x")
+    assert "expected words, wordpiece or bpe" in refused(main, path, "--to", tmp_path, "--vocabulary-size", 9)
     assert "cannot be read" in refused(main, tmp_path / "none", "--to", tmp_path / "out")
-    assert "has other files" in refused(main, texts, "--to", texts)
-    assert ".bin" in refused(main, "--verify", texts)
+    assert "has other files" in refused(main, path, "--to", path)
+    assert "name a .bin file of ids, or a folder" in refused(main, "--verify", path)
     log_dir = "--log-dir", tmp_path / "logs", "--smoke"
-    assert "prepare wrote" in refused(compare.main, "--documents", "--corpus", texts + "/a.jsonl", *log_dir)
+    assert "prepare wrote" in refused(compare.main, "--documents", "--corpus", path + "/a.jsonl", *log_dir)
     (tmp_path / "inputs.json").write_text("{}")
     assert "index.json cannot be read" in refused(compare.main, "--corpus", tmp_path, *log_dir)
 
@@ -111,6 +112,40 @@ def test_prepare_and_verify(folders, tmp_path, capsys):
     prepare_main.main(["--verify", str(tmp_path / "out")])
     assert "have their checksums" in capsys.readouterr().out
     assert np.array_equal(TokenFiles.open(tmp_path / "out")[:], TokenFiles.open(folders("bpe"))[:])
+
+
+WITH_CORPUS = [
+    path.parent.name
+    for path in sorted((ROOT / "experiments").glob("*/settings.py"))
+    if "corpus: CorpusName" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("name", WITH_CORPUS)
+def test_every_corpus_is_a_folder_of_ids_a_folder_of_texts_or_several_files(
+    folders, refused, tmp_path, monkeypatch, name
+):
+    def stop(_, corpus):
+        raise ValueError(f"{corpus.name} was read: {corpus.sha256[:8]}")
+
+    for module in (texts, token_folders):
+        monkeypatch.setattr(module, "check_same_corpus", stop)
+    main = importlib.import_module(f"experiments.{name}.__main__").main
+    (tmp_path / "a.txt").write_text("One. " * 99)
+    (tmp_path / "b.txt").write_text("Two. " * 99)
+    lines = [
+        refused(main, "--smoke", "--log-dir", tmp_path / "logs", "--corpus", *corpus)
+        for corpus in (
+            [folders("characters")],
+            [tmp_path],
+            [tmp_path / "a.txt", tmp_path / "b.txt"],
+            [folders("characters"), folders("characters", "again")],
+        )
+    ]
+    assert all(" was read: " in line for line in lines), lines
+    digests = [line.split()[-1] for line in lines]
+    assert digests[1] == digests[2]
+    assert len({*digests}) == 3
 
 
 @pytest.mark.rare
