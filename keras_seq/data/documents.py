@@ -88,18 +88,18 @@ def find_files(inputs: Sequence[str]) -> list[InputFile]:
     Raises:
         DocumentsError: There is no file, or one cannot be read.
     """
-    found = {}
+    paths = {}
     for name in inputs:
         is_pattern = not os.path.lexists(name) and {*"*?["} & {*name}
-        for path in sorted(glob.glob(name, recursive=True)) if is_pattern else [name]:
-            files = _folder_files(path) if os.path.isdir(path) else [path]
-            found |= {os.path.abspath(file): file for file in files}
-    if not found:
+        for one in sorted(glob.glob(name, recursive=True)) if is_pattern else [name]:
+            files = _folder_files(one) if os.path.isdir(one) else [one]
+            paths |= {os.path.abspath(file): file for file in files}
+    if not paths:
         raise DocumentsError(
             f"{' '.join(inputs) or 'INPUT'}: no file was found; expected files, patterns, or folders with files "
             f"{' '.join(f'*{suffix}' for suffix in SUFFIXES)}, also {' or '.join(COMPRESSIONS)}."
         )
-    return [InputFile.of(path) for path in found.values()]
+    return [InputFile.of(path) for path in paths.values()]
 
 
 def _folder_files(folder):

@@ -8,7 +8,6 @@ last, and nothing reads a folder without it.
 """
 
 import concurrent.futures
-import concurrent.futures.process
 import contextlib
 import dataclasses
 import errno
@@ -172,7 +171,7 @@ def _write_shards(writer, groups, processes, progress):
             for future in concurrent.futures.as_completed(futures):
                 future.result()
                 progress(done := done + sizes[futures[future]], sum(sizes))
-        except concurrent.futures.process.BrokenProcessPool:
+        except concurrent.futures.BrokenExecutor:
             raise DocumentsError(
                 "A process that encodes was killed, perhaps for its memory: run the same command again, with fewer "
                 "--processes."

@@ -191,11 +191,11 @@ class TokenFiles:
             yield starts[(starts >= first) & (starts < stop)] - self.start
 
     def _search(self, offset, num_tokens):
-        found = [np.empty(0, "int64")]
-        for start in range(0, num_tokens, SCAN_TOKENS):
-            data = b"".join(self._read(offset + start, min(SCAN_TOKENS, num_tokens - start)))
-            found.append(np.flatnonzero(np.frombuffer(data, self._dtype) == self.document_token) + start)
-        return np.concatenate(found)
+        starts = [np.empty(0, "int64")]
+        for first in range(0, num_tokens, SCAN_TOKENS):
+            data = b"".join(self._read(offset + first, min(SCAN_TOKENS, num_tokens - first)))
+            starts.append(np.flatnonzero(np.frombuffer(data, self._dtype) == self.document_token) + first)
+        return np.concatenate(starts)
 
     def split(self, train_fraction: float = 0.9, by: str = "documents") -> tuple["TokenFiles", "TokenFiles"]:
         """Split the ids into a training part and the validation part after it, without reading them.
