@@ -56,12 +56,16 @@ class CompareConfig:
     sequence_length: int = 64
     """Sequence length T of the training windows, in tokens: the length of backpropagation through time, and the
     context length of Transformers."""
-    recurrent_windows: Literal["stateful", "random"] = "stateful"
+    recurrent_windows: Literal["stateful", "random", "packed"] = "stateful"
     """Training windows of recurrent models. stateful: rows continue from batch to batch with the state carried.
-    random: windows at random positions, each from the zero state."""
-    transformer_windows: Literal["random", "stateful"] = "random"
-    """Training windows of Transformers, which carry no state: at random positions, or rows that continue from batch to
-    batch."""
+    random: windows at random positions, each from the zero state. packed: documents of token files in random order,
+    each token once in an epoch, each window from the zero state."""
+    transformer_windows: Literal["random", "stateful", "packed"] = "random"
+    """Training windows of Transformers, which carry no state: at random positions, rows that continue from batch to
+    batch, or packed documents."""
+    documents: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Keep the documents of token files apart: where one begins, states are reset, earlier positions are not attended
+    to and positions begin at 0."""
     reset_prob: float = 0.25
     """Probability with which a row of stateful windows starts a batch from the zero state."""
     match: Literal["parameters", "tokens", "flops", "seconds"] = "tokens"

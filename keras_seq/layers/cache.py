@@ -126,3 +126,32 @@ def _write(slots, start, new):
 def _write_slots(slots, start, new):
     zero = ops.zeros((), "int32")
     return ops.slice_update(slots, (zero, start, *[zero] * (len(slots.shape) - 2)), new)
+
+
+def appended_segments(cache, segments):
+    """Return the number of the document of every slot, 0 for those that are filled already.
+
+    Args:
+        cache: The cache before `append_to_cache`.
+        segments: `[B, T]`, numbers of the documents of the new positions, or None.
+
+    Returns:
+        int32 `[B, S]`, or None.
+    """
+    if segments is None:
+        return None
+    return _write(ops.zeros_like(ops.cast(cache["position"], "int32")), ops.cast(cache["length"], "int32"), segments)
+
+
+def without_earlier_documents(cache, segments):
+    """Mark the slots of all documents but the last as empty.
+
+    Args:
+        cache: A cache.
+        segments: `[B, S]`, number of the document of each slot.
+
+    Returns:
+        The new cache.
+    """
+    is_last = ops.equal(segments, ops.max(segments, axis=1, keepdims=True))
+    return {**cache, "position": ops.where(is_last, cache["position"], -1)}
