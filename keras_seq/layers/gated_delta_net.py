@@ -42,6 +42,7 @@ class GatedDeltaNet(TokenMixer):
     The state is `(state of the convolution, S [B, H, K, V])`. A starts between 1 and 16.
 
     Masking: `mask [B, T]`; a masked position copies the state and is skipped by the convolution. The mask is passed on.
+        `reset_mask [B, T]` is true where another document begins, from the initial state.
     Precision: matrices and convolution in the layer's compute dtype, the recurrence in float32 or wider.
 
     Raises:
@@ -90,18 +91,19 @@ class GatedDeltaNet(TokenMixer):
         s = ops.zeros((batch_size, *self._head_shape), self.state_dtype)
         return self.convolution.get_initial_state(batch_size), s
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         qkv = ops.concatenate([self.query_dense(x), self.key_dense(x), self.value_dense(x)], axis=-1)
-        qkv, inputs = self.convolution(qkv, state=inputs, mask=mask, return_state=True)
+        qkv, inputs = self.convolution(qkv, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         keys = self.query_dense.units
         q, k, v = map(self._heads, ops.split(self._to_state_dtype(ops.silu(qkv)), [keys, 2 * keys], axis=-1))
         q, k = normalize_length(q) / q.shape[-1] ** 0.5, normalize_length(k)
         beta = where_valid(mask, ops.sigmoid(self._to_state_dtype(self.beta_dense(x))))
         delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))
         log_decay = where_valid(mask, -ops.exp(self._to_state_dtype(self.log_a)) * delta)
-        y, s = matrix_recurrence(q, k * ops.expand_dims(beta, -1), v, log_decay, s, a=-k)
+        y, s = matrix_recurrence(q, k * ops.expand_dims(beta, -1), v, log_decay, s, a=-k, reset_mask=reset_mask)
         y = merge_heads(normalize_heads(y, self.scale, self.epsilon)) * ops.silu(
             self._to_state_dtype(self.gate_dense(x))
         )

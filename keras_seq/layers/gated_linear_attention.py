@@ -41,7 +41,8 @@ class GatedLinearAttention(TokenMixer):
 
     The state is S `[B, H, K, V]`.
 
-    Masking: `mask [B, T]`; a masked position copies the state. The mask is passed on.
+    Masking: `mask [B, T]`; a masked position copies the state. The mask is passed on. `reset_mask [B, T]` is true
+        where another document begins, from the initial state.
     Precision: matrices in the layer's compute dtype, the recurrence in float32 or wider.
 
     Raises:
@@ -81,9 +82,10 @@ class GatedLinearAttention(TokenMixer):
         """Return zeros, S `[B, H, K, V]`."""
         return ops.zeros((batch_size, *self._head_shape), self.state_dtype)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
         x, state, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         q, k, v, decay = (
             self._to_state_dtype(self._heads(part))
             for part in (
@@ -101,6 +103,7 @@ class GatedLinearAttention(TokenMixer):
             ops.zeros_like(v[..., 0]),
             state,
             channel_log_decay=log_decay,
+            reset_mask=reset_mask,
             chunk_size=CHUNK_SIZE,
         )
         y = merge_heads(normalize_heads(y, self.scale, self.epsilon)) * ops.silu(

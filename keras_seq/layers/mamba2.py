@@ -49,6 +49,7 @@ class Mamba2(TokenMixer):
     The state is `(state of the convolution, S [B, H, N, P])`. A starts at 1, 2, ..., H.
 
     Masking: `mask [B, T]`; a masked position copies the state and is skipped by the convolution. The mask is passed on.
+        `reset_mask [B, T]` is true where another document begins, from the initial state.
     Precision: matrices and convolution in the layer's compute dtype, the recurrence in float32 or wider.
 
     Raises:
@@ -94,19 +95,20 @@ class Mamba2(TokenMixer):
         shape = (batch_size, self.num_heads, self.state_dim, self.head_dim)
         return self.convolution.get_initial_state(batch_size), ops.zeros(shape, self.state_dtype)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         gate, u = ops.split(self.input_dense(x), 2, axis=-1)
         u = ops.concatenate([u, self.bc_dense(x)], axis=-1)
-        u, inputs = self.convolution(u, state=inputs, mask=mask, return_state=True)
+        u, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u, bc = ops.split(self._to_state_dtype(ops.silu(u)), [gate.shape[-1]], axis=-1)
         u = self._heads(u)
         b, c = (self._of_heads(v) for v in ops.split(bc, 2, axis=-1))
         delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))
         delta = where_valid(mask, delta)  # a step of zero copies the state
         log_decay = -delta * ops.exp(self._to_state_dtype(self.log_a))
-        y, s = matrix_recurrence(c, b, ops.expand_dims(delta, -1) * u, log_decay, s)
+        y, s = matrix_recurrence(c, b, ops.expand_dims(delta, -1) * u, log_decay, s, reset_mask=reset_mask)
         y = merge_heads(y + ops.expand_dims(self._to_state_dtype(self.skip), -1) * u)
         y = self._normalize(y * ops.silu(self._to_state_dtype(gate)))
         y = self.output_dense(ops.cast(y, self.compute_dtype))

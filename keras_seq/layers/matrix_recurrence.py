@@ -16,26 +16,29 @@ import math
 
 from keras import ops
 
-from keras_seq.layers.linear_recurrence import linear_recurrence
+from keras_seq.layers.linear_recurrence import LOG_ZERO, linear_recurrence
 from keras_seq.layers.recurrent_base import recurrence
 
 MAX_EXPONENT = 40.0  # the factors of a product of decays are from exp(-40) to exp(40), far inside float32
 
 
-def matrix_recurrence(q, k, v, log_decay, state, channel_log_decay=None, a=None, b=None, chunk_size: int = 64):
+def matrix_recurrence(
+    q, k, v, log_decay, state, channel_log_decay=None, a=None, b=None, chunk_size: int = 64, reset_mask=None
+):
     """Compute y at every position and the last state.
 
     Args:
         q: `[B, T, H, K]`, in the dtype of the state, as all other tensors; a size of 1 for H is broadcast.
         k: `[B, T, H, K]`.
         v: `[B, T, H, V]`.
-        log_decay: `[B, T, H]`, logarithm of the decay of a head, at most 0; -1e30 resets the state.
+        log_decay: `[B, T, H]`, logarithm of the decay of a head, at most 0.
         state: `[B, H, K, V]`, S before the first position.
         channel_log_decay: `[B, T, H, K]`, logarithm of a further decay of each row of S, at most 0, or None. It is
             clipped to at least -80 / `chunk_size`, which keeps products of decays and their reciprocals in range.
         a: `[B, T, H, K]`, or None if nothing is read from the old state.
         b: `[B, T, H, K]`, or None for k: the delta rule.
         chunk_size: C, the number of positions of a chunk.
+        reset_mask: `[B, T]` boolean, or None. Where it is true, the state before the position counts as zeros.
 
     Returns:
         `(y [B, T, H, V], S [B, H, K, V])`.
@@ -49,12 +52,19 @@ def matrix_recurrence(q, k, v, log_decay, state, channel_log_decay=None, a=None,
         x = ops.concatenate([x, ops.zeros((batch_size, count * size - length, *x.shape[2:]), x.dtype)], axis=1)
         return ops.swapaxes(ops.reshape(x, (batch_size, count, size, *x.shape[2:])), 2, 3)
 
+    if reset_mask is not None:
+        log_decay = ops.where(ops.expand_dims(reset_mask, -1), LOG_ZERO, log_decay)
     q, k, v, g = chunks(q), chunks(k), chunks(v), chunks(log_decay)
     decays, from_start, to_end = _pairwise_decays(g)  # [B, n, H, C, C], twice [B, n, H, C, 1]
     total = ops.expand_dims(from_start[..., -1, :], -1)  # [B, n, H, 1, 1]
     middle_to, to_middle = 1.0, 1.0  # decays to a position from a fixed point, and back: their product is w(s, t]
     if channel_log_decay is not None:
-        exponents = ops.cumsum(ops.maximum(chunks(channel_log_decay), -2 * MAX_EXPONENT / size), axis=3)
+        rates = ops.maximum(chunks(channel_log_decay), -2 * MAX_EXPONENT / size)
+        if reset_mask is None:
+            exponents = ops.cumsum(rates, axis=3)
+        else:  # sums within a document: differences of longer ones would depend on the one before, by rounding
+            resets = ops.where(ops.expand_dims(reset_mask, -1), ops.cast(LOG_ZERO, rates.dtype), 0)
+            exponents = ops.matmul(_pairwise_decays(chunks(resets))[0], rates)
         last = exponents[..., -1:, :]
         middle_to, to_middle = ops.exp(exponents + MAX_EXPONENT), ops.exp(-MAX_EXPONENT - exponents)
         from_start, to_end = from_start * ops.exp(exponents), to_end * ops.exp(last - exponents)

@@ -25,7 +25,7 @@ from keras_seq.layers.token_mixer import EvenlySpaced, TokenMixer, merge_heads, 
 DENOMINATOR_EPSILON = 1e-6
 
 
-def mlstm(q, k, v, log_i, log_f, state):
+def mlstm(q, k, v, log_i, log_f, state, reset_mask=None):
     """Compute h at every position and the last state.
 
     Args:
@@ -35,13 +35,18 @@ def mlstm(q, k, v, log_i, log_f, state):
         log_i: `[B, T, H]`, logarithm of the input gate; -1e30 writes nothing.
         log_f: `[B, T, H]`, logarithm of the forget gate, at most 0.
         state: `(C [B, H, K, V], n [B, H, K], m [B, H])` before the first position.
+        reset_mask: `[B, T]`, true where C, n and m before the position count as zeros, or None.
 
     Returns:
         `(h [B, T, H, V], state)`.
     """
     c, n, first_m = state
     # h does not depend on m, so its gradient by m is zero
-    m = ops.stop_gradient(max_plus_recurrence(log_f, log_i, first_m))
+    a, b = log_f, log_i
+    if reset_mask is not None:  # m of the position before is 0
+        is_first = ops.expand_dims(reset_mask, -1)
+        a, b = ops.where(is_first, LOG_ZERO, log_f), ops.where(is_first, ops.maximum(log_f, log_i), log_i)
+    m = ops.stop_gradient(max_plus_recurrence(a, b, first_m))
     first_m = ops.stop_gradient(first_m)
     previous_m = ops.concatenate([ops.expand_dims(first_m, 1), m[:, :-1]], axis=1)
     i = ops.exp(log_i - m)
@@ -53,6 +58,7 @@ def mlstm(q, k, v, log_i, log_f, state):
         ops.concatenate([v, ones], axis=-1),
         log_f + previous_m - m,
         ops.concatenate([c, ops.expand_dims(n, -1)], axis=-1),
+        reset_mask=reset_mask,
     )
     smallest = ops.exp(ops.minimum(-m, 80.0))
     h = y[..., :-1] / (ops.maximum(ops.abs(y[..., -1:]), ops.expand_dims(smallest, -1)) + DENOMINATOR_EPSILON)
@@ -84,6 +90,7 @@ class MLSTM(TokenMixer):
     The state is `(state of the convolution, (C [B, H, K, K], n [B, H, K], m [B, H]))`.
 
     Masking: `mask [B, T]`; a masked position copies the state and is skipped by the convolution. The mask is passed on.
+        `reset_mask [B, T]` is true where another document begins, from the initial state.
     Precision: matrices and convolution in the layer's compute dtype, gates and recurrence in float32 or wider.
 
     Raises:
@@ -145,11 +152,12 @@ class MLSTM(TokenMixer):
         state = c, ops.zeros(heads, self.state_dtype), ops.zeros(heads[:2], self.state_dtype)
         return self.convolution.get_initial_state(batch_size), state
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         u, z = ops.split(self.input_dense(x), 2, axis=-1)
-        c, inputs = self.convolution(u, state=inputs, mask=mask, return_state=True)
+        c, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         c = ops.silu(c)
         qkv = self.query_dense(c), self.key_dense(c), self.value_dense(u)
         gates = ops.matmul(ops.concatenate(qkv, axis=-1), ops.cast(self.gates_kernel, self.compute_dtype))
@@ -157,7 +165,7 @@ class MLSTM(TokenMixer):
         log_i = where_valid(mask, log_i + self._to_state_dtype(self.input_gate_bias), LOG_ZERO)
         log_f = where_valid(mask, -ops.softplus(-f - self._to_state_dtype(self.forget_gate_bias)))
         q, k, v = (self._heads(self._to_state_dtype(part)) for part in qkv)
-        h, state = mlstm(q, k / self._head_dim**0.5, v, log_i, log_f, state)
+        h, state = mlstm(q, k / self._head_dim**0.5, v, log_i, log_f, state, reset_mask)
         scale = ops.reshape(self.scale, (self.num_heads, -1))
         h = merge_heads(normalize_heads(h, scale, self.epsilon, centered=True))
         h = h + self._to_state_dtype(self.skip) * self._to_state_dtype(c)

@@ -17,6 +17,7 @@ from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.linear_recurrence import linear_recurrence
+from keras_seq.layers.masks import count_elements
 from keras_seq.layers.token_mixer import TokenMixer, where_valid
 
 EXPONENT = 8.0  # c, by which a is the more sensitive to r
@@ -62,7 +63,8 @@ class RGLRU(ExplicitState):
 
     The state is `(h [B, D], started [B, 1])`; started is 0 before the first position and 1 after it.
 
-    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one.
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one. `reset_mask
+        [B, T]` is true where another document begins, from the initial state.
     Precision: matrices in the layer's compute dtype, gates and h in float32 or wider.
 
     Raises:
@@ -97,21 +99,23 @@ class RGLRU(ExplicitState):
         """Return zeros: h `[B, D]`, and that no position was read, `[B, 1]`."""
         return ops.zeros((batch_size, self._width), self.state_dtype), ops.zeros((batch_size, 1), self.state_dtype)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (h, started), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        ones = ops.ones(ops.shape(x)[:2], self.state_dtype)
-        count = ops.cumsum(ones if mask is None else ops.cast(mask, self.state_dtype), axis=1) + started
-        is_first = ops.expand_dims(count < 1.5, -1)  # where valid; padding before it writes nothing
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        count = count_elements(ops.shape(x)[1], mask, started[:, 0], reset_mask)  # [B, T]
+        is_first = ops.expand_dims(count <= 1, -1)  # where valid; padding before it writes nothing
         r = ops.sigmoid(ops.cast(self.recurrence_gate(x), self.state_dtype))
         i = ops.sigmoid(ops.cast(self.input_gate(x), self.state_dtype))
         log_a = -EXPONENT * ops.softplus(ops.cast(self.decay, self.state_dtype)) * r
         variance = ops.maximum(-ops.expm1(2 * log_a), 1e-12)  # the derivative of the root stays finite
         drive = ops.where(is_first, 1.0, ops.sqrt(variance)) * i * ops.cast(x, self.state_dtype)
-        a = ops.where(is_first, 0.0, ops.exp(log_a))
-        h = linear_recurrence(where_valid(mask, a, 1.0), where_valid(mask, drive), h)
+        a = where_valid(mask, ops.where(is_first, 0.0, ops.exp(log_a)), 1.0)
+        if reset_mask is not None:
+            a = ops.where(ops.expand_dims(reset_mask, -1), 0.0, a)
+        h = linear_recurrence(a, where_valid(mask, drive), h)
         y = ops.cast(h, self.compute_dtype)
-        return (y, (h[:, -1], ops.minimum(count[:, -1:], 1.0))) if return_state else y
+        return (y, (h[:, -1], ops.cast(count[:, -1:] > 0, h.dtype))) if return_state else y
 
     def compute_output_shape(self, inputs_shape) -> tuple:
         """Return the shape of the inputs, `[B, T, D]`."""
@@ -149,6 +153,7 @@ class GriffinRecurrentBlock(TokenMixer):
     The state is `(state of the convolution, state of the RG-LRU)`.
 
     Masking: `mask [B, T]`; a masked position copies the state and is skipped by the convolution. The mask is passed on.
+        `reset_mask [B, T]` is true where another document begins, from the initial state.
 
     Raises:
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
@@ -176,11 +181,14 @@ class GriffinRecurrentBlock(TokenMixer):
         """Return zeros: the last inputs of the convolution, and the state of the RG-LRU."""
         return self.convolution.get_initial_state(batch_size), self.rg_lru.get_initial_state(batch_size)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        u, inputs = self.convolution(self.input_dense(x), state=inputs, mask=mask, return_state=True)
-        u, h = self.rg_lru(u, state=h, mask=mask, return_state=True)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        u, inputs = self.convolution(
+            self.input_dense(x), state=inputs, mask=mask, reset_mask=reset_mask, return_state=True
+        )
+        u, h = self.rg_lru(u, state=h, mask=mask, reset_mask=reset_mask, return_state=True)
         y = self.output_dense(u * ops.gelu(self.gate_dense(x), approximate=True))
         return (y, (inputs, h)) if return_state else y
 

@@ -35,7 +35,8 @@ class RWKV7ChannelMix(ExplicitState):
 
     The state is the last inputs, `[B, D]`.
 
-    Masking: `mask [B, T]`; a masked position is skipped. The mask is passed on.
+    Masking: `mask [B, T]`; a masked position is skipped. The mask is passed on. `reset_mask [B, T]` is true where
+        another document begins, before which inputs count as zeros.
 
     Raises:
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
@@ -72,10 +73,11 @@ class RWKV7ChannelMix(ExplicitState):
         """Return zeros, the last inputs `[B, D]`."""
         return ops.zeros((batch_size, self._width), self.compute_dtype)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
         x, last, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        previous, last = previous_positions(x, last, mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        previous, last = previous_positions(x, last, mask, reset_mask)
         hidden = self.hidden_dense(x + (previous - x) * ops.cast(self.shift, x.dtype))
         y = self.output_dense(ops.square(ops.relu(hidden)))
         return (y, last) if return_state else y
@@ -116,7 +118,8 @@ class RWKV7Blocks(ExplicitState):
 
     The state is a tuple with `(state of time mixing, state of channel mixing)` for each block.
 
-    Masking: `mask [B, T]`; a masked position copies the state. The mask is passed on.
+    Masking: `mask [B, T]`; a masked position copies the state. The mask is passed on. `reset_mask [B, T]` is true
+        where another document begins, from the initial state.
 
     Raises:
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
@@ -178,10 +181,18 @@ class RWKV7Blocks(ExplicitState):
         return tuple((a.get_initial_state(batch_size), b.get_initial_state(batch_size)) for a, b in pairs)
 
     def call(
-        self, inputs, state=None, mask=None, inputs_mask=None, training: bool | None = None, return_state: bool = False
+        self,
+        inputs,
+        state=None,
+        mask=None,
+        inputs_mask=None,
+        reset_mask=None,
+        training: bool | None = None,
+        return_state: bool = False,
     ):
         """Apply the layer; the class docstring describes the call arguments."""
         x, state, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         first, *norms = self.normalizations
         x, states, value = first(x), [], None
         for n, (time_mix, channel_mix) in enumerate(zip(self.time_mixes, self.channel_mixes, strict=True)):
@@ -190,13 +201,16 @@ class RWKV7Blocks(ExplicitState):
                 norms[2 * n](x),
                 state=time_state,
                 mask=mask,
+                reset_mask=reset_mask,
                 first_value=value,
                 return_state=True,
                 return_value=True,
             )
             value = own_value if value is None else value
             x = x + self.dropout_layer(y, training=training)
-            y, channel_state = channel_mix(norms[2 * n + 1](x), state=channel_state, mask=mask, return_state=True)
+            y, channel_state = channel_mix(
+                norms[2 * n + 1](x), state=channel_state, mask=mask, reset_mask=reset_mask, return_state=True
+            )
             x = x + self.dropout_layer(y, training=training)
             states.append((time_state, channel_state))
         return (x, tuple(states)) if return_state else x

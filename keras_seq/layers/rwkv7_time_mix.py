@@ -61,6 +61,7 @@ class RWKV7TimeMix(TokenMixer):
         state: From `get_initial_state` or the previous call.
         mask: `[B, T]`; a masked position copies the state. The mask is passed on.
         inputs_mask: What Keras passes for `mask` when the call has other tensors than the inputs.
+        reset_mask: `[B, T]`, true where another document begins, from the initial state.
         first_value: `[B, T, H K]`, required with `value_residual`.
         return_state: Whether to return the state too, `(last inputs [B, D], S [B, H, K, K])`.
         return_value: Whether to return the values `[B, T, H K]` too.
@@ -127,6 +128,7 @@ class RWKV7TimeMix(TokenMixer):
         state=None,
         mask=None,
         inputs_mask=None,
+        reset_mask=None,
         first_value=None,
         return_state: bool = False,
         return_value: bool = False,
@@ -138,7 +140,8 @@ class RWKV7TimeMix(TokenMixer):
                 f"only with, value_residual=True."
             )
         x, (last, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        previous, last = previous_positions(x, last, mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        previous, last = previous_positions(x, last, mask, reset_mask)
 
         def shifted(name):
             return x + (previous - x) * ops.cast(getattr(self, f"shift_{name}"), x.dtype)
@@ -167,6 +170,7 @@ class RWKV7TimeMix(TokenMixer):
             channel_log_decay=log_w,
             a=-kappa * ops.exp(-log_w),  # matrix_recurrence reads the decayed state, RWKV the one before its decay
             b=kappa * a,
+            reset_mask=reset_mask,
         )
         gamma, beta = (ops.reshape(v, (self.num_heads, -1)) for v in (self.gamma, self.beta))
         y = normalize_heads(y, gamma, self._head_dim * 1e-5, beta, centered=True)

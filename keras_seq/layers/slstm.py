@@ -29,14 +29,14 @@ def slstm_cell(z, state):
 
     Args:
         z: Pre-activations of input gate, forget gate, candidate and output gate, `[B, 4 D]`.
-        state: `(h, c, n, m)`, `[B, D]` each.
+        state: `(h, c, n, m)`, `[B, D]` each; all zeros before the first position, when n is zero and m without meaning.
 
     Returns:
         The next `(h, c, n, m)`.
     """
     _, c, n, m = state
     log_i, f, candidate, o = ops.split(z, 4, axis=-1)
-    log_f = m - ops.softplus(-f)
+    log_f = ops.where(n > 0, m - ops.softplus(-f), LOG_ZERO)
     m = ops.stop_gradient(ops.maximum(log_f, log_i))  # h does not depend on it
     f, i = ops.exp(log_f - m), ops.exp(log_i - m)
     c = f * c + i * ops.tanh(candidate)
@@ -63,10 +63,10 @@ class SLSTM(ExplicitState):
         recurrent_initializer: Initializer of the recurrent kernel `[D / H, 4 D]`.
         **kwargs: Those of `keras.layers.Layer`.
 
-    The state is `(state of the convolution, (h, c, n, m))`, `[B, D]` each; m starts at -1e30, the logarithm of 0.
+    The state is `(state of the convolution, (h, c, n, m))`, `[B, D]` each.
 
     Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one, and is skipped
-        by the convolution. The mask is passed on.
+        by the convolution. The mask is passed on. `reset_mask [B, T]` is true where another document begins.
     Precision: matrices and convolution in the layer's compute dtype, the recurrence in float32 or wider.
 
     Raises:
@@ -121,14 +121,15 @@ class SLSTM(ExplicitState):
         return ops.tile(ops.linspace(3.0, 6.0, shape[0] // self.num_heads, dtype=dtype), [self.num_heads])
 
     def get_initial_state(self, batch_size):
-        """Return the last inputs of the convolution, h, c and n, all zero, and m, -1e30."""
+        """Return zeros: the last inputs of the convolution, h, c, n and m."""
         zeros = ops.zeros((batch_size, self._width), self.state_dtype)
-        return self.convolution.get_initial_state(batch_size), (zeros, zeros, zeros, zeros + LOG_ZERO)
+        return self.convolution.get_initial_state(batch_size), (zeros, zeros, zeros, zeros)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
-        u, inputs = self.convolution(x, state=inputs, mask=mask, return_state=True)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        u, inputs = self.convolution(x, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
         z = ops.concatenate([dense(v) for dense, v in zip(self.input_denses, (u, u, x, x), strict=True)], axis=-1)
         z = ops.cast(z, self.state_dtype)
@@ -144,7 +145,7 @@ class SLSTM(ExplicitState):
             recurrent = ops.reshape(ops.transpose(recurrent, (1, 2, 0, 3)), (-1, 4 * self._width))
             return slstm_cell(z + ops.cast(recurrent, z.dtype), state)
 
-        h, state = recurrence(cell, z, state, mask)
+        h, state = recurrence(cell, z, state, mask, reset_mask)
         heads = ops.reshape(h, (*ops.shape(h)[:2], self.num_heads, size))
         scale = ops.reshape(self.scale, (self.num_heads, size))
         y = ops.cast(merge_heads(normalize_heads(heads, scale, self.epsilon, centered=True)), self.compute_dtype)

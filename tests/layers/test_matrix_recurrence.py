@@ -72,15 +72,17 @@ def test_one_head_of_queries_and_keys_serves_all(float64, exact):
 
 
 @kinds
-def test_a_reset_is_a_decay_of_zero(float64, exact, kind):
+def test_a_reset_is_an_empty_state_before_a_position(float64, exact, kind):
     values = arguments(kind, 10)
-    values["log_decay"][0, [1, 2, 6]] = -1e30
-    got, state = run(values, 4)
+    reset_mask = np.zeros((B, 10), bool)
+    reset_mask[0, [1, 2, 6]] = True
+    got, state = run(values | {"reset_mask": reset_mask}, 4)
     tail = {name: value if name == "state" else value[:, 6:] for name, value in values.items()}
     tail["state"] = np.zeros_like(tail["state"])
-    expected = oracle(**tail)
+    whole, expected = oracle(**values), oracle(**tail)
     np.testing.assert_allclose(got[0, 6:], expected[0][0], **exact)
     np.testing.assert_allclose(state[0], expected[1][0], **exact)
+    np.testing.assert_allclose(got[1], whole[0][1], **exact)
 
 
 @kinds

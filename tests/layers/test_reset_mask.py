@@ -17,6 +17,15 @@ RECURRENT = {
     "MinGRU": lambda: layers.MinGRU(5, return_sequences=True),
     "MinLSTM": lambda: layers.MinLSTM(5, return_sequences=True),
     "SelectiveStateSpace": lambda: layers.SelectiveStateSpace(state_dim=3),
+    "RGLRU": lambda: layers.RGLRU(2),
+    "GriffinRecurrentBlock": lambda: layers.GriffinRecurrentBlock(2, kernel_size=3),
+    "Mamba2": lambda: layers.Mamba2(2, head_dim=3, state_dim=3, kernel_size=3),
+    "GatedLinearAttention": lambda: layers.GatedLinearAttention(2, gate_rank=3),
+    "GatedDeltaNet": lambda: layers.GatedDeltaNet(2, kernel_size=3),
+    "MLSTM": lambda: layers.MLSTM(2, kernel_size=3),
+    "SLSTM": lambda: layers.SLSTM(2, kernel_size=3),
+    "RWKV7ChannelMix": lambda: layers.RWKV7ChannelMix(5),
+    "RWKV7Blocks": lambda: layers.RWKV7Blocks(2, 2, 5, rank=3),
     "CausalDepthwiseConv1D": lambda: layers.CausalDepthwiseConv1D(3),
     "PreNormResidual": lambda: layers.PreNormResidual(
         [layers.CausalDepthwiseConv1D(3), layers.MinGRU(5, return_sequences=True), keras.layers.Dense(D)]
