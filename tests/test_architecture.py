@@ -18,7 +18,8 @@ import keras_seq
 
 ROOT = pathlib.Path(__file__).parents[1]
 ORDER = (  # each package may import those that follow it
-    *("experiments", "callbacks", "training", "saving", "evaluation", "generation", "tracking"),
+    *("experiments", "callbacks", "training", "saving", "interpretability"),
+    *("evaluation", "generation", "tracking"),
     *("models", "data", "baselines", "tokenizers", "layers", "kernels"),
 )
 EVERYWHERE = {"checks", "atomic_files", "stop_signals"}

@@ -1,8 +1,8 @@
-"""Record the calls of a layer's method, as a forward hook does, without changing the layer."""
+"""Record the calls of layers or edit their outputs, as forward hooks do, without changing the layers."""
 
 import contextlib
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import keras
 
@@ -40,3 +40,38 @@ def record_calls(layers: Iterable[keras.layers.Layer], method: str, scores: bool
     finally:
         for layer in layers:
             del layer.__dict__[method]
+
+
+@contextlib.contextmanager
+def edit_outputs(layers: Iterable[keras.layers.Layer], edit: Callable):
+    """Replace the output of each layer's first call inside a `with` block.
+
+    Args:
+        layers: The layers.
+        edit: A function `edit(layer, output)` that returns the output to go on with.
+
+    Yields:
+        The set that layers are added to when they are called.
+    """
+    layers, called = list(layers), set()
+
+    def hook(layer):
+        original = layer.call
+
+        @functools.wraps(original)
+        def edited(*args, **kwargs):
+            output = original(*args, **kwargs)
+            if layer in called:
+                return output
+            called.add(layer)
+            return edit(layer, output)
+
+        layer.__dict__["call"] = edited
+
+    for layer in layers:
+        hook(layer)
+    try:
+        yield called
+    finally:
+        for layer in layers:
+            del layer.__dict__["call"]

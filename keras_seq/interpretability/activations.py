@@ -1,0 +1,181 @@
+"""Read what the layers of a model put out, and run it with some of these outputs replaced (activation patching).
+
+    outputs    h_l [B, T, D]  of the embedding and of each block, in the order of the computation
+    patching   h_l := mask * (h_l of another text) + (1 - mask) * h_l, and everything after it follows
+
+Meng et al. (2022), arXiv:2202.05262; Heimersheim & Nanda (2024), arXiv:2404.15255. It works for every block, whatever
+is inside: attention, an LSTM, Mamba. Where a layer is called more than once, as a tied embedding, it is the first call.
+"""
+
+import contextlib
+from collections.abc import Collection, Mapping
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_seq import checks, kernels
+from keras_seq.evaluation.layer_hooks import edit_outputs
+from keras_seq.layers.introspection import named_layers
+from keras_seq.layers.precision import at_least_float32
+
+
+def inspected_layers(model: keras.Model, layers: Collection[str] | None = None) -> dict[str, keras.layers.Layer]:
+    """Return the layers whose outputs are read or replaced, by name.
+
+    Args:
+        model: Any Keras model.
+        layers: Paths such as `block_0`, as `named_layers` gives them; None for all of a `LanguageModel`: its embedding
+            and its blocks but dropout.
+
+    Raises:
+        ValueError: A layer does not exist; or `layers` is None and the model is no `LanguageModel`.
+    """
+    if layers is None:
+        if not (hasattr(model, "embedding") and hasattr(model, "blocks")):
+            raise ValueError(f"layers=None; expected names of layers of {model.name}, which is not a LanguageModel.")
+        blocks = [block for block in model.blocks if not isinstance(block, keras.layers.Dropout)]
+        return {layer.name: layer for layer in (model.embedding, *blocks)}
+    known = {}
+    for name, layer in named_layers(model):
+        known.setdefault(name, layer)  # a block comes before its attention layer, which has the same path
+    del known[""]
+    unknown = [name for name in layers if name not in known]
+    if unknown:
+        raise ValueError(f"{model.name} has no layer {unknown[0]!r}; expected one of {', '.join(known)}.")
+    return {name: known[name] for name in layers}
+
+
+def layer_outputs(model: keras.Model, ids, layers: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """Return the outputs of layers, in the order of their calls.
+
+    ```python
+    outputs = layer_outputs(model, tokenizer.encode("To be")[None])  # {"embedding": [1, 5, D], "lstm_0": ...}
+    ```
+
+    Args:
+        model: A `LanguageModel`, or any Keras model if `layers` is given.
+        ids: Its input, `[B, T]`.
+        layers: Names of layers; None for the embedding and the blocks of a `LanguageModel`.
+
+    Returns:
+        Arrays `[B, T, D]`, at least float32, by name.
+
+    Raises:
+        ValueError: A layer does not exist, or is not called.
+    """
+    outputs = {}
+
+    def record(name, output):
+        outputs[name] = to_numpy(output)
+        return output
+
+    _run(model, ids, inspected_layers(model, layers), record)
+    return outputs
+
+
+def patched_logits(
+    model: keras.Model,
+    ids,
+    source_ids,
+    layers: Collection[str] | None = None,
+    mask=None,
+) -> np.ndarray:
+    """Return the logits of a text while layers put out what they do for another text.
+
+    ```python
+    logits = patched_logits(model, ids, source_ids, ["block_1"], mask=np.arange(T) == 3)
+    ```
+
+    Args:
+        model: A `LanguageModel`, or any Keras model if `layers` is given.
+        ids: The text, `[B, T]`.
+        source_ids: The other text, of the same shape, or of one row for all rows of `ids`.
+        layers: Names of the layers to patch; None for the embedding and all blocks of a `LanguageModel`.
+        mask: Bool, of a shape that broadcasts to `[B, T]`, true at the positions to patch; None for all.
+
+    Returns:
+        The model's outputs, `[B, T, V]`, at least float32.
+
+    Raises:
+        ValueError: The shapes do not match, or a layer does not exist or is not called.
+    """
+    ids, source_ids = np.asarray(ids), np.asarray(source_ids)
+    if ids.ndim != 2 or source_ids.shape not in (ids.shape, (1, *ids.shape[1:])):
+        raise ValueError(f"source_ids has shape {source_ids.shape}; expected that of ids, {ids.shape}.")
+    return logits_given(model, ids, layer_outputs(model, source_ids, layers), mask)
+
+
+def logits_given(model: keras.Model, ids, outputs: Mapping[str, np.ndarray], mask=None) -> np.ndarray:
+    """Return the logits of a text while layers put out what is given.
+
+    Args:
+        model: Any Keras model.
+        ids: The text, `[B, T]`.
+        outputs: Arrays `[B, T, D]` or `[1, T, D]` by the name of the layer.
+        mask: Bool, of a shape that broadcasts to `[B, T]`, true at the positions to replace; None for all.
+
+    Returns:
+        The model's outputs, `[B, T, V]`, at least float32.
+
+    Raises:
+        ValueError: A layer does not exist, is not called, or has outputs of another width.
+    """
+    mask = np.broadcast_to(True if mask is None else np.asarray(mask, bool), np.shape(ids))[..., None]
+
+    def replace(name, output):
+        if outputs[name].shape[-1] != output.shape[-1]:
+            raise ValueError(f"{outputs[name].shape} for {name!r}; expected a width of {output.shape[-1]}.")
+        return ops.where(mask, ops.cast(outputs[name], output.dtype), output)
+
+    layers = inspected_layers(model, outputs)
+    # the optimized gather of a recurrent layer's projected inputs skips the embedding's output
+    edits_embedding = getattr(model, "embedding", None) in layers.values()
+    with kernels.disabled() if edits_embedding else contextlib.nullcontext():
+        return _run(model, ids, layers, replace)
+
+
+def patched_state_logits(model, prefix, source_prefix, ids, layers: Collection[str] | None = None) -> np.ndarray:
+    """Return the logits of a text that follows one prefix while blocks remember another.
+
+    The state of a block is a value, of an LSTM as of attention: here it comes from `source_prefix`, for the blocks that
+    are named, and from `prefix` for the others.
+
+    Args:
+        model: A `LanguageModel`.
+        prefix: Ids before the text, `[B, P]`.
+        source_prefix: Other ids before it, `[B, P]`; of another length only if the states of all blocks are replaced.
+        ids: The text, `[B, T]`.
+        layers: Names of the blocks whose state is replaced; None for all.
+
+    Returns:
+        Logits `[B, T, V]`, at least float32.
+
+    Raises:
+        ValueError: A block does not exist or keeps no state, or prefixes differ in length.
+    """
+    names = [block.name for block in model.blocks if hasattr(block, "get_initial_state")]
+    for name in layers or ():
+        checks.one_of("layers", name, names)
+    if layers is not None and np.shape(prefix) != np.shape(source_prefix):
+        raise ValueError(f"source_prefix has shape {np.shape(source_prefix)}; expected {np.shape(prefix)}.")
+    state, source = (model(x, training=False, return_state=True)[1] for x in (prefix, source_prefix))
+    rows = zip(names, state, source, strict=True)
+    state = tuple(theirs if layers is None or name in layers else own for name, own, theirs in rows)
+    return to_numpy(model(ids, state=state, training=False))
+
+
+def _run(model, ids, layers, edit):
+    """Run the model with the outputs of layers edited; return its outputs."""
+    names = {layer: name for name, layer in layers.items()}
+    with edit_outputs(names, lambda layer, output: edit(names[layer], output)) as called:
+        logits = model(ids, training=False)
+    missing = [name for layer, name in names.items() if layer not in called]
+    if missing:
+        raise ValueError(f"{model.name} does not call {missing[0]!r} for its outputs; expected layers that it does.")
+    return to_numpy(logits)
+
+
+def to_numpy(x) -> np.ndarray:
+    """Return a tensor as an array, float32 or wider."""
+    return ops.convert_to_numpy(ops.cast(x, at_least_float32(x.dtype)))

@@ -1,0 +1,174 @@
+"""Find out whether a layer's output holds something that a linear function can read: linear probes.
+
+    score_c(x) = x S^-1 m_c - m_c S^-1 m_c / 2 + log p_c          the largest is the class of x
+
+m_c: mean of class c; S: covariance within the classes; p_c: share of the class. This is linear discriminant analysis
+(Fisher, 1936; Rao, 1948): a linear classifier in closed form, without an optimizer that a result could depend on.
+
+Alain & Bengio (2016, arXiv:1610.01644); the control of shuffled labels, by which a probe that learns by heart is known:
+Hewitt & Liang (2019, arXiv:1909.03368).
+"""
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import keras
+import numpy as np
+
+from keras_seq import checks
+from keras_seq.interpretability.activations import layer_outputs
+from keras_seq.interpretability.induction import ordinary_tokens
+
+SHRINKAGE = 1e-3  # of the mean variance, added to the variances
+BATCH_SIZE = 64  # rows of one forward pass
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearProbe:
+    """A linear classifier: the class of the largest `x @ weights + bias`."""
+
+    classes: np.ndarray  # [C]
+    weights: np.ndarray  # [D, C], float64
+    bias: np.ndarray  # [C]
+
+    def predict(self, x) -> np.ndarray:
+        """Return the class of each vector.
+
+        Args:
+            x: `[N, D]`.
+        """
+        return self.classes[np.argmax(np.asarray(x, "float64") @ self.weights + self.bias, axis=-1)]
+
+    def accuracy(self, x, labels) -> float:
+        """Return the share of vectors whose class is predicted.
+
+        Args:
+            x: `[N, D]`.
+            labels: Integers `[N]`.
+        """
+        return float(np.mean(self.predict(x) == labels))
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeScore:
+    """Accuracies on held-out rows: of a probe, of the most common class, of a probe of shuffled labels."""
+
+    accuracy: float
+    chance: float
+    shuffled: float
+
+
+def fit_probe(x, labels) -> LinearProbe:
+    """Fit a probe.
+
+    Args:
+        x: Vectors `[N, D]`.
+        labels: Integers `[N]`, of at least two classes.
+
+    Raises:
+        ValueError: The shapes do not match, or there are fewer than two classes.
+    """
+    x, labels = np.asarray(x, "float64"), np.asarray(labels)
+    if x.ndim != 2 or labels.shape != x.shape[:1]:
+        raise ValueError(f"labels has shape {labels.shape} for x of shape {x.shape}; expected [N] for [N, D].")
+    classes, members, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(classes) < 2:
+        raise ValueError(f"labels has {len(classes)} class(es); expected at least 2.")
+    one_hot = np.eye(len(classes))[members]
+    means = one_hot.T @ x / counts[:, None]
+    deviations = x - means[members]
+    covariance = deviations.T @ deviations / len(x)
+    floor = SHRINKAGE * np.var(x, axis=0).mean() + 1e-12
+    weights = np.linalg.solve(covariance + floor * np.eye(x.shape[1]), means.T)
+    return LinearProbe(classes, weights, np.log(counts / len(x)) - np.einsum("cd,dc->c", means, weights) / 2)
+
+
+def probe_layers(
+    model: keras.Model, ids, labels, layers: Collection[str] | None = None, held_out: float = 0.25, seed: int = 0
+) -> dict[str, ProbeScore]:
+    """Fit a probe to the outputs of each layer, on the first rows, and score it on the others.
+
+    ```python
+    scores = probe_layers(model, ids, labels=np.isin(ids, vowels))  # {"embedding": ProbeScore(...), "lstm_0": ...}
+    ```
+
+    Args:
+        model: A `LanguageModel`, or any Keras model if `layers` is given.
+        ids: Its input, `[B, T]`; rows should be different texts.
+        labels: Integers or bools `[B, T]`, what the output at each position is to tell; negative ones do not count.
+        layers: Names of layers; None for the embedding and the blocks of a `LanguageModel`.
+        held_out: Share of the rows that the probe is scored on.
+        seed: Seed of the shuffled labels.
+
+    Raises:
+        ValueError: The shapes do not match, there are fewer than 2 rows, or a layer does not exist.
+    """
+    labels = _checked_labels(ids, labels)
+    return {name: _score(x, labels, held_out, seed) for name, x in _batched_outputs(model, ids, layers).items()}
+
+
+def probe_past_tokens(
+    model: keras.Model,
+    distances: Sequence[int] = (0, 1, 2, 4, 8, 16),
+    num_tokens: int = 16,
+    count: int = 192,
+    seed: int = 0,
+) -> dict[str, dict[int, ProbeScore]]:
+    """Measure which of the last tokens a linear probe can read from each layer's output.
+
+    The texts are random: with no language to guess from, what a probe finds was stored.
+
+    Args:
+        model: A `LanguageModel`.
+        distances: How many positions ago the token was, each at least 0 and less than the context length.
+        num_tokens: Size of the random subset of the vocabulary that texts are drawn from; chance is its inverse.
+        count: Number of texts, of four times the largest distance, at least 32 tokens, at most the context length.
+        seed: Seed of the texts.
+
+    Returns:
+        By the name of the layer and the distance, a `ProbeScore`.
+
+    Raises:
+        ValueError: An argument is out of its range.
+    """
+    context_length = getattr(model, "context_length", None) or np.inf
+    for distance in distances:
+        checks.non_negative_integer("distances", distance)
+    if max(distances) >= context_length:
+        raise ValueError(f"distances has {max(distances)}; expected less than the context length, {context_length}.")
+    length = int(min(max(4 * max(distances), 32), context_length))
+    random = np.random.default_rng(seed)
+    tokens = ordinary_tokens(model)
+    tokens = random.choice(tokens, size=min(num_tokens, len(tokens)), replace=False)
+    ids = random.choice(tokens, size=(checks.integer("count", count, min_value=2), length))
+    past = {d: np.pad(ids, ((0, 0), (d, 0)), constant_values=-1)[:, :length] for d in distances}
+    outputs = _batched_outputs(model, ids, None)
+    return {name: {d: _score(x, labels, 0.25, seed) for d, labels in past.items()} for name, x in outputs.items()}
+
+
+def _batched_outputs(model, ids, layers):
+    ids = np.asarray(ids)
+    parts = [layer_outputs(model, ids[n : n + BATCH_SIZE], layers) for n in range(0, len(ids), BATCH_SIZE)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _score(x, labels, held_out, seed):
+    """Return the scores of a layer's output `[B, T, D]`."""
+    split = min(max(1, round(len(x) * (1 - held_out))), len(x) - 1)
+    (x_train, train), (x_test, test) = (
+        (x[rows][labels[rows] >= 0], labels[rows][labels[rows] >= 0]) for rows in (slice(split), slice(split, None))
+    )
+    classes, counts = np.unique(train, return_counts=True)
+    shuffled = np.random.default_rng(seed).permutation(train)
+    return ProbeScore(
+        fit_probe(x_train, train).accuracy(x_test, test),
+        float(np.mean(test == classes[np.argmax(counts)])),
+        fit_probe(x_train, shuffled).accuracy(x_test, test),
+    )
+
+
+def _checked_labels(ids, labels):
+    labels = np.asarray(labels)
+    if np.shape(ids) != labels.shape or labels.ndim != 2 or len(labels) < 2:
+        raise ValueError(f"labels has shape {labels.shape} for ids of shape {np.shape(ids)}; expected [B, T], B > 1.")
+    return labels.astype("int64")
