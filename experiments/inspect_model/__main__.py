@@ -1,15 +1,17 @@
-"""Inspect what a trained language model computes for a text: predictions, attention weights, gates and activations.
+"""Inspect what a trained language model computes for a text: predictions, attention, gates, and what layers know.
 
     python -m experiments.inspect_model logs/compare/20260101-120000/transformer-seed0 --text "To be, or not to be"
+    python -m experiments.inspect_model RUN --text "The cat sat" --source-text "The dog sat"   # patches, layer by layer
     python -m experiments.inspect_model RUN --out FOLDER
 
-Time: 10 to 30 seconds.
+Time: 20 to 60 seconds.
 
 RUN is the folder of a finished run of a language model. RUN/inspect, or FOLDER, gets an interactive page, inspect.html,
 and plots as PNG files and for TensorBoard.
 """
 
 import dataclasses
+import itertools
 import pathlib
 
 from experiments.frame import plots
@@ -19,7 +21,9 @@ from experiments.frame.option_types import RunFolder
 from experiments.frame.pages import percent
 from experiments.frame.report import tensorboard_command
 from experiments.frame.startup import command_line, exit_with_message
+from experiments.inspect_model.findings import Findings, find
 from experiments.inspect_model.page import inspect_page
+from experiments.inspect_model.plots import plot_findings
 from keras_seq.atomic_files import write_text
 from keras_seq.evaluation.model_trace import ModelTrace, trace_model
 from keras_seq.evaluation.trace_plots import plot_trace
@@ -40,8 +44,11 @@ class InspectModelConfig:
     text: str | None = None
     """Text to run the model on; it is cut to the model's context length, or to 200 tokens. By default a passage of the
     text that the run was validated on if its corpus is built in, else a sentence."""
+    source_text: str | None = None
+    """Another text of as many tokens; the page then shows how the last prediction changes if the output of one layer at
+    one token is taken from it (activation patching)."""
     unknown: Unknown = "error"
-    """What to do with characters of --text that the model does not know: stop with an error, or drop them."""
+    """What to do with characters of the texts that the model does not know: stop with an error, or drop them."""
     out: pathlib.Path | None = None
     """Folder to write to; by default inspect/ in the folder of the run."""
 
@@ -60,15 +67,15 @@ def truncate(model, ids):
     return ids[:max_tokens], f"Only the first {max_tokens} of the {len(ids)} tokens are used: {reason}."
 
 
-def write_outputs(folder: pathlib.Path, trace: ModelTrace, run: pathlib.Path):
+def write_outputs(folder: pathlib.Path, trace: ModelTrace, findings: Findings, run: pathlib.Path):
     """Write the page and the plots, also as images for TensorBoard, where each call is a new step."""
     folder.mkdir(parents=True, exist_ok=True)
     step = len(list(folder.glob("events.out.tfevents.*")))
     events = EventFile(folder)
-    for name, figure in plot_trace(trace):
+    for name, figure in itertools.chain(plot_trace(trace), plot_findings(trace, findings)):
         plots.save(figure, folder / f"{name}.png")
         events.write(step, [image_proto(name, plots.pixels(figure)[None])])
-    write_text(folder / "inspect.html", inspect_page(trace, run))
+    write_text(folder / "inspect.html", inspect_page(trace, run, findings))
 
 
 @exit_with_message("experiments.inspect_model")
@@ -78,14 +85,18 @@ def main(arguments: list[str] | None = None):
     model, tokenizer = load_language_model(config.run)
     text, unknown = (example_text(config.run), "drop") if config.text is None else (config.text, config.unknown)
     ids, message = truncate(model, tokenizer.encode(handle_unknown(text, tokenizer, unknown)))
-    trace = trace_model(model, tokenizer, ids)
+    source_ids = None
+    if config.source_text is not None:
+        source_ids, _ = truncate(model, tokenizer.encode(handle_unknown(config.source_text, tokenizer, unknown)))
+    trace, findings = trace_model(model, tokenizer, ids), find(model, tokenizer, ids, source_ids)
     folder = within(config.run, config.run / "inspect") if config.out is None else config.out
-    write_outputs(folder, trace, config.run)
+    write_outputs(folder, trace, findings, config.run)
     if message and config.text is not None:
         print(message)
     predictions = trace.top_predictions()[-1]
     line = "   ".join(f"{show_whitespace(token)} {percent(p)}" for token, p in predictions)
     print(f"Predictions after the last token:  {line}")
+    print(*findings.sentences(), sep="\n")
     print(f"Page:   {folder / 'inspect.html'}\nPlots:  {folder}/*.png\nTensorBoard:   {tensorboard_command(folder)}")
 
 

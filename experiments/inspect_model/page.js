@@ -48,6 +48,14 @@ function showNext() {
   fill("next", "Most likely tokens after " + quoted(position), bars, note);
 }
 
+// What each layer would predict, the last one at the top.
+function showLens() {
+  const bars = Object.entries(data.lens).reverse().map(([name, row]) =>
+    ({label: `${visible(row[position][0])}  ${name}`, length: row[position][1], value: percent(row[position][1])}));
+  fill("lens", "Likeliest token after " + quoted(position) + ", by layer", bars,
+    "The model's head reads the output of each layer (logit lens).");
+}
+
 function attentionView() {
   const blocks = Object.keys(data.attention), heads = data.attention[blocks[0]].map((_, n) => [n, n + 1]);
   const block = addSelect("Block", blocks.map(name => [name, name]));
@@ -89,5 +97,5 @@ function activationsView() {
 }
 
 const showDetails = Object.keys(data.attention).length ? attentionView() : activationsView();
-function show() { showNext(); showDetails(); }
+function show() { showNext(); showDetails(); if (byId("lens")) showLens(); }
 pick(byId("text"), span => { position = spans.indexOf(span); show(); })(spans[position]);

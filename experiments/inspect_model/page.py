@@ -8,14 +8,35 @@ import pathlib
 import numpy as np
 
 from experiments.frame.finished_run import describe_run, run_label
-from experiments.frame.pages import render
+from experiments.frame.pages import percent, render
+from experiments.inspect_model.findings import Findings
 from keras_seq.evaluation.model_trace import SIGNAL_NAMES, ModelTrace, most_variable_units
+from keras_seq.tokenizers.show_whitespace import show_whitespace
 
 
-def inspect_page(trace: ModelTrace, run: pathlib.Path) -> str:
-    """Return the page of what the model of a run computes."""
+def inspect_page(trace: ModelTrace, run: pathlib.Path, findings: Findings | None = None) -> str:
+    """Return the page of what the model of a run computes, and what is inside of it."""
     title = f"What {describe_run(run)} computes for a text"
-    return render("inspect_model", _data(trace), title=title, run=run_label(run))
+    tables = _tables(trace, findings) if findings else {}
+    sentences = findings.sentences() if findings else ()
+    data = _data(trace) | {"lens": findings.lens if findings else {}}
+    return render("inspect_model", data, title=title, run=run_label(run), tables=tables, sentences=sentences)
+
+
+def _tables(trace, findings):
+    """Return the tables by title: column heads, and rows of a head and cells of a text and a number from -1 to 1."""
+    distances = [*next(iter(findings.memory.values()))]
+    memory = [(name, [(percent(row[d]), row[d]) for d in distances]) for name, row in findings.memory.items()]
+    heads = [f"{d} back" if d else "itself" for d in distances]
+    tables = {"Random tokens that a linear probe can read from each layer": (heads, memory)}
+    if findings.effects:
+        effects = [
+            (name, [(f"{v:.2f}" if abs(v) >= 0.005 else "", max(-1, v)) for v in row])
+            for name, row in findings.effects.items()
+        ]
+        title = "Effect on the last prediction of a layer's output from the source text"
+        tables[title] = ([show_whitespace(token) for token in trace.tokens], effects)
+    return tables
 
 
 def _data(trace):

@@ -1,15 +1,23 @@
+import html
+import pathlib
+import re
+
 import keras
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from experiments.frame.pages import percent
 from experiments.inspect_model import __main__ as inspect_model
+from experiments.inspect_model.findings import find
 from experiments.inspect_model.page import inspect_page
+from experiments.inspect_model.plots import plot_findings
 from keras_seq.data import load_corpus
 from keras_seq.evaluation import trace_model
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
+from keras_seq.tokenizers.show_whitespace import show_whitespace
 from keras_seq.training import load_run
 from tests.evaluation.test_model_trace import IDS, TOKENIZER, data_of, small, softmax
 
@@ -85,6 +93,8 @@ def test_a_model_without_a_context_length_takes_200_tokens():
         ("lstm-seed0", "--text=a", "at least 2"),
         ("lstm-seed0", "--text=", "at least 2"),
         ("lstm-seed0", "--text=a猫", "'猫' (U+732B): change the text, or add --unknown drop"),
+        ("lstm-seed0", "--text=abc --source-text=ab", "The texts have 3 and 2 tokens"),
+        ("lstm-seed0", "--text=abc --source-text=abc", "predicts the same after both texts"),
         ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
         ("lstm-seed0", "--out={}/model.keras", "model.keras"),
     ],
@@ -104,11 +114,65 @@ def test_a_run_of_another_kind_is_refused(fails, tmp_path):
     assert "not a language model" in fails(inspect_model.main, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def inside():
+    """A model, what is found inside of it, and the page's text."""
+    model = small("gpt2")
+    source = np.where(np.arange(len(IDS)) == len(IDS) - 3, IDS[::-1], IDS)
+    findings = find(model, TOKENIZER, IDS, source)
+    trace = trace_model(model, TOKENIZER, IDS)
+    return trace, findings, inspect_page(trace, pathlib.Path("run"), findings)
+
+
+def test_the_page_has_what_each_layer_would_predict(inside):
+    trace, _, page = inside
+    lens = data_of(page)["lens"]
+    assert [*lens] == ["embedding", "positions", "block_0", "block_1"]
+    for (token, p), ((expected, expected_p), *_) in zip(lens["block_1"], trace.top_predictions(), strict=True):
+        assert (token, p) == (expected, pytest.approx(expected_p, rel=1e-4))
+
+
+def test_the_page_says_what_was_found(inside):
+    _, findings, page = inside
+    text = html.unescape(re.sub("<[^>]*>", "", page))
+    assert f"Induction score {findings.induction:.2f}: where 10 random tokens are repeated" in text
+    name, head, score = findings.best_head
+    assert score == findings.heads[name][head - 1] == max(row.max() for row in findings.heads.values())
+    assert f"Head {head} of {name} looks most" in text
+    assert "a linear probe can still tell" in text
+    cells = [float(cell) for cell in re.findall(r'<td style="--n: [^>]*>(-?\d\.\d\d)</td>', page)]
+    effects = np.concatenate([*findings.effects.values()])
+    assert cells == pytest.approx([round(v, 2) for v in effects if abs(v) >= 0.005], abs=0.011)
+    assert set(findings.memory["block_1"]) == {0, 1, 2, 4, 8}
+
+
+def test_the_plots_show_the_findings(inside):
+    trace, findings, _ = inside
+    figures = dict(plot_findings(trace, findings))
+    assert [*figures] == ["lens", "memory", "patching"]
+    values = {
+        "lens": [[p for _, p in row] for row in findings.lens.values()],
+        "memory": [[*row.values()] for row in findings.memory.values()],
+        "patching": np.clip([*findings.effects.values()], -1, 1),
+    }
+    for name, figure in figures.items():
+        np.testing.assert_allclose(figure.axes[0].images[0].get_array(), values[name])
+
+
+def test_a_model_without_attention_has_no_head_and_without_a_source_no_patches():
+    findings = find(small("rnn"), TOKENIZER, IDS)
+    assert findings.best_head is None
+    assert findings.effects is None
+    assert [sentence.split()[0] for sentence in findings.sentences()] == ["Induction", "After"]
+    assert "Effect on" not in inspect_page(trace_model(small("rnn"), TOKENIZER, IDS), pathlib.Path("run"), findings)
+
+
 HOVER = """
 document.querySelectorAll("#text span")[3].dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
 document.querySelector("button.row:last-of-type")?.click();
 const text = id => document.getElementById(id).textContent;
-document.title = JSON.stringify([text("next"), text("details"), document.querySelectorAll("#text .picked").length]);
+document.title = JSON.stringify([text("next"), text("details"), text("lens"),
+  document.querySelectorAll("#text .picked").length]);
 """
 
 
@@ -117,7 +181,12 @@ document.title = JSON.stringify([text("next"), text("details"), document.querySe
 )
 def test_in_a_browser_the_page_shows_what_belongs_to_a_token(browse, tmp_path, name, words):
     trace = trace_model(small(name), TOKENIZER, IDS)
-    following, details, picked = browse(inspect_page(trace, tmp_path), HOVER)
+    findings = find(small(name), TOKENIZER, IDS)
+    following, details, lens, picked = browse(inspect_page(trace, tmp_path, findings), HOVER)
+    assert lens.startswith("Likeliest token after “i”, by layer")
+    assert all(
+        f"{show_whitespace(row[3][0])}  {name}{percent(row[3][1])}" in lens for name, row in findings.lens.items()
+    )
     assert f"The next token is “s”: rank {trace.next_token_ranks()[3][0] + 1}" in following
     assert words in details
     assert picked == 1
