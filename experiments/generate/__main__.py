@@ -1,6 +1,7 @@
 """Generate text with a trained model.
 
     python -m experiments.generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --top-k 40
+    python -m experiments.generate RUN --prompt "Age: " --regex "[0-9]+"       # --choices yes no, --json-schema FILE
     python -m experiments.generate RUN --interactive                # continues every line that is typed
     echo "ROMEO:" | python -m experiments.generate RUN --prompt - --num-samples 3 --out samples.txt
 
@@ -24,7 +25,7 @@ from experiments.frame.option_checks import check_options
 from experiments.frame.option_types import RunFolder
 from experiments.frame.startup import command_line, exit_with_message
 from keras_seq.atomic_files import write_text
-from keras_seq.generation import SamplingConfig, TextGenerator
+from keras_seq.generation import Constraint, SamplingConfig, TextGenerator, choices, json_schema, regex
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
 from keras_seq.training import load_run
 
@@ -46,6 +47,12 @@ class GenerateConfig:
     """Number of texts."""
     stop_strings: tuple[str, ...] = ()
     """Strings; a text ends before the first one that is generated."""
+    choices: tuple[str, ...] = ()
+    """Texts, one of which is generated after the prompt."""
+    regex: str | None = None
+    """Regular expression that the whole text after the prompt matches; it ends where the model would leave it."""
+    json_schema: pathlib.Path | None = None
+    """File of a JSON schema; the text after the prompt is JSON of it."""
     seed: int = 0
     """Random seed; the same seed gives the same texts."""
     out: pathlib.Path | None = None
@@ -68,6 +75,9 @@ class GenerateConfig:
             raise ValueError(f"--alpha {self.alpha}: expected a number from 0 to 1.")
         if self.method != "sample" and (self.num_samples > 1 or self.stop_strings):
             raise ValueError(f"--method {self.method}: expected --num-samples 1 and no --stop-strings.")
+        constraints = [name for name in ("choices", "regex", "json_schema") if getattr(self, name)]
+        if len(constraints) > 1 or (constraints and self.method != "sample"):
+            raise ValueError("--choices, --regex, --json-schema: expected one of them, and --method sample.")
         if self.interactive and self.prompt is not None:
             raise ValueError(f"--prompt {self.prompt}: expected no --prompt beside --interactive, which reads prompts.")
         if self.out is not None and not self.out.parent.is_dir():
@@ -80,6 +90,13 @@ def default_prompt(tokenizer: Tokenizer) -> str:
     return "\n" if "\n" in tokens else next(token for token in tokens if not token.startswith("["))
 
 
+def constraint(config: GenerateConfig) -> Constraint | None:
+    """Return the constraint that the options ask for, or None."""
+    if config.json_schema is not None:
+        return json_schema(config.json_schema.read_text(encoding="utf-8"))
+    return regex(config.regex) if config.regex is not None else choices(config.choices) if config.choices else None
+
+
 def read_prompts() -> Iterator[str]:
     """Yield the lines of standard input, up to an empty one."""
     with contextlib.suppress(EOFError):
@@ -90,7 +107,8 @@ def read_prompts() -> Iterator[str]:
 def print_texts(generator: TextGenerator, prompt: str, config: GenerateConfig, seed: int) -> list[str]:
     """Generate texts that begin with a prompt, print and return them."""
     prompt = handle_unknown(prompt, generator.tokenizer, config.unknown)
-    options = {**dataclasses.asdict(config.sampling), "seed": seed, "stop_strings": config.stop_strings}
+    options = dataclasses.asdict(config.sampling) | {"seed": seed, "stop_strings": config.stop_strings}
+    options["constraint"] = constraint(config)
     if config.method == "beam":
         texts = [generator.beam(prompt, config.max_new_tokens, config.num_beams)]
         print(*texts)
@@ -99,8 +117,7 @@ def print_texts(generator: TextGenerator, prompt: str, config: GenerateConfig, s
         print(*texts)
     elif config.num_samples > 1:
         texts = generator(config.num_samples * [prompt], config.max_new_tokens, **options)
-        for number, text in enumerate(texts, start=1):
-            print(f"--- {number} of {config.num_samples} ---\n{text}")
+        print(*(f"--- {n} of {config.num_samples} ---\n{text}" for n, text in enumerate(texts, start=1)), sep="\n")
     else:
         texts = [""]
         for part in itertools.chain([prompt], generator.stream(prompt, config.max_new_tokens, **options)):

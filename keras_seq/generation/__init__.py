@@ -1,5 +1,6 @@
 """Generate text: sampling and searches around a model's step."""
 
+from keras_seq.generation.constraints import Constraint, choices, json_schema, regex
 from keras_seq.generation.contrastive import contrastive_search
 from keras_seq.generation.samplers import LOGIT_FILTERS, SamplingConfig, sample_token
 from keras_seq.generation.sampling_loop import SamplingLoop
@@ -8,12 +9,16 @@ from keras_seq.generation.text_generator import TextGenerator, generate, stream
 
 __all__ = [
     "LOGIT_FILTERS",
+    "Constraint",
     "SamplingLoop",
     "TextGenerator",
     "SamplingConfig",
     "beam_search",
+    "choices",
     "sample_token",
     "generate",
+    "json_schema",
+    "regex",
     "greedy",
     "stream",
     "contrastive_search",

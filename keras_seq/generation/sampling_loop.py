@@ -10,7 +10,7 @@ A model with a context of C positions starts a new cache at multiples of h = C /
 
 So a token sees at least C / 2 ids, its cost does not depend on t, and a row does not depend on the other prompts. Only
 another number of rows is traced again: prompts, lengths, seeds and values of logit filters are not. An id of -1 marks
-logits that are not finite.
+logits that are not finite, and one of ENDED what follows the end of a text under a constraint.
 """
 
 import math
@@ -18,8 +18,10 @@ import math
 import numpy as np
 from keras import ops, tree
 
+from keras_seq.generation.constrained_sampling import ENDED, constraint_rows, sample_row
+from keras_seq.generation.constraints import TokenAutomaton
 from keras_seq.generation.philox import uniform_draws
-from keras_seq.generation.samplers import SamplingConfig, sample_token
+from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.kernels.compiled import compiled, traced
 from keras_seq.layers.introspection import vocabulary_size
 
@@ -57,6 +59,7 @@ class SamplingLoop:
         sampling: SamplingConfig | None = None,
         seed: int = 0,
         first_row: int = 0,
+        automaton: TokenAutomaton | None = None,
     ):
         """Yield the ids after the prompts, several columns at a time.
 
@@ -66,16 +69,18 @@ class SamplingLoop:
             sampling: A `SamplingConfig`; None samples at temperature 1.
             seed: Seed of the draws. Those of a row depend on the seed and the row's number only.
             first_row: Number of the first row, for batches that are parts of a larger one.
+            automaton: What constrains the new ids, or None.
 
         Yields:
-            int32 `[B, n]` for varying n, `max_new_tokens` columns in all.
+            int32 `[B, n]` for varying n, `max_new_tokens` columns in all; with an automaton, ENDED after a text's end.
 
         Raises:
-            ValueError: The model's logits are not finite.
+            ValueError: The model's logits are not finite, or the constraint has no text of `max_new_tokens`.
         """
         sampling = sampling or SamplingConfig()
         ids, prompt_lengths, uniform = prepare_batch(prompts, max_new_tokens, seed, first_row)
         in_text = self._in_text(prompts) if sampling.repetition_penalty is not None else ()
+        rows, tables = constraint_rows(automaton, len(ids), max_new_tokens)
         num_done, num_emitted = prompt_lengths.min(), 0  # columns filled in all rows; columns yielded
         start, end = cache_start(num_done, self.context_length), ids.shape[1]
         state, t = self._prefill(ids, start, num_done)
@@ -87,13 +92,15 @@ class SamplingLoop:
             is_prompt = np.arange(t, t + n) < np.maximum(prompt_lengths, num_done)[:, None]
             prompt_ids = _steps_first(np.where(is_prompt, ids[:, t : t + n], -1))
             draws = _steps_first(uniform[:, t : t + n])
-            state, new, in_text = self._sample_fn(
-                state, ids[:, t - 1], prompt_ids, draws, np.array(n, "int32"), sampling.options, in_text
+            state, new, in_text, rows = self._sample_fn(
+                state, ids[:, t - 1], prompt_ids, draws, np.array(n, "int32"), sampling.options, in_text, rows, tables
             )
             ids[:, t : t + n] = ops.convert_to_numpy(new)[:n].T
-            if (ids[:, t : t + n] < 0).any():
+            if (ids[:, t : t + n] == -1).any():
                 raise not_finite()
             t += n
+            if rows and (ids[:, t - 1] == ENDED).all():
+                ids[:, t:], t = ENDED, end
             num_done = max(num_done, t)
             if new := new_tokens(ids, prompt_lengths, num_emitted, num_done):
                 yield np.stack(new)
@@ -104,7 +111,7 @@ class SamplingLoop:
         state, t = self.model.get_initial_state(len(ids)), start
         for size in self.prefill_sizes:
             while t + size < end:
-                state = self._prefill_fn(ids[:, t : t + size], state)
+                state = self._prefill_fn(np.maximum(ids[:, t : t + size], 0), state)  # not ENDED
                 t += size
         return state, t + 1
 
@@ -118,27 +125,32 @@ class SamplingLoop:
     def _next_state(self, ids, state):
         return self.model(ids, state=state, training=False, return_state=True)[1]
 
-    def _sample_steps(self, state, last, prompt_ids, uniform, n, options, in_text):
-        """Take n steps; return the state, ids `[STEPS_PER_CALL, B]` and `in_text`. A prompt id of -1 is sampled."""
+    def _sample_steps(self, state, last, prompt_ids, uniform, n, options, in_text, rows, tables):
+        """Take n steps; return the state, ids `[STEPS_PER_CALL, B]`, `in_text` and `rows`.
+
+        A prompt id of -1 is sampled.
+        """
 
         def step(i, loop_vars):
             *args, out = loop_vars
-            state, last, in_text = self._step_fn(*args, prompt_ids[i], uniform[i], options)
-            return state, last, in_text, ops.slice_update(out, (i, 0), last[None])
+            args = self._step_fn(*args, prompt_ids[i], uniform[i], options, tables)
+            return *args, ops.slice_update(out, (i, 0), args[1][None])
 
         out = ops.zeros((STEPS_PER_CALL, last.shape[0]), "int32")
-        state, _, in_text, out = ops.fori_loop(0, n, step, (state, last, in_text, out))
-        return state, out, in_text
+        state, _, in_text, rows, out = ops.fori_loop(0, n, step, (state, last, in_text, rows, out))
+        return state, out, in_text, rows
 
-    def _sample_step(self, state, last, in_text, prompt_ids, uniform, options):
-        """Take one step; return the state, ids `[B]` and `in_text`."""
+    def _sample_step(self, state, last, in_text, rows, prompt_ids, uniform, options, tables):
+        """Take one step; return the state, ids `[B]`, `in_text` and `rows`, the states of the constraint."""
         ids = ops.maximum(last, 0)[:, None]  # not -1, which a model refuses where it knows the value
         logits, next_state = self.model.step(ids, state)
         state = tree.map_structure(lambda new, old: ops.reshape(new, old.shape), next_state, state)  # static shapes
-        sampled = sample_token(logits, uniform, options, *in_text)
-        last = ops.where(prompt_ids < 0, sampled, prompt_ids)
+        sampled, next_rows = sample_row(logits, uniform, options, in_text, rows, tables)
+        is_new = prompt_ids < 0
+        rows = tuple(ops.where(is_new, new, old) for new, old in zip(next_rows, rows, strict=True))
+        last = ops.where(is_new, sampled, prompt_ids)
         new = last[:, None] == ops.arange(logits.shape[1], dtype="int32")
-        return state, last, tuple(ops.logical_or(mask, new) for mask in in_text)
+        return state, last, tuple(ops.logical_or(mask, new) for mask in in_text), rows
 
 
 def prepare_batch(prompts, max_new_tokens, seed, first_row):

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_seq import checks
+from keras_seq.generation.constraints import Constraint
 from keras_seq.generation.contrastive import contrastive_search
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import SamplingLoop
@@ -44,7 +45,7 @@ class TextGenerator:
 
     def __init__(self, model, tokenizer):
         _check_methods("tokenizer", tokenizer, ("encode", "decode"), "a CharacterTokenizer or another tokenizer")
-        self.model, self.tokenizer = model, tokenizer
+        self.model, self.tokenizer, self._last_automaton = model, tokenizer, ()
         if all(hasattr(model, name) for name in ("step", "get_initial_state", "context_length")):
             check_tokenizer(tokenizer, model)
             self.sampling_loop = SamplingLoop(model)
@@ -62,6 +63,7 @@ class TextGenerator:
         temperature: float = 1.0,
         seed: int = 0,
         stop_strings: str | list[str] = (),
+        constraint: Constraint | None = None,
         **sampling_options,
     ) -> str | list[str]:
         """Return each prompt followed by sampled text.
@@ -72,6 +74,8 @@ class TextGenerator:
             temperature: Divisor of the logits, at least 0; 0 takes the likeliest token.
             seed: The same seed gives the same texts. The n-th text of a list depends on (seed, n) and its prompt only.
             stop_strings: A text or a list of texts. The generated text ends before the first of them.
+            constraint: What the whole text after the prompt has to be: `choices`, `regex` or `json_schema` of
+                `keras_seq.generation.constraints`. It ends where the model would leave the constraint.
             **sampling_options: `top_k`, `top_p`, `min_p`, `typical_p`, `repetition_penalty`; see `SamplingConfig`.
 
         Returns:
@@ -82,11 +86,11 @@ class TextGenerator:
                 range, or logits are not finite.
         """
         if isinstance(prompt, str):
-            parts = self.stream(prompt, max_new_tokens, temperature, seed, stop_strings, **sampling_options)
+            parts = self.stream(prompt, max_new_tokens, temperature, seed, stop_strings, constraint, **sampling_options)
             return prompt + "".join(parts)
         if not isinstance(prompt, list | tuple):
             raise ValueError(f"prompt={prompt!r}; expected a text, or a list of texts.")
-        return self._texts(list(prompt), max_new_tokens, temperature, seed, stop_strings, sampling_options)
+        return self._texts(list(prompt), max_new_tokens, temperature, seed, stop_strings, constraint, sampling_options)
 
     def stream(
         self,
@@ -95,6 +99,7 @@ class TextGenerator:
         temperature: float = 1.0,
         seed: int = 0,
         stop_strings: str | list[str] = (),
+        constraint: Constraint | None = None,
         **sampling_options,
     ) -> Iterator[str]:
         """Return an iterator over the text after one prompt, in parts as they are sampled.
@@ -105,6 +110,8 @@ class TextGenerator:
             temperature: Divisor of the logits, at least 0; 0 takes the likeliest token.
             seed: The same seed gives the same text.
             stop_strings: A text or a list of texts. The generated text ends before the first of them.
+            constraint: What the whole text after the prompt has to be: `choices`, `regex` or `json_schema` of
+                `keras_seq.generation.constraints`. It ends where the model would leave the constraint.
             **sampling_options: `top_k`, `top_p`, `min_p`, `typical_p`, `repetition_penalty`; see `SamplingConfig`.
 
         Returns:
@@ -117,7 +124,9 @@ class TextGenerator:
         (ids,), sampling, stop_strings = self._check_arguments(
             [prompt], max_new_tokens, temperature, seed, stop_strings, sampling_options
         )
-        new = (columns[0].tolist() for columns in self.sampling_loop([ids], max_new_tokens, sampling, seed))
+        automaton = self._automaton(constraint)
+        columns = self.sampling_loop([ids], max_new_tokens, sampling, seed, automaton=automaton)
+        new = (new[0][new[0] >= 0].tolist() for new in columns)
         return self._stream_text(ids, new, stop_strings)
 
     def beam(self, prompt: str, max_new_tokens: int = 100, num_beams: int = 4, length_penalty: float = 0.0) -> str:
@@ -179,14 +188,26 @@ class TextGenerator:
             _, state = self.model(np.array([ids]), state=state, training=False, return_state=True)
         return state
 
-    def _texts(self, prompts, max_new_tokens, temperature, seed, stop_strings, sampling_options):
+    def _automaton(self, constraint):
+        if constraint is None:
+            return None
+        if not isinstance(constraint, Constraint):
+            raise ValueError(f"constraint={constraint!r}; expected a Constraint, such as regex('[0-9]+').")
+        document_token = getattr(self.model, "document_token", None)
+        if self._last_automaton[:2] != (constraint, document_token):
+            excluded = () if document_token is None else (document_token,)
+            self._last_automaton = constraint, document_token, constraint.automaton(self.tokenizer, excluded)
+        return self._last_automaton[2]
+
+    def _texts(self, prompts, max_new_tokens, temperature, seed, stop_strings, constraint, sampling_options):
         prompt_ids, sampling, stop_strings = self._check_arguments(
             prompts, max_new_tokens, temperature, seed, stop_strings, sampling_options
         )
         new_ids = [[] for _ in prompt_ids]  # for each row, a list of lists of ids
-        for columns in self.sampling_loop(prompt_ids, max_new_tokens, sampling, seed):
-            for row, new in zip(new_ids, columns.tolist(), strict=True):
-                row.append(new)
+        automaton = self._automaton(constraint)
+        for columns in self.sampling_loop(prompt_ids, max_new_tokens, sampling, seed, automaton=automaton):
+            for row, new in zip(new_ids, columns, strict=True):
+                row.append(new[new >= 0].tolist())
             rows = zip(prompt_ids, new_ids, strict=True)
             if stop_strings and all(self._has_stopped(ids, new, stop_strings) for ids, new in rows):
                 break
@@ -264,7 +285,8 @@ def generate(model, tokenizer, prompt: str | list[str], max_new_tokens: int = 50
         prompt: A text of at least one token, or a list of such texts.
         max_new_tokens: Tokens to sample after each prompt, at least 0; characters for a `CharacterTokenizer`.
         **options: `temperature` (default 1.0; 0 takes the likeliest token), `seed` (default 0), `stop_strings` (a text
-            or a list of texts, before the first of which the text ends), and the logit filters `top_k`, `top_p`,
+            or a list of texts, before the first of which the text ends), `constraint` (such as `json_schema(...)`, what
+            the new text has to be), and the logit filters `top_k`, `top_p`,
             `min_p`, `typical_p` and `repetition_penalty` (off by default; see `SamplingConfig`).
 
     Returns:
@@ -293,7 +315,7 @@ def stream(model, tokenizer, prompt: str, max_new_tokens: int = 500, **options) 
         tokenizer: The tokenizer that the model was trained with.
         prompt: A text of at least one token.
         max_new_tokens: Tokens to sample, at least 0; characters for a `CharacterTokenizer`.
-        **options: `temperature`, `seed`, `stop_strings`, `top_k`, `top_p`, `min_p`, `typical_p` and
+        **options: `temperature`, `seed`, `stop_strings`, `constraint`, `top_k`, `top_p`, `min_p`, `typical_p` and
             `repetition_penalty`, as for `generate`.
 
     Returns:

@@ -13,7 +13,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq.generation.samplers import SamplingConfig, sample_token
+from keras_seq.generation.constrained_sampling import constraint_rows, sample_row
+from keras_seq.generation.constraints import TokenAutomaton
+from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import cache_start, new_tokens, not_finite, prepare_batch
 from keras_seq.kernels.compiled import compiled
 from keras_seq.layers.introspection import iter_layers
@@ -102,7 +104,7 @@ class UncachedSamplingLoop:
     def __init__(self, uncached_model):
         self.uncached_model = uncached_model
         self.context_length = uncached_model.context_length or np.inf
-        self._sample_fn = compiled(sample_token, uncached_model.model)
+        self._sample_fn = compiled(sample_row, uncached_model.model)
         warnings.warn(
             f"{uncached_model.model.name} reads the whole text again for every token, the slow way. A "
             "keras_seq.models.LanguageModel keeps a state and reads each token once.",
@@ -116,6 +118,7 @@ class UncachedSamplingLoop:
         sampling: SamplingConfig | None = None,
         seed: int = 0,
         first_row: int = 0,
+        automaton: TokenAutomaton | None = None,
     ):
         """Yield the ids after the prompts, one column at a time.
 
@@ -125,26 +128,32 @@ class UncachedSamplingLoop:
             sampling: A `SamplingConfig`; None samples at temperature 1.
             seed: Seed of the draws. Those of a row depend on the seed and the row's number only.
             first_row: Number of the first row, for batches that are parts of a larger one.
+            automaton: What constrains the new ids, or None.
 
         Yields:
-            int32 `[B, 1]`, `max_new_tokens` times.
+            int32 `[B, 1]`, `max_new_tokens` times; with an automaton, ENDED after a text's end.
 
         Raises:
-            ValueError: The model's logits are not finite.
+            ValueError: The model's logits are not finite, or the constraint has no text of `max_new_tokens`.
         """
         sampling = sampling or SamplingConfig()
         ids, prompt_lengths, uniform = prepare_batch(prompts, max_new_tokens, seed, first_row)
         in_text, num_emitted = np.zeros((len(ids), self.uncached_model.vocabulary_size), bool), 0
         for row, prompt in zip(in_text, prompts, strict=True):
             row[prompt] = True
+        rows, tables = constraint_rows(automaton, len(ids), max_new_tokens)
         for t in range(prompt_lengths.min(), ids.shape[1]):
-            logits = self.uncached_model.logits(ids[:, cache_start(t, self.context_length) : t])[:, -1]
-            sampled = ops.convert_to_numpy(self._sample_fn(logits, uniform[:, t], sampling.options, in_text))
-            sampled = np.where(t < prompt_lengths, ids[:, t], sampled)
-            if (sampled < 0).any():
+            past = np.maximum(ids[:, cache_start(t, self.context_length) : t], 0)  # not ENDED
+            logits, is_new = self.uncached_model.logits(past)[:, -1], t >= prompt_lengths
+            sampled, next_rows = self._sample_fn(logits, uniform[:, t], sampling.options, (in_text,), rows, tables)
+            rows = tuple(
+                np.where(is_new, ops.convert_to_numpy(new), old) for new, old in zip(next_rows, rows, strict=True)
+            )
+            sampled = np.where(is_new, ops.convert_to_numpy(sampled), ids[:, t])
+            if (sampled == -1).any():
                 raise not_finite()
             ids[:, t] = sampled
-            in_text[np.arange(len(ids)), sampled] = True
+            in_text[np.arange(len(ids)), np.maximum(sampled, 0)] |= sampled >= 0
             if new := new_tokens(ids, prompt_lengths, num_emitted, t + 1):
                 yield np.stack(new)
                 num_emitted += len(new[0])

@@ -1,4 +1,6 @@
 import io
+import json
+import re
 import shutil
 
 import pytest
@@ -80,6 +82,17 @@ def test_it_can_search(written, smoke):
     assert written(*options, "contrastive", "--alpha", 0.9) == generator.contrastive("The ", 12, alpha=0.9)
 
 
+def test_it_writes_what_is_asked_for(written, tmp_path):
+    pytest.importorskip("outlines_core")
+    numbers = written(*PROMPT, "--regex", "[0-9]{3}", "--num-samples", 3)
+    assert len(re.findall(r"^The \d{3}$", numbers, flags=re.MULTILINE)) == 3
+    assert written(*PROMPT, "--choices", "cat", "dog") in ("The cat", "The dog")
+    (tmp_path / "schema.json").write_text(
+        '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}'
+    )
+    assert json.loads(written(*PROMPT, "--json-schema", tmp_path / "schema.json")[4:])["a"] in (True, False)
+
+
 def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, written):
     process = python(
         "-m", "experiments.generate", smoke.folder / "lstm-seed0", "--prompt", "if", "--max-new-tokens", 20
@@ -112,6 +125,10 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
         ("lstm-seed0", "--method=beam --num-samples=2", "--method beam"),
         ("lstm-seed0", "--method=contrastive --alpha=2", "--alpha 2"),
         ("lstm-seed0", "--method=beam --num-beams=0", "--num-beams 0"),
+        ("lstm-seed0", "--choices a --regex=b", "expected one of them"),
+        ("lstm-seed0", "--regex=b --method=beam", "--method sample"),
+        ("lstm-seed0", "--regex=(", "cannot be used"),
+        ("lstm-seed0", "--json-schema=nowhere.json", "nowhere.json"),
         ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
     ],
 )
