@@ -70,6 +70,10 @@ class SubwordTokenizer(Tokenizer):
             raise TokenizerError(f"text_pairs has {len(seconds)} texts; expected as many as texts, {len(firsts)}.")
         return pack_segments(firsts, seconds, sequence_length)
 
+    def to_tokenizer_json(self) -> str:
+        """Return the text of a tokenizer.json, as the `tokenizers` library and transformers read it."""
+        return self._pipeline.to_str(pretty=True)
+
     def _encode_rows(self, name: str, texts: list[str]) -> list[list[int]]:
         if not isinstance(texts, list | tuple | np.ndarray) or not len(texts):
             raise TokenizerError(f"{name}={short_repr(texts)}; expected a list of at least one text.")
