@@ -19,7 +19,7 @@ import keras_seq
 ROOT = pathlib.Path(__file__).parents[1]
 ORDER = (  # each package may import those that follow it
     *("experiments", "callbacks", "training", "saving", "evaluation", "generation", "tracking"),
-    *("models", "data", "baselines", "tokenizers", "layers", "kernels"),
+    *("pretrained", "models", "data", "baselines", "tokenizers", "layers", "kernels"),
 )
 EVERYWHERE = {"checks", "atomic_files", "stop_signals"}
 MAY_IMPORT = {package: {*ORDER[n + 1 :], *EVERYWHERE} for n, package in enumerate(ORDER)}

@@ -8,9 +8,10 @@ A model with a context of C positions starts a new cache at multiples of h = C /
 
     id t is sampled from the ids from cache_start(t) on,   cache_start(t) = h ceil(max(0, t - C) / h)
 
-So a token sees at least C / 2 ids, its cost does not depend on t, and a row does not depend on the other prompts. A cache
-has no more than C slots, and fewer where the ids are fewer: a power of two. Only another number of rows or slots is
-traced again: prompts, lengths, seeds and values of logit filters are not. An id of -1 marks logits that are not finite.
+So a token sees at least C / 2 ids, its cost does not depend on t, and a row does not depend on the other prompts. A
+cache has no more than C slots, and fewer where the ids are fewer: a power of two. Only another number of rows or slots
+is traced again: prompts, lengths, seeds and values of logit filters are not. An id of -1 marks logits that are not
+finite.
 """
 
 import math

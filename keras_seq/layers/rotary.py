@@ -91,7 +91,7 @@ def yarn(positions, key_dim: int) -> list[float]:
     Returns:
         A list of K / 2 numbers.
     """
-    low_turns, high_turns = positions.turns
+    low_turns, high_turns = (positions.low_turns, positions.high_turns)
 
     def pair_with(turns):  # the fractional index of the pair with this number of turns
         return (
@@ -118,7 +118,7 @@ def llama3(positions, key_dim: int) -> list[float]:
     Returns:
         A list of K / 2 numbers.
     """
-    low_turns, high_turns = positions.turns
+    low_turns, high_turns = (positions.low_turns, positions.high_turns)
     frequencies = []
     for w in no_scaling(positions, key_dim):
         turns = positions.original_context_length * w / (2 * math.pi)
@@ -172,7 +172,7 @@ class RotaryPositions(RelativePositions):
             raise ValueError(f"scaling_factor={self.scaling_factor!r}; expected a number of at least 1.")
         if self.scaling is None and self.scaling_factor != 1:
             raise ValueError(
-                f"scaling_factor={self.scaling_factor!r} with scaling=None; expected 'linear', 'ntk', 'yarn' or 'llama3'."
+                f"scaling_factor={self.scaling_factor!r} with scaling=None; expected 1, or a scaling such as 'linear'."
             )
         if self.scaling in TURNS or self.original_context_length is not None:
             checks.positive_integer("original_context_length", self.original_context_length)
@@ -180,16 +180,14 @@ class RotaryPositions(RelativePositions):
             value = getattr(self, name)
             if value is not None and (checks.positive_number(name, value) and self.scaling not in TURNS):
                 raise ValueError(f"{name}={value!r} with scaling={self.scaling!r}; expected 'yarn' or 'llama3'.")
-        if self.scaling in TURNS and self.turns[0] >= self.turns[1]:
-            raise ValueError(
-                f"low_turns={self.turns[0]} and high_turns={self.turns[1]}; expected low_turns < high_turns."
-            )
-
-    @property
-    def turns(self) -> tuple[float, float]:
-        """Return `low_turns` and `high_turns`, or the published ones where they are not given."""
-        low, high = TURNS[self.scaling]
-        return self.low_turns or low, self.high_turns or high
+        if self.scaling in TURNS:
+            low, high = TURNS[self.scaling]
+            object.__setattr__(self, "low_turns", self.low_turns or low)
+            object.__setattr__(self, "high_turns", self.high_turns or high)
+            if self.low_turns >= self.high_turns:
+                raise ValueError(
+                    f"low_turns={self.low_turns} and high_turns={self.high_turns}; expected low_turns < high_turns."
+                )
 
     def validate_key_dim(self, key_dim: int) -> None:
         """Raise a `ValueError` unless K is even (and at least 4 for NTK, whose base would be infinite)."""

@@ -16,6 +16,7 @@ from keras_seq.models.llama import LlamaConfig
 from keras_seq.models.mamba import MambaConfig
 from keras_seq.models.min_rnn import MinGRUConfig, MinLSTMConfig
 from keras_seq.models.published_configs import PUBLISHED_CONFIGS
+from keras_seq.models.quantization import quantization_report
 from keras_seq.models.rnn import GRUConfig, LSTMConfig, RNNConfig
 from keras_seq.models.seq2seq import EncoderDecoder, Seq2SeqConfig
 from keras_seq.models.transformer import TransformerConfig
@@ -59,6 +60,7 @@ __all__ = [
     "TransformerConfig",
     "assert_causal",
     "masked_lm",
+    "quantization_report",
     "text_classifier",
     "token_classifier",
 ]

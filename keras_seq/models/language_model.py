@@ -23,6 +23,7 @@ from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.layers.residual import apply_sequentially, initial_states
 from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
+from keras_seq.models.quantization import Quantizable
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, at every position alike
 NON_CAUSAL_MESSAGE = (
@@ -49,7 +50,7 @@ def check_step(ids, state) -> None:
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class LanguageModel(keras.Model):
+class LanguageModel(Quantizable, keras.Model):
     """Predict the next id: ids -> embedding -> blocks, one after the other -> head -> logits.
 
     The state is a tuple with an entry for each block that keeps one.
@@ -116,6 +117,7 @@ class LanguageModel(keras.Model):
             shape = tuple(getattr(x, "shape", ()))
             if len(shape) != 3 or (shape[1] != input_shape[1] and None not in (shape[1], input_shape[1])):
                 raise ValueError(f"{layer.name} makes {shape} of ids {tuple(input_shape)}; expected [B, T, D].")
+        self.build_quantized()
 
     def get_initial_state(self, batch_size, capacity: int | None = None):
         """Return the state before the first position.
@@ -229,12 +231,15 @@ class LanguageModel(keras.Model):
         """Create the model and its layers from a config."""
         deserialize = keras.saving.deserialize_keras_object
         config = dict(config)
-        return cls(
+        quantization = config.pop("quantization", None)
+        model = cls(
             embedding=deserialize(config.pop("embedding")),
             blocks=[deserialize(block) for block in config.pop("blocks")],
             head=deserialize(config.pop("head")),
             **config,
         )
+        model.quantization = quantization  # `build` reads it
+        return model
 
 
 def build_language_model(

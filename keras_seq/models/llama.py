@@ -45,7 +45,7 @@ class LlamaConfig:
     """Activation of the gates of the feed-forward networks."""
     key_dim: int | None = None
     """K, the width of a head; by default embedding_dim / num_heads."""
-    positions: layers.RotaryPositions = layers.RotaryPositions()
+    positions: layers.RotaryPositions = dataclasses.field(default_factory=layers.RotaryPositions)
     """Base and scaling of the rotations."""
     epsilon: float = 1e-6
     """Added to the mean square by the normalizations."""

@@ -8,6 +8,10 @@ from keras_seq.pretrained.family import Family, Tensor, choice, dropouts, linear
 from keras_seq.pretrained.gpt2 import ACTIVATION_NAMES
 from keras_seq.pretrained.structure import name_of
 
+IGNORED = (
+    "classifier_dropout directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
+    "pooler_size_per_head pooler_type"
+)
 H, B = "bert.encoder.layer.{n}.", "block_{n}/"
 ENCODER, MASKED_LM, BOTH = "BertModel", "BertForMaskedLM", "BertForPreTraining"
 
@@ -81,10 +85,7 @@ BERT = Family(
         dropouts(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1),
     ),
     constants={"position_embedding_type": "absolute", "pad_token_id": 0, "tie_word_embeddings": True},
-    ignored=frozenset(
-        "classifier_dropout directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
-        "pooler_size_per_head pooler_type".split()
-    ),
+    ignored=frozenset(IGNORED.split()),
     tensors=(
         Tensor("bert.embeddings.word_embeddings.weight", ("embedding/embeddings",)),
         Tensor("bert.embeddings.position_embeddings.weight", ("positions/embeddings",)),
@@ -115,5 +116,6 @@ BERT = Family(
     ),
     describe=describe,
     architecture_of=architecture_of,
+    base_prefix="bert.",
     build=build,
 )

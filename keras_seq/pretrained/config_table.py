@@ -7,7 +7,7 @@ from keras_seq import checks
 from keras_seq.pretrained.family import Family
 from keras_seq.pretrained.tensor_files import PretrainedError
 
-IGNORED = frozenset(  # keys of every config that do not change logits
+_IGNORED = (
     "_name_or_path name_or_path architectures model_type transformers_version torch_dtype dtype use_cache torchscript "
     "initializer_range output_attentions output_hidden_states return_dict id2label label2id num_labels problem_type "
     "finetuning_task task_specific_params gradient_checkpointing tokenizer_class prefix bos_token_id eos_token_id "
@@ -16,8 +16,9 @@ IGNORED = frozenset(  # keys of every config that do not change logits
     "early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty "
     "length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences "
     "output_scores return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values "
-    "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens tf_legacy_loss".split()
+    "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens tf_legacy_loss"
 )
+IGNORED = frozenset(_IGNORED.split())  # keys of every config that do not change logits
 CONSTANTS = {  # of every config
     "is_decoder": False,
     "is_encoder_decoder": False,
@@ -60,12 +61,12 @@ def read_config(family: Family, config: dict, dropout: float | None = None) -> A
     known = IGNORED | family.ignored | constants.keys() | {key for s in family.settings for key in s.defaults}
     for key in config.keys() - known:
         raise PretrainedError(
-            f"config.json: {key}={checks.short_repr(config[key])} is unknown for model_type={family.model_type!r}, and "
+            f"config.json: {key}={_short(config[key])} is unknown for model_type={family.model_type!r}, and "
             "may change logits; expected a key that keras_seq knows."
         )
     for key, value in constants.items():
         if config.get(key, value) != value:
-            raise PretrainedError(f"config.json: {key}={checks.short_repr(config[key])}; expected {value!r}.")
+            raise PretrainedError(f"config.json: {key}={_short(config[key])}; expected {value!r}.")
     values = {key: value for setting in family.settings for key, value in setting.defaults.items()} | config
     fields = {}
     try:
@@ -75,6 +76,11 @@ def read_config(family: Family, config: dict, dropout: float | None = None) -> A
         return family.config(**fields, **({} if dropout is None else {"dropout": dropout}))
     except (TypeError, ValueError, KeyError, ZeroDivisionError) as error:
         raise PretrainedError(f"config.json: {str(error).rstrip('.')}.") from None
+
+
+def _short(value):
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def write_config(family: Family, config: Any) -> dict:

@@ -79,6 +79,8 @@ class Family:
     """From a Keras model to the config that builds it; it raises a ValueError for another model."""
     architecture_of: Callable[[Any], str]
     """From a Keras model to the class of transformers that computes the same."""
+    base_prefix: str = ""
+    """Beginning of the names that a class without a head, `...Model`, does not write."""
     build: Callable[..., Any] | None = None
     """`(config, vocabulary_size, dtype, architecture) -> models`, the first of which is the result; one model of
     `config.build_model` unless given."""

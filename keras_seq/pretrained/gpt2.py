@@ -1,5 +1,6 @@
-"""GPT-2 (Radford et al., 2019): `GPT2LMHeadModel`. Its matrices lie as Keras's do, [in, out], query, key and value as one."""
+"""GPT-2 (Radford et al., 2019): `GPT2LMHeadModel`. Its matrices lie as Keras's do, [in, out]."""
 
+from keras_seq import checks
 from keras_seq.models.gpt2 import ACTIVATIONS, GPT2Config
 from keras_seq.pretrained.family import AS_IT_IS, Family, Setting, Tensor, choice, dropouts, linear, normalization, same
 from keras_seq.pretrained.structure import blocks_of, name_of
@@ -8,6 +9,7 @@ ACTIVATION_NAMES = {
     **{"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"},
     **{"silu": "silu", "swish": "silu"},
 }
+IGNORED = "n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout"
 H, B = "transformer.h.{n}.", "block_{n}/"
 
 
@@ -37,7 +39,8 @@ def describe(model) -> GPT2Config:
 
 
 def _hidden_width(values):
-    return {"feed_forward_dim": 4 * values["n_embd"] if values["n_inner"] is None else values["n_inner"]}
+    width = checks.positive_integer("n_embd", values["n_embd"])
+    return {"feed_forward_dim": 4 * width if values["n_inner"] is None else values["n_inner"]}
 
 
 GPT2 = Family(
@@ -60,9 +63,7 @@ GPT2 = Family(
         "scale_attn_by_inverse_layer_idx": False,
         "reorder_and_upcast_attn": False,
     },
-    ignored=frozenset(
-        "n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout".split()
-    ),
+    ignored=frozenset(IGNORED.split()),
     tensors=(
         Tensor("transformer.wte.weight", ("embedding/embeddings",)),
         Tensor("transformer.wpe.weight", ("positions/embeddings",)),

@@ -1,7 +1,8 @@
-"""The Llama family (Touvron et al., 2023): Llama, Mistral, Qwen2 and Qwen3, which differ in biases, norms and windows."""
+"""The Llama family (Touvron et al., 2023): Llama, Mistral, Qwen2 and Qwen3 differ in biases, norms and windows."""
 
 import dataclasses
 
+from keras_seq import checks
 from keras_seq.layers import RotaryPositions
 from keras_seq.models.llama import LlamaConfig
 from keras_seq.pretrained.family import Family, Setting, Tensor, choice, dropouts, fixed, linear, normalization, same
@@ -50,10 +51,10 @@ def _heads(default_heads, default_key_dim, omitted=False):
     """Return the settings of `num_key_value_heads` and `head_dim`, None for those that follow from others."""
 
     def read(values):
-        heads = values["num_key_value_heads"]
-        width = values.get("head_dim")
-        width = None if width == values["hidden_size"] / values["num_attention_heads"] else width
-        return {"num_key_value_heads": values["num_attention_heads"] if heads is None else heads, "key_dim": width}
+        size, num_heads = (checks.positive_integer(key, values[key]) for key in ("hidden_size", "num_attention_heads"))
+        heads, width = values["num_key_value_heads"], values.get("head_dim")
+        width = None if width == size / num_heads else width
+        return {"num_key_value_heads": num_heads if heads is None else heads, "key_dim": width}
 
     def write(config):
         width = config.key_dim or config.embedding_dim // config.num_heads
@@ -133,7 +134,7 @@ LLAMA = Family(
     describe=describe,
     architecture_of=lambda model: "LlamaForCausalLM",
 )
-_SHARED = LLAMA.settings[:4] + LLAMA.settings[5:10]  # all but context_length, heads and biases
+_SHARED = LLAMA.settings[:3] + LLAMA.settings[5:10]  # all but feed_forward_dim, context_length, heads and biases
 _ATTENTION_BIAS = LLAMA.settings[-2]
 
 
@@ -151,6 +152,7 @@ def _variant(model_type, class_name, *settings):
 MISTRAL = _variant(
     "mistral",
     "Mistral",
+    same("intermediate_size", "feed_forward_dim", 14_336),
     same("max_position_embeddings", "context_length", 4096 * 32),
     same("sliding_window", "sliding_window", 4096),
     _heads(8, None),
@@ -163,6 +165,7 @@ _QWEN_WINDOWS = Setting(
 QWEN2 = _variant(
     "qwen2",
     "Qwen2",
+    same("intermediate_size", "feed_forward_dim", 22_016),
     same("max_position_embeddings", "context_length", 32_768),
     _QWEN_WINDOWS,
     _heads(32, None, omitted=True),
@@ -171,6 +174,7 @@ QWEN2 = _variant(
 QWEN3 = _variant(
     "qwen3",
     "Qwen3",
+    same("intermediate_size", "feed_forward_dim", 22_016),
     same("max_position_embeddings", "context_length", 32_768),
     _QWEN_WINDOWS,
     _heads(32, 128),

@@ -79,6 +79,10 @@ def load(
         return (config.build_model(size, dtype=dtype),)
 
     with TensorFiles(folder) as files:
+        if config.num_layers > len(files):  # each of which would take time, if no memory
+            raise PretrainedError(
+                f"config.json: num_layers={config.num_layers}; expected as many as the {len(files)} tensors can be of."
+            )
         try:
             shapes = {path: tuple(weight.shape) for path, weight in variables_of(without_memory(build)).items()}
         except ValueError as error:

@@ -1,5 +1,6 @@
 """Mamba (Gu & Dao, 2023): `MambaForCausalLM`."""
 
+from keras_seq import checks
 from keras_seq.layers import SelectiveStateSpace
 from keras_seq.models.mamba import MambaConfig
 from keras_seq.pretrained.family import (
@@ -14,6 +15,11 @@ from keras_seq.pretrained.family import (
 )
 from keras_seq.pretrained.structure import blocks_of
 
+IGNORED = (
+    "residual_in_fp32 time_step_scale time_step_min time_step_max time_step_init_scheme time_step_floor "
+    "rescale_prenorm_residual use_mambapy use_associative_scan d_inner d_model n_layer fused_add_norm "
+    "pad_vocab_size_multiple ssm_cfg layer_types"
+)
 H, B = "backbone.layers.{n}.", "block_{n}/"
 
 
@@ -47,7 +53,7 @@ def describe(model) -> MambaConfig:
 
 
 def _read_rank(values):
-    rank, width = values["time_step_rank"], values["hidden_size"]
+    rank, width = values["time_step_rank"], checks.positive_integer("hidden_size", values["hidden_size"])
     return {"dt_rank": None if rank in ("auto", -(-width // 16)) else rank}
 
 
@@ -81,11 +87,7 @@ MAMBA = Family(
         same("tie_word_embeddings", "tie_embeddings", True),
     ),
     constants={"use_conv_bias": True, "hidden_act": "silu", "rms_norm": True},
-    ignored=frozenset(
-        "residual_in_fp32 time_step_scale time_step_min time_step_max time_step_init_scheme time_step_floor "
-        "rescale_prenorm_residual use_mambapy use_associative_scan d_inner d_model n_layer fused_add_norm "
-        "pad_vocab_size_multiple ssm_cfg layer_types".split()
-    ),
+    ignored=frozenset(IGNORED.split()),
     tensors=(
         Tensor("backbone.embeddings.weight", ("embedding/embeddings",)),
         *normalization(f"{H}norm", f"{B}normalization"),

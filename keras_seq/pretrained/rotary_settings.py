@@ -47,8 +47,6 @@ def _write(config):
     scaling = {"rope_type": positions.scaling}
     for key, argument in KEYS.get(positions.scaling, {}).items():
         scaling[key] = getattr(positions, argument)
-        if argument in ("low_turns", "high_turns"):
-            scaling[key] = positions.turns[argument == "high_turns"]
     # the older keys, which every version of transformers and other engines read
     return {"rope_theta": positions.base, "rope_scaling": None if positions.scaling is None else scaling}
 

@@ -20,8 +20,9 @@ from safetensors.numpy import save_file
 from keras_seq import checks
 from keras_seq.atomic_files import atomic_write
 from keras_seq.layers import TransformerBlock
-from keras_seq.layers.introspection import iter_layers
+from keras_seq.layers.introspection import check_tokenizer, iter_layers
 from keras_seq.models import LanguageModel
+from keras_seq.models.lora import is_adapter, merged_values
 from keras_seq.pretrained.config_table import differences, write_config
 from keras_seq.pretrained.families import FAMILIES
 from keras_seq.pretrained.family import Family
@@ -47,7 +48,7 @@ def save(
 
     Args:
         model: A model of `GPT2Config`, `LlamaConfig`, `MambaConfig` or `BertConfig`, or `masked_lm(encoder)`; it may
-            have been trained, saved and loaded.
+            have been trained, saved and loaded. Adapters are merged in the file.
         folder: The folder to write, atomically; it must not exist.
         tokenizer: Its tokenizer, or None.
         dtype: `"float32"`, `"float16"` or `"bfloat16"`.
@@ -60,6 +61,7 @@ def save(
     Raises:
         PretrainedError: No class of transformers computes what the model does; the message names the nearest that
             would. Or the folder exists, or the tokenizer has no tokenizer.json.
+        ValueError: An argument is out of its range, or the tokenizer is that of another model.
     """
     folder = pathlib.Path(folder)
     checks.one_of("dtype", dtype, DTYPES)
@@ -67,6 +69,8 @@ def save(
     if folder.exists():
         raise PretrainedError(f"{folder} exists already; expected the name of a new folder.")
     size = _vocabulary_size(model)
+    if tokenizer is not None:
+        check_tokenizer(tokenizer, model, size)
     family, config = find_family(model, size)
     architecture = family.architecture_of(model)
     values = {
@@ -81,7 +85,7 @@ def save(
     with atomic_write(folder) as temporary:
         temporary.mkdir(parents=True)
         (temporary / "config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
-        _write_tensors(temporary, family, variables_of([model]), DTYPES[dtype], max_shard_bytes)
+        _write_tensors(temporary, family, architecture, _merged(model), DTYPES[dtype], max_shard_bytes)
         if tokenizer is not None:
             write_tokenizer_files(temporary, tokenizer)
     return architecture
@@ -138,9 +142,17 @@ def _nearest(model):
     return "MambaConfig" if isinstance(model, LanguageModel) else "BertConfig"
 
 
-def _write_tensors(folder, family, variables, dtype, max_shard_bytes):
+def _merged(model):
+    """Return the variables of a model by path, with the sums of matrices and adapters instead of either."""
+    merged, variables = merged_values(model), variables_of([model])
+    return {path: merged.get(id(v), v) for path, v in variables.items() if not is_adapter(v)}
+
+
+def _write_tensors(folder, family, architecture, variables, dtype, max_shard_bytes):
     shapes = {path: tuple(variable.shape) for path, variable in variables.items()}
-    tensors, shards, size = expected_tensors(family, shapes), [[]], 0
+    prefix = family.base_prefix if architecture.endswith("Model") else ""
+    tensors = {name.removeprefix(prefix): tensor for name, tensor in expected_tensors(family, shapes).items()}
+    shards, size = [[]], 0
     num_bytes = {
         name: math.prod(tensor_shape(tensor, [shapes[path] for path in tensor.variables])) * np.dtype(dtype).itemsize
         for name, tensor in tensors.items()

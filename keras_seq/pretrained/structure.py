@@ -1,6 +1,7 @@
 """Read from a Keras model what a config would have to say, and whether that config builds the same model."""
 
 import concurrent.futures
+import re
 
 import keras
 
@@ -88,4 +89,6 @@ def _essential(config):
     if isinstance(config, dict):
         # the tail of a functional model's config names tensors by the layers' names, which tables check
         return {key: _essential(value) for key, value in config.items() if key not in UNEQUAL}
+    if isinstance(config, str):
+        return re.sub(r"get_item_\d+", "get_item", config)  # x[:, 0], which Keras numbers
     return [_essential(value) for value in config] if isinstance(config, list | tuple) else config

@@ -74,6 +74,10 @@ class TensorFiles(contextlib.ExitStack):
                     )
                 self._file_of_tensor[name] = file
 
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._file_of_tensor)
+
     def __iter__(self):
         """Return an iterator over the names of the tensors, in the order of the files."""
         return iter(self._file_of_tensor)

@@ -7,6 +7,7 @@ import re
 import numpy as np
 from keras import ops
 
+from keras_seq.layers.introspection import named_weights
 from keras_seq.pretrained.family import Family, Tensor
 from keras_seq.pretrained.tensor_files import PretrainedError, TensorFiles
 
@@ -14,19 +15,12 @@ MAX_NAMES = 3  # in a message
 
 
 def variables_of(models) -> dict:
-    """Return the weights of models by their paths, without the model's name and without random seeds.
+    """Return the weights of models by their paths.
 
     Args:
         models: Keras models, which may share weights.
     """
-    weights = (weight for model in models for weight in model.weights if "seed_generator" not in weight.path)
-    names = {model.name for model in models}
-    return {_without_model(weight.path, names): weight for weight in weights}
-
-
-def _without_model(path, names):
-    first, _, rest = path.partition("/")
-    return rest if first in names else path
+    return {path: weight for model in models for path, weight in named_weights(model).items()}
 
 
 def expected_tensors(family: Family, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
@@ -92,7 +86,8 @@ def match(family: Family, shapes: dict[str, tuple[int, ...]], files: TensorFiles
         shape = tensor_shape(tensor, [shapes[path] for path in paths])
         if files.shape(name) != shape:
             raise PretrainedError(
-                f"The tensor {name!r} has the shape {list(files.shape(name))}; expected {list(shape)}, as config.json says."
+                f"The tensor {name!r} has the shape {list(files.shape(name))}; expected {list(shape)}, as config.json "
+                "says."
             )
     return tensors
 

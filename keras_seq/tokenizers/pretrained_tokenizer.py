@@ -1,4 +1,4 @@
-"""Convert text to ids as a pretrained model expects: any tokenizer.json of Hugging Face, run by the `tokenizers` library.
+"""Convert text to ids as a pretrained model expects: by any tokenizer.json, run by the `tokenizers` library.
 
 `keras_seq.pretrained.load` creates it. Ids equal those of `tokenizer(text)["input_ids"]` in transformers: special
 tokens in a text, such as `<|endoftext|>`, are one id, and those that the model was trained with are added.

@@ -35,4 +35,5 @@ def loaded(hugging_face):
     """A function from a name in CONFIGS to what `load` makes of its folder."""
     from keras_seq import pretrained
 
-    return functools.cache(lambda name: pretrained.load(hugging_face(name).folder))
+    ignore = ["cls.seq_relationship.*"]
+    return functools.cache(lambda name: pretrained.load(hugging_face(name).folder, ignore=ignore))
