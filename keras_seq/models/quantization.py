@@ -22,7 +22,7 @@ class QuantizationReport:
     """List the matrices of a model and how each is stored."""
 
     rows: tuple[tuple[str, tuple[int, ...], str], ...]
-    """Path of the variable, shape, and `"int8"`, `"int4"` or the reason why it is not quantized."""
+    """Path of the variable, shape of the matrix, and `"int8"`, `"int4"` or the reason why it is not quantized."""
 
     @property
     def skipped(self) -> list[str]:
@@ -107,8 +107,16 @@ def quantization_report(model) -> QuantizationReport:
                 seen.add(id(variable))
                 name = name.lstrip("_")
                 if not name.endswith(("_scale", "_zero")):
-                    rows.append((f"{path}/{name}", tuple(variable.shape), _how(layer, name, variable)))
+                    rows.append((f"{path}/{name}", _shape(layer, name, variable), _how(layer, name, variable)))
     return QuantizationReport(tuple(rows))
+
+
+def _shape(layer, name, variable):
+    """Return the shape that a matrix has when it is multiplied; 4-bit numbers are stored two a byte."""
+    if isinstance(layer, keras.layers.Embedding):
+        return layer.input_dim, layer.output_dim
+    rows, *columns = variable.shape
+    return (getattr(layer, "matrix_rows", {}).get(name, rows), *columns)
 
 
 def _how(layer, name, variable):

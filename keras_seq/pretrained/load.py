@@ -48,8 +48,8 @@ def load(
 
     Args:
         folder: A folder with config.json, `*.safetensors`, one file or several, in float32, float16 or bfloat16, and,
-            if it has a tokenizer, tokenizer.json, vocab.txt, or vocab.json and merges.txt. For a name such as
-            `openai-community/gpt2` see `keras_seq.pretrained.download`.
+            if it has a tokenizer, tokenizer.json, vocab.txt, or vocab.json and merges.txt. `download` finds the folder
+            of a name such as `openai-community/gpt2`.
         dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
         dropout: Dropout rate for fine-tuning; None for that of config.json.
         ignore: Patterns of tensors to leave out, e.g. `["cls.seq_relationship.*"]`.
