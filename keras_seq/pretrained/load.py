@@ -18,7 +18,7 @@ from keras_seq.pretrained.config_table import read_config, vocabulary_size
 from keras_seq.pretrained.families import FAMILIES
 from keras_seq.pretrained.structure import without_memory
 from keras_seq.pretrained.tensor_files import PretrainedError, TensorFiles, read_json
-from keras_seq.pretrained.tensor_table import assign, match, variables_of
+from keras_seq.pretrained.tensor_table import initialize, match, variables_of
 from keras_seq.pretrained.tokenizer_files import read_tokenizer_files
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
 
@@ -84,12 +84,16 @@ def load(
                 f"config.json: num_layers={config.num_layers}; expected as many as the {len(files)} tensors can be of."
             )
         try:
-            shapes = {path: tuple(weight.shape) for path, weight in variables_of(without_memory(build)).items()}
+            models = without_memory(build)
         except ValueError as error:
             raise PretrainedError(f"config.json: {str(error).rstrip('.')}.") from None
-        tensors = match(family, shapes, files, ignore)
-        models = build()
-        assign(tensors, variables_of(models), files)
+        variables = variables_of(models)
+        tensors = match(family, {path: tuple(weight.shape) for path, weight in variables.items()}, files, ignore)
+        initialize(tensors, variables, files)
+    for model in models:
+        for variable in model.variables:
+            if variable._value is None:  # seeds of dropout
+                variable._deferred_initialize()
     return Pretrained(
         models[0],
         read_tokenizer_files(folder, family.model_type, size),

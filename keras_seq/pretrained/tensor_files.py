@@ -3,20 +3,23 @@
     model.safetensors                          all tensors, or
     model.safetensors.index.json               {"weight_map": {tensor: file}} and the files that it names
 
-Headers are read first, by the `safetensors` library, which checks them against the file size; a tensor is read when it
-is needed. NumPy has no bfloat16: `ml_dtypes` has.
+The `safetensors` library checks headers against the file size. A tensor is read when it is needed, into memory of its
+own and aligned as backends need it to use it without a copy: the library would map the whole file, which then counts
+twice. NumPy has no bfloat16: `ml_dtypes` has.
 """
 
 import contextlib
 import json
 import pathlib
+import struct
 
-import ml_dtypes  # noqa: F401  (makes NumPy know bfloat16)
+import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-FLOATS = ("F64", "F32", "F16", "BF16")
+FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+ALIGNMENT = 64  # bytes
 MAX_JSON_BYTES = 1 << 26
 
 
@@ -60,27 +63,30 @@ class TensorFiles(contextlib.ExitStack):
 
     def __init__(self, folder: pathlib.Path):
         super().__init__()
-        self._file_of_tensor = {}
+        self._entries = {}  # by tensor: its open file, its entry in the header, and where the header ends
         for path in _paths(folder):
             try:
-                file = self.enter_context(safe_open(path, framework="np"))
-                names = list(file.keys())
+                with safe_open(path, framework="np"):
+                    pass
+                file = self.enter_context(path.open("rb"))
             except (SafetensorError, OSError) as error:
                 raise PretrainedError(f"{path} is not a whole safetensors file: {error}.") from None
-            for name in names:
-                if name in self._file_of_tensor:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(length))
+            for name in header.keys() - {"__metadata__"}:
+                if name in self._entries:
                     raise PretrainedError(
                         f"{path} holds the tensor {name!r}, which another file of the folder holds too."
                     )
-                self._file_of_tensor[name] = file
+                self._entries[name] = file, header[name], 8 + length
 
     def __len__(self) -> int:
         """Return the number of tensors."""
-        return len(self._file_of_tensor)
+        return len(self._entries)
 
     def __iter__(self):
         """Return an iterator over the names of the tensors, in the order of the files."""
-        return iter(self._file_of_tensor)
+        return iter(self._entries)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor.
@@ -91,21 +97,31 @@ class TensorFiles(contextlib.ExitStack):
         Raises:
             PretrainedError: It does not hold floating-point numbers.
         """
-        header = self._file_of_tensor[name].get_slice(name)
-        if header.get_dtype() not in FLOATS:
+        _, entry, _ = self._entries[name]
+        if entry["dtype"] not in FLOATS:
             raise PretrainedError(
-                f"The tensor {name!r} holds {header.get_dtype()}; expected one of {', '.join(FLOATS)}: load the model "
+                f"The tensor {name!r} holds {entry['dtype']}; expected one of {', '.join(FLOATS)}: load the model "
                 "before its quantization."
             )
-        return tuple(header.get_shape())
+        return tuple(entry["shape"])
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor.
 
         Args:
             name: Its name.
+
+        Raises:
+            PretrainedError: The file has become shorter.
         """
-        return self._file_of_tensor[name].get_tensor(name)
+        file, entry, begin = self._entries[name]
+        start, end = entry["data_offsets"]
+        memory = np.empty(end - start + ALIGNMENT, np.uint8)
+        memory = memory[-memory.ctypes.data % ALIGNMENT :][: end - start]
+        file.seek(begin + start)
+        if file.readinto(memory) < end - start:
+            raise PretrainedError(f"{file.name} has become shorter while it was read; load it again.")
+        return memory.view(FLOATS[entry["dtype"]]).reshape(entry["shape"])
 
 
 def _paths(folder):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import math
 import re
 
 import numpy as np
@@ -110,8 +111,8 @@ def tensor_shape(tensor: Tensor, shapes: list[tuple[int, ...]]) -> tuple[int, ..
     return tensor.layout.to_tensor(np.broadcast_to(np.float32(0), joined)).shape
 
 
-def assign(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) -> None:
-    """Read tensors one at a time into variables.
+def initialize(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) -> None:
+    """Read tensors one at a time, the largest first, as the first values of variables that have no memory yet.
 
     Args:
         tensors: What `match` returns.
@@ -122,13 +123,15 @@ def assign(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) -> N
         PretrainedError: A tied tensor has other values than the one that it repeats.
     """
     names = {tensor.name: name for name, tensor in tensors.items() if tensor.variables}
-    for name, tensor in tensors.items():
+    for name, tensor in sorted(tensors.items(), key=lambda item: -math.prod(files.shape(item[0]))):
         if tensor.variables:
             value = tensor.layout.to_variable(files.read(name))
             targets = [variables[path] for path in tensor.variables]
             ends = np.cumsum([target.shape[-1] for target in targets])
             for target, end in zip(targets, ends, strict=True):
-                target.assign(value[..., end - target.shape[-1] : end].astype(target.dtype, copy=False))
+                part = value[..., end - target.shape[-1] : end]
+                target._initialize(ops.convert_to_tensor(np.ascontiguousarray(part), dtype=target.dtype))
+                target._initializer = None
         elif not np.array_equal(files.read(name), files.read(names[tensor.name])):
             raise PretrainedError(
                 f"The tensor {name!r} differs from {names[tensor.name]!r}; expected equal values, as the two are tied."

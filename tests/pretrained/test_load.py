@@ -1,5 +1,6 @@
 """Models of transformers with random weights give the same logits here: whole, padded, step by step and generated."""
 
+import copy
 import json
 import shutil
 
@@ -130,9 +131,8 @@ def test_older_spellings_of_names_are_read(hugging_face, loaded, tmp_path, name)
 
 
 def test_bfloat16_and_several_files_are_read(hugging_face, loaded, tmp_path):
-    model = hugging_face("llama-gqa").model
+    model = copy.deepcopy(hugging_face("llama-gqa").model)
     model.to(torch.bfloat16).save_pretrained(tmp_path / "bf16", max_shard_size="8KB")
-    model.to(torch.float32)
     assert len([*(tmp_path / "bf16").glob("*.safetensors")]) > 1
     rounded = pretrained.load(tmp_path / "bf16").model.get_weights()
     for weight, exact in zip(rounded, loaded("llama-gqa").model.get_weights(), strict=True):
