@@ -32,3 +32,13 @@ def cpu_multiplies_bfloat16() -> bool:
     path = pathlib.Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     return bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", text))
+
+
+def seed_dropout(seed: int) -> None:
+    """Seed torch's own generator, from which Keras draws on torch for dropout without a seed; elsewhere do nothing.
+
+    Args:
+        seed: Any integer.
+    """
+    if keras.backend.backend() == "torch":
+        torch.manual_seed(seed)

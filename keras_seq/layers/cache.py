@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from keras_seq import checks
+from keras_seq import checks, kernels
 from keras_seq.layers.state_checks import shapes
 
 
@@ -113,16 +113,52 @@ def append_to_cache(cache, key, value, positions):
     length = ops.cast(length, "int32")
     new_length = length + ops.shape(key)[1]
     value = ops.where(new_length <= ops.shape(cache["key"])[1], value, float("nan"))
-    zero = ops.zeros((), "int32")
     return {
-        "key": ops.slice_update(cache["key"], (zero, length, zero, zero), ops.cast(key, cache["key"].dtype)),
-        "value": ops.slice_update(cache["value"], (zero, length, zero, zero), ops.cast(value, cache["value"].dtype)),
-        "position": ops.slice_update(cache["position"], (zero, length), ops.cast(positions, "int32")),
+        "key": _write(cache["key"], length, key),
+        "value": _write(cache["value"], length, value),
+        "position": _write(cache["position"], length, positions),
         "length": new_length,
     }
 
 
-def append_to_window(cache, key, value, positions, is_masked: bool):
+def _write(slots, start, new):
+    """Replace `[B, T, ...]` of the slots `[B, S, ...]`, from a slot on that may be unknown."""
+    return kernels.dispatch("write_slots", _write_slots, slots, start, new)(slots, start, ops.cast(new, slots.dtype))
+
+
+def _write_slots(slots, start, new):
+    zero = ops.zeros((), "int32")
+    return ops.slice_update(slots, (zero, start, *[zero] * (len(slots.shape) - 2)), new)
+
+
+def appended_segments(cache, segments):
+    """Return the number of the document of every slot, 0 for those that are filled already.
+
+    Args:
+        cache: The cache before `append_to_cache`.
+        segments: `[B, T]`, numbers of the documents of the new positions, or None.
+
+    Returns:
+        int32 `[B, S]`, or None.
+    """
+    if segments is None:
+        return None
+    return _write(ops.zeros_like(ops.cast(cache["position"], "int32")), ops.cast(cache["length"], "int32"), segments)
+
+
+def without_earlier_documents(cache, segments):
+    """Mark the slots of all documents but the last as empty.
+
+    Args:
+        cache: A cache.
+        segments: `[B, S]`, number of the document of each slot.
+
+    Returns:
+        The new cache.
+    """
+    is_last = ops.equal(segments, ops.max(segments, axis=1, keepdims=True))
+    return {**cache, "position": ops.where(is_last, cache["position"], -1)}
+def append_to_window(cache, key, value, positions, is_masked: bool, segments=None):
     """Append T positions to a cache of the last S positions, S at least the sliding window.
 
     Args:
@@ -131,17 +167,24 @@ def append_to_window(cache, key, value, positions, is_masked: bool):
         value: `[B, T, G, K']`.
         positions: `[T]` or `[B, T]`.
         is_masked: Whether some of the positions may be padding.
+        segments: `[B, T]`, numbers of the documents of the new positions, or None.
 
     Returns:
-        `(joined, cache)`: keys, values and positions of all S + T slots, which the T queries attend to, as a dict, and
-        the new cache, their last S non-padding ones.
+        `(joined, segments, cache)`: keys, values and positions of all S + T slots, which the T queries attend to, as a
+        dict; the numbers of their documents, or None; and the new cache, their last S non-padding ones, of the last
+        document only.
     """
     size = cache["position"].shape[1]
     positions = ops.broadcast_to(ops.cast(positions, "int32"), ops.shape(key)[:2])
     new = {"key": key, "value": value, "position": positions}
     joined = {name: ops.concatenate([cache[name], ops.cast(new[name], cache[name].dtype)], axis=1) for name in new}
-    last = {name: part[:, -size:] for name, part in (in_order(joined) if is_masked else joined).items()}
-    return joined, {**last, "length": ops.cast(cache["length"], "int32") + ops.shape(key)[1]}
+    slots = joined
+    if segments is not None:
+        earlier = ops.zeros_like(ops.cast(cache["position"], "int32"))
+        segments = ops.concatenate([earlier, ops.cast(segments, "int32")], axis=1)
+        slots = without_earlier_documents(joined, segments)
+    last = {name: part[:, -size:] for name, part in (in_order(slots) if is_masked else slots).items()}
+    return joined, segments, {**last, "length": ops.cast(cache["length"], "int32") + ops.shape(key)[1]}
 
 
 def in_order(cache):
