@@ -158,6 +158,8 @@ def without_earlier_documents(cache, segments):
     """
     is_last = ops.equal(segments, ops.max(segments, axis=1, keepdims=True))
     return {**cache, "position": ops.where(is_last, cache["position"], -1)}
+
+
 def append_to_window(cache, key, value, positions, is_masked: bool, segments=None):
     """Append T positions to a cache of the last S positions, S at least the sliding window.
 

@@ -2,14 +2,19 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
+from experiments.export.__main__ import main as export
+from experiments.finetune.__main__ import main as finetune
 from experiments.finetune.findings import by_method, differences, verdict
+from experiments.generate.__main__ import main as generate
+from keras_seq import pretrained
+from keras_seq.models import LlamaConfig
 from keras_seq.models.lora import load_adapters
 from keras_seq.saving import load_untrusted_model
+from keras_seq.tokenizers import load_tokenizer
 from keras_seq.training import read_metrics
 
 
@@ -50,17 +55,17 @@ def test_the_adapters_and_the_base_are_the_model_of_the_run(smoke):
 
 
 @pytest.mark.smoke
-def test_a_run_and_a_folder_can_be_the_base(smoke_run, smoke, tmp_path):
-    keras.utils.set_random_seed(0)
-    from keras_seq import pretrained
-    from keras_seq.models import LlamaConfig
-    from keras_seq.tokenizers import load_tokenizer
-
+def test_a_folder_of_hugging_face_can_be_the_base_and_generates(smoke, tmp_path, capsys):
     tokenizer = load_tokenizer(smoke.folder / "base-seed0" / "tokenizer.json")
     model = LlamaConfig(16, num_layers=2, num_heads=2, context_length=16).build_model(tokenizer.vocabulary_size)
     pretrained.save(model, tmp_path / "folder", tokenizer)
-    run = smoke_run("finetune", "--from", str(tmp_path / "folder"), "--methods", "full", "--trainable", "block_1/*")
-    (row,) = run.rows
-    assert row["trainable_parameters"] < row["base_parameters"] == model.count_params()
-    config = json.loads((run.folder / "full-seed0" / "config.json").read_text())
+    options = ["--methods", "full", "--trainable", "block_1/*", "--from", str(tmp_path / "folder")]
+    finetune(["--smoke", "--log-dir", str(tmp_path), *options])
+    (run,) = tmp_path.glob("finetune/*/full-seed0")
+    config, result = (json.loads((run / f"{name}.json").read_text()) for name in ("config", "result"))
+    assert result["trainable_parameters"] < result["base_parameters"] == model.count_params()
     assert config["model"]["base"]["parameters"] == model.count_params()
+    export([str(run), "--to", "hugging_face"])
+    capsys.readouterr()
+    generate([str(run / "hugging_face"), "--prompt", "def", "--max-new-tokens", "5"])
+    assert capsys.readouterr().out.startswith("def")

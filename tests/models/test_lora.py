@@ -15,6 +15,7 @@ from keras_seq.models import (
     MinLSTMConfig,
     RNNConfig,
     TransformerConfig,
+    XLSTMConfig,
 )
 from keras_seq.models.lora import (
     AdapterError,
@@ -36,6 +37,7 @@ CONFIGS = {
     "mingru": MinGRUConfig(6, num_layers=2),
     "minlstm": MinLSTMConfig(6, num_layers=1),
     "mamba": MambaConfig(6, num_layers=1),
+    "xlstm": XLSTMConfig(8, num_layers=2),
     "llama": LlamaConfig(8, num_layers=2, num_heads=2, num_key_value_heads=1, context_length=T),
 }
 IDS = np.random.default_rng(0).integers(0, V, (2, T)).astype("int32")

@@ -27,7 +27,7 @@ from tests.models.test_language_model import SMALL, VOCABULARY, some_ids
 QUICK = {"lstm", "mamba"}
 FEW = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.rare) for name in LANGUAGE_MODELS]
 MODES = pytest.mark.parametrize("mode", ["int8", "int4"])
-NO_FACTORS = ("positions/embeddings", "segment_embedding/embeddings", "log_a", "convolution/kernel", "bias")
+NO_FACTORS = ("positions/embeddings", "segment_embedding/embeddings", "log_a", "convolution/kernel", "bias", "bonus")
 
 
 def logits_of(model, *args):
