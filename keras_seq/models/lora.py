@@ -145,8 +145,8 @@ def load_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
     for name in names:
         for key, shape in _shapes(name, layers[name], rank).items():
             if key not in arrays or arrays[key].shape != shape or arrays[key].dtype != np.float32:
-                found = f"{arrays[key].dtype} {list(arrays[key].shape)}" if key in arrays else "nothing"
-                raise AdapterError(f"{path} holds {found} as {key}; expected float32 {list(shape)}.")
+                actual = f"{arrays[key].dtype} {list(arrays[key].shape)}" if key in arrays else "nothing"
+                raise AdapterError(f"{path} holds {actual} as {key}; expected float32 {list(shape)}.")
     enable_lora(model, rank, alpha, sorted(names))
     for key, weight in _adapters(model).items():
         weight.assign(arrays[key])

@@ -100,11 +100,11 @@ def quantization_report(model) -> QuantizationReport:
     Args:
         model: A built Keras model.
     """
-    rows, seen = [], set()
+    rows, visited = [], set()
     for path, layer in named_layers(model, attributes=True):
         for name, variable in vars(layer).items():
-            if isinstance(variable, keras.Variable) and len(variable.shape) > 1 and id(variable) not in seen:
-                seen.add(id(variable))
+            if isinstance(variable, keras.Variable) and len(variable.shape) > 1 and id(variable) not in visited:
+                visited.add(id(variable))
                 name = name.lstrip("_")
                 if not name.endswith(("_scale", "_zero")):
                     rows.append((f"{path}/{name}", _shape(layer, name, variable), _how(layer, name, variable)))

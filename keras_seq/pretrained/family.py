@@ -113,10 +113,8 @@ def choice(key: str, field: str, default: str, options: dict[str, Any]) -> Setti
             raise ValueError(f"{key}={value!r}; expected {' or '.join(map(repr, options))}")
         return {field: options[value]}
 
-    def write(config):
-        return {key: next((theirs for theirs, ours in options.items() if ours == getattr(config, field)), None)}
-
-    return Setting({key: default}, read, write)
+    written = {value: name for name, value in reversed(options.items())}
+    return Setting({key: default}, read, lambda config: {key: written.get(getattr(config, field))})
 
 
 def fixed(**fields: Any) -> Setting:
@@ -138,8 +136,8 @@ def dropouts(**defaults: float) -> Setting:
     def read(values):
         rates = {key: values[key] or 0.0 for key in defaults}
         if len({*rates.values()}) > 1:
-            found = ", ".join(f"{key}={rate}" for key, rate in rates.items())
-            raise ValueError(f"{found}; expected one rate for all, or pass dropout= to load")
+            listed = ", ".join(f"{key}={rate}" for key, rate in rates.items())
+            raise ValueError(f"{listed}; expected one rate for all, or pass dropout= to load")
         return {"dropout": next(iter(rates.values()))}
 
     return Setting(defaults, read, lambda config: dict.fromkeys(defaults, config.dropout))

@@ -70,10 +70,10 @@ GPT2 = Family(
         *normalization(f"{H}ln_1", f"{B}self_attention_normalization"),
         *(
             Tensor(
-                f"{H}attn.c_attn.{theirs}",
-                tuple(f"{B}self_attention/{part}/{ours}" for part in ("query", "key", "value")),
+                f"{H}attn.c_attn.{suffix}",
+                tuple(f"{B}self_attention/{part}/{name}" for part in ("query", "key", "value")),
             )
-            for theirs, ours in (("weight", "kernel"), ("bias", "bias"))
+            for suffix, name in (("weight", "kernel"), ("bias", "bias"))
         ),
         *linear(f"{H}attn.c_proj", f"{B}self_attention/output", AS_IT_IS),
         *normalization(f"{H}ln_2", f"{B}feed_forward_normalization"),

@@ -66,7 +66,7 @@ def match(family: Family, shapes: dict[str, tuple[int, ...]], files: TensorFiles
     Raises:
         PretrainedError: A tensor is missing, left over, or has another shape.
     """
-    expected, found = expected_tensors(family, shapes), {}
+    expected, names_in_file = expected_tensors(family, shapes), {}
     left_out = [name for name in files if any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)]
     for name in files:
         table_name = name
@@ -74,14 +74,20 @@ def match(family: Family, shapes: dict[str, tuple[int, ...]], files: TensorFiles
             table_name = re.sub(pattern, replacement, table_name)
         if name in left_out or re.fullmatch(family.buffers, table_name):
             continue
-        if table_name in found:
-            raise PretrainedError(f"The file holds {name!r} and {found[table_name]!r}, which are the same tensor.")
-        found[table_name] = name
-    copies = {name: family.tied[name] for name in found.keys() & family.tied.keys() - expected.keys()}
-    _refuse("lacks", expected.keys() - found.keys(), "expected a file of the same model")
-    _refuse("also holds", found.keys() - expected.keys() - copies.keys(), "leave them out by ignore=, if that is meant")
-    tensors = {found[name]: tensor for name, tensor in expected.items()}
-    tensors |= {found[name]: dataclasses.replace(expected[of], variables=()) for name, of in copies.items()}
+        if table_name in names_in_file:
+            raise PretrainedError(
+                f"The file holds {name!r} and {names_in_file[table_name]!r}, which are the same tensor."
+            )
+        names_in_file[table_name] = name
+    copies = {name: family.tied[name] for name in names_in_file.keys() & family.tied.keys() - expected.keys()}
+    _refuse("lacks", expected.keys() - names_in_file.keys(), "expected a file of the same model")
+    _refuse(
+        "also holds",
+        names_in_file.keys() - expected.keys() - copies.keys(),
+        "leave them out by ignore=, if that is meant",
+    )
+    tensors = {names_in_file[name]: tensor for name, tensor in expected.items()}
+    tensors |= {names_in_file[name]: dataclasses.replace(expected[of], variables=()) for name, of in copies.items()}
     for name, tensor in tensors.items():
         paths = expected[tensor.name].variables
         shape = tensor_shape(tensor, [shapes[path] for path in paths])
