@@ -21,16 +21,22 @@ LIBRARIES = {"keras", "numpy", "tensorflow"}  # a ValueError raised there is a b
 
 
 def command_line(
-    config_class: type, script: str, description: str, arguments: Sequence[str] | None = None, defaults: Any = None
+    config_class: type,
+    script: str,
+    description: str,
+    arguments: Sequence[str] | None = None,
+    defaults: Any = None,
+    further: type | None = None,
 ) -> Any:
     """Parse a command line into a dataclass whose fields are the options, or raise a ValueError of one sentence.
 
-    `description` is what --help begins with, `defaults` an instance for the options that are not given.
+    `description` is what --help begins with, `defaults` an instance for the options that are not given,
+    `further` a dataclass whose options --help lists too.
     """
     arguments = sys.argv[1:] if arguments is None else [*arguments]
     options = {"prog": f"python -m {script}", "registry": RULES}
     if {"-h", "--help", "--help-all"} & {*arguments}:
-        print_help(config_class if defaults is None else defaults, description, arguments, **options)
+        print_help(config_class if defaults is None else defaults, description, arguments, further, **options)
     options |= {} if defaults is None else {"default": defaults}
     framed = io.StringIO()
     try:

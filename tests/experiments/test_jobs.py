@@ -1,0 +1,117 @@
+"""Several jobs share the runs of a folder: each is done once, also when a job is killed; claims are taken over."""
+
+import os
+import time
+
+import pytest
+
+from experiments.frame import claims, jobs
+from experiments.frame.claims import claim
+from experiments.frame.machine import Machine, split_options
+from tests.experiments import jobs_run
+
+HERE = claims.platform.node()
+
+
+def held_elsewhere(run, age=0.0):
+    """Make the claim of another machine, as old as that."""
+    path = run.parent / ".claims" / run.name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("1 another-machine")
+    os.utime(path, (time.time() - age, time.time() - age))
+    return path
+
+
+def test_a_run_is_claimed_once_and_free_afterwards(tmp_path):
+    with claim(tmp_path / "a") as first, claim(tmp_path / "a") as second, claim(tmp_path / "b") as other:
+        assert (first, second, other) == (True, False, True)
+        assert (tmp_path / ".claims/a").read_text() == f"{os.getpid()} {HERE}"
+    assert not (tmp_path / ".claims/a").exists()
+    with claim(tmp_path / "a") as again:
+        assert again
+
+
+def test_the_claim_of_another_machine_holds_while_its_heart_beats(tmp_path):
+    path = held_elsewhere(tmp_path / "a", age=claims.STALE_SECONDS / 2)
+    with claim(tmp_path / "a") as claimed:
+        assert not claimed
+    assert path.read_text() == "1 another-machine"
+    held_elsewhere(tmp_path / "a", age=claims.STALE_SECONDS * 2)
+    with claim(tmp_path / "a") as claimed:
+        assert claimed
+    assert sorted(p.name for p in path.parent.iterdir()) == ["a.lock"]
+
+
+def test_the_claim_of_a_process_of_this_machine_that_ended_is_taken_over_at_once(tmp_path):
+    (tmp_path / ".claims").mkdir()
+    (tmp_path / ".claims/a").write_text(f"999999 {HERE}")
+    with claim(tmp_path / "a") as claimed:
+        assert claimed
+
+
+def test_a_claim_that_was_lost_stops_the_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "BEAT_SECONDS", 0.01)
+    killed = []
+    monkeypatch.setattr(claims.os, "kill", lambda *arguments: killed.append(arguments))
+    with claim(tmp_path / "a") as claimed:
+        assert claimed
+        path = held_elsewhere(tmp_path / "a")
+        deadline = time.monotonic() + 10
+        while not killed and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert killed == [(os.getpid(), claims.signal.SIGTERM)]
+    assert path.read_text() == "1 another-machine"  # it is not ours to remove
+
+
+def test_the_heart_of_a_claim_beats(tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "BEAT_SECONDS", 0.01)
+    with claim(tmp_path / "a"):
+        path = tmp_path / ".claims/a"
+        os.utime(path, (1, 1))
+        deadline = time.monotonic() + 10
+        while path.stat().st_mtime == 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert path.stat().st_mtime > 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forks here")
+def test_a_killed_job_leaves_its_run_to_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "POLL_SECONDS", 0.02)
+    for _, train in jobs_run.runs(tmp_path / "alone"):
+        train()
+    others, starts, ends = jobs_run.trial(tmp_path / "jobs", moment=0.3, victim=1)
+    assert (others, ends) == ([0, 0], [1] * jobs_run.RUNS)
+    assert sum(starts) in (jobs_run.RUNS, jobs_run.RUNS + 1)
+    assert jobs_run.end(tmp_path / "jobs") == jobs_run.end(tmp_path / "alone")
+
+
+def test_cores_and_gpus_are_divided(monkeypatch):
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS", "NPROC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert jobs._gpus() == ["3", "5"]
+    assert jobs._share(3, 2, ["3", "5"])["CUDA_VISIBLE_DEVICES"] == "5"
+    assert jobs._share(0, 2, [])["TF_NUM_INTRAOP_THREADS"] == "2"
+    assert "CUDA_VISIBLE_DEVICES" not in jobs._share(0, 2, [])
+
+
+def test_the_options_of_the_process_may_stand_anywhere():
+    words = ["--tokens", "5", "--devices", "4", "--shard_weights", "--models", "lstm", "--mesh=data=2,model=2"]
+    machine, others = split_options(words, "experiments.compare", "")
+    assert machine == Machine(devices="4", mesh="data=2,model=2", shard_weights=True)
+    assert others == ["--tokens", "5", "--models", "lstm"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--jobs", "0"], "--jobs 0: expected a number of processes"),
+        (["--jobs"], "--jobs"),
+        (["--jobs", "two"], "two"),
+        (["--devices", "-1"], "--devices -1: expected a number of devices, or all"),
+        (["--jobs", "2", "--devices", "2"], "--jobs 2: expected it without --devices and --mesh"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(words, message):
+    with pytest.raises(ValueError, match=message):
+        split_options(words, "experiments.compare", "")
