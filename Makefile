@@ -11,7 +11,7 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training
 SEVERAL_BACKENDS := tests/data/test_step_dataset.py tests/kernels/test_dispatch.py tests/callbacks/test_backends.py \
-	tests/evaluation/test_every_backend.py tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
+	tests/tracking/test_without_tensorflow.py tests/evaluation/test_every_backend.py tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
 .PHONY: compare test test-rare test-all backends backends-rare check smoke smoke-tests docs clean
 
 compare: .venv/installed

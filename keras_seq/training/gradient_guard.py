@@ -5,7 +5,8 @@
     g <- g min(1, global_clipnorm / norm)
 
 A step whose loss or gradient is NaN or infinite changes no weight, and neither does any later step; all are counted.
-(The gradients of a loss that is not finite are made NaN, because the loss itself is not known where JAX applies them.)
+(A loss that is not finite makes the gradient of the smallest weight NaN, so that no other gradient waits for the loss;
+on JAX, where the weights are not known then, it makes all of them NaN.)
 With a `loss_scale_factor` the loss is multiplied by a scale before the gradients are computed. Where they overflow, the
 step changes no weight, the scale is halved and training continues; after 2,000 steps without overflow the scale is
 doubled. (Keras's `LossScaleOptimizer` does the same but does not count the step, on which data and seeds depend here.)
@@ -24,7 +25,7 @@ from keras_seq.training.conditional_update import assign_if
 GROWTH_STEPS = 2000
 MAX_LOSS_SCALE = 2.0**24
 MIN_FUSED_PARAMS = 2**17  # for fewer parameters, starting one XLA program for all costs more than it saves
-LOSS_INDEX = -1  # `first_nonfinite_index` where every gradient is NaN, as it is if the loss is not finite
+LOSS_INDEX = -1  # `first_nonfinite_index` where every gradient is NaN or that of the smallest weight alone
 
 
 def _dense(gradient, shape):
@@ -132,9 +133,17 @@ class GradientGuard:
         return self._iterations if steps is None else ops.floor_divide(self._iterations, steps)
 
     def scale_loss(self, loss):
-        """Return the scaled loss, of which Keras computes the gradients; they are NaN if the loss is not finite."""
-        one_or_nan = ops.where(ops.isfinite(loss), 1.0, float("nan"))
-        return super().scale_loss(loss * ops.cast(one_or_nan, loss.dtype))
+        """Return the scaled loss, of which Keras computes the gradients; if it is not finite, one of them is NaN."""
+        if not self.built:
+            return super().scale_loss(loss)
+        weight = loss if keras.backend.backend() == "jax" else self._trainable_variables[self._smallest()]
+        zero_or_nan = ops.where(ops.isfinite(loss), 0.0, float("nan"))
+        return super().scale_loss(loss + ops.cast(zero_or_nan, loss.dtype) * ops.cast(ops.sum(weight), loss.dtype))
+
+    def _smallest(self):
+        """Return the index of the smallest weight."""
+        sizes = [math.prod(v.shape) for v in self._trainable_variables]
+        return sizes.index(min(sizes))
 
     def apply(self, grads, trainable_variables=None):
         """Clip and apply the gradients, add them to those of the next batches, or skip the step.
@@ -231,8 +240,10 @@ class GradientGuard:
         if self.loss_scale_factor is not None:
             first = ops.logical_and(first, self.loss_scale_factor <= 1.0)
         worst = ops.argmax(ops.where(ops.isfinite(squares), squares, ops.full_like(squares, float("inf"))))
-        all_nan = ops.sum(ops.cast(ops.isnan(squares), "int32")) == num_grads
-        index = ops.where(all_nan, LOSS_INDEX, ops.cast(worst, "int32"))
+        is_nan = ops.cast(ops.isnan(squares), "int32")
+        count = ops.sum(is_nan)
+        of_the_loss = ops.logical_or(count == num_grads, is_nan[self._smallest()] == ops.maximum(count, 1))
+        index = ops.where(of_the_loss, LOSS_INDEX, ops.cast(worst, "int32"))
         self.first_nonfinite_index.assign(ops.where(first, index, self.first_nonfinite_index.value))
         step = ops.where(first, ops.cast(self.step, "int32"), self.first_nonfinite_step.value)
         self.first_nonfinite_step.assign(step)

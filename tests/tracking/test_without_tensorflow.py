@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = '''
 import json
 import sys
@@ -54,6 +56,7 @@ print(json.dumps([keras.backend.backend(), requests, found]))
 
 
 def test_every_kind_of_event_is_written_truncated_and_read_on_jax_without_tensorflow(tmp_path):
+    pytest.importorskip("jax")
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)

@@ -15,7 +15,7 @@ def make():
     """An optimizer over two weights, after one good step."""
 
     def make(kind=AdamW, **options):
-        weights = [keras.Variable(np.ones((2, 3)), name="first"), keras.Variable(np.ones(3), name="second")]
+        weights = [keras.Variable(np.ones((2, 3)), name="first"), keras.Variable(np.ones(7), name="second")]
         optimizer = kind(0.1, **options)
         optimizer.build(weights)
         step(optimizer, 1.0)
@@ -25,10 +25,13 @@ def make():
 
 
 def step(optimizer, gradient, loss=1.0):
-    """One step as Keras makes it: the loss scaled, the gradients with it. `gradient` is that of the second weight."""
-    scale = float(optimizer.scale_loss(ops.convert_to_tensor(loss))) / loss
+    """One step as Keras makes it: the loss scaled, the gradients with it, that of the first, smaller weight NaN if
+    the loss is not finite. `gradient` is that of the second weight."""
+    scaled_loss = float(ops.convert_to_numpy(optimizer.scale_loss(ops.convert_to_tensor(loss))))
+    scale = optimizer.loss_scale_factor
     first, second = optimizer._trainable_variables
-    optimizer.apply([ops.full((2, 3), scale), ops.full((3,), gradient * scale)], [first, second])
+    gradient *= 1.0 if scale is None else float(scale)
+    optimizer.apply([ops.full(first.shape, scaled_loss / loss), ops.full(second.shape, gradient)], [first, second])
 
 
 WATCHING = {
@@ -196,4 +199,4 @@ def test_overflow_in_one_of_several_batches_skips_all_of_them_and_the_next_start
     step(optimizer, 3.0)
     assert np.isfinite(moved(optimizer)[0]).all()
     assert (moved(optimizer)[0] != before[0]).all()
-    assert float(optimizer.gradient_norm) == pytest.approx(np.sqrt(6 + 3 * 4.0), rel=1e-5)
+    assert float(optimizer.gradient_norm) == pytest.approx(np.sqrt(6 + 7 * 4.0), rel=1e-5)
