@@ -37,7 +37,8 @@ def experiment_main(
         """Run the command line; the exit status is 1 if the report names failures."""
         script = f"experiments.{name}"
         machine, words = split_options(sys.argv[1:] if arguments is None else arguments, script, doc)
-        with start_or_resume(settings_class, name, doc, words, smoke, machine) as (settings, folder):
+        run = start_or_resume(settings_class, name, doc, words, smoke, machine)
+        with training.noticing_loss(), run as (settings, folder):
             if machine.jobs is not None:
                 run_workers(script, folder, machine.jobs)
             report = experiment(settings, folder)

@@ -14,6 +14,7 @@ import tyro
 from experiments.frame.option_help import groups_not_chosen
 from experiments.frame.startup import command_line
 from keras_seq.training import devices, processes
+from keras_seq.training.environment import versions
 from keras_seq.training.resume_check import flatten
 
 WORDS = {"--jobs": 1, "--devices": 1, "--mesh": 1, "--shard-weights": 0}  # the words after each option
@@ -57,7 +58,7 @@ class Machine:
             ValueError: They do not.
         """
         if processes.count() > 1:
-            processes.check_equal(flatten(dataclasses.asdict(config)))
+            processes.check_equal({**flatten(dataclasses.asdict(config)), **versions()})
             if getattr(config, "match", None) == "seconds":
                 raise ValueError("--match seconds: expected one process, because each measures other times.")
         hidden = groups_not_chosen(config, arguments)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import itertools
+import os
 import re
 import sys
 import traceback
@@ -17,7 +18,7 @@ from experiments.frame.option_help import print_help
 from experiments.frame.option_types import RULES
 
 RULE = ("─", "╰", "---")  # what a horizontal line of a frame begins with; hyphens where there are no box characters
-LIBRARIES = {"keras", "numpy", "tensorflow"}  # a ValueError raised there is a bug: our checks find users' mistakes
+LIBRARIES = {"jax", "keras", "numpy", "tensorflow"}  # a ValueError of theirs is a bug: our checks find mistakes
 
 
 def command_line(
@@ -82,7 +83,10 @@ def exit_with_message(script: str, use_devices: bool = True) -> Iterator[None]:
         message, status = _describe(error)
         if message is None:
             raise
-        print(f"{script}: {message}", file=sys.stderr)
+        print(f"{script}: {message}", file=sys.stderr, flush=True)
+        processes = sys.modules.get("keras_seq.training.processes")
+        if processes is not None and processes.count() > 1:
+            os._exit(status)  # at once: at its exit JAX waits for the other processes, which wait for this one
         sys.exit(status)
 
 
@@ -92,7 +96,7 @@ def _describe(error):
     if isinstance(error, MemoryError) or (tensorflow and isinstance(error, tensorflow.errors.ResourceExhaustedError)):
         reason = str(error).splitlines()[0] if str(error) else "allocation failed"
         return f"out of memory ({reason:.200}): choose smaller sizes.", 2
-    if training and isinstance(error, training.TrainingDiverged):
+    if training and isinstance(error, training.TrainingDiverged | training.LostProcess):
         return str(error), 1
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}.", 2

@@ -43,18 +43,38 @@ class _Distribution(keras.distribution.ModelParallel):
 
     def get_variable_layout(self, variable):
         layout = super().get_variable_layout(variable)
+        sizes = dict(zip((DATA, MODEL), self.device_mesh.shape, strict=True))
         axes = [*layout.axes, *[None] * (len(variable.shape) - len(layout.axes))]
         for size, axis in zip(variable.shape, axes, strict=True):
-            if axis is not None and size % mesh_size(axis):
+            if axis is not None and size % sizes[axis]:
                 raise ValueError(
-                    f"{variable.path} has shape {tuple(variable.shape)}; expected a multiple of {mesh_size(axis)} "
+                    f"{variable.path} has shape {tuple(variable.shape)}; expected a multiple of {sizes[axis]} "
                     f"where it is divided along {axis}: choose another --mesh or --devices."
                 )
-        if self.shard_weights and variable.trainable and DATA not in axes:
-            free = [n for n, axis in enumerate(axes) if axis is None and variable.shape[n] % mesh_size(DATA) == 0]
-            if free:
-                axes[max(free, key=lambda n: variable.shape[n])] = DATA
+        if self.shard_weights and variable.trainable:
+            axes = _along_data(axes, variable.shape, sizes[DATA])
         return keras.distribution.TensorLayout(axes, self.device_mesh)
+
+
+def divided_axes(path: str, shape: tuple[int, ...], sizes: dict[str, int], shard_weights: bool) -> list[str | None]:
+    """Return along which axis of the mesh each axis of a weight is divided.
+
+    Args:
+        path: Path of the trainable variable.
+        shape: Its shape.
+        sizes: Devices by axis of the mesh.
+        shard_weights: Whether weights are divided along `data`.
+    """
+    matches = [axes for pattern, axes in TRANSFORMER.items() if sizes[MODEL] > 1 and re.fullmatch(pattern, path)]
+    axes = [*matches[0]] if matches else [None] * len(shape)
+    return _along_data(axes, shape, sizes[DATA]) if shard_weights else axes
+
+
+def _along_data(axes, shape, size):
+    """Divide the longest axis that is whole and has a multiple of `size`, if there is one."""
+    free = [n for n, axis in enumerate(axes) if axis is None and shape[n] % size == 0]
+    longest = max(free, key=lambda n: shape[n], default=None)
+    return [DATA if n == longest else axis for n, axis in enumerate(axes)]
 
 
 def parse_mesh(mesh: str) -> dict[str, int]:

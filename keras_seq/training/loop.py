@@ -171,6 +171,7 @@ class _Run:
         """Train from the latest checkpoint to the last step; `divergence` is the error that caused a rollback."""
         train, last_step, tokens = self.train, self.total_steps, self.tokens_per_step
         start_step = checkpoints.load_latest(self.folder / "checkpoints", self.training_model)
+        processes.check_equal({"the step of the latest checkpoint": start_step})
         if start_step > last_step:
             raise CheckpointError(
                 f"{self.folder} is at step {start_step:,}: expected at least as many steps, not {last_step:,}."

@@ -8,9 +8,12 @@ depends on the clock or on a signal is agreed on, so that all take the same step
 """
 
 import contextlib
+import ctypes
 import os
 import pathlib
+import re
 import shutil
+import signal
 import socket
 import tempfile
 import zlib
@@ -23,11 +26,17 @@ ADDRESSES, NUMBER, ID = (f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSE
 SCHEDULERS = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")  # what says how many processes a scheduler has started
 KUBERNETES = "JOB_COMPLETION_INDEX"  # of an indexed job; JAX needs the package kubernetes there
 SECONDS_TO_CONNECT = 120
-SECONDS_TO_NOTICE = 30  # after which the others end when a process is gone
+SECONDS_TO_NOTICE = 30  # after which the others end when a process hangs; one that has ended they notice at once
+LOST = "Another process of the training has ended or cannot be reached: start all by the same command, and it goes on."
+LOST_IN_JAX = re.compile(r"Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|coordination service", re.IGNORECASE)
 
 
 class LostProcess(RuntimeError):
     """Report that another process of the training has ended or cannot be reached."""
+
+
+_on_abort = None  # what C calls, which must not be collected
+_copies = []  # private folders of this process
 
 
 def are_named() -> bool:
@@ -63,6 +72,34 @@ def connect() -> None:
             f"{where}: the processes do not find each other ({str(error).splitlines()[0]:.200}); expected one for each "
             "number, started within two minutes, the first one at this address."
         ) from None
+    _end_by_a_sentence()
+
+
+def _end_by_a_sentence():
+    """Say why, where JAX aborts this process because the first one, or its machine, is gone."""
+
+    def ends(number):
+        os.write(2, f"{LOST}\n".encode())
+        for copy in _copies:
+            shutil.rmtree(copy, ignore_errors=True)
+        os._exit(1)
+
+    global _on_abort
+    _on_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(ends)
+    c_signal = ctypes.CDLL(None).signal  # Python's own handlers run later, and an abort does not wait
+    c_signal.argtypes, c_signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    c_signal(signal.SIGABRT, ctypes.cast(_on_abort, ctypes.c_void_p))
+
+
+@contextlib.contextmanager
+def noticing_loss() -> Iterator[None]:
+    """Raise `LostProcess` where JAX raises that another process cannot be reached."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:  # JAX raises either
+        if isinstance(error, LostProcess) or count() == 1 or not LOST_IN_JAX.search(str(error)):
+            raise
+        raise LostProcess(LOST) from error
 
 
 def _from_environment():
@@ -144,13 +181,17 @@ def check_equal(settings: dict) -> None:
         ValueError: They differ; the message names the settings that do.
     """
     names = [*settings]
-    digests = [zlib.crc32(f"{name}={value}".encode()) >> 1 for name, value in settings.items()]  # int32
+    digests = [_digest(name, value) for name, value in settings.items()]
     numbers = of_all([len(names)])
     gathered = of_all(digests) if (numbers == len(names)).all() else None
     same = [] if gathered is None else (gathered == gathered[0]).all(axis=0)
     if gathered is None or not all(same):
         what = ", ".join(name for name, equal in zip(names, same, strict=False) if not equal) or "another version"
         raise ValueError(f"The processes were started with different settings ({what}): start all by the same command.")
+
+
+def _digest(name, value):
+    return zlib.crc32(f"{name}={value}".encode()) >> 1  # an int32
 
 
 @contextlib.contextmanager
@@ -166,6 +207,7 @@ def private_folder(folder: str | pathlib.Path) -> Iterator[pathlib.Path]:
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="keras_seq-process-") as parent:
+        _copies.append(parent)
         copy = pathlib.Path(parent) / folder.name
         if folder.exists():
             ignored = shutil.ignore_patterns(".lock", ".pid", "*.partial*")

@@ -1,7 +1,9 @@
 """Train small models on several simulated devices, or as one of several processes; a process of its own, on JAX.
 
-python -m tests.training.devices_run devices FOLDER                 1, 2 and 4 devices, meshes, a run that changes them
-python -m tests.training.devices_run process FOLDER [kill STEP]     as KERAS_DISTRIBUTION_* say
+python -m tests.training.devices_run devices FOLDER                     1, 2 and 4 devices, meshes, a change of devices
+python -m tests.training.devices_run compiled FOLDER                    two steps for each mesh; what XLA compiles is kept
+python -m tests.training.devices_run process FOLDER lstm mamba          as KERAS_DISTRIBUTION_* say
+python -m tests.training.devices_run process FOLDER lstm kill 12 0.1    killed 0.1 s after step 12
 """
 
 import contextlib
@@ -9,18 +11,22 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import sys
+import threading
 import warnings
 
 import keras
 import numpy as np
 
+import keras_seq
+from keras_seq.callbacks import AttentionMaps, GateSaturation, LossByPosition
 from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.kernels.devices import clear_session
 from keras_seq.models import LSTMConfig, MambaConfig, TransformerConfig
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.training import TrainConfig, processes, read_metrics, train_language_model
+from keras_seq.training import TrainConfig, compile_model, processes, read_metrics, train_language_model
 from keras_seq.training.devices import use_devices
 from keras_seq.training.environment import environment
 from tests.training.backend_run import DiesAt, Killed
@@ -35,6 +41,16 @@ MODELS = {
 }
 # With Muon at its usual rate the Transformer is chaotic: weights that differ by 1e-7 give losses that differ by 0.03.
 RATES = {"lstm": None, "mamba": None, "transformer": 0.001}
+WIDE = {
+    "config": TransformerConfig(embedding_dim=32, num_layers=2, num_heads=4, feed_forward_dim=64, context_length=16),
+    **{"vocabulary_size": 40, "batch_size": 8, "sequence_length": 16},
+}
+MESHES = {
+    "data": ("data=4", False),
+    "sharded": ("data=4", True),
+    "model": ("data=1,model=4", False),
+    "both": ("data=2,model=2", False),
+}
 TRAIN = TrainConfig(log_every=1, validate_every=25, checkpoint_every=10, warmup_steps=5, sample_length=4)
 
 
@@ -55,16 +71,20 @@ class Shardings(keras.callbacks.Callback):
             self.specs = {v.path: [str(a) for a in getattr(v.value.sharding, "spec", ())] for v in variables}
 
 
-class KillsAt(DiesAt):
-    """End the process by the signal of a crash."""
+class KillsAfter(keras.callbacks.Callback):
+    """End the process by the signal of a crash some seconds after a step, wherever it is by then."""
+
+    def __init__(self, step, seconds):
+        super().__init__()
+        self.step, self.seconds = int(step), float(seconds)
 
     def on_train_batch_end(self, batch, logs=None):
         if int(self.model.optimizer.step) == self.step:
-            os.kill(os.getpid(), signal.SIGKILL)
+            threading.Timer(self.seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
 
 def train(folder, name, dies=()):
-    """Train a model; return its losses, scores, sample and shardings."""
+    """Train a model; return its losses, scores, texts and shardings."""
     clear_session()
     keras.utils.set_random_seed(0)
     tokenizer, train_config = CharacterTokenizer("abcdefg"), dataclasses.replace(TRAIN, learning_rate=RATES[name])
@@ -73,6 +93,8 @@ def train(folder, name, dies=()):
     kind = RandomWindows if name == "transformer" else StatefulWindows
     options = {} if name == "transformer" else {"reset_prob": 0.2}
     windows, shardings = kind(ids, ROWS, LENGTH, **options), Shardings()
+    inputs = ids[: ROWS * LENGTH].reshape(ROWS, LENGTH)
+    diagnostics = [LossByPosition(ids[:200], LENGTH), AttentionMaps(inputs, [*text()[:LENGTH]]), GateSaturation(inputs)]
     settings = {"environment": environment()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*resumes on another")
@@ -85,12 +107,14 @@ def train(folder, name, dies=()):
             STEPS,
             train_config,
             settings,
+            diagnostics=diagnostics,
             callbacks=[shardings, *dies],
         )
     return {
         "losses": [line["loss"] for line in read_metrics(folder, "train")],
         "scores": [result["val_loss"], result["val_loss_streaming"]],
-        "sample": result["sample"],
+        "score": keras_seq.score(model, tokenizer, text()[:60]).bits_per_character,
+        "texts": [result["sample"], *keras_seq.generate(model, tokenizer, ["ab", "c"], max_new_tokens=5, seed=2)],
         "shardings": getattr(shardings, "specs", {}),
     }
 
@@ -115,17 +139,36 @@ def on_devices(folder):
     (folder / "results.json").write_text(json.dumps(results))
 
 
-def as_process(folder, *kill):
-    """Train as one of several processes; the first writes what came out."""
-    use_devices("all")
-    results = {}
-    for name in MODELS:
-        with processes.private_folder(folder / name) as run:
-            dies = [KillsAt(int(kill[1]))] if kill and name == "lstm" else []
-            results[name] = train(run, name, dies)
-    processes.of_all([0])
+def compiled(folder):
+    """Write the program of a training step of a Transformer, as XLA compiles it, for each mesh; on 4 devices."""
+    x = np.zeros((WIDE["batch_size"], WIDE["sequence_length"]), "int32")
+    for name, (mesh, shard_weights) in MESHES.items():
+        keras.distribution.set_distribution(None)
+        use_devices(mesh=mesh, shard_weights=shard_weights)
+        clear_session()
+        model = WIDE["config"].build_model(WIDE["vocabulary_size"])
+        compile_model(model, TrainConfig(optimizer="sgd"), 2)
+        before = {*folder.iterdir()}
+        model.fit(x, x, batch_size=len(x), verbose=0)
+        programs = [p for p in {*folder.iterdir()} - before if re.search("train.*after_optimizations.txt", p.name)]
+        (folder / f"{name}.txt").write_text(max((p.read_text() for p in programs), key=len))
+
+
+def as_process(folder, *arguments):
+    """Train as one of several processes; each writes what came out."""
+    names = [name for name in arguments if name in MODELS]
+    kill = arguments[len(names) + 1 :]
+    with processes.noticing_loss():
+        use_devices("all")
+        results = {}
+        for name in names:
+            with processes.private_folder(folder / name) as run:
+                results[name] = train(run, name, [KillsAfter(*kill)] if kill else [])
+        processes.of_all([0])
     (folder / f"results-{int(not processes.is_first())}.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":
-    {"devices": on_devices, "process": as_process}[sys.argv[1]](pathlib.Path(sys.argv[2]), *sys.argv[3:])
+    {"devices": on_devices, "compiled": compiled, "process": as_process}[sys.argv[1]](
+        pathlib.Path(sys.argv[2]), *sys.argv[3:]
+    )
