@@ -1,14 +1,14 @@
-"""Compute on paper what the devices of a mesh send in a training step, and where more of them stop helping.
+"""Compute on paper what the devices of a mesh send in a training step, and how long that takes.
 
-    gradients      2 (N - 1) / N x P             summed over the N devices along data (all-reduce, each sends this)
-    weights        2 (N - 1) / N x P             gathered for the forward and the backward pass, with shard_weights;
-                                                 the gradients are then summed to where they are kept: (N - 1) / N x P
-    activations    2 x 2 (M - 1) / M x B/N T D   for each attention and feed-forward layer: summed over the M devices
-                                                 along model, once forward and once backward
+    gradients      2 (N - 1) / N x P            summed over the N devices along data
+    weights        (N - 1) / N x P              gathered once a step, with shard_weights
+    activations    2 (M - 1) / M x B/N T D      for each matrix that the M devices along model divide: its outputs are
+                                                summed in the forward pass, or the gradients of its inputs in the
+                                                backward pass
 
-P are the bytes of the weights that a device holds or gathers: 1 / M of a matrix that is divided along model. These are
-the least bytes of any algorithm, reached by a ring (Patarin & Yuan, 2009, doi:10.1016/j.jpdc.2008.09.002). A step
-computes for seconds = FLOPs / (N M x FLOP/s), and N at which it sends as long as it computes is where scaling stops.
+P are the bytes of the weights; of a matrix that is divided along model, 1 / M. The fractions are the least that sums
+and gathers can send, which a ring does (Patarasuk & Yuan, 2009, doi:10.1016/j.jpdc.2008.09.002), and the sums those of
+the programs that XLA compiles.
 """
 
 import math
@@ -45,12 +45,12 @@ def bytes_sent(
     for variable in model.trainable_variables:
         axes = divided_axes(variable.path, variable.shape, sizes, shard_weights)
         held = 4 * math.prod(variable.shape) / (model_parallel if MODEL in axes else 1)
-        once = (data - 1) / data * held
-        sent["gradients"] += once if DATA in axes else 2 * once
-        sent["weights"] += 2 * once if DATA in axes else 0
-        if axes[0] == MODEL and len(axes) == 2:  # the second matrix of a pair, whose parts are summed
-            whole = batch_size / data * sequence_length * variable.shape[1] * itemsize
-            sent["activations"] += 2 * 2 * (model_parallel - 1) / model_parallel * whole
+        sent["gradients"] += 2 * (data - 1) / data * held
+        sent["weights"] += (data - 1) / data * held if DATA in axes else 0
+        if MODEL in axes and len(axes) == 2:
+            width = variable.shape[1 - axes.index(MODEL)]
+            tensor = itemsize * batch_size / data * sequence_length * width
+            sent["activations"] += 2 * (model_parallel - 1) / model_parallel * tensor
     return sent
 
 

@@ -1,7 +1,7 @@
 """Train small models on several simulated devices, or as one of several processes; a process of its own, on JAX.
 
 python -m tests.training.devices_run devices FOLDER                     1, 2 and 4 devices, meshes, a change of devices
-python -m tests.training.devices_run compiled FOLDER                    two steps for each mesh; what XLA compiles is kept
+python -m tests.training.devices_run compiled FOLDER                    what XLA compiles for each mesh
 python -m tests.training.devices_run process FOLDER lstm mamba          as KERAS_DISTRIBUTION_* say
 python -m tests.training.devices_run process FOLDER lstm kill 12 0.1    killed 0.1 s after step 12
 """
