@@ -20,7 +20,7 @@ from keras_seq.training import processes
 
 DATA, MODEL = "data", "model"
 STATE = r"(.*/)?stateful(_\d+)?/state(_\d+)?"  # of training_run.stateful_training_model
-HEADS = r".*/self_attention(_\d+)?"
+HEADS = r".*/(self|cross)_attention(_\d+)?"
 FEED_FORWARD = r".*/feed_forward(_\d+)?"
 # Columns of the first matrix and rows of the second, so that a block adds up once for attention and once after it.
 TRANSFORMER = {

@@ -1,6 +1,9 @@
 """Several jobs share the runs of a folder: each is done once, also when a job is killed; claims are taken over."""
 
 import os
+import pathlib
+import subprocess
+import sys
 import time
 
 import pytest
@@ -9,7 +12,9 @@ from experiments.frame import claims, jobs
 from experiments.frame.claims import claim
 from experiments.frame.machine import Machine, split_options
 from tests.experiments import jobs_run
+from tests.training.ends import end as runs_end
 
+ROOT = pathlib.Path(__file__).parents[2]
 HERE = claims.platform.node()
 
 
@@ -79,10 +84,41 @@ def test_a_killed_job_leaves_its_run_to_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.02)
     for _, train in jobs_run.runs(tmp_path / "alone"):
         train()
-    others, starts, ends = jobs_run.trial(tmp_path / "jobs", moment=0.3, victim=1)
-    assert (others, ends) == ([0, 0], [1] * jobs_run.RUNS)
+    statuses, starts, ends = jobs_run.trial(tmp_path / "jobs", moment=0.3, victim=1)
+    assert (statuses, ends) == ([0, 9, 0], [1] * jobs_run.RUNS)
     assert sum(starts) in (jobs_run.RUNS, jobs_run.RUNS + 1)
     assert jobs_run.end(tmp_path / "jobs") == jobs_run.end(tmp_path / "alone")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forks here")
+def test_ten_kills_of_ten_leave_every_run_done_once():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.experiments.jobs_run", "--trials", "10"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(done.stdout)
+    last = "10 of 10: every run ended once, as alone"
+    assert done.stdout.splitlines()[-1] == last, done.stdout + done.stderr[-3000:]
+
+
+@pytest.mark.smoke
+def test_an_experiment_with_jobs_ends_as_one_without(tmp_path):
+    command = [sys.executable, "-m", "experiments.compare", "--smoke", "--models", "lstm", "--num-seeds", "2"]
+    threads = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), "1")
+    options = {"cwd": ROOT, "env": {**os.environ, **threads, "PYTHONPATH": str(ROOT)}, "check": True}
+    ends = []
+    for name, further in (("alone", []), ("jobs", ["--jobs", "2"])):
+        subprocess.run([*command, "--log-dir", tmp_path / name, *further], capture_output=True, **options)
+        (folder,) = (tmp_path / name / "compare").iterdir()
+        assert (folder / "compare.md").exists()
+        ends.append({run: runs_end(folder / run) for run in ("lstm-seed0", "lstm-seed1")})
+    assert ends[0] == ends[1]
+    assert (folder / "job-1.log").exists()
 
 
 def test_cores_and_gpus_are_divided(monkeypatch):

@@ -6,6 +6,7 @@ The devices are simulated ones of one processor (`--xla_force_host_platform_devi
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_seq.models import MODELS as MODELS_BY_NAME
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.training import devices
 
@@ -97,6 +99,25 @@ def test_a_mesh_is_read_in_any_order():
     for wrong in ("4", "data=0", "data=2,data=3", "rows=2", "data=2,", "", "data=2 model=2"):
         with pytest.raises(ValueError, match=r"--mesh .*: expected sizes of its axes"):
             devices.parse_mesh(wrong)
+
+
+BLOCKS = {"num_layers": 1, "num_encoder_layers": 1, "num_decoder_layers": 1, "context_length": 4}
+
+
+@pytest.mark.parametrize("name", ["transformer", "gpt2", "llama", "bert", "seq2seq"])
+def test_every_matrix_of_a_block_is_divided(name):
+    sizes = {"embedding_dim": 8, "num_heads": 2, "feed_forward_dim": 12, **BLOCKS}
+    config = MODELS_BY_NAME[name](**{k: v for k, v in sizes.items() if k in MODELS_BY_NAME[name].__dataclass_fields__})
+    weights = [
+        v
+        for v in config.build_model(7).trainable_variables
+        if re.search("attention|feed_forward", v.path) and len(v.shape) == 2
+    ]
+    assert len(weights) >= 6
+    for weight in weights:
+        axes = devices.divided_axes(weight.path, weight.shape, {"data": 2, "model": 2}, shard_weights=True)
+        assert sorted(axes) == ["data", "model"], weight.path
+        assert (axes[0] == "model") == weight.path.endswith("output/kernel"), weight.path
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="it is allowed there")
