@@ -124,13 +124,15 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--train", choices=("loop", "lstm"), default="lstm")
     options = parser.parse_args()
+    train = {"loop": train_loop, "lstm": train_lstm}[options.train]
     chance, done, failures = random.Random(options.seed), 0, 0
     with tempfile.TemporaryDirectory() as name:
         parent = pathlib.Path(name)
-        assert trial(parent / "alone", train=train_lstm, number=1)[0] == [0], (parent / "alone.log").read_text()
+        assert trial(parent / "alone", train=train, number=1)[0] == [0], (parent / "alone.log").read_text()
         begun = time.monotonic()
-        assert trial(parent / "whole", train=train_lstm)[0] == [0] * JOBS
+        assert trial(parent / "whole", train=train)[0] == [0] * JOBS
         seconds, expected = time.monotonic() - begun, end(parent / "alone")
         print(f"nobody killed: {seconds:.0f} s, {end(parent / 'whole') == expected and 'bit-equal'}", flush=True)
         while done < options.trials:
@@ -139,7 +141,7 @@ def main():
                 chance.uniform(0, seconds),
                 chance.randrange(JOBS),
             )
-            statuses, starts, ends = trial(folder, moment, victim, train_lstm)
+            statuses, starts, ends = trial(folder, moment, victim, train)
             if statuses[victim] != signal.SIGKILL:
                 continue  # it had ended before
             same, others = end(folder) == expected, [status for n, status in enumerate(statuses) if n != victim]
