@@ -47,7 +47,7 @@ def start_or_resume(
     """
     machine = machine or Machine()
     is_shared = machine.jobs is not None or is_worker()
-    lock = contextlib.nullcontext if is_shared else _locked
+    lock = _registered if is_shared else _locked
     arguments = sys.argv[1:] if arguments is None else arguments
     script = f"experiments.{experiment}"
     if (resumed := _resume_argument(arguments)) is not None:
@@ -81,9 +81,15 @@ def start_or_resume(
 
 
 @contextlib.contextmanager
+def _registered(folder):
+    """Name the folder in the command to resume."""
+    run_folders.append(folder)
+    yield
+
+
+@contextlib.contextmanager
 def _locked(folder):
-    with lock_run(folder):
-        run_folders.append(folder)
+    with lock_run(folder), _registered(folder):
         try:
             yield
         finally:

@@ -1,11 +1,13 @@
 """Several jobs share the runs of a folder: each is done once, also when a job is killed; claims are taken over."""
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
 import time
 
+import keras
 import pytest
 
 from experiments.frame import claims, jobs
@@ -13,6 +15,7 @@ from experiments.frame.claims import claim
 from experiments.frame.machine import Machine, split_options
 from tests.experiments import jobs_run
 from tests.training.ends import end as runs_end
+from tests.training.test_devices import on_jax, output
 
 ROOT = pathlib.Path(__file__).parents[2]
 HERE = claims.platform.node()
@@ -151,3 +154,43 @@ def test_the_options_of_the_process_may_stand_anywhere():
 def test_what_cannot_be_meant_is_refused(words, message):
     with pytest.raises(ValueError, match=message):
         split_options(words, "experiments.compare", "")
+
+
+REFUSED = {
+    "--devices 3 --batch-size 10": "--batch-size 10: expected a multiple of the 3 devices along data",
+    "--devices 9": "--devices 9: expected 1 to 4, the devices that JAX finds",
+    "--mesh data=2,model=4": "--mesh data=2,model=4: expected 1 to 4, the devices that JAX finds",
+    "--mesh 2x2": "--mesh 2x2: expected sizes of its axes, such as data=4 or data=2,model=2",
+    "--mesh data=1,model=3": "--transformer.num-heads 2: expected a multiple of 3, the devices along model of --mesh",
+    "--shard-weights": "--shard-weights: expected --devices or --mesh beside it",
+    "--devices 1 --shard-weights": "--shard-weights: expected several devices along data, not --devices 1",
+}
+ON_DEVICES = """
+import contextlib, io, json, sys
+import keras
+from experiments.compare.__main__ import main
+messages = {}
+for words in json.loads(sys.argv[1]):
+    keras.distribution.set_distribution(None)
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), contextlib.suppress(SystemExit):
+        main(["--smoke", "--models", "transformer", "--log-dir", sys.argv[2], *words.split()])
+    messages[words] = errors.getvalue()
+print(json.dumps(messages))
+"""
+
+
+@pytest.mark.rare
+def test_what_does_not_fit_the_devices_is_refused_before_a_model_is_built(tmp_path):
+    process = on_jax("-c", ON_DEVICES, json.dumps([*REFUSED]), tmp_path, simulated=4)
+    messages = json.loads(output(process).splitlines()[-1])
+    for words, message in REFUSED.items():
+        assert messages[words].startswith(f"experiments.compare: {message}"), (words, messages[words])
+        assert messages[words].count("\n") == 1
+    assert not [*tmp_path.rglob("config.json")]
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="it is allowed there")
+def test_several_devices_are_refused_where_keras_has_none(refuses):
+    refuses("compare", "--smoke --devices 2", "--devices 2: several devices are used on JAX only")
+    refuses("scaling", "--smoke --mesh data=2", "--mesh data=2: several devices are used on JAX only")
