@@ -161,7 +161,7 @@ REFUSED = {
     "--devices 9": "--devices 9: expected 1 to 4, the devices that JAX finds",
     "--mesh data=2,model=4": "--mesh data=2,model=4: expected 1 to 4, the devices that JAX finds",
     "--mesh 2x2": "--mesh 2x2: expected sizes of its axes, such as data=4 or data=2,model=2",
-    "--mesh data=1,model=3": "--transformer.num-heads 2: expected a multiple of 3, the devices along model of --mesh",
+    "--mesh data=1,model=3": "--transformer.num-heads 4: expected a multiple of 3, the devices along model of --mesh",
     "--shard-weights": "--shard-weights: expected --devices or --mesh beside it",
     "--devices 1 --shard-weights": "--shard-weights: expected several devices along data, not --devices 1",
 }
@@ -174,7 +174,7 @@ for words in json.loads(sys.argv[1]):
     keras.distribution.set_distribution(None)
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.suppress(SystemExit):
-        main(["--smoke", "--models", "transformer", "--log-dir", sys.argv[2], *words.split()])
+        main(["--tokens", "9k", "--models", "transformer", "--log-dir", sys.argv[2], *words.split()])
     messages[words] = errors.getvalue()
 print(json.dumps(messages))
 """
