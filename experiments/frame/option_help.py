@@ -25,11 +25,11 @@ def print_help(config: Any, description: str, arguments: Sequence[str], further:
     hidden = set() if "--help-all" in arguments else groups_not_chosen(config, arguments)
     print(wrapped(description), end="\n\n")
     try:
-        shown = _for_help(config, hidden)
+        fields = _for_help(config, hidden)
         if further is not None:
-            bases = (shown, _for_help(further))
-            shown = dataclasses.make_dataclass(shown.__name__, [], bases=bases, namespace={"__doc__": shown.__doc__})
-        tyro.cli(shown, args=["--help"], description="", **options)
+            bases, documented = (fields, _for_help(further)), {"__doc__": fields.__doc__}
+            fields = dataclasses.make_dataclass(fields.__name__, [], bases=bases, namespace=documented)
+        tyro.cli(fields, args=["--help"], description="", **options)
     finally:
         if hidden:
             print(wrapped(f"--help-all also lists the options of {', '.join(sorted(hidden))}."))

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import itertools
-import os
 import re
 import sys
 import traceback
@@ -86,7 +85,7 @@ def exit_with_message(script: str, use_devices: bool = True) -> Iterator[None]:
         print(f"{script}: {message}", file=sys.stderr, flush=True)
         processes = sys.modules.get("keras_seq.training.processes")
         if processes is not None and processes.count() > 1:
-            os._exit(status)  # at once: at its exit JAX waits for the other processes, which wait for this one
+            processes.exit_soon(status, 0 if isinstance(error, processes.LostProcess) else 5)
         sys.exit(status)
 
 

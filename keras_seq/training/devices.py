@@ -141,6 +141,8 @@ def use_devices(
         raise ValueError(f"--shard-weights: expected several devices along data, not {option}.")
     if number > 1:
         keras.distribution.set_distribution(_distribution(sizes, available[:number], shard_weights))
+    if several:
+        processes.share_seed()
 
 
 def _distribution(sizes, devices, shard_weights):

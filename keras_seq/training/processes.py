@@ -11,11 +11,13 @@ import contextlib
 import ctypes
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
 import socket
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator
 
@@ -91,6 +93,18 @@ def _end_by_a_sentence():
     c_signal(signal.SIGABRT, ctypes.cast(_on_abort, ctypes.c_void_p))
 
 
+def exit_soon(status: int, seconds: float) -> None:
+    """End this process at the latest after some seconds: at its exit JAX waits for the others, which may wait for it.
+
+    Args:
+        status: Exit status.
+        seconds: Time for a common exit of all processes.
+    """
+    timer = threading.Timer(seconds, os._exit, (status,))
+    timer.daemon = True
+    timer.start()
+
+
 @contextlib.contextmanager
 def noticing_loss() -> Iterator[None]:
     """Raise `LostProcess` where JAX raises that another process cannot be reached."""
@@ -159,6 +173,11 @@ def of_all(values) -> np.ndarray:
 def largest(*values: int) -> list[int]:
     """Return for each value the largest among those of all processes; each waits for the others."""
     return of_all(values).max(axis=0).tolist()
+
+
+def share_seed() -> None:
+    """Set the random seed of all processes to the same number, one that the first of them draws."""
+    keras.utils.set_random_seed(int(of_all([random.randrange(2**31 - 1)])[0, 0]))
 
 
 def whole_value(variable) -> np.ndarray:

@@ -96,19 +96,31 @@ def test_ten_kills_of_ten_are_survived():
     assert done.stdout.splitlines()[-1] == "10 of 10 kills survived", done.stdout + done.stderr[-3000:]
 
 
-COMPARE = ["-m", "experiments.compare", "--smoke", "--models", "lstm", "--log-dir"]
+COMPARE = ["-m", "experiments.compare", "--smoke", "--log-dir"]
 
 
 @pytest.mark.rare
 def test_processes_of_different_settings_refuse_before_a_model_is_built(tmp_path):
     pytest.importorskip("jax")
-    both = start([*COMPARE, tmp_path, "--devices", "all"], [*COMPARE, tmp_path, "--devices", "all", "--tokens", "9k"])
+    both = start(*([*COMPARE, tmp_path, "--devices", "all", "--models", name] for name in ("lstm", "gru")))
     for process in both:
-        stdout, errors = process.communicate(timeout=120)
-        message = errors.strip().splitlines()[-1]
-        assert (process.returncode, stdout) == (2, "")
-        assert message.startswith("experiments.compare: The processes were started with different settings (tokens)")
+        _, errors = process.communicate(timeout=120)
+        (message,) = [line for line in errors.splitlines() if line.startswith("experiments.compare: ")]
+        assert process.returncode == 2, errors
+        assert "The processes were started with different settings (models" in message
+        assert SENTENCE not in errors
     assert not [*tmp_path.rglob("config.json")]
+
+
+@pytest.mark.slow
+def test_a_comparison_in_two_processes_leaves_one_report(tmp_path):
+    pytest.importorskip("jax")
+    command = [*COMPARE, tmp_path, "--devices", "all", "--models", "lstm", "transformer"]
+    for process in start(command, command):
+        _, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, errors[-3000:]
+    (folder,) = (tmp_path / "compare").iterdir()
+    assert {"compare.md", "compare.html", "lstm-seed0", "transformer-seed0"} <= {path.name for path in folder.iterdir()}
 
 
 def test_a_port_that_is_taken_is_refused(monkeypatch):
