@@ -43,7 +43,7 @@ class ShakespeareConfig:
     smoke: Smoke = False
     train: training.TrainConfig = dataclasses.field(
         default_factory=lambda: training.TrainConfig(
-            precision="bfloat16", validate_every=500, checkpoint_every=500, sample_length=600
+            use_ema=True, precision="bfloat16", validate_every=500, checkpoint_every=500, sample_length=600
         )
     )
     lstm: LSTMConfig = dataclasses.field(default_factory=lambda: LSTMConfig(units=450, dropout=0.3))

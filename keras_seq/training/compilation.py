@@ -50,7 +50,7 @@ def compile_model(
     """
     if train.rematerialization:
         rematerialize_blocks(training_model)
-    peak, options = train.peak_learning_rate(training_model), train.optimizer_options(training_model)
+    peak, options = train.peak_learning_rate(training_model), train.optimizer_options(training_model, total_steps)
     jit_compile = _should_jit_compile(training_model, train.precision, tokens_per_step)
     if train.optimizer == "muon":
         options["iteration_dtype"] = _muon_dtype(jit_compile, train.precision)

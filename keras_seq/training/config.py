@@ -64,8 +64,9 @@ class TrainConfig:
     """Compute each residual block again for the gradient instead of storing it: less memory, more time."""
     use_ema: bool = False
     """Keep an exponential moving average of the weights. Validations, scores and the saved model use the average."""
-    ema_momentum: float = 0.99
-    """With `use_ema`, the share of the old average in each new one."""
+    ema_momentum: float | None = None
+    """With `use_ema`, the share of the old average in each new one. Default: 1 - 20 / steps, an average over about the
+    last twentieth of the training."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """Dtype of activations and matmuls; weights, softmax and losses are always float32."""
     log_every: int = 50
@@ -116,7 +117,8 @@ class TrainConfig:
         checks.number("final_lr_fraction", self.final_lr_fraction, 0, 1)
         checks.boolean("rematerialization", self.rematerialization)
         checks.boolean("use_ema", self.use_ema)
-        checks.fraction("ema_momentum", self.ema_momentum)
+        if self.ema_momentum is not None:
+            checks.fraction("ema_momentum", self.ema_momentum)
         if self.weight_decay is not None:
             checks.number("weight_decay", self.weight_decay, 0)
             self._check_optimizer("weight_decay", ("muon", "adamw"))
@@ -159,8 +161,8 @@ class TrainConfig:
             "adam_lr_ratio": ratio if self.optimizer == "muon" else None,
         }
 
-    def optimizer_options(self, model: keras.Model) -> dict:
-        """Return the keyword arguments of the optimizer, except the learning rate."""
+    def optimizer_options(self, model: keras.Model, total_steps: int) -> dict:
+        """Return the keyword arguments of the optimizer, except the learning rate, for a training of `total_steps`."""
         options = {"global_clipnorm": self.global_clipnorm}
         if self.optimizer == "sgd":
             options |= {"momentum": 0.9, "nesterov": True}
@@ -173,7 +175,8 @@ class TrainConfig:
         if self.gradient_accumulation_steps is not None:
             options["gradient_accumulation_steps"] = self.gradient_accumulation_steps
         if self.use_ema:
-            options |= {"use_ema": True, "ema_momentum": self.ema_momentum}
+            momentum = max(0.0, 1.0 - 20 / total_steps) if self.ema_momentum is None else self.ema_momentum
+            options |= {"use_ema": True, "ema_momentum": momentum}
         if self.optimizer == "muon":
             options["adam_lr_ratio"] = self.resolved(model)["adam_lr_ratio"]
             options["ns_steps"] = NS_STEPS[family(model)]

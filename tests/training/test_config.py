@@ -8,6 +8,7 @@ from keras_seq import layers
 from keras_seq.training import OPTIMIZERS, TrainConfig, compile_model
 from keras_seq.training.config import ADAM_LR_RATIOS, DTYPE_POLICIES, LEARNING_RATES, NS_STEPS
 
+STEPS = 2_000
 FAMILIES = {
     "recurrent": keras.Sequential(
         [layers.PreNormResidual([layers.GRU(2, return_sequences=True)]), keras.layers.Dense(2)]
@@ -61,23 +62,33 @@ def test_what_is_given_goes_before_the_default_of_the_family():
     for family, model in FAMILIES.items():
         of_family = {"adam_lr_ratio": ADAM_LR_RATIOS[family], "ns_steps": NS_STEPS[family]}
         expected = {"global_clipnorm": 1.0, **of_family}
-        assert TrainConfig().optimizer_options(model) == expected
-        assert TrainConfig(precision="bfloat16").optimizer_options(model) == expected
+        assert TrainConfig().optimizer_options(model, STEPS) == expected
+        assert TrainConfig(precision="bfloat16").optimizer_options(model, STEPS) == expected
         given = TrainConfig(adam_lr_ratio=0.7, global_clipnorm=2.0, precision="float16")
         expected = {**of_family, "global_clipnorm": 2.0, "adam_lr_ratio": 0.7, "loss_scale_factor": 1024.0}
-        assert given.optimizer_options(model) == expected
-        averaged = TrainConfig(use_ema=True, ema_momentum=0.9).optimizer_options(model)
-        assert averaged == {"global_clipnorm": 1.0, **of_family, "use_ema": True, "ema_momentum": 0.9}
+        assert given.optimizer_options(model, STEPS) == expected
+        for given, steps, momentum in (
+            (0.7, 40, 0.7),
+            (None, 2_000, 0.99),
+            (None, 40, 0.5),
+            (None, 20, 0),
+            (None, 1, 0),
+        ):
+            averaged = TrainConfig(use_ema=True, ema_momentum=given).optimizer_options(model, steps)
+            assert averaged == {"global_clipnorm": 1.0, **of_family, "use_ema": True, "ema_momentum": momentum}
         momentum = {"global_clipnorm": 1.0, "momentum": 0.9, "nesterov": True}
-        assert TrainConfig(optimizer="sgd").optimizer_options(model) == momentum
-        assert TrainConfig(optimizer="adamw").optimizer_options(model) == {"global_clipnorm": 1.0, "weight_decay": 0.0}
+        assert TrainConfig(optimizer="sgd").optimizer_options(model, STEPS) == momentum
+        assert TrainConfig(optimizer="adamw").optimizer_options(model, STEPS) == {
+            "global_clipnorm": 1.0,
+            "weight_decay": 0.0,
+        }
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_decay_and_beta_2_reach_the_optimizers_that_have_them_and_the_others_refuse_them(name):
     for field, optimizers, value in (("weight_decay", "muon adamw", 0.1), ("beta_2", "muon adamw adam", 0.9)):
         if name in optimizers.split():
-            options = TrainConfig(optimizer=name, **{field: value}).optimizer_options(FAMILIES["residual"])
+            options = TrainConfig(optimizer=name, **{field: value}).optimizer_options(FAMILIES["residual"], STEPS)
             config = OPTIMIZERS[name](**options).get_config()
             assert config["adam_beta_2" if (name, field) == ("muon", "beta_2") else field] == value
         else:
@@ -101,7 +112,7 @@ def test_every_optimizer_can_be_chosen_and_takes_its_options(name, precision):
     assert set(typing.get_type_hints(TrainConfig)["optimizer"].__args__) == OPTIMIZERS.keys()
     train = TrainConfig(optimizer=name, global_clipnorm=0.5, precision=precision)
     model = FAMILIES["recurrent"]
-    optimizer = OPTIMIZERS[name](train.peak_learning_rate(model), **train.optimizer_options(model))
+    optimizer = OPTIMIZERS[name](train.peak_learning_rate(model), **train.optimizer_options(model, STEPS))
     assert type(optimizer).__name__.lower() == name
     assert float(optimizer.learning_rate) == pytest.approx(LEARNING_RATES[name]["recurrent"])
     assert optimizer.get_config()["global_clipnorm"] == 0.5
@@ -111,7 +122,9 @@ def test_every_optimizer_can_be_chosen_and_takes_its_options(name, precision):
 
 def test_only_muon_has_a_part_for_adam():
     model = FAMILIES["recurrent"]
-    given = {name for name in OPTIMIZERS if "adam_lr_ratio" in TrainConfig(optimizer=name).optimizer_options(model)}
+    given = {
+        name for name in OPTIMIZERS if "adam_lr_ratio" in TrainConfig(optimizer=name).optimizer_options(model, STEPS)
+    }
     assert given == {"muon"}
 
 

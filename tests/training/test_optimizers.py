@@ -346,7 +346,7 @@ def test_a_clip_that_is_no_length_is_refused(kind, global_clipnorm):
 def test_every_optimizer_as_train_has_it_lowers_the_loss(name):
     train, family = TrainConfig(optimizer=name), types.SimpleNamespace(loops=False)
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
-    optimizer = OPTIMIZERS[name](train.peak_learning_rate(family), **train.optimizer_options(family))
+    optimizer = OPTIMIZERS[name](train.peak_learning_rate(family), **train.optimizer_options(family, 10))
     model.compile(optimizer, "mse", run_eagerly=True)
     random = np.random.default_rng(0)
     x = random.normal(size=(16, 6))
