@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +13,9 @@ import pytest
 
 from experiments.frame import claims, jobs
 from experiments.frame.claims import claim
+from experiments.frame.interruption import exit_interrupted
 from experiments.frame.machine import Machine, split_options
+from keras_seq.training import TrainingInterrupted, processes
 from tests.experiments import jobs_run
 from tests.training.ends import end as runs_end
 from tests.training.test_devices import on_jax, output
@@ -154,6 +157,16 @@ def test_the_options_of_the_process_may_stand_anywhere():
 def test_what_cannot_be_meant_is_refused(words, message):
     with pytest.raises(ValueError, match=message):
         split_options(words, "experiments.compare", "")
+
+
+def test_only_the_first_process_says_where_a_stop_left_a_checkpoint(monkeypatch, capsys, tmp_path):
+    stop = TrainingInterrupted(tmp_path / "compare/time/lstm-seed0/checkpoints/step-5", signal.SIGTERM)
+    for is_first in (True, False):
+        monkeypatch.setattr(processes, "is_first", lambda is_first=is_first: is_first)
+        with pytest.raises(SystemExit) as stopped:
+            exit_interrupted("experiments.compare", stop)
+        assert stopped.value.code == 128 + signal.SIGTERM
+        assert ("--resume" in capsys.readouterr().err) == is_first
 
 
 REFUSED = {

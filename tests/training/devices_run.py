@@ -51,7 +51,7 @@ MESHES = {
     "model": ("data=1,model=4", False),
     "both": ("data=2,model=2", False),
 }
-TRAIN = TrainConfig(log_every=1, validate_every=25, checkpoint_every=10, warmup_steps=5, sample_length=4)
+TRAIN = TrainConfig(use_ema=True, log_every=1, validate_every=25, checkpoint_every=10, warmup_steps=5, sample_length=4)
 
 
 def text():

@@ -203,6 +203,14 @@ def test_one_process_has_its_folder_and_its_values_to_itself(tmp_path):
     assert processes.whole_value(keras.Variable([1.0, 2.0])).tolist() == [1, 2]
 
 
+def test_all_processes_take_the_seed_of_the_first(monkeypatch):
+    monkeypatch.setattr(processes, "of_all", lambda values: np.array([[5], [6]]))
+    processes.share_seed()
+    drawn = keras.ops.convert_to_numpy(keras.random.uniform((3,)))
+    keras.utils.set_random_seed(5)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(keras.random.uniform((3,))), drawn)
+
+
 def test_another_process_gets_a_copy_of_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "is_first", lambda: False)
     (tmp_path / "run").mkdir()
