@@ -1,20 +1,24 @@
 # make compare   set up .venv, train an LSTM and a Transformer on Python's docstrings, compare them
 # make test      set up .venv, run the tests; make test-all also those that are long and seldom fail
 # make backends  run the tests of what runs on JAX and torch too; make backends-rare those that are long on JAX
+# make gpu       on a GPU, with the JAX or PyTorch of PYTHON: compare, benchmark, nanoGPT's run; BACKEND=jax or torch
 # make check     check the style
 # make smoke     run every experiment at tiny sizes; make smoke-tests also tests the models it leaves
 # make docs      build the pages of docs/ and the API reference as a site in build/site
 
 PYTHON ?= python3
 ARGS ?=
+BACKEND ?= torch
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training
 SEVERAL_BACKENDS := tests/data/test_step_dataset.py tests/kernels/test_dispatch.py tests/callbacks/test_backends.py \
-	tests/tracking/test_without_tensorflow.py tests/evaluation/test_every_backend.py tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
+	tests/tracking/test_without_tensorflow.py tests/evaluation/test_every_backend.py \
+	tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
 SEVERAL_DEVICES := tests/training/test_devices.py tests/training/test_processes.py tests/training/test_communication.py \
 	tests/experiments/test_jobs.py
-.PHONY: compare test test-rare test-all backends backends-rare check smoke smoke-tests docs clean
+GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
+.PHONY: compare test test-rare test-all backends backends-rare gpu check smoke smoke-tests docs clean
 
 compare: .venv/installed
 	$(BIN)/python -m experiments.compare $(ARGS)
@@ -36,6 +40,12 @@ backends: .venv/installed-backends
 
 backends-rare: .venv/installed-backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)
+
+# Ten minutes. Nothing is installed: it takes an environment that finds its GPU, and needs no TensorFlow.
+gpu:
+	$(GPU).compare --corpus shakespeare $(ARGS)
+	$(GPU).benchmark --backend $(BACKEND) --kinds nanogpt --minutes 4 $(ARGS)
+	$(GPU).benchmark --backend $(BACKEND) --kinds step --repeats 3 --seconds 0.3 $(ARGS)
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -144,6 +144,35 @@ def one_of(name: str, value: object, options: Collection) -> object:
     return value
 
 
+def pattern(name: str, value: object, letters: str) -> str:
+    """Return `value` if it is one or more of the letters.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: The value.
+        letters: The allowed letters.
+
+    Raises:
+        ValueError: The value is not a string of them.
+    """
+    if not isinstance(value, str) or not value or set(value) - set(letters):
+        raise ValueError(f"{name}={value!r}; expected one or more of the letters {', '.join(letters)}.")
+    return value
+
+
+def tensorflow_backend(name: str) -> None:
+    """Check that Keras's backend is TensorFlow.
+
+    Args:
+        name: What needs it, the subject of the message.
+
+    Raises:
+        ValueError: It is another one.
+    """
+    if (backend := keras.backend.backend()) != "tensorflow":
+        raise ValueError(f"{name} needs the TensorFlow backend, not {backend}: set KERAS_BACKEND=tensorflow.")
+
+
 def short_repr(value: object) -> str:
     """Return the type and the `repr` of a value for a message, cut to 80 characters."""
     text = repr(value)

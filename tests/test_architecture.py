@@ -26,7 +26,7 @@ MAY_IMPORT = {package: {*ORDER[n + 1 :], *EVERYWHERE} for n, package in enumerat
 BACKENDS = {"tensorflow", "jax", "torch"}
 TENSORFLOW_ONLY = {  # the files of keras_seq that import TensorFlow, besides kernels/tensorflow
     *("kernels/compiled.py", "data/tf_pipeline.py", "tokenizers/character_tables.py"),
-    *("saving/saved_model.py", "saving/onnx_step.py", "callbacks/profiler.py"),
+    *("saving/text_graph.py", "saving/onnx_step.py", "callbacks/profiler.py"),
 }
 EXPERIMENTS = sorted(path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py"))
 ROOMS = {  # of an experiment: each may import those before it and its equals; the config of a model is an option
@@ -34,7 +34,7 @@ ROOMS = {  # of an experiment: each may import those before it and its equals; t
     **{"plots": 4, "tables": 4, "report": 5, "page": 5, "__main__": 6},
 }
 TELLING = ("matplotlib", "experiments.frame.plots", "experiments.frame.report", "experiments.frame.pages")
-MAX_LINES, MAX_MAIN, MAX_MEDIAN, MAX_TOTAL = 220, 150, 110, 9850  # of the files of experiments/
+MAX_LINES, MAX_MAIN, MAX_MEDIAN, MAX_TOTAL = 220, 150, 110, 10100  # of the files of experiments/
 
 
 def sources(package):

@@ -5,6 +5,7 @@
     python -m experiments.benchmark --backend jax                  # or torch: the same on another Keras backend
     python -m experiments.benchmark --kinds as_run                 # experiments.compare, against PyTorch doing the same
     python -m experiments.benchmark --kinds time_to_loss --against DIR --repeats 3      # in turns with another checkout
+    python -m experiments.benchmark --kinds nanogpt --backend jax       # nanoGPT's character run on a GPU, beside it
     python -m experiments.benchmark --kinds generation pipeline
     python -m experiments.benchmark --kinds sizes                  # how time and memory grow with T, B, D, V and layers
     python -m experiments.benchmark --smoke                        # one tiny case of each kind

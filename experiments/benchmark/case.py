@@ -7,7 +7,7 @@ IMPLEMENTATIONS = {
     **{"keras_seq": "keras_seq", "float32": "its float32", "before": "--against", "keras": "keras.layers"},
     **{"uncached": "without a cache", "torch": "PyTorch", "torch_gates": "PyTorch, Muon per gate"},
 }
-Kind = Literal["step", "as_run", "time_to_loss", "generation", "pipeline", "sizes"]
+Kind = Literal["step", "as_run", "time_to_loss", "nanogpt", "generation", "pipeline", "sizes"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Case:
     step          forward, backward, clipping to norm 1 and AdamW on one batch; of attention alone, forward and backward
     as_run        the steps of `experiments.compare`: batches drawn from a text, optimizer, logs and checkpoints
     time_to_loss  `experiments.compare` on tiny Shakespeare, until a validation loss is reached
+    nanogpt       nanoGPT's character run from its first step to its last, validated on the way
     generation    sample texts of T tokens
     pipeline      draw batches, or encode and decode a text
     sizes         steps of keras_seq alone, to see how time and memory grow with one size
@@ -44,6 +45,12 @@ class Case:
     """Validation loss to reach."""
     options: tuple[str, ...] = ()
     """Options of `experiments.compare`, where they are not its defaults."""
+    dropout: float = 0.0
+    """Dropout rate, of nanogpt."""
+    steps: int = 0
+    """Steps of nanogpt's training; 0 for cases that are not trained to an end."""
+    corpus: str = "shakespeare"
+    """Text of nanogpt."""
 
     @property
     def name(self) -> str:
@@ -71,9 +78,13 @@ class Case:
             others = {"float32": self.precision != "float32", "before": not self.options, "torch": True}
             others["torch_gates"] = (self.model, self.optimizer) == ("lstm", "muon")
             return ("keras_seq", *(name for name, does in others.items() if does))
-        return {"step": ("keras_seq", "keras", "torch"), "time_to_loss": ("keras_seq", "before")}.get(
-            self.kind, ("keras_seq",)
-        )
+        others = {"step": ("keras", "torch"), "time_to_loss": ("before",), "nanogpt": ("torch",)}
+        return ("keras_seq", *others.get(self.kind, ()))
+
+    @property
+    def steps_per_validation(self) -> int:
+        """Steps between two validations of nanogpt: 250 of 5,000, as there."""
+        return max(1, self.steps // 20)
 
     @property
     def compare_arguments(self) -> tuple[str, ...]:
@@ -157,6 +168,16 @@ CASES = {
         Case("time_to_loss", name, 12, 64, optimizer="muon", loss=loss, targets=(("before", 2.0),))
         for name, loss in (("lstm", 1.535), ("transformer", 1.573))
     ],
+    "nanogpt": [
+        Case(
+            "nanogpt",
+            precision="bfloat16",
+            dropout=0.2,
+            steps=5000,
+            targets=(("torch", 1.0),),
+            **GPT | {"model": "gpt2"},
+        )
+    ],
     "generation": [
         Case("generation", **sizes | {"batch_size": batch_size, "sequence_length": 1024})
         for sizes in (SMALL_GPT, SMALL_LSTM | {"units": 512})
@@ -169,6 +190,7 @@ TINY_OPTIONS = ("--batch-size", "2", "--sequence-length", "8", "--lstm.embedding
 SMOKE_CASES = (
     Case("step", precision="bfloat16", **TINY),
     Case("as_run", optimizer="muon", **TINY | {"model": "lstm", "units": 8}, options=TINY_OPTIONS),
+    Case("nanogpt", precision="bfloat16", dropout=0.2, steps=3, corpus="pydoc", **TINY | {"model": "gpt2"}),
     Case("generation", **TINY),
     Case("pipeline", "RandomWindows", 2, 8),
     Case("sizes", **TINY | {"model": "attention"}),

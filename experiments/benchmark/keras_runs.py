@@ -13,8 +13,9 @@ import keras
 import numpy as np
 
 import keras_seq
-from experiments.benchmark import models
+from experiments.benchmark import models, nanogpt
 from experiments.benchmark.case import Case
+from keras_seq import training
 from keras_seq.layers.attention import causal_attention
 from keras_seq.models.flops import flops_per_token
 
@@ -28,6 +29,8 @@ def prepare(case: Case, implementation: str):
     """Return `(run_steps, info)` of a case for "keras_seq", "keras" or "uncached"."""
     if case.model == "attention":
         return attention(case, implementation)
+    if case.kind == "nanogpt":
+        return nanogpt_training(case)
     prepare_kind = training_steps if case.kind in ("step", "sizes") else getattr(tensorflow_runs, case.kind)
     return prepare_kind(case, implementation)
 
@@ -50,6 +53,35 @@ def training_steps(case: Case, implementation: str):
     info = {"parameters": model.count_params(), "steps_per_execution": steps_per_execution}
     if is_keras_seq:
         info["flops_per_token"] = flops_per_token(model, case.sequence_length, training=True)
+    return run_steps, {"tokens_per_step": case.tokens_per_step, **info}
+
+
+def nanogpt_training(case: Case):
+    """Prepare nanoGPT's training by Keras's `fit`; its learning rate is that of `torch_training.warmup_and_cosine`."""
+    data = nanogpt.Data(case)
+    model = models.nanogpt_model(case, data.vocabulary_size)
+    train = training.TrainConfig(
+        "adamw", weight_decay=0.1, beta_2=0.99, precision=case.precision, log_every=min(25, case.steps_per_validation)
+    )
+    peak, warmup = nanogpt.LEARNING_RATE, nanogpt.warmup_steps(case.steps)
+    schedule = keras.optimizers.schedules.CosineDecay(
+        peak / (warmup + 1), case.steps - warmup, alpha=0.1, warmup_target=peak, warmup_steps=warmup
+    )
+    training.compile_model(model, train, case.steps, schedule=schedule, tokens_per_step=case.tokens_per_step)
+    step = 0
+
+    def run_steps(num_steps):
+        nonlocal step
+        batches = data.windows.dataset(step, step + num_steps)
+        model.fit(batches, steps_per_epoch=num_steps, shuffle=False, verbose=0)
+        step += num_steps
+
+    def validate():
+        x, y = data.validation_windows
+        return {"val_loss": model.evaluate(x, y, batch_size=case.batch_size, verbose=0)}
+
+    info = {"parameters": model.count_params(), "validate": validate, "steps_per_execution": train.steps_per_execution}
+    info["flops_per_token"] = flops_per_token(model, case.sequence_length, training=True)
     return run_steps, {"tokens_per_step": case.tokens_per_step, **info}
 
 

@@ -24,6 +24,20 @@ def keras_seq_model(case: Case) -> keras.Model:
     return config.build_model(case.vocabulary_size, dtype=DTYPE_POLICIES[case.precision])
 
 
+def nanogpt_model(case: Case, vocabulary_size: int) -> keras.Model:
+    """Build nanoGPT's model, without biases; its GELU is GPT-2's."""
+    config = models.GPT2Config(
+        embedding_dim=case.embedding_dim,
+        num_layers=case.num_layers,
+        num_heads=case.num_heads,
+        feed_forward_dim=4 * case.embedding_dim,
+        context_length=case.sequence_length,
+        dropout=case.dropout,
+        use_bias=False,
+    )
+    return config.build_model(vocabulary_size, dtype=DTYPE_POLICIES[case.precision])
+
+
 def keras_model(case: Case) -> keras.Model:
     """Build the same model of keras.layers with default arguments; it sets Keras's dtype policy."""
     keras.config.set_dtype_policy(DTYPE_POLICIES[case.precision])

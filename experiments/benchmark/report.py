@@ -3,7 +3,8 @@
 import pathlib
 
 from experiments.benchmark import time_report
-from experiments.benchmark.case import IMPLEMENTATIONS
+from experiments.benchmark.case import IMPLEMENTATIONS, Case
+from experiments.benchmark.nanogpt import LOSS
 from experiments.benchmark.time_report import number
 from experiments.frame.tables import Table
 from keras_seq.atomic_files import write_json, write_text
@@ -12,6 +13,7 @@ TITLES = {
     "step": "Training steps",
     "as_run": "Training as it is run (mark of the LSTM over PyTorch: 1.3)",
     "time_to_loss": "Time to a validation loss on tiny Shakespeare",
+    "nanogpt": f"nanoGPT's character run (mark: {LOSS} nats)",
     "generation": "Generation",
     "pipeline": "Input pipelines",
     "sizes": "Steps of keras_seq by size",
@@ -19,7 +21,8 @@ TITLES = {
 NOTES = (
     "Speeds are medians, in tokens per second. vs: tokens per second of keras_seq divided by those of the other "
     "implementation, the median over the rounds; target: what it should reach. % of matmul peak: FLOP/s of keras_seq "
-    "relative to a plain matrix product on this device. MB: peak memory of the process, or on a GPU of its arrays. "
+    "relative to a plain matrix product on this device. val_loss: nats per character by nanoGPT's estimate, the "
+    "lowest of all validations. MB: peak memory of the process, or on a GPU of its arrays. "
     "float32 products on a GPU may be TF32 in all implementations."
 )
 
@@ -57,14 +60,24 @@ def table(group: list[dict]) -> Table:
             )
     if any(result["matmul_utilization"] for result in group):
         columns["% of matmul peak"] = lambda result: number(result["matmul_utilization"], 100, 0)
+    if group[0]["case"]["kind"] == "nanogpt":
+        tokens = {"step": lambda result: f"{_steps(result):,} of {result['case']['steps']:,}"}
+        losses = {f"lowest val_loss, {IMPLEMENTATIONS[name]}": _measured(name, "val_loss", 4) for name in names}
+        columns |= tokens | losses
     if group[0]["case"]["kind"] == "sizes":
         columns["ms per step"] = lambda result: number(result["seconds_per_step"], 1000, 1)
     columns |= {f"{IMPLEMENTATIONS[name]}, MB": _measured(name, "peak_megabytes") for name in names}
     return Table.of(group, columns)
 
 
-def _measured(name, key):
-    return lambda result: number(result["measurements"].get(name, {}).get(key), 1, 0)
+def _measured(name, key, digits=0):
+    return lambda result: number(result["measurements"].get(name, {}).get(key), 1, digits)
+
+
+def _steps(result):
+    """Return the last step that every implementation was validated at."""
+    validations = [len(measurement["val_losses"]) for measurement in result["measurements"].values()]
+    return min(validations, default=0) * Case(**result["case"]).steps_per_validation
 
 
 def progress_line(result: dict) -> str:

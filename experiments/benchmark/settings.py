@@ -10,7 +10,11 @@ import tyro
 from experiments.benchmark.case import CASES, SMOKE_CASES, Case, Kind
 from experiments.frame.option_checks import check_options
 
-BACKEND_KINDS = ("step", "sizes")  # the other kinds need keras_seq.training, .generation or .data, and so TensorFlow
+BACKEND_KINDS = (
+    "step",
+    "nanogpt",
+    "sizes",
+)  # the other kinds need keras_seq.training, .generation or .data, and so TensorFlow
 COMPARE_KINDS = ("as_run", "time_to_loss")  # which run `experiments.compare`
 MEMORY_FRACTION = "0.3"  # of a GPU, for each of two JAX workers; PyTorch's worker uses the rest
 ROOT = pathlib.Path(__file__).parents[2]
@@ -26,9 +30,9 @@ class BenchmarkConfig:
     """Leave a GPU alone."""
     kinds: tuple[Kind, ...] = ("step",)
     """What to measure. step: training steps on one batch. as_run: experiments.compare, and PyTorch doing the same.
-    time_to_loss: its seconds to a validation loss, and what they are spent on. generation: sampling texts. pipeline:
-    drawing batches. sizes: how time and memory of a step grow with each size. All but step and sizes need
-    TensorFlow."""
+    time_to_loss: its seconds to a validation loss, and what they are spent on. nanogpt: nanoGPT's character run, whole,
+    in bfloat16. generation: sampling texts. pipeline: drawing batches. sizes: how time and memory of a step grow with
+    each size. All but step, nanogpt and sizes need TensorFlow."""
     against: str | None = None
     """With as_run and time_to_loss, a checkout of another version of keras_seq (git worktree add DIR COMMIT) to measure
     in turns."""
@@ -38,13 +42,15 @@ class BenchmarkConfig:
     """Number of timed runs of each case and implementation."""
     seconds: float = 2.0
     """Approximate duration of a timed run, in seconds; at least one step."""
+    minutes: float = 10.0
+    """Minutes after which nanogpt stops at its next validation, though it has steps left."""
     log_dir: str = "logs"
     """Folder of the report: LOG_DIR/benchmark/UTC-TIME/."""
     smoke: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Use one tiny case of each kind, to check that everything works."""
 
     def __post_init__(self):
-        check_options(self, repeats=1, seconds=0)
+        check_options(self, repeats=1, seconds=0, minutes=0)
         if not self.kinds:
             raise ValueError(f"--kinds: expected one or more of {', '.join(CASES)}.")
         for kind in self.kinds:

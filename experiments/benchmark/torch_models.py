@@ -1,5 +1,7 @@
 """Language models in PyTorch without Keras: torch's own modules in the usual way."""
 
+import math
+
 import torch
 from torch import nn
 
@@ -22,21 +24,23 @@ class LSTM(nn.Module):
 class Block(nn.Module):
     """Transformer block of nanoGPT: pre-norm, scaled_dot_product_attention, GELU; with biases, GPT-2's."""
 
-    def __init__(self, width, heads, bias):
+    def __init__(self, width, heads, bias, dropout):
         super().__init__()
-        self.heads = heads
+        self.heads, self.rate = heads, dropout
         self.first, self.second = nn.LayerNorm(width, bias=bias), nn.LayerNorm(width, bias=bias)
         self.attention, self.projection = nn.Linear(width, 3 * width, bias), nn.Linear(width, width, bias)
         wide, narrow = nn.Linear(width, 4 * width, bias), nn.Linear(4 * width, width, bias)
         self.feed_forward = nn.Sequential(wide, nn.GELU(approximate="tanh" if bias else "none"), narrow)
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def forward(self, x):
         batch, length, width = x.shape
         shape = (batch, length, self.heads, width // self.heads)
         q, k, v = (part.view(shape).transpose(1, 2) for part in self.attention(self.first(x)).split(width, dim=2))
-        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.projection(y.transpose(1, 2).reshape(batch, length, width))
-        return x + self.feed_forward(self.second(x))
+        rate = self.rate if self.training else 0.0
+        y = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=rate, is_causal=True)
+        x = x + self.dropout(self.projection(y.transpose(1, 2).reshape(batch, length, width)))
+        return x + self.dropout(self.feed_forward(self.second(x)))
 
 
 class GPT(nn.Module):
@@ -46,9 +50,19 @@ class GPT(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(case.vocabulary_size, case.embedding_dim)
         self.positions = nn.Embedding(case.sequence_length, case.embedding_dim)
-        blocks = (Block(case.embedding_dim, case.num_heads, bias) for _ in range(case.num_layers))
+        self.dropout = nn.Dropout(case.dropout) if case.dropout else nn.Identity()
+        blocks = (Block(case.embedding_dim, case.num_heads, bias, case.dropout) for _ in range(case.num_layers))
         self.blocks, self.norm = nn.Sequential(*blocks), nn.LayerNorm(case.embedding_dim, bias=bias)
 
     def forward(self, ids, last_only=False):
-        x = self.norm(self.blocks(self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))))
+        positions = self.positions(torch.arange(ids.shape[1], device=ids.device))
+        x = self.norm(self.blocks(self.dropout(self.tokens(ids) + positions)))
         return nn.functional.linear(x[:, -1:] if last_only else x, self.tokens.weight)
+
+
+def initialize_as_nanogpt(model: GPT):
+    """Draw all weights from a normal distribution with deviation 0.02, less before the residual stream."""
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2:
+            is_residual = name.endswith(("projection.weight", "feed_forward.2.weight"))
+            nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * len(model.blocks)) if is_residual else 0.02)

@@ -23,6 +23,8 @@ def prepare(case: Case, implementation: str):
     """Return `(run_steps, info)` of a case."""
     if case.model == "attention":
         return attention(case)
+    if case.kind == "nanogpt":
+        return torch_training.nanogpt(case)
     if case.kind == "as_run":
         return torch_training.prepare(case, implementation)
     return generation(case) if case.kind == "generation" else training_steps(case)

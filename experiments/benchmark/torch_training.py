@@ -6,6 +6,7 @@ block_size 64, n_layer 4, n_head 4, n_embd 128, dropout 0, max_iters 2000, log_i
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 import tempfile
@@ -16,7 +17,8 @@ import torch
 from torch import nn
 
 from experiments.benchmark.case import Case
-from experiments.benchmark.torch_models import GPT, LSTM
+from experiments.benchmark.nanogpt import LEARNING_RATE, Data, warmup_steps
+from experiments.benchmark.torch_models import GPT, LSTM, initialize_as_nanogpt
 from experiments.benchmark.torch_side import DEVICE, wait
 
 STEPS = 2000
@@ -60,15 +62,56 @@ def prepare(case: Case, implementation: str):
     case = dataclasses.replace(case, vocabulary_size=len(index))
     model = (LSTM(case) if case.model == "lstm" else GPT(case, bias=False)).to(DEVICE)
     if case.model == "gpt2":
-        matrices, vectors = ([p for p in model.parameters() if (p.dim() > 1) is kind] for kind in (True, False))
-        groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
-        optimizers = [torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99), fused=DEVICE == "cuda")]
+        optimizers = [_nanogpt_optimizer(model)]
         factor, intervals = warmup_and_cosine, (1, NEVER)
     else:
         optimizers = _optimizers(model, case.optimizer, implementation)
         factor, intervals = warmup_and_linear, (50, 500)
     schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, factor) for optimizer in optimizers]
     return training_loop(case, model, optimizers, iter(lambda: random_windows(ids, case), None), schedules, *intervals)
+
+
+def nanogpt(case: Case):
+    """Return `(run_steps, info)` of nanoGPT's run for a GPU: train.py with config/train_shakespeare_char.py."""
+    data = Data(case)
+    torch.manual_seed(1337)
+    model = GPT(dataclasses.replace(case, vocabulary_size=data.vocabulary_size), bias=False).to(DEVICE)
+    initialize_as_nanogpt(model)
+    optimizer = _nanogpt_optimizer(model)
+    factor = functools.partial(warmup_and_cosine, total_steps=case.steps)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    batches = (_on_device(data.windows.batch(step)) for step in range(case.steps))
+    run_steps, info = training_loop(case, model, [optimizer], batches, [schedule], log_every=10)
+
+    @torch.no_grad()
+    def validate():
+        model.eval()
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=case.precision == "bfloat16"):
+            parts = (torch.from_numpy(part).split(case.batch_size) for part in data.validation_windows)
+            losses = [cross_entropy(model(x.to(DEVICE)), y.long().to(DEVICE)) for x, y in zip(*parts, strict=True)]
+        model.train()
+        return {"val_loss": torch.stack(losses).mean().item()}
+
+    return run_steps, {**info, "validate": validate}
+
+
+def _nanogpt_optimizer(model):
+    """Return AdamW, which decays matrices only."""
+    matrices, vectors = ([p for p in model.parameters() if (p.dim() > 1) is kind] for kind in (True, False))
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.99), fused=DEVICE == "cuda")
+
+
+def _on_device(arrays):
+    tensors = [torch.from_numpy(array).long() for array in arrays]
+    if DEVICE == "cuda":  # as in nanoGPT, so that the copy does not wait for the step before
+        tensors = [tensor.pin_memory() for tensor in tensors]
+    return [tensor.to(DEVICE, non_blocking=True) for tensor in tensors]
+
+
+def cross_entropy(logits, targets):
+    """Return the mean loss of logits `[B, T, V]`."""
+    return nn.functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
 def _optimizers(model, name, implementation):
@@ -95,16 +138,19 @@ def warmup_and_linear(step: int) -> float:
     return min((step + 1) / 50, max(0.02, 1 - step / STEPS))
 
 
-def warmup_and_cosine(step: int) -> float:
+def warmup_and_cosine(step: int, total_steps: int = STEPS) -> float:
     """Return the factor of the learning rate of nanoGPT."""
-    if step < 100:
-        return (step + 1) / 101
-    return 0.1 + 0.45 * (1.0 + math.cos(math.pi * min(1.0, (step - 100) / (STEPS - 100))))
+    warmup = warmup_steps(total_steps)
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    return 0.1 + 0.45 * (1.0 + math.cos(math.pi * min(1.0, (step - warmup) / (total_steps - warmup))))
 
 
 def training_loop(case, model, optimizers, batches, schedules=(), log_every=NEVER, checkpoint_every=NEVER):
     """Return `(run_steps, info)` of training on batches, with gradients clipped to norm 1."""
     autocast = torch.autocast(DEVICE, torch.bfloat16, enabled=case.precision == "bfloat16")
+    compiles = DEVICE == "cuda" and isinstance(model, GPT)  # as nanoGPT; cuDNN's LSTM is one operation
+    forward = torch.compile(model) if compiles else model
     loss_sum, step = torch.zeros((), device=DEVICE), 0
 
     def run_steps(num_steps):
@@ -112,8 +158,8 @@ def training_loop(case, model, optimizers, batches, schedules=(), log_every=NEVE
         for x, y in itertools.islice(batches, num_steps):
             step += 1
             with autocast:
-                logits = model(x)
-            loss = nn.functional.cross_entropy(logits.float().flatten(0, 1), y.flatten())
+                logits = forward(x)
+            loss = cross_entropy(logits, y)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:

@@ -6,6 +6,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 
 from experiments.benchmark.as_run import PausedTraining
 from experiments.benchmark.case import Case
@@ -73,7 +74,11 @@ def take_turns(config: BenchmarkConfig, case: Case, implementations, platform: s
             else:
                 workers[name] = Worker(config, {"implementation": name, **request})
             exit_stack.callback(workers[name].close)
-        for _ in range(2 + config.repeats):  # the imports, the warm-up, the rounds
+        rounds = case.steps // case.steps_per_validation - 1 if case.steps else config.repeats
+        end_time = time.monotonic() + 60 * config.minutes
+        for n in range(2 + rounds):  # the imports, the warm-up, the rounds
+            if case.steps and n > 2 and time.monotonic() > end_time:
+                break
             for name in [*answers]:
                 try:
                     answers[name].append(workers[name].go())
@@ -84,9 +89,11 @@ def take_turns(config: BenchmarkConfig, case: Case, implementations, platform: s
 
 
 def summarize(info: dict, rounds: list[dict]) -> dict:
-    """Return the median speed, all speeds, the peak memory, and what the worker said of itself."""
+    """Return the median speed, all speeds, the peak memory, the lowest loss, and what the worker said of itself."""
     speeds = [answer["tokens_per_second"] for answer in rounds]
     peak = max(answer["peak_megabytes"] or 0.0 for answer in rounds) or None
+    losses = [answer["val_loss"] for answer in (info, *rounds) if "val_loss" in answer]
+    info = info | ({"val_losses": losses, "val_loss": min(losses)} if losses else {})
     return {"tokens_per_second": statistics.median(speeds), "repeats": speeds, "peak_megabytes": peak, **info}
 
 

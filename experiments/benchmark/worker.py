@@ -4,7 +4,8 @@
     python -m experiments.benchmark.worker '{"matrix_sizes": {"cpu": 2048}}'      # describe the device, and end
 
 Each line on stdin gets a line of JSON as the answer: the first when all is imported; the second after a warm-up that
-finds how many steps take so many seconds; each further one after a timed run. KERAS_BACKEND is that of keras_seq and
+finds how many steps take so many seconds; each further one after a timed run. A training to an end (`case.steps`) goes
+on in each, and its answers have the validation loss after it. KERAS_BACKEND is that of keras_seq and
 keras.layers; for "torch", PyTorch without Keras, it is "torch", so that TensorFlow is not loaded beside it.
 """
 
@@ -52,13 +53,19 @@ def main():
     sys.stdin.readline()
     answer()
     sys.stdin.readline()
-    run_steps, info = runs.prepare(Case(**request["case"]), request["implementation"])
-    first_call_seconds, num_steps = calibrate(run_steps, info.get("steps_per_execution", 1), request["seconds"])
-    answer(first_call_seconds=first_call_seconds, **info)
+    case = Case(**request["case"])
+    run_steps, info = runs.prepare(case, request["implementation"])
+    validate = info.pop("validate", dict)
+    if case.steps:  # the first of them are the warm-up
+        num_steps = case.steps_per_validation
+        first_call_seconds = seconds_of(run_steps, num_steps)
+    else:
+        first_call_seconds, num_steps = calibrate(run_steps, info.get("steps_per_execution", 1), request["seconds"])
+    answer(first_call_seconds=first_call_seconds, **info, **validate())
     for _ in sys.stdin:
         speed = num_steps * info["tokens_per_step"] / seconds_of(run_steps, num_steps)
         peak_bytes = runs.side.peak_bytes() or process_peak_bytes()
-        answer(tokens_per_second=speed, peak_megabytes=peak_bytes and peak_bytes / 2**20)
+        answer(tokens_per_second=speed, peak_megabytes=peak_bytes and peak_bytes / 2**20, **validate())
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def random_windows_run(
             train,
             config=config,
             tokenizer=data.tokenizer,
-            characters_per_token=1.0,
+            characters_per_token=data.characters_per_token,
             finish=finish_result,
             **training.capped_validation(
                 validate, data.validation if data.held_out is None else data.held_out, train, sequence_length + 1

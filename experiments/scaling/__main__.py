@@ -18,7 +18,7 @@ import pathlib
 from experiments.frame.experiment import experiment_main, run_all
 from experiments.frame.random_windows import random_windows_run
 from experiments.frame.report import Report
-from experiments.frame.texts import SplitCorpus
+from experiments.frame.token_folders import split_corpus
 from experiments.scaling.cases import plan
 from experiments.scaling.report import scaling_report
 from experiments.scaling.settings import SMOKE, ScalingConfig
@@ -26,7 +26,7 @@ from experiments.scaling.settings import SMOKE, ScalingConfig
 
 def train_sizes(config: ScalingConfig, folder: pathlib.Path) -> Report:
     """Train all runs that are not finished in `folder`, and report them."""
-    data = SplitCorpus(config.corpus, folder, config.sequence_length + 1)
+    data = split_corpus(config.corpus, folder, config.sequence_length + 1)
     runs = plan(config, data.tokenizer.vocabulary_size)
     amount = f"{len(runs)} runs of {config.tokens:,} characters or {config.compute:.2g} FLOPs"
     data.introduce(config.train, config.sequence_length + 1, amount)

@@ -20,7 +20,7 @@ from keras import ops, tree
 
 from keras_seq.generation.philox import uniform_draws
 from keras_seq.generation.samplers import SamplingConfig, sample_token
-from keras_seq.kernels.compiled import compiled
+from keras_seq.kernels.compiled import compiled, traced
 from keras_seq.layers.introspection import vocabulary_size
 
 STEPS_PER_CALL = 32  # steps of one compiled call
@@ -46,6 +46,7 @@ class SamplingLoop:
             else {PREFILL_CHUNK, model.context_length - cache_stride(model.context_length)}
         )
         self.prefill_sizes = sorted((size for size in sizes if 0 < size < self.context_length), reverse=True)
+        self._step_fn = traced(self._sample_step, model)
         self._prefill_fn = compiled(self._next_state, model)
         self._sample_fn = compiled(self._sample_steps, model, jit_compile=True)
 
@@ -120,20 +121,24 @@ class SamplingLoop:
     def _sample_steps(self, state, last, prompt_ids, uniform, n, options, in_text):
         """Take n steps; return the state, ids `[STEPS_PER_CALL, B]` and `in_text`. A prompt id of -1 is sampled."""
 
-        def sample_step(i, loop_vars):
-            state, last, in_text, out = loop_vars
-            ids = ops.maximum(last, 0)[:, None]  # not -1, which a model refuses where it knows the value
-            logits, next_state = self.model.step(ids, state)
-            state = tree.map_structure(lambda new, old: ops.reshape(new, old.shape), next_state, state)  # static shapes
-            sampled = sample_token(logits, uniform[i], options, *in_text)
-            last = ops.where(prompt_ids[i] < 0, sampled, prompt_ids[i])
-            new = ops.one_hot(last, logits.shape[1], dtype="bool")
-            in_text = tuple(ops.logical_or(mask, new) for mask in in_text)
+        def step(i, loop_vars):
+            *args, out = loop_vars
+            state, last, in_text = self._step_fn(*args, prompt_ids[i], uniform[i], options)
             return state, last, in_text, ops.slice_update(out, (i, 0), last[None])
 
         out = ops.zeros((STEPS_PER_CALL, last.shape[0]), "int32")
-        state, _, in_text, out = ops.fori_loop(0, n, sample_step, (state, last, in_text, out))
+        state, _, in_text, out = ops.fori_loop(0, n, step, (state, last, in_text, out))
         return state, out, in_text
+
+    def _sample_step(self, state, last, in_text, prompt_ids, uniform, options):
+        """Take one step; return the state, ids `[B]` and `in_text`."""
+        ids = ops.maximum(last, 0)[:, None]  # not -1, which a model refuses where it knows the value
+        logits, next_state = self.model.step(ids, state)
+        state = tree.map_structure(lambda new, old: ops.reshape(new, old.shape), next_state, state)  # static shapes
+        sampled = sample_token(logits, uniform, options, *in_text)
+        last = ops.where(prompt_ids < 0, sampled, prompt_ids)
+        new = last[:, None] == ops.arange(logits.shape[1], dtype="int32")
+        return state, last, tuple(ops.logical_or(mask, new) for mask in in_text)
 
 
 def prepare_batch(prompts, max_new_tokens, seed, first_row):

@@ -51,6 +51,7 @@ _KERNELS = {
         "reshape": "torch.reshape",
         "scale_all": "torch.scale_all",
         "sums_of_squares": "torch.sums_of_squares",
+        "write_slots": "torch.write_slots",
     },
 }
 _NAMES = sorted({name for kernels in _KERNELS.values() for name in kernels})
@@ -58,8 +59,8 @@ _enabled = True
 
 
 def _modules(backend):
-    """Import the modules of a Keras backend, by the names that `dispatch` takes."""
-    return {name: importlib.import_module(f"{__name__}.{module}") for name, module in _KERNELS[backend].items()}
+    """Import the modules of a Keras backend, by the names that `dispatch` takes; there are none for NumPy."""
+    return {name: importlib.import_module(f"{__name__}.{module}") for name, module in _KERNELS.get(backend, {}).items()}
 
 
 # Imported here and not when needed: inside a tf.function AutoGraph would warn that it cannot read an import.

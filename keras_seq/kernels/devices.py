@@ -54,3 +54,13 @@ def clear_session() -> None:
     distribution = keras.distribution.distribution()
     keras.backend.clear_session()
     keras.distribution.set_distribution(distribution)
+
+
+def seed_dropout(seed: int) -> None:
+    """Seed torch's own generator, from which Keras draws on torch for dropout without a seed; elsewhere do nothing.
+
+    Args:
+        seed: Any integer.
+    """
+    if keras.backend.backend() == "torch":
+        torch.manual_seed(seed)

@@ -161,11 +161,9 @@ class Bidirectional(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """Deserialize the two layers; a config of version 0.1.0 has the first one only."""
-        config = dict(config)
-        inner = [config.pop(name, None) for name in ("layer", "backward_layer")]
-        layer, backward_layer = (part and keras.saving.deserialize_keras_object(part) for part in inner)
-        return cls(layer, backward_layer=backward_layer, **config)
+        """Create the wrapper and its two layers from a config."""
+        inner = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("layer", "backward_layer")}
+        return cls(**config | inner)
 
 
 def _backward_copy(layer):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from keras_seq import checks
+from keras_seq import checks, kernels
 from keras_seq.layers.state_checks import shapes
 
 
@@ -110,10 +110,48 @@ def append_to_cache(cache, key, value, positions):
     length = ops.cast(length, "int32")
     new_length = length + ops.shape(key)[1]
     value = ops.where(new_length <= ops.shape(cache["key"])[1], value, float("nan"))
-    zero = ops.zeros((), "int32")
     return {
-        "key": ops.slice_update(cache["key"], (zero, length, zero, zero), ops.cast(key, cache["key"].dtype)),
-        "value": ops.slice_update(cache["value"], (zero, length, zero, zero), ops.cast(value, cache["value"].dtype)),
-        "position": ops.slice_update(cache["position"], (zero, length), ops.cast(positions, "int32")),
+        "key": _write(cache["key"], length, key),
+        "value": _write(cache["value"], length, value),
+        "position": _write(cache["position"], length, positions),
         "length": new_length,
     }
+
+
+def _write(slots, start, new):
+    """Replace `[B, T, ...]` of the slots `[B, S, ...]`, from a slot on that may be unknown."""
+    return kernels.dispatch("write_slots", _write_slots, slots, start, new)(slots, start, ops.cast(new, slots.dtype))
+
+
+def _write_slots(slots, start, new):
+    zero = ops.zeros((), "int32")
+    return ops.slice_update(slots, (zero, start, *[zero] * (len(slots.shape) - 2)), new)
+
+
+def appended_segments(cache, segments):
+    """Return the number of the document of every slot, 0 for those that are filled already.
+
+    Args:
+        cache: The cache before `append_to_cache`.
+        segments: `[B, T]`, numbers of the documents of the new positions, or None.
+
+    Returns:
+        int32 `[B, S]`, or None.
+    """
+    if segments is None:
+        return None
+    return _write(ops.zeros_like(ops.cast(cache["position"], "int32")), ops.cast(cache["length"], "int32"), segments)
+
+
+def without_earlier_documents(cache, segments):
+    """Mark the slots of all documents but the last as empty.
+
+    Args:
+        cache: A cache.
+        segments: `[B, S]`, number of the document of each slot.
+
+    Returns:
+        The new cache.
+    """
+    is_last = ops.equal(segments, ops.max(segments, axis=1, keepdims=True))
+    return {**cache, "position": ops.where(is_last, cache["position"], -1)}

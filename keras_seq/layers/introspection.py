@@ -4,6 +4,7 @@ import keras
 
 from keras_seq.layers.bidirectional import Bidirectional
 from keras_seq.layers.recurrent_base import RecurrentBase
+from keras_seq.layers.slstm import SLSTM
 from keras_seq.layers.stateful import Stateful
 
 POSITION_MIXING_LAYERS = (  # Keras layers without an explicit state whose outputs depend on several positions
@@ -76,8 +77,8 @@ def _join(path, child):
 
 
 def has_time_loop(model) -> bool:
-    """Return whether the model contains a layer with a loop over time steps: SimpleRNN, GRU or LSTM."""
-    return any(isinstance(layer, RecurrentBase) for layer in iter_layers(model))
+    """Return whether the model contains a layer with a loop over time steps: SimpleRNN, GRU, LSTM or SLSTM."""
+    return any(isinstance(layer, (RecurrentBase, SLSTM)) for layer in iter_layers(model))
 
 
 def is_non_causal(layer) -> bool:

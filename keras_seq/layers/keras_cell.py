@@ -1,8 +1,4 @@
-"""Save the weights of a recurrent layer under its cell, where Keras's files have them.
-
-keras.layers.LSTM and keras_seq            .../lstm/cell/vars/0, 1, 2
-keras_seq 0.1.0                            .../lstm/vars/0, 1, 2
-"""
+"""Save the weights of a recurrent layer under its cell, where Keras's files have them: .../lstm/cell/vars/0, 1, 2."""
 
 import keras
 

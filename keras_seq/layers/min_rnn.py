@@ -119,7 +119,7 @@ class MinimalRNN(RNNInterface):
         """Return the zero state h `[B, units]`."""
         return ops.zeros((batch_size, self.units), self.state_dtype)
 
-    def sequence(self, x, h, mask, training: bool | None = None, projected_inputs=None):
+    def sequence(self, x, h, mask, training: bool | None = None, projected_inputs=None, reset_mask=None):
         """Compute the outputs at all time steps.
 
         Args:
@@ -128,6 +128,7 @@ class MinimalRNN(RNNInterface):
             mask: `[B, T]` boolean, or None.
             training: Not used.
             projected_inputs: Precomputed `project_inputs(x)`, or None.
+            reset_mask: `[B, T]` boolean, or None. Where it is true, the state before the time step counts as zeros.
 
         Returns:
             `(y [B, T, units], h)`.
@@ -139,6 +140,8 @@ class MinimalRNN(RNNInterface):
         if mask is not None:
             is_valid = ops.expand_dims(mask, -1)
             log_a, log_b = ops.where(is_valid, log_a, 0.0), ops.where(is_valid, log_b, LOG_ZERO)
+        if reset_mask is not None:
+            log_a = ops.where(ops.expand_dims(reset_mask, -1), LOG_ZERO, log_a)
         h = log_linear_recurrence(log_a, log_b, h)
         return h, h[:, -1]
 
@@ -180,7 +183,8 @@ class MinGRU(MinimalRNN):
         bias_initializer, bias_regularizer, bias_constraint: Of the bias.
         return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: As for `LSTM`.
 
-    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one.
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one. `reset_mask
+    [B, T]` is true where another document begins, from the zero state.
     Precision: the matmul in the layer's compute dtype, gates and h in float32 or wider.
 
     Raises:
@@ -211,7 +215,8 @@ class MinLSTM(MinimalRNN):
         bias_initializer, bias_regularizer, bias_constraint: Of the bias.
         return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: As for `LSTM`.
 
-    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one.
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one. `reset_mask
+    [B, T]` is true where another document begins, from the zero state.
     Precision: the matmul in the layer's compute dtype, gates and h in float32 or wider.
 
     Raises:

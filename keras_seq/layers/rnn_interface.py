@@ -21,7 +21,7 @@ class RNNInterface(ExplicitState):
     """Base class of recurrent layers.
 
     A subclass defines `get_initial_state(batch_size)`, `units`, the names `state_parts` of the tensors of its state,
-    and `sequence(x, state, mask, training, projected_inputs) -> (y [B, T, units], state)`. The dict
+    and `sequence(x, state, mask, training, projected_inputs, reset_mask) -> (y [B, T, units], state)`. The dict
     `unsupported_arguments` maps each Keras argument that it does not support to a remedy for the error message.
 
     Args:
@@ -40,7 +40,6 @@ class RNNInterface(ExplicitState):
     stateful, states = False, None  # read by Keras's wrappers
     state_parts = ("h",)
     unsupported_arguments = types.MappingProxyType({})
-    legacy_defaults = types.MappingProxyType({"return_sequences": True})  # of configs of version 0.1.0
 
     def __init__(
         self,
@@ -78,6 +77,7 @@ class RNNInterface(ExplicitState):
         return_state: bool | None = None,
         initial_state=None,
         projected_inputs=None,
+        reset_mask=None,
     ):
         """Apply the layer to all time steps.
 
@@ -87,11 +87,16 @@ class RNNInterface(ExplicitState):
         x, state, mask = self.prepare_inputs(
             inputs, self._structured(state, initial_state), inputs_mask if mask is None else mask
         )
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        if self.go_backwards and reset_mask is not None:
+            raise ValueError(f"{self.name} has go_backwards=True; expected False with a reset_mask, which is forwards.")
         if self.go_backwards:
             x, mask, projected_inputs = (
                 None if v is None else ops.flip(v, axis=1) for v in (x, mask, projected_inputs)
             )
-        y, state = self.sequence(x, state, mask, training, projected_inputs)
+        y, state = self.sequence(
+            x, state, mask, training, projected_inputs, **({} if reset_mask is None else {"reset_mask": reset_mask})
+        )
         if not self.return_sequences:
             y = tree.flatten(state)[0]  # masked positions copy it, so it is the last non-padding output
         if mask is not None and self.zero_output_for_mask:
@@ -165,21 +170,12 @@ class RNNInterface(ExplicitState):
         super().save_own_variables(store)
 
     def load_own_variables(self, store):
-        """Read the weights from the path of the layer, where files of version 0.1.0 have them."""
-        self._weights_loaded = bool(store.keys()) or not self.weights
-        if self._weights_loaded:
-            self.load_weights_of(store)
+        """Read nothing, because the weights are saved under `cell`."""
 
     def load_cell_variables(self, store):
-        """Read the weights from the path of the cell, unless the path of the layer had them."""
-        if self._weights_loaded:
-            return
-        if not store.keys():
-            raise ValueError(f"The file has no weights of {self.name}, neither under the layer nor under its cell.")
-        self.load_weights_of(store)
-
-    def load_weights_of(self, store):
-        """Read the weights from an entry of the file."""
+        """Read the weights from the path of the cell."""
+        if self.weights and not store.keys():
+            raise ValueError(f"The file has no weights of {self.name} under its cell.")
         super().load_own_variables(store)
 
     def get_config(self):
@@ -192,9 +188,3 @@ class RNNInterface(ExplicitState):
             "unroll": self.unroll,
             "zero_output_for_mask": self.zero_output_for_mask,
         }
-
-    @classmethod
-    def from_config(cls, config):
-        """Create a layer; a saved config without `return_sequences` is of version 0.1.0, which returned all outputs."""
-        is_saved_config = "trainable" in config  # Keras writes it; configs by hand use the constructor's defaults
-        return cls(**(cls.legacy_defaults if is_saved_config and "return_sequences" not in config else {}), **config)

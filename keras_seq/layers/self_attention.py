@@ -11,8 +11,16 @@ from keras import ops
 
 from keras_seq import checks, kernels
 from keras_seq.layers.attention import MultiHeadAttentionBase
-from keras_seq.layers.cache import append_to_cache, cache_shapes, empty_cache, full_cache, next_position
-from keras_seq.layers.masks import compute_attention_mask, compute_positions
+from keras_seq.layers.cache import (
+    append_to_cache,
+    appended_segments,
+    cache_shapes,
+    empty_cache,
+    full_cache,
+    next_position,
+    without_earlier_documents,
+)
+from keras_seq.layers.masks import compute_attention_mask, compute_positions, segment_numbers
 from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.state_checks import check_state
 
@@ -55,6 +63,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         mask: `[B, T]`, true at non-padding positions. Padding is not attended to and does not count as a position: the
             outputs at non-padding positions equal those for the sequence without padding. A position with nothing to
             attend to gives zeros (plus the output bias).
+        reset_mask: `[B, T]`, true where another document begins: it is not attended to from other documents, and its
+            positions begin at 0. Later calls with the state attend to the last document only.
         attention_mask: Booleans, true where attending is allowed, `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may
             be 1), combined with the mask and causality.
         inputs_mask: What Keras passes for `mask` when the call has other tensors than the inputs.
@@ -148,12 +158,14 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         training: bool | None = None,
         return_state: bool = False,
         return_attention_scores: bool = False,
+        reset_mask=None,
     ):
         """Apply self-attention; the arguments are documented in the class."""
         if state is not None and not self.causal:
             raise ValueError("state was passed with causal=False; expected causal=True.")
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         x = checks.where_boolean(x, attention_mask)
         is_first_call = state is None
         if not is_first_call:
@@ -166,21 +178,25 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             "attention_mask", attention_mask, x.shape[0], self.num_heads, x.shape[1], size
         )
         start = 0 if is_first_call else next_position(state)
-        query_positions = key_positions = compute_positions(ops.shape(x)[1], mask, start)  # [T] or [B, T]
+        query_positions = key_positions = compute_positions(ops.shape(x)[1], mask, start, reset_mask)  # [T] or [B, T]
 
         q, k, v = self.project_all(x)
         if self.positions is not None:
             q, k = self.positions.rotate(q, query_positions), self.positions.rotate(k, key_positions)
+        query_segments = key_segments = None if reset_mask is None else segment_numbers(reset_mask)
         if state is not None:
+            key_segments = appended_segments(state, key_segments)
             state = append_to_cache(state, k, v, key_positions)
             k, v, key_positions = state["key"], state["value"], state["position"]
         elif return_state:
             state = full_cache(k, v, key_positions)
+        if return_state and reset_mask is not None:
+            state = without_earlier_documents(state, key_segments)
 
         bias = None
         if self.positions is not None:
             bias = self.positions.bias(query_positions, key_positions, self.num_heads)
-        extra_masks = [x for x in (mask, attention_mask, self.sliding_window, bias) if x is not None]
+        extra_masks = [x for x in (mask, attention_mask, reset_mask, self.sliding_window, bias) if x is not None]
         is_plain_causal = self.causal and is_first_call and not (return_attention_scores or extra_masks)
         args = q, k, v, self.active_dropout(training)
         kernel = kernels.dispatch("causal_attention", None, *args) if is_plain_causal else None
@@ -189,6 +205,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             return (y, state) if return_state else y
 
         allowed = compute_attention_mask(query_positions, key_positions, self.causal, self.sliding_window)
+        if reset_mask is not None:
+            same = ops.equal(ops.expand_dims(query_segments, -1), ops.expand_dims(key_segments, -2))
+            allowed = same if allowed is None else ops.logical_and(allowed, same)
         if attention_mask is not None:
             if allowed is not None and len(attention_mask.shape) == 4 and len(allowed.shape) == 3:
                 allowed = ops.expand_dims(allowed, 1)

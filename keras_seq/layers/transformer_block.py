@@ -65,6 +65,7 @@ class TransformerBlock(DirectCall):
         mask: `[B, T]`, true at non-padding positions; see `MultiHeadSelfAttention`. It is passed on.
         context: `[B, S, D']`, for cross-attention; not needed with a state.
         context_mask: `[B, S]`, true at non-padding positions of the context.
+        reset_mask: `[B, T]`, true where another document begins, for self-attention.
         attention_mask: `[B, T, S]`, true where self-attention may attend, combined with mask and causality.
         inputs_mask: What Keras passes for `mask` when the call has other tensors than the inputs.
         return_state: Whether to return the state too, `{"self_attention": ..., "cross_attention": ...}`.
@@ -192,6 +193,7 @@ class TransformerBlock(DirectCall):
         training: bool | None = None,
         return_state: bool = False,
         return_attention_scores: bool = False,
+        reset_mask=None,
     ):
         """Apply the block; the arguments are documented in the class."""
         checks.real("inputs", inputs)
@@ -222,6 +224,7 @@ class TransformerBlock(DirectCall):
             self._pre_norm(x, 0),
             mask=mask,
             attention_mask=attention_mask,
+            reset_mask=reset_mask,
         )
         x = self._residual(x, h, 0, training)
         if self.cross_attention:

@@ -19,7 +19,7 @@ from keras_seq.layers.introspection import (
 )
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.recurrent_base import RecurrentBase
-from keras_seq.layers.residual import apply_sequentially, initial_states
+from keras_seq.layers.residual import apply_sequentially, check_separates_documents, initial_states
 from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, at every position alike
@@ -60,6 +60,9 @@ class LanguageModel(keras.Model):
             `keras.layers.ReversibleEmbedding` (Press & Wolf, 2017).
         context_length: Maximum number of positions that the model can attend to; None if its state has no length
             (recurrent models).
+        document_token: Id that begins a document; None if there is none. At this id every state begins anew: a
+            recurrent state is set to zeros, keys before it are not attended to, positions begin at 0. So a document has
+            the logits that it has by itself, wherever it is in a row or a stream.
 
     Call arguments:
         ids: Integers `[B, T]`.
@@ -70,11 +73,20 @@ class LanguageModel(keras.Model):
     Raises:
         ValueError: A block is not a layer, is not causal, hides its state, gives no sequence or is listed twice; the
             head has a softmax; a call has more positions than `context_length`, ids that are not integers `[B, T]`, or
-            a state of another structure or batch size; an id is not in the embedding's vocabulary, in calls outside of
+            a state of another structure or batch size; with `document_token`, a block keeps a state that cannot begin
+            anew within a row; an id is not in the embedding's vocabulary, in calls outside of
             compiled code. Inside, the logits of such an id are NaN.
     """
 
-    def __init__(self, embedding, blocks: list, head, context_length: int | None = None, **kwargs):
+    def __init__(
+        self,
+        embedding,
+        blocks: list,
+        head,
+        context_length: int | None = None,
+        document_token: int | None = None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         for block in blocks:
             if not isinstance(block, keras.layers.Layer):
@@ -102,6 +114,19 @@ class LanguageModel(keras.Model):
         self.blocks = list(blocks)
         self.head = head
         self.context_length = context_length
+        self.document_token = document_token
+
+    @property
+    def document_token(self) -> int | None:
+        """The id that begins a document, or None; set it before the model is called in compiled code."""
+        return self._document_token
+
+    @document_token.setter
+    def document_token(self, value: int | None):
+        if value is not None:
+            checks.integer("document_token", value, min_value=0, max_value=checks.MAX_INT32)
+            check_separates_documents(self.blocks)
+        self._document_token = value
 
     def build(self, input_shape):
         """Build every layer, for ids `[B, T]`."""
@@ -159,9 +184,10 @@ class LanguageModel(keras.Model):
             state = self.get_initial_state(ops.shape(ids)[0])
         x = embed(self.embedding, ids, vocabulary_size)
         projected_inputs = self._vocabulary_projection(ids, training)
+        reset_mask = None if self.document_token is None else ops.equal(ids, self.document_token)
         # with projected inputs x is unused, and pruned from the graph
-        first_call_kwargs = {} if projected_inputs is None else {"projected_inputs": projected_inputs}
-        return apply_sequentially(self.blocks, x, state, training=training, first=first_call_kwargs)
+        first = {} if projected_inputs is None else {"projected_inputs": projected_inputs}
+        return apply_sequentially(self.blocks, x, state, training=training, first=first, reset_mask=reset_mask)
 
     def _vocabulary_projection(self, ids, training):
         """Project the whole embedding table once and gather its rows by id; return None where that is not faster.
@@ -210,6 +236,7 @@ class LanguageModel(keras.Model):
             "blocks": [serialize(block) for block in self.blocks],
             "head": serialize(self.head),
             "context_length": self.context_length,
+            "document_token": self.document_token,
         }
 
     @classmethod

@@ -10,8 +10,7 @@ import importlib.util
 import os
 import pathlib
 
-import tensorflow as tf
-
+from keras_seq import checks
 from keras_seq.atomic_files import atomic_write
 from keras_seq.layers.introspection import has_time_loop
 
@@ -26,15 +25,18 @@ def export_onnx(model, path: str | os.PathLike) -> None:
         path: The file to write; it must not exist.
 
     Raises:
-        ValueError: The model has no such layers, `tf2onnx` is not installed, or `path` exists.
+        ValueError: The model has no such layers, `tf2onnx` is not installed, `path` exists, or Keras's backend is not
+            TensorFlow.
     """
     path = pathlib.Path(path)
     if path.exists():
         raise ValueError(f"{path} exists already; expected the name of a new file.")
     if not has_time_loop(model):
         raise ValueError(f"{model.name} cannot be exported to ONNX; expected a model of SimpleRNN, GRU or LSTM layers.")
+    checks.tensorflow_backend("An ONNX file")
     if importlib.util.find_spec("tf2onnx") is None:
         raise ValueError('ONNX files need tf2onnx, which is not installed: pip install -e ".[onnx]" in its clone.')
+    import tensorflow as tf  # here, as other backends do without it
     import tf2onnx
 
     initial_state = model.get_initial_state(1)

@@ -4,6 +4,7 @@ import pathlib
 
 import keras
 
+from keras_seq import checks
 from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.character_tokenizer import CharacterTokenizer
 from keras_seq.tokenizers.text_errors import TokenizerError
@@ -71,8 +72,9 @@ def with_text_input(model: keras.Model, tokenizer: CharacterTokenizer) -> keras.
         A Keras model named `<model>_of_text`.
 
     Raises:
-        ValueError: The tokenizer and the model have different numbers of ids.
+        ValueError: The tokenizer and the model have different numbers of ids, or Keras's backend is not TensorFlow.
     """
+    checks.tensorflow_backend("A model of texts")
     check_tokenizer(tokenizer, model)
     texts = keras.Input((), dtype="string", name="texts")
     ids = TextToIds(tokenizer, name="text_to_ids")(texts)

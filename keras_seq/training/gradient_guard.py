@@ -118,6 +118,16 @@ class GradientGuard:
 
         return super().add_variable_from_reference(reference_variable, name, initializer)
 
+    def finalize_variable_values(self, var_list):
+        """Replace the weights by their average, if there is one, as Keras does, but by a copy of it.
+
+        Args:
+            var_list: The weights.
+        """
+        super().finalize_variable_values(var_list)
+        for variable in var_list if self.use_ema else ():
+            variable.assign(ops.copy(variable.value))  # for JAX, as above
+
     def _scalar(self, name, value, dtype="float32"):
         return self.add_variable((), initializer=keras.initializers.Constant(value), dtype=dtype, name=name)
 

@@ -16,6 +16,7 @@ from keras_seq.atomic_files import atomic_write
 from keras_seq.evaluation.evaluator import LossSum, get_evaluator, word_perplexity
 from keras_seq.generation import TextGenerator
 from keras_seq.layers.introspection import check_tokenizer
+from keras_seq.tokenizers.document_token import encode_documents
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.result_files import describe_tokenizer
@@ -125,7 +126,7 @@ class LanguageModelValidator:
     Args:
         model: A `LanguageModel`.
         tokenizer: The tokenizer of its ids.
-        text: The text to score.
+        text: The text to score; in it U+001E begins a document.
         sequence_length: T of the windows of `val_loss`.
         sample_length: Tokens of the text sample.
 
@@ -135,7 +136,7 @@ class LanguageModelValidator:
 
     def __init__(self, model: keras.Model, tokenizer, text: str, sequence_length: int, sample_length: int):
         self.evaluator, self.generator = get_evaluator(model), TextGenerator(model, tokenizer)
-        self.ids, self.sequence_length = tokenizer.encode(text), sequence_length
+        self.ids, self.sequence_length = encode_documents(tokenizer, text), sequence_length
         self.sample_length = sample_length
         if len(self.ids) <= sequence_length:
             raise ValueError(

@@ -28,7 +28,7 @@ from keras_seq.training import checkpoints, checksummed_json, processes
 from keras_seq.training.checkpoint_callback import CheckpointCallback, TrainingInterrupted
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.config import TrainConfig
-from keras_seq.training.loop_callbacks import TerminateOnNonFinite, TrainingDiverged, ValidationCallback
+from keras_seq.training.loop_callbacks import StepSeed, TerminateOnNonFinite, TrainingDiverged, ValidationCallback
 from keras_seq.training.metrics_logger import MetricsLogger
 from keras_seq.training.resume_check import check_resumable, flatten
 from keras_seq.training.run_lock import lock_run
@@ -216,7 +216,7 @@ class _Run:
                 steps_per_epoch=last_step - start_step,
                 shuffle=False,
                 verbose=0,
-                callbacks=[TerminateOnNonFinite(), logger, validation, saver, progress, *self.callbacks],
+                callbacks=[StepSeed(), TerminateOnNonFinite(), logger, validation, saver, progress, *self.callbacks],
             )
         self.training_model.optimizer.finalize_variable_values(self.training_model.trainable_variables)  # as `fit` does
         return logger, self._final_summaries(validation, progress, logger)

@@ -6,8 +6,11 @@ from collections.abc import Callable
 import keras
 from tqdm import tqdm
 
+from keras_seq.kernels.devices import seed_dropout
 from keras_seq.stop_signals import StopRequested
 from keras_seq.tracking.summaries import Summaries
+
+SEED_STATE = "seed_generator_state"  # Keras's name of the variable that seeds a layer
 
 
 class TrainingDiverged(RuntimeError):
@@ -21,6 +24,21 @@ class TrainingDiverged(RuntimeError):
     def __init__(self, message: str, step: int | None = None):
         super().__init__(message)
         self.step = step
+
+
+class StepSeed(keras.callbacks.Callback):
+    """Make dropout a function of the step on torch too, so that a run that goes on drops what it would have dropped."""
+
+    def on_train_begin(self, logs=None):
+        """Read the first numbers of the model's seeds, which are in its checkpoints and never change."""
+        needed = keras.backend.backend() == "torch"  # other backends draw from these variables
+        states = [v for v in self.model.variables if needed and v.name == SEED_STATE]
+        self._seeds = tuple(int(keras.ops.convert_to_numpy(state)[0]) for state in states)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Seed the draws of this step."""
+        if self._seeds:
+            seed_dropout(hash((*self._seeds, int(self.model.optimizer.step))))
 
 
 class EveryNSteps(keras.callbacks.Callback):

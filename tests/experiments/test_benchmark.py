@@ -313,7 +313,7 @@ def test_a_tiny_run_on_another_backend_without_tensorflow(tmp_path, backend):
     options = ("--backend", backend, "--smoke", "--log-dir", tmp_path / "logs")
     process = without_tensorflow(tmp_path, backend, "-m", "experiments.benchmark", *options)
     results = smoke_report(process, tmp_path / "logs")
-    assert [result["case"]["kind"] for result in results["cases"]] == ["step", "sizes"]
+    assert [result["case"]["kind"] for result in results["cases"]] == ["step", "nanogpt", "sizes"]
     assert backend in results["device"]["versions"]
 
 

@@ -1,14 +1,18 @@
-"""The main job on JAX and torch in a process that cannot import TensorFlow: train, resume, generate, score."""
+"""The main job on JAX and torch in a process that cannot import TensorFlow: train, resume, generate, score, export."""
 
+import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from experiments.generate import __main__ as generate
+from keras_seq.models import LANGUAGE_MODELS
+from tests.experiments.test_benchmark import ROOT, without_tensorflow
 
 pytestmark = pytest.mark.rare
 
@@ -16,8 +20,11 @@ MODELS = ["lstm", "transformer", "mamba"]
 SCRIPT = """
 import pathlib, sys
 
+import pytest
+
 sys.modules["tensorflow"] = None  # an import of it is an ImportError
 from experiments.compare import __main__ as compare
+from experiments.export import __main__ as export
 from experiments.generate import __main__ as generate
 from experiments.score_text import __main__ as score_text
 
@@ -31,6 +38,9 @@ for name in models:
     generate.main([f"{folder}/{name}-seed0", "--prompt", "def", "--max-new-tokens", "4", "--method", "beam"])
     score_text.main([f"{folder}/{name}-seed0", "--text", "return x"])
     print(f"</{name}>")
+for kind in ("saved_model", "keras", "onnx"):
+    with pytest.raises(SystemExit, match="2"):
+        export.main([f"{folder}/lstm-seed0", "--to", kind])
 """
 
 
@@ -41,6 +51,7 @@ def test_the_main_job_needs_no_tensorflow_and_its_runs_are_tensorflows_too(backe
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), *MODELS]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stderr.count(f"needs the TensorFlow backend, not {backend}: set KERAS_BACKEND=tensorflow.\n") == 3
     (folder,) = tmp_path.glob("compare/*")
     assert (folder / "compare.html").exists()
     for name in MODELS:
@@ -49,3 +60,27 @@ def test_the_main_job_needs_no_tensorflow_and_its_runs_are_tensorflows_too(backe
         run = f"{folder}/{name}-seed0"
         generate.main([run, "--prompt", "def", "--max-new-tokens", "20", "--temperature", "0.8"])
         assert said.startswith(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def tensorflow_losses(tmp_path_factory):
+    """The folder with TensorFlow's losses of all models, and the weights it began with."""
+    folder = tmp_path_factory.mktemp("losses")
+    command = [sys.executable, "-m", "tests.experiments.compare_losses", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"KERAS_BACKEND": "tensorflow"}, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    return folder
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_all_models_have_the_losses_of_tensorflow(backend, tensorflow_losses, tmp_path):
+    pytest.importorskip(backend, exc_type=ImportError)
+    done = without_tensorflow(tmp_path, backend, "-m", "tests.experiments.compare_losses", tensorflow_losses)
+    assert done.returncode == 0, done.stderr[-3000:]
+    expected, got = (json.loads((tensorflow_losses / f"{name}.json").read_text()) for name in ("tensorflow", backend))
+    assert expected.keys() == got.keys() == {*LANGUAGE_MODELS}
+    for name, curves in expected.items():
+        assert len(curves["loss"]) == 4
+        assert curves["loss"][-1] < curves["loss"][0] - 0.1
+        for curve, losses in curves.items():
+            np.testing.assert_allclose(got[name][curve], losses, atol=1e-4, err_msg=f"{name} {curve}")

@@ -62,3 +62,13 @@ def test_the_penalty_counts_the_ids_of_the_text_so_far_and_the_weights_are_the_p
         found.append(np.concatenate([*loop([[1, 2]], 20, sampling, seed=1)], axis=1)[0].tolist())
         assert found[-1] == whole_passes(model, [1, 2], 20, 1, 0, {"temperature": 0.8}, penalty=1.7)
     assert found[0] != found[1]
+
+
+def test_a_loop_takes_other_options_and_other_batches_after_its_first(randomize):
+    model = randomize(MODELS["transformer"].build_model(V), scale=1.0)
+    loop = SamplingLoop(model)
+    calls = [(1, {"top_p": 0.5}), (1, {"top_k": 2}), (3, {"top_k": 3}), (1, {"top_k": 4})]
+    for seed, (rows, options) in enumerate(calls):
+        found = np.concatenate([*loop(PROMPTS[:rows], 12, SamplingConfig(**options), seed=seed)], axis=1)
+        expected = [whole_passes(model, prompt, 12, seed, n, options) for n, prompt in enumerate(PROMPTS[:rows])]
+        assert found.tolist() == expected

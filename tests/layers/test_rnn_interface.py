@@ -10,7 +10,6 @@ from keras import ops, tree
 
 import keras_seq.layers as ours
 from keras_seq.layers import Stateful
-from keras_seq.layers.rnn_interface import RNNInterface
 from keras_seq.models import LanguageModel
 from tests.layers.conftest import rare_on_jax
 
@@ -209,17 +208,6 @@ def test_saved_weights_are_loaded_into_keras(name, tmp_path):
     assert_same(model, keras_model, x)
 
 
-def test_weights_where_0_1_0_wrote_them_are_loaded(tmp_path, monkeypatch):
-    model, _, x = pair(SNIPPETS["both ways"])
-    with monkeypatch.context() as patch:
-        patch.setattr(RNNInterface, "save_own_variables", keras.layers.Layer.save_own_variables)
-        patch.setattr(RNNInterface, "save_cell_variables", lambda self, store: None)
-        model.save_weights(tmp_path / "old.weights.h5")
-    loaded, _ = SNIPPETS["both ways"](ours)
-    loaded.load_weights(tmp_path / "old.weights.h5")
-    assert_same(loaded, model, x)
-
-
 @pytest.mark.parametrize("name", ["classifier", "constraints", "regularizers", "reset_after=False"])
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="a training step of the layers is tested there by test_contract.py")
 def test_a_training_is_the_same(name):
@@ -335,31 +323,6 @@ def test_stateful_takes_a_layer_that_gives_its_last_output():
 def test_a_language_model_refuses_a_layer_that_gives_no_sequence(options):
     with pytest.raises(ValueError, match=r"does not give one output for each position.*return_sequences=True"):
         LanguageModel(keras.layers.Embedding(5, 4), [ours.LSTM(4, **options)], keras.layers.Dense(5))
-
-
-@of_each
-def test_a_file_of_0_1_0_gives_every_position(kind):
-    config = kind(4).get_config()
-    old = {name: config[name] for name in ("name", "trainable", "dtype", "units", "kernel_initializer")}
-    if kind in (ours.LSTM, ours.LayerNormLSTM):
-        old["bias_initializer"] = keras.initializers.serialize(ours.lstm.UnitForgetBias()) | {"config": {}}
-    layer = kind.from_config(old)
-    assert layer.return_sequences
-    assert getattr(layer, "unit_forget_bias", True)
-    assert not kind.from_config({"units": 4}).return_sequences  # by hand, as in the constructor
-    outer = keras.saving.serialize_keras_object(ours.Bidirectional(layer))["config"]
-    del outer["backward_layer"]
-    outer["layer"]["config"] = old
-    assert ours.Bidirectional.from_config(outer).backward_layer.return_sequences
-
-
-def test_a_file_of_0_1_0_says_layer_where_keras_says_forward_layer(tmp_path, monkeypatch):
-    model, x = both_ways(ours)
-    with monkeypatch.context() as patch:
-        patch.delattr(ours.Bidirectional, "forward_layer")
-        model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
 
 
 def test_a_bias_of_the_other_reset_after_is_refused_by_name(tmp_path):

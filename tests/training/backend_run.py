@@ -4,6 +4,7 @@ KERAS_BACKEND=jax python -m tests.training.backend_run FOLDER     for FOLDER/cha
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -21,7 +22,7 @@ from keras_seq.tracking import Summaries
 from keras_seq.training import TrainConfig, compilation, compile_model, fit_resumable, read_metrics
 from keras_seq.training.environment import environment, versions
 
-VOCABULARY, BATCH, LENGTH, STEPS = 7, 3, 6, 12
+VOCABULARY, BATCH, LENGTH, STEPS, MANY_STEPS = 7, 3, 6, 12, 50
 MODELS = {
     "lstm": LSTMConfig(embedding_dim=4, units=5),
     "transformer": TransformerConfig(
@@ -55,16 +56,17 @@ def batches(first, last):
         yield ids[:, :-1], ids[:, 1:]
 
 
-def train(folder, name, stop=STEPS, dies=None, **options):
-    """Train a model from weights of NumPy to a step; return the losses of all its steps and its weights."""
-    intervals = {"log_every": 1, "validate_every": STEPS, "checkpoint_every": 2}
+def train(folder, name, stop=STEPS, dies=None, total=STEPS, dropout=0.0, **options):
+    """Train a model from weights of NumPy to a step of so many; return the losses of all its steps and its weights."""
+    intervals = {"log_every": 1, "validate_every": total, "checkpoint_every": 2}
     config = TrainConfig(warmup_steps=2, **intervals, **options)
-    model = MODELS[name].build_model(VOCABULARY)
+    keras.utils.set_random_seed(0)
+    model = dataclasses.replace(MODELS[name], dropout=dropout).build_model(VOCABULARY)
     random = np.random.default_rng(0)
     for weight in model.trainable_variables:
         weight.assign(random.normal(scale=0.4, size=weight.shape))
-    with mock.patch.object(compilation, "_muon_dtype", return_value=None):  # float32, where bfloat16 is faster too
-        compile_model(model, config, STEPS)
+    with mock.patch.object(compilation, "_muon_dtype", return_value=None):  # float32: in bfloat16 losses differ by 0.02
+        compile_model(model, config, total)
     settings = {"versions": versions(), "environment": environment()}
     callbacks = [] if dies is None else [DiesAt(dies)]
     fit_resumable(folder, model, batches, 1, stop, config, lambda: Summaries({}), settings, callbacks=callbacks)
@@ -87,13 +89,13 @@ def main(folder):
     """Go on with TensorFlow's runs, and train each model from the start and with a kill."""
     backend, losses = keras.backend.backend(), {}
     for name in MODELS:
-        losses[name], _ = train(folder / f"{backend}-{name}", name, stop=3)
+        losses[name], _ = train(folder / f"{backend}-{name}", name, stop=MANY_STEPS, total=MANY_STEPS)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             train(folder / f"chain-{name}", name, stop=STAGES[backend])
         assert any("another backend" in str(warning.message) for warning in caught), caught
     check_kill(folder / backend, "transformer", use_ema=True, gradient_accumulation_steps=3)
-    check_kill(folder / backend, "lstm", optimizer="adamw", weight_decay=0.1)
+    check_kill(folder / backend, "lstm", optimizer="adamw", weight_decay=0.1, dropout=0.3)
     (folder / f"{backend}.json").write_text(json.dumps(losses))
 
 

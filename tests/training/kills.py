@@ -5,8 +5,8 @@
 Each model is trained once without a stop and then in chains: a process is killed at a random moment, the next one goes
 on in its folder, until one comes to the end. The moments: after a random time, and before, within or after a
 random one of the operations that make a file durable, or take TensorBoard's files back to the checkpoint. Each process
-is a fork of this one, which only imports TensorFlow and never runs it, so that the import is paid once. XLA is off,
-for to compile would be most of the time.
+is a fork of this one, which only imports Keras's backend and never runs it, so that the import is paid once. On
+TensorFlow XLA is off, for to compile would be most of the time.
 """
 
 import argparse

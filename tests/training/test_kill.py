@@ -39,6 +39,15 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(name, t
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+def test_so_it_does_on_other_backends(name, backend, tmp_path):
+    pytest.importorskip(backend, exc_type=ImportError)
+    table = driver("kills.py", name, "--kills", 3, "--keep", tmp_path, KERAS_BACKEND=backend)
+    assert table.splitlines()[-1].split() == ["all", "3", "3", "0"]
+
+
+@pytest.mark.slow
 def test_over_many_steps_neither_memory_nor_time_nor_files_grow():
     print(driver("long_run.py"))
 

@@ -103,3 +103,14 @@ def test_a_first_step_that_overflows_leaves_the_average_at_the_first_weights():
     with averaged_weights(model):
         assert_close(model.get_weights(), before, rtol=0)
     assert_close(model.get_weights(), [w + 1 for w in before], rtol=0)
+
+
+def test_a_fit_goes_on_from_the_average_that_the_one_before_ended_with():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    loss = keras.losses.MeanSquaredError()
+    compile_model(model, TrainConfig(use_ema=True, log_every=2), STEPS, loss=loss)
+    model.steps_per_execution = 1
+    losses = [
+        model.fit(X[0], Y[0], verbose=0).history["loss"][0] for _ in range(3)
+    ]  # JAX gives the memory of each away
+    assert np.isfinite(losses).all()
