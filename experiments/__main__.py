@@ -12,17 +12,21 @@ INDENT = 21
 
 
 def listing() -> str:
-    """Return the list of all experiments, then of the tools for a finished run, as wide as the terminal."""
+    """Return the list of all experiments, then of the tools for data and finished runs, as wide as the terminal."""
     wrapper = textwrap.TextWrapper(min(shutil.get_terminal_size().columns, 120), break_on_hyphens=False)
     usage = wrapper.fill(
         "python -m experiments.NAME --help says more and lists the options; --smoke tests an experiment in seconds."
     )
     wrapper.initial_indent, wrapper.subsequent_indent = "  ", INDENT * " "
-    experiments, tools = ["Experiments:"], ["Tools for RUN, the folder of a finished run:"]
+    experiments, data = ["Experiments:"], ["Tools for data:"]
+    tools = ["Tools for RUN, the folder of a finished run:"]
     for name, docstring in docstrings().items():
-        group = tools if "\nRUN is the folder of a finished run" in docstring else experiments
+        is_for_runs, is_for_data = (
+            line in docstring for line in ("\nRUN is the folder of a finished run", "\nINPUT is")
+        )
+        group = tools if is_for_runs else data if is_for_data else experiments
         group.append(wrapper.fill(f"{name:<{INDENT - 3}} {summary(docstring)}"))
-    return "\n\n".join(["\n".join(experiments), "\n".join(tools), usage])
+    return "\n\n".join(["\n".join(group) for group in (experiments, data, tools)] + [usage])
 
 
 def main(arguments: Sequence[str]):

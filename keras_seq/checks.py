@@ -144,6 +144,22 @@ def one_of(name: str, value: object, options: Collection) -> object:
     return value
 
 
+def pattern(name: str, value: object, letters: str) -> str:
+    """Return `value` if it is one or more of the letters.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: The value.
+        letters: The allowed letters.
+
+    Raises:
+        ValueError: The value is not a string of them.
+    """
+    if not isinstance(value, str) or not value or set(value) - set(letters):
+        raise ValueError(f"{name}={value!r}; expected one or more of the letters {', '.join(letters)}.")
+    return value
+
+
 def tensorflow_backend(name: str) -> None:
     """Check that Keras's backend is TensorFlow.
 

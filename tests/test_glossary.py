@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("keras_seq/**/*.py"), *ROOT.glob("experiments/**/*.py"), *ROOT.glob("docs/*.py")])
 ALLOWED = {
     "broken_mask",
+    "BrokenExecutor",
     "BrokenPipeError",
     "FileNotFoundError",
     "ModuleNotFoundError",

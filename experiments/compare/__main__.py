@@ -5,6 +5,8 @@
     python -m experiments.compare --corpus shakespeare --models rnn gru lstm mingru minlstm mamba transformer
     python -m experiments.compare --match flops                    # or parameters, or seconds
     python -m experiments.compare --sweep learning-rate --sweep-factors 0.3 1 3
+    python -m experiments.compare --num-seeds 3 --jobs 3           # three runs at a time: docs/scaling-out.md
+    python -m experiments.compare --corpus FOLDER --documents      # token ids of experiments.prepare; documents apart
     python -m experiments.compare --smoke                          # seconds, tiny sizes: test that everything works
     python -m experiments.compare --resume logs/compare/20260101-120000
 
@@ -24,21 +26,22 @@ from experiments.compare.diagnostics import diagnostics
 from experiments.compare.findings import ComparisonResults
 from experiments.compare.report import compare_report
 from experiments.compare.settings import SMOKE, CompareConfig
-from experiments.frame.experiment import experiment_main, run_config, run_once
+from experiments.frame.experiment import experiment_main, run_all, run_config
 from experiments.frame.report import Report
 from experiments.frame.texts import SplitCorpus, compare_sizes, overlap_note
+from experiments.frame.token_folders import split_corpus
 from keras_seq import training
 from keras_seq.baselines import compute_baselines
 from keras_seq.callbacks import EmbeddingProjector, Profiler
-from keras_seq.data import RandomWindows, StatefulWindows
+from keras_seq.data import PackedDocuments, RandomWindows, StatefulWindows
 
 
-def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StatefulWindows | RandomWindows:
-    """Return the "stateful" or "random" training windows of one run over the ids `[N]` of the training text."""
+def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StatefulWindows | RandomWindows | PackedDocuments:
+    """Return the "stateful", "random" or "packed" training windows of one run over its training ids `[N]`."""
     sizes = {"batch_size": config.batch_size, "sequence_length": config.sequence_length, "seed": seed}
     if kind == "stateful":
         return StatefulWindows(ids, reset_prob=config.reset_prob, **sizes)
-    return RandomWindows(ids, **sizes)
+    return (PackedDocuments if kind == "packed" else RandomWindows)(ids, **sizes)
 
 
 def train_one(
@@ -54,6 +57,7 @@ def train_one(
     """Train one model with one seed on `train_ids`, score it on a text, and return its result."""
     tokenizer = data.tokenizer
     model = budget.model_config.build_model(tokenizer.vocabulary_size, dtype=train.dtype_policy)
+    model.document_token = data.document_token if config.documents else None
     kind = config.windows_for(model)
     budget_info = {"match": config.match, "steps": budget.steps, "train_flops_per_token": budget.flops_per_token}
     extra = {"windows": kind, "seed": seed, "budget": budget_info}
@@ -77,13 +81,14 @@ def train_one(
 def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     """Train all runs that are not finished in `folder`, then report the comparison."""
     min_length = config.sequence_length + 1
-    data = SplitCorpus(config.corpus, folder, min_length, strip_whitespace=config.strip_whitespace)
+    data = split_corpus(config.corpus, folder, min_length, strip_whitespace=config.strip_whitespace)
+    if config.documents and data.document_token is None:
+        raise ValueError("--documents: expected a --corpus of folders that python -m experiments.prepare wrote.")
     # Build all windows once, so that errors are raised before anything is written.
     for kind in (config.recurrent_windows, config.transformer_windows):
         make_windows(config, kind, data.train, seed=0)
     if config.sweep is not None:
-        sweep_text, sweep_scored = data.hold_out(min_length)
-        sweep_ids = data.encode(sweep_text)
+        sweep_ids, sweep_scored = data.hold_out_ids(min_length)
         make_windows(config, config.recurrent_windows, sweep_ids, seed=0)
     config.train.validated_part(data.validation_text, min_length)
 
@@ -97,20 +102,26 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
 
     def run(name, budget, train, seed=0, ids=data.train, scored=data.validation_text):
         path = folder / name
-        return run_once(path, seed, lambda: train_one(path, config, budget, train, seed, data, ids, scored))
+        return path, seed, lambda: train_one(path, config, budget, train, seed, data, ids, scored)
 
     sweep_runs = []
     if config.sweep is not None:
-        sweep_runs = compare_sweep.sweep(config, budgets, lambda *of: run(*of, ids=sweep_ids, scored=sweep_scored))
+        sweep_runs = compare_sweep.sweep(
+            config, budgets, lambda *of: run(*of, ids=sweep_ids, scored=sweep_scored), run_all
+        )
         budgets = {name: compare_sweep.with_best_lr(budget, sweep_runs) for name, budget in budgets.items()}
         print("\n".join(["", str(compare_sweep.table(sweep_runs)), *compare_sweep.warnings(sweep_runs)]))
-    rows = []
-    for seed in range(config.num_seeds):
-        for name, budget in budgets.items():
-            train = dataclasses.replace(config.train, learning_rate=budget.learning_rate)
-            result = run(f"{name}-seed{seed}", budget, train, seed)
-            flops = budget.flops_per_token * result["train_tokens"]
-            rows.append({"model": name, "seed": seed, **result, "train_flops": flops})
+    planned = [(seed, budget) for seed in range(config.num_seeds) for budget in budgets.values()]
+    results = run_all(
+        [
+            run(f"{b.name}-seed{seed}", b, dataclasses.replace(config.train, learning_rate=b.learning_rate), seed)
+            for seed, b in planned
+        ]
+    )
+    rows = [
+        {"model": b.name, "seed": seed, **result, "train_flops": b.flops_per_token * result["train_tokens"]}
+        for (seed, b), result in zip(planned, results, strict=True)
+    ]
     baselines = compute_baselines(data.train_text, data.validation_text)
     note = overlap_note(data.train_text, data.validation_text)
     return compare_report(ComparisonResults(folder, config, data.corpus, rows, budgets, baselines, sweep_runs, note))

@@ -22,15 +22,22 @@ from experiments.frame.texts import smoke_corpus
 from keras_seq import training
 from keras_seq.models import (
     LANGUAGE_MODELS,
+    GatedDeltaNetConfig,
+    GatedLinearAttentionConfig,
     GPT2Config,
     GRUConfig,
+    HawkConfig,
+    HybridConfig,
     LlamaConfig,
     LSTMConfig,
+    Mamba2Config,
     MambaConfig,
     MinGRUConfig,
     MinLSTMConfig,
     RNNConfig,
+    RWKV7Config,
     TransformerConfig,
+    XLSTMConfig,
 )
 
 
@@ -49,12 +56,16 @@ class CompareConfig:
     sequence_length: int = 64
     """Sequence length T of the training windows, in tokens: the length of backpropagation through time, and the
     context length of Transformers."""
-    recurrent_windows: Literal["stateful", "random"] = "stateful"
+    recurrent_windows: Literal["stateful", "random", "packed"] = "stateful"
     """Training windows of recurrent models. stateful: rows continue from batch to batch with the state carried.
-    random: windows at random positions, each from the zero state."""
-    transformer_windows: Literal["random", "stateful"] = "random"
-    """Training windows of Transformers, which carry no state: at random positions, or rows that continue from batch to
-    batch."""
+    random: windows at random positions, each from the zero state. packed: documents of token files in random order,
+    each token once in an epoch, each window from the zero state."""
+    transformer_windows: Literal["random", "stateful", "packed"] = "random"
+    """Training windows of Transformers, which carry no state: at random positions, rows that continue from batch to
+    batch, or packed documents."""
+    documents: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Keep the documents of token files apart: where one begins, states are reset, earlier positions are not attended
+    to and positions begin at 0."""
     reset_prob: float = 0.25
     """Probability with which a row of stateful windows starts a batch from the zero state."""
     match: Literal["parameters", "tokens", "flops", "seconds"] = "tokens"
@@ -84,6 +95,13 @@ class CompareConfig:
     mingru: MinGRUConfig = dataclasses.field(default_factory=MinGRUConfig)
     minlstm: MinLSTMConfig = dataclasses.field(default_factory=MinLSTMConfig)
     mamba: MambaConfig = dataclasses.field(default_factory=MambaConfig)
+    mamba2: Mamba2Config = dataclasses.field(default_factory=Mamba2Config)
+    hawk: HawkConfig = dataclasses.field(default_factory=HawkConfig)
+    gla: GatedLinearAttentionConfig = dataclasses.field(default_factory=GatedLinearAttentionConfig)
+    gated_deltanet: GatedDeltaNetConfig = dataclasses.field(default_factory=GatedDeltaNetConfig)
+    xlstm: XLSTMConfig = dataclasses.field(default_factory=XLSTMConfig)
+    rwkv7: RWKV7Config = dataclasses.field(default_factory=RWKV7Config)
+    hybrid: HybridConfig = dataclasses.field(default_factory=HybridConfig)
     transformer: TransformerConfig = dataclasses.field(default_factory=TransformerConfig)
     gpt2: GPT2Config = dataclasses.field(default_factory=GPT2Config)
     llama: LlamaConfig = dataclasses.field(default_factory=LlamaConfig)
@@ -129,6 +147,10 @@ SMOKE_SIZES = {
     **dict.fromkeys(("rnn", "gru", "lstm"), _RECURRENT),
     **dict.fromkeys(("mingru", "minlstm"), _MINIMAL),
     "mamba": {"embedding_dim": 16, "num_layers": 1, "state_dim": 4},
+    "mamba2": {"embedding_dim": 16, "num_layers": 1, "num_heads": 2, "state_dim": 4},
+    **dict.fromkeys(("hawk", "gla", "gated_deltanet", "rwkv7"), _TRANSFORMER),
+    "xlstm": {**_TRANSFORMER, "pattern": "s"},
+    "hybrid": {**_TRANSFORMER, "num_layers": 2, "pattern": "ra"},
     **dict.fromkeys(("gpt2", "llama"), _TRANSFORMER),
     "transformer": {**_TRANSFORMER, "num_layers": 2},
 }

@@ -1,7 +1,7 @@
 """List all experiments and tools: folders with a `__main__.py`, whose docstring is read without importing anything.
 
 Its first line is the question, or says what the tool does; a line "Time: 7 minutes on 2 cores." says how long it takes;
-that of a tool has a line that begins with "RUN is the folder of a finished run".
+that of a tool has a line that begins with "RUN is the folder of a finished run" or, for data, "INPUT is".
 """
 
 import ast

@@ -29,6 +29,7 @@ class SplitCorpus:
         train_text, held_out_text, validation_text: The parts; the held-out text is the last tenth of the training
             split, or None.
         train, held_out, validation: Their ids `[N]`.
+        document_token: The id that begins a document, None in one text.
 
     Args:
         name: Name or path of the corpus.
@@ -60,14 +61,25 @@ class SplitCorpus:
         self.tokenizer = tokenizer(self.corpus.text, self.train_text)
         self.train, self.validation = map(self.encode, (self.train_text, self.validation_text))
         self.held_out = self.encode(self.held_out_text) if held_out else None
+        self.document_token = None
 
     def hold_out(self, min_length: int) -> tuple[str, str]:
         """Return the training text without its last tenth, and that tenth."""
         return dataclasses.replace(self.corpus, text=self.train_text).split(min_length=min_length)
 
+    def hold_out_ids(self, min_length: int) -> tuple[Any, str]:
+        """Return the ids of the training text without its last tenth, and the text of that tenth."""
+        text, held_out_text = self.hold_out(min_length)
+        return self.encode(text), held_out_text
+
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a text, `[N]`."""
         return self.tokenizer.encode(text)
+
+    @property
+    def characters_per_token(self) -> float:
+        """The mean over the validation text."""
+        return len(self.validation_text) / len(self.validation)
 
     def introduce(self, train: training.TrainConfig, min_length: int, plan: str, scored: Sequence | None = None):
         """Print sizes, the plan, what is scored during training, and a note if the validation text is not new."""

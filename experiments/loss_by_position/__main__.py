@@ -19,7 +19,7 @@ import pathlib
 from experiments.frame.experiment import experiment_main
 from experiments.frame.random_windows import train_on_random_windows
 from experiments.frame.report import Report
-from experiments.frame.texts import SplitCorpus
+from experiments.frame.token_folders import split_corpus
 from experiments.loss_by_position.report import loss_by_position_report
 from experiments.loss_by_position.scores import position_scores
 from experiments.loss_by_position.settings import FAMILIES, SMOKE, LossByPositionConfig
@@ -27,7 +27,7 @@ from experiments.loss_by_position.settings import FAMILIES, SMOKE, LossByPositio
 
 def sweep(config: LossByPositionConfig, folder: pathlib.Path) -> Report:
     """Train both families on windows of every length, where they are not finished in `folder`, and report them."""
-    data = SplitCorpus(config.corpus, folder, min_length=4 * config.max_length + 1)  # two blocks of scores
+    data = split_corpus(config.corpus, folder, min_length=4 * config.max_length + 1)  # two blocks of scores
     configs = {family: config.model_config(family, config.max_length) for family in FAMILIES}
     counts = {name: c.build_model(data.tokenizer.vocabulary_size).count_params() for name, c in configs.items()}
     sizes = " and ".join(f"{name} of {count:,} parameters" for name, count in counts.items())

@@ -19,6 +19,7 @@ from experiments.frame.experiment import experiment_main
 from experiments.frame.random_windows import train_on_random_windows
 from experiments.frame.report import Report
 from experiments.frame.texts import SplitCorpus
+from experiments.frame.token_folders import split_corpus
 from experiments.optimizers.report import optimizers_report
 from experiments.optimizers.settings import SMOKE, OptimizersConfig
 from keras_seq import training
@@ -39,7 +40,7 @@ def train_one(run: pathlib.Path, config: OptimizersConfig, train: training.Train
 
 def sweep(config: OptimizersConfig, folder: pathlib.Path) -> Report:
     """Train all runs that are not finished in `folder`, and report the comparison."""
-    data = SplitCorpus(config.corpus, folder, config.sequence_length + 1, held_out=True)
+    data = split_corpus(config.corpus, folder, config.sequence_length + 1, held_out=True)
     model = config.model_config.build_model(data.tokenizer.vocabulary_size)
     plan = f"{config.model} of {model.count_params():,} parameters, {config.steps:,} steps a run"
     data.introduce(config.train, config.sequence_length + 1, plan, data.held_out)

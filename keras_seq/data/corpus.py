@@ -18,13 +18,20 @@ from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 
+import numpy as np
+
 from keras_seq import checks
 from keras_seq.data.docstrings import standard_library_docstrings
 from keras_seq.data.download import DownloadError, download
+from keras_seq.data.token_files import TokenFiles
+from keras_seq.data.token_shards import TOKENIZER_NAME, TokenFilesError, is_prepared
+from keras_seq.tokenizers import TokenizerError, load_tokenizer
+from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER, decode_documents
 
 SHAKESPEARE_URL = "https://storage.googleapis.com/download.tensorflow.org/data/shakespeare.txt"
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 SHAKESPEARE_BYTES = 1_115_394
+MAX_DECODED_TOKENS = 1 << 28
 
 
 class CorpusError(ValueError):
@@ -92,7 +99,8 @@ def load_corpus(
             repetitions; both texts differ between Python versions); `"shakespeare"`, from the folder in the
             environment variable `KERAS_SEQ_DATA`, else from Keras's cache, else downloaded into that cache; the path of
             a UTF-8 file; a folder, for all files below it whose names end in `.txt` and, like their folders, do not
-            begin with a period; a pattern such as `"texts/*.txt"`; or several of these. To read a file called `pydoc`,
+            begin with a period; a folder of token ids (`python -m experiments.prepare`), whose documents are decoded; a
+            pattern such as `"texts/*.txt"`; or several of these. To read a file called `pydoc`,
             pass `./pydoc` or a `Path`.
         strip_whitespace: Whether to remove all spaces and newlines, as some char-RNN scripts did.
 
@@ -133,6 +141,8 @@ def _sources(name) -> dict[str, tuple[str, Callable[[], bytes]]]:
     path = os.fspath(name) if isinstance(name, os.PathLike) else name
     if not isinstance(path, str) or not path:
         raise CorpusError(f"corpus={name!r}; expected {_CORPUS_HELP}.")
+    if is_prepared(path):
+        return {os.path.abspath(path): (path, functools.partial(_decoded, path))}
     is_pattern = not os.path.lexists(path) and {*"*?["} & {*path} and "\0" not in path
     paths = sorted(glob.glob(path, recursive=True)) if is_pattern else [path]
     files = [file for path in paths for file in (_text_files(path) if os.path.isdir(path) else [path])]
@@ -185,6 +195,21 @@ def _read(path: str) -> bytes:
     if data is None:
         raise CorpusError(f"The corpus {path!r} is not a regular file: name a UTF-8 text file.")
     return data
+
+
+def _decoded(folder: str) -> bytes:
+    """Return the documents of a folder of token ids, with a blank line between two."""
+    try:
+        files = TokenFiles.open(folder)
+        if len(files) > MAX_DECODED_TOKENS:
+            raise CorpusError(
+                f"{folder!r} has {len(files):,} tokens, too many to hold as text, which this program needs: use "
+                "experiments.compare, optimizers, scaling or loss_by_position, which read token files."
+            )
+        text = decode_documents(load_tokenizer(Path(folder) / TOKENIZER_NAME), np.asarray(files))
+    except (TokenFilesError, TokenizerError) as error:
+        raise CorpusError(str(error)) from None
+    return text.removeprefix(DOCUMENT_CHARACTER).replace(DOCUMENT_CHARACTER, "\n\n").encode()
 
 
 def _docstrings() -> bytes:

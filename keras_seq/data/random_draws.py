@@ -3,6 +3,12 @@
     bits(n) = Philox4x64-10(key = (seed, crc32(name)), counter = (1 ... n / 4, 0, 0, step))        n words of 64 bits
     uniform = (bits >> 11) 2^-53        integers below k = floor(k uniform)        permutation = argsort(bits)
 
+A permutation of more than 2^22 numbers would take memory and seconds. Its entries are computed one by one instead, by a
+Feistel network on pairs, again until the result is below the size (Black and Rogaway, 2002, "Ciphers with Arbitrary
+Finite Domains"):
+
+    x = l b + r,   a b >= size:     l <- l + hash(r + key) mod a,   r <- r + hash(l + key) mod b,     three times
+
 Salmon et al. (2011, "Parallel Random Numbers: As Easy as 1, 2, 3"). The step is a part of the counter, so any step is
 drawn without the ones before it. The name of what is drawn is a part of the key, so two draws of one step with the same
 seed are independent. NumPy guarantees the bits for all its versions, unlike those of `Generator.integers` and
@@ -14,6 +20,8 @@ import math
 import zlib
 
 import numpy as np
+
+MAX_STORED_SIZE = 1 << 22  # of a permutation: 32 MiB
 
 
 def uniform(shape: tuple[int, ...], seed: int, step: int, name: str) -> np.ndarray:
@@ -39,7 +47,49 @@ def integers(shape: tuple[int, ...], limit: int, seed: int, step: int, name: str
     return (uniform(shape, seed, step, name) * limit).astype("int64")
 
 
-@functools.lru_cache(maxsize=4)  # all steps of an epoch use one order
+def permuted(indices: np.ndarray, size: int, seed: int, epoch: int, name: str) -> np.ndarray:
+    """Look up entries of a random order of 0 ... `size` - 1, which is stored for small sizes only.
+
+    Args:
+        indices: Which entries, integers `[n]` from 0 to `size` - 1.
+        size: Size of the order.
+        seed: Integer from 0 to 2**63 - 1.
+        epoch: Number of the epoch, in the same range.
+        name: What is drawn, such as "windows".
+
+    Returns:
+        int64 `[n]`.
+    """
+    if size <= MAX_STORED_SIZE:
+        return permutation(size, seed, epoch, name)[indices]
+    keys = _bits(6, seed, epoch, name)
+    entries = np.array(indices, "uint64")
+    outside = np.ones(entries.shape, bool)
+    while outside.any():
+        entries[outside] = _feistel(entries[outside], size, keys)
+        outside = entries >= size
+    return entries.astype("int64")
+
+
+def _feistel(x, size, keys):
+    """Permute the numbers below a b, which is little more than the size; each line can be undone, so none is lost."""
+    root = math.isqrt(size - 1) + 1
+    a, b = np.uint64(root), np.uint64(-(-size // root))
+    left, right = x // b, x % b
+    for first_key, second_key in keys.reshape(-1, 2):
+        left = (left + _hash(right + first_key) % a) % a
+        right = (right + _hash(left + second_key) % b) % b
+    return left * b + right
+
+
+def _hash(x):
+    """Mix 64 bits, as SplitMix64 does (Steele et al., 2014)."""
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)
+
+
+@functools.lru_cache(maxsize=2)  # all steps of an epoch use one order
 def permutation(size: int, seed: int, epoch: int, name: str) -> np.ndarray:
     """Draw an order of 0 ... `size` - 1, int64 `[size]`, read-only; arguments as for `uniform`."""
     order = np.argsort(_bits(size, seed, epoch, name), kind="stable")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.random_draws import permutation
+from keras_seq.data.random_draws import permuted
 from keras_seq.data.windows import Windows
 
 
@@ -68,5 +68,5 @@ class ShuffledWindows(Windows):
     def starts(self, step: int) -> np.ndarray:
         """Return the positions in the text where the rows of a step start, int64 `[B]`."""
         epoch, index = divmod(checks.integer("step", step, min_value=0), self.steps_per_epoch)
-        order = permutation(self.num_windows, self.seed, epoch, "windows")
-        return order[index * self.batch_size :][: self.batch_size] * self.stride
+        rows = np.arange(index * self.batch_size, (index + 1) * self.batch_size)
+        return permuted(rows, self.num_windows, self.seed, epoch, "windows") * self.stride

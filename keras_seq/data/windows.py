@@ -20,6 +20,7 @@ import numpy as np
 from keras_seq import checks
 from keras_seq.data.random_draws import integers, uniform
 from keras_seq.data.step_dataset import StepBatches, step_dataset
+from keras_seq.data.token_files import TokenFiles
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +28,9 @@ class Windows(StepBatches):
     """Base class of batches of windows; a subclass defines `starts` and `steps_per_epoch`.
 
     Args:
-        ids: The text, integers `[N]`: an array, a memory map, a tensor or a list. An array whose dtype fits in int32,
-            such as uint16, is not copied: do not change it.
+        ids: The text, integers `[N]`: an array, a memory map, `TokenFiles` (ids on disk, of which a batch reads its
+            rows only), a tensor or a list. An array whose dtype fits in int32, such as uint16, is not copied: do not
+            change it.
         batch_size: B, the rows of a batch.
         sequence_length: T, the positions of a row. N is at least T + 1.
 
@@ -37,7 +39,7 @@ class Windows(StepBatches):
             shorter than one window, or a batch has 2**31 ids; in `batch`, the step is not an integer of at least 0.
     """
 
-    ids: np.ndarray = field(repr=False)
+    ids: np.ndarray | TokenFiles = field(repr=False)
     batch_size: int
     sequence_length: int
 
@@ -88,8 +90,14 @@ class Windows(StepBatches):
         Raises:
             ValueError: The step is not an integer of at least 0.
         """
-        windows = self._all_windows[self.starts(step)].astype("int32", copy=False)  # [B, T+1]
+        windows = self.rows(self.starts(step))
         return windows[:, :-1], windows[:, 1:]
+
+    def rows(self, starts: np.ndarray) -> np.ndarray:
+        """Return the ids of windows by their `starts`, int32 `[B, T + 1]`."""
+        if isinstance(self.ids, TokenFiles):
+            return self.ids.rows(starts, self.sequence_length + 1)
+        return self._all_windows[starts].astype("int32", copy=False)
 
     @cached_property
     def _all_windows(self):
@@ -243,7 +251,9 @@ class SequentialWindows(Windows):
         return np.arange(first, min(first + self.batch_size, self.num_windows)) * self.sequence_length
 
 
-def _as_ids(ids: np.ndarray | list[int]) -> np.ndarray:
+def _as_ids(ids: np.ndarray | list[int] | TokenFiles) -> np.ndarray | TokenFiles:
+    if isinstance(ids, TokenFiles):
+        return ids
     array = np.asarray(ids)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"ids must be integers along one axis, not {array.dtype} of shape {array.shape}.")

@@ -59,8 +59,8 @@ _enabled = True
 
 
 def _modules(backend):
-    """Import the modules of a Keras backend, by the names that `dispatch` takes."""
-    return {name: importlib.import_module(f"{__name__}.{module}") for name, module in _KERNELS[backend].items()}
+    """Import the modules of a Keras backend, by the names that `dispatch` takes; there are none for NumPy."""
+    return {name: importlib.import_module(f"{__name__}.{module}") for name, module in _KERNELS.get(backend, {}).items()}
 
 
 # Imported here and not when needed: inside a tf.function AutoGraph would warn that it cannot read an import.

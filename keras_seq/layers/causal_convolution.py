@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.masks import segment_numbers
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -35,8 +36,7 @@ class CausalDepthwiseConv1D(ExplicitState):
     The state is the last K - 1 inputs, `[B, K - 1, D]`.
 
     Masking: `mask [B, T]`; a masked position is skipped: it does not enter the convolution or the state, and its output
-        is
-    zero.
+    is zero. `reset_mask [B, T]` is true where another document begins, before which inputs count as zeros.
 
     Raises:
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
@@ -63,23 +63,40 @@ class CausalDepthwiseConv1D(ExplicitState):
         """Return zeros, `[B, K - 1, D]`."""
         return ops.zeros((batch_size, self.kernel_size - 1, self._dim), self.compute_dtype)
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
         x, previous, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        segment = None if reset_mask is None else segment_numbers(reset_mask)
         if mask is not None:  # stable sort: non-padding positions first
             count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
             position = ops.arange(ops.shape(x)[1], dtype="int32")
             order = ops.argsort(ops.where(mask, position, position + ops.shape(x)[1]), axis=1)
             x = _gather(x, order)
+            segment = segment if segment is None else ops.take_along_axis(segment, order, axis=1)
         x = ops.concatenate([previous, x], axis=1)
         num_previous = self.kernel_size - 1
+
+        def inputs_before(k):  # those of the same document
+            before = x[:, num_previous - k : -k or None]
+            if not k or segment is None:
+                return before
+            segment_before = ops.pad(segment, ((0, 0), (k, 0)))[:, :-k]  # documents before this call are segment 0
+            return ops.where(ops.expand_dims(ops.equal(segment_before, segment), -1), before, 0)
+
         kernel, bias = (ops.cast(v, self.compute_dtype) for v in (self.kernel, self.bias))
-        y = sum(x[:, num_previous - k : -k or None] * kernel[k] for k in range(self.kernel_size)) + bias
+        y = sum(inputs_before(k) * kernel[k] for k in range(self.kernel_size)) + bias
         if mask is None:
             state = x[:, -num_previous:]
         else:
             y = ops.where(ops.expand_dims(mask, -1), _gather(y, ops.maximum(count - 1, 0)), 0)
             state = _gather(x, count[:, -1:] + ops.arange(num_previous, dtype="int32"))
+        if segment is not None:
+            last = ops.max(segment_numbers(reset_mask), axis=1, keepdims=True)
+            segments = ops.expand_dims(ops.pad(segment, ((0, 0), (num_previous, 0))), -1)
+            first = ops.shape(segment)[1] if mask is None else count[:, -1:]
+            indices = ops.zeros_like(last) + first + ops.arange(num_previous, dtype="int32")
+            state = ops.where(ops.equal(_gather(segments, indices), ops.expand_dims(last, -1)), state, 0)
         return (y, state) if return_state else y
 
     def compute_output_shape(self, inputs_shape) -> tuple:

@@ -49,7 +49,16 @@ def gru_cell(x, h, recurrent_kernel, recurrent_bias=None, recurrent_dropout_mask
     return update * h + (1 - update) * candidate
 
 
-def gru(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropout_mask=None, activations=None):
+def gru(
+    x,
+    h,
+    recurrent_kernel,
+    recurrent_bias=None,
+    mask=None,
+    recurrent_dropout_mask=None,
+    activations=None,
+    reset_mask=None,
+):
     """Compute all time steps, one after the other.
 
     Args:
@@ -60,12 +69,17 @@ def gru(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropou
         mask: `[B, T]` boolean, or None. Where it is false, h is copied.
         recurrent_dropout_mask: `[B, units]`, multiplies h before the recurrent matmul, or None.
         activations: Functions `(activation, recurrent_activation)`; tanh and sigmoid unless given.
+        reset_mask: `[B, T]` boolean, or None. Where it is true, h before the time step is set to zeros.
 
     Returns:
         `(y [B, T, units], h)`: h at every time step and the last h.
     """
     return recurrence(
-        lambda x, h: gru_cell(x, h, recurrent_kernel, recurrent_bias, recurrent_dropout_mask, activations), x, h, mask
+        lambda x, h: gru_cell(x, h, recurrent_kernel, recurrent_bias, recurrent_dropout_mask, activations),
+        x,
+        h,
+        mask,
+        reset_mask,
     )
 
 
@@ -135,13 +149,15 @@ class GRU(Gated):
         """Return the Keras layer with the same formula (reset after the matmul), or None."""
         return keras.layers.GRU if self.reset_after and self.cudnn_supported else None
 
-    def scan(self, z, h, mask, recurrent_dropout_mask):
+    def scan(self, z, h, mask, recurrent_dropout_mask, reset_mask=None):
         """Compute all time steps from the projected inputs `[B, T, 3 units]`: `(y [B, T, units], h)`."""
         recurrent_bias = None
         if self.reset_after:
             zeros = ops.zeros(3 * self.units, self.compute_dtype)
             recurrent_bias = self._cast(self.bias[1]) if self.use_bias else zeros
         args = z, h, self._cast(self.recurrent_kernel), recurrent_bias, mask, recurrent_dropout_mask, self.activations
+        if reset_mask is not None:
+            return gru(*args, reset_mask)
         return kernels.dispatch("gru", gru, *args)(*args)
 
     def set_weights(self, weights):

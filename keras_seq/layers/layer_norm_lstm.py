@@ -80,7 +80,7 @@ class LayerNormLSTM(LSTM):
     def _to_state_dtype(self, v):
         return ops.cast(v, self.state_dtype)
 
-    def scan(self, z, state, mask, recurrent_dropout_mask):
+    def scan(self, z, state, mask, recurrent_dropout_mask, reset_mask=None):
         """Compute all time steps from the projected inputs `[B, T, 4 units]`: `(y [B, T, units], (h, c))`."""
         recurrent_kernel = self._cast(self.recurrent_kernel)
         tanh, sigmoid = self.activations or TANH_AND_SIGMOID
@@ -97,7 +97,7 @@ class LayerNormLSTM(LSTM):
             tanh_c = tanh(cell_gamma * normalize(c, self.epsilon) + cell_beta)
             return ops.cast(sigmoid(output_gate) * tanh_c, h.dtype), c
 
-        return recurrence(cell, z, state, mask)
+        return recurrence(cell, z, state, mask, reset_mask)
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

@@ -43,6 +43,25 @@ def log_linear_recurrence(log_a, log_b, h):
     return kernels.dispatch("log_linear_recurrence", _log_linear_recurrence, log_a, log_b, h)(log_a, log_b, h)
 
 
+def max_plus_recurrence(a, b, h):
+    """Compute the recurrence with addition for multiplication and the maximum for addition: max(a_t + h_{t-1}, b_t).
+
+    Args:
+        a: `[B, T, ...]`.
+        b: `[B, T, ...]`, of the same shape.
+        h: `[B, ...]`, state before the first position.
+
+    Returns:
+        h at every position, `[B, T, ...]`.
+    """
+
+    def compose(first, second):
+        return first[0] + second[0], ops.maximum(second[0] + first[1], second[1])
+
+    first_h = ops.maximum(b[:, :1], a[:, :1] + ops.expand_dims(h, 1))
+    return _scan(compose, a, ops.concatenate([first_h, b[:, 1:]], axis=1), LOG_ZERO)
+
+
 def log_add(a, b):
     """Compute log(exp(a) + exp(b)) elementwise.
 

@@ -31,7 +31,7 @@ def lstm_cell(z, c, activations=None):
     return sigmoid(output_gate) * tanh(c), c
 
 
-def lstm(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None):
+def lstm(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None, reset_mask=None):
     """Compute all time steps, one after the other.
 
     Args:
@@ -42,6 +42,7 @@ def lstm(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, acti
         mask: `[B, T]` boolean, or None. Where it is false, h and c are copied.
         recurrent_dropout_mask: `[B, units]`, multiplies h before the recurrent matmul, or None.
         activations: Functions `(activation, recurrent_activation)`; tanh and sigmoid unless given.
+        reset_mask: `[B, T]` boolean, or None. Where it is true, h and c before the time step are set to zeros.
 
     Returns:
         `(y [B, T, units], h, c)`: the output at every time step and the last state.
@@ -53,7 +54,7 @@ def lstm(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, acti
         new_h, new_c = lstm_cell(ops.cast(z + ops.matmul(h_in, recurrent_kernel), c.dtype), c, activations)
         return ops.cast(new_h, h.dtype), new_c
 
-    y, (h, c) = recurrence(cell, z, (h, c), mask)
+    y, (h, c) = recurrence(cell, z, (h, c), mask, reset_mask)
     return y, h, c
 
 
@@ -126,6 +127,7 @@ class LSTM(Gated):
         state, initial_state: `(h, c)` or `[h, c]`, under either name; zeros unless given.
         mask: `[B, T]`, true at non-padding positions. A masked position copies the state, so its output repeats the
             previous one. With `return_sequences=True` the mask is passed on.
+        reset_mask: `[B, T]`, true where another document begins: the state before that position is set to zeros.
         return_state: True returns `(y, (h, c))` and False y alone, whatever the constructor got.
 
     Precision: matrices in the layer's compute dtype, gates and cell state in float32 or wider.
@@ -166,10 +168,13 @@ class LSTM(Gated):
         shape = (batch_size, self.units)
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.state_dtype)
 
-    def scan(self, z, state, mask, recurrent_dropout_mask):
+    def scan(self, z, state, mask, recurrent_dropout_mask, reset_mask=None):
         """Compute all time steps from the projected inputs `[B, T, 4 units]`: `(y [B, T, units], (h, c))`."""
         args = z, self._cast(self.recurrent_kernel), *state, mask, recurrent_dropout_mask, self.activations
-        y, h, c = kernels.dispatch("lstm", lstm, *args)(*args)
+        if reset_mask is None:
+            y, h, c = kernels.dispatch("lstm", lstm, *args)(*args)
+        else:
+            y, h, c = lstm(*args, reset_mask)
         return y, (h, c)
 
     def get_config(self):

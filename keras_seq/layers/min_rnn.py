@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.linear_recurrence import LOG_ZERO, log_linear_recurrence
+from keras_seq.layers.matrix import HasMatrices, Matrix
 from keras_seq.layers.rnn_interface import RNNInterface
 
 
@@ -59,7 +60,7 @@ UNSUPPORTED_ARGUMENTS = {
 }
 
 
-class MinimalRNN(RNNInterface):
+class MinimalRNN(HasMatrices, RNNInterface):
     """Base class of MinGRU and MinLSTM: a kernel `[D, gates units]` and a bias `[gates units]`, the candidate last.
 
     Args:
@@ -77,6 +78,7 @@ class MinimalRNN(RNNInterface):
         ValueError: If an argument is not supported or out of its range.
     """
 
+    kernel = Matrix()
     num_gates = 2
     unsupported_arguments = UNSUPPORTED_ARGUMENTS
 
@@ -119,7 +121,7 @@ class MinimalRNN(RNNInterface):
         """Return the zero state h `[B, units]`."""
         return ops.zeros((batch_size, self.units), self.state_dtype)
 
-    def sequence(self, x, h, mask, training: bool | None = None, projected_inputs=None):
+    def sequence(self, x, h, mask, training: bool | None = None, projected_inputs=None, reset_mask=None):
         """Compute the outputs at all time steps.
 
         Args:
@@ -128,6 +130,7 @@ class MinimalRNN(RNNInterface):
             mask: `[B, T]` boolean, or None.
             training: Not used.
             projected_inputs: Precomputed `project_inputs(x)`, or None.
+            reset_mask: `[B, T]` boolean, or None. Where it is true, the state before the time step counts as zeros.
 
         Returns:
             `(y [B, T, units], h)`.
@@ -139,6 +142,8 @@ class MinimalRNN(RNNInterface):
         if mask is not None:
             is_valid = ops.expand_dims(mask, -1)
             log_a, log_b = ops.where(is_valid, log_a, 0.0), ops.where(is_valid, log_b, LOG_ZERO)
+        if reset_mask is not None:
+            log_a = ops.where(ops.expand_dims(reset_mask, -1), LOG_ZERO, log_a)
         h = log_linear_recurrence(log_a, log_b, h)
         return h, h[:, -1]
 
@@ -180,7 +185,8 @@ class MinGRU(MinimalRNN):
         bias_initializer, bias_regularizer, bias_constraint: Of the bias.
         return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: As for `LSTM`.
 
-    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one.
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one. `reset_mask
+    [B, T]` is true where another document begins, from the zero state.
     Precision: the matmul in the layer's compute dtype, gates and h in float32 or wider.
 
     Raises:
@@ -211,7 +217,8 @@ class MinLSTM(MinimalRNN):
         bias_initializer, bias_regularizer, bias_constraint: Of the bias.
         return_sequences, return_state, go_backwards, zero_output_for_mask, unroll: As for `LSTM`.
 
-    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one.
+    Masking: `mask [B, T]`; a masked position copies the state, so its output repeats the previous one. `reset_mask
+    [B, T]` is true where another document begins, from the zero state.
     Precision: the matmul in the layer's compute dtype, gates and h in float32 or wider.
 
     Raises:

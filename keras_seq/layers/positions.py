@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.masks import compute_positions
+from keras_seq.layers.masks import compute_positions, count_elements
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.state_checks import check_state
 
@@ -102,7 +102,9 @@ class AdditivePositions(keras.layers.Layer):
         """
         return ops.zeros((batch_size,), "int32")
 
-    def call(self, inputs, start=0, mask=None, inputs_mask=None, state=None, return_state: bool = False):
+    def call(
+        self, inputs, start=0, mask=None, inputs_mask=None, state=None, return_state: bool = False, reset_mask=None
+    ):
         """Add the vectors; the arguments are documented in the subclasses."""
         checks.real("inputs", inputs)
         if state is not None:
@@ -114,13 +116,16 @@ class AdditivePositions(keras.layers.Layer):
         if not isinstance(start, int) and len(start.shape):
             x = checks.with_axes_of(x, start, rank=1)
         x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)
-        positions = compute_positions(ops.shape(x)[1], mask, start)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        positions = compute_positions(ops.shape(x)[1], mask, start, reset_mask)
         vectors = self.position_vectors(positions, x.shape[1], start)
         if not isinstance(start, int):
             vectors = ops.where(ops.reshape(start, (-1, 1, 1) if len(start.shape) else ()) < 0, float("nan"), vectors)
         y = x + ops.cast(vectors, x.dtype)
         if not return_state:
             return y
+        if reset_mask is not None:
+            return y, count_elements(ops.shape(x)[1], mask, start, reset_mask)[:, -1]
         count_before = ops.cast(start, "int32") + self.get_initial_state(ops.shape(x)[0])
         count = ops.shape(x)[1] if mask is None else ops.sum(ops.cast(mask, "int32"), axis=1)
         return y, count_before + ops.cast(count, "int32")
@@ -157,6 +162,7 @@ class PositionalEncoding(AdditivePositions):
         inputs_mask: What Keras passes for `mask` when `start` is a tensor.
         state: From `get_initial_state` or the previous call, instead of `start`.
         return_state: Whether to return the state too: the number of positions so far, int32 `[B]`.
+        reset_mask: `[B, T]`, true where another document begins, at position 0.
 
     Angles are float32 in every precision, so that positions 256 and 257 stay distinct in bfloat16.
 
@@ -214,6 +220,7 @@ class LearnedPositions(AdditivePositions):
         inputs_mask: What Keras passes for `mask` when `start` is a tensor.
         state: From `get_initial_state` or the previous call, instead of `start`.
         return_state: Whether to return the state too: the number of positions so far, int32 `[B]`.
+        reset_mask: `[B, T]`, true where another document begins, at position 0.
 
     Raises:
         ValueError: If start + T exceeds `length` and both are Python numbers. Where `start` is a tensor, a position

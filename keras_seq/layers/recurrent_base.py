@@ -13,10 +13,11 @@ from keras import ops, tree
 
 from keras_seq import checks, kernels
 from keras_seq.layers.direct_call import DirectCall
+from keras_seq.layers.matrix import HasMatrices, Matrix
 from keras_seq.layers.rnn_interface import RNNInterface
 
 
-def recurrence(cell: Callable, z, state, mask=None):
+def recurrence(cell: Callable, z, state, mask=None, reset_mask=None):
     """Apply a cell to all time steps, one after the other.
 
     Args:
@@ -24,34 +25,41 @@ def recurrence(cell: Callable, z, state, mask=None):
         z: `[B, T, W]`, inputs of the cell.
         state: State before the first time step.
         mask: `[B, T]` boolean, or None. Where it is false, the state is copied.
+        reset_mask: `[B, T]` boolean, or None. Where it is true, the state before the time step is set to zeros.
 
     Returns:
         `(y [B, T, units], state)`: the state, or its first tensor, at every time step, and the last state.
     """
-    return kernels.dispatch("recurrence", _recurrence, cell, z, state, mask)(cell, z, state, mask)
+    args = cell, z, state, mask, reset_mask
+    return kernels.dispatch("recurrence", _recurrence, *args)(*args)
 
 
-def _recurrence(cell, z, state, mask=None):
+def _recurrence(cell, z, state, mask=None, reset_mask=None):
     width = z.shape[-1]
 
     def time_step(state, inputs):
+        if reset_mask is not None:
+            state = tree.map_structure(lambda old: ops.where(inputs[:, -1:] > 0, ops.zeros_like(old), old), state)
         new = cell(inputs[:, :width], state)
         if mask is not None:
-            new = tree.map_structure(lambda new, old: ops.where(inputs[:, width:] > 0, new, old), new, state)
+            is_valid = inputs[:, width : width + 1] > 0
+            new = tree.map_structure(lambda new, old: ops.where(is_valid, new, old), new, state)
         return new, new
 
-    if mask is not None:  # the mask is one more column of z, because Keras scans two tensors only where T is known
-        z = ops.concatenate([z, ops.expand_dims(ops.cast(mask, z.dtype), -1)], axis=-1)
+    # masks are further columns of z, because Keras scans two tensors only where T is known
+    columns = [ops.expand_dims(ops.cast(one, z.dtype), -1) for one in (mask, reset_mask) if one is not None]
+    z = ops.concatenate([z, *columns], axis=-1) if columns else z
     state, states = ops.scan(time_step, state, ops.swapaxes(z, 0, 1))
     return ops.swapaxes(tree.flatten(states)[0], 0, 1), state
 
 
-class RecurrentBase(DirectCall, RNNInterface):
+class RecurrentBase(HasMatrices, DirectCall, RNNInterface):
     """Base class of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
 
-    A subclass sets `num_gates` and defines `scan(z, state, mask, recurrent_dropout_mask) -> (y, state)`, where z is
-    `[B, T, gates units]` and the dropout mask `[B, units]`, or None, multiplies h before the recurrent matmul. It may
-    define `keras_layer_class`, the Keras layer with the same weights that cuDNN and torch can run.
+    A subclass sets `num_gates` and defines `scan(z, state, mask, recurrent_dropout_mask, reset_mask) -> (y, state)`,
+    where z is `[B, T, gates units]`, the dropout mask `[B, units]`, or None, multiplies h before the recurrent matmul,
+    and the state is set to zeros where the reset mask `[B, T]`, or None, is true. It may define `keras_layer_class`,
+    the Keras layer with the same weights that cuDNN and torch can run.
 
     Args:
         units: Width of the output, a positive integer.
@@ -76,6 +84,7 @@ class RecurrentBase(DirectCall, RNNInterface):
         ValueError: If an argument is out of its range.
     """
 
+    kernel, recurrent_kernel = Matrix(), Matrix()
     float_weight = "kernel"
     num_gates = 1
     keras_layer_class = None
@@ -147,7 +156,7 @@ class RecurrentBase(DirectCall, RNNInterface):
         rules = {rule: getattr(self, f"{prefix}_{rule}") for rule in ("regularizer", "constraint")}
         return self.add_weight(shape=shape, initializer=initializer, name=name, **rules)
 
-    def sequence(self, x, state, mask, training: bool | None = None, projected_inputs=None):
+    def sequence(self, x, state, mask, training: bool | None = None, projected_inputs=None, reset_mask=None):
         """Compute the outputs at all time steps.
 
         Args:
@@ -156,6 +165,7 @@ class RecurrentBase(DirectCall, RNNInterface):
             mask: `[B, T]` boolean, or None.
             training: Whether to apply dropout.
             projected_inputs: Precomputed `project_inputs(x)`, or None.
+            reset_mask: `[B, T]` boolean, or None.
 
         Returns:
             `(y [B, T, units], state)`.
@@ -165,14 +175,16 @@ class RecurrentBase(DirectCall, RNNInterface):
             x = x * self._dropout_mask((batch_size, 1, x.shape[-1]), self.dropout)
         if training and self.recurrent_dropout:
             recurrent_dropout_mask = self._dropout_mask((batch_size, self.units), self.recurrent_dropout)
+        has_fused_rnn = self._fused_rnn and reset_mask is None
         args = self, mask, recurrent_dropout_mask, training
-        if self._fused_rnn and x.shape[1] != 1 and kernels.dispatch("fused_rnn", None, *args):
+        if has_fused_rnn and x.shape[1] != 1 and kernels.dispatch("fused_rnn", None, *args):
             return self._fused_rnn(x, state)  # it rearranges the weights, which is longer than a single time step
         return self.scan(
             self.project_inputs(x) if projected_inputs is None else projected_inputs,
             state,
             mask,
             recurrent_dropout_mask,
+            reset_mask,
         )
 
     def project_inputs(self, x):

@@ -8,6 +8,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.explicit_state import ExplicitState, has_explicit_state
 from keras_seq.layers.normalization import NORMALIZATIONS
+from keras_seq.layers.rnn_interface import RNNInterface
 from keras_seq.layers.state_checks import shapes
 
 
@@ -17,15 +18,45 @@ def initial_states(layers, batch_size, **capacity):
     Args:
         layers: Layers of any class.
         batch_size: B.
-        **capacity: `capacity=S` for layers with a cache, or nothing.
+        **capacity: `capacity=S` for layers with a cache, or nothing; other layers do not get it.
 
     Returns:
         A tuple of states.
     """
-    return tuple(layer.get_initial_state(batch_size, **capacity) for layer in layers if has_explicit_state(layer))
+    stateful = [layer for layer in layers if has_explicit_state(layer)]
+    options = [capacity if _has_cache(layer) else {} for layer in stateful]
+    return tuple(layer.get_initial_state(batch_size, **kwargs) for layer, kwargs in zip(stateful, options, strict=True))
 
 
-def apply_sequentially(layers, x, state=None, mask=None, training: bool | None = None, first=None):
+def _has_cache(layer):
+    return "capacity" in inspect.signature(layer.get_initial_state).parameters
+
+
+def accepts_reset_mask(layer) -> bool:
+    """Return whether the call of a layer takes a `reset_mask [B, T]`."""
+    functions = [layer.call, *([layer.sequence] if isinstance(layer, RNNInterface) else [])]
+    return all("reset_mask" in inspect.signature(function).parameters for function in functions)
+
+
+def check_separates_documents(layers) -> None:
+    """Check that layers let no document see another, given a reset mask.
+
+    Args:
+        layers: Layers that are called one after the other.
+
+    Raises:
+        ValueError: If a layer with a state takes no reset mask.
+    """
+    for layer in layers:
+        if has_explicit_state(layer) and not accepts_reset_mask(layer):
+            raise ValueError(
+                f"{layer.name} ({type(layer).__name__}) takes no reset_mask, so documents in one row would not be "
+                "separate: leave out document_token, or choose another layer."
+            )
+        check_separates_documents(layer.layers if isinstance(layer, PreNormResidual) else ())
+
+
+def apply_sequentially(layers, x, state=None, mask=None, training: bool | None = None, first=None, reset_mask=None):
     """Apply layers one after the other.
 
     Args:
@@ -35,6 +66,7 @@ def apply_sequentially(layers, x, state=None, mask=None, training: bool | None =
         mask: `[B, T]`, for the layers that take one.
         training: Passed to every layer.
         first: A dict of further keyword arguments of the first layer.
+        reset_mask: `[B, T]`, for the layers that take one.
 
     Returns:
         `(y, state)`; the state is None if none was passed.
@@ -47,6 +79,8 @@ def apply_sequentially(layers, x, state=None, mask=None, training: bool | None =
     for layer in layers:
         if mask is not None and "mask" in inspect.signature(layer.call).parameters:
             extra_kwargs = extra_kwargs | {"mask": mask}
+        if reset_mask is not None and accepts_reset_mask(layer):
+            extra_kwargs = extra_kwargs | {"reset_mask": reset_mask}
         if state is not None and has_explicit_state(layer):
             x, layer_state = layer(x, state=state_in.pop(0), training=training, return_state=True, **extra_kwargs)
             state_out.append(layer_state)
@@ -87,17 +121,21 @@ class PreNormResidual(ExplicitState):
         layers: A list of layers; the last one returns the width of the inputs again.
         normalization: `"rms"` or `"layer"`, the normalization before the first layer.
         dropout: Fraction of the result to drop in training, before it is added.
+        epsilon: Added to the mean square or variance by the normalization; its own default unless given.
         **kwargs: Those of `keras.layers.Layer`.
 
     The state is a tuple with an entry for each layer that has a state.
 
-    Masking: `mask [B, T]` is passed to every layer that takes one, and passed on.
+    Masking: `mask [B, T]` is passed to every layer that takes one, and passed on. So is `reset_mask [B, T]`, true where
+    another document begins.
 
     Raises:
         ValueError: If an argument is out of its range, a layer occurs twice, or the layers change the shape.
     """
 
-    def __init__(self, layers, normalization: str = "rms", dropout: float = 0.0, **kwargs):
+    def __init__(
+        self, layers, normalization: str = "rms", dropout: float = 0.0, epsilon: float | None = None, **kwargs
+    ):
         super().__init__(**kwargs)
         if not isinstance(layers, list | tuple) or not all(isinstance(layer, keras.layers.Layer) for layer in layers):
             raise ValueError(f"layers={layers!r}; expected a list of layers.")
@@ -108,7 +146,11 @@ class PreNormResidual(ExplicitState):
             )
         self.normalization = checks.one_of("normalization", normalization, NORMALIZATIONS)
         self.dropout = checks.fraction("dropout", dropout)
-        self.normalization_layer = NORMALIZATIONS[normalization](name="normalization", dtype=self.dtype_policy)
+        self.epsilon = None if epsilon is None else checks.positive_number("epsilon", epsilon)
+        options = {} if epsilon is None else {"epsilon": self.epsilon}
+        self.normalization_layer = NORMALIZATIONS[normalization](
+            name="normalization", dtype=self.dtype_policy, **options
+        )
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
@@ -127,14 +169,25 @@ class PreNormResidual(ExplicitState):
         return initial_states(self.layers, batch_size)
 
     def call(
-        self, inputs, state=None, mask=None, inputs_mask=None, training: bool | None = None, return_state: bool = False
+        self,
+        inputs,
+        state=None,
+        mask=None,
+        inputs_mask=None,
+        training: bool | None = None,
+        return_state: bool = False,
+        reset_mask=None,
     ):
         """Apply the layer; the class docstring describes the call arguments."""
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", ops.cast(inputs, self.compute_dtype), inputs_mask if mask is None else mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        if reset_mask is not None:
+            check_separates_documents(self.layers)
         if state is None and return_state:
             state = self.get_initial_state(ops.shape(x)[0])
-        y, state = apply_sequentially(self.layers, self.normalization_layer(x), state, mask, training)
+        x_normalized = self.normalization_layer(x)
+        y, state = apply_sequentially(self.layers, x_normalized, state, mask, training, reset_mask=reset_mask)
         y = x + self.dropout_layer(y, training=training)
         return (y, state) if return_state else y
 
@@ -149,6 +202,7 @@ class PreNormResidual(ExplicitState):
             "layers": [keras.saving.serialize_keras_object(layer) for layer in self.layers],
             "normalization": self.normalization,
             "dropout": self.dropout,
+            "epsilon": self.epsilon,
         }
 
     @classmethod

@@ -21,7 +21,7 @@ class RNNInterface(ExplicitState):
     """Base class of recurrent layers.
 
     A subclass defines `get_initial_state(batch_size)`, `units`, the names `state_parts` of the tensors of its state,
-    and `sequence(x, state, mask, training, projected_inputs) -> (y [B, T, units], state)`. The dict
+    and `sequence(x, state, mask, training, projected_inputs, reset_mask) -> (y [B, T, units], state)`. The dict
     `unsupported_arguments` maps each Keras argument that it does not support to a remedy for the error message.
 
     Args:
@@ -77,6 +77,7 @@ class RNNInterface(ExplicitState):
         return_state: bool | None = None,
         initial_state=None,
         projected_inputs=None,
+        reset_mask=None,
     ):
         """Apply the layer to all time steps.
 
@@ -86,11 +87,16 @@ class RNNInterface(ExplicitState):
         x, state, mask = self.prepare_inputs(
             inputs, self._structured(state, initial_state), inputs_mask if mask is None else mask
         )
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        if self.go_backwards and reset_mask is not None:
+            raise ValueError(f"{self.name} has go_backwards=True; expected False with a reset_mask, which is forwards.")
         if self.go_backwards:
             x, mask, projected_inputs = (
                 None if v is None else ops.flip(v, axis=1) for v in (x, mask, projected_inputs)
             )
-        y, state = self.sequence(x, state, mask, training, projected_inputs)
+        y, state = self.sequence(
+            x, state, mask, training, projected_inputs, **({} if reset_mask is None else {"reset_mask": reset_mask})
+        )
         if not self.return_sequences:
             y = tree.flatten(state)[0]  # masked positions copy it, so it is the last non-padding output
         if mask is not None and self.zero_output_for_mask:

@@ -13,7 +13,7 @@ from keras_seq import kernels
 from keras_seq.layers.linear_recurrence import linear_recurrence
 
 
-def selective_scan(x, delta, a, b, c, h):
+def selective_scan(x, delta, a, b, c, h, reset_mask=None):
     """Compute y at every position and the last state.
 
     Args:
@@ -23,16 +23,21 @@ def selective_scan(x, delta, a, b, c, h):
         b: `[B, T, N]`.
         c: `[B, T, N]`.
         h: `[B, E, N]`, state before the first position.
+        reset_mask: `[B, T]` boolean, or None. Where it is true, the state before the position counts as zeros.
 
     Returns:
         `(y [B, T, E], h [B, E, N])`.
     """
     args = x, delta, a, b, c, h
+    if reset_mask is not None:
+        return _selective_scan(*args, reset_mask)
     return kernels.dispatch("selective_scan", _selective_scan, *args)(*args)
 
 
-def _selective_scan(x, delta, a, b, c, h):
+def _selective_scan(x, delta, a, b, c, h, reset_mask=None):
     decay = ops.exp(ops.expand_dims(delta, -1) * a)  # [B, T, E, N]
+    if reset_mask is not None:
+        decay = ops.where(ops.reshape(reset_mask, (*ops.shape(reset_mask), 1, 1)), 0.0, decay)
     drive = ops.expand_dims(delta * x, -1) * ops.expand_dims(b, 2)
     h = linear_recurrence(decay, drive, h)
     return ops.sum(h * ops.expand_dims(c, 2), axis=-1), h[:, -1]

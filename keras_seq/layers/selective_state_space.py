@@ -65,6 +65,7 @@ class SelectiveStateSpace(ExplicitState):
     The state is `(state of the convolution, h [B, E, N])`. A starts at -1, -2, ..., -N for each feature.
 
     Masking: `mask [B, T]`; a masked position copies the state and is skipped by the convolution. The mask is passed on.
+    `reset_mask [B, T]` is true where another document begins, from the zero state.
     Precision: matrices and convolution in the layer's compute dtype, time steps and the scan in float32 or wider.
 
     Raises:
@@ -129,11 +130,12 @@ class SelectiveStateSpace(ExplicitState):
         h = ops.zeros((batch_size, *self.log_a.shape), self.state_dtype)
         return self.convolution.get_initial_state(batch_size), h
 
-    def call(self, inputs, state=None, mask=None, inputs_mask=None, return_state: bool = False):
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         u, gate = ops.split(self.input_dense(x), 2, axis=-1)
-        u, inputs = self.convolution(u, state=inputs, mask=mask, return_state=True)
+        u, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
         delta = ops.softplus(self._to_state_dtype(self.dt_up(self.dt_down(u))))
         if mask is not None:
@@ -144,7 +146,7 @@ class SelectiveStateSpace(ExplicitState):
             self._to_state_dtype(self.c_dense(u)),
         )
         u = self._to_state_dtype(u)
-        y, h = selective_scan(u, delta, a, b, c, h)
+        y, h = selective_scan(u, delta, a, b, c, h, reset_mask)
         y = ops.cast(y + self._to_state_dtype(self.skip) * u, self.compute_dtype) * ops.silu(gate)
         y = self.output_dense(y)
         return (y, (inputs, h)) if return_state else y

@@ -11,8 +11,18 @@ from keras import ops
 
 from keras_seq import checks, kernels
 from keras_seq.layers.attention import MultiHeadAttentionBase
-from keras_seq.layers.cache import append_to_cache, cache_shapes, empty_cache, full_cache, next_position
-from keras_seq.layers.masks import compute_attention_mask, compute_positions
+from keras_seq.layers.cache import (
+    append_to_cache,
+    append_to_window,
+    appended_segments,
+    cache_shapes,
+    empty_cache,
+    full_cache,
+    in_order,
+    next_position,
+    without_earlier_documents,
+)
+from keras_seq.layers.masks import compute_attention_mask, compute_positions, segment_numbers
 from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.state_checks import check_state
 
@@ -43,6 +53,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             scale `[K]` (Henry et al., 2020; Dehghani et al., 2023).
         dropout: Fraction of the attention weights to drop in training.
         use_bias: Whether the four projections add a bias.
+        output_bias: Whether the output projection adds a bias; as `use_bias` unless given.
+        epsilon: Added to the mean square in the normalizations of `use_qk_norm`.
         kernel_initializer: Initializer of the query, key and value matrices, `[D, H K]`.
         output_initializer: Initializer of the output matrix `[H K', D]`, which writes to the residual stream; with
             `"zeros"` a residual block starts as the identity.
@@ -55,6 +67,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         mask: `[B, T]`, true at non-padding positions. Padding is not attended to and does not count as a position: the
             outputs at non-padding positions equal those for the sequence without padding. A position with nothing to
             attend to gives zeros (plus the output bias).
+        reset_mask: `[B, T]`, true where another document begins: it is not attended to from other documents, and its
+            positions begin at 0. Later calls with the state attend to the last document only.
         attention_mask: Booleans, true where attending is allowed, `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may
             be 1), combined with the mask and causality.
         inputs_mask: What Keras passes for `mask` when the call has other tensors than the inputs.
@@ -82,6 +96,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         use_qk_norm: bool = False,
         dropout: float = 0.0,
         use_bias: bool = True,
+        output_bias: bool | None = None,
+        epsilon: float = 1e-6,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
         seed: int | None = None,
@@ -95,6 +111,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             use_qk_norm=use_qk_norm,
             dropout=dropout,
             use_bias=use_bias,
+            output_bias=output_bias,
+            epsilon=epsilon,
             kernel_initializer=kernel_initializer,
             output_initializer=output_initializer,
             seed=seed,
@@ -119,7 +137,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
 
         Args:
             batch_size: B, an integer or an integer tensor.
-            capacity: Number of positions that the cache can hold; required.
+            capacity: Number of positions that the cache can hold; required. With a sliding window, it holds the last
+                ones of any number of positions, at most as many as the window has.
 
         Returns:
             The cache, see `cache.py`.
@@ -135,7 +154,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             raise ValueError(
                 f"{self.name} is not built; expected a call or `build((B, T, D))` before `get_initial_state`."
             )
-        capacity = checks.positive_integer("capacity", capacity)
+        capacity = min(checks.positive_integer("capacity", capacity), self.sliding_window or capacity)
         return empty_cache(batch_size, capacity, self._num_kv_heads, self._key_dim, self._value_dim, self.compute_dtype)
 
     def call(
@@ -148,12 +167,14 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         training: bool | None = None,
         return_state: bool = False,
         return_attention_scores: bool = False,
+        reset_mask=None,
     ):
         """Apply self-attention; the arguments are documented in the class."""
         if state is not None and not self.causal:
             raise ValueError("state was passed with causal=False; expected causal=True.")
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         x = checks.where_boolean(x, attention_mask)
         is_first_call = state is None
         if not is_first_call:
@@ -162,25 +183,38 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             )
             x = checks.with_axes_of(x, state["position"], rank=1)
         size = x.shape[1] if is_first_call else state["position"].shape[1]
+        holds_window = not is_first_call and self.sliding_window is not None and size >= self.sliding_window
+        if holds_window:
+            size = None if x.shape[1] is None else size + x.shape[1]
         attention_mask = checks.attention_mask(
             "attention_mask", attention_mask, x.shape[0], self.num_heads, x.shape[1], size
         )
         start = 0 if is_first_call else next_position(state)
-        query_positions = key_positions = compute_positions(ops.shape(x)[1], mask, start)  # [T] or [B, T]
+        query_positions = key_positions = compute_positions(ops.shape(x)[1], mask, start, reset_mask)  # [T] or [B, T]
 
         q, k, v = self.project_all(x)
         if self.positions is not None:
             q, k = self.positions.rotate(q, query_positions), self.positions.rotate(k, key_positions)
-        if state is not None:
+        query_segments = key_segments = None if reset_mask is None else segment_numbers(reset_mask)
+        if holds_window:
+            masked = mask is not None
+            joined, key_segments, state = append_to_window(state, k, v, key_positions, masked, key_segments)
+            k, v, key_positions = joined["key"], joined["value"], joined["position"]
+        elif state is not None:
+            key_segments = appended_segments(state, key_segments)
             state = append_to_cache(state, k, v, key_positions)
             k, v, key_positions = state["key"], state["value"], state["position"]
         elif return_state:
             state = full_cache(k, v, key_positions)
+        if return_state and reset_mask is not None and not holds_window:
+            state = without_earlier_documents(state, key_segments)
+        if return_state and is_first_call and self.sliding_window is not None and mask is not None:
+            state = in_order(state)
 
         bias = None
         if self.positions is not None:
             bias = self.positions.bias(query_positions, key_positions, self.num_heads)
-        extra_masks = [x for x in (mask, attention_mask, self.sliding_window, bias) if x is not None]
+        extra_masks = [x for x in (mask, attention_mask, reset_mask, self.sliding_window, bias) if x is not None]
         is_plain_causal = self.causal and is_first_call and not (return_attention_scores or extra_masks)
         args = q, k, v, self.active_dropout(training)
         kernel = kernels.dispatch("causal_attention", None, *args) if is_plain_causal else None
@@ -189,6 +223,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             return (y, state) if return_state else y
 
         allowed = compute_attention_mask(query_positions, key_positions, self.causal, self.sliding_window)
+        if reset_mask is not None:
+            same = ops.equal(ops.expand_dims(query_segments, -1), ops.expand_dims(key_segments, -2))
+            allowed = same if allowed is None else ops.logical_and(allowed, same)
         if attention_mask is not None:
             if allowed is not None and len(attention_mask.shape) == 4 and len(allowed.shape) == 3:
                 allowed = ops.expand_dims(allowed, 1)

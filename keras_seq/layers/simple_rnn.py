@@ -56,7 +56,7 @@ class SimpleRNN(RecurrentBase):
         """Return the zero state h `[B, units]`."""
         return ops.zeros((batch_size, self.units), self.compute_dtype)
 
-    def scan(self, z, h, mask, recurrent_dropout_mask):
+    def scan(self, z, h, mask, recurrent_dropout_mask, reset_mask=None):
         """Compute all time steps from the projected inputs `[B, T, units]`: `(y [B, T, units], h)`."""
         recurrent_kernel = self._cast(self.recurrent_kernel)
 
@@ -64,4 +64,4 @@ class SimpleRNN(RecurrentBase):
             h_in = h if recurrent_dropout_mask is None else h * recurrent_dropout_mask
             return ops.cast(simple_rnn_cell(z, h_in, recurrent_kernel, self.activation), h.dtype)
 
-        return recurrence(cell, z, h, mask)
+        return recurrence(cell, z, h, mask, reset_mask)

@@ -38,7 +38,8 @@ class Stateful(keras.layers.Layer):
     Call arguments:
         inputs: `[B, T, ...]`, inputs of the layer.
         reset_mask: `[B]` boolean, optional. Rows where it is true start from the initial state instead of the carried
-            state: at the start of an epoch or of another document.
+            state: at the start of an epoch or of another document. Or `[B, T]`, for a layer that takes one: true
+            where another document begins within a row.
         mask: `[B, T]`, passed to the layer if it takes a mask.
         inputs_mask: What Keras passes for `mask` when `reset_mask` is given.
 
@@ -126,7 +127,9 @@ class Stateful(keras.layers.Layer):
         mask = inputs_mask if mask is None else mask
         takes_mask = mask is not None and "mask" in inspect.signature(self.layer.call).parameters
         masked = {"mask": mask} if takes_mask else {}
-        unchecked_mask, reset_mask = reset_mask, checks.boolean_mask("reset_mask", reset_mask, ranks=(1,), x=inputs)
+        unchecked_mask, reset_mask = reset_mask, checks.boolean_mask("reset_mask", reset_mask, ranks=(1, 2), x=inputs)
+        if reset_mask is not None and len(reset_mask.shape) == 2:
+            masked["reset_mask"], reset_mask = reset_mask, None
         if not training:
             return self.layer(inputs, training=False, **masked)
         if inputs.shape[0] not in (None, self.batch_size):

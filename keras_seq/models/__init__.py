@@ -11,14 +11,19 @@ from keras_seq.models.causality import assert_causal
 from keras_seq.models.ensemble import Ensemble
 from keras_seq.models.gpt2 import GPT2Config
 from keras_seq.models.heads import masked_lm, text_classifier, token_classifier
+from keras_seq.models.hybrid import HybridConfig
 from keras_seq.models.language_model import LanguageModel
+from keras_seq.models.linear_recurrent import GatedDeltaNetConfig, GatedLinearAttentionConfig, HawkConfig, Mamba2Config
 from keras_seq.models.llama import LlamaConfig
 from keras_seq.models.mamba import MambaConfig
 from keras_seq.models.min_rnn import MinGRUConfig, MinLSTMConfig
 from keras_seq.models.published_configs import PUBLISHED_CONFIGS
+from keras_seq.models.quantization import quantization_report
 from keras_seq.models.rnn import GRUConfig, LSTMConfig, RNNConfig
+from keras_seq.models.rwkv7 import RWKV7Config
 from keras_seq.models.seq2seq import EncoderDecoder, Seq2SeqConfig
 from keras_seq.models.transformer import TransformerConfig
+from keras_seq.models.xlstm import XLSTMConfig
 
 MODELS = {
     "rnn": RNNConfig,
@@ -28,6 +33,13 @@ MODELS = {
     "mingru": MinGRUConfig,
     "minlstm": MinLSTMConfig,
     "mamba": MambaConfig,
+    "mamba2": Mamba2Config,
+    "hawk": HawkConfig,
+    "gla": GatedLinearAttentionConfig,
+    "gated_deltanet": GatedDeltaNetConfig,
+    "xlstm": XLSTMConfig,
+    "rwkv7": RWKV7Config,
+    "hybrid": HybridConfig,
     "transformer": TransformerConfig,
     "gpt2": GPT2Config,
     "llama": LlamaConfig,
@@ -35,7 +47,10 @@ MODELS = {
     "seq2seq": Seq2SeqConfig,
 }
 """Model configs by name: the one place to register a model."""
-LANGUAGE_MODELS = ("rnn", "gru", "lstm", "mingru", "minlstm", "mamba", "transformer", "gpt2", "llama")
+LANGUAGE_MODELS = (
+    *("rnn", "gru", "lstm", "mingru", "minlstm", "mamba", "mamba2", "hawk", "gla", "gated_deltanet", "xlstm", "rwkv7"),
+    *("hybrid", "transformer", "gpt2", "llama"),
+)
 """Names of the models that predict the next token."""
 
 __all__ = [
@@ -48,17 +63,25 @@ __all__ = [
     "Ensemble",
     "GPT2Config",
     "GRUConfig",
+    "GatedDeltaNetConfig",
+    "GatedLinearAttentionConfig",
+    "HawkConfig",
+    "HybridConfig",
     "LSTMConfig",
     "LanguageModel",
     "LlamaConfig",
+    "Mamba2Config",
     "MambaConfig",
     "MinGRUConfig",
     "MinLSTMConfig",
     "RNNConfig",
+    "RWKV7Config",
     "Seq2SeqConfig",
     "TransformerConfig",
+    "XLSTMConfig",
     "assert_causal",
     "masked_lm",
+    "quantization_report",
     "text_classifier",
     "token_classifier",
 ]

@@ -4,6 +4,8 @@
                + attention  2 T H (K + K')        scores and values over all T, masked ones included
                + convolution  2 K D
                + scans  2 for each element of a linear state; Mamba: 6 E N (decay, input, state, output)
+               + matrix states  5 for each element (decay, 2 to write, 2 to read); the delta rule: 9 (2 to read, 2 to
+                 write what is replaced)
     training   3 x forward                         the gradients of weights and inputs cost a forward pass each
 
 (Kaplan et al., 2020, arXiv:2001.08361, section 2.1.) An embedding lookup costs nothing; a tied embedding counts as the
@@ -14,8 +16,22 @@ import math
 
 import keras
 
-from keras_seq.layers import CausalDepthwiseConv1D, LearnedPositions, MinGRU, MinLSTM, SelectiveStateSpace
+from keras_seq.layers import (
+    MLSTM,
+    RGLRU,
+    SLSTM,
+    CausalDepthwiseConv1D,
+    GatedDeltaNet,
+    GatedLinearAttention,
+    LearnedPositions,
+    Mamba2,
+    MinGRU,
+    MinLSTM,
+    RWKV7TimeMix,
+    SelectiveStateSpace,
+)
 from keras_seq.layers.attention import MultiHeadAttentionBase
+from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.introspection import iter_layers
 from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.models.language_model import LanguageModel
@@ -55,7 +71,17 @@ def _layer_flops(layer, length):
             return 2 * math.prod(layer.kernel.shape) + 2 * layer.units
         case SelectiveStateSpace():
             return 6 * math.prod(layer.log_a.shape)
-        case CausalDepthwiseConv1D():
+        case RGLRU():
+            return 2 * layer.decay.shape[0]
+        case SLSTM():
+            return 2 * math.prod(layer.recurrent_kernel.shape)
+        case Mamba2() | GatedLinearAttention():
+            return 5 * _state_size(layer)
+        case MLSTM():
+            return 5 * _state_size(layer) + 2 * math.prod(layer.gates_kernel.shape)
+        case GatedDeltaNet() | RWKV7TimeMix():
+            return 9 * _state_size(layer)
+        case CausalDepthwiseConv1D() | BlockDiagonalDense():
             return 2 * math.prod(layer.kernel.shape)
         case MultiHeadAttentionBase():
             heads = layer.query_dense.units + layer.output_dense.kernel.shape[0]  # H K + H K'
@@ -67,3 +93,9 @@ def _layer_flops(layer, length):
             "that has its formula in keras_seq/models/flops.py."
         )
     return 0
+
+
+def _state_size(layer):
+    """Return the number of elements of the matrices that a layer with matrix states holds for a row."""
+    parts = keras.tree.flatten(layer.get_initial_state(1))
+    return sum(math.prod(part.shape) for part in parts if len(part.shape) == 4)  # [1, H, K, V]

@@ -3,6 +3,8 @@
     recurrent         units
     Mamba             embedding_dim
     minGRU, minLSTM   embedding_dim, with units and feed_forward_dim in proportion
+    recurrent heads   embedding_dim in steps of num_heads, with feed_forward_dim in proportion; then feed_forward_dim
+                      alone, or state_dim where there is none
     Transformers      heads of the same width, so embedding_dim in steps of it, with feed_forward_dim in proportion;
                       then feed_forward_dim alone, since these steps are coarse
 
@@ -13,7 +15,7 @@ import dataclasses
 import math
 from typing import Any
 
-import keras
+from keras_seq.kernels.devices import clear_session
 
 
 def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) -> Any:
@@ -28,6 +30,14 @@ def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) 
     def closest(make, start):
         return _closest(make, lambda candidate: _count_parameters(candidate, vocabulary_size), target, start)
 
+    if hasattr(model_config, "num_heads") and not hasattr(model_config, "context_length"):
+        heads, other = (
+            model_config.num_heads,
+            "feed_forward_dim" if hasattr(model_config, "feed_forward_dim") else "state_dim",
+        )
+        start = -(-model_config.embedding_dim // heads)
+        model_config = closest(lambda n: scale_width(model_config, "embedding_dim", n * heads), start)
+        return closest(lambda n: dataclasses.replace(model_config, **{other: n}), getattr(model_config, other))
     if not hasattr(model_config, "num_heads"):
         recurrent = hasattr(model_config, "units") and not hasattr(model_config, "feed_forward_dim")
         width = "units" if recurrent else "embedding_dim"
@@ -67,7 +77,7 @@ def with_heads(model_config: Any, num_heads: int) -> Any:
 
 
 def _count_parameters(model_config, vocabulary_size):
-    keras.backend.clear_session()
+    clear_session()
     return model_config.build_model(vocabulary_size).count_params()
 
 

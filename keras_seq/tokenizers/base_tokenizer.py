@@ -90,6 +90,20 @@ class Tokenizer:
         check_text(text)
         return np.array(self._encode(text), np.int32)
 
+    def encode_texts(self, texts: list[str]) -> list[np.ndarray]:
+        """Convert several texts to ids, one after the other or in parallel.
+
+        Args:
+            texts: Texts as `encode` takes them.
+
+        Returns:
+            int32 `[N]` for each.
+
+        Raises:
+            TokenizerError: As for `encode`.
+        """
+        return [self.encode(text) for text in texts]
+
     def decode(self, ids: np.ndarray | list[int]) -> str:
         """Convert ids to a text, special tokens included as their names.
 

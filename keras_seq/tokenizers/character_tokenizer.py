@@ -17,7 +17,7 @@ from keras_seq.checks import short_repr
 from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer, check_ids
 from keras_seq.tokenizers.text_errors import TokenizerError, check_characters, raise_text_error
 
-CHUNK_IDS = 1 << 20  # ids processed at a time, which bounds the temporary memory
+CHUNK_IDS = 1 << 14  # ids processed at a time: temporary arrays this small need no new pages of memory
 REPLACEMENT_CHARACTER = "\ufffd"
 
 

@@ -8,7 +8,8 @@ from typing import Literal
 import keras
 
 from keras_seq import checks
-from keras_seq.layers.introspection import has_time_loop
+from keras_seq.layers.introspection import iter_layers
+from keras_seq.layers.recurrent_base import RecurrentBase
 
 # Muon's are the best for each family on text held out from the training split, at 0.8 million parameters and 2,000
 # steps (docs/experiment_log.md). The others' are the best of a sweep by factors of about 3 (experiments/optimizers.py):
@@ -30,7 +31,7 @@ DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16":
 
 def family(model: keras.Model) -> str:
     """Return "recurrent" for stacked recurrent layers, "residual" for blocks with a residual stream."""
-    return "recurrent" if has_time_loop(model) else "residual"
+    return "recurrent" if any(isinstance(layer, RecurrentBase) for layer in iter_layers(model)) else "residual"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ Losses are in nats per token of the tokenizer. Losses per character of the text 
 import functools
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -16,6 +16,7 @@ from keras_seq.atomic_files import atomic_write
 from keras_seq.evaluation.evaluator import LossSum, get_evaluator, word_perplexity
 from keras_seq.generation import TextGenerator
 from keras_seq.layers.introspection import check_tokenizer
+from keras_seq.tokenizers.document_token import encode_documents
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.result_files import describe_tokenizer
@@ -34,6 +35,7 @@ def train_language_model(
     val_sequence_length: int | None = None,
     diagnostics: Sequence = (),
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    finish: Callable[[Summaries], dict] | None = None,
 ) -> dict:
     """Train a language model to `total_steps`, from the latest checkpoint in `folder` if there is one.
 
@@ -51,6 +53,7 @@ def train_language_model(
         val_sequence_length: T of the windows of `val_loss`; by default that of the training windows.
         diagnostics: Objects with `compute_summaries(model) -> Summaries`, run at every validation.
         callbacks: Further callbacks for Keras's `fit`.
+        finish: As for `train_model`.
 
     Returns:
         The contents of result.json. The token losses `[windows, T]` behind `val_loss` are in val_token_losses.npy.
@@ -73,10 +76,11 @@ def train_language_model(
         validator = LanguageModelValidator(model, tokenizer, part, length, train.sample_length)
         validator.generator = final_validator.generator  # compiled once
 
-    def finish(summaries):
+    def finish_result(summaries):
         with atomic_write(folder / "val_token_losses.npy") as temporary:
             np.save(temporary, final_validator.chunked_token_losses)
-        return _scores(final_validator, summaries, validation)
+        more = {} if finish is None else finish(summaries)
+        return {**_scores(final_validator, summaries, validation), **more}
 
     return train_model(
         folder,
@@ -94,7 +98,7 @@ def train_language_model(
         callbacks=callbacks,
         final_validate_fn=None if validator is final_validator else final_validator,
         final_duration_ratio=len(validation) / len(part),
-        finish=finish,
+        finish=finish_result,
     )
 
 
@@ -125,7 +129,7 @@ class LanguageModelValidator:
     Args:
         model: A `LanguageModel`.
         tokenizer: The tokenizer of its ids.
-        text: The text to score.
+        text: The text to score; in it U+001E begins a document.
         sequence_length: T of the windows of `val_loss`.
         sample_length: Tokens of the text sample.
 
@@ -135,7 +139,7 @@ class LanguageModelValidator:
 
     def __init__(self, model: keras.Model, tokenizer, text: str, sequence_length: int, sample_length: int):
         self.evaluator, self.generator = get_evaluator(model), TextGenerator(model, tokenizer)
-        self.ids, self.sequence_length = tokenizer.encode(text), sequence_length
+        self.ids, self.sequence_length = encode_documents(tokenizer, text), sequence_length
         self.sample_length = sample_length
         if len(self.ids) <= sequence_length:
             raise ValueError(

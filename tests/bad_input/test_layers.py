@@ -7,6 +7,10 @@ import pytest
 from keras_seq import checks, layers, models
 
 WHOLE = (0, -1, 1.5, "x", None, True, float("nan"), 2**63)
+RECURRENT_HEADS = (
+    *(layers.RGLRU, layers.GriffinRecurrentBlock, layers.Mamba2, layers.GatedLinearAttention, layers.GatedDeltaNet),
+    *(layers.MLSTM, layers.SLSTM, layers.RWKV7TimeMix),
+)
 FRACTION = (-0.1, 1.0, "x", None, True, float("nan"), float("inf"))
 ABOVE_ZERO = (0, -1, "x", None, float("nan"), float("inf"))
 X = np.zeros((2, 3, 4), "float32")
@@ -24,6 +28,25 @@ LAYERS = {  # what is made, the argument, its bad values
     "SelectiveStateSpace(state)": (layers.SelectiveStateSpace, {}, "state_dim", WHOLE),
     "SelectiveStateSpace(expand)": (layers.SelectiveStateSpace, {}, "expand", WHOLE),
     "SelectiveStateSpace(kernel)": (layers.SelectiveStateSpace, {}, "kernel_size", WHOLE),
+    **{
+        f"{kind.__name__}({name})": (kind, others, name, tuple(v for v in WHOLE if v is not None or not optional))
+        for kind, others, name, optional in (
+            *((kind, {}, "num_heads", False) for kind in RECURRENT_HEADS),
+            (layers.GriffinRecurrentBlock, {"num_heads": 2}, "head_dim", True),
+            (layers.GriffinRecurrentBlock, {"num_heads": 2}, "kernel_size", False),
+            (layers.Mamba2, {"num_heads": 2}, "head_dim", False),
+            (layers.Mamba2, {"num_heads": 2}, "state_dim", False),
+            (layers.Mamba2, {"num_heads": 2}, "num_groups", False),
+            (layers.GatedLinearAttention, {"num_heads": 2}, "key_dim", True),
+            (layers.GatedLinearAttention, {"num_heads": 2}, "gate_rank", False),
+            (layers.GatedDeltaNet, {"num_heads": 2}, "value_dim", True),
+            (layers.MLSTM, {"num_heads": 2}, "qkv_block_size", False),
+            (layers.RWKV7TimeMix, {"num_heads": 2}, "rank", True),
+            (layers.RWKV7ChannelMix, {}, "feed_forward_dim", False),
+            (layers.RWKV7Blocks, {"num_heads": 2, "feed_forward_dim": 4}, "num_layers", False),
+            (layers.RWKV7Blocks, {"num_layers": 1, "feed_forward_dim": 4}, "num_heads", False),
+        )
+    },
     "Bidirectional(layer)": (layers.Bidirectional, {}, "layer", (None, 7, "lstm")),
     "Bidirectional(mode)": (layers.Bidirectional, {"layer": layers.LSTM(3)}, "merge_mode", ("x", "mean", 7)),
     "Stateful(layer)": (layers.Stateful, {"batch_size": 2}, "layer", (None, 7, keras.layers.Dense(3))),

@@ -49,3 +49,22 @@ def test_the_largest_number_below_one_is_below_every_limit(monkeypatch):
 def test_an_order_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         permutation(5, 0, 0, "windows")[0] = 3
+
+
+def test_a_large_permutation_has_every_number_once_and_each_epoch_another(monkeypatch):
+    monkeypatch.setattr(random_draws, "MAX_STORED_SIZE", 1)
+    for size in (2, 3, 5, 16, 17, 1000, 4097):
+        order = random_draws.permuted(np.arange(size), size, 3, 0, "windows")
+        assert order.dtype == np.int64
+        assert np.array_equal(np.sort(order), np.arange(size))
+        assert np.array_equal(random_draws.permuted(np.array([size - 1, 0]), size, 3, 0, "windows"), order[[-1, 0]])
+    others = [random_draws.permuted(np.arange(4097), 4097, *key) for key in ((3, 1, "windows"), (4, 0, "windows"))]
+    for other in (*others, np.arange(4097)):
+        assert (order == other).sum() < 10  # 1 is expected
+        assert abs(np.corrcoef(order, other)[0, 1]) < 0.06
+    assert abs(np.corrcoef(order[1:], order[:-1])[0, 1]) < 0.06
+
+
+def test_a_small_permutation_is_stored():
+    order = random_draws.permutation(9, 3, 1, "windows")
+    assert np.array_equal(random_draws.permuted([4, 0], 9, 3, 1, "windows"), order[[4, 0]])

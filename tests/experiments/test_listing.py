@@ -44,9 +44,10 @@ def test_every_experiment_says_its_question_its_command_and_its_time(name, docst
 def test_the_list_has_all_experiments_and_tools_within_the_width_of_the_terminal(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     assert max(map(len, listing.listing().splitlines())) <= columns
-    experiments, tools, _ = listing.listing().split("\n\n")
+    experiments, data, tools, _ = listing.listing().split("\n\n")
     for name, docstring in docstrings().items():
         group = tools if name in {"export", "generate", "inspect_model", "score_text"} else experiments
+        group = data if name == "prepare" else group
         assert f" {name} {summary(docstring)}" in " ".join(group.split())
 
 

@@ -11,15 +11,22 @@ from keras_seq.layers.introspection import has_time_loop
 from keras_seq.models import (
     LANGUAGE_MODELS,
     MODELS,
+    GatedDeltaNetConfig,
+    GatedLinearAttentionConfig,
     GPT2Config,
     GRUConfig,
+    HawkConfig,
+    HybridConfig,
     LlamaConfig,
     LSTMConfig,
+    Mamba2Config,
     MambaConfig,
     MinGRUConfig,
     MinLSTMConfig,
     RNNConfig,
+    RWKV7Config,
     TransformerConfig,
+    XLSTMConfig,
 )
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, UnknownCharacterError, WordPieceTokenizer
 
@@ -34,6 +41,18 @@ SMALL = {
     },
     **{name: kind(units=5, **PARALLEL) for name, kind in (("mingru", MinGRUConfig), ("minlstm", MinLSTMConfig))},
     "mamba": MambaConfig(embedding_dim=4, num_layers=1, state_dim=3),
+    "mamba2": Mamba2Config(embedding_dim=4, num_layers=1, num_heads=2, state_dim=3),
+    **{
+        name: kind(num_heads=2, **PARALLEL)
+        for name, kind in (
+            ("hawk", HawkConfig),
+            ("gla", GatedLinearAttentionConfig),
+            ("gated_deltanet", GatedDeltaNetConfig),
+            ("rwkv7", RWKV7Config),
+        )
+    },
+    "xlstm": XLSTMConfig(num_heads=2, pattern="s", **PARALLEL),
+    "hybrid": HybridConfig(**{**ATTENTION, "num_layers": 2}, pattern="ra"),
     **{
         name: kind(**ATTENTION)
         for name, kind in (("transformer", TransformerConfig), ("gpt2", GPT2Config), ("llama", LlamaConfig))

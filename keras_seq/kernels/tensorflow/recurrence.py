@@ -9,7 +9,7 @@ import tensorflow as tf
 MAX_UNROLLED_STEPS = 64  # T; above, the loop is as fast, and unrolled time steps take longer to build
 
 
-def supports(cell, z, state, mask=None) -> bool:
+def supports(cell, z, state, mask=None, reset_mask=None) -> bool:
     """Return whether T is not 0.
 
     Args:
@@ -17,11 +17,12 @@ def supports(cell, z, state, mask=None) -> bool:
         z: `[B, T, W]`.
         state: State before the first time step.
         mask: `[B, T]` boolean, or None.
+        reset_mask: `[B, T]` boolean, or None.
     """
     return z.shape[1] != 0
 
 
-def apply(cell, z, state, mask=None):
+def apply(cell, z, state, mask=None, reset_mask=None):
     """Apply a cell to all time steps, as `keras_seq.layers.recurrent_base.recurrence`.
 
     Args:
@@ -29,12 +30,15 @@ def apply(cell, z, state, mask=None):
         z: `[B, T, W]`.
         state: State before the first time step.
         mask: `[B, T]` boolean, or None.
+        reset_mask: `[B, T]` boolean, or None.
 
     Returns:
         `(y [B, T, units], state)`.
     """
 
-    def position(z, state, is_valid):
+    def position(z, state, is_valid, is_reset):
+        if is_reset is not None:
+            state = tf.nest.map_structure(lambda s: tf.where(is_reset[:, None], tf.zeros_like(s), s), state)
         new = cell(z, state)
         return (
             new
@@ -43,29 +47,29 @@ def apply(cell, z, state, mask=None):
         )
 
     unroll = z.shape[1] is not None and z.shape[1] <= MAX_UNROLLED_STEPS
-    return (_unrolled if unroll else _looped)(position, z, state, mask)
+    return (_unrolled if unroll else _looped)(position, z, state, mask, reset_mask)
 
 
-def _unrolled(position, z, state, mask):
+def _unrolled(position, z, state, mask, reset_mask):
     outputs = []
-    valid = [None] * z.shape[1] if mask is None else tf.unstack(mask, z.shape[1], axis=1)
-    for z_t, valid_t in zip(tf.unstack(z, axis=1), valid, strict=True):
-        state = position(z_t, state, valid_t)
+    masks = [[None] * z.shape[1] if x is None else tf.unstack(x, z.shape[1], axis=1) for x in (mask, reset_mask)]
+    for z_t, *masks_t in zip(tf.unstack(z, axis=1), *masks, strict=True):
+        state = position(z_t, state, *masks_t)
         outputs.append(tf.nest.flatten(state)[0])
     return tf.stack(outputs, axis=1), state
 
 
-def _looped(position, z, state, mask):
+def _looped(position, z, state, mask, reset_mask):
     z = tf.einsum("btw->tbw", z)
     length = z.shape[0] or tf.shape(z)[0]
     # A TensorArray, because the gradient of z[t] is as large as z.
     rows = tf.TensorArray(z.dtype, length, element_shape=z.shape[1:]).unstack(z)
-    mask = None if mask is None else tf.transpose(mask)
+    masks = [None if x is None else tf.transpose(x) for x in (mask, reset_mask)]
     first = tf.nest.flatten(state)[0]
     outputs = tf.TensorArray(first.dtype, length, element_shape=first.shape)
 
     def body(t, state, outputs):
-        state = position(rows.read(t), state, None if mask is None else mask[t])
+        state = position(rows.read(t), state, *(None if x is None else x[t] for x in masks))
         return t + 1, state, outputs.write(t, tf.nest.flatten(state)[0])
 
     _, state, outputs = tf.while_loop(lambda t, *_: t < length, body, (0, state, outputs), maximum_iterations=length)

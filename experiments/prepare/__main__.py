@@ -1,0 +1,111 @@
+"""Turn texts that may be larger than memory into a folder of token ids, to train on with `--corpus FOLDER`.
+
+    python -m experiments.prepare texts/ --to data/texts                         # *.txt, *.jsonl, *.parquet, .gz, .zst
+    python -m experiments.prepare "web/*.jsonl.gz" --tokenizer bpe --vocabulary-size 16384 --to data/web
+    python -m experiments.prepare more/ --tokenizer data/web --to data/more      # with the tokenizer of that folder
+    python -m experiments.prepare --verify data/web                              # compare all checksums
+
+Time: a minute for a gigabyte by characters, five by byte pairs, on 2 cores.
+
+INPUT is a file, a folder or a pattern. A run that was stopped continues when the same command is given again, and ends
+with the same bytes. docs/data.md tells what the folder holds and at which sizes to use it.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Annotated
+
+import tyro
+from tqdm import tqdm
+
+from experiments.frame.option_checks import check_options
+from experiments.frame.startup import command_line, exit_with_message
+from keras_seq.data import TokenFiles
+from keras_seq.data.prepare import prepare
+from keras_seq.data.token_shards import TOKENIZER_NAME
+from keras_seq.tokenizers import TOKENIZERS, load_tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepareConfig:
+    """Turn texts into a folder of token ids."""
+
+    inputs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="INPUT")] = ()
+    """Files, folders and patterns. A *.txt file is one document, *.jsonl has one a line, *.parquet one a row."""
+    to: pathlib.Path | None = None
+    """Folder to write."""
+    tokenizer: str = "characters"
+    """characters, words, wordpiece or bpe: trained on a sample. Or a folder with a tokenizer.json, to use that one."""
+    vocabulary_size: int | None = None
+    """Most tokens of a tokenizer that is trained; not for characters."""
+    field: str = "text"
+    """Field of JSON objects, or column of Parquet files, that holds the text."""
+    processes: int | None = None
+    """Processes that encode; one for each core by default."""
+    sample_characters: int = 1 << 26
+    """Most characters to train the tokenizer on."""
+    group_bytes: int = 1 << 27
+    """Bytes of input in each file of ids."""
+    verify: pathlib.Path | None = None
+    """Folder whose files to compare with their checksums, instead of preparing one."""
+
+    def __post_init__(self):
+        check_options(self, processes=1, sample_characters=1, group_bytes=1, vocabulary_size=1)
+        if self.verify is None and not (self.inputs and self.to):
+            raise ValueError("INPUT and --to: expected at least one file or folder of texts, and the folder to write.")
+        if self.verify is not None and (self.inputs or self.to):
+            raise ValueError("--verify: expected no INPUT and no --to beside it.")
+        if self.tokenizer not in TOKENIZERS and not (pathlib.Path(self.tokenizer) / TOKENIZER_NAME).is_file():
+            raise ValueError(
+                f"--tokenizer {self.tokenizer}: expected {', '.join(TOKENIZERS)}, or a folder with a {TOKENIZER_NAME}."
+            )
+        if self.vocabulary_size is not None and self.tokenizer not in ("words", "wordpiece", "bpe"):
+            raise ValueError(f"--vocabulary-size {self.vocabulary_size}: expected words, wordpiece or bpe with it.")
+
+
+def summary(folder: pathlib.Path, index: dict) -> str:
+    """Return what a folder holds, in a sentence."""
+    return (
+        f"{folder}: {index['tokens']:,} tokens of {index['documents']:,} documents in {len(index['shards'])} files, "
+        f"{index['characters']:,} characters, vocabulary size {index['vocabulary_size']:,}."
+    )
+
+
+def prepare_folder(config: PrepareConfig) -> str:
+    """Write the folder of ids, with a bar on the terminal, and return its summary."""
+    is_kind = config.tokenizer in TOKENIZERS
+    tokenizer = config.tokenizer if is_kind else load_tokenizer(pathlib.Path(config.tokenizer) / TOKENIZER_NAME)
+    options = {} if config.vocabulary_size is None else {"vocabulary_size": config.vocabulary_size}
+    with tqdm(unit="B", unit_scale=True, desc=config.to.name, leave=False, disable=None) as bar:
+
+        def progress(done, total):
+            bar.total = total
+            bar.update(done - bar.n)
+
+        names = ("field", "processes", "group_bytes", "sample_characters")
+        index = prepare(
+            config.inputs,
+            config.to,
+            tokenizer,
+            progress=progress,
+            **{name: getattr(config, name) for name in names},
+            **options,
+        )
+    return f"{summary(config.to, index)}\nTrain on it: python -m experiments.compare --corpus {config.to}"
+
+
+@exit_with_message("experiments.prepare", use_devices=False)
+def main(arguments: Sequence[str] | None = None):
+    """Run the command line."""
+    config = command_line(PrepareConfig, "experiments.prepare", __doc__, arguments)
+    if config.verify is None:
+        print(prepare_folder(config))
+        return
+    files = TokenFiles.open(config.verify)
+    files.verify()
+    print(f"{config.verify}: all {len(files.shards)} files have their checksums.")
+
+
+if __name__ == "__main__":
+    main()

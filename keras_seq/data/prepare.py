@@ -1,0 +1,231 @@
+"""Turn files of text into a folder of token ids: in parallel, with exact resume.
+
+    files -> groups of about 128 MiB -> one shard each -> index
+
+What a shard contains depends on the files, the tokenizer and `group_bytes` only. A killed run leaves whole shards and
+temporary files; the next one writes what is missing, and the folder ends with the same bytes. The index is written
+last, and nothing reads a folder without it.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import json
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing import connection
+from pathlib import Path
+
+import filelock
+
+from keras_seq import checks
+from keras_seq.atomic_files import remove_partial_files, write_json
+from keras_seq.data.documents import DocumentsError, divide, find_files
+from keras_seq.data.token_shards import (
+    INDEX_NAME,
+    PLAN_NAME,
+    TOKENIZER_NAME,
+    file_sha256,
+    index_shards,
+    read_index,
+    write_index,
+)
+from keras_seq.data.token_writer import ShardWriter
+from keras_seq.data.tokenizer_training import train_tokenizer
+from keras_seq.tokenizers import TOKENIZERS, Tokenizer, document_token, load_tokenizer
+
+PLAN_SCHEMA = 1
+GROUP_BYTES = 1 << 27
+MIN_PARALLEL_BYTES = 1 << 24  # starting processes takes seconds
+
+
+def prepare(
+    inputs: Sequence[str],
+    folder: str | os.PathLike[str],
+    tokenizer: str | Tokenizer = "characters",
+    field: str = "text",
+    processes: int | None = None,
+    group_bytes: int = GROUP_BYTES,
+    sample_characters: int = 1 << 26,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    **tokenizer_options: int,
+) -> dict:
+    """Write the documents of files as a folder of token ids, or continue a run that was stopped.
+
+    Args:
+        inputs: Files, folders and patterns, as for `find_files`.
+        folder: The folder to write: new, empty, or of a run with the same arguments.
+        tokenizer: A tokenizer, or a key of `TOKENIZERS` to train one on a sample.
+        field: Field of JSON objects or column of Parquet files that holds the text.
+        processes: Processes that encode; by default one for each core, and one in all for little text.
+        group_bytes: Bytes of input in a shard.
+        sample_characters: Most characters to train the tokenizer on.
+        progress: Called with the bytes of input that are done, and all.
+        **tokenizer_options: Further arguments of the tokenizer's `from_text`, such as `vocabulary_size`.
+
+    Returns:
+        The index of the folder.
+
+    Raises:
+        DocumentsError: A file cannot be read or was changed, or the folder has other content.
+        TokenizerError: A text has a character that the tokenizer does not know, or the tokenizer has no token for the
+            beginning of a document.
+        TokenFilesError: The folder is finished and damaged.
+        OSError: The folder cannot be written.
+        ValueError: An argument is out of its range.
+    """
+    checks.positive_integer("group_bytes", group_bytes)
+    checks.positive_integer("sample_characters", sample_characters)
+    folder, files = Path(folder), find_files(inputs)
+    kind = tokenizer if isinstance(tokenizer, str) else _digest(json.dumps(tokenizer.get_config()))
+    plan = {
+        "schema": PLAN_SCHEMA,
+        "options": json.loads(json.dumps([kind, field, group_bytes, sample_characters, tokenizer_options])),
+        "inputs": [list(dataclasses.astuple(file)) for file in files],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / ".lock")
+    try:
+        with lock.acquire(blocking=False):
+            remove_partial_files(folder)
+            _check_plan(folder, plan)
+            if not (folder / INDEX_NAME).exists():
+                groups = divide(files, group_bytes)
+                tokenizer = _tokenizer(folder, tokenizer, groups, field, sample_characters, tokenizer_options)
+                write_json(folder / PLAN_NAME, plan)
+                writer = ShardWriter(folder, tokenizer, field)
+                _write_shards(writer, groups, processes, progress)
+                _write_index(writer, len(groups))
+            for path in folder.glob("[0-9]*.json"):  # records of shards, which the index holds
+                path.unlink()
+    except filelock.Timeout:
+        message = "another process prepares this folder: wait until it has ended, or end it"
+        raise BlockingIOError(errno.EWOULDBLOCK, message, str(folder)) from None
+    (folder / ".lock").unlink(missing_ok=True)
+    index = read_index(folder)
+    index_shards(folder, index)  # checks the sizes
+    return index
+
+
+def _check_plan(folder, plan):
+    """Raise a DocumentsError unless a folder is empty or of a run with the same plan."""
+    if not (folder / PLAN_NAME).exists():
+        if others := sorted(
+            path.name for path in folder.iterdir() if path.name not in (TOKENIZER_NAME, ".lock", ".pid")
+        ):
+            raise DocumentsError(f"{folder} has other files, such as {others[0]}: name a new folder.")
+        return
+    try:
+        old = json.loads((folder / PLAN_NAME).read_bytes())
+        is_known = old["schema"] == PLAN_SCHEMA
+    except (ValueError, KeyError, TypeError):
+        is_known = False
+    if not is_known:
+        raise DocumentsError(f"{folder / PLAN_NAME} is damaged or of another version: remove the folder.")
+    if old["options"] != plan["options"]:
+        raise DocumentsError(f"{folder} was begun with other options: use the same, or name a new folder.")
+    old, new = ({path: (size, modified) for path, size, modified in one["inputs"]} for one in (old, plan))
+    for path in [*old, *new]:
+        if old.get(path) != new.get(path):
+            change = "is missing" if path not in new else "is new" if path not in old else "was changed"
+            raise DocumentsError(
+                f"{path} {change} since {folder} was begun: restore it, or remove the folder and prepare it again."
+            )
+    if [*old] != [*new]:
+        raise DocumentsError(f"{folder} was begun with the inputs in another order: name them as they were.")
+
+
+def _tokenizer(folder, tokenizer, groups, field, sample_characters, options):
+    """Return the tokenizer, after writing it to the folder; the one that is there, if a run was stopped."""
+    path = folder / TOKENIZER_NAME
+    if isinstance(tokenizer, str):
+        checks.one_of("tokenizer", tokenizer, TOKENIZERS)
+        if (folder / PLAN_NAME).exists():
+            return load_tokenizer(path)
+        tokenizer = train_tokenizer(tokenizer, groups, field, sample_characters, **options)
+    document_token(tokenizer)
+    tokenizer.save(path)
+    return tokenizer
+
+
+def _write_shards(writer, groups, processes, progress):
+    sizes = [sum(part.stop - part.start for part in group) for group in groups]
+    missing = [number for number in range(len(groups)) if not writer.record_path(number).exists()]
+    done = sum(sizes) - sum(sizes[number] for number in missing)
+    progress(done, sum(sizes))
+    if processes is None:
+        processes = 1 if sum(sizes) - done < MIN_PARALLEL_BYTES else os.cpu_count() or 1
+    processes = min(processes, len(missing))
+    if processes <= 1:
+        for number in missing:
+            writer.write(number, groups[number])
+            progress(done := done + sizes[number], sum(sizes))
+        return
+    with _pool(processes, writer.folder, writer.field) as pool:
+        futures = {pool.submit(_write, number, groups[number]): number for number in missing}
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                future.result()
+                progress(done := done + sizes[futures[future]], sum(sizes))
+        except concurrent.futures.BrokenExecutor:
+            raise DocumentsError(
+                "A process that encodes was killed, perhaps for its memory: run the same command again, with fewer "
+                "--processes."
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _pool(processes, *arguments):
+    """Return a pool of processes with a writer each; without a backend, which they do not use."""
+    environment = {"KERAS_BACKEND": "numpy", "TOKENIZERS_PARALLELISM": "false"}
+    old = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(processes, context, _initialize, arguments) as pool:
+            yield pool
+    finally:
+        for name, value in old.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _initialize(folder, field):
+    global _writer
+    _writer = ShardWriter(folder, load_tokenizer(folder / TOKENIZER_NAME), field)
+
+    def end_with_parent():
+        connection.wait([multiprocessing.parent_process().sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _write(number, group):
+    _writer.write(number, group)
+
+
+def _write_index(writer, num_shards):
+    shards = [json.loads(writer.record_path(number).read_bytes()) for number in range(num_shards)]
+    totals = {name: sum(shard[name] for shard in shards) for name in ("tokens", "documents", "characters")}
+    write_index(
+        writer.folder,
+        {
+            "dtype": writer.dtype,
+            "vocabulary_size": writer.tokenizer.vocabulary_size,
+            "document_token": document_token(writer.tokenizer),
+            "tokenizer_sha256": file_sha256(writer.folder / TOKENIZER_NAME),
+            **totals,
+            "sha256": _digest("".join(shard["sha256"] for shard in shards)),
+            "shards": shards,
+        },
+    )
+
+
+def _digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,256 @@
+"""Token ids on disk, in one file or many, as one sequence that may be longer than memory.
+
+    files = TokenFiles.open("FOLDER")                 a folder of `python -m experiments.prepare`; or .bin files
+    windows = RandomWindows(files, 12, 64)            any windows; a batch reads its rows only
+    train, validation = files.split(0.9)              at the border of a document
+
+Rows are read by their position in the file (`pread`). Memory maps would take as long, but every page that was read
+counts as memory of the process until it is unmapped, which takes longer than to read it, and a file that is cut off
+while it is mapped ends the process without a message.
+"""
+
+import bisect
+import functools
+import itertools
+import operator
+import os
+from collections.abc import Sequence
+from numbers import Real
+from pathlib import Path
+
+import numpy as np
+
+from keras_seq import checks
+from keras_seq.data.positioned_file import PositionedFile
+from keras_seq.data.token_shards import Shard, TokenFilesError, foreign_shard, index_shards, is_prepared, read_index
+
+MAX_OPEN_FILES = 256  # a usual limit of a process is 1024
+SCAN_TOKENS = 1 << 20
+
+
+class TokenFiles:
+    """A sequence of ids on disk, `[N]`, or a part of one.
+
+    `len(files)` is N, `files[a:b]` reads an int32 array, `np.asarray(files)` all of it; `part(a, b)` reads nothing.
+
+    Args:
+        shards: The files, in order.
+        document_token: The id that begins each document; None if there is none.
+        vocabulary_size: V: larger ids are damage, and an error; None for no check.
+
+    Raises:
+        TokenFilesError: There are no ids; in reading, a file cannot be read or has an id of V or more.
+        ValueError: An argument is not an integer in its range.
+    """
+
+    def __init__(self, shards: Sequence[Shard], document_token: int | None = None, vocabulary_size: int | None = None):
+        for name, value in (("document_token", document_token), ("vocabulary_size", vocabulary_size)):
+            if value is not None:
+                checks.integer(name, value, min_value=0)
+        self.shards, self.document_token, self.vocabulary_size = tuple(shards), document_token, vocabulary_size
+        self._ends = [*itertools.accumulate(shard.num_tokens for shard in self.shards)]
+        self.start, self.stop = 0, self._ends[-1] if self.shards else 0
+        if not self.stop:
+            raise TokenFilesError("There are no ids in the files of token ids: name files with ids in them.")
+        if len({shard.dtype for shard in self.shards}) > 1:
+            raise TokenFilesError("Some files have ids of two bytes and some of four; expected files of one kind.")
+        self._dtype = np.dtype(self.shards[0].dtype)
+        self._file = functools.lru_cache(MAX_OPEN_FILES)(lambda number: PositionedFile(self.shards[number].path))
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        document_token: int | None = None,
+        vocabulary_size: int | None = None,
+    ) -> "TokenFiles":
+        """Open a prepared folder, or files of nanoGPT, llm.c or modded-nanogpt.
+
+        Args:
+            path: A folder that `python -m experiments.prepare` wrote; a `.bin` file; a folder of `.bin` files, in the
+                order of their names; or several of these files.
+            document_token: The id that begins each document, such as GPT-2's 50256; from the index of a prepared
+                folder.
+            vocabulary_size: V; from the index of a prepared folder.
+
+        Raises:
+            TokenFilesError: A file is missing, damaged or of another format.
+        """
+        if is_prepared(path):
+            index = read_index(path)
+            return cls(index_shards(path, index), index["document_token"], index["vocabulary_size"])
+        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+        files = [file for path in paths for file in (sorted(Path(path).glob("[!.]*.bin")) or [path])]
+        return cls([foreign_shard(file) for file in files], document_token, vocabulary_size)
+
+    def __len__(self) -> int:
+        """Return N."""
+        return self.stop - self.start
+
+    def __repr__(self) -> str:
+        """Return the number of ids and files."""
+        return f"<TokenFiles of {len(self):,} ids in {len(self.shards)} files>"
+
+    def __getitem__(self, index: int | slice) -> np.ndarray | np.integer:
+        """Read one id, or the ids of a slice without a step, int32 `[n]`."""
+        if not isinstance(index, slice):
+            position = operator.index(index)
+            if not -len(self) <= position < len(self):
+                raise IndexError(f"index {position} of {len(self)} ids.")
+            return self.rows([position % len(self)], 1)[0, 0]
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            raise ValueError(f"step={step}; expected a slice of consecutive ids.")
+        return self.rows([start], max(0, stop - start))[0]
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        """Read all ids."""
+        return self[:].astype(dtype or "int32", copy=False)
+
+    def part(self, start: int, stop: int) -> "TokenFiles":
+        """Return the ids from `start` to `stop`, the stop excluded, without reading them.
+
+        Raises:
+            ValueError: Not 0 <= start < stop <= N, in integers.
+        """
+        checks.integer("stop", stop, min_value=1, max_value=len(self))
+        checks.integer("start", start, min_value=0, max_value=stop - 1)
+        part = object.__new__(TokenFiles)
+        part.__dict__.update(self.__dict__)
+        part.start, part.stop = self.start + start, self.start + stop
+        return part
+
+    def rows(self, starts: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
+        """Read rows of consecutive ids, also across the borders of files.
+
+        Args:
+            starts: Where the rows start, integers `[B]`, from 0 to N - `length`.
+            length: Ids in a row.
+
+        Returns:
+            int32 `[B, length]`.
+
+        Raises:
+            TokenFilesError: A file cannot be read, or has an id of V or more.
+        """
+        starts = np.asarray(starts, "int64")
+        parts = []
+        for position in (starts + self.start).tolist():
+            parts += self._read(position, length)
+        data = b"".join(parts)
+        rows = np.frombuffer(data, self._dtype).reshape(len(starts), length)
+        limit = min(self.vocabulary_size or 2**31, 2**31)
+        if limit <= np.iinfo(self._dtype).max and rows.size and rows.max() >= limit:
+            row, column = np.argwhere(rows >= limit)[0]
+            shard, position = self._locate(int(starts[row] + column) + self.start)
+            raise TokenFilesError(
+                f"{self.shards[shard].path} is damaged or of another vocabulary: it has the id {rows[row, column]} at "
+                f"position {position}; expected ids below {limit}."
+            )
+        return rows.astype("int32")
+
+    def _locate(self, position):
+        """Return the number of a file and the position in it."""
+        number = bisect.bisect_right(self._ends, position)
+        return number, position - self._ends[number] + self.shards[number].num_tokens
+
+    def _read(self, position, length):
+        """Return the bytes of consecutive ids, a list with an entry for each file that they are in."""
+        number, parts, size = bisect.bisect_right(self._ends, position), [], self._dtype.itemsize
+        while length:
+            shard = self.shards[number]
+            first = position - self._ends[number] + shard.num_tokens
+            count = min(length, shard.num_tokens - first)
+            parts.append(self._file(number).read(shard.offset + first * size, count * size))
+            position, length, number = position + count, length - count, number + 1
+        return parts
+
+    def document_starts(self) -> np.ndarray:
+        """Return where documents begin, int64 `[documents]`, from the files or by searching the document token.
+
+        Raises:
+            TokenFilesError: The files do not tell, and there is no document token.
+        """
+        return np.concatenate([np.empty(0, "int64"), *self._document_starts(0)])
+
+    def _document_starts(self, position):
+        """Yield the documents' starts from a position on, an array for each of the following files."""
+        first, stop = self.start + position, self.stop
+        for number in range(bisect.bisect_right(self._ends, first), len(self.shards)):
+            shard = self.shards[number]
+            offset = self._ends[number] - shard.num_tokens
+            if offset >= stop:
+                return
+            if shard.documents is not None:
+                starts = np.fromfile(shard.documents, "<u8").astype("int64")
+            elif self.document_token is None:
+                raise TokenFilesError(f"{shard.path} does not tell where documents begin: give a document_token.")
+            else:
+                starts = self._search(offset, shard.num_tokens)
+            starts = starts + offset
+            yield starts[(starts >= first) & (starts < stop)] - self.start
+
+    def _search(self, offset, num_tokens):
+        starts = [np.empty(0, "int64")]
+        for first in range(0, num_tokens, SCAN_TOKENS):
+            data = b"".join(self._read(offset + first, min(SCAN_TOKENS, num_tokens - first)))
+            starts.append(np.flatnonzero(np.frombuffer(data, self._dtype) == self.document_token) + first)
+        return np.concatenate(starts)
+
+    def split(self, train_fraction: float = 0.9, by: str = "documents") -> tuple["TokenFiles", "TokenFiles"]:
+        """Split the ids into a training part and the validation part after it, without reading them.
+
+        Args:
+            train_fraction: Fraction of the ids to train on, above 0 and below 1.
+            by: `"documents"`: the validation part begins with the first document after that fraction; `"tokens"`:
+                exactly at it.
+
+        Returns:
+            `(train, validation)`.
+
+        Raises:
+            ValueError: An argument is out of its range, or no document begins after the fraction.
+        """
+        if not (isinstance(train_fraction, Real) and 0 < train_fraction < 1):
+            raise ValueError(f"train_fraction={train_fraction!r}; expected a number between 0 and 1, such as 0.9.")
+        checks.one_of("by", by, ("documents", "tokens"))
+        middle = int(len(self) * train_fraction)
+        if by == "documents":
+            starts = (int(starts[0]) for starts in self._document_starts(max(1, middle)) if len(starts))
+            middle = next(starts, 0)
+        if not 0 < middle < len(self):
+            raise ValueError(
+                f"No document begins after the first {train_fraction:.0%} of the {len(self):,} ids: split by tokens, "
+                "or give more documents."
+            )
+        return self.part(0, middle), self.part(middle, len(self))
+
+    def verify(self) -> None:
+        """Read all files and compare their checksums.
+
+        Raises:
+            TokenFilesError: A file is missing or damaged.
+        """
+        for shard in self.shards:
+            shard.check_size()
+            shard.check_content()
+
+
+def concatenated(parts: Sequence[TokenFiles]) -> TokenFiles:
+    """Return several whole `TokenFiles` as one, in order; they have the same document token and vocabulary.
+
+    Raises:
+        ValueError: They differ, or one of them is a part.
+    """
+    first, *others = parts
+    for other in others:
+        for name in ("document_token", "vocabulary_size"):
+            if getattr(other, name) != getattr(first, name):
+                raise ValueError(
+                    f"{name} is {getattr(first, name)} in {first.shards[0].path.parent} and {getattr(other, name)} in "
+                    f"{other.shards[0].path.parent}; expected folders of the same tokenizer."
+                )
+    if any(len(part) != part._ends[-1] for part in parts):
+        raise ValueError("A part of files cannot be concatenated; expected whole files: split them afterwards.")
+    shards = itertools.chain.from_iterable(part.shards for part in parts)
+    return TokenFiles([*shards], first.document_token, first.vocabulary_size)

@@ -1,0 +1,203 @@
+"""The files of token ids that `TokenFiles` reads: their formats, sizes and checksums.
+
+    FOLDER/index.json           counts, checksums, inputs, the token that begins a document; written last
+    FOLDER/tokenizer.json
+    FOLDER/00000.bin            ids, little-endian uint16 or uint32, one after the other
+    FOLDER/00000.documents      where documents begin in it, little-endian uint64
+
+Files of two other programs are read as they are: nanoGPT's `train.bin` (uint16) and the `.bin` files of llm.c and
+modded-nanogpt (a header of 256 int32: magic number, version, number of ids; then uint16 or uint32).
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from keras_seq.atomic_files import write_json
+
+INDEX_NAME, PLAN_NAME, TOKENIZER_NAME, INDEX_SCHEMA = "index.json", "inputs.json", "tokenizer.json", 1
+HEADER_BYTES = 1024
+HEADER_DTYPES = {20240520: "<u2", 20240801: "<u4"}  # by the magic number: ids of GPT-2, ids of Llama 3
+DTYPES = {"uint16": "<u2", "uint32": "<u4"}
+READ_BYTES = 1 << 20
+
+
+class TokenFilesError(ValueError):
+    """Files of token ids cannot be read; the message is one sentence that names the file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One file of ids.
+
+    Args:
+        path: Path of the file.
+        num_tokens: Number of its ids.
+        dtype: NumPy's name of their dtype.
+        offset: Bytes before the first id.
+        documents: Path of the file of documents' starts, or None.
+        num_documents: Number of the starts.
+        sha256: Expected digest of the file, or None.
+        documents_sha256: Expected digest of the documents' file, or None.
+    """
+
+    path: Path
+    num_tokens: int
+    dtype: str
+    offset: int = 0
+    documents: Path | None = None
+    num_documents: int = 0
+    sha256: str | None = None
+    documents_sha256: str | None = None
+
+    def check_size(self) -> None:
+        """Raise a TokenFilesError unless the files have the sizes of their ids and documents."""
+        _check_size(self.path, self.offset + self.num_tokens * np.dtype(self.dtype).itemsize)
+        if self.documents is not None:
+            _check_size(self.documents, 8 * self.num_documents)
+
+    def check_content(self) -> None:
+        """Raise a TokenFilesError unless the files have the digests of the index; reads them from start to end."""
+        for path, expected in ((self.path, self.sha256), (self.documents, self.documents_sha256)):
+            if expected is not None and (digest := file_sha256(path)) != expected:
+                raise TokenFilesError(
+                    f"{path} is damaged: its sha256 is {digest}, not {expected} as in {INDEX_NAME}; copy it again, or "
+                    "remove the folder and prepare it again."
+                )
+
+
+def file_sha256(path: str | os.PathLike[str]) -> str:
+    """Return the sha256 of a file, as hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_size(path, expected):
+    try:
+        size = os.stat(path).st_size
+    except OSError as error:
+        raise TokenFilesError(
+            f"{path} cannot be read ({error.strerror}), but the index names it: copy it again, or prepare the folder "
+            "again."
+        ) from None
+    if size != expected:
+        raise TokenFilesError(
+            f"{path} is damaged: it has {size:,} bytes, not {expected:,}; copy it again, or prepare the folder again."
+        )
+
+
+def foreign_shard(path: str | os.PathLike[str]) -> Shard:
+    """Describe a `.bin` file of nanoGPT, or of llm.c and modded-nanogpt, by its header and size.
+
+    Args:
+        path: Path of the file.
+
+    Raises:
+        TokenFilesError: The file cannot be read or is empty, or its size does not fit.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            header = np.frombuffer(file.read(12), "<i4", count=-1) if path.stat().st_size >= HEADER_BYTES else [0]
+        size = path.stat().st_size
+    except OSError as error:
+        raise TokenFilesError(
+            f"{path} cannot be read ({error.strerror}): name a .bin file of ids, or a folder with some."
+        ) from None
+    if (dtype := HEADER_DTYPES.get(int(header[0]))) is not None:
+        shard = Shard(path, int(header[2]), dtype, HEADER_BYTES)
+        shard.check_size()
+    elif size % 2 or not size:
+        raise TokenFilesError(f"{path} has {size:,} bytes; expected ids of two bytes each, as nanoGPT writes them.")
+    else:
+        shard = Shard(path, size // 2, "<u2")
+    return shard
+
+
+def write_index(folder: Path, index: dict) -> None:
+    """Write the index of a folder of shards, with its checksum, atomically.
+
+    Args:
+        folder: The folder.
+        index: The entries but `schema` and `checksum`.
+    """
+    index = {"schema": INDEX_SCHEMA, **index}
+    write_json(folder / INDEX_NAME, {**index, "checksum": _checksum(index)})
+
+
+def read_index(folder: str | os.PathLike[str]) -> dict:
+    """Read the index of a folder of shards.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        TokenFilesError: It has no index, the index is damaged or of another version, or the tokenizer is not the one
+            that the shards were encoded with.
+    """
+    path = Path(folder) / INDEX_NAME
+    try:
+        index = json.loads(path.read_bytes())
+        checksum = index.pop("checksum")
+        is_valid = checksum == _checksum(index)
+    except OSError as error:
+        raise TokenFilesError(
+            f"{path} cannot be read ({error.strerror}): give a folder of python -m experiments.prepare, which writes "
+            "the index last, or run that again to continue."
+        ) from None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        is_valid = False
+    if not is_valid:
+        raise TokenFilesError(f"{path} is damaged: copy it again, or remove the folder and prepare it again.")
+    if index["schema"] != INDEX_SCHEMA:
+        raise TokenFilesError(
+            f"{path} has schema={index['schema']}; expected {INDEX_SCHEMA}: prepare the folder again with this version."
+        )
+    tokenizer = Path(folder) / TOKENIZER_NAME
+    if not tokenizer.is_file() or file_sha256(tokenizer) != index["tokenizer_sha256"]:
+        raise TokenFilesError(
+            f"{tokenizer} does not fit: it is not the tokenizer that the ids were encoded with; copy that one there."
+        )
+    return index
+
+
+def index_shards(folder: str | os.PathLike[str], index: dict) -> list[Shard]:
+    """Return the shards that an index names, after checking their sizes.
+
+    Args:
+        folder: The folder of the index.
+        index: What `read_index` returns.
+
+    Raises:
+        TokenFilesError: A file is missing or has another size.
+    """
+    shards = [
+        Shard(
+            Path(folder) / f"{entry['name']}.bin",
+            entry["tokens"],
+            DTYPES[index["dtype"]],
+            documents=Path(folder) / f"{entry['name']}.documents",
+            num_documents=entry["documents"],
+            sha256=entry["sha256"],
+            documents_sha256=entry["documents_sha256"],
+        )
+        for entry in index["shards"]
+    ]
+    for shard in shards:
+        shard.check_size()
+    return shards
+
+
+def is_prepared(path: object) -> bool:
+    """Return whether a path is that of a folder of `python -m experiments.prepare`, perhaps not finished."""
+    return isinstance(path, str | os.PathLike) and any(
+        os.path.isfile(os.path.join(path, name)) for name in (INDEX_NAME, PLAN_NAME)
+    )
+
+
+def _checksum(index):
+    return hashlib.sha256(json.dumps(index, sort_keys=True).encode()).hexdigest()

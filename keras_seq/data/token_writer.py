@@ -1,0 +1,103 @@
+"""Write the documents of a group of files as one shard of token ids; `token_shards.py` has the format.
+
+    ids of a document = [document token] + ids of its text
+
+A record, NAME.json, is written last: without it, the other files of a shard do not count.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from keras_seq.atomic_files import atomic_write, write_json
+from keras_seq.data.document_texts import read_texts
+from keras_seq.data.documents import Part
+from keras_seq.data.token_shards import DTYPES
+from keras_seq.tokenizers import Tokenizer, TokenizerError, document_token
+from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER
+from keras_seq.tokenizers.subword_tokenizers import SubwordTokenizer
+
+BATCH_CHARACTERS = 1 << 16  # characters that are encoded at once; larger arrays would need new pages each time
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardWriter:
+    """Write shards of one folder.
+
+    Args:
+        folder: The folder.
+        tokenizer: Tokenizer of all shards.
+        field: As for `read_texts`.
+    """
+
+    folder: Path
+    tokenizer: Tokenizer
+    field: str = "text"
+
+    @property
+    def dtype(self) -> str:
+        """The name of the smallest dtype for all ids: uint16 or uint32."""
+        return "uint16" if self.tokenizer.vocabulary_size <= 1 << 16 else "uint32"
+
+    def record_path(self, number: int) -> Path:
+        """Return the path of the record of a shard."""
+        return self.folder / f"{number:05d}.json"
+
+    def write(self, number: int, group: Sequence[Part]) -> None:
+        """Write the shard of a group of files.
+
+        Args:
+            number: Number of the shard.
+            group: The group.
+
+        Raises:
+            DocumentsError: A file cannot be read, or was changed.
+            TokenizerError: A text has a character that the tokenizer does not know.
+            OSError: The shard cannot be written.
+        """
+        name, tokens, characters = f"{number:05d}", 0, 0
+        starts, digest = [], hashlib.sha256()
+        with atomic_write(self.folder / f"{name}.bin") as temporary, temporary.open("wb") as file:
+            for ids, begins, length in self._encoded(group):
+                if begins:
+                    starts.append(tokens)
+                    ids = np.concatenate([[document_token(self.tokenizer)], ids])
+                data = ids.astype(DTYPES[self.dtype]).tobytes()
+                file.write(data)
+                digest.update(data)
+                tokens, characters = tokens + len(ids), characters + length
+        documents = np.array(starts, "<u8").tobytes()
+        with atomic_write(self.folder / f"{name}.documents") as temporary:
+            temporary.write_bytes(documents)
+        record = {"name": name, "tokens": tokens, "documents": len(starts), "characters": characters}
+        digests = {"sha256": digest.hexdigest(), "documents_sha256": hashlib.sha256(documents).hexdigest()}
+        write_json(self.record_path(number), record | digests)
+
+    def _encoded(self, group) -> Iterator[tuple[np.ndarray, bool, int]]:
+        """Yield the ids of texts, whether they begin a document, and their numbers of characters."""
+        for path, batch in self._batches(group):
+            try:
+                encoded = self.tokenizer.encode_texts([text for _, text in batch])
+            except TokenizerError as error:
+                raise TokenizerError(f"{path}: the tokenizer does not fit: {error}") from None
+            for ids, (begins, text) in zip(encoded, batch, strict=True):
+                yield ids, begins, len(text)
+
+    def _batches(self, group):
+        """Yield the path of a file, and about `BATCH_CHARACTERS` of its texts."""
+        has_special_character = not isinstance(self.tokenizer, SubwordTokenizer)
+        for part in group:
+            batch, size = [], 0
+            for begins, text in read_texts(part, self.field):
+                if has_special_character and DOCUMENT_CHARACTER in text:
+                    text = text.replace(DOCUMENT_CHARACTER, "")
+                batch.append((begins, text))
+                size += len(text)
+                if size >= BATCH_CHARACTERS:
+                    yield part.file.path, batch
+                    batch, size = [], 0
+            if batch:
+                yield part.file.path, batch

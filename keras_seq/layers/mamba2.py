@@ -1,0 +1,130 @@
+"""Mamba-2's mixer: a state space with one decay for each head (Dao & Gu, 2024, arXiv:2405.21060, section 7).
+
+gate, u = x W_gate, x W_u;  B, C = x W_B, x W_C;  delta = softplus(x W_delta + bias)
+u, B, C = silu(causal convolution of u, B, C)
+S' = exp(-delta A) S + delta B u                 for each head: [N, P];  B, C [N] are shared by the heads of a group
+y = C S' + skip u
+output = RMS norm(y silu(gate)) W_out
+"""
+
+import keras
+from keras import ops
+
+from keras_seq import checks
+from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
+from keras_seq.layers.matrix_recurrence import matrix_recurrence
+from keras_seq.layers.selective_state_space import TimeStepBias
+from keras_seq.layers.token_mixer import TokenMixer, merge_heads, normalize_heads, where_valid
+
+
+def log_head_numbers(shape, dtype=None):
+    """Return log 1, log 2, ..., log H."""
+    return ops.log(ops.arange(1, shape[0] + 1, dtype=dtype or "float32"))
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class Mamba2(TokenMixer):
+    """Mamba-2's mixer: a causal convolution and a linear recurrence with a matrix and one decay for each head.
+
+    ```python
+    layer = Mamba2(num_heads=4, head_dim=16, state_dim=32)
+    y = layer(x)  # x [B, T, D] -> y [B, T, D]
+    y, state = layer(x, return_state=True)
+    y, state = layer.step(x[:, 0], layer.get_initial_state(B))  # one position: y [B, D]
+    ```
+
+    Args:
+        num_heads: H.
+        head_dim: P, width of a head. The inner width is H P; as published, 2 D.
+        state_dim: N, rows of the state of a head.
+        num_groups: Number of groups of heads with a B and C of their own, a divisor of H.
+        kernel_size: Kernel size of the causal convolution.
+        epsilon: Added to the mean square that the output is normalized by, over the H P / `num_groups` features of a
+            group.
+        use_bias: Whether the input and output matrices add a bias.
+        kernel_initializer: Initializer of the input matrices; the convolution has its own.
+        output_initializer: Initializer of the last matrix, `[H P, D]`, which writes to the residual stream.
+        **kwargs: Those of `keras.layers.Layer`.
+
+    The state is `(state of the convolution, S [B, H, N, P])`. A starts at 1, 2, ..., H.
+
+    Masking: `mask [B, T]`; a masked position copies the state and is skipped by the convolution. The mask is passed on.
+        `reset_mask [B, T]` is true where another document begins, from the initial state.
+    Precision: matrices and convolution in the layer's compute dtype, the recurrence in float32 or wider.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int = 64,
+        state_dim: int = 128,
+        num_groups: int = 1,
+        kernel_size: int = 4,
+        epsilon: float = 1e-5,
+        **kwargs,
+    ):
+        super().__init__(num_heads, **kwargs)
+        self.head_dim = checks.positive_integer("head_dim", head_dim)
+        self.state_dim = checks.positive_integer("state_dim", state_dim)
+        self.num_groups = checks.positive_integer("num_groups", num_groups)
+        if num_heads % num_groups:
+            raise ValueError(f"num_groups={num_groups}; expected a divisor of num_heads={num_heads}.")
+        self.kernel_size = kernel_size
+        self.epsilon = checks.positive_number("epsilon", epsilon)
+        self.convolution = CausalDepthwiseConv1D(kernel_size, dtype=self.dtype_policy, name="convolution")
+
+    def build_weights(self, width):
+        """Create the weights for inputs of this width."""
+        inner, shared = self.num_heads * self.head_dim, 2 * self.num_groups * self.state_dim
+        self.input_dense = self._dense("input", width, 2 * inner)
+        self.bc_dense = self._dense("bc", width, shared)
+        self.input_dense.kernel.muon_blocks = self.bc_dense.kernel.muon_blocks = 2
+        self.dt_dense = self._dense("dt", width, self.num_heads)
+        self.convolution.build((None, None, inner + shared))
+        self.dt_bias = self._vector("dt_bias", (self.num_heads,), TimeStepBias())
+        self.log_a = self._vector("log_a", (self.num_heads,), log_head_numbers)
+        self.skip = self._vector("skip", (self.num_heads,), "ones")
+        self.scale = self._vector("scale", (inner,), "ones")
+        self.output_dense = self._dense("output", inner, width, initializer=self.output_initializer)
+
+    def get_initial_state(self, batch_size):
+        """Return zeros: the last inputs of the convolution, and S `[B, H, N, P]`."""
+        shape = (batch_size, self.num_heads, self.state_dim, self.head_dim)
+        return self.convolution.get_initial_state(batch_size), ops.zeros(shape, self.state_dtype)
+
+    def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
+        """Apply the layer; the class docstring describes the call arguments."""
+        x, (inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        gate, u = ops.split(self.input_dense(x), 2, axis=-1)
+        u = ops.concatenate([u, self.bc_dense(x)], axis=-1)
+        u, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
+        u, bc = ops.split(self._to_state_dtype(ops.silu(u)), [gate.shape[-1]], axis=-1)
+        u = self._heads(u)
+        b, c = (self._of_heads(v) for v in ops.split(bc, 2, axis=-1))
+        delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))
+        delta = where_valid(mask, delta)  # a step of zero copies the state
+        log_decay = -delta * ops.exp(self._to_state_dtype(self.log_a))
+        y, s = matrix_recurrence(c, b, ops.expand_dims(delta, -1) * u, log_decay, s, reset_mask=reset_mask)
+        y = merge_heads(y + ops.expand_dims(self._to_state_dtype(self.skip), -1) * u)
+        y = self._normalize(y * ops.silu(self._to_state_dtype(gate)))
+        y = self.output_dense(ops.cast(y, self.compute_dtype))
+        return (y, (inputs, s)) if return_state else y
+
+    def _of_heads(self, v):
+        """Return B or C `[B, T, G N]` as `[B, T, H, N]`, or with one head for all if there is one group."""
+        v = ops.reshape(v, (*ops.shape(v)[:2], self.num_groups, self.state_dim))
+        return v if self.num_groups == 1 else ops.repeat(v, self.num_heads // self.num_groups, axis=2)
+
+    def _normalize(self, y):
+        groups = ops.reshape(y, (*ops.shape(y)[:2], self.num_groups, y.shape[-1] // self.num_groups))
+        scale = ops.reshape(self.scale, (self.num_groups, -1))
+        return merge_heads(normalize_heads(groups, scale, self.epsilon))
+
+    def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
+        names = "head_dim", "state_dim", "num_groups", "kernel_size", "epsilon"
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

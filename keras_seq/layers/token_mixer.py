@@ -1,0 +1,146 @@
+"""Base class of layers from [B, T, D] to [B, T, D] that mix positions through a linear recurrence of a few heads."""
+
+import keras
+from keras import ops
+
+from keras_seq import checks
+from keras_seq.layers.dense import Dense
+from keras_seq.layers.explicit_state import ExplicitState
+
+
+def normalize_heads(x, gamma, epsilon: float, beta=None, centered: bool = False):
+    """Normalize the features of each head: RMS normalization, or layer normalization if `centered`.
+
+    Args:
+        x: `[B, T, H, V]`.
+        gamma: `[V]`, or `[H, V]`.
+        epsilon: Added to the variance.
+        beta: As gamma, or None.
+        centered: Whether to subtract the mean first.
+
+    Returns:
+        `[B, T, H, V]`.
+    """
+    if centered:
+        x = x - ops.mean(x, axis=-1, keepdims=True)
+    x = x * ops.rsqrt(ops.mean(ops.square(x), axis=-1, keepdims=True) + epsilon) * ops.cast(gamma, x.dtype)
+    return x if beta is None else x + ops.cast(beta, x.dtype)
+
+
+def normalize_length(x, epsilon: float = 1e-6):
+    """Return vectors `[..., K]` of length 1: x / sqrt(sum x^2 + epsilon)."""
+    return x * ops.rsqrt(ops.sum(ops.square(x), axis=-1, keepdims=True) + epsilon)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class EvenlySpaced(keras.initializers.Initializer):
+    """Initialize a vector with evenly spaced numbers.
+
+    Args:
+        first: First number.
+        last: Last number.
+    """
+
+    def __init__(self, first: float, last: float):
+        self.first, self.last = first, last
+
+    def __call__(self, shape, dtype=None):
+        """Return the numbers."""
+        return ops.linspace(self.first, self.last, shape[0], dtype=dtype or "float32")
+
+    def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
+        return {"first": self.first, "last": self.last}
+
+
+class TokenMixer(ExplicitState):
+    """Base class with heads, projections and the arguments that such layers share.
+
+    Args:
+        num_heads: H.
+        use_bias: Whether the input and output matrices add a bias.
+        kernel_initializer: Initializer of all matrices except the last.
+        output_initializer: Initializer of the last matrix, which writes to the residual stream.
+        **kwargs: Those of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        use_bias: bool = False,
+        kernel_initializer="glorot_uniform",
+        output_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = checks.positive_integer("num_heads", num_heads)
+        self.use_bias = checks.boolean("use_bias", use_bias)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
+
+    def build(self, inputs_shape):
+        """Check the shape of the inputs, and let the subclass create the weights by `build_weights(width)`."""
+        width = checks.sequence_shape("inputs", inputs_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
+        self.build_weights(width)
+
+    def _dense(self, name, width, units, use_bias=None, initializer=None):
+        initializer = self.kernel_initializer if initializer is None else initializer
+        if isinstance(initializer, keras.initializers.Initializer):
+            initializer = initializer.clone()  # an initializer returns the same values at every call
+        layer = Dense(
+            units,
+            use_bias=self.use_bias if use_bias is None else use_bias,
+            kernel_initializer=initializer,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        layer.build((None, width))
+        return layer
+
+    def _vector(self, name, shape, initializer="zeros"):
+        weight = self.add_weight(shape=shape, initializer=initializer, name=name)
+        weight.muon_blocks = 0  # numbers of features, even where they have two axes: Muon must not orthogonalize them
+        return weight
+
+    def _heads(self, x):
+        """Return `[B, T, H K]` as `[B, T, H, K]`."""
+        return ops.reshape(x, (*ops.shape(x)[:2], self.num_heads, x.shape[-1] // self.num_heads))
+
+    def _to_state_dtype(self, v):
+        return ops.cast(v, self.state_dtype)
+
+    def compute_output_shape(self, inputs_shape) -> tuple:
+        """Return the shape of the inputs, `[B, T, D]`."""
+        return tuple(inputs_shape)
+
+    def get_config(self):
+        """Return the constructor's arguments, from which `from_config` builds an equal object."""
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "output_initializer": keras.initializers.serialize(self.output_initializer),
+        }
+
+
+def merge_heads(x):
+    """Return `[B, T, H, V]` as `[B, T, H V]`."""
+    return ops.reshape(x, (*ops.shape(x)[:2], x.shape[2] * x.shape[3]))
+
+
+def where_valid(mask, x, otherwise: float = 0.0):
+    """Return x `[B, T, ...]`, with another number at padding.
+
+    Args:
+        mask: `[B, T]` boolean, or None.
+        x: `[B, T, ...]`.
+        otherwise: The number.
+    """
+    if mask is None:
+        return x
+    return ops.where(ops.reshape(mask, (*ops.shape(mask), *(1 for _ in x.shape[2:]))), x, otherwise)

@@ -1,0 +1,215 @@
+"""Language models of layers whose state is a vector or a matrix that decays: Hawk, GLA, Gated DeltaNet and Mamba-2.
+
+    block    x + mixer(norm(x)), then x + feed_forward(norm(x))           Mamba-2: x + mixer(norm(x)) only
+
+    hawk             Griffin's recurrent block, an RG-LRU           De et al., 2024, arXiv:2402.19427
+    gla              gated linear attention                         Yang et al., 2024, arXiv:2312.06635
+    gated_deltanet   a matrix that is corrected by the delta rule   Yang et al., 2025, arXiv:2412.06464
+    mamba2           a matrix with one decay for each head          Dao & Gu, 2024, arXiv:2405.21060
+
+RMS normalization and gated feed-forward layers without bias, as published; the output projections start at zero, so
+that each sublayer starts as the identity.
+"""
+
+import abc
+import dataclasses
+from typing import ClassVar
+
+import keras
+
+from keras_seq import checks, layers
+from keras_seq.models.language_model import LanguageModel, build_language_model
+
+
+@dataclasses.dataclass(frozen=True)
+class MixerModelConfig(abc.ABC):
+    """Hold what the models of blocks with a mixer and, mostly, a feed-forward layer share."""
+
+    model_name: ClassVar[str]
+    feed_forward_activation: ClassVar[str] = "silu"
+
+    embedding_dim: int = 128
+    """D, the width of the residual stream."""
+    num_layers: int = 4
+    """Number of blocks."""
+    num_heads: int = 4
+    """H, the heads of each block's recurrence."""
+    tie_embeddings: bool = False
+    """Whether the output projection is the transposed embedding matrix."""
+    dropout: float = 0.0
+    """Dropout rate of the output of each sublayer."""
+
+    def __post_init__(self):
+        """Check the fields."""
+        for name in ("embedding_dim", "num_layers", "num_heads"):
+            checks.positive_integer(name, getattr(self, name))
+        if hasattr(self, "feed_forward_dim"):
+            checks.positive_integer("feed_forward_dim", self.feed_forward_dim)
+        checks.fraction("dropout", self.dropout)
+        checks.boolean("tie_embeddings", self.tie_embeddings)
+        self.mixer(0)  # raises for an invalid size
+
+    @abc.abstractmethod
+    def mixer(self, n: int, dtype=None):
+        """Return the mixer of block n.
+
+        Args:
+            n: Number of the block, from 0.
+            dtype: A dtype policy or its name, or None.
+        """
+
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head.
+
+        Args:
+            dtype: A dtype policy or its name, or None.
+        """
+        blocks = []
+        for n in range(self.num_layers):
+            blocks.append(self._residual(self.mixer(n, dtype), f"block_{n}", dtype))
+            if hasattr(self, "feed_forward_dim"):
+                blocks.append(self._residual(self.feed_forward(dtype), f"feed_forward_{n}", dtype))
+        return blocks
+
+    def feed_forward(self, dtype=None):
+        """Return the feed-forward layer of a block.
+
+        Args:
+            dtype: A dtype policy or its name, or None.
+        """
+        return layers.GatedFeedForward(
+            self.feed_forward_dim,
+            activation=self.feed_forward_activation,
+            use_bias=False,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="feed_forward",
+        )
+
+    def _residual(self, layer, name, dtype):
+        return layers.PreNormResidual([layer], dropout=self.dropout, dtype=dtype, name=name)
+
+    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
+        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
+
+        Args:
+            vocabulary_size: V, at least 1.
+            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+
+        Returns:
+            The model, with all weights built.
+
+        Raises:
+            ValueError: `vocabulary_size` is not a positive integer, or a size does not fit the others.
+        """
+        return build_language_model(
+            self.model_name,
+            vocabulary_size,
+            self.embedding_dim,
+            [*self.blocks(dtype), layers.RMSNormalization(dtype=dtype, name="normalization")],
+            tie_embeddings=self.tie_embeddings,
+            context_length=getattr(self, "context_length", None),
+            use_bias=False,
+            dtype=dtype,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class HawkConfig(MixerModelConfig):
+    """Configure a Hawk language model, Griffin without attention: 0.80 million parameters, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    model_name: ClassVar[str] = "hawk"
+    feed_forward_activation: ClassVar[str] = "gelu"
+
+    feed_forward_dim: int = 356
+    """Width of the hidden layer of each feed-forward network."""
+    kernel_size: int = 4
+    """Width of each layer's causal convolution, in positions."""
+
+    def mixer(self, n: int, dtype=None):
+        """Return Griffin's recurrent block."""
+        return layers.GriffinRecurrentBlock(
+            self.num_heads, kernel_size=self.kernel_size, output_initializer="zeros", dtype=dtype, name="hawk"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class GatedLinearAttentionConfig(MixerModelConfig):
+    """Configure a language model of gated linear attention: 0.80 million parameters by default, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    model_name: ClassVar[str] = "gla"
+
+    feed_forward_dim: int = 330
+    """Width of the hidden layer of each feed-forward network."""
+    gate_rank: int = 16
+    """Width between the two matrices of the decays."""
+
+    def mixer(self, n: int, dtype=None):
+        """Return gated linear attention."""
+        return layers.GatedLinearAttention(
+            self.num_heads, gate_rank=self.gate_rank, output_initializer="zeros", dtype=dtype, name="gla"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class GatedDeltaNetConfig(MixerModelConfig):
+    """Configure a Gated DeltaNet language model: 0.80 million parameters by default, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    model_name: ClassVar[str] = "gated_deltanet"
+
+    num_heads: int = 2
+    """H, the heads of each block's recurrence."""
+    feed_forward_dim: int = 248
+    """Width of the hidden layer of each feed-forward network."""
+    kernel_size: int = 4
+    """Width of each layer's causal convolution, in positions."""
+
+    def mixer(self, n: int, dtype=None):
+        """Return Gated DeltaNet's mixer."""
+        return layers.GatedDeltaNet(
+            self.num_heads, kernel_size=self.kernel_size, output_initializer="zeros", dtype=dtype, name="gated_deltanet"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Mamba2Config(MixerModelConfig):
+    """Configure a Mamba-2 language model: 0.80 million parameters by default, with 65 characters.
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    model_name: ClassVar[str] = "mamba2"
+
+    embedding_dim: int = 136
+    """D, the width of the residual stream."""
+    num_layers: int = 6
+    """Number of blocks."""
+    state_dim: int = 64
+    """N, the rows of each head's state."""
+    kernel_size: int = 4
+    """Width of each layer's causal convolution, in positions."""
+
+    def mixer(self, n: int, dtype=None):
+        """Return Mamba-2's mixer, whose inner width is 2 D, rounded up to a multiple of the heads."""
+        return layers.Mamba2(
+            self.num_heads,
+            head_dim=-(-2 * self.embedding_dim // self.num_heads),
+            state_dim=self.state_dim,
+            kernel_size=self.kernel_size,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="mamba2",
+        )

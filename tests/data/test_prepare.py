@@ -1,0 +1,260 @@
+"""A folder of token ids holds the documents of its inputs, whatever stopped the program that wrote it."""
+
+import contextlib
+import errno
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from keras_seq import atomic_files
+from keras_seq.data import TokenFiles, TokenFilesError
+from keras_seq.data.document_texts import read_texts
+from keras_seq.data.documents import DocumentsError, divide, find_files
+from keras_seq.data.prepare import prepare
+from keras_seq.tokenizers import TokenizerError, WordTokenizer, document_token, load_tokenizer
+
+TEXTS = ["One\r\ntwo.\r\n", "\n\nThé end\x1e of it", "", "z" * 50 + "\n" + "yé " * 100, "last, but\nnot least\n"]
+EXPECTED = [text.replace("\r\n", "\n").replace("\x1e", "") for text in TEXTS]
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Files of three formats with the documents above; the empty one is a line of JSON."""
+    folder = tmp_path / "texts"
+    (folder / "sub").mkdir(parents=True)
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "no.txt").write_text("hidden")
+    (folder / "no.py").write_text("no text")
+    (folder / "a.txt").write_bytes(TEXTS[0].encode())
+    with gzip.open(folder / "b.jsonl.gz", "wt", newline="") as file:
+        file.write("".join(f"{json.dumps({'text': text, 'id': 3})}\n\n" for text in TEXTS[1:3]))
+    (folder / "c.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS[3:4]))
+    (folder / "sub" / "d.txt").write_bytes(TEXTS[4].encode())
+    return folder
+
+
+def decoded(folder):
+    """The documents in a folder."""
+    files, tokenizer = TokenFiles.open(folder), load_tokenizer(folder / "tokenizer.json")
+    assert files.document_token == document_token(tokenizer)
+    ids, starts = np.asarray(files), files.document_starts()
+    assert np.array_equal(starts, np.flatnonzero(ids == files.document_token))
+    return [tokenizer.decode(part[1:]) for part in np.split(ids, starts[1:])]
+
+
+def contents(folder):
+    """The bytes of all files in a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("group_bytes", [1, 40, 10**6])
+@pytest.mark.parametrize("kind", ["characters", "words", "bpe"])
+def test_documents_come_back(texts, tmp_path, kind, group_bytes):
+    index = prepare([str(texts)], tmp_path / "out", kind, group_bytes=group_bytes)
+    tokenizer = load_tokenizer(tmp_path / "out" / "tokenizer.json")
+    expected = EXPECTED
+    if kind == "words":  # some of them unknown
+        expected = [tokenizer.decode(tokenizer.encode(text)) for text in EXPECTED]
+    elif kind == "bpe":  # U+001E is a character like others
+        expected = [text.replace("\r\n", "\n") for text in TEXTS]
+    assert decoded(tmp_path / "out") == expected
+    assert index["characters"] == sum(map(len, expected if kind == "bpe" else EXPECTED))
+    assert index["documents"] == len(EXPECTED)
+    TokenFiles.open(tmp_path / "out").verify()
+    before = contents(tmp_path / "out")
+    assert prepare([str(texts)], tmp_path / "out", kind, group_bytes=group_bytes) == index
+    assert contents(tmp_path / "out") == before
+
+
+def test_two_processes_write_the_same_bytes(texts, tmp_path):
+    reports = []
+    for processes in (1, 2):
+        prepare(
+            [str(texts / "*.jsonl*"), str(texts / "sub")],
+            tmp_path / str(processes),
+            group_bytes=40,
+            processes=processes,
+            progress=lambda *report: reports.append(report),
+        )
+        assert reports[-1][0] == reports[-1][1]
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+
+
+def test_large_files_are_divided_at_lines_or_else_at_characters(tmp_path):
+    text = "é" * 70000 + "\n" + "ab\n" * 30000
+    (tmp_path / "long.txt").write_text(text)
+    groups = divide(find_files([str(tmp_path / "long.txt")]), 20000)
+    assert len(groups) > 8
+    pieces = [list(read_texts(part)) for [part] in groups]
+    assert "".join(piece for parts in pieces for _, piece in parts) == text
+    assert [begins for parts in pieces for begins, _ in parts].count(True) == 1
+
+
+def test_the_tokenizer_of_a_sample_knows_other_characters_as_unknown(tmp_path):
+    (tmp_path / "a.txt").write_text("abc" * 100 + "x")
+    prepare([str(tmp_path / "a.txt")], tmp_path / "out", sample_characters=10)
+    assert decoded(tmp_path / "out") == ["abc" * 100 + "\ufffd"]
+    (tmp_path / "b.txt").write_text("cab")
+    tokenizer = load_tokenizer(tmp_path / "out" / "tokenizer.json")
+    prepare([str(tmp_path / "b.txt")], tmp_path / "more", tokenizer)
+    assert decoded(tmp_path / "more") == ["cab"]
+    with pytest.raises(TokenizerError, match=r"U\+001E"):
+        prepare([str(tmp_path / "b.txt")], tmp_path / "none", WordTokenizer.from_text("abc"))
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+def test_a_run_stopped_at_any_write_continues_to_the_same_bytes(texts, tmp_path, monkeypatch):
+    arguments = {"tokenizer": "characters", "group_bytes": 40}
+    prepare([str(texts)], tmp_path / "whole", **arguments)
+    expected, replace, runs = contents(tmp_path / "whole"), os.replace, 0
+    finished = False
+    while not finished:
+        runs += 1
+        folder, left = tmp_path / f"stopped{runs}", [runs]
+
+        def stop_at(source, target, left=left):
+            left[0] -= 1
+            if not left[0]:
+                raise Killed
+            replace(source, target)
+
+        monkeypatch.setattr(atomic_files.os, "replace", stop_at)
+        with contextlib.suppress(Killed):
+            prepare([str(texts)], folder, **arguments)
+            finished = True
+        monkeypatch.setattr(atomic_files.os, "replace", replace)
+        (folder / ".00001.4194305.partial.bin").write_bytes(b"half")  # of a process that was killed
+        if not (folder / "index.json").exists():
+            with pytest.raises(TokenFilesError):
+                TokenFiles.open(folder)
+        prepare([str(texts)], folder, **arguments)
+        assert contents(folder) == expected
+    assert runs > 12
+
+
+KILLS = """
+import os, random, signal, sys, time
+from keras_seq.data.prepare import prepare
+
+texts, folder, kills = sys.argv[1], sys.argv[2], 0
+draw, seconds = random.Random(0), 0.02
+while kills < 10:
+    child = os.fork()
+    if not child:
+        prepare([texts], folder, group_bytes=20_000)
+        os._exit(0)
+    time.sleep(draw.uniform(0, seconds))
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    was_killed = os.WIFSIGNALED(status)
+    kills += was_killed
+    if not was_killed:  # it had ended: begin anew
+        for name in os.listdir(folder):
+            os.remove(os.path.join(folder, name))
+prepare([texts], folder, group_bytes=20_000)
+"""
+
+
+@pytest.mark.rare
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_ten_kills(texts, tmp_path):
+    """Killed by the system at random moments; without TensorFlow, which does not fork well."""
+    (texts / "big.txt").write_text("some words, a line\n" * 20_000)
+    command = [sys.executable, "-c", KILLS, str(texts), str(tmp_path / "killed")]
+    subprocess.run(command, check=True, env={**os.environ, "KERAS_BACKEND": "numpy"})
+    prepare([str(texts)], tmp_path / "whole", group_bytes=20_000)
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def refused(match, *arguments, error=DocumentsError, **options):
+    with pytest.raises(error, match=match):
+        prepare(*arguments, **options)
+
+
+def test_inputs_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"text"\n')
+    (tmp_path / "field.jsonl").write_text('{"body": "a"}\n')
+    (tmp_path / "half.jsonl").write_text('{"text": "\\ud800"}\n')
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"abc" * 1000)[:-10])
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "folder").mkdir()
+    for name, match in [
+        ("latin.txt", r"latin\.txt is not UTF-8 \(byte 0xe9"),
+        ("bad.jsonl", r"bad\.jsonl has a line \(2 in this part\) that is not JSON"),
+        ("field.jsonl", "without the text 'text': name its field with --field"),
+        ("half.jsonl", "half a surrogate pair"),
+        ("cut.txt.gz", r"cut\.txt\.gz cannot be read"),
+        ("empty.txt", "no text to train"),
+        ("folder", "no file was found"),
+        ("none*.txt", "no file was found"),
+        ("none.txt", r"none\.txt cannot be read"),
+    ]:
+        refused(match, [str(tmp_path / name)], tmp_path / f"out-{name.strip('*')}")
+
+
+def test_changes_between_two_runs_are_named(texts, tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    prepare([str(texts)], folder)
+    refused("other options", [str(texts)], folder, "words")
+    (texts / "new.txt").write_text("new")
+    refused(r"new\.txt is new", [str(texts)], folder)
+    (texts / "new.txt").unlink()
+    (texts / "a.txt").write_text("changed")
+    refused(r"a\.txt was changed", [str(texts)], folder)
+    (texts / "a.txt").unlink()
+    refused(r"a\.txt is missing", [str(texts)], folder)
+    refused("other files", [str(texts)], texts / "sub")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(atomic_files, "sync", full)
+    refused(r"No space left on device.*full", [str(texts)], tmp_path / "full", error=OSError)
+
+
+def test_damage_of_a_prepared_folder_is_named(texts, tmp_path):
+    prepare([str(texts)], tmp_path / "out", group_bytes=40)
+    for name, damage, match in [
+        ("00001.bin", b"", r"00001\.bin is damaged: it has 0 bytes"),
+        ("00000.documents", None, r"00000\.documents cannot be read"),
+        ("index.json", b'{"schema": 1}', r"index\.json is damaged"),
+        ("tokenizer.json", b"{}", r"tokenizer\.json does not fit"),
+    ]:
+        path = tmp_path / "out" / name
+        before = path.read_bytes()
+        path.unlink()
+        if damage is not None:
+            path.write_bytes(damage)
+        with pytest.raises(TokenFilesError, match=match):
+            TokenFiles.open(tmp_path / "out")
+        path.write_bytes(before)
+    path = tmp_path / "out" / "00001.bin"
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+    files = TokenFiles.open(tmp_path / "out")
+    with pytest.raises(TokenFilesError, match=r"00001\.bin is damaged: its sha256"):
+        files.verify()
+
+
+def test_parquet_and_zstandard(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"body": ["one\r\n", "two"], "n": [1, 2]}), tmp_path / "a.parquet")
+    prepare([str(tmp_path / "a.parquet")], tmp_path / "out", field="body")
+    assert decoded(tmp_path / "out") == ["one\n", "two"]
+    refused("no column 'text', but body, n", [str(tmp_path / "a.parquet")], tmp_path / "column")
+    refused("without the text 'n'", [str(tmp_path / "a.parquet")], tmp_path / "number", field="n")
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 no")
+    refused(r"b\.parquet cannot be read", [str(tmp_path / "b.parquet")], tmp_path / "bad")
+    with pyarrow.output_stream(tmp_path / "c.txt.zst", compression="zstd") as file:
+        file.write(b"drei\n" * 9)
+    prepare([str(tmp_path / "c.txt.zst")], tmp_path / "zst")
+    assert decoded(tmp_path / "zst") == ["drei\n" * 9]

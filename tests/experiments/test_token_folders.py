@@ -1,0 +1,161 @@
+"""Experiments read folders of token ids: the same parts, texts and ids as on disk, and mistakes in one sentence."""
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+
+from experiments.compare import __main__ as compare
+from experiments.frame import texts, token_folders
+from experiments.frame.token_folders import SplitTokens, split_corpus
+from experiments.prepare import __main__ as prepare_main
+from keras_seq.data import TokenFiles, load_corpus
+from keras_seq.data.prepare import prepare
+from keras_seq.tokenizers import BytePairTokenizer, document_token
+from keras_seq.tokenizers.document_token import decode_documents, encode_documents
+from tests.experiments.conftest import ROOT
+
+TEXTS = [f"Document {n}: {'some words and lines, ' * (n % 5)}\nthe end.\n" for n in range(40)]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A function from the kind of a tokenizer to a prepared folder of the texts."""
+    root, made = tmp_path_factory.mktemp("folders"), {}
+    (root / "texts").mkdir()
+    (root / "texts" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+
+    def folder(kind, name=None):
+        name = name or kind
+        if name not in made:
+            made[name] = root / name
+            prepare([str(root / "texts")], made[name], kind)
+        return str(made[name])
+
+    folder.texts = str(root / "texts")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["characters", "bpe"])
+def test_the_parts_are_those_on_disk(folders, tmp_path, kind):
+    data = split_corpus(folders(kind), tmp_path, min_length=10, held_out=True)
+    ids = np.asarray(TokenFiles.open(folders(kind)))
+    assert isinstance(data, SplitTokens)
+    parts = np.concatenate([data.train, data.held_out, data.validation])
+    assert np.array_equal(parts, ids)
+    assert data.held_out[0] == data.validation[0] == data.document_token == document_token(data.tokenizer)
+    assert data.validation_text == "".join(f"\x1e{text}" for text in TEXTS[-data.validation_text.count("\x1e") :])
+    assert np.array_equal(data.encode(data.validation_text), data.validation)
+    assert (data.characters_per_token == 1) == (kind == "characters")
+    sweep_ids, sweep_text = data.hold_out_ids(10)
+    assert np.array_equal(np.concatenate([sweep_ids, data.encode(sweep_text)]), data.train)
+
+
+def test_two_folders_of_one_tokenizer_are_one_corpus(folders, tmp_path):
+    both = split_corpus((folders("bpe"), folders("bpe")), tmp_path)
+    assert len(both.train) + len(both.validation) == 2 * len(TokenFiles.open(folders("bpe")))
+    with pytest.raises(ValueError, match="same tokenizer"):
+        split_corpus((folders("bpe"), folders("words")), tmp_path)
+    with pytest.raises(ValueError, match="folders of one kind"):
+        split_corpus((folders("bpe"), "pydoc"), tmp_path)
+    with pytest.raises(ValueError, match="too short"):
+        split_corpus(folders("bpe"), tmp_path, min_length=5000)
+
+
+def test_experiments_that_need_a_text_decode_it(folders):
+    expected = "\n\n".join(TEXTS)
+    assert load_corpus(folders("characters")).text == expected
+    assert load_corpus(folders("bpe")).text == expected
+
+
+def test_documents_of_subwords_in_a_text():
+    tokenizer = BytePairTokenizer.from_text("ab cd " * 9)
+    text = "begin\x1eab cd\x1e\x1eend [SEP]"
+    ids = encode_documents(tokenizer, text)
+    assert (ids == document_token(tokenizer)).sum() == 3
+    assert decode_documents(tokenizer, ids) == text
+    assert np.array_equal(encode_documents(tokenizer, "ab"), tokenizer.encode("ab"))
+
+
+@pytest.fixture
+def refused(capsys):
+    """The one sentence in which a command line is refused."""
+
+    def refused(main, *arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([*map(str, arguments)])
+        assert stop.value.code == 2
+        [line] = capsys.readouterr().err.splitlines()
+        return line
+
+    return refused
+
+
+def test_mistakes_are_one_sentence(folders, refused, tmp_path):
+    main, path = prepare_main.main, folders.texts
+    assert "expected at least one file or folder" in refused(main)
+    assert "characters, words, wordpiece, bpe, or a folder" in refused(main, path, "--to", tmp_path, "--tokenizer", "x")
+    assert "expected words, wordpiece or bpe" in refused(main, path, "--to", tmp_path, "--vocabulary-size", 9)
+    assert "cannot be read" in refused(main, tmp_path / "none", "--to", tmp_path / "out")
+    assert "has other files" in refused(main, path, "--to", path)
+    assert "name a .bin file of ids, or a folder" in refused(main, "--verify", path)
+    log_dir = "--log-dir", tmp_path / "logs", "--smoke"
+    assert "prepare wrote" in refused(compare.main, "--documents", "--corpus", path + "/a.jsonl", *log_dir)
+    (tmp_path / "inputs.json").write_text("{}")
+    assert "index.json cannot be read" in refused(compare.main, "--corpus", tmp_path, *log_dir)
+
+
+def test_prepare_and_verify(folders, tmp_path, capsys):
+    prepare_main.main([folders.texts, "--to", str(tmp_path / "out"), "--tokenizer", folders("bpe")])
+    assert "of 40 documents in 1 files" in capsys.readouterr().out
+    prepare_main.main(["--verify", str(tmp_path / "out")])
+    assert "have their checksums" in capsys.readouterr().out
+    assert np.array_equal(TokenFiles.open(tmp_path / "out")[:], TokenFiles.open(folders("bpe"))[:])
+
+
+WITH_CORPUS = [
+    path.parent.name
+    for path in sorted((ROOT / "experiments").glob("*/settings.py"))
+    if "corpus: CorpusName" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("name", WITH_CORPUS)
+def test_every_corpus_is_a_folder_of_ids_a_folder_of_texts_or_several_files(
+    folders, refused, tmp_path, monkeypatch, name
+):
+    def stop(_, corpus):
+        raise ValueError(f"{corpus.name} was read: {corpus.sha256[:8]}")
+
+    for module in (texts, token_folders):
+        monkeypatch.setattr(module, "check_same_corpus", stop)
+    main = importlib.import_module(f"experiments.{name}.__main__").main
+    (tmp_path / "a.txt").write_text("One. " * 99)
+    (tmp_path / "b.txt").write_text("Two. " * 99)
+    lines = [
+        refused(main, "--smoke", "--log-dir", tmp_path / "logs", "--corpus", *corpus)
+        for corpus in (
+            [folders("characters")],
+            [tmp_path],
+            [tmp_path / "a.txt", tmp_path / "b.txt"],
+            [folders("characters"), folders("characters", "again")],
+        )
+    ]
+    assert all(" was read: " in line for line in lines), lines
+    digests = [line.split()[-1] for line in lines]
+    assert digests[1] == digests[2]
+    assert len({*digests}) == 3
+
+
+@pytest.mark.rare
+def test_models_train_on_documents_and_resume(folders, tmp_path):
+    windows = "--transformer-windows", "packed", "--train.validation-characters", "none"
+    options = "--smoke", "--models", "lstm", "transformer", "--documents", *windows, "--sequence-length", "16"
+    compare.main(["--corpus", folders("bpe"), "--log-dir", str(tmp_path), *options])
+    [folder] = (tmp_path / "compare").iterdir()
+    results = {run.name: json.loads((run / "result.json").read_text()) for run in folder.glob("*-seed0")}
+    assert len(results) == 2
+    compare.main(["--resume", str(folder), "--tokens", "4000"])
+    again = json.loads((folder / "lstm-seed0" / "result.json").read_text())
+    assert again["train_tokens"] > results["lstm-seed0"]["train_tokens"]

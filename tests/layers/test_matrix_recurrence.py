@@ -1,0 +1,165 @@
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.layers.matrix_recurrence import matrix_recurrence
+from tests.layers.conftest import compiled
+
+BACKEND = keras.backend.backend()
+B, H, K, V = 2, 3, 4, 5
+numpy = ops.convert_to_numpy
+KINDS = {
+    "linear": (),
+    "channels": ("channel_log_decay",),
+    "delta": ("a",),
+    "general": ("channel_log_decay", "a", "b"),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def oracle(q, k, v, log_decay, state, channel_log_decay=None, a=None, b=None):
+    """One row, position and head after the other, in float64."""
+    (batch, length, heads, _), width = v.shape, state.shape[2]
+    q, k = (np.broadcast_to(x, (batch, length, heads, width)) for x in (q, k))
+    state, y = state.astype("float64"), np.zeros(v.shape)
+    for n, t, h in np.ndindex(batch, length, heads):
+        decayed = np.exp(log_decay[n, t, h]) * state[n, h]
+        if channel_log_decay is not None:
+            decayed = np.exp(channel_log_decay[n, t, h])[:, None] * decayed
+        new = decayed + np.outer(k[n, t, h], v[n, t, h])
+        if a is not None:
+            new = new + np.outer((k if b is None else b)[n, t, h], a[n, t, h] @ decayed)
+        state[n, h], y[n, t, h] = new, q[n, t, h] @ new
+    return y, state
+
+
+def arguments(kind, length, dtype="float64", seed=0, shared=False):
+    random = np.random.default_rng(seed)
+    vectors = {name: random.normal(size=(B, length, H, K)) * 0.6 for name in ("q", "k", "a", "b")}
+    decays = {
+        "log_decay": -random.exponential(size=(B, length, H)),
+        "channel_log_decay": -random.exponential(size=(B, length, H, K)),
+    }
+    values = {
+        **vectors,
+        **decays,
+        "v": random.normal(size=(B, length, H, V)),
+        "state": random.normal(size=(B, H, K, V)),
+    }
+    if shared:
+        values |= {name: values[name][:, :, :1] for name in ("q", "k")}
+    return {name: values[name].astype(dtype) for name in ("q", "k", "v", "log_decay", "state", *KINDS[kind])}
+
+
+def run(arguments, chunk_size):
+    values = {name: ops.convert_to_tensor(value) for name, value in arguments.items()}
+    return [numpy(part) for part in compiled(lambda v: matrix_recurrence(**v, chunk_size=chunk_size))(values)]
+
+
+@kinds
+@pytest.mark.parametrize(("length", "size"), [(1, 64), (8, 4), (11, 4), (7, 64)])
+def test_it_is_the_loop(float64, exact, kind, length, size):
+    values = arguments(kind, length)
+    for got, expected in zip(run(values, size), oracle(**values), strict=True):
+        np.testing.assert_allclose(got, expected, **exact)
+
+
+def test_one_head_of_queries_and_keys_serves_all(float64, exact):
+    values = arguments("linear", 6, shared=True)
+    for got, expected in zip(run(values, 4), oracle(**values), strict=True):
+        np.testing.assert_allclose(got, expected, **exact)
+
+
+@kinds
+def test_a_reset_is_an_empty_state_before_a_position(float64, exact, kind):
+    values = arguments(kind, 10)
+    reset_mask = np.zeros((B, 10), bool)
+    reset_mask[0, [1, 2, 6]] = True
+    got, state = run(values | {"reset_mask": reset_mask}, 4)
+    tail = {name: value if name == "state" else value[:, 6:] for name, value in values.items()}
+    tail["state"] = np.zeros_like(tail["state"])
+    whole, expected = oracle(**values), oracle(**tail)
+    np.testing.assert_allclose(got[0, 6:], expected[0][0], **exact)
+    np.testing.assert_allclose(state[0], expected[1][0], **exact)
+    np.testing.assert_allclose(got[1], whole[0][1], **exact)
+
+
+@kinds
+def test_gradients_are_those_of_the_loop(float64, gradients, kind):
+    values = arguments(kind, 7)
+    names, random = list(values), np.random.default_rng(1)
+    weights = random.normal(size=values["v"].shape), random.normal(size=values["state"].shape)
+
+    def chunked(tensors):
+        y, state = matrix_recurrence(**dict(zip(names, tensors, strict=True)), chunk_size=3)
+        return ops.sum(y * ops.convert_to_tensor(weights[0])) + ops.sum(state * ops.convert_to_tensor(weights[1]))
+
+    got = gradients(compiled(chunked), list(values.values()))
+    step = 1e-6
+    for name, gradient in zip(names, got, strict=True):
+        direction = random.normal(size=values[name].shape)
+        ends = [oracle(**(values | {name: values[name] + sign * step * direction})) for sign in (1, -1)]
+        up, down = ((y * weights[0]).sum() + (state * weights[1]).sum() for y, state in ends)
+        tolerance = 1e-3 if BACKEND == "torch" else 1e-6
+        assert (gradient * direction).sum() == pytest.approx((up - down) / (2 * step), rel=tolerance, abs=tolerance)
+
+
+@pytest.mark.parametrize("decay", [0.0, -1e-3, -30.0])
+@kinds
+def test_in_float32_nothing_overflows_and_equal_keys_do_not_grow(gradients, kind, decay):
+    values = arguments(kind, 130, "float32")
+    values["k"] = np.broadcast_to(np.float32([1, 0, 0, 0]), values["k"].shape).copy()  # the same key 130 times
+    values["log_decay"][:] = decay
+    if "a" in values:
+        values["a"] = -values["k"]
+    if "b" in values:
+        values["b"] = values["k"]
+    if "channel_log_decay" in values:
+        values["channel_log_decay"][:] = decay / 100
+    got = run(values, 64)
+    for found, expected in zip(got, oracle(**values), strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-4, rtol=2e-4)
+
+    def loss(tensors):
+        return ops.sum(ops.square(matrix_recurrence(**dict(zip(values, tensors, strict=True)))[0]))
+
+    assert all(np.isfinite(g).all() for g in gradients(compiled(loss), list(values.values())))
+
+
+def test_channel_decays_are_clipped_where_they_would_overflow():
+    values = arguments("channels", 32, "float32")
+    values["channel_log_decay"][:] = -1000.0
+    got = run(values, 16)
+    values["channel_log_decay"][:] = -5.0  # 80 / 16
+    for found, expected in zip(got, oracle(**values), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@kinds
+def test_one_graph_serves_every_length(kind):
+    if BACKEND != "tensorflow":
+        pytest.skip("elsewhere every length is known when a function is compiled")
+    import tensorflow as tf
+
+    traces = []
+
+    @tf.function(reduce_retracing=True)
+    def values_and_gradients(arguments):
+        traces.append(1)
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            y, state = matrix_recurrence(**arguments, chunk_size=4)
+            loss = tf.reduce_sum(y * y) + tf.reduce_sum(state)
+        return y, state, tape.gradient(loss, arguments)
+
+    shapes = {name: v.shape if name == "state" else (B, None, *v.shape[2:]) for name, v in arguments(kind, 1).items()}
+    specs = {name: tf.TensorSpec(shape, "float32") for name, shape in shapes.items()}
+    graph = values_and_gradients.get_concrete_function(specs)
+    for length in (1, 5, 17):
+        values = arguments(kind, length, "float32")
+        y, state, gradient = graph({name: tf.constant(value) for name, value in values.items()})
+        assert all(np.isfinite(g).all() for g in gradient.values())
+        for found, expected in zip((y, state), oracle(**values), strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+    assert len(traces) == 1

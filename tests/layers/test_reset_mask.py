@@ -1,0 +1,148 @@
+"""A layer with a reset mask computes what it computes for each document by itself, padding and states included."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops, tree
+
+from keras_seq import kernels, layers
+
+D = 4
+RECURRENT = {
+    "SimpleRNN": lambda: layers.SimpleRNN(5, return_sequences=True),
+    "LSTM": lambda: layers.LSTM(5, return_sequences=True),
+    "GRU": lambda: layers.GRU(5, return_sequences=True),
+    "GRU before": lambda: layers.GRU(5, return_sequences=True, reset_after=False),
+    "LayerNormLSTM": lambda: layers.LayerNormLSTM(5, return_sequences=True),
+    "MinGRU": lambda: layers.MinGRU(5, return_sequences=True),
+    "MinLSTM": lambda: layers.MinLSTM(5, return_sequences=True),
+    "SelectiveStateSpace": lambda: layers.SelectiveStateSpace(state_dim=3),
+    "RGLRU": lambda: layers.RGLRU(2),
+    "GriffinRecurrentBlock": lambda: layers.GriffinRecurrentBlock(2, kernel_size=3),
+    "Mamba2": lambda: layers.Mamba2(2, head_dim=3, state_dim=3, kernel_size=3),
+    "GatedLinearAttention": lambda: layers.GatedLinearAttention(2, gate_rank=3),
+    "GatedDeltaNet": lambda: layers.GatedDeltaNet(2, kernel_size=3),
+    "MLSTM": lambda: layers.MLSTM(2, kernel_size=3),
+    "SLSTM": lambda: layers.SLSTM(2, kernel_size=3),
+    "RWKV7ChannelMix": lambda: layers.RWKV7ChannelMix(5),
+    "RWKV7Blocks": lambda: layers.RWKV7Blocks(2, 2, 5, rank=3),
+    "CausalDepthwiseConv1D": lambda: layers.CausalDepthwiseConv1D(3),
+    "PreNormResidual": lambda: layers.PreNormResidual(
+        [layers.CausalDepthwiseConv1D(3), layers.MinGRU(5, return_sequences=True), keras.layers.Dense(D)]
+    ),
+    "PositionalEncoding": layers.PositionalEncoding,
+    "LearnedPositions": lambda: layers.LearnedPositions(90),
+}
+ATTENTION = {
+    "plain": dict,
+    "rotary": lambda: {"positions": layers.RotaryPositions()},
+    "ALiBi, window": lambda: {"positions": layers.AlibiPositions(), "sliding_window": 3},
+}
+CASES = RECURRENT | {
+    name: lambda options=options: layers.MultiHeadSelfAttention(2, causal=True, **options())
+    for name, options in ATTENTION.items()
+}
+every_layer = pytest.mark.parametrize("name", CASES)
+
+
+@pytest.fixture
+def make(randomize):
+    """A built layer by its name, with random weights."""
+
+    def make(name):
+        layer = CASES[name]()
+        layer.build((None, None, D))
+        return randomize(layer)
+
+    return make
+
+
+def numpy(x):
+    return ops.convert_to_numpy(x)
+
+
+def inputs(length=9, seed=0):
+    """x [2, T, D], a reset mask, and a mask with padding at, before and behind the beginning of a document."""
+    random = np.random.default_rng(seed)
+    reset_mask, mask = np.zeros((2, length), bool), np.ones((2, length), bool)
+    reset_mask[0, [0, 3, 4]] = reset_mask[1, [6, length - 1]] = True
+    mask[0, [2, 6, 7]] = mask[1, [5, 6]] = False
+    return random.normal(size=(2, length, D)).astype("float32"), reset_mask, mask
+
+
+def by_itself(layer, x, reset_mask, mask=None):
+    """The outputs of a row's documents, each by itself."""
+    borders = [n for n in np.flatnonzero(reset_mask).tolist() if n]
+    parts = zip(*(np.split(v, borders) for v in (x, np.ones(len(x), bool) if mask is None else mask)), strict=True)
+    masks = [{} if mask is None else {"mask": part_mask[None]} for _, part_mask in parts]
+    return np.concatenate(
+        [numpy(layer(part[None], **masked))[0] for part, masked in zip(np.split(x, borders), masks, strict=True)]
+    )
+
+
+@every_layer
+@pytest.mark.parametrize("length", [9, 70])
+def test_each_document_by_itself(make, name, length):
+    layer, (x, reset_mask, mask) = make(name), inputs(length)
+    for kwargs in ({}, {"mask": mask}):
+        y = numpy(layer(x, reset_mask=reset_mask, **kwargs))
+        for row in range(2):
+            expected = by_itself(layer, x[row], reset_mask[row], *(one[row] for one in kwargs.values()))
+            is_real = mask[row] if kwargs else slice(None)
+            np.testing.assert_allclose(y[row][is_real], expected[is_real], atol=2e-5)
+    with kernels.disabled():
+        np.testing.assert_allclose(numpy(layer(x, reset_mask=reset_mask, mask=mask)), y, atol=2e-5)
+
+
+@every_layer
+@pytest.mark.parametrize("with_mask", [False, True])
+def test_parts_with_a_state_are_the_whole(make, name, with_mask):
+    layer, (x, reset_mask, mask) = make(name), inputs()
+    masks = {"reset_mask": reset_mask, **({"mask": mask} if with_mask else {})}
+    whole = numpy(layer(x, **masks))
+    for borders in ([1, 2, 3, 4, 5, 6, 7, 8], [4], [3, 7]):
+        state, parts = layer.get_initial_state(2, **({"capacity": 9} if name in ATTENTION else {})), []
+        for n, part in enumerate(np.split(x, borders, axis=1)):
+            part_masks = {key: np.split(value, borders, axis=1)[n] for key, value in masks.items()}
+            y, state = layer(part, state=state, return_state=True, **part_masks)
+            parts.append(numpy(y))
+        y = np.concatenate(parts, axis=1)
+        is_real = mask if with_mask else np.ones_like(mask)
+        np.testing.assert_allclose(y[is_real], whole[is_real], atol=2e-5)
+    if name not in ATTENTION:
+        _, expected = layer(x, return_state=True, **masks)
+        tree.map_structure(lambda a, b: np.testing.assert_allclose(numpy(a), numpy(b), atol=2e-5), state, expected)
+
+
+@every_layer
+def test_a_reset_mask_of_another_shape_or_dtype_is_refused(make, name):
+    layer, (x, reset_mask, _) = make(name), inputs()
+    with pytest.raises(ValueError, match="reset_mask"):
+        layer(x, reset_mask=reset_mask[:, :-1])
+    with pytest.raises(ValueError, match="reset_mask"):
+        layer(x, reset_mask=reset_mask.astype("float32"))
+
+
+def test_backwards_there_is_no_reset():
+    x, reset_mask, _ = inputs()
+    with pytest.raises(ValueError, match="go_backwards=True; expected False with a reset_mask"):
+        layers.LSTM(3, go_backwards=True)(x, reset_mask=reset_mask)
+
+
+def test_a_transformer_block_and_a_stateful_layer_pass_it_on(randomize):
+    x, reset_mask, _ = inputs()
+    block = layers.TransformerBlock(2, 6, causal=True, positions=layers.RotaryPositions())
+    block.build((None, None, D))
+    randomize(block)
+    np.testing.assert_allclose(
+        numpy(block(x, reset_mask=reset_mask))[0], by_itself(block, x[0], reset_mask[0]), atol=2e-5
+    )
+    stateful = layers.Stateful(layers.LSTM(3, return_sequences=True), batch_size=2)
+    stateful.build(x.shape)
+    randomize(stateful.layer)
+    expected = numpy(stateful.layer(x, reset_mask=reset_mask))
+    np.testing.assert_allclose(numpy(stateful(x, reset_mask, training=True)), expected, atol=2e-5)
+    np.testing.assert_allclose(numpy(stateful(x, reset_mask, training=False)), expected, atol=2e-5)
+    again = numpy(stateful(x, reset_mask, training=True))
+    np.testing.assert_allclose(again[0], expected[0], atol=2e-5)  # it begins with a document
+    assert not np.allclose(again[1, 0], expected[1, 0], atol=1e-3)
