@@ -15,6 +15,8 @@ ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training
 SEVERAL_BACKENDS := tests/data/test_step_dataset.py tests/kernels/test_dispatch.py tests/callbacks/test_backends.py \
 	tests/tracking/test_without_tensorflow.py tests/evaluation/test_every_backend.py \
 	tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
+SEVERAL_DEVICES := tests/training/test_devices.py tests/training/test_processes.py tests/training/test_communication.py \
+	tests/experiments/test_jobs.py
 GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
 .PHONY: compare test test-rare test-all backends backends-rare gpu check smoke smoke-tests docs clean
 
@@ -33,6 +35,7 @@ backends: .venv/installed-backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(SEVERAL_BACKENDS) $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow" $(SEVERAL_DEVICES) $(ARGS)
 	$(BIN)/python -m experiments.benchmark --backend jax --smoke
 
 backends-rare: .venv/installed-backends

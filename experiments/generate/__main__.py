@@ -3,10 +3,12 @@
     python -m experiments.generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --top-k 40
     python -m experiments.generate RUN --interactive                # continues every line that is typed
     echo "ROMEO:" | python -m experiments.generate RUN --prompt - --num-samples 3 --out samples.txt
+    python -m experiments.generate path/to/smollm2-135m-instruct --chat --prompt "Why is the sky blue?" --top-p 0.9
 
 Time: seconds.
 
-RUN is the folder of a finished run. One text is printed while it is generated; several are generated as one batch.
+RUN is the folder of a finished run, or a Hugging Face folder, whose end-of-text tokens end a text. One text is printed
+while it is generated; several are generated as one batch.
 """
 
 import contextlib
@@ -19,14 +21,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from experiments.frame.finished_run import Unknown, handle_unknown
+from experiments.frame.finished_run import Unknown, handle_unknown, load_run_or_folder
 from experiments.frame.option_checks import check_options
 from experiments.frame.option_types import RunFolder
 from experiments.frame.startup import command_line, exit_with_message
 from keras_seq.atomic_files import write_text
 from keras_seq.generation import SamplingConfig, TextGenerator
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
-from keras_seq.training import load_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,8 @@ class GenerateConfig:
     """Beginning of the text; - reads standard input. By default a line break, or the first token if there is none."""
     interactive: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Read prompts from standard input, one a line, until an empty line or Ctrl-D; the n-th has the seed plus n - 1."""
+    chat: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """The prompt is a message to a chat model, whose chat template surrounds it; only the answer is printed."""
     unknown: Unknown = "error"
     """What to do with characters of a prompt that the model does not know: error names them, drop leaves them out."""
     max_new_tokens: int = 500
@@ -66,8 +69,8 @@ class GenerateConfig:
         check_options(self, max_new_tokens=0, num_samples=1, num_beams=1, num_candidates=1, alpha=0)
         if self.alpha > 1:
             raise ValueError(f"--alpha {self.alpha}: expected a number from 0 to 1.")
-        if self.method != "sample" and (self.num_samples > 1 or self.stop_strings):
-            raise ValueError(f"--method {self.method}: expected --num-samples 1 and no --stop-strings.")
+        if self.method != "sample" and (self.num_samples > 1 or self.stop_strings or self.chat):
+            raise ValueError(f"--method {self.method}: expected --num-samples 1, no --stop-strings and no --chat.")
         if self.interactive and self.prompt is not None:
             raise ValueError(f"--prompt {self.prompt}: expected no --prompt beside --interactive, which reads prompts.")
         if self.out is not None and not self.out.parent.is_dir():
@@ -87,10 +90,15 @@ def read_prompts() -> Iterator[str]:
             yield prompt
 
 
-def print_texts(generator: TextGenerator, prompt: str, config: GenerateConfig, seed: int) -> list[str]:
+def print_texts(
+    generator: TextGenerator, prompt: str, config: GenerateConfig, seed: int, stop_token_ids: Sequence[int] = ()
+) -> list[str]:
     """Generate texts that begin with a prompt, print and return them."""
     prompt = handle_unknown(prompt, generator.tokenizer, config.unknown)
-    options = {**dataclasses.asdict(config.sampling), "seed": seed, "stop_strings": config.stop_strings}
+    options = {**dataclasses.asdict(config.sampling), "seed": seed}
+    options |= {"stop_strings": config.stop_strings, "stop_token_ids": stop_token_ids}
+    if config.chat:
+        prompt = generator.tokenizer.chat_prompt([{"role": "user", "content": prompt}])
     if config.method == "beam":
         texts = [generator.beam(prompt, config.max_new_tokens, config.num_beams)]
         print(*texts)
@@ -99,11 +107,13 @@ def print_texts(generator: TextGenerator, prompt: str, config: GenerateConfig, s
         print(*texts)
     elif config.num_samples > 1:
         texts = generator(config.num_samples * [prompt], config.max_new_tokens, **options)
+        texts = [text.removeprefix(prompt) for text in texts] if config.chat else texts
         for number, text in enumerate(texts, start=1):
             print(f"--- {number} of {config.num_samples} ---\n{text}")
     else:
         texts = [""]
-        for part in itertools.chain([prompt], generator.stream(prompt, config.max_new_tokens, **options)):
+        stream = generator.stream(prompt, config.max_new_tokens, **options)
+        for part in stream if config.chat else itertools.chain([prompt], stream):
             texts[0] += part
             print(part, end="", flush=True)
         print()
@@ -114,17 +124,23 @@ def print_texts(generator: TextGenerator, prompt: str, config: GenerateConfig, s
 def main(arguments: Sequence[str] | None = None):
     """Run the command line."""
     config = command_line(GenerateConfig, "experiments.generate", __doc__, arguments)
-    model, tokenizer = load_run(config.run)
-    generator, texts = TextGenerator(model, tokenizer), []
+    loaded = load_run_or_folder(config.run)
+    tokenizer, stops = loaded.tokenizer, loaded.stop_token_ids
+    if config.chat:
+        if getattr(tokenizer, "chat_template", None) is None:
+            raise ValueError(f"--chat: {config.run} has no chat template; expected the folder of a chat model.")
+        tokenizer = tokenizer.without_special_tokens()
+    generator, texts = TextGenerator(loaded.model, tokenizer), []
     if config.interactive:
         for number, prompt in enumerate(read_prompts()):
             try:
-                texts += print_texts(generator, prompt, config, config.seed + number)
+                texts += print_texts(generator, prompt, config, config.seed + number, stops)
             except ValueError as error:
                 print(error, file=sys.stderr)
     else:
         prompt = sys.stdin.read() if config.prompt == "-" else config.prompt
-        texts = print_texts(generator, default_prompt(tokenizer) if prompt is None else prompt, config, config.seed)
+        prompt = default_prompt(tokenizer) if prompt is None else prompt
+        texts = print_texts(generator, prompt, config, config.seed, stops)
     if config.out is not None:
         write_text(config.out, "\n\n".join(texts) + "\n")
 

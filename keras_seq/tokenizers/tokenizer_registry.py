@@ -5,6 +5,7 @@ import os
 from keras_seq.checks import short_repr
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
 from keras_seq.tokenizers.character_tokenizer import CharacterTokenizer
+from keras_seq.tokenizers.pretrained_tokenizer import PretrainedTokenizer
 from keras_seq.tokenizers.subword_tokenizers import BytePairTokenizer, WordPieceTokenizer
 from keras_seq.tokenizers.text_errors import TokenizerError
 from keras_seq.tokenizers.tokenizer_io import read_tokenizer
@@ -15,6 +16,7 @@ TOKENIZERS = {
     "words": WordTokenizer,
     "wordpiece": WordPieceTokenizer,
     "bpe": BytePairTokenizer,
+    "pretrained": PretrainedTokenizer,
 }
 """Tokenizer classes by their `registry_name`, the word in a tokenizer's file."""
 

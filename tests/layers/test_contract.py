@@ -256,7 +256,7 @@ def test_every_name_is_covered():
 
 
 @each
-def test_at_most_fourteen_arguments_besides_those_of_keras_and_an_attribute_for_each(case):
+def test_at_most_nineteen_arguments_besides_those_of_keras_and_an_attribute_for_each(case):
     layer = case.make()
     names = [
         parameter.name
@@ -266,7 +266,7 @@ def test_at_most_fourteen_arguments_besides_those_of_keras_and_an_attribute_for_
         if parameter.kind is not parameter.VAR_KEYWORD and parameter.name != "self"
     ]
     of_keras = inspect.signature(keras.layers.LSTM).parameters if hasattr(layer, "return_sequences") else ()
-    assert len(set(names) - set(of_keras)) <= 14
+    assert len(set(names) - set(of_keras)) <= 19  # those of a TransformerBlock that pretrained models need
     for name in set(names) - {"stateful"}:  # which is there to be refused
         assert hasattr(layer, name)
         assert name in layer.get_config()
