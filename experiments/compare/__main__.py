@@ -3,6 +3,7 @@
     python -m experiments.compare                                  # Python's docstrings, offline
     python -m experiments.compare --corpus shakespeare --num-seeds 3
     python -m experiments.compare --corpus shakespeare --models rnn gru lstm mingru minlstm mamba transformer
+    python -m experiments.compare --match parameters --models lstm transformer mamba2 hawk rwkv7 hybrid
     python -m experiments.compare --match flops                    # or parameters, or seconds
     python -m experiments.compare --sweep learning-rate --sweep-factors 0.3 1 3
     python -m experiments.compare --num-seeds 3 --jobs 3           # three runs at a time: docs/scaling-out.md
@@ -11,6 +12,10 @@
     python -m experiments.compare --resume logs/compare/20260101-120000
 
 Time: 2 to 5 minutes a model on 2 cores.
+
+Models: rnn, gru, lstm, with gates that see the state; mingru, minlstm, hawk (Griffin's RG-LRU), mamba, mamba2, gla
+(gated linear attention), gated_deltanet, rwkv7, linear in the state; xlstm, of both kinds (docs/recurrent.md);
+transformer, gpt2, llama; hybrid, of recurrent and attention blocks.
 
 All models use the same text, split and scoring, and the same budget (--match). At the defaults, parameter counts are
 equal within 5 %. Recurrent models read stateful windows, Transformers random windows; the tokenizer is built from the
