@@ -2,6 +2,7 @@
 # make test      set up .venv, run the tests; make test-all also those that are long and seldom fail
 # make backends  run the tests of what runs on JAX and torch too; make backends-rare those that are long on JAX
 # make gpu       on a GPU, with the JAX or PyTorch of PYTHON: compare, benchmark, nanoGPT's run; BACKEND=jax or torch
+# make peers     run the tests that compare weights and files with those of transformers, peft, xlstm and pyarrow
 # make check     check the style
 # make smoke     run every experiment at tiny sizes; make smoke-tests also tests the models it leaves
 # make docs      build the pages of docs/ and the API reference as a site in build/site
@@ -18,7 +19,9 @@ SEVERAL_BACKENDS := tests/data/test_step_dataset.py tests/kernels/test_dispatch.
 SEVERAL_DEVICES := tests/training/test_devices.py tests/training/test_processes.py tests/training/test_communication.py \
 	tests/experiments/test_jobs.py
 GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
-.PHONY: compare test test-rare test-all backends backends-rare gpu check smoke smoke-tests docs clean
+PEERS := tests/pretrained tests/models/test_lora.py tests/models/test_quantization.py tests/data/test_prepare.py \
+	tests/layers/test_mamba2.py tests/layers/test_mlstm.py tests/layers/test_rg_lru.py tests/layers/test_gated_delta_net.py
+.PHONY: compare test test-rare test-all backends backends-rare peers gpu check smoke smoke-tests docs clean
 
 compare: .venv/installed
 	$(BIN)/python -m experiments.compare $(ARGS)
@@ -40,6 +43,9 @@ backends: .venv/installed-backends
 
 backends-rare: .venv/installed-backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)
+
+peers: .venv/installed-peers
+	$(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(PEERS) $(ARGS)
 
 # Ten minutes. Nothing is installed: it takes an environment that finds its GPU, and needs no TensorFlow.
 gpu:
@@ -80,6 +86,10 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet --editable ".[test,jax,torch]"
 	touch $@ .venv/installed .venv/installed-test
+
+.venv/installed-peers: .venv/installed-backends
+	$(BIN)/python -m pip install --quiet --editable ".[test,peers]"
+	touch $@
 
 .venv/installed-dev: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
