@@ -17,6 +17,7 @@ from keras_seq.training import devices, processes
 from keras_seq.training.environment import versions
 from keras_seq.training.resume_check import flatten
 
+MAX_JOBS = 256
 WORDS = {"--jobs": 1, "--devices": 1, "--mesh": 1, "--shard-weights": 0}  # the words after each option
 
 
@@ -35,8 +36,8 @@ class Machine:
     """Divide weights and optimizer state among the devices along data, instead of copying them."""
 
     def __post_init__(self):
-        if self.jobs is not None and self.jobs < 1:
-            raise ValueError(f"--jobs {self.jobs}: expected a number of processes, at least 1.")
+        if self.jobs is not None and not 1 <= self.jobs <= MAX_JOBS:
+            raise ValueError(f"--jobs {self.jobs}: expected a number of processes from 1 to {MAX_JOBS}.")
         if self.devices is not None and self.devices != "all" and not self.devices.isdecimal():
             raise ValueError(f"--devices {self.devices}: expected a number of devices, or all.")
         if self.jobs is not None and (self.devices or self.mesh):

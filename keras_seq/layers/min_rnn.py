@@ -60,7 +60,7 @@ UNSUPPORTED_ARGUMENTS = {
 }
 
 
-class MinimalRNN(HasMatrices, RNNInterface):
+class MinimalRNN(RNNInterface, HasMatrices):
     """Base class of MinGRU and MinLSTM: a kernel `[D, gates units]` and a bias `[gates units]`, the candidate last.
 
     Args:

@@ -53,7 +53,7 @@ def _recurrence(cell, z, state, mask=None, reset_mask=None):
     return ops.swapaxes(tree.flatten(states)[0], 0, 1), state
 
 
-class RecurrentBase(HasMatrices, DirectCall, RNNInterface):
+class RecurrentBase(DirectCall, RNNInterface, HasMatrices):
     """Base class of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
 
     A subclass sets `num_gates` and defines `scan(z, state, mask, recurrent_dropout_mask, reset_mask) -> (y, state)`,

@@ -75,6 +75,8 @@ class LlamaConfig:
         for name in ("key_dim", "sliding_window"):
             if getattr(self, name) is not None:
                 checks.positive_integer(name, getattr(self, name))
+        if not isinstance(self.positions, layers.RotaryPositions):
+            raise ValueError(f"positions={self.positions!r}; expected RotaryPositions.")
         checks.positive_number("epsilon", self.epsilon)
         for name in ("attention_bias", "attention_output_bias", "feed_forward_bias", "use_qk_norm", "tie_embeddings"):
             checks.boolean(name, getattr(self, name))

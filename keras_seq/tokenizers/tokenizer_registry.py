@@ -16,20 +16,20 @@ TOKENIZERS = {
     "words": WordTokenizer,
     "wordpiece": WordPieceTokenizer,
     "bpe": BytePairTokenizer,
-    "pretrained": PretrainedTokenizer,
 }
-"""Tokenizer classes by their `registry_name`, the word in a tokenizer's file."""
+"""Classes of tokenizers that are made for a text, by their `registry_name`, the word in a tokenizer's file."""
+_IN_FILES = TOKENIZERS | {"pretrained": PretrainedTokenizer}
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """Load a tokenizer of any class in `TOKENIZERS` from the file that its `save` wrote.
+    """Load a tokenizer of any class from the file that its `save` wrote.
 
     Args:
         path: Path of the file.
 
     Raises:
         TokenizerError: The file cannot be read, was written by an older version of keras_seq, or does not contain a
-            tokenizer of a class in `TOKENIZERS`.
+            tokenizer.
 
     >>> WordTokenizer.from_text("a b").save("tokenizer.json")
     >>> load_tokenizer("tokenizer.json")
@@ -40,6 +40,6 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
 def _from_config(config: dict) -> Tokenizer:
     name = config.get("registry_name")
-    if not isinstance(name, str) or name not in TOKENIZERS:
-        raise TokenizerError(f"registry_name={short_repr(name)}; expected one of {', '.join(TOKENIZERS)}.")
-    return TOKENIZERS[name].from_config(config)
+    if not isinstance(name, str) or name not in _IN_FILES:
+        raise TokenizerError(f"registry_name={short_repr(name)}; expected one of {', '.join(_IN_FILES)}.")
+    return _IN_FILES[name].from_config(config)
