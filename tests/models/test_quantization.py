@@ -79,6 +79,7 @@ def test_every_matrix_is_covered_and_a_file_brings_it_back(randomize, tmp_path, 
     np.testing.assert_allclose(ops.convert_to_numpy(logits), after[:, 2], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.rare
 @MODES
 def test_ensembles_encoders_and_translators_are_covered_too(randomize, tmp_path, mode):
     members = [randomize(SMALL[name].build_model(VOCABULARY)) for name in ("lstm", "gru")]
