@@ -92,7 +92,7 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
     ("run", "options", "names"),
     [
         ("nowhere", "", "model.keras is missing"),
-        (".", "", "lstm-seed0"),
+        (".", "", "-seed0"),
         ("no-tokenizer", "", "tokenizer.json is missing"),
         ("torn-tokenizer", "", "tokenizer.json"),
         ("torn-model", "", "model.keras"),
