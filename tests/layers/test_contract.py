@@ -447,7 +447,7 @@ def test_compiled_equals_eager(case):
     model.compile(jit_compile=True)
     values = arrays(case)
     got = model.predict_on_batch(one_or_all(values))
-    np.testing.assert_allclose(got, numpy(model(one_or_all(values))), atol=1e-5)
+    np.testing.assert_allclose(got, numpy(model(one_or_all(values))), rtol=1e-5, atol=1e-5)
 
 
 @each
