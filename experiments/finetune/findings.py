@@ -1,4 +1,4 @@
-"""What the runs of `experiments.finetune` say: how far few trained weights are from all of them, and from scratch."""
+"""Compare the methods of `experiments.finetune`: few trained weights, all of them, and training from scratch."""
 
 from collections.abc import Sequence
 

@@ -172,21 +172,21 @@ def append_to_window(cache, key, value, positions, is_masked: bool, segments=Non
         segments: `[B, T]`, numbers of the documents of the new positions, or None.
 
     Returns:
-        `(joined, segments, cache)`: keys, values and positions of all S + T slots, which the T queries attend to, as a
-        dict; the numbers of their documents, or None; and the new cache, their last S non-padding ones, of the last
+        `(all_slots, segments, cache)`: keys, values and positions of all S + T slots, which the T queries attend to, as
+        a dict; the numbers of their documents, or None; and the new cache, their last S non-padding ones, of the last
         document only.
     """
     size = cache["position"].shape[1]
     positions = ops.broadcast_to(ops.cast(positions, "int32"), ops.shape(key)[:2])
     new = {"key": key, "value": value, "position": positions}
-    joined = {name: ops.concatenate([cache[name], ops.cast(new[name], cache[name].dtype)], axis=1) for name in new}
-    slots = joined
+    all_slots = {name: ops.concatenate([cache[name], ops.cast(new[name], cache[name].dtype)], axis=1) for name in new}
+    slots = all_slots
     if segments is not None:
         earlier = ops.zeros_like(ops.cast(cache["position"], "int32"))
         segments = ops.concatenate([earlier, ops.cast(segments, "int32")], axis=1)
-        slots = without_earlier_documents(joined, segments)
+        slots = without_earlier_documents(all_slots, segments)
     last = {name: part[:, -size:] for name, part in (in_order(slots) if is_masked else slots).items()}
-    return joined, segments, {**last, "length": ops.cast(cache["length"], "int32") + ops.shape(key)[1]}
+    return all_slots, segments, {**last, "length": ops.cast(cache["length"], "int32") + ops.shape(key)[1]}
 
 
 def in_order(cache):

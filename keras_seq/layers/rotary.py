@@ -81,6 +81,12 @@ def ntk(positions, key_dim: int) -> list[float]:
     return [base ** (-2 * i / key_dim) for i in range(key_dim // 2)]
 
 
+def _divided(frequency, factor, share):
+    """Return a frequency divided by a factor for a share from 0 to 1; others count as the nearer end."""
+    share = min(max(share, 0.0), 1.0)
+    return frequency / factor * share + frequency * (1 - share)
+
+
 def yarn(positions, key_dim: int) -> list[float]:
     """Return the frequencies, divided by the factor where they are low, with a linear ramp between low and high.
 
@@ -103,8 +109,7 @@ def yarn(positions, key_dim: int) -> list[float]:
     low, high = max(math.floor(pair_with(high_turns)), 0), min(math.ceil(pair_with(low_turns)), key_dim - 1)
     frequencies = []
     for i, w in enumerate(no_scaling(positions, key_dim)):
-        interpolated = min(max((i - low) / max(high - low, 1e-3), 0.0), 1.0)
-        frequencies.append(w / positions.scaling_factor * interpolated + w * (1 - interpolated))
+        frequencies.append(_divided(w, positions.scaling_factor, (i - low) / max(high - low, 1e-3)))
     return frequencies
 
 
@@ -122,8 +127,7 @@ def llama3(positions, key_dim: int) -> list[float]:
     frequencies = []
     for w in no_scaling(positions, key_dim):
         turns = positions.original_context_length * w / (2 * math.pi)
-        unchanged = min(max((turns - low_turns) / (high_turns - low_turns), 0.0), 1.0)
-        frequencies.append(w / positions.scaling_factor * (1 - unchanged) + w * unchanged)
+        frequencies.append(_divided(w, positions.scaling_factor, (high_turns - turns) / (high_turns - low_turns)))
     return frequencies
 
 

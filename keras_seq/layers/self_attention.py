@@ -198,8 +198,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         query_segments = key_segments = None if reset_mask is None else segment_numbers(reset_mask)
         if holds_window:
             masked = mask is not None
-            joined, key_segments, state = append_to_window(state, k, v, key_positions, masked, key_segments)
-            k, v, key_positions = joined["key"], joined["value"], joined["position"]
+            slots, key_segments, state = append_to_window(state, k, v, key_positions, masked, key_segments)
+            k, v, key_positions = slots["key"], slots["value"], slots["position"]
         elif state is not None:
             key_segments = appended_segments(state, key_segments)
             state = append_to_cache(state, k, v, key_positions)

@@ -113,8 +113,8 @@ def tensor_shape(tensor: Tensor, shapes: list[tuple[int, ...]]) -> tuple[int, ..
         tensor: An entry of the table.
         shapes: The shapes of its variables.
     """
-    joined = (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
-    return tensor.layout.to_tensor(np.broadcast_to(np.float32(0), joined)).shape
+    concatenated = (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+    return tensor.layout.to_tensor(np.broadcast_to(np.float32(0), concatenated)).shape
 
 
 def initialize(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) -> None:
@@ -152,5 +152,5 @@ def tensor_of(tensor: Tensor, variables: dict) -> np.ndarray:
         variables: The variables of the model, by path.
     """
     values = [ops.convert_to_numpy(variables[path]) for path in tensor.variables]
-    joined = values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
-    return np.ascontiguousarray(tensor.layout.to_tensor(joined))
+    concatenated = values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
+    return np.ascontiguousarray(tensor.layout.to_tensor(concatenated))
