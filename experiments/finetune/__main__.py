@@ -6,13 +6,13 @@
     python -m experiments.finetune --smoke                            # tiny sizes, takes seconds
     python -m experiments.export logs/finetune/TIME/lora-seed0 --to hugging_face    # adapters merged
 
-Time: 8 minutes on 2 cores.
+Time: not measured yet.
 
 A language model is trained further on another text: by low-rank additions to its matrices (lora), by its weights
 (full), and for comparison from new weights (scratch), with the same batches. All curves share one axis of training
 tokens. adapters.safetensors in the run of lora holds the additions alone: `keras_seq.models.load_adapters` reads them.
 
-Expected: lora ends close above full, and both far below scratch (docs/pretrained.md).
+What it shows has not been measured at these sizes yet (docs/experiments.md).
 """
 
 import dataclasses
