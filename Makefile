@@ -2,6 +2,7 @@
 # make test      set up .venv, run the tests; make test-all also those that are long and seldom fail
 # make backends  run the tests of what runs on JAX and torch too; make backends-rare those that are long on JAX
 # make gpu       on a GPU, with the JAX or PyTorch of PYTHON: compare, benchmark, nanoGPT's run; BACKEND=jax or torch
+# make peers     run the tests that compare weights and files with those of transformers, peft, xlstm and pyarrow
 # make check     check the style
 # make smoke     run every experiment at tiny sizes; make smoke-tests also tests the models it leaves
 # make docs      build the pages of docs/ and the API reference as a site in build/site
@@ -15,8 +16,12 @@ ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training
 SEVERAL_BACKENDS := tests/data/test_step_dataset.py tests/kernels/test_dispatch.py tests/callbacks/test_backends.py \
 	tests/tracking/test_without_tensorflow.py tests/evaluation/test_every_backend.py \
 	tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
+SEVERAL_DEVICES := tests/training/test_devices.py tests/training/test_processes.py tests/training/test_communication.py \
+	tests/experiments/test_jobs.py
 GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
-.PHONY: compare test test-rare test-all backends backends-rare gpu check smoke smoke-tests docs clean
+PEERS := tests/pretrained tests/models/test_lora.py tests/models/test_quantization.py tests/data/test_prepare.py \
+	tests/layers/test_mamba2.py tests/layers/test_mlstm.py tests/layers/test_rg_lru.py tests/layers/test_gated_delta_net.py
+.PHONY: compare test test-rare test-all backends backends-rare peers gpu check smoke smoke-tests docs clean
 
 compare: .venv/installed
 	$(BIN)/python -m experiments.compare $(ARGS)
@@ -29,14 +34,21 @@ test-rare: .venv/installed-test
 
 test-all: test test-rare
 
+# JAX in parts, because a process keeps all that it has compiled, gigabytes.
 backends: .venv/installed-backends
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[a-m]*.py $(ARGS)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[n-z]*.py $(ARGS)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(filter-out tests/layers,$(ANY_BACKEND)) $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(SEVERAL_BACKENDS) $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow" $(SEVERAL_DEVICES) $(ARGS)
 	$(BIN)/python -m experiments.benchmark --backend jax --smoke
 
 backends-rare: .venv/installed-backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)
+
+peers: .venv/installed-peers
+	$(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(PEERS) $(ARGS)
 
 # Ten minutes. Nothing is installed: it takes an environment that finds its GPU, and needs no TensorFlow.
 gpu:
@@ -77,6 +89,10 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet --editable ".[test,jax,torch]"
 	touch $@ .venv/installed .venv/installed-test
+
+.venv/installed-peers: .venv/installed-backends
+	$(BIN)/python -m pip install --quiet --editable ".[test,peers]"
+	touch $@
 
 .venv/installed-dev: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"

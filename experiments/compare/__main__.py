@@ -3,13 +3,19 @@
     python -m experiments.compare                                  # Python's docstrings, offline
     python -m experiments.compare --corpus shakespeare --num-seeds 3
     python -m experiments.compare --corpus shakespeare --models rnn gru lstm mingru minlstm mamba transformer
+    python -m experiments.compare --match parameters --models lstm transformer mamba2 hawk rwkv7 hybrid
     python -m experiments.compare --match flops                    # or parameters, or seconds
     python -m experiments.compare --sweep learning-rate --sweep-factors 0.3 1 3
+    python -m experiments.compare --num-seeds 3 --jobs 3           # three runs at a time: docs/scaling-out.md
     python -m experiments.compare --corpus FOLDER --documents      # token ids of experiments.prepare; documents apart
     python -m experiments.compare --smoke                          # seconds, tiny sizes: test that everything works
     python -m experiments.compare --resume logs/compare/20260101-120000
 
 Time: 2 to 5 minutes a model on 2 cores.
+
+Models: rnn, gru, lstm, with gates that see the state; mingru, minlstm, hawk (Griffin's RG-LRU), mamba, mamba2, gla
+(gated linear attention), gated_deltanet, rwkv7, linear in the state; xlstm, of both kinds (docs/recurrent.md);
+transformer, gpt2, llama; hybrid, of recurrent and attention blocks.
 
 All models use the same text, split and scoring, and the same budget (--match). At the defaults, parameter counts are
 equal within 5 %. Recurrent models read stateful windows, Transformers random windows; the tokenizer is built from the
@@ -25,7 +31,7 @@ from experiments.compare.diagnostics import diagnostics
 from experiments.compare.findings import ComparisonResults
 from experiments.compare.report import compare_report
 from experiments.compare.settings import SMOKE, CompareConfig
-from experiments.frame.experiment import experiment_main, run_config, run_once
+from experiments.frame.experiment import experiment_main, run_all, run_config
 from experiments.frame.report import Report
 from experiments.frame.texts import SplitCorpus, compare_sizes, overlap_note
 from experiments.frame.token_folders import split_corpus
@@ -101,20 +107,26 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
 
     def run(name, budget, train, seed=0, ids=data.train, scored=data.validation_text):
         path = folder / name
-        return run_once(path, seed, lambda: train_one(path, config, budget, train, seed, data, ids, scored))
+        return path, seed, lambda: train_one(path, config, budget, train, seed, data, ids, scored)
 
     sweep_runs = []
     if config.sweep is not None:
-        sweep_runs = compare_sweep.sweep(config, budgets, lambda *of: run(*of, ids=sweep_ids, scored=sweep_scored))
+        sweep_runs = compare_sweep.sweep(
+            config, budgets, lambda *of: run(*of, ids=sweep_ids, scored=sweep_scored), run_all
+        )
         budgets = {name: compare_sweep.with_best_lr(budget, sweep_runs) for name, budget in budgets.items()}
         print("\n".join(["", str(compare_sweep.table(sweep_runs)), *compare_sweep.warnings(sweep_runs)]))
-    rows = []
-    for seed in range(config.num_seeds):
-        for name, budget in budgets.items():
-            train = dataclasses.replace(config.train, learning_rate=budget.learning_rate)
-            result = run(f"{name}-seed{seed}", budget, train, seed)
-            flops = budget.flops_per_token * result["train_tokens"]
-            rows.append({"model": name, "seed": seed, **result, "train_flops": flops})
+    planned = [(seed, budget) for seed in range(config.num_seeds) for budget in budgets.values()]
+    results = run_all(
+        [
+            run(f"{b.name}-seed{seed}", b, dataclasses.replace(config.train, learning_rate=b.learning_rate), seed)
+            for seed, b in planned
+        ]
+    )
+    rows = [
+        {"model": b.name, "seed": seed, **result, "train_flops": b.flops_per_token * result["train_tokens"]}
+        for (seed, b), result in zip(planned, results, strict=True)
+    ]
     baselines = compute_baselines(data.train_text, data.validation_text)
     note = overlap_note(data.train_text, data.validation_text)
     return compare_report(ComparisonResults(folder, config, data.corpus, rows, budgets, baselines, sweep_runs, note))

@@ -18,6 +18,7 @@ import keras
 from experiments.compare.settings import CompareConfig
 from experiments.frame.tables import Table, tera
 from keras_seq import checks, training
+from keras_seq.kernels.devices import clear_session
 from keras_seq.models.flops import flops_per_token
 from keras_seq.models.match_parameters import match_parameter_count
 from keras_seq.training import checksummed_json
@@ -59,7 +60,7 @@ def plan(
         model_config = config.model(name)
         if config.match == "parameters" and target is not None:
             model_config = match_parameter_count(model_config, vocabulary_size, target)
-        keras.backend.clear_session()
+        clear_session()
         model = model_config.build_model(vocabulary_size)
         target = target or model.count_params()
         flops = flops_per_token(model, config.sequence_length, training=True)

@@ -23,15 +23,17 @@ class SweepRun:
     loss: float | None
 
 
-def sweep(config: CompareConfig, budgets: dict, train_one: Callable) -> list[SweepRun]:
+def sweep(config: CompareConfig, budgets: dict, plan_run: Callable, run_all: Callable) -> list[SweepRun]:
     """Train every model at every learning rate; results of finished runs are read from their folders.
 
     Args:
         config: Config of the comparison; `sweep_tokens` limits the length of the runs.
         budgets: `Budget` of each model by its name; its learning rate is multiplied by the `sweep_factors`.
-        train_one: Function `(run, budget, train) -> result` that trains one model and scores the held-out text.
+        plan_run: Function `(run, budget, train)` that returns what `run_all` takes: the folder of the run, its seed,
+            and a function that trains one model and scores the held-out text.
+        run_all: `experiments.frame.experiment.run_all`.
     """
-    sweep_runs = []
+    names, runs = [], []
     fraction = 1 if config.sweep_tokens is None else min(1, config.sweep_tokens / config.tokens)
     for budget in budgets.values():
         sweep_budget = dataclasses.replace(budget, steps=max(1, round(budget.steps * fraction)))
@@ -40,13 +42,24 @@ def sweep(config: CompareConfig, budgets: dict, train_one: Callable) -> list[Swe
             # an interval longer than the run, so that it is scored once, at the end
             interval = config.train.validate_every * (sweep_budget.steps + 1)
             train = dataclasses.replace(config.train, learning_rate=rate, validate_every=interval)
-            try:
-                result = train_one(f"sweep-{budget.name}-{rate:g}", sweep_budget, train)
-                loss = result["val_loss_per_character"]
-            except training.TrainingDiverged:
-                loss = None
-            sweep_runs.append(SweepRun(budget.name, rate, loss))
-    return sweep_runs
+            names.append((budget.name, rate))
+            runs.append(_diverging(*plan_run(f"sweep-{budget.name}-{rate:g}", sweep_budget, train)))
+    losses = [result["val_loss_per_character"] for result in run_all(runs)]
+    return [SweepRun(*name, loss) for name, loss in zip(names, losses, strict=True)]
+
+
+def _diverging(path, seed, train_one):
+    """Return the run, whose result has no loss if it diverges."""
+
+    def train():
+        try:
+            return train_one()
+        except training.TrainingDiverged as error:
+            result = {"val_loss_per_character": None, "diverged": str(error)}
+            training.write_result(path, result)
+            return result
+
+    return path, seed, train
 
 
 def with_best_lr(budget, sweep_runs: Sequence[SweepRun]):

@@ -3,6 +3,7 @@
     python -m experiments.export RUN --to saved_model    # text in, text out, on plain TensorFlow without keras_seq
     python -m experiments.export RUN --to keras          # one .keras file from texts to logits, including the tokenizer
     python -m experiments.export RUN --to onnx           # one step of an rnn, gru or lstm; pip install -e ".[onnx]"
+    python -m experiments.export RUN --to hugging_face   # a gpt2, llama, mamba or bert for transformers and others
 
 Time: seconds.
 
@@ -21,6 +22,7 @@ from typing import Literal
 from experiments.frame.option_checks import check_options
 from experiments.frame.option_types import RunFolder
 from experiments.frame.startup import command_line, exit_with_message
+from keras_seq import pretrained
 from keras_seq.atomic_files import atomic_write
 from keras_seq.saving.onnx_step import export_onnx
 from keras_seq.saving.saved_model import export_saved_model
@@ -28,7 +30,10 @@ from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.text_layer import with_text_input
 from keras_seq.training import load_run
 
-FILE_NAMES = {"saved_model": "saved_model", "keras": "text_to_logits.keras", "onnx": "step.onnx"}
+FILE_NAMES = {
+    **{"saved_model": "saved_model", "keras": "text_to_logits.keras"},
+    **{"onnx": "step.onnx", "hugging_face": "hugging_face"},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +58,14 @@ def main(arguments: Sequence[str] | None = None):
     out = config.out or config.run / FILE_NAMES[config.to]
     if not out.parent.is_dir():
         raise ValueError(f"--out {out}: the folder {out.parent} does not exist.")
-    if config.to != "onnx" and not isinstance(tokenizer, CharacterTokenizer):
+    if config.to in ("saved_model", "keras") and not isinstance(tokenizer, CharacterTokenizer):
         raise ValueError(f"{config.run} has a {type(tokenizer).__name__}; expected a CharacterTokenizer.")
     if config.to == "saved_model":
         export_saved_model(model, tokenizer, out)
     elif config.to == "onnx":
         export_onnx(model, out)
+    elif config.to == "hugging_face":
+        pretrained.save(model, out, tokenizer)
     else:
         if out.suffix != ".keras" or out.exists():
             raise ValueError(f"--out {out}: expected the name of a new .keras file.")

@@ -1,6 +1,7 @@
 """The command line of an experiment that trains, and the parts that all of its runs have in common."""
 
 import dataclasses
+import functools
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -8,11 +9,14 @@ from typing import Any
 
 import keras
 
+from experiments.frame.jobs import finish_all, is_worker, run_workers
+from experiments.frame.machine import split_options
 from experiments.frame.report import Report
 from experiments.frame.runs import start_or_resume
 from experiments.frame.startup import exit_with_message
 from keras_seq import training
 from keras_seq.data import Corpus
+from keras_seq.kernels.devices import clear_session
 
 
 def experiment_main(
@@ -31,8 +35,15 @@ def experiment_main(
     @exit_with_message(f"experiments.{name}")
     def main(arguments: Sequence[str] | None = None):
         """Run the command line; the exit status is 1 if the report names failures."""
-        with start_or_resume(settings_class, name, doc, arguments, smoke) as (settings, folder):
+        script = f"experiments.{name}"
+        machine, words = split_options(sys.argv[1:] if arguments is None else arguments, script, doc)
+        run = start_or_resume(settings_class, name, doc, words, smoke, machine)
+        with training.noticing_loss(), run as (settings, folder):
+            if machine.jobs is not None:
+                run_workers(script, folder, machine.jobs)
             report = experiment(settings, folder)
+            if is_worker():
+                return
             if isinstance(report, str):
                 print(report)
                 return
@@ -46,15 +57,28 @@ def experiment_main(
     return main
 
 
+def run_all(runs: Sequence[tuple[pathlib.Path, int, Callable[[], dict]]]) -> list[dict]:
+    """Return the results of runs `(run, seed, train_one)`, as `run_once` does; several jobs share them."""
+    if not is_worker():
+        return [run_once(*run) for run in runs]
+    return finish_all([(run, functools.partial(_run_once, run, seed, train)) for run, seed, train in runs])
+
+
 def run_once(run: pathlib.Path, seed: int, train_one: Callable[[], dict]) -> dict:
     """Return the result of a run; train it, with the random seed set, unless it is finished.
+
+    A worker of several jobs trains it unless another process does; then it waits for that.
 
     Raises:
         RuntimeError: Training raised a ValueError. All options were checked before, so it is a bug, with its traceback.
     """
+    return run_all([(run, seed, train_one)])[0] if is_worker() else _run_once(run, seed, train_one)
+
+
+def _run_once(run, seed, train_one):
     if (result := training.load_result(run)) is not None:
         return result
-    keras.backend.clear_session()
+    clear_session()
     keras.utils.set_random_seed(seed)
     print(f"\n{run.name}")
     try:

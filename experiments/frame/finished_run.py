@@ -6,16 +6,32 @@ A run folder may come from anybody: names are text only, and no file that they n
 import pathlib
 from typing import Literal
 
+from keras_seq import pretrained
 from keras_seq.data import CorpusError, load_corpus
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
-from keras_seq.training import checksummed_json
+from keras_seq.training import checksummed_json, load_run
 
 Unknown = Literal["error", "drop"]  # --unknown: name the characters that a model does not know, or leave them out
 MAX_CHARACTERS_TO_NAME = 5
 BUILT_IN_CORPORA = ("docstrings", "pydoc", "shakespeare")
 PASSAGE_CHARACTERS = 120
 NEUTRAL_TEXT = "The first line is not the last one, and this is the third."
+
+
+def load_run_or_folder(path: pathlib.Path) -> pretrained.Pretrained:
+    """Load the model and the tokenizer of a finished run, or of a Hugging Face folder.
+
+    Raises:
+        ValueError: It is neither, or a folder without a tokenizer.
+    """
+    if not any((path / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
+        model, tokenizer = load_run(path)
+        return pretrained.Pretrained(model, tokenizer, None, tokenizer.vocabulary_size)
+    loaded = pretrained.load(path)
+    if loaded.tokenizer is None:
+        raise ValueError(f"{path} has no tokenizer; expected a tokenizer.json beside its config.json.")
+    return loaded
 
 
 def run_label(run: pathlib.Path) -> str:

@@ -45,6 +45,9 @@ def exit_interrupted(script: str, stop: KeyboardInterrupt) -> NoReturn:
     from keras_seq.stop_signals import OUTPUT_CLOSED
 
     training = sys.modules.get("keras_seq.training")  # without it, nothing was trained
+    processes = sys.modules.get("keras_seq.training.processes")
+    if processes is not None and not processes.is_first():  # the first process of the training says it
+        sys.exit(128 + getattr(stop, "signal_number", next(iter(stop.args), signal.SIGINT)))
     if training is not None and isinstance(stop, training.TrainingInterrupted):
         message, number, folder = f"\nStopped. A checkpoint is in {stop.path}", stop.signal_number, stop.path.parents[2]
     else:

@@ -14,8 +14,17 @@ import types
 import typing
 from typing import Any
 
-BUDGETS = ("tokens", "sweep_tokens", "characters", "compute")
-NAMES = ("corpus", "log_dir", "resume", "run")  # of files, folders and corpora; may not be empty
+BUDGETS = ("tokens", "base_tokens", "sweep_tokens", "characters", "compute")
+NAMES = (
+    "corpus",
+    "base_corpus",
+    "log_dir",
+    "resume",
+    "run",
+    "inputs",
+    "field",
+    "trainable",
+)  # of files, folders and corpora; may not be empty
 MAX_INT32, MAX_INT64, MAX_SEED, MAX_FLOAT32 = 2**31, 2**63, 2**32, 3.4e38
 
 

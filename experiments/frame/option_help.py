@@ -17,12 +17,19 @@ from typing import Annotated, Any
 import tyro
 
 
-def print_help(config: Any, description: str, arguments: Sequence[str], **options: Any):
-    """Print the help of a command line and exit; `config` is a dataclass, or an instance with other defaults."""
-    hidden = set() if "--help-all" in arguments else _groups_not_chosen(config, arguments)
+def print_help(config: Any, description: str, arguments: Sequence[str], further: type | None = None, **options: Any):
+    """Print the help of a command line and exit.
+
+    `config` is a dataclass, or an instance with other defaults, and `further` one whose options are listed with its.
+    """
+    hidden = set() if "--help-all" in arguments else groups_not_chosen(config, arguments)
     print(wrapped(description), end="\n\n")
     try:
-        tyro.cli(_for_help(config, hidden), args=["--help"], description="", **options)
+        fields = _for_help(config, hidden)
+        if further is not None:
+            bases, documented = (fields, _for_help(further)), {"__doc__": fields.__doc__}
+            fields = dataclasses.make_dataclass(fields.__name__, [], bases=bases, namespace=documented)
+        tyro.cli(fields, args=["--help"], description="", **options)
     finally:
         if hidden:
             print(wrapped(f"--help-all also lists the options of {', '.join(sorted(hidden))}."))
@@ -35,7 +42,8 @@ def wrapped(text: str) -> str:
     return "\n\n".join(p if p.startswith(" ") else textwrap.fill(p, width, break_on_hyphens=False) for p in paragraphs)
 
 
-def _groups_not_chosen(config, arguments):
+def groups_not_chosen(config: Any, arguments: Sequence[str]) -> set[str]:
+    """Return the groups of options, such as those of a model, that the chosen values of others leave out."""
     fields = {field.name: field for field in dataclasses.fields(config)}
     hidden = set()
     for field in fields.values():

@@ -12,7 +12,7 @@ from keras_seq.evaluation import Evaluator
 from keras_seq.tracking import Summaries
 
 
-def train_on_random_windows(
+def random_windows_run(
     run: pathlib.Path,
     settings: Any,
     name: str,
@@ -23,8 +23,8 @@ def train_on_random_windows(
     steps: int,
     train: training.TrainConfig,
     finish: Callable[[Evaluator], dict] = lambda evaluator: {},
-) -> dict:
-    """Train one model, unless its run is finished, and return the name of the run and its result.
+) -> tuple[pathlib.Path, int, Callable[[], dict]]:
+    """Return a run as `run_all` takes it, which trains one model and returns its result.
 
     Args:
         run: Run folder.
@@ -73,4 +73,9 @@ def train_on_random_windows(
             ),
         )
 
-    return {"run": run.name, **run_once(run, settings.seed, train_one)}
+    return run, settings.seed, train_one
+
+
+def train_on_random_windows(run: pathlib.Path, *args, **kwargs) -> dict:
+    """Train the model of a `random_windows_run`, unless it is finished; return the name of the run and its result."""
+    return {"run": run.name, **run_once(*random_windows_run(run, *args, **kwargs))}

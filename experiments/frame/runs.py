@@ -18,51 +18,78 @@ from typing import Any
 
 from experiments.frame.folders import timestamped_folder
 from experiments.frame.interruption import run_folders
+from experiments.frame.jobs import is_worker
+from experiments.frame.machine import Machine, first_process_speaks
 from experiments.frame.settings import replaced
 from experiments.frame.startup import command_line
 from keras_seq.atomic_files import leftovers, remove_leftovers, remove_partial_files
 from keras_seq.data import Corpus
-from keras_seq.training import checkpoints, checksummed_json
+from keras_seq.training import checkpoints, checksummed_json, processes
 from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, diff, flatten, format_diff, leaf_name, read_config
 from keras_seq.training.run_lock import lock_run
+
+SETTINGS = "settings.json"  # the config, where runs are shared by several processes: before the first of them begins
 
 
 @contextlib.contextmanager
 def start_or_resume(
-    config_class: type, experiment: str, description: str, arguments: Sequence[str] | None, smoke: dict
+    config_class: type,
+    experiment: str,
+    description: str,
+    arguments: Sequence[str] | None,
+    smoke: dict,
+    machine: Machine | None = None,
 ) -> Iterator[tuple[Any, pathlib.Path]]:
     """Parse the command line, yield the config and the folder of the runs, and lock that folder until the end.
 
     `config_class` has the fields `log_dir`, `resume` and `smoke`; `smoke` are the changes for `settings.replaced`.
+    With `machine.jobs`, other processes may train in the folder too.
     """
+    machine = machine or Machine()
+    is_shared = machine.jobs is not None or is_worker()
+    lock = _registered if is_shared else _locked
     arguments = sys.argv[1:] if arguments is None else arguments
     script = f"experiments.{experiment}"
     if (resumed := _resume_argument(arguments)) is not None:
         folder = pathlib.Path(resumed)
         folder = folder.parent if _is_run(folder) else folder
-        if not list_runs(folder):
+        if not list_runs(folder) and not (folder / SETTINGS).exists():
             expected = "LOG_DIR/EXPERIMENT/TIME, or start a new run"
             raise ValueError(f"--resume {folder}: it has no run with a config.json; expected {expected}.")
-        with _locked(folder):
-            _remove_leftovers(folder)
+        machine.use_devices()
+        with first_process_speaks(), processes.private_folder(folder) as folder, lock(folder):
+            if not is_shared:
+                _remove_leftovers(folder)
             saved = load_config(folder, config_class)
-            config = command_line(config_class, script, description, arguments, saved)
+            config = command_line(config_class, script, description, arguments, saved, Machine)
+            machine.check(config, arguments)
             yield _apply_changes(folder, saved, config), folder
         return
-    config = command_line(config_class, script, description, arguments)
+    config = command_line(config_class, script, description, arguments, further=Machine)
     parent = pathlib.Path(config.log_dir) / experiment
     nearest = next(path for path in (parent, *parent.parents) if os.path.lexists(path))
     if not nearest.is_dir():
         raise ValueError(f"--log-dir {config.log_dir}: {nearest} is not a folder; expected a folder or an unused name.")
     config = replaced(config, smoke) if config.smoke else config
-    with timestamped_folder(parent) as folder, _locked(folder):
+    machine.use_devices()
+    machine.check(config, arguments)
+    new_folder = timestamped_folder(parent) if processes.is_first() else contextlib.nullcontext(parent / "new")
+    with first_process_speaks(), new_folder as folder, processes.private_folder(folder) as folder, lock(folder):
+        if is_shared:
+            checksummed_json.write(folder / SETTINGS, {"experiment": dataclasses.asdict(config)})
         yield config, folder
 
 
 @contextlib.contextmanager
+def _registered(folder):
+    """Name the folder in the command to resume."""
+    run_folders.append(folder)
+    yield
+
+
+@contextlib.contextmanager
 def _locked(folder):
-    with lock_run(folder):
-        run_folders.append(folder)
+    with lock_run(folder), _registered(folder):
         try:
             yield
         finally:
@@ -119,6 +146,8 @@ def _apply_changes(folder, saved, config):
                 path.unlink(missing_ok=True)
         for run, run_config in run_configs.items():
             checksummed_json.write(run / "config.json", {**run_config, "experiment": dataclasses.asdict(config)})
+        if (folder / SETTINGS).exists():
+            checksummed_json.write(folder / SETTINGS, {"experiment": dataclasses.asdict(config)})
     print(f"Resuming with changed options: {format_diff(changes)}.")
     return config
 
@@ -126,10 +155,11 @@ def _apply_changes(folder, saved, config):
 def load_config(folder: pathlib.Path, config_class: type) -> Any:
     """Load the config, an instance of `config_class`, from the first run in a folder whose config.json can be read."""
     first_error = None
-    for run in list_runs(folder):
+    for run in [*list_runs(folder), folder]:
         try:
-            return dataclass_from_dict(config_class, read_config(run)["experiment"])
-        except checkpoints.CheckpointError as error:
+            saved = checksummed_json.read(run / SETTINGS) if run == folder else read_config(run)
+            return dataclass_from_dict(config_class, saved["experiment"])
+        except (checkpoints.CheckpointError, FileNotFoundError) as error:
             first_error = first_error or error
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(

@@ -17,20 +17,26 @@ from experiments.frame.option_help import print_help
 from experiments.frame.option_types import RULES
 
 RULE = ("─", "╰", "---")  # what a horizontal line of a frame begins with; hyphens where there are no box characters
-LIBRARIES = {"keras", "numpy", "tensorflow"}  # a ValueError raised there is a bug: our checks find users' mistakes
+LIBRARIES = {"jax", "keras", "numpy", "tensorflow"}  # a ValueError of theirs is a bug: our checks find mistakes
 
 
 def command_line(
-    config_class: type, script: str, description: str, arguments: Sequence[str] | None = None, defaults: Any = None
+    config_class: type,
+    script: str,
+    description: str,
+    arguments: Sequence[str] | None = None,
+    defaults: Any = None,
+    further: type | None = None,
 ) -> Any:
     """Parse a command line into a dataclass whose fields are the options, or raise a ValueError of one sentence.
 
-    `description` is what --help begins with, `defaults` an instance for the options that are not given.
+    `description` is what --help begins with, `defaults` an instance for the options that are not given,
+    `further` a dataclass whose options --help lists too.
     """
     arguments = sys.argv[1:] if arguments is None else [*arguments]
     options = {"prog": f"python -m {script}", "registry": RULES}
     if {"-h", "--help", "--help-all"} & {*arguments}:
-        print_help(config_class if defaults is None else defaults, description, arguments, **options)
+        print_help(config_class if defaults is None else defaults, description, arguments, further, **options)
     options |= {} if defaults is None else {"default": defaults}
     framed = io.StringIO()
     try:
@@ -76,7 +82,10 @@ def exit_with_message(script: str, use_devices: bool = True) -> Iterator[None]:
         message, status = _describe(error)
         if message is None:
             raise
-        print(f"{script}: {message}", file=sys.stderr)
+        print(f"{script}: {message}", file=sys.stderr, flush=True)
+        processes = sys.modules.get("keras_seq.training.processes")
+        if processes is not None and processes.count() > 1:
+            processes.exit_soon(status, 0 if isinstance(error, processes.LostProcess) else 5)
         sys.exit(status)
 
 
@@ -86,7 +95,7 @@ def _describe(error):
     if isinstance(error, MemoryError) or (tensorflow and isinstance(error, tensorflow.errors.ResourceExhaustedError)):
         reason = str(error).splitlines()[0] if str(error) else "allocation failed"
         return f"out of memory ({reason:.200}): choose smaller sizes.", 2
-    if training and isinstance(error, training.TrainingDiverged):
+    if training and isinstance(error, training.TrainingDiverged | training.LostProcess):
         return str(error), 1
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}.", 2

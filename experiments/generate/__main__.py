@@ -4,97 +4,32 @@
     python -m experiments.generate RUN --prompt "Age: " --regex "[0-9]+"       # --choices yes no, --json-schema FILE
     python -m experiments.generate RUN --interactive                # continues every line that is typed
     echo "ROMEO:" | python -m experiments.generate RUN --prompt - --num-samples 3 --out samples.txt
+    python -m experiments.generate path/to/smollm2-135m-instruct --chat --prompt "Why is the sky blue?" --top-p 0.9
 
 Time: seconds.
 
-RUN is the folder of a finished run. One text is printed while it is generated; several are generated as one batch.
+RUN is the folder of a finished run, or a Hugging Face folder, whose end-of-text tokens end a text. One text is printed
+while it is generated; several are generated as one batch.
 """
 
 import contextlib
 import dataclasses
 import itertools
-import pathlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
 
-import tyro
-
-from experiments.frame.finished_run import Unknown, handle_unknown
-from experiments.frame.option_checks import check_options
-from experiments.frame.option_types import RunFolder
+from experiments.frame.finished_run import handle_unknown, load_run_or_folder
 from experiments.frame.startup import command_line, exit_with_message
+from experiments.generate.settings import GenerateConfig
 from keras_seq.atomic_files import write_text
-from keras_seq.generation import Constraint, SamplingConfig, TextGenerator, choices, json_schema, regex
+from keras_seq.generation import TextGenerator
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
-from keras_seq.training import load_run
-
-
-@dataclasses.dataclass(frozen=True)
-class GenerateConfig:
-    """Generate text with a trained model."""
-
-    run: RunFolder
-    prompt: str | None = None
-    """Beginning of the text; - reads standard input. By default a line break, or the first token if there is none."""
-    interactive: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Read prompts from standard input, one a line, until an empty line or Ctrl-D; the n-th has the seed plus n - 1."""
-    unknown: Unknown = "error"
-    """What to do with characters of a prompt that the model does not know: error names them, drop leaves them out."""
-    max_new_tokens: int = 500
-    """Number of tokens to generate (characters, unless the run has another tokenizer), if no --stop-strings occurs."""
-    num_samples: int = 1
-    """Number of texts."""
-    stop_strings: tuple[str, ...] = ()
-    """Strings; a text ends before the first one that is generated."""
-    choices: tuple[str, ...] = ()
-    """Texts, one of which is generated after the prompt."""
-    regex: str | None = None
-    """Regular expression that the whole text after the prompt matches; it ends where the model would leave it."""
-    json_schema: pathlib.Path | None = None
-    """File of a JSON schema; the text after the prompt is JSON of it."""
-    seed: int = 0
-    """Random seed; the same seed gives the same texts."""
-    out: pathlib.Path | None = None
-    """File to write the texts to, besides printing them."""
-    sampling: Annotated[SamplingConfig, tyro.conf.arg(name="")] = dataclasses.field(
-        default_factory=lambda: SamplingConfig(temperature=0.8)
-    )
-    method: Literal["sample", "beam", "contrastive"] = "sample"
-    """sample: draw tokens at random; beam: search for the most probable text; contrastive: with little repetition."""
-    num_beams: int = 4
-    """Hypotheses of the beam search."""
-    num_candidates: int = 4
-    """Candidate tokens of a step of the contrastive search."""
-    alpha: float = 0.6
-    """Weight of the repetition penalty in the contrastive search, from 0 to 1."""
-
-    def __post_init__(self):
-        check_options(self, max_new_tokens=0, num_samples=1, num_beams=1, num_candidates=1, alpha=0)
-        if self.alpha > 1:
-            raise ValueError(f"--alpha {self.alpha}: expected a number from 0 to 1.")
-        if self.method != "sample" and (self.num_samples > 1 or self.stop_strings):
-            raise ValueError(f"--method {self.method}: expected --num-samples 1 and no --stop-strings.")
-        constraints = [name for name in ("choices", "regex", "json_schema") if getattr(self, name)]
-        if len(constraints) > 1 or (constraints and self.method != "sample"):
-            raise ValueError("--choices, --regex, --json-schema: expected one of them, and --method sample.")
-        if self.interactive and self.prompt is not None:
-            raise ValueError(f"--prompt {self.prompt}: expected no --prompt beside --interactive, which reads prompts.")
-        if self.out is not None and not self.out.parent.is_dir():
-            raise ValueError(f"--out {self.out}: the folder {self.out.parent} does not exist.")
 
 
 def default_prompt(tokenizer: Tokenizer) -> str:
     """Return a line break if the tokenizer has one, else its first token that is not special."""
     tokens = tokenizer.vocabulary
     return "\n" if "\n" in tokens else next(token for token in tokens if not token.startswith("["))
-
-
-def constraint(config: GenerateConfig) -> Constraint | None:
-    """Return the constraint that the options ask for, or None."""
-    if config.json_schema is not None:
-        return json_schema(config.json_schema.read_text(encoding="utf-8"))
-    return regex(config.regex) if config.regex is not None else choices(config.choices) if config.choices else None
 
 
 def read_prompts() -> Iterator[str]:
@@ -104,11 +39,15 @@ def read_prompts() -> Iterator[str]:
             yield prompt
 
 
-def print_texts(generator: TextGenerator, prompt: str, config: GenerateConfig, seed: int) -> list[str]:
+def print_texts(
+    generator: TextGenerator, prompt: str, config: GenerateConfig, seed: int, stop_token_ids: Sequence[int] = ()
+) -> list[str]:
     """Generate texts that begin with a prompt, print and return them."""
     prompt = handle_unknown(prompt, generator.tokenizer, config.unknown)
-    options = dataclasses.asdict(config.sampling) | {"seed": seed, "stop_strings": config.stop_strings}
-    options["constraint"] = constraint(config)
+    options = {**dataclasses.asdict(config.sampling), "seed": seed, "constraint": config.constraint}
+    options |= {"stop_strings": config.stop_strings, "stop_token_ids": stop_token_ids}
+    if config.chat:
+        prompt = generator.tokenizer.chat_prompt([{"role": "user", "content": prompt}])
     if config.method == "beam":
         texts = [generator.beam(prompt, config.max_new_tokens, config.num_beams)]
         print(*texts)
@@ -117,10 +56,13 @@ def print_texts(generator: TextGenerator, prompt: str, config: GenerateConfig, s
         print(*texts)
     elif config.num_samples > 1:
         texts = generator(config.num_samples * [prompt], config.max_new_tokens, **options)
-        print(*(f"--- {n} of {config.num_samples} ---\n{text}" for n, text in enumerate(texts, start=1)), sep="\n")
+        texts = [text.removeprefix(prompt) for text in texts] if config.chat else texts
+        for number, text in enumerate(texts, start=1):
+            print(f"--- {number} of {config.num_samples} ---\n{text}")
     else:
         texts = [""]
-        for part in itertools.chain([prompt], generator.stream(prompt, config.max_new_tokens, **options)):
+        stream = generator.stream(prompt, config.max_new_tokens, **options)
+        for part in stream if config.chat else itertools.chain([prompt], stream):
             texts[0] += part
             print(part, end="", flush=True)
         print()
@@ -131,17 +73,23 @@ def print_texts(generator: TextGenerator, prompt: str, config: GenerateConfig, s
 def main(arguments: Sequence[str] | None = None):
     """Run the command line."""
     config = command_line(GenerateConfig, "experiments.generate", __doc__, arguments)
-    model, tokenizer = load_run(config.run)
-    generator, texts = TextGenerator(model, tokenizer), []
+    loaded = load_run_or_folder(config.run)
+    tokenizer, stops = loaded.tokenizer, loaded.stop_token_ids
+    if config.chat:
+        if getattr(tokenizer, "chat_template", None) is None:
+            raise ValueError(f"--chat: {config.run} has no chat template; expected the folder of a chat model.")
+        tokenizer = tokenizer.without_special_tokens()
+    generator, texts = TextGenerator(loaded.model, tokenizer), []
     if config.interactive:
         for number, prompt in enumerate(read_prompts()):
             try:
-                texts += print_texts(generator, prompt, config, config.seed + number)
+                texts += print_texts(generator, prompt, config, config.seed + number, stops)
             except ValueError as error:
                 print(error, file=sys.stderr)
     else:
         prompt = sys.stdin.read() if config.prompt == "-" else config.prompt
-        texts = print_texts(generator, default_prompt(tokenizer) if prompt is None else prompt, config, config.seed)
+        prompt = default_prompt(tokenizer) if prompt is None else prompt
+        texts = print_texts(generator, prompt, config, config.seed, stops)
     if config.out is not None:
         write_text(config.out, "\n\n".join(texts) + "\n")
 

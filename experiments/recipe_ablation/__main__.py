@@ -18,7 +18,7 @@ import dataclasses
 import functools
 import pathlib
 
-from experiments.frame.experiment import experiment_main, run_config, run_once
+from experiments.frame.experiment import experiment_main, run_all, run_config
 from experiments.frame.report import Report
 from experiments.frame.texts import SplitCorpus
 from experiments.recipe_ablation.data import batches, windows, without_whitespace
@@ -71,13 +71,16 @@ def train_recipes(config: RecipeAblationConfig, folder: pathlib.Path) -> Report:
         windows(recipe, variants[recipe.keep_whitespace].train, config.seed)
     characters = legacy.num_steps * legacy.batch_size * legacy.sequence_length
     original.introduce(legacy.train, min_length, f"{len(config.recipes)} runs of {characters:,} characters")
-    rows = []
+    runs = []
     for name, recipe in config.recipes.items():
         data = variants[recipe.keep_whitespace]
         char_ratio = len(data.validation) / len(original.validation)
         train = functools.partial(train_one, folder / name, config, recipe, data, char_ratio)
-        result = run_once(folder / name, config.seed, train)
-        rows.append({"run": name, "recipe": dataclasses.asdict(recipe), **result})
+        runs.append((folder / name, config.seed, train))
+    rows = [
+        {"run": name, "recipe": dataclasses.asdict(recipe), **result}
+        for (name, recipe), result in zip(config.recipes.items(), run_all(runs), strict=True)
+    ]
     return recipe_ablation_report(folder, original.corpus.name, rows)
 
 

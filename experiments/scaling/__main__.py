@@ -15,8 +15,8 @@ its compute has seen too few tokens. Expected on tiny Shakespeare: twice the siz
 
 import pathlib
 
-from experiments.frame.experiment import experiment_main
-from experiments.frame.random_windows import train_on_random_windows
+from experiments.frame.experiment import experiment_main, run_all
+from experiments.frame.random_windows import random_windows_run
 from experiments.frame.report import Report
 from experiments.frame.token_folders import split_corpus
 from experiments.scaling.cases import plan
@@ -30,13 +30,19 @@ def train_sizes(config: ScalingConfig, folder: pathlib.Path) -> Report:
     runs = plan(config, data.tokenizer.vocabulary_size)
     amount = f"{len(runs)} runs of {config.tokens:,} characters or {config.compute:.2g} FLOPs"
     data.introduce(config.train, config.sequence_length + 1, amount)
+    sizes = (data, config.batch_size, config.sequence_length)
+    trainings = [
+        random_windows_run(
+            folder / f"{planned.family}-{planned.non_embedding_parameters}-{planned.budget}-seed{config.seed}",
+            config,
+            *(planned.family, planned.model_config, *sizes, planned.num_steps, planned.train),
+        )
+        for planned in runs
+    ]
     rows = []
-    for planned in runs:
-        size = planned.non_embedding_parameters
-        run = folder / f"{planned.family}-{size}-{planned.budget}-seed{config.seed}"
-        of_model, steps = (planned.family, planned.model_config), (planned.num_steps, planned.train)
-        row = train_on_random_windows(run, config, *of_model, data, config.batch_size, config.sequence_length, *steps)
-        row |= {"budget": planned.budget, "non_embedding_parameters": size}
+    for planned, (run, *_), row in zip(runs, trainings, run_all(trainings), strict=True):
+        row = {"run": run.name, **row, "budget": planned.budget}
+        row["non_embedding_parameters"] = planned.non_embedding_parameters
         rows.append({**row, "train_flops": planned.flops_per_token * row["train_tokens"]})
     return scaling_report(data.corpus.name, folder, rows)
 

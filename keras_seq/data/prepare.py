@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -182,8 +183,10 @@ def _write_shards(writer, groups, processes, progress):
 
 @contextlib.contextmanager
 def _pool(processes, *arguments):
-    """Return a pool of processes with a writer each; without a backend, which they do not use."""
-    environment = {"KERAS_BACKEND": "numpy", "TOKENIZERS_PARALLELISM": "false"}
+    """Return a pool of processes with a writer each; if possible without a backend, which they do not use."""
+    environment = {"TOKENIZERS_PARALLELISM": "false"}
+    if importlib.util.find_spec("scipy"):  # which Keras's NumPy backend needs
+        environment["KERAS_BACKEND"] = "numpy"
     old = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import keras
 
 from keras_seq import checks
+from keras_seq.data.process_rows import rows_of_process
 
 
 class StepBatches:
@@ -84,4 +85,4 @@ class StepDataset(keras.utils.PyDataset):
         if index not in (0, self._next_index):
             raise ValueError(f"Batch {index} follows batch {self._next_index - 1}; expected order: fit(shuffle=False).")
         self._next_index = index + 1
-        return self.batch_fn(self.start_step + index)
+        return rows_of_process(self.batch_fn(self.start_step + index))

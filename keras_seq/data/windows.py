@@ -232,7 +232,7 @@ class SequentialWindows(Windows):
 
     @property
     def fixed_size(self) -> bool:
-        """Whether the last batch of an epoch has B rows, too."""
+        """Return whether the last batch of an epoch has B rows, too."""
         return self.num_windows % self.batch_size == 0
 
     @property

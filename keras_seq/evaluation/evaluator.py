@@ -21,6 +21,7 @@ from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.progress_bar import track_progress
 from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.kernels.compiled import compiled
+from keras_seq.kernels.devices import divide_rows
 from keras_seq.layers.introspection import vocabulary_size
 
 DEFAULT_WINDOW = 1024  # tokens of a window for a model that takes any length and carries no state
@@ -116,7 +117,7 @@ class Evaluator:
         return vocabulary_size(self.model) if self._carries else self._uncached.vocabulary_size
 
     def _independent_losses(self, x, y):
-        return token_losses(self.model(x, training=False), y)
+        return token_losses(self.model(divide_rows(x), training=False), y)
 
     def _stateful_step(self, x, y, state):
         logits, state = self.model(x, state=state, training=False, return_state=True)

@@ -8,9 +8,10 @@ A model with a context of C positions starts a new cache at multiples of h = C /
 
     id t is sampled from the ids from cache_start(t) on,   cache_start(t) = h ceil(max(0, t - C) / h)
 
-So a token sees at least C / 2 ids, its cost does not depend on t, and a row does not depend on the other prompts. Only
-another number of rows is traced again: prompts, lengths, seeds and values of logit filters are not. An id of -1 marks
-logits that are not finite, and one of ENDED what follows the end of a text under a constraint.
+So a token sees at least C / 2 ids, its cost does not depend on t, and a row does not depend on the other prompts. A
+cache has no more than C slots, and fewer where the ids are fewer: a power of two. Only another number of rows or slots
+is traced again: prompts, lengths, seeds and values of logit filters are not. An id of -1 marks logits that are not
+finite, and one of ENDED what follows the end of a text under a constraint.
 """
 
 import math
@@ -27,6 +28,7 @@ from keras_seq.layers.introspection import vocabulary_size
 
 STEPS_PER_CALL = 32  # steps of one compiled call
 PREFILL_CHUNK = 64  # ids of a prompt in one forward pass
+MIN_CAPACITY = 256  # slots of a cache
 
 
 class SamplingLoop:
@@ -83,11 +85,12 @@ class SamplingLoop:
         rows, tables = constraint_rows(automaton, len(ids), max_new_tokens)
         num_done, num_emitted = prompt_lengths.min(), 0  # columns filled in all rows; columns yielded
         start, end = cache_start(num_done, self.context_length), ids.shape[1]
-        state, t = self._prefill(ids, start, num_done)
+        capacity = max(MIN_CAPACITY, 1 << (end - 1).bit_length())
+        state, t = self._prefill(ids, start, num_done, capacity)
         while t < end:
             if cache_start(t, self.context_length) > start:
                 start = cache_start(t, self.context_length)
-                state, t = self._prefill(ids, start, num_done)
+                state, t = self._prefill(ids, start, num_done, capacity)
             n = int(min(STEPS_PER_CALL, end - t, self.context_length - (t - 1 - start)))
             is_prompt = np.arange(t, t + n) < np.maximum(prompt_lengths, num_done)[:, None]
             prompt_ids = _steps_first(np.where(is_prompt, ids[:, t : t + n], -1))
@@ -106,9 +109,10 @@ class SamplingLoop:
                 yield np.stack(new)
                 num_emitted += len(new[0])
 
-    def _prefill(self, ids, start, end):
+    def _prefill(self, ids, start, end, capacity):
         """Read full chunks of ids from `start`, at most up to `end` - 1; return the state and the next position."""
-        state, t = self.model.get_initial_state(len(ids)), start
+        limit = () if self.model.context_length is None else (capacity,)
+        state, t = self.model.get_initial_state(len(ids), *limit), start
         for size in self.prefill_sizes:
             while t + size < end:
                 state = self._prefill_fn(np.maximum(ids[:, t : t + size], 0), state)  # not ENDED

@@ -10,7 +10,7 @@ for piece in stream(model, tokenizer, "ROMEO:"):
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -63,6 +63,7 @@ class TextGenerator:
         temperature: float = 1.0,
         seed: int = 0,
         stop_strings: str | list[str] = (),
+        stop_token_ids: Sequence[int] = (),
         constraint: Constraint | None = None,
         **sampling_options,
     ) -> str | list[str]:
@@ -74,6 +75,7 @@ class TextGenerator:
             temperature: Divisor of the logits, at least 0; 0 takes the likeliest token.
             seed: The same seed gives the same texts. The n-th text of a list depends on (seed, n) and its prompt only.
             stop_strings: A text or a list of texts. The generated text ends before the first of them.
+            stop_token_ids: Ids that end the generated text, and are not part of it.
             constraint: What the whole text after the prompt has to be: `choices`, `regex` or `json_schema` of
                 `keras_seq.generation.constraints`. It ends where the model would leave the constraint.
             **sampling_options: `top_k`, `top_p`, `min_p`, `typical_p`, `repetition_penalty`; see `SamplingConfig`.
@@ -86,11 +88,13 @@ class TextGenerator:
                 range, or logits are not finite.
         """
         if isinstance(prompt, str):
-            parts = self.stream(prompt, max_new_tokens, temperature, seed, stop_strings, constraint, **sampling_options)
+            options = {"stop_token_ids": stop_token_ids, "constraint": constraint, **sampling_options}
+            parts = self.stream(prompt, max_new_tokens, temperature, seed, stop_strings, **options)
             return prompt + "".join(parts)
         if not isinstance(prompt, list | tuple):
             raise ValueError(f"prompt={prompt!r}; expected a text, or a list of texts.")
-        return self._texts(list(prompt), max_new_tokens, temperature, seed, stop_strings, constraint, sampling_options)
+        stops = stop_strings, stop_token_ids
+        return self._texts(list(prompt), max_new_tokens, temperature, seed, stops, constraint, sampling_options)
 
     def stream(
         self,
@@ -99,6 +103,7 @@ class TextGenerator:
         temperature: float = 1.0,
         seed: int = 0,
         stop_strings: str | list[str] = (),
+        stop_token_ids: Sequence[int] = (),
         constraint: Constraint | None = None,
         **sampling_options,
     ) -> Iterator[str]:
@@ -110,6 +115,7 @@ class TextGenerator:
             temperature: Divisor of the logits, at least 0; 0 takes the likeliest token.
             seed: The same seed gives the same text.
             stop_strings: A text or a list of texts. The generated text ends before the first of them.
+            stop_token_ids: Ids that end the generated text, and are not part of it.
             constraint: What the whole text after the prompt has to be: `choices`, `regex` or `json_schema` of
                 `keras_seq.generation.constraints`. It ends where the model would leave the constraint.
             **sampling_options: `top_k`, `top_p`, `min_p`, `typical_p`, `repetition_penalty`; see `SamplingConfig`.
@@ -121,13 +127,13 @@ class TextGenerator:
             ValueError: The prompt is empty or has a character that the tokenizer does not know, an argument is out of
                 its range, or, during iteration, logits are not finite.
         """
-        (ids,), sampling, stop_strings = self._check_arguments(
-            [prompt], max_new_tokens, temperature, seed, stop_strings, sampling_options
+        (ids,), sampling, stops = self._check_arguments(
+            [prompt], max_new_tokens, temperature, seed, (stop_strings, stop_token_ids), sampling_options
         )
         automaton = self._automaton(constraint)
         columns = self.sampling_loop([ids], max_new_tokens, sampling, seed, automaton=automaton)
         new = (new[0][new[0] >= 0].tolist() for new in columns)
-        return self._stream_text(ids, new, stop_strings)
+        return self._stream_text(ids, new, *stops)
 
     def beam(self, prompt: str, max_new_tokens: int = 100, num_beams: int = 4, length_penalty: float = 0.0) -> str:
         """Return the prompt followed by the likeliest text that `beam_search` finds.
@@ -145,7 +151,7 @@ class TextGenerator:
             ValueError: The prompt is empty or has a character that the tokenizer does not know, there are more tokens
                 than the context length, an argument is out of its range, or logits are not finite.
         """
-        (ids,), _, _ = self._check_arguments([prompt], max_new_tokens, 0.0, 0, (), {})
+        (ids,), _, _ = self._check_arguments([prompt], max_new_tokens, 0.0, 0, ((), ()), {})
         context_length = self.sampling_loop.context_length
         if len(ids) + max_new_tokens > context_length:
             raise ValueError(
@@ -177,7 +183,7 @@ class TextGenerator:
                 does not know, there are more tokens than the context length, an argument is out of its range, or
                 logits are not finite.
         """
-        (ids,), _, _ = self._check_arguments([prompt], max_new_tokens, 0.0, 0, (), {})
+        (ids,), _, _ = self._check_arguments([prompt], max_new_tokens, 0.0, 0, ((), ()), {})
         return prompt + self._continuation(ids, contrastive_search(self.model, ids, max_new_tokens, top_k, alpha))
 
     def _state_after(self, ids):
@@ -199,9 +205,9 @@ class TextGenerator:
             self._last_automaton = constraint, document_token, constraint.automaton(self.tokenizer, excluded)
         return self._last_automaton[2]
 
-    def _texts(self, prompts, max_new_tokens, temperature, seed, stop_strings, constraint, sampling_options):
-        prompt_ids, sampling, stop_strings = self._check_arguments(
-            prompts, max_new_tokens, temperature, seed, stop_strings, sampling_options
+    def _texts(self, prompts, max_new_tokens, temperature, seed, stops, constraint, sampling_options):
+        prompt_ids, sampling, stops = self._check_arguments(
+            prompts, max_new_tokens, temperature, seed, stops, sampling_options
         )
         new_ids = [[] for _ in prompt_ids]  # for each row, a list of lists of ids
         automaton = self._automaton(constraint)
@@ -209,24 +215,27 @@ class TextGenerator:
             for row, new in zip(new_ids, columns, strict=True):
                 row.append(new[new >= 0].tolist())
             rows = zip(prompt_ids, new_ids, strict=True)
-            if stop_strings and all(self._has_stopped(ids, new, stop_strings) for ids, new in rows):
+            if any(stops) and all(self._has_stopped(ids, new, *stops) for ids, new in rows):
                 break
         rows = zip(prompts, prompt_ids, new_ids, strict=True)
-        return [prompt + "".join(self._stream_text(ids, new, stop_strings)) for prompt, ids, new in rows]
+        return [prompt + "".join(self._stream_text(ids, new, *stops)) for prompt, ids, new in rows]
 
-    def _has_stopped(self, prompt_ids, new_ids, stop_strings):
-        text = self._continuation(prompt_ids, [*itertools.chain(*new_ids)])
+    def _has_stopped(self, prompt_ids, new_ids, stop_strings, stop_token_ids):
+        new_ids = [*itertools.chain(*new_ids)]
+        if stop_token_ids & {*new_ids}:
+            return True
+        text = self._continuation(prompt_ids, new_ids) if stop_strings else ""
         return any(stop in text for stop in stop_strings)
 
     def _continuation(self, prompt_ids, new_ids):
         """Decode the new ids together with the prompt's, so that text that joins the two is included."""
         return self.tokenizer.decode(prompt_ids + new_ids)[len(self.tokenizer.decode(prompt_ids)) :]
 
-    def _stream_text(self, prompt_ids, parts, stop_strings):
+    def _stream_text(self, prompt_ids, parts, stop_strings, stop_token_ids):
         """Yield text once it is final: it cannot be part of a stop string and holds no incomplete UTF-8 character."""
         max_stop_overlap = max(map(len, stop_strings), default=1) - 1
         new_ids, emitted = [], 0
-        for ids in parts:
+        for ids in _until_stop(parts, stop_token_ids):
             new_ids += ids
             text = self._continuation(prompt_ids, new_ids)
             ends = [index for stop in stop_strings if (index := text.find(stop)) >= 0]
@@ -240,8 +249,9 @@ class TextGenerator:
         if new_ids:
             yield self._continuation(prompt_ids, new_ids)[emitted:]
 
-    def _check_arguments(self, prompts, max_new_tokens, temperature, seed, stop_strings, sampling_options):
-        """Return the ids of the prompts, a `SamplingConfig`, and the stop strings as a tuple."""
+    def _check_arguments(self, prompts, max_new_tokens, temperature, seed, stops, sampling_options):
+        """Return the ids of the prompts, a `SamplingConfig`, and the stop strings and ids as a tuple and a set."""
+        stop_strings, stop_token_ids = stops
         if not prompts:
             raise ValueError("There is no prompt; expected at least one.")
         checks.integer("max_new_tokens", max_new_tokens, 0, checks.MAX_INT32)
@@ -253,10 +263,20 @@ class TextGenerator:
         stops = (stop_strings,) if isinstance(stop_strings, str) else stop_strings
         if not isinstance(stops, list | tuple) or not all(isinstance(stop, str) and stop for stop in stops):
             raise ValueError(f"stop_strings={stop_strings!r}; expected a non-empty text, or a list of such texts.")
+        stop_token_ids = {checks.non_negative_integer("stop_token_ids", id) for id in stop_token_ids}
         unknown = sampling_options.keys() - {field.name for field in dataclasses.fields(SamplingConfig)}
         if unknown:
             raise ValueError(f"There is no option {min(unknown)!r}; expected one of SamplingConfig, such as top_k.")
-        return prompt_ids, SamplingConfig(temperature, **sampling_options), tuple(stops)
+        return prompt_ids, SamplingConfig(temperature, **sampling_options), (tuple(stops), stop_token_ids)
+
+
+def _until_stop(parts, stop_token_ids):
+    """Yield lists of ids up to the first one that ends the text, which is left out."""
+    for ids in parts:
+        end = next((n for n, id in enumerate(ids) if id in stop_token_ids), None)
+        yield ids[:end]
+        if end is not None:
+            return
 
 
 def _check_methods(name, value, methods, expected):
@@ -285,9 +305,9 @@ def generate(model, tokenizer, prompt: str | list[str], max_new_tokens: int = 50
         prompt: A text of at least one token, or a list of such texts.
         max_new_tokens: Tokens to sample after each prompt, at least 0; characters for a `CharacterTokenizer`.
         **options: `temperature` (default 1.0; 0 takes the likeliest token), `seed` (default 0), `stop_strings` (a text
-            or a list of texts, before the first of which the text ends), `constraint` (such as `json_schema(...)`, what
-            the new text has to be), and the logit filters `top_k`, `top_p`,
-            `min_p`, `typical_p` and `repetition_penalty` (off by default; see `SamplingConfig`).
+            or a list of texts, before the first of which the text ends), `stop_token_ids`, `constraint` (such as
+            `json_schema(...)`, what the new text has to be), and the logit filters `top_k`, `top_p`, `min_p`,
+            `typical_p` and `repetition_penalty` (off by default; see `SamplingConfig`).
 
     Returns:
         One text for one prompt, a list for a list.

@@ -1,7 +1,8 @@
 """Compile a function of tensors that needs no gradients, for the Keras backend at hand.
 
 TensorFlow    tf.function, traced once for each structure and shape of the arguments, by XLA where `jit_compile` is set
-JAX           jax.jit of (variables of the model, arguments), so that every call computes with the present weights
+JAX           jax.jit of (variables of the model, arguments), so that every call computes with the present weights;
+              under a Keras distribution every device, and so every process, has the whole result
 torch         the function itself, without gradients: torch.compile breaks at every layer of Keras, takes a minute for
               a step of a model, and the step is slower. `traced` records the operations of a step once, by make_fx
 """
@@ -40,7 +41,9 @@ def _jax(function, model):
         with keras.StatelessScope(state_mapping=zip(_variables(model), values, strict=True)):
             return function(*args)
 
-    jitted = jax.jit(with_variables)
+    distribution = keras.distribution.distribution()
+    whole = distribution and keras.distribution.TensorLayout((), distribution.device_mesh).backend_layout
+    jitted = jax.jit(with_variables, out_shardings=whole)
     return lambda *args: jitted([variable.value for variable in _variables(model)], *args)
 
 

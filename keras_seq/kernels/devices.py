@@ -1,4 +1,4 @@
-"""Test which devices Keras's backend may compute on."""
+"""Test which devices Keras's backend may compute on, and divide rows among those of a Keras distribution."""
 
 import functools
 import pathlib
@@ -32,6 +32,28 @@ def cpu_multiplies_bfloat16() -> bool:
     path = pathlib.Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     return bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", text))
+
+
+def divide_rows(x):
+    """Divide the rows of a tensor among the devices of Keras's distribution, inside compiled code.
+
+    Args:
+        x: `[B, ...]`.
+
+    Returns:
+        The same tensor; without a distribution, or if its devices do not divide B, as it is.
+    """
+    distribution = keras.distribution.distribution()
+    if distribution is None or x.shape[0] % distribution.num_model_replicas:
+        return x
+    return keras.distribution.distribute_tensor(x, distribution.get_data_layout(x.shape))
+
+
+def clear_session() -> None:
+    """Clear Keras's names and random state, but not its distribution, which `keras.backend.clear_session` drops."""
+    distribution = keras.distribution.distribution()
+    keras.backend.clear_session()
+    keras.distribution.set_distribution(distribution)
 
 
 def seed_dropout(seed: int) -> None:

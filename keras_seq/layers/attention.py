@@ -131,6 +131,8 @@ class MultiHeadAttentionBase(DirectCall):
         use_qk_norm: Whether to RMS-normalize queries and keys per head.
         dropout: Fraction of the attention weights to drop in training.
         use_bias: Whether the four projections add a bias.
+        output_bias: Whether the output projection adds a bias; as `use_bias` unless given.
+        epsilon: Added to the mean square in the normalizations of `use_qk_norm`.
         kernel_initializer: Initializer of the query, key and value matrices.
         output_initializer: Initializer of the output matrix.
         seed: Random seed of the dropout.
@@ -149,6 +151,8 @@ class MultiHeadAttentionBase(DirectCall):
         use_qk_norm: bool = False,
         dropout: float = 0.0,
         use_bias: bool = True,
+        output_bias: bool | None = None,
+        epsilon: float = 1e-6,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
         seed: int | None = None,
@@ -166,6 +170,8 @@ class MultiHeadAttentionBase(DirectCall):
         self.use_qk_norm = bool(use_qk_norm)
         self.dropout = checks.fraction("dropout", dropout)
         self.use_bias = bool(use_bias)
+        self.output_bias = self.use_bias if output_bias is None else checks.boolean("output_bias", output_bias)
+        self.epsilon = checks.positive_number("epsilon", epsilon)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
@@ -189,13 +195,11 @@ class MultiHeadAttentionBase(DirectCall):
         self._value_dim = self.value_dim or self._key_dim
         self._num_kv_heads = self.num_key_value_heads or self.num_heads
 
-        def dense(name, units, width, initializer):
+        def dense(name, units, width, initializer, use_bias=self.use_bias):
             # clones, because an initializer returns the same values at every call
             if isinstance(initializer, keras.initializers.Initializer):
                 initializer = initializer.clone()
-            layer = Dense(
-                units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
-            )
+            layer = Dense(units, use_bias=use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
             layer.build((None, None, width))
             return layer
 
@@ -203,9 +207,11 @@ class MultiHeadAttentionBase(DirectCall):
         self.query_dense = dense("query", self.num_heads * self._key_dim, query_dim, kernel)
         self.key_dense = dense("key", self._num_kv_heads * self._key_dim, context_dim, kernel)
         self.value_dense = dense("value", self._num_kv_heads * self._value_dim, context_dim, kernel)
-        self.output_dense = dense("output", query_dim, self.num_heads * self._value_dim, self.output_initializer)
+        self.output_dense = dense(
+            "output", query_dim, self.num_heads * self._value_dim, self.output_initializer, self.output_bias
+        )
         if self.use_qk_norm:
-            rms = functools.partial(RMSNormalization, dtype=self.dtype_policy)
+            rms = functools.partial(RMSNormalization, epsilon=self.epsilon, dtype=self.dtype_policy)
             self.query_normalization = rms(name="query_normalization")
             self.key_normalization = rms(name="key_normalization")
             self.query_normalization.build((None, None, None, self._key_dim))
@@ -284,6 +290,8 @@ class MultiHeadAttentionBase(DirectCall):
             "use_qk_norm": self.use_qk_norm,
             "dropout": self.dropout,
             "use_bias": self.use_bias,
+            "output_bias": self.output_bias,
+            "epsilon": self.epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_initializer": keras.initializers.serialize(self.output_initializer),
             "seed": self.seed,

@@ -4,10 +4,11 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.matrix import HasMatrices, Matrix
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class BlockDiagonalDense(keras.layers.Layer):
+class BlockDiagonalDense(HasMatrices, keras.layers.Layer):
     """Multiply each group of features by a square matrix of its own.
 
     Args:
@@ -20,6 +21,8 @@ class BlockDiagonalDense(keras.layers.Layer):
     Raises:
         ValueError: If an argument is out of its range, or `num_blocks` does not divide the width of the inputs.
     """
+
+    kernel = Matrix()
 
     def __init__(
         self,

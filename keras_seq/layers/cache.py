@@ -4,6 +4,9 @@
 
 The first `length` slots are filled; `position` is the position of each slot in its row (-1: empty or padding). Shapes
 and dtypes never change, so a cache can be a loop variable, and a step is traced once.
+
+A layer with a sliding window needs no more slots than the window: there the slots hold the last positions, in ascending
+order, and `length` counts all that were ever appended.
 """
 
 from collections.abc import Mapping
@@ -155,3 +158,43 @@ def without_earlier_documents(cache, segments):
     """
     is_last = ops.equal(segments, ops.max(segments, axis=1, keepdims=True))
     return {**cache, "position": ops.where(is_last, cache["position"], -1)}
+
+
+def append_to_window(cache, key, value, positions, is_masked: bool, segments=None):
+    """Append T positions to a cache of the last S positions, S at least the sliding window.
+
+    Args:
+        cache: A cache.
+        key: `[B, T, G, K]`.
+        value: `[B, T, G, K']`.
+        positions: `[T]` or `[B, T]`.
+        is_masked: Whether some of the positions may be padding.
+        segments: `[B, T]`, numbers of the documents of the new positions, or None.
+
+    Returns:
+        `(all_slots, segments, cache)`: keys, values and positions of all S + T slots, which the T queries attend to, as
+        a dict; the numbers of their documents, or None; and the new cache, their last S non-padding ones, of the last
+        document only.
+    """
+    size = cache["position"].shape[1]
+    positions = ops.broadcast_to(ops.cast(positions, "int32"), ops.shape(key)[:2])
+    new = {"key": key, "value": value, "position": positions}
+    all_slots = {name: ops.concatenate([cache[name], ops.cast(new[name], cache[name].dtype)], axis=1) for name in new}
+    slots = all_slots
+    if segments is not None:
+        earlier = ops.zeros_like(ops.cast(cache["position"], "int32"))
+        segments = ops.concatenate([earlier, ops.cast(segments, "int32")], axis=1)
+        slots = without_earlier_documents(all_slots, segments)
+    last = {name: part[:, -size:] for name, part in (in_order(slots) if is_masked else slots).items()}
+    return all_slots, segments, {**last, "length": ops.cast(cache["length"], "int32") + ops.shape(key)[1]}
+
+
+def in_order(cache):
+    """Return the slots of a cache in ascending order of their positions, empty ones and padding first.
+
+    Args:
+        cache: A dict of keys, values and positions; further parts are returned unchanged.
+    """
+    order = ops.argsort(cache["position"], axis=1)
+    indices = {"key": order[:, :, None, None], "value": order[:, :, None, None], "position": order}
+    return cache | {name: ops.take_along_axis(cache[name], index, axis=1) for name, index in indices.items()}

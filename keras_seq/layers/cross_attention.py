@@ -35,6 +35,8 @@ class CrossAttention(MultiHeadAttentionBase):
         use_qk_norm: Whether to RMS-normalize queries and keys per head, each with its own learned scale `[K]`.
         dropout: Fraction of the attention weights to drop in training.
         use_bias: Whether the four projections add a bias.
+        output_bias: Whether the output projection adds a bias; as `use_bias` unless given.
+        epsilon: Added to the mean square in the normalizations of `use_qk_norm`.
         kernel_initializer: Initializer of the query `[D, H K]`, key and value `[D', H K]` matrices.
         output_initializer: Initializer of the output matrix, `[H K', D]`.
         seed: Random seed of the dropout.

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_seq import kernels
 from keras_seq.layers.direct_call import DirectCall
+from keras_seq.layers.matrix import HasMatrices, Matrix
 
 
 def dense(x, kernel, bias):
@@ -26,14 +27,23 @@ def dense(x, kernel, bias):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Dense(DirectCall, keras.layers.Dense):
+class Dense(HasMatrices, DirectCall, keras.layers.Dense):
     """`keras.layers.Dense` with a bias gradient that is accurate in bfloat16 on TensorFlow's CPU.
 
     TensorFlow sums the bias gradient in bfloat16 there, which rounds small summands away: over 16,384 positions the
     gradient is 15 to 40 % wrong. Arguments and weights are those of `keras.layers.Dense`.
     """
 
+    kernel = Matrix()
     float_weight = "kernel"
+
+    def load_own_variables(self, store):
+        """Read the variables in the order in which they are written, quantized or not."""
+        keras.layers.Layer.load_own_variables(self, store)
+
+    def get_config(self):
+        """Return the constructor's arguments; those of LoRA are left out, because a saved matrix includes it."""
+        return {key: value for key, value in super().get_config().items() if key not in ("lora_rank", "lora_alpha")}
 
     def call(self, inputs):
         """Map `[..., D]` to `[..., units]`."""

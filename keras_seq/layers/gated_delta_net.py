@@ -14,7 +14,7 @@ from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.selective_state_space import TimeStepBias
-from keras_seq.layers.token_mixer import TokenMixer, merge_heads, normalize_heads, normalize_length, where_valid
+from keras_seq.layers.token_mixer import TokenMixer, normalize_length, where_valid
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -104,10 +104,7 @@ class GatedDeltaNet(TokenMixer):
         delta = ops.softplus(self._to_state_dtype(self.dt_dense(x)) + self._to_state_dtype(self.dt_bias))
         log_decay = where_valid(mask, -ops.exp(self._to_state_dtype(self.log_a)) * delta)
         y, s = matrix_recurrence(q, k * ops.expand_dims(beta, -1), v, log_decay, s, a=-k, reset_mask=reset_mask)
-        y = merge_heads(normalize_heads(y, self.scale, self.epsilon)) * ops.silu(
-            self._to_state_dtype(self.gate_dense(x))
-        )
-        y = self.output_dense(ops.cast(y, self.compute_dtype))
+        y = self._gated_output(y, x)
         return (y, (inputs, s)) if return_state else y
 
     def get_config(self):

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
-from keras_seq.layers.token_mixer import TokenMixer, merge_heads, normalize_heads, where_valid
+from keras_seq.layers.token_mixer import TokenMixer, where_valid
 
 TEMPERATURE = 16.0  # of the gates: the decay is 0.96 where the pre-activation is 0
 CHUNK_SIZE = 16  # decays down to exp(-5) in a position are exact: pre-activations down to -80
@@ -106,10 +106,7 @@ class GatedLinearAttention(TokenMixer):
             reset_mask=reset_mask,
             chunk_size=CHUNK_SIZE,
         )
-        y = merge_heads(normalize_heads(y, self.scale, self.epsilon)) * ops.silu(
-            self._to_state_dtype(self.gate_dense(x))
-        )
-        y = self.output_dense(ops.cast(y, self.compute_dtype))
+        y = self._gated_output(y, x)
         return (y, state) if return_state else y
 
     def get_config(self):

@@ -38,7 +38,23 @@ def named_layers(layer, name: str = "", attributes: bool = False):
     Yields:
         Tuples `(path, layer)`, depth first, beginning with `layer` itself.
     """
-    yield from _walk(layer, name, attributes, set())
+    yield from _walk(layer, name, attributes, set(), _is_unnamed)
+
+
+def named_weights(model) -> dict[str, keras.Variable]:
+    """Return the weights of a model by the layers that own them, such as `block_0/self_attention/query/kernel`.
+
+    A variable's own `path` is that of the scope that it was made in, which differs in a model from a file.
+
+    Args:
+        model: A built model.
+    """
+    weights = {}
+    for path, layer in _walk(model, "", True, set(), lambda parent, child: False):
+        for value in vars(layer).values():
+            if isinstance(value, keras.Variable):
+                weights.setdefault(f"{path}/{value.name}".lstrip("/"), value)
+    return weights
 
 
 def iter_layers(layer, attributes: bool = False):
@@ -54,7 +70,7 @@ def iter_layers(layer, attributes: bool = False):
     return (inner for _, inner in named_layers(layer, attributes=attributes))
 
 
-def _walk(layer, path, attributes, visited):
+def _walk(layer, path, attributes, visited, is_unnamed):
     if id(layer) in visited:
         return
     visited.add(id(layer))
@@ -63,7 +79,8 @@ def _walk(layer, path, attributes, visited):
     for value in values:
         for child in value if isinstance(value, list | tuple) else (value,):
             if isinstance(child, keras.layers.Layer):
-                yield from _walk(child, path if _is_unnamed(layer, child) else _join(path, child), attributes, visited)
+                child_path = path if is_unnamed(layer, child) else _join(path, child)
+                yield from _walk(child, child_path, attributes, visited, is_unnamed)
 
 
 def _is_unnamed(parent, child):

@@ -59,7 +59,15 @@ def max_plus_recurrence(a, b, h):
         return first[0] + second[0], ops.maximum(second[0] + first[1], second[1])
 
     first_h = ops.maximum(b[:, :1], a[:, :1] + ops.expand_dims(h, 1))
-    return _scan(compose, a, ops.concatenate([first_h, b[:, 1:]], axis=1), LOG_ZERO)
+    b, length = ops.concatenate([first_h, b[:, 1:]], axis=1), a.shape[1]
+    if not isinstance(length, int):
+        return _scan(compose, a, b, LOG_ZERO)
+    shift, rest = 1, ((0, 0),) * (len(a.shape) - 2)
+    while shift < length:  # not Keras's associative scan, which XLA cannot compile on TensorFlow for an odd T
+        padding = ((0, 0), (shift, 0), *rest)
+        earlier = ops.pad(a[:, :-shift], padding), ops.pad(b[:, :-shift], padding, constant_values=LOG_ZERO)
+        (a, b), shift = compose(earlier, (a, b)), 2 * shift
+    return b
 
 
 def log_add(a, b):

@@ -9,16 +9,22 @@ another b.
 
 In a chunk that starts from S, with w(s, t] the product of the decays after s up to t, the u solve a triangular system,
 u_t = a_t w(0, t] S + sum_{s<t} a_t w(s, t] (b_s u_s + k_s v_s). So u = W S + U (the WY form), the state after the chunk
-is M S + N, and what remains is one loop over chunks: its graph does not depend on T, and memory is linear in T.
+is M S + N, and what remains is one loop over chunks: its graph does not depend on T.
+
+Long sequences are computed in groups of chunks. Between forward and backward pass, only the arguments and the state
+before each group are stored; the gradient computes one group after the other again (`keras.remat`).
 """
 
+import itertools
 import math
 
+import keras
 from keras import ops
 
 from keras_seq.layers.linear_recurrence import LOG_ZERO, linear_recurrence
 from keras_seq.layers.recurrent_base import recurrence
 
+GROUP_SIZE = 512  # positions that are computed together, at most; a longer or unknown T is computed in groups
 MAX_EXPONENT = 40.0  # the factors of a product of decays are from exp(-40) to exp(40), far inside float32
 
 
@@ -41,8 +47,56 @@ def matrix_recurrence(
         reset_mask: `[B, T]` boolean, or None. Where it is true, the state before the position counts as zeros.
 
     Returns:
-        `(y [B, T, H, V], S [B, H, K, V])`.
+        `(y [B, T, H, V], S [B, H, K, V])`. Where T is unknown or more than `GROUP_SIZE`, TensorFlow has no second
+        derivatives of it.
     """
+    args = q, k, v, log_decay, channel_log_decay, a, b, reset_mask
+    compute = _chunked if isinstance(v.shape[1], int) and v.shape[1] <= GROUP_SIZE else _grouped
+    return compute(*args, state, chunk_size)
+
+
+def _grouped(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size):
+    """Compute `matrix_recurrence`, one group of chunks after the other."""
+    batch_size, length, dtype = ops.shape(v)[0], ops.shape(v)[1], v.dtype
+    num_groups = -(-length // max(GROUP_SIZE, chunk_size))
+    size = -(-length // (num_groups * chunk_size)) * chunk_size  # positions of a group
+    args = q, k, v, log_decay, channel_log_decay, a, b, reset_mask
+    shapes = [None if x is None else tuple(x.shape[2:]) for x in args]
+    widths = [0 if shape is None else math.prod(shape) for shape in shapes]
+    output_shape, state_shape = tuple(v.shape[2:]), tuple(state.shape[1:])
+
+    @keras.remat
+    def group(rows, state):
+        rows = ops.reshape(rows, (batch_size, size, sum(widths)))
+        ends = itertools.accumulate(widths)
+        parts = [
+            None if shape is None else ops.reshape(rows[..., end - width : end], (batch_size, size, *shape))
+            for shape, width, end in zip(shapes, widths, ends, strict=True)
+        ]
+        if reset_mask is not None:
+            parts[-1] = parts[-1] > 0
+        y, state = _chunked(*parts, ops.reshape(state, (batch_size, *state_shape)), chunk_size)
+        y = ops.reshape(y, (batch_size, size * math.prod(output_shape)))
+        return y, ops.reshape(state, (batch_size, math.prod(state_shape)))
+
+    # one tensor of rows, because Keras scans several only where T is known; padding neither decays nor writes
+    rows = [
+        ops.reshape(ops.cast(x, dtype), (batch_size, length, width))
+        for x, width in zip(args, widths, strict=True)
+        if x is not None
+    ]
+    padding = ops.zeros((batch_size, num_groups * size - length, sum(widths)), dtype)
+    rows = ops.concatenate([ops.concatenate(rows, axis=-1), padding], axis=1)
+    rows = ops.reshape(rows, (batch_size, num_groups, size * sum(widths)))
+    first = ops.zeros((batch_size, size * math.prod(output_shape)), dtype)
+    state = ops.reshape(state, (batch_size, math.prod(state_shape)))
+    y, (_, state) = recurrence(lambda rows, state: group(rows, state[1]), rows, (first, state))
+    y = ops.reshape(y, (batch_size, num_groups * size, *output_shape))[:, :length]
+    return y, ops.reshape(state, (batch_size, *state_shape))
+
+
+def _chunked(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size):
+    """Compute `matrix_recurrence`, all chunks together."""
     batch_size, length, size = ops.shape(v)[0], ops.shape(v)[1], chunk_size
     if isinstance(v.shape[1], int):
         size = min(chunk_size, v.shape[1])

@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.linear_recurrence import LOG_ZERO, log_linear_recurrence
+from keras_seq.layers.matrix import HasMatrices, Matrix
 from keras_seq.layers.rnn_interface import RNNInterface
 
 
@@ -59,7 +60,7 @@ UNSUPPORTED_ARGUMENTS = {
 }
 
 
-class MinimalRNN(RNNInterface):
+class MinimalRNN(RNNInterface, HasMatrices):
     """Base class of MinGRU and MinLSTM: a kernel `[D, gates units]` and a bias `[gates units]`, the candidate last.
 
     Args:
@@ -77,6 +78,7 @@ class MinimalRNN(RNNInterface):
         ValueError: If an argument is not supported or out of its range.
     """
 
+    kernel = Matrix()
     num_gates = 2
     unsupported_arguments = UNSUPPORTED_ARGUMENTS
 

@@ -19,6 +19,7 @@ from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.linear_recurrence import LOG_ZERO, max_plus_recurrence
+from keras_seq.layers.matrix import HasMatrices, Matrix
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.token_mixer import EvenlySpaced, TokenMixer, merge_heads, normalize_heads, where_valid
 
@@ -66,7 +67,7 @@ def mlstm(q, k, v, log_i, log_f, state, reset_mask=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class MLSTM(TokenMixer):
+class MLSTM(HasMatrices, TokenMixer):
     """xLSTM's matrix LSTM: linear attention with an exponential input gate, a forget gate and a normalizer.
 
     ```python
@@ -96,6 +97,8 @@ class MLSTM(TokenMixer):
     Raises:
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
+
+    gates_kernel = Matrix()
 
     def __init__(
         self,

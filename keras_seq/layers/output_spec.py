@@ -1,4 +1,4 @@
-"""What a layer returns for symbolic inputs, without a trace of its call where shape and dtype are known without one."""
+"""Compute what a layer returns for symbolic inputs, without a trace of its call where shape and dtype are known."""
 
 import keras
 

@@ -13,6 +13,7 @@ from keras import ops, tree
 
 from keras_seq import checks, kernels
 from keras_seq.layers.direct_call import DirectCall
+from keras_seq.layers.matrix import HasMatrices, Matrix
 from keras_seq.layers.rnn_interface import RNNInterface
 
 
@@ -52,7 +53,7 @@ def _recurrence(cell, z, state, mask=None, reset_mask=None):
     return ops.swapaxes(tree.flatten(states)[0], 0, 1), state
 
 
-class RecurrentBase(DirectCall, RNNInterface):
+class RecurrentBase(DirectCall, RNNInterface, HasMatrices):
     """Base class of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
 
     A subclass sets `num_gates` and defines `scan(z, state, mask, recurrent_dropout_mask, reset_mask) -> (y, state)`,
@@ -83,6 +84,7 @@ class RecurrentBase(DirectCall, RNNInterface):
         ValueError: If an argument is out of its range.
     """
 
+    kernel, recurrent_kernel = Matrix(), Matrix()
     float_weight = "kernel"
     num_gates = 1
     keras_layer_class = None

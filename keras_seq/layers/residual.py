@@ -121,6 +121,7 @@ class PreNormResidual(ExplicitState):
         layers: A list of layers; the last one returns the width of the inputs again.
         normalization: `"rms"` or `"layer"`, the normalization before the first layer.
         dropout: Fraction of the result to drop in training, before it is added.
+        epsilon: Added to the mean square or variance by the normalization; its own default unless given.
         **kwargs: Those of `keras.layers.Layer`.
 
     The state is a tuple with an entry for each layer that has a state.
@@ -132,7 +133,9 @@ class PreNormResidual(ExplicitState):
         ValueError: If an argument is out of its range, a layer occurs twice, or the layers change the shape.
     """
 
-    def __init__(self, layers, normalization: str = "rms", dropout: float = 0.0, **kwargs):
+    def __init__(
+        self, layers, normalization: str = "rms", dropout: float = 0.0, epsilon: float | None = None, **kwargs
+    ):
         super().__init__(**kwargs)
         if not isinstance(layers, list | tuple) or not all(isinstance(layer, keras.layers.Layer) for layer in layers):
             raise ValueError(f"layers={layers!r}; expected a list of layers.")
@@ -143,7 +146,11 @@ class PreNormResidual(ExplicitState):
             )
         self.normalization = checks.one_of("normalization", normalization, NORMALIZATIONS)
         self.dropout = checks.fraction("dropout", dropout)
-        self.normalization_layer = NORMALIZATIONS[normalization](name="normalization", dtype=self.dtype_policy)
+        self.epsilon = None if epsilon is None else checks.positive_number("epsilon", epsilon)
+        options = {} if epsilon is None else {"epsilon": self.epsilon}
+        self.normalization_layer = NORMALIZATIONS[normalization](
+            name="normalization", dtype=self.dtype_policy, **options
+        )
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
@@ -195,6 +202,7 @@ class PreNormResidual(ExplicitState):
             "layers": [keras.saving.serialize_keras_object(layer) for layer in self.layers],
             "normalization": self.normalization,
             "dropout": self.dropout,
+            "epsilon": self.epsilon,
         }
 
     @classmethod

@@ -6,7 +6,8 @@
 For contexts longer than in training by a factor f, the frequencies w are lowered. Linear (Chen et al., 2023): w / f.
 NTK ("NTK-aware", bloc97, 2023): a larger base, which divides the lowest frequency by f and keeps the highest.
 YaRN (Peng et al., 2023): frequencies with many turns within the original length are kept, those with less than one turn
-are divided by f, and the scores are multiplied by (0.1 ln f + 1)².
+are divided by f, and the scores are multiplied by (0.1 ln f + 1)². Llama 3.1 (Grattafiori et al., 2024): the same with
+at least four turns and another ramp in between, and the scores as they are.
 """
 
 import dataclasses
@@ -80,18 +81,23 @@ def ntk(positions, key_dim: int) -> list[float]:
     return [base ** (-2 * i / key_dim) for i in range(key_dim // 2)]
 
 
-def yarn(positions, key_dim: int, beta_slow: float = 1, beta_fast: float = 32) -> list[float]:
+def _divided(frequency, factor, share):
+    """Return a frequency divided by a factor for a share from 0 to 1; others count as the nearer end."""
+    share = min(max(share, 0.0), 1.0)
+    return frequency / factor * share + frequency * (1 - share)
+
+
+def yarn(positions, key_dim: int) -> list[float]:
     """Return the frequencies, divided by the factor where they are low, with a linear ramp between low and high.
 
     Args:
         positions: A `RotaryPositions`.
         key_dim: K.
-        beta_slow: Turns within the original length below which a frequency is divided by the factor.
-        beta_fast: Turns within the original length above which a frequency is kept.
 
     Returns:
         A list of K / 2 numbers.
     """
+    low_turns, high_turns = (positions.low_turns, positions.high_turns)
 
     def pair_with(turns):  # the fractional index of the pair with this number of turns
         return (
@@ -100,15 +106,33 @@ def yarn(positions, key_dim: int, beta_slow: float = 1, beta_fast: float = 32) -
             / (2 * math.log(positions.base))
         )
 
-    low, high = max(math.floor(pair_with(beta_fast)), 0), min(math.ceil(pair_with(beta_slow)), key_dim - 1)
+    low, high = max(math.floor(pair_with(high_turns)), 0), min(math.ceil(pair_with(low_turns)), key_dim - 1)
     frequencies = []
     for i, w in enumerate(no_scaling(positions, key_dim)):
-        interpolated = min(max((i - low) / max(high - low, 1e-3), 0.0), 1.0)
-        frequencies.append(w / positions.scaling_factor * interpolated + w * (1 - interpolated))
+        frequencies.append(_divided(w, positions.scaling_factor, (i - low) / max(high - low, 1e-3)))
     return frequencies
 
 
-SCALINGS = {None: no_scaling, "linear": linear, "ntk": ntk, "yarn": yarn}
+def llama3(positions, key_dim: int) -> list[float]:
+    """Return the frequencies, divided by the factor where they are low, with a ramp in the number of turns between.
+
+    Args:
+        positions: A `RotaryPositions`.
+        key_dim: K.
+
+    Returns:
+        A list of K / 2 numbers.
+    """
+    low_turns, high_turns = (positions.low_turns, positions.high_turns)
+    frequencies = []
+    for w in no_scaling(positions, key_dim):
+        turns = positions.original_context_length * w / (2 * math.pi)
+        frequencies.append(_divided(w, positions.scaling_factor, (high_turns - turns) / (high_turns - low_turns)))
+    return frequencies
+
+
+SCALINGS = {None: no_scaling, "linear": linear, "ntk": ntk, "yarn": yarn, "llama3": llama3}
+TURNS = {"yarn": (1.0, 32.0), "llama3": (1.0, 4.0)}  # low and high, as published
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -123,9 +147,12 @@ class RotaryPositions(RelativePositions):
 
     Args:
         base: Greater than 1; the lowest frequency has a period of about 2π · base positions.
-        scaling: None, `"linear"`, `"ntk"` or `"yarn"`.
+        scaling: None, `"linear"`, `"ntk"`, `"yarn"` or `"llama3"`.
         scaling_factor: Context length relative to training, at least 1.
-        original_context_length: Context length in training; required by YaRN.
+        original_context_length: Context length in training; required by `"yarn"` and `"llama3"`.
+        low_turns: For these two, turns within the original length below which a frequency is divided by the factor; 1
+            unless given.
+        high_turns: For these two, turns above which a frequency is kept; 32 for YaRN and 4 for Llama unless given.
 
     Masking: positions count non-padding elements only; a masked element has position -1 and is not attended to.
 
@@ -137,6 +164,8 @@ class RotaryPositions(RelativePositions):
     scaling: str | None = None
     scaling_factor: float = 1.0
     original_context_length: int | None = None
+    low_turns: float | None = None
+    high_turns: float | None = None
 
     def __post_init__(self):
         """Check the fields."""
@@ -147,10 +176,22 @@ class RotaryPositions(RelativePositions):
             raise ValueError(f"scaling_factor={self.scaling_factor!r}; expected a number of at least 1.")
         if self.scaling is None and self.scaling_factor != 1:
             raise ValueError(
-                f"scaling_factor={self.scaling_factor!r} with scaling=None; expected 'linear', 'ntk' or 'yarn'."
+                f"scaling_factor={self.scaling_factor!r} with scaling=None; expected 1, or a scaling such as 'linear'."
             )
-        if self.scaling == "yarn" or self.original_context_length is not None:
+        if self.scaling in TURNS or self.original_context_length is not None:
             checks.positive_integer("original_context_length", self.original_context_length)
+        for name in ("low_turns", "high_turns"):
+            value = getattr(self, name)
+            if value is not None and (checks.positive_number(name, value) and self.scaling not in TURNS):
+                raise ValueError(f"{name}={value!r} with scaling={self.scaling!r}; expected 'yarn' or 'llama3'.")
+        if self.scaling in TURNS:
+            low, high = TURNS[self.scaling]
+            object.__setattr__(self, "low_turns", self.low_turns or low)
+            object.__setattr__(self, "high_turns", self.high_turns or high)
+            if self.low_turns >= self.high_turns:
+                raise ValueError(
+                    f"low_turns={self.low_turns} and high_turns={self.high_turns}; expected low_turns < high_turns."
+                )
 
     def validate_key_dim(self, key_dim: int) -> None:
         """Raise a `ValueError` unless K is even (and at least 4 for NTK, whose base would be infinite)."""

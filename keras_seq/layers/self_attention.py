@@ -13,10 +13,12 @@ from keras_seq import checks, kernels
 from keras_seq.layers.attention import MultiHeadAttentionBase
 from keras_seq.layers.cache import (
     append_to_cache,
+    append_to_window,
     appended_segments,
     cache_shapes,
     empty_cache,
     full_cache,
+    in_order,
     next_position,
     without_earlier_documents,
 )
@@ -51,6 +53,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             scale `[K]` (Henry et al., 2020; Dehghani et al., 2023).
         dropout: Fraction of the attention weights to drop in training.
         use_bias: Whether the four projections add a bias.
+        output_bias: Whether the output projection adds a bias; as `use_bias` unless given.
+        epsilon: Added to the mean square in the normalizations of `use_qk_norm`.
         kernel_initializer: Initializer of the query, key and value matrices, `[D, H K]`.
         output_initializer: Initializer of the output matrix `[H K', D]`, which writes to the residual stream; with
             `"zeros"` a residual block starts as the identity.
@@ -92,6 +96,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         use_qk_norm: bool = False,
         dropout: float = 0.0,
         use_bias: bool = True,
+        output_bias: bool | None = None,
+        epsilon: float = 1e-6,
         kernel_initializer="glorot_uniform",
         output_initializer="glorot_uniform",
         seed: int | None = None,
@@ -105,6 +111,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             use_qk_norm=use_qk_norm,
             dropout=dropout,
             use_bias=use_bias,
+            output_bias=output_bias,
+            epsilon=epsilon,
             kernel_initializer=kernel_initializer,
             output_initializer=output_initializer,
             seed=seed,
@@ -129,7 +137,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
 
         Args:
             batch_size: B, an integer or an integer tensor.
-            capacity: Number of positions that the cache can hold; required.
+            capacity: Number of positions that the cache can hold; required. With a sliding window, it holds the last
+                ones of any number of positions, at most as many as the window has.
 
         Returns:
             The cache, see `cache.py`.
@@ -145,7 +154,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             raise ValueError(
                 f"{self.name} is not built; expected a call or `build((B, T, D))` before `get_initial_state`."
             )
-        capacity = checks.positive_integer("capacity", capacity)
+        capacity = min(checks.positive_integer("capacity", capacity), self.sliding_window or capacity)
         return empty_cache(batch_size, capacity, self._num_kv_heads, self._key_dim, self._value_dim, self.compute_dtype)
 
     def call(
@@ -174,6 +183,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             )
             x = checks.with_axes_of(x, state["position"], rank=1)
         size = x.shape[1] if is_first_call else state["position"].shape[1]
+        holds_window = not is_first_call and self.sliding_window is not None and size >= self.sliding_window
+        if holds_window:
+            size = None if x.shape[1] is None else size + x.shape[1]
         attention_mask = checks.attention_mask(
             "attention_mask", attention_mask, x.shape[0], self.num_heads, x.shape[1], size
         )
@@ -184,14 +196,20 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         if self.positions is not None:
             q, k = self.positions.rotate(q, query_positions), self.positions.rotate(k, key_positions)
         query_segments = key_segments = None if reset_mask is None else segment_numbers(reset_mask)
-        if state is not None:
+        if holds_window:
+            masked = mask is not None
+            slots, key_segments, state = append_to_window(state, k, v, key_positions, masked, key_segments)
+            k, v, key_positions = slots["key"], slots["value"], slots["position"]
+        elif state is not None:
             key_segments = appended_segments(state, key_segments)
             state = append_to_cache(state, k, v, key_positions)
             k, v, key_positions = state["key"], state["value"], state["position"]
         elif return_state:
             state = full_cache(k, v, key_positions)
-        if return_state and reset_mask is not None:
+        if return_state and reset_mask is not None and not holds_window:
             state = without_earlier_documents(state, key_segments)
+        if return_state and is_first_call and self.sliding_window is not None and mask is not None:
+            state = in_order(state)
 
         bias = None
         if self.positions is not None:

@@ -20,6 +20,7 @@ from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.linear_recurrence import LOG_ZERO
+from keras_seq.layers.matrix import HasMatrices, Matrix
 from keras_seq.layers.recurrent_base import recurrence
 from keras_seq.layers.token_mixer import merge_heads, normalize_heads
 
@@ -45,7 +46,7 @@ def slstm_cell(z, state):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SLSTM(ExplicitState):
+class SLSTM(HasMatrices, ExplicitState):
     """xLSTM's scalar LSTM: exponential input gates, a normalizer, and heads whose states do not mix.
 
     ```python
@@ -72,6 +73,8 @@ class SLSTM(ExplicitState):
     Raises:
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
+
+    recurrent_kernel = Matrix()
 
     def __init__(
         self,

@@ -110,6 +110,12 @@ class TokenMixer(ExplicitState):
         """Return `[B, T, H K]` as `[B, T, H, K]`."""
         return ops.reshape(x, (*ops.shape(x)[:2], self.num_heads, x.shape[-1] // self.num_heads))
 
+    def _gated_output(self, y, x):
+        """Return (RMS norm(y) silu(x W_gate)) W_out for y `[B, T, H, V]`, normalized over the features of a head."""
+        y = merge_heads(normalize_heads(y, self.scale, self.epsilon))
+        y = y * ops.silu(self._to_state_dtype(self.gate_dense(x)))
+        return self.output_dense(ops.cast(y, self.compute_dtype))
+
     def _to_state_dtype(self, v):
         return ops.cast(v, self.state_dtype)
 

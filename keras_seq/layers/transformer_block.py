@@ -40,7 +40,7 @@ class TransformerBlock(DirectCall):
     ```
 
     Args:
-        num_heads: H; the width of a head is D / H.
+        num_heads: H.
         feed_forward_dim: Width of the hidden layer of the feed-forward sublayer.
         causal: Whether self-attention masks later positions.
         norm_first: Whether to normalize the input of each sublayer (pre-norm; the stack then needs a final
@@ -51,6 +51,11 @@ class TransformerBlock(DirectCall):
             gated form.
         dropout: Fraction of the attention weights and of each sublayer's output to drop in training.
         use_bias: Whether projections and layer normalizations add a bias.
+        attention_bias, attention_output_bias, feed_forward_bias: Whether the projections to queries, keys and values,
+            those of the attended values, and the matrices of the feed-forward sublayer add a bias; as `use_bias`
+            unless given.
+        key_dim: K, width of a head; D / H unless given.
+        epsilon: Added to the variance or mean square by all normalizations; their own defaults unless given.
         positions: `RotaryPositions()`, `AlibiPositions()` or None, for self-attention.
         use_qk_norm: Whether to RMS-normalize queries and keys per head, in both attentions.
         num_key_value_heads: Number of key and value heads, a divisor of H; H unless given. In both attentions.
@@ -91,6 +96,11 @@ class TransformerBlock(DirectCall):
         activation="gelu",
         dropout: float = 0.0,
         use_bias: bool = True,
+        attention_bias: bool | None = None,
+        attention_output_bias: bool | None = None,
+        feed_forward_bias: bool | None = None,
+        key_dim: int | None = None,
+        epsilon: float | None = None,
         positions=None,
         use_qk_norm: bool = False,
         num_key_value_heads: int | None = None,
@@ -109,6 +119,11 @@ class TransformerBlock(DirectCall):
         self.activation = activation if gated else keras.activations.get(activation)
         self.dropout = checks.fraction("dropout", dropout)
         self.use_bias = bool(use_bias)
+        self.attention_bias = _or_default("attention_bias", attention_bias, use_bias)
+        self.attention_output_bias = _or_default("attention_output_bias", attention_output_bias, use_bias)
+        self.feed_forward_bias = _or_default("feed_forward_bias", feed_forward_bias, use_bias)
+        self.key_dim = key_dim
+        self.epsilon = None if epsilon is None else checks.positive_number("epsilon", epsilon)
         self.positions = deserialize_positions(positions)
         self.use_qk_norm = bool(use_qk_norm)
         self.num_key_value_heads = num_key_value_heads
@@ -116,12 +131,16 @@ class TransformerBlock(DirectCall):
         self.residual_initializer = keras.initializers.get(residual_initializer)
         self.supports_masking = True
 
-        common = {"use_bias": use_bias, "output_initializer": self.residual_initializer, "dtype": self.dtype_policy}
+        common = {"output_initializer": self.residual_initializer, "dtype": self.dtype_policy}
         heads = {
             "num_heads": num_heads,
+            "key_dim": key_dim,
             "num_key_value_heads": num_key_value_heads,
             "use_qk_norm": use_qk_norm,
+            "use_bias": self.attention_bias,
+            "output_bias": self.attention_output_bias,
             "dropout": dropout,
+            **self._epsilon_option,
         }
         self.self_attention_layer = MultiHeadSelfAttention(
             causal=causal,
@@ -136,11 +155,16 @@ class TransformerBlock(DirectCall):
         self.feed_forward_layer = (GatedFeedForward if gated else FeedForward)(
             feed_forward_dim,
             activation=GATED_ACTIVATIONS[activation] if gated else activation,
+            use_bias=self.feed_forward_bias,
             name="feed_forward",
             **common,
         )
         self.normalizations = [self._normalization(sublayer) for sublayer in self.sublayers]
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    @property
+    def _epsilon_option(self):
+        return {} if self.epsilon is None else {"epsilon": self.epsilon}
 
     @property
     def sublayers(self) -> tuple[str, ...]:
@@ -149,7 +173,9 @@ class TransformerBlock(DirectCall):
 
     def _normalization(self, sublayer):
         options = {"center": self.use_bias} if self.normalization == "layer" else {}
-        return NORMALIZATIONS[self.normalization](name=f"{sublayer}_normalization", dtype=self.dtype_policy, **options)
+        return NORMALIZATIONS[self.normalization](
+            name=f"{sublayer}_normalization", dtype=self.dtype_policy, **options, **self._epsilon_option
+        )
 
     def build(self, inputs_shape, context_shape=None):
         """Create the weights for inputs `[B, T, D]` and, with cross-attention, a context `[B, S, D']`."""
@@ -281,9 +307,18 @@ class TransformerBlock(DirectCall):
             ),
             "dropout": self.dropout,
             "use_bias": self.use_bias,
+            "attention_bias": self.attention_bias,
+            "attention_output_bias": self.attention_output_bias,
+            "feed_forward_bias": self.feed_forward_bias,
+            "key_dim": self.key_dim,
+            "epsilon": self.epsilon,
             "positions": keras.saving.serialize_keras_object(self.positions),
             "use_qk_norm": self.use_qk_norm,
             "num_key_value_heads": self.num_key_value_heads,
             "sliding_window": self.sliding_window,
             "residual_initializer": keras.initializers.serialize(self.residual_initializer),
         }
+
+
+def _or_default(name, value, default):
+    return bool(default) if value is None else checks.boolean(name, value)

@@ -18,6 +18,7 @@ from keras_seq.models.llama import LlamaConfig
 from keras_seq.models.mamba import MambaConfig
 from keras_seq.models.min_rnn import MinGRUConfig, MinLSTMConfig
 from keras_seq.models.published_configs import PUBLISHED_CONFIGS
+from keras_seq.models.quantization import quantization_report
 from keras_seq.models.rnn import GRUConfig, LSTMConfig, RNNConfig
 from keras_seq.models.rwkv7 import RWKV7Config
 from keras_seq.models.seq2seq import EncoderDecoder, Seq2SeqConfig
@@ -80,6 +81,7 @@ __all__ = [
     "XLSTMConfig",
     "assert_causal",
     "masked_lm",
+    "quantization_report",
     "text_classifier",
     "token_classifier",
 ]

@@ -8,11 +8,12 @@ Every position attends to every non-padding position. Id 0 is padding, which cha
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 
 from keras_seq import checks, layers
-from keras_seq.models.heads import EPSILON
+from keras_seq.models.gpt2 import ACTIVATIONS
 from keras_seq.models.id_checks import InvalidIdsToNaN, TokenIdCheck
 from keras_seq.models.parameter_counts import count_block_params
 from keras_seq.models.token_id_model import TokenIdModel
@@ -46,12 +47,18 @@ class BertConfig:
     """Maximum number of texts in one sequence."""
     dropout: float = 0.1
     """Dropout rate of the embeddings, the attention weights and the output of each sublayer."""
+    activation: Literal["gelu_tanh", "gelu", "relu", "silu"] = "gelu"
+    """Activation of the feed-forward networks; gelu_tanh is an approximation of gelu."""
+    epsilon: float = 1e-12
+    """Added to the variance by the normalizations."""
 
     def __post_init__(self):
         """Check the fields."""
         for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim", "context_length", "num_segments"):
             checks.positive_integer(name, getattr(self, name))
         checks.fraction("dropout", self.dropout)
+        checks.one_of("activation", self.activation, ACTIVATIONS)
+        checks.positive_number("epsilon", self.epsilon)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, the pooler's included, without building the model."""
@@ -92,13 +99,15 @@ class BertConfig:
         x = layers.SegmentEmbedding(self.num_segments, normal.clone(), dtype=dtype, name="segment_embedding")(
             x, segment_ids
         )
-        x = layers.LayerNormalization(epsilon=EPSILON, dtype=dtype, name="embedding_normalization")(x)
+        x = layers.LayerNormalization(epsilon=self.epsilon, dtype=dtype, name="embedding_normalization")(x)
         x = keras.layers.Dropout(self.dropout, dtype=dtype, name="embedding_dropout")(x)
         for n in range(self.num_layers):
             x = layers.TransformerBlock(
                 num_heads=self.num_heads,
                 feed_forward_dim=self.feed_forward_dim,
                 norm_first=False,
+                activation=ACTIVATIONS[self.activation],
+                epsilon=self.epsilon,
                 dropout=self.dropout,
                 dtype=dtype,
                 name=f"block_{n}",

@@ -61,9 +61,9 @@ class Ensemble(keras.Model):
     def build(self, input_shape):
         """Do nothing: the members are built."""
 
-    def get_initial_state(self, batch_size):
-        """Return the state before the first position of `batch_size` sequences."""
-        return tuple(member.get_initial_state(batch_size) for member in self.members)
+    def get_initial_state(self, batch_size, capacity: int | None = None):
+        """Return the state before the first position of `batch_size` sequences; `capacity` as for `LanguageModel`."""
+        return tuple(member.get_initial_state(batch_size, capacity) for member in self.members)
 
     @property
     def input_dtype(self):

@@ -6,6 +6,7 @@ layers, output projection tied to the embedding. `LlamaConfig` has the changes m
 
 import dataclasses
 import math
+from typing import Literal
 
 import keras
 
@@ -18,6 +19,9 @@ from keras_seq.models.parameter_counts import count_block_params
 def gelu_tanh(x):
     """Compute gelu by its tanh approximation, as GPT-2 does; at most 5e-4 from the exact value."""
     return keras.activations.gelu(x, approximate=True)
+
+
+ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu": "gelu", "relu": "relu", "silu": "silu"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +51,12 @@ class GPT2Config:
     """Dropout rate of the embeddings, the attention weights and the output of each sublayer."""
     use_bias: bool = True
     """Whether dense layers and layer normalizations add a bias; nanoGPT's do not."""
+    activation: Literal["gelu_tanh", "gelu", "relu", "silu"] = "gelu_tanh"
+    """Activation of the feed-forward networks; gelu_tanh is an approximation of gelu."""
+    epsilon: float = 1e-5
+    """Added to the variance by the normalizations."""
+    tie_embeddings: bool = True
+    """Whether the output projection is the transposed embedding matrix."""
 
     def __post_init__(self):
         """Check the fields."""
@@ -56,13 +66,17 @@ class GPT2Config:
             checks.positive_integer("context_length", self.context_length)
         checks.fraction("dropout", self.dropout)
         checks.boolean("use_bias", self.use_bias)
+        checks.one_of("activation", self.activation, ACTIVATIONS)
+        checks.positive_number("epsilon", self.epsilon)
+        checks.boolean("tie_embeddings", self.tie_embeddings)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""
         self._check_context_length()
         dim = self.embedding_dim
         blocks = self.num_layers * count_block_params(dim, self.feed_forward_dim, use_bias=self.use_bias)
-        return (vocabulary_size + self.context_length) * dim + blocks + (1 + self.use_bias) * dim
+        heads = 1 if self.tie_embeddings else 2
+        return (heads * vocabulary_size + self.context_length) * dim + blocks + (1 + self.use_bias) * dim
 
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
         """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
@@ -90,22 +104,24 @@ class GPT2Config:
                 num_heads=self.num_heads,
                 feed_forward_dim=self.feed_forward_dim,
                 causal=True,
-                activation=gelu_tanh,
+                activation=ACTIVATIONS[self.activation],
                 dropout=self.dropout,
                 use_bias=self.use_bias,
+                epsilon=self.epsilon,
                 residual_initializer=residual.clone(),
                 dtype=dtype,
                 name=f"block_{n}",
             )
             blocks.append(block)
-        blocks.append(layers.LayerNormalization(center=self.use_bias, dtype=dtype, name="normalization"))
+        blocks.append(layers.LayerNormalization(self.epsilon, self.use_bias, dtype=dtype, name="normalization"))
         return build_language_model(
             "gpt2",
             vocabulary_size,
             self.embedding_dim,
             blocks,
-            tie_embeddings=True,
+            tie_embeddings=self.tie_embeddings,
             context_length=self.context_length,
+            use_bias=False,
             dtype=dtype,
         )
 

@@ -12,8 +12,6 @@ from keras_seq import checks, layers
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.models.token_id_model import TokenIdModel
 
-EPSILON = 1e-12  # of the normalizations outside the blocks, as published
-
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class LogitsBias(keras.layers.Layer):
@@ -61,8 +59,9 @@ def masked_lm(encoder: keras.Model) -> keras.Model:
     _check_encoder(encoder)
     embedding, dtype = encoder.get_layer("embedding"), _dtype_policy(encoder)
     x = encoder.output["sequence_output"]
-    x = layers.Dense(x.shape[-1], activation="gelu", dtype=dtype, name="head")(x)
-    x = keras.layers.LayerNormalization(epsilon=EPSILON, dtype=dtype, name="head_normalization")(x)
+    activation, epsilon = encoder.get_layer("block_0").activation, encoder.get_layer("embedding_normalization").epsilon
+    x = layers.Dense(x.shape[-1], activation=activation, dtype=dtype, name="head")(x)
+    x = keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name="head_normalization")(x)
     # The embedding is called twice and not held by another layer, so that clones share the matrix too.
     logits = LogitsBias(dtype=dtype, name="logits")(embedding(x, reverse=True))
     return TokenIdModel(encoder.input, logits, name="masked_lm")

@@ -6,6 +6,8 @@
 logits[:, t] predict the id at t + 1 from the ids up to t. Steps through a text and one call give the same logits.
 """
 
+import math
+
 import keras
 from keras import ops
 
@@ -21,6 +23,7 @@ from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.layers.residual import apply_sequentially, check_separates_documents, initial_states
 from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
+from keras_seq.models.quantization import Quantizable
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, at every position alike
 NON_CAUSAL_MESSAGE = (
@@ -47,7 +50,7 @@ def check_step(ids, state) -> None:
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class LanguageModel(keras.Model):
+class LanguageModel(Quantizable, keras.Model):
     """Predict the next id: ids -> embedding -> blocks, one after the other -> head -> logits.
 
     The state is a tuple with an entry for each block that keeps one.
@@ -69,6 +72,8 @@ class LanguageModel(keras.Model):
         state: From `get_initial_state` or the call before; None starts each block from its initial state.
         training: Whether dropout is on.
         return_state: Whether to return `(logits, state)` instead of logits `[B, T, V]`, at least float32.
+        mask: Booleans `[B, T]`, true at non-padding positions, or None. Padding, on either side, changes nothing at the
+            other positions, and is not a position.
 
     Raises:
         ValueError: A block is not a layer, is not causal, hides its state, gives no sequence or is listed twice; the
@@ -110,6 +115,7 @@ class LanguageModel(keras.Model):
                 f"{head.name} gives probabilities; expected a head that gives logits: leave out its softmax."
             )
         self.autocast = False  # the layers cast their inputs; the state keeps its own dtypes
+        self.supports_masking = True
         self.embedding = embedding
         self.blocks = list(blocks)
         self.head = head
@@ -136,10 +142,17 @@ class LanguageModel(keras.Model):
             shape = tuple(getattr(x, "shape", ()))
             if len(shape) != 3 or (shape[1] != input_shape[1] and None not in (shape[1], input_shape[1])):
                 raise ValueError(f"{layer.name} makes {shape} of ids {tuple(input_shape)}; expected [B, T, D].")
+        self.build_quantized()
 
-    def get_initial_state(self, batch_size):
-        """Return the state before the first position of `batch_size` sequences."""
-        capacity = {} if self.context_length is None else {"capacity": self.context_length}
+    def get_initial_state(self, batch_size, capacity: int | None = None):
+        """Return the state before the first position.
+
+        Args:
+            batch_size: Number of sequences B.
+            capacity: Number of positions that caches can hold, at most `context_length`, which is the default. Models
+                without a cache have no use for it.
+        """
+        capacity = {} if self.context_length is None else {"capacity": min(capacity or math.inf, self.context_length)}
         return initial_states(self.blocks, batch_size, **capacity)
 
     @property
@@ -151,13 +164,13 @@ class LanguageModel(keras.Model):
         """Apply the model to ids `[B, T]`: a tensor, an array or a list."""
         return super().__call__(as_ids("ids", ids), *args, **kwargs)
 
-    def call(self, ids, state=None, training=None, return_state=False):
+    def call(self, ids, state=None, training=None, return_state=False, mask=None):
         """Compute logits `[B, T, V]` for ids `[B, T]`."""
-        x, state = self.hidden_states(ids, state, training, return_state)
-        logits = self.logits(x)
+        x, state = self.hidden_states(ids, state, training, return_state, mask)
+        logits = self.logits(x if mask is None else ops.copy(x))  # without the mask, which ends here
         return (logits, state) if return_state else logits
 
-    def hidden_states(self, ids, state=None, training: bool | None = None, return_state: bool = False):
+    def hidden_states(self, ids, state=None, training: bool | None = None, return_state: bool = False, mask=None):
         """Compute the input of the head.
 
         Args:
@@ -165,6 +178,7 @@ class LanguageModel(keras.Model):
             state: From `get_initial_state` or the call before; None starts each block from its initial state.
             training: Whether dropout is on.
             return_state: Whether to compute the next state if `state` is None.
+            mask: Booleans `[B, T]`, true at non-padding positions, or None.
 
         Returns:
             Vectors `[B, T, D']`, and the state, None if `state` is None and `return_state` is False.
@@ -187,7 +201,7 @@ class LanguageModel(keras.Model):
         reset_mask = None if self.document_token is None else ops.equal(ids, self.document_token)
         # with projected inputs x is unused, and pruned from the graph
         first = {} if projected_inputs is None else {"projected_inputs": projected_inputs}
-        return apply_sequentially(self.blocks, x, state, training=training, first=first, reset_mask=reset_mask)
+        return apply_sequentially(self.blocks, x, state, mask, training=training, first=first, reset_mask=reset_mask)
 
     def _vocabulary_projection(self, ids, training):
         """Project the whole embedding table once and gather its rows by id; return None where that is not faster.
@@ -244,12 +258,15 @@ class LanguageModel(keras.Model):
         """Create the model and its layers from a config."""
         deserialize = keras.saving.deserialize_keras_object
         config = dict(config)
-        return cls(
+        quantization = config.pop("quantization", None)
+        model = cls(
             embedding=deserialize(config.pop("embedding")),
             blocks=[deserialize(block) for block in config.pop("blocks")],
             head=deserialize(config.pop("head")),
             **config,
         )
+        model.quantization = quantization  # `build` reads it
+        return model
 
 
 def build_language_model(

@@ -6,6 +6,7 @@ projections of the blocks start at zero, so that each block starts as the identi
 """
 
 import dataclasses
+from typing import Literal
 
 import keras
 
@@ -40,6 +41,28 @@ class LlamaConfig:
     """Maximum number of positions, needed to build the model; experiments default to the training window's length."""
     dropout: float = 0.0
     """Dropout rate of the attention weights and the output of each sublayer."""
+    activation: Literal["swiglu", "geglu"] = "swiglu"
+    """Activation of the gates of the feed-forward networks."""
+    key_dim: int | None = None
+    """K, the width of a head; by default embedding_dim / num_heads."""
+    positions: layers.RotaryPositions = dataclasses.field(default_factory=layers.RotaryPositions)
+    """Base and scaling of the rotations."""
+    epsilon: float = 1e-6
+    """Added to the mean square by the normalizations."""
+    attention_bias: bool = False
+    """Whether the projections to queries, keys and values add a bias."""
+    attention_output_bias: bool = False
+    """Whether the output projections of the attention layers add a bias."""
+    feed_forward_bias: bool = False
+    """Whether the matrices of the feed-forward networks add a bias."""
+    use_qk_norm: bool = False
+    """Whether to RMS-normalize queries and keys."""
+    sliding_window: int | None = None
+    """Attend only to positions less than this far away; None for all."""
+    full_attention_layers: int = 0
+    """Number of first blocks that attend to all positions in spite of sliding_window."""
+    tie_embeddings: bool = True
+    """Whether the output projection is the transposed embedding matrix."""
 
     def __post_init__(self):
         """Check the fields."""
@@ -48,14 +71,26 @@ class LlamaConfig:
         if self.context_length is not None:
             checks.positive_integer("context_length", self.context_length)
         checks.fraction("dropout", self.dropout)
+        checks.one_of("activation", self.activation, ("swiglu", "geglu"))
+        for name in ("key_dim", "sliding_window"):
+            if getattr(self, name) is not None:
+                checks.positive_integer(name, getattr(self, name))
+        if not isinstance(self.positions, layers.RotaryPositions):
+            raise ValueError(f"positions={self.positions!r}; expected RotaryPositions.")
+        checks.positive_number("epsilon", self.epsilon)
+        for name in ("attention_bias", "attention_output_bias", "feed_forward_bias", "use_qk_norm", "tie_embeddings"):
+            checks.boolean(name, getattr(self, name))
+        checks.non_negative_integer("full_attention_layers", self.full_attention_layers)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""
-        dim = self.embedding_dim
-        key_value_dim = dim // self.num_heads * self.num_key_value_heads
-        attention = 2 * dim * dim + 2 * dim * key_value_dim
-        block = attention + 3 * dim * self.feed_forward_dim + 2 * dim
-        return vocabulary_size * dim + self.num_layers * block + dim
+        dim, key_dim = self.embedding_dim, self.key_dim or self.embedding_dim // self.num_heads
+        query_dim, key_value_dim = self.num_heads * key_dim, self.num_key_value_heads * key_dim
+        attention = 2 * dim * query_dim + 2 * dim * key_value_dim + 2 * key_dim * self.use_qk_norm
+        biases = self.attention_bias * (query_dim + 2 * key_value_dim) + self.attention_output_bias * dim
+        feed_forward = 3 * dim * self.feed_forward_dim + self.feed_forward_bias * (2 * self.feed_forward_dim + dim)
+        embeddings = vocabulary_size * dim * (1 if self.tie_embeddings else 2)
+        return embeddings + self.num_layers * (attention + biases + feed_forward + 2 * dim) + dim
 
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
         """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
@@ -81,11 +116,18 @@ class LlamaConfig:
                 feed_forward_dim=self.feed_forward_dim,
                 causal=True,
                 normalization="rms",
-                activation="swiglu",
+                activation=self.activation,
                 dropout=self.dropout,
                 use_bias=False,
-                positions=layers.RotaryPositions(),
+                attention_bias=self.attention_bias,
+                attention_output_bias=self.attention_output_bias,
+                feed_forward_bias=self.feed_forward_bias,
+                key_dim=self.key_dim,
+                epsilon=self.epsilon,
+                positions=self.positions,
+                use_qk_norm=self.use_qk_norm,
                 num_key_value_heads=self.num_key_value_heads,
+                sliding_window=None if n < self.full_attention_layers else self.sliding_window,
                 residual_initializer="zeros",
                 dtype=dtype,
                 name=f"block_{n}",
@@ -96,8 +138,9 @@ class LlamaConfig:
             "llama",
             vocabulary_size,
             self.embedding_dim,
-            [*blocks, layers.RMSNormalization(dtype=dtype, name="normalization")],
-            tie_embeddings=True,
+            [*blocks, layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")],
+            tie_embeddings=self.tie_embeddings,
             context_length=self.context_length,
+            use_bias=False,
             dtype=dtype,
         )

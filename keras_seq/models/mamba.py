@@ -31,6 +31,12 @@ class MambaConfig:
     """Ratio of the inner width of a state-space layer to D."""
     kernel_size: int = 4
     """Width of each layer's causal convolution, in positions."""
+    dt_rank: int | None = None
+    """Width between the two matrices of the time step; by default embedding_dim / 16, rounded up."""
+    use_bias: bool = False
+    """Whether the input and output matrices of the layers add a bias."""
+    epsilon: float = 1e-6
+    """Added to the mean square by the normalizations."""
     tie_embeddings: bool = False
     """Whether the output projection is the transposed embedding matrix."""
     dropout: float = 0.0
@@ -42,6 +48,8 @@ class MambaConfig:
         checks.positive_integer("num_layers", self.num_layers)
         checks.fraction("dropout", self.dropout)
         checks.boolean("tie_embeddings", self.tie_embeddings)
+        checks.boolean("use_bias", self.use_bias)
+        checks.positive_number("epsilon", self.epsilon)
         self._layer(dtype=None)  # raises for an invalid size
 
     def _layer(self, dtype):
@@ -49,6 +57,8 @@ class MambaConfig:
             state_dim=self.state_dim,
             expand=self.expand,
             kernel_size=self.kernel_size,
+            dt_rank=self.dt_rank,
+            use_bias=self.use_bias,
             output_initializer="zeros",
             dtype=dtype,
             name="mamba",
@@ -68,10 +78,12 @@ class MambaConfig:
             ValueError: `vocabulary_size` is not a positive integer.
         """
         blocks = [
-            layers.PreNormResidual([self._layer(dtype)], dropout=self.dropout, dtype=dtype, name=f"block_{n}")
+            layers.PreNormResidual(
+                [self._layer(dtype)], dropout=self.dropout, epsilon=self.epsilon, dtype=dtype, name=f"block_{n}"
+            )
             for n in range(self.num_layers)
         ]
-        blocks.append(layers.RMSNormalization(dtype=dtype, name="normalization"))
+        blocks.append(layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization"))
         return build_language_model(
             "mamba",
             vocabulary_size,

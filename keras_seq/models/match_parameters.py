@@ -15,7 +15,7 @@ import dataclasses
 import math
 from typing import Any
 
-import keras
+from keras_seq.kernels.devices import clear_session
 
 
 def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) -> Any:
@@ -77,7 +77,7 @@ def with_heads(model_config: Any, num_heads: int) -> Any:
 
 
 def _count_parameters(model_config, vocabulary_size):
-    keras.backend.clear_session()
+    clear_session()
     return model_config.build_model(vocabulary_size).count_params()
 
 

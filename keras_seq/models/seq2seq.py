@@ -21,10 +21,11 @@ from keras_seq.layers.state_checks import check_state, shapes
 from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
 from keras_seq.models.language_model import check_step
 from keras_seq.models.parameter_counts import count_block_params
+from keras_seq.models.quantization import Quantizable
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class EncoderDecoder(keras.Model):
+class EncoderDecoder(Quantizable, keras.Model):
     """Predict the next target id from source ids and the target ids before it.
 
     ```python
@@ -75,6 +76,7 @@ class EncoderDecoder(keras.Model):
         for block in (*self.encoder, *self.decoder):
             if not block.built:  # blocks from a config are built
                 block.build(x.shape, *([x.shape] if block.cross_attention else []))
+        self.build_quantized()
 
     def build_from_config(self, config):
         """Build the weights, which do not depend on the shapes of ids."""
@@ -228,12 +230,15 @@ class EncoderDecoder(keras.Model):
         """Create the model and its layers from a config."""
         deserialize = keras.saving.deserialize_keras_object
         config = dict(config)
-        return cls(
+        quantization = config.pop("quantization", None)
+        model = cls(
             embedding=deserialize(config.pop("embedding")),
             encoder=[deserialize(block) for block in config.pop("encoder")],
             decoder=[deserialize(block) for block in config.pop("decoder")],
             **config,
         )
+        model.quantization = quantization  # `build` reads it
+        return model
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,10 +3,11 @@
 import keras
 
 from keras_seq.models.id_checks import as_ids
+from keras_seq.models.quantization import Quantizable
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class TokenIdModel(keras.Model):
+class TokenIdModel(Quantizable, keras.Model):
     """Check that the inputs of a functional model are integers `[B, T]`.
 
     Raises:
@@ -20,3 +21,13 @@ class TokenIdModel(keras.Model):
         else:
             inputs = as_ids("ids", inputs)
         return super().__call__(inputs, *args, **kwargs)
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Create the model and its layers from a config."""
+        config = dict(config)
+        quantization = config.pop("quantization", None)
+        model = super().from_config(config, custom_objects=custom_objects)
+        model.quantization = quantization
+        model.build_quantized()
+        return model

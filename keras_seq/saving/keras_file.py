@@ -3,10 +3,11 @@
 import os
 
 from keras_seq.atomic_files import atomic_write
+from keras_seq.models.lora import is_adapter, merged_values
 
 
 def save_model(path: str | os.PathLike, model) -> None:
-    """Write a model without optimizer and loss, so that loading it needs no training code.
+    """Write a model without optimizer and loss, so that loading it needs no training code; adapters are merged.
 
     Args:
         path: The `.keras` file to write, atomically.
@@ -18,6 +19,7 @@ def save_model(path: str | os.PathLike, model) -> None:
     copy = type(model).from_config(model.get_config())
     if not copy.built:
         copy.build((None, None))
-    copy.set_weights(model.get_weights())
+    merged = merged_values(model)
+    copy.set_weights([merged.get(id(weight), weight) for weight in model.weights if not is_adapter(weight)])
     with atomic_write(path) as temporary:
         copy.save(temporary)

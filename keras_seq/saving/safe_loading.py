@@ -29,7 +29,10 @@ KERAS_LAYERS = {
     *("InputLayer", "Activation", "Dense", "Dropout", "Embedding"),
     *("LayerNormalization", "RMSNormalization", "ReversibleEmbedding"),
 }
-KERAS_OBJECTS = {"Functional", "DTypePolicy", "GetItem", "NotEqual"}
+KERAS_OBJECTS = {
+    *("Functional", "DTypePolicy", "GetItem", "NotEqual"),
+    *("QuantizedDTypePolicy", "Int4DTypePolicy", "Int8QuantizationConfig", "Int4QuantizationConfig", "AbsMaxQuantizer"),
+}
 KERAS_VALUES = {"__keras_tensor__", "__slice__"}
 REGISTERED_PREFIX = "keras_seq>"
 MAX_CONFIG_BYTES = 1 << 24

@@ -3,6 +3,7 @@
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
 from keras_seq.tokenizers.character_tokenizer import CharacterTokenizer
 from keras_seq.tokenizers.document_token import document_token
+from keras_seq.tokenizers.pretrained_tokenizer import PretrainedTokenizer
 from keras_seq.tokenizers.segment_packing import SPECIAL_TOKENS
 from keras_seq.tokenizers.subword_tokenizers import BytePairTokenizer, WordPieceTokenizer
 from keras_seq.tokenizers.text_errors import TokenizerError, UnknownCharacterError
@@ -14,6 +15,7 @@ __all__ = [
     "TOKENIZERS",
     "BytePairTokenizer",
     "CharacterTokenizer",
+    "PretrainedTokenizer",
     "Tokenizer",
     "TokenizerError",
     "UnknownCharacterError",

@@ -70,6 +70,10 @@ class SubwordTokenizer(Tokenizer):
             raise TokenizerError(f"text_pairs has {len(seconds)} texts; expected as many as texts, {len(firsts)}.")
         return pack_segments(firsts, seconds, sequence_length)
 
+    def to_tokenizer_json(self) -> str:
+        """Return the text of a tokenizer.json, as the `tokenizers` library and transformers read it."""
+        return self._pipeline.to_str(pretty=True)
+
     def encode_texts(self, texts: list[str]) -> list[np.ndarray]:
         """Convert several texts to ids, on all cores; see the base class."""
         return [np.array(ids, np.int32) for ids in self._encode_rows("texts", texts)] if texts else []

@@ -5,6 +5,7 @@ import os
 from keras_seq.checks import short_repr
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
 from keras_seq.tokenizers.character_tokenizer import CharacterTokenizer
+from keras_seq.tokenizers.pretrained_tokenizer import PretrainedTokenizer
 from keras_seq.tokenizers.subword_tokenizers import BytePairTokenizer, WordPieceTokenizer
 from keras_seq.tokenizers.text_errors import TokenizerError
 from keras_seq.tokenizers.tokenizer_io import read_tokenizer
@@ -16,18 +17,19 @@ TOKENIZERS = {
     "wordpiece": WordPieceTokenizer,
     "bpe": BytePairTokenizer,
 }
-"""Tokenizer classes by their `registry_name`, the word in a tokenizer's file."""
+"""Classes of tokenizers that are made for a text, by their `registry_name`, the word in a tokenizer's file."""
+_IN_FILES = TOKENIZERS | {"pretrained": PretrainedTokenizer}
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """Load a tokenizer of any class in `TOKENIZERS` from the file that its `save` wrote.
+    """Load a tokenizer of any class from the file that its `save` wrote.
 
     Args:
         path: Path of the file.
 
     Raises:
         TokenizerError: The file cannot be read, was written by an older version of keras_seq, or does not contain a
-            tokenizer of a class in `TOKENIZERS`.
+            tokenizer.
 
     >>> WordTokenizer.from_text("a b").save("tokenizer.json")
     >>> load_tokenizer("tokenizer.json")
@@ -38,6 +40,6 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
 def _from_config(config: dict) -> Tokenizer:
     name = config.get("registry_name")
-    if not isinstance(name, str) or name not in TOKENIZERS:
-        raise TokenizerError(f"registry_name={short_repr(name)}; expected one of {', '.join(TOKENIZERS)}.")
-    return TOKENIZERS[name].from_config(config)
+    if not isinstance(name, str) or name not in _IN_FILES:
+        raise TokenizerError(f"registry_name={short_repr(name)}; expected one of {', '.join(_IN_FILES)}.")
+    return _IN_FILES[name].from_config(config)

@@ -10,6 +10,7 @@ from keras_seq.training.loop import fit_resumable
 from keras_seq.training.loop_callbacks import TrainingDiverged
 from keras_seq.training.metrics_logger import read_metrics
 from keras_seq.training.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, AdamW, Lion, Muon, RMSprop
+from keras_seq.training.processes import LostProcess, noticing_loss
 from keras_seq.training.result_files import load_result, write_result
 from keras_seq.training.run_folder import load_language_model, load_run
 from keras_seq.training.schedules import InverseSqrtDecay, WarmupLinearDecay
@@ -24,6 +25,7 @@ __all__ = [
     "CheckpointError",
     "InverseSqrtDecay",
     "Lion",
+    "LostProcess",
     "Muon",
     "RMSprop",
     "TrainConfig",
@@ -37,6 +39,7 @@ __all__ = [
     "load_language_model",
     "load_result",
     "load_run",
+    "noticing_loss",
     "read_metrics",
     "stateful_training_model",
     "train_language_model",

@@ -11,7 +11,7 @@ import time
 import keras
 
 from keras_seq.stop_signals import StopRequest
-from keras_seq.training import checkpoints
+from keras_seq.training import checkpoints, processes
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.loop_callbacks import ValidationCallback
 from keras_seq.training.metrics_logger import MetricsLogger
@@ -72,14 +72,15 @@ class CheckpointCallback(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         """Save if a checkpoint is due; raise `TrainingInterrupted` if a stop was requested."""
         # the request is read once: one that arrives from here on takes effect after the next step
-        step, stop_signal = self._step, self.stop.signal_number
+        step = self._step
+        stop_signal, elapsed = processes.largest(self.stop.signal_number or 0, self._interval_elapsed())
         best = self.validation.best_step == step
-        ends = step == self.last_step or self.model.stop_training or stop_signal is not None
-        if step % self.train.checkpoint_every == 0 or best or ends or self._interval_elapsed():
+        ends = step == self.last_step or self.model.stop_training or stop_signal
+        if step % self.train.checkpoint_every == 0 or best or ends or elapsed:
             self.save(step)
             if best:
                 checkpoints.save_best_copy(self._last_checkpoint[0])
-        if stop_signal is not None:
+        if stop_signal:
             raise TrainingInterrupted(self._last_checkpoint[0], stop_signal)
 
     def _interval_elapsed(self):

@@ -25,7 +25,7 @@ import keras
 
 from keras_seq.atomic_files import atomic_write, set_aside, write_text
 from keras_seq.tracking.event_files import file_sizes
-from keras_seq.training import checksummed_safetensors
+from keras_seq.training import checksummed_safetensors, processes
 
 MAX_TO_KEEP = 2
 LATEST, BEST = "latest", "best.safetensors"
@@ -58,7 +58,7 @@ def _variables(training_model):
 
 def _to_numpy(variable):
     """Return the exact value: bfloat16, which NumPy lacks, as float32, integers, of any width, as int64."""
-    value = keras.ops.convert_to_numpy(variable)
+    value = processes.whole_value(variable)
     wider = "float32" if value.dtype.name == "bfloat16" else "int64" if value.dtype.kind in "iu" else value.dtype
     return value.astype(wider)
 

@@ -56,6 +56,7 @@ def write(path: str | pathlib.Path, arrays: dict[str, np.ndarray], metadata: dic
     Raises:
         OSError: If the file cannot be written.
     """
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # `save` writes memory as it is
     data = save(arrays, {**metadata, CHECKSUM: checksum(arrays, metadata)})
     with atomic_write(path) as temporary:
         temporary.write_bytes(data)

@@ -14,11 +14,13 @@ import keras_seq
 
 
 def environment() -> dict:
-    """Return the backend, the cores, the thread settings and the processor, which can change the last bits of sums."""
+    """Return the backend, cores, threads, processor and several devices, which can change the last bits of sums."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
     threads = ", ".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name)) or "one a core"
-    return {"backend": keras.backend.backend(), "cores": cores, "threads": threads, "processor": _processor()}
+    machine = {"backend": keras.backend.backend(), "cores": cores, "threads": threads, "processor": _processor()}
+    distribution = keras.distribution.distribution()
+    return machine if distribution is None else {**machine, "devices": distribution.device_mesh.devices.size}
 
 
 def _processor():

@@ -32,7 +32,7 @@ def _dense(gradient, shape):
     """Return a dense gradient of known shape; TensorFlow gives an embedding's as one row per id of the batch."""
     if hasattr(gradient, "dense_shape"):
         gradient = ops.zeros(shape, gradient.dtype) + gradient
-    return None if gradient is None else ops.reshape(gradient, shape)
+    return gradient if gradient is None or gradient.shape == shape else ops.reshape(gradient, shape)
 
 
 def _sums_of_squares(gradients):

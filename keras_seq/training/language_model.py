@@ -6,7 +6,7 @@ Losses are in nats per token of the tokenizer. Losses per character of the text 
 import functools
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -35,6 +35,7 @@ def train_language_model(
     val_sequence_length: int | None = None,
     diagnostics: Sequence = (),
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    finish: Callable[[Summaries], dict] | None = None,
 ) -> dict:
     """Train a language model to `total_steps`, from the latest checkpoint in `folder` if there is one.
 
@@ -52,6 +53,7 @@ def train_language_model(
         val_sequence_length: T of the windows of `val_loss`; by default that of the training windows.
         diagnostics: Objects with `compute_summaries(model) -> Summaries`, run at every validation.
         callbacks: Further callbacks for Keras's `fit`.
+        finish: As for `train_model`.
 
     Returns:
         The contents of result.json. The token losses `[windows, T]` behind `val_loss` are in val_token_losses.npy.
@@ -74,10 +76,11 @@ def train_language_model(
         validator = LanguageModelValidator(model, tokenizer, part, length, train.sample_length)
         validator.generator = final_validator.generator  # compiled once
 
-    def finish(summaries):
+    def finish_result(summaries):
         with atomic_write(folder / "val_token_losses.npy") as temporary:
             np.save(temporary, final_validator.chunked_token_losses)
-        return _scores(final_validator, summaries, validation)
+        more = {} if finish is None else finish(summaries)
+        return {**_scores(final_validator, summaries, validation), **more}
 
     return train_model(
         folder,
@@ -95,7 +98,7 @@ def train_language_model(
         callbacks=callbacks,
         final_validate_fn=None if validator is final_validator else final_validator,
         final_duration_ratio=len(validation) / len(part),
-        finish=finish,
+        finish=finish_result,
     )
 
 

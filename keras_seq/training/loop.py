@@ -24,7 +24,7 @@ from keras_seq.stop_signals import StopRequest, StopRequested
 from keras_seq.tracking.event_files import truncate_after
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.tracking.tensorboard import TokenTensorBoard, curve_points
-from keras_seq.training import checkpoints, checksummed_json
+from keras_seq.training import checkpoints, checksummed_json, processes
 from keras_seq.training.checkpoint_callback import CheckpointCallback, TrainingInterrupted
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.config import TrainConfig
@@ -162,15 +162,16 @@ class _Run:
 
     def raise_if_stopped(self):
         """Raise `TrainingInterrupted` if a stop was requested; the step has its checkpoint."""
-        if self.stop.signal_number is not None:
+        (signal_number,) = processes.largest(self.stop.signal_number or 0)
+        if signal_number:
             *_, latest = (None, *checkpoints.list_checkpoints(self.folder / "checkpoints"))
-            signal_number = self.stop.signal_number
             raise TrainingInterrupted(latest, signal_number) if latest else KeyboardInterrupt(signal_number)
 
     def run_from_checkpoint(self, divergence, cleanup):
         """Train from the latest checkpoint to the last step; `divergence` is the error that caused a rollback."""
         train, last_step, tokens = self.train, self.total_steps, self.tokens_per_step
         start_step = checkpoints.load_latest(self.folder / "checkpoints", self.training_model)
+        processes.check_equal({"the step of the latest checkpoint": start_step})
         if start_step > last_step:
             raise CheckpointError(
                 f"{self.folder} is at step {start_step:,}: expected at least as many steps, not {last_step:,}."
@@ -220,11 +221,15 @@ class _Run:
         self.training_model.optimizer.finalize_variable_values(self.training_model.trainable_variables)  # as `fit` does
         return logger, self._final_summaries(validation, progress, logger)
 
+    def _interruptible(self):
+        """Return a block that a stop ends at once; several processes end it together, when it is done."""
+        return self.stop.interruptible() if processes.count() == 1 else contextlib.nullcontext()
+
     def _with_progress(self, progress, logger):
         """Return a validation function that the bar shows and that a stop cuts off."""
 
         def validate():
-            with self.stop.interruptible():
+            with self._interruptible():
                 return progress.validation(functools.partial(self.validate_all, logger))
 
         return validate
@@ -243,7 +248,7 @@ class _Run:
         if self.final_validate_fn is None and validation.last_summaries is not None:
             return validation.last_summaries
         try:
-            with self.stop.interruptible():
+            with self._interruptible():
                 if self.final_validate_fn is None:
                     return progress.final_validation(functools.partial(self.validate_all, logger))
                 with logger.timing("final_validation"):

@@ -15,6 +15,8 @@ from keras import ops
 from keras_seq.training.gradient_guard import GradientGuard
 from keras_seq.training.polar_express import polar_express, wide_and_normalized
 
+OTHER_MATRICES = {"embeddings", "head", "lora_kernel_a", "lora_kernel_b"}  # parts of paths; AdamW updates them
+
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class Muon(GradientGuard, keras.optimizers.Optimizer):
@@ -66,7 +68,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
     @staticmethod
     def is_hidden_matrix(variable) -> bool:
         """Return whether Muon updates this weight; otherwise AdamW does."""
-        excluded = getattr(variable, "muon_blocks", 1) == 0 or {"embeddings", "head"} & set(variable.path.split("/"))
+        excluded = getattr(variable, "muon_blocks", 1) == 0 or OTHER_MATRICES & set(variable.path.split("/"))
         return len(variable.shape) == 2 and not excluded
 
     def build(self, variables):

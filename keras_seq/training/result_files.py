@@ -22,7 +22,7 @@ __all__ = ["SCHEMA", "check_file", "check_loaded", "describe_tokenizer", "digest
 
 MODEL, WEIGHTS = "model.keras", "model.weights.h5"
 TOKENIZER = "tokenizer.json"
-FILES = (MODEL, TOKENIZER, "val_token_losses.npy")
+FILES = (MODEL, TOKENIZER, "val_token_losses.npy", "adapters.safetensors")
 
 
 def write_result(run: str | pathlib.Path, result: dict):

@@ -25,7 +25,7 @@ INTERVALS = {
 GROW_ONLY = {"tokens", "steps", "epochs", "num_seeds"}
 MUTABLE = INTERVALS | GROW_ONLY | {"on_nan"}
 VERSION_KEYS = {"commit", "keras", "tensorflow", "jax", "torch", "numpy", "python"}  # others may change the last bits
-MACHINE_KEYS = {"backend", "cores", "threads", "processor"}  # and so may other backends and machines
+MACHINE_KEYS = {"backend", "cores", "threads", "processor", "devices"}  # and so may other backends and machines
 
 
 def flatten(config: dict, prefix: str = "") -> dict:

@@ -16,6 +16,7 @@ from keras_seq.data.windows import Windows
 from keras_seq.layers import Stateful
 from keras_seq.saving.keras_file import save_model
 from keras_seq.tracking.summaries import Summaries
+from keras_seq.training import processes
 from keras_seq.training.compilation import compile_model
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.environment import environment, versions
@@ -81,12 +82,13 @@ def train_model(
         TrainingInterrupted: As `fit_resumable`.
         CheckpointError: As `fit_resumable`.
         OSError: As `fit_resumable`.
+        LostProcess: Of several processes, another one ended (processes.py).
     """
     folder, training_model = pathlib.Path(folder), model if training_model is None else training_model
     if not training_model.compiled:
         compile_model(training_model, train, total_steps, loss, schedule, tokens_per_step)
     folder.mkdir(parents=True, exist_ok=True)
-    with lock_run(folder):
+    with processes.noticing_loss(), lock_run(folder):
         logger, summaries = fit_resumable(
             folder,
             training_model,

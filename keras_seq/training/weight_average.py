@@ -20,7 +20,7 @@ def averaged_weights(training_model: keras.Model) -> Iterator[None]:
         training_model: Compiled model, whose optimizer is built.
     """
     optimizer, variables = training_model.optimizer, training_model.trainable_variables
-    weights = [keras.ops.convert_to_numpy(v).copy() for v in variables] if optimizer.use_ema else []
+    weights = [keras.ops.copy(v) for v in variables] if optimizer.use_ema else []  # each where it is
     optimizer.finalize_variable_values(variables)
     try:
         yield

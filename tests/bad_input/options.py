@@ -8,6 +8,7 @@ import typing
 from unittest import mock
 
 from experiments.frame.catalog import docstrings
+from experiments.frame.machine import Machine
 
 
 class _ConfigClass(BaseException):
@@ -16,6 +17,8 @@ class _ConfigClass(BaseException):
 
 def _config_class(main):
     def cli(config_class, **_):
+        if config_class is Machine:  # the options of a process are read first
+            return Machine()
         raise _ConfigClass(config_class)
 
     with mock.patch("tyro.cli", cli):
@@ -37,9 +40,20 @@ REQUIRED = {  # options without a default
     "export": {"run": "RUN"},
     "generate": {"run": "RUN"},
     "inspect_model": {"run": "RUN"},
+    "prepare": {"inputs": ("TEXTS",), "to": "IDS"},
     "score_text": {"run": "RUN", "text": "a"},
 }
-MAY_BE_EMPTY = {"cases", "prompt", "text", "stop_strings", "individual", "full_size"}
+NAMED = ("text", "to")  # the others are positional
+MAY_BE_EMPTY = {"inputs", "cases", "prompt", "text", "stop_strings", "individual", "full_size"}
+
+
+def required_arguments(name):
+    """Return the arguments of an experiment's required options."""
+    arguments = []
+    for option, value in REQUIRED.get(name, {}).items():
+        values = value if isinstance(value, tuple) else (value,)
+        arguments += [f"--{option}={value}"] if option in NAMED else values
+    return arguments
 
 
 def default_config(name):

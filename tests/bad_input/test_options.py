@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tests.bad_input.options import EXPERIMENTS, REQUIRED, bad, default_config, groups, options, to_arguments
+from tests.bad_input.options import EXPERIMENTS, bad, default_config, groups, options, required_arguments, to_arguments
 
 CASES = [(name, option, kind) for name, (_, kinds) in EXPERIMENTS.items() for option, kind in options(kinds)]
 NESTED = {
@@ -61,8 +61,7 @@ def _on_a_command_line(kind, option, index):
 )
 def test_a_command_line_with_a_bad_value_ends_with_one_sentence(ends, name, option, value):
     main = EXPERIMENTS[name][0]
-    required = [f"--{k}={v}" if k == "text" else v for k, v in REQUIRED.get(name, {}).items()]
-    message = ends(main, *required, *to_arguments(option, value))
+    message = ends(main, *required_arguments(name), *to_arguments(option, value))
     assert message.startswith(f"experiments.{name}: ")
     assert _names(option, message)
 
@@ -70,8 +69,8 @@ def test_a_command_line_with_a_bad_value_ends_with_one_sentence(ends, name, opti
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_command_line_with_an_unknown_option_or_an_extra_word_ends_with_one_sentence(ends, name):
     main = EXPERIMENTS[name][0]
-    assert "--colour" in ends(main, *REQUIRED.get(name, {}).values(), "--colour", "blue")
-    assert "word" in ends(main, *REQUIRED.get(name, {}).values(), "word", "another")
+    assert "--colour" in ends(main, *required_arguments(name), "--colour", "blue")
+    assert "word" in ends(main, *required_arguments(name), "word", "another")
 
 
 def test_nothing_is_left_out():

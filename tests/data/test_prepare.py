@@ -167,6 +167,7 @@ prepare([texts], folder, group_bytes=20_000)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_ten_kills(texts, tmp_path):
     """Killed by the system at random moments; without TensorFlow, which does not fork well."""
+    pytest.importorskip("scipy")  # for Keras's NumPy backend
     (texts / "big.txt").write_text("some words, a line\n" * 20_000)
     command = [sys.executable, "-c", KILLS, str(texts), str(tmp_path / "killed")]
     subprocess.run(command, check=True, env={**os.environ, "KERAS_BACKEND": "numpy"})

@@ -75,6 +75,13 @@ def smoke(request, smoke_run):
 
 
 @pytest.fixture
+def copied(tmp_path):
+    """Copy a folder of a smoke run, leaving out the locks that other test processes may hold on it just now."""
+    passing = shutil.ignore_patterns(".lock", ".pid", "*.partial*")
+    return lambda folder, name: shutil.copytree(folder, tmp_path / name, ignore=passing)
+
+
+@pytest.fixture
 def browse(tmp_path):
     """Return what a script at the end of a page writes, as JSON, into its title."""
 

@@ -1,7 +1,6 @@
 import dataclasses
 import json
 import math
-import shutil
 
 import numpy as np
 import pytest
@@ -97,7 +96,7 @@ def test_every_causal_model_trains_in_one_comparison(smoke):
         windows = json.loads((smoke.folder / f"{row['model']}-seed0/config.json").read_text(encoding="utf-8"))[
             "windows"
         ]
-        assert windows == ("random" if row["model"] in {"transformer", "gpt2", "llama"} else "stateful")
+        assert windows == ("random" if row["model"] in {"transformer", "gpt2", "llama", "hybrid"} else "stateful")
 
 
 def test_the_curve_has_a_line_for_every_interval_and_validation(smoke):
@@ -122,8 +121,8 @@ def test_the_config_makes_the_same_comparison_again(smoke):
 
 
 @pytest.mark.slow
-def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures(smoke, tmp_path):
-    folder = shutil.copytree(smoke.folder, tmp_path / "half")
+def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures(smoke, copied):
+    folder = copied(smoke.folder, "half")
     run = folder / "lstm-seed0"
     for part in ("result.json", "model.keras", "checkpoints/latest", "checkpoints/step-00000020.safetensors"):
         (run / part).unlink()
@@ -248,8 +247,8 @@ def test_the_tokenizer_is_of_the_whole_corpus(smoke):
     assert len(tokenizers) == 1
 
 
-def test_to_resume_with_another_text_is_refused(smoke, tmp_path, fails):
-    folder = shutil.copytree(smoke.folder, tmp_path / "other")
+def test_to_resume_with_another_text_is_refused(smoke, copied, fails):
+    folder = copied(smoke.folder, "other")
     for path in folder.glob("*/config.json"):
         config = checksummed_json.read(path)
         config["corpus"]["sha256"] = "0" * 64

@@ -8,6 +8,7 @@ from experiments.compare import sweep as compare_sweep
 from experiments.compare.budgets import Budget
 from experiments.compare.settings import CompareConfig
 from experiments.compare.sweep import SweepRun
+from experiments.frame.experiment import run_all
 from experiments.frame.texts import SplitCorpus
 from keras_seq import training
 
@@ -16,8 +17,12 @@ def budgets(steps=100):
     return {name: Budget(name, None, steps, 1, 1, rate) for name, rate in (("lstm", 0.03), ("transformer", 0.02))}
 
 
-def test_every_model_is_trained_at_its_own_rates_and_divergence_does_not_end_the_sweep():
+def test_every_model_is_trained_at_its_own_rates_and_divergence_does_not_end_the_sweep(tmp_path):
     seen = []
+
+    def plan_run(run, budget, train):
+        (tmp_path / run).mkdir()
+        return tmp_path / run, 0, lambda: train_one(run, budget, train)
 
     def train_one(run, budget, train):
         assert train.validate_every > budget.steps
@@ -28,7 +33,7 @@ def test_every_model_is_trained_at_its_own_rates_and_divergence_does_not_end_the
         return {"val_loss_per_character": abs(train.learning_rate - 0.01)}
 
     config = CompareConfig(sweep="learning-rate", sweep_factors=(3.0, 1.0, 0.3), sweep_tokens=384_000)
-    sweep_runs = compare_sweep.sweep(config, budgets(), train_one)
+    sweep_runs = compare_sweep.sweep(config, budgets(), plan_run, run_all)
     assert [(t.model, t.learning_rate) for t in sweep_runs] == [
         *(("lstm", 0.009), ("lstm", 0.03), ("lstm", 0.09)),
         *(("transformer", 0.006), ("transformer", 0.02), ("transformer", 0.06)),

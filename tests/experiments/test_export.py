@@ -1,7 +1,6 @@
 import errno
 import os
 import pathlib
-import shutil
 
 import keras
 import pytest
@@ -14,9 +13,9 @@ from keras_seq.training import load_run
 
 
 @pytest.fixture
-def run(smoke, tmp_path):
+def run(smoke, copied):
     """A finished run of one's own."""
-    return shutil.copytree(smoke.folder / "lstm-seed0", tmp_path / "lstm-seed0")
+    return copied(smoke.folder / "lstm-seed0", "lstm-seed0")
 
 
 @pytest.mark.slow

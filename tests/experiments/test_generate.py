@@ -1,7 +1,6 @@
 import io
 import json
 import re
-import shutil
 
 import pytest
 
@@ -105,7 +104,7 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
     ("run", "options", "names"),
     [
         ("nowhere", "", "model.keras is missing"),
-        (".", "", "lstm-seed0"),
+        (".", "", "-seed0"),
         ("no-tokenizer", "", "tokenizer.json is missing"),
         ("torn-tokenizer", "", "tokenizer.json"),
         ("torn-model", "", "model.keras"),
@@ -132,9 +131,9 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
         ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
     ],
 )
-def test_a_mistake_is_named_in_one_sentence(smoke, fails, tmp_path, run, options, names):
+def test_a_mistake_is_named_in_one_sentence(smoke, fails, copied, run, options, names):
     if "-tokenizer" in run or "-model" in run:
-        folder = shutil.copytree(smoke.folder / "lstm-seed0", tmp_path / run)
+        folder = copied(smoke.folder / "lstm-seed0", run)
         path = folder / ("tokenizer.json" if "tokenizer" in run else "model.keras")
         if run.startswith("torn"):
             path.write_bytes(path.read_bytes()[:40])

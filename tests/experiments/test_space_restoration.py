@@ -1,6 +1,5 @@
 import itertools
 import math
-import shutil
 
 import numpy as np
 import pytest
@@ -158,8 +157,8 @@ def test_a_mistake_is_named(refuses, tmp_path, arguments, named):
 
 
 @pytest.mark.parametrize("experiment", [None, [], {"units": 3}, {"sequence_length": 0}])
-def test_a_run_of_another_experiment_is_refused(refuses, smoke, tmp_path, experiment):
-    run = shutil.copytree(smoke.folder / "lstm-seed0", tmp_path / "run")
+def test_a_run_of_another_experiment_is_refused(refuses, smoke, copied, experiment):
+    run = copied(smoke.folder / "lstm-seed0", "run")
     checksummed_json.write(run / "config.json", {"experiment": experiment})
     refuses("space_restoration", f"--run {run} --text ab", str(run), "not that of a run of this experiment")
 

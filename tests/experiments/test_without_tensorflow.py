@@ -1,5 +1,6 @@
 """The main job on JAX and torch in a process that cannot import TensorFlow: train, resume, generate, score, export."""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -65,6 +66,8 @@ def test_the_main_job_needs_no_tensorflow_and_its_runs_are_tensorflows_too(backe
 @pytest.fixture(scope="module")
 def tensorflow_losses(tmp_path_factory):
     """The folder with TensorFlow's losses of all models, and the weights it began with."""
+    if not any(importlib.util.find_spec(backend) for backend in ("jax", "torch")):
+        pytest.skip("neither JAX nor torch is installed")
     folder = tmp_path_factory.mktemp("losses")
     command = [sys.executable, "-m", "tests.experiments.compare_losses", str(folder)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"KERAS_BACKEND": "tensorflow"}, capture_output=True)

@@ -1,7 +1,6 @@
 import json
 import math
 import re
-import shutil
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -61,8 +60,8 @@ def test_generate_writes_with_a_run(smoke, capsys):
     assert output.err == ""
 
 
-def test_what_is_half_done_is_resumed_and_ends_the_same(smoke, tmp_path):
-    folder = shutil.copytree(smoke.folder, tmp_path / "half")
+def test_what_is_half_done_is_resumed_and_ends_the_same(smoke, copied):
+    folder = copied(smoke.folder, "half")
     half, whole = folder / "disjoint-seed0", folder / "overlapping-seed0"
     newest = sorted((half / "checkpoints").iterdir())[-1]
     for path in (half / "result.json", half / "model.keras", half / "checkpoints/latest", newest):

@@ -300,6 +300,33 @@ def test_fit_gives_the_losses_of_the_reference(kind):
     assert expected[-1] < expected[0]
 
 
+@torch_only
+def test_an_lstms_weights_and_gradients_lie_in_memory_as_torch_reads_them():
+    layer = with_random_weights(layers.LSTM(4, return_sequences=True))
+    model = keras.Sequential([layer])
+    model.compile(optimizers.AdamW(0.1), "mse")
+    model.train_on_batch(numbers(B, T, D), numbers(B, T, 4))
+    weights = layer.kernel.value, layer.recurrent_kernel.value
+    assert all(x.t().is_contiguous() for weight in weights for x in (weight, weight.grad))
+
+
+@torch_only
+def test_an_lstm_may_be_built_by_a_symbolic_call_of_the_layer_around_it():
+    class Around(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.inner = layers.LSTM(4)
+
+        def call(self, x):
+            return self.inner(x)
+
+    inputs, around = keras.Input((T, D)), Around()
+    model, x = keras.Model(inputs, around(inputs)), numbers(B, T, D)
+    with kernels.disabled():
+        expected = around(x)
+    np.testing.assert_allclose(model(x).detach(), expected.detach(), atol=1e-6)
+
+
 def test_layers_import_no_other_backend():
     blocked = {"tensorflow", "jax", "torch"} - {BACKEND}
     code = "import sys; sys.modules.update(dict.fromkeys(%r)); import keras_seq.layers, keras_seq.kernels.devices as d"

@@ -256,7 +256,7 @@ def test_every_name_is_covered():
 
 
 @each
-def test_at_most_fourteen_arguments_besides_those_of_keras_and_an_attribute_for_each(case):
+def test_at_most_nineteen_arguments_besides_those_of_keras_and_an_attribute_for_each(case):
     layer = case.make()
     names = [
         parameter.name
@@ -266,7 +266,7 @@ def test_at_most_fourteen_arguments_besides_those_of_keras_and_an_attribute_for_
         if parameter.kind is not parameter.VAR_KEYWORD and parameter.name != "self"
     ]
     of_keras = inspect.signature(keras.layers.LSTM).parameters if hasattr(layer, "return_sequences") else ()
-    assert len(set(names) - set(of_keras)) <= 14
+    assert len(set(names) - set(of_keras)) <= 19  # those of a TransformerBlock that pretrained models need
     for name in set(names) - {"stateful"}:  # which is there to be refused
         assert hasattr(layer, name)
         assert name in layer.get_config()
@@ -325,7 +325,7 @@ def test_batch_and_length_are_free(case):
     whole = predict(model, arrays(case))
     for batch, length in ((0, 2),) if BACKEND == "jax" else ((1, T), (0, T), (B, 2), (3, 1)):
         assert predict(model, arrays(case, batch=batch, length=length)).shape == (batch, length, 3)
-    np.testing.assert_allclose(predict(model, [v[:1] for v in arrays(case)]), whole[:1], atol=1e-5)
+    np.testing.assert_allclose(predict(model, [v[:1] for v in arrays(case)]), whole[:1], rtol=1e-5, atol=1e-5)
 
 
 class Given(keras.layers.Layer):
@@ -447,7 +447,7 @@ def test_compiled_equals_eager(case):
     model.compile(jit_compile=True)
     values = arrays(case)
     got = model.predict_on_batch(one_or_all(values))
-    np.testing.assert_allclose(got, numpy(model(one_or_all(values))), atol=1e-5)
+    np.testing.assert_allclose(got, numpy(model(one_or_all(values))), rtol=1e-5, atol=1e-5)
 
 
 @each

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_seq.layers import matrix_recurrence as module
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from tests.layers.conftest import compiled
 
@@ -85,8 +86,29 @@ def test_a_reset_is_an_empty_state_before_a_position(float64, exact, kind):
     np.testing.assert_allclose(got[1], whole[0][1], **exact)
 
 
+@pytest.mark.parametrize(("length", "size"), [(9, 4), (19, 3), (16, 9)])
 @kinds
-def test_gradients_are_those_of_the_loop(float64, gradients, kind):
+def test_groups_of_chunks_are_the_loop(monkeypatch, float64, exact, kind, length, size):
+    monkeypatch.setattr(module, "GROUP_SIZE", 8)
+    values = arguments(kind, length)
+    for got, expected in zip(run(values, size), oracle(**values), strict=True):
+        np.testing.assert_allclose(got, expected, **exact)
+
+
+@kinds
+def test_a_reset_in_a_group_of_chunks_is_one_in_the_whole(monkeypatch, float64, exact, kind):
+    reset_mask = np.arange(2 * 19).reshape(2, 19) % 7 == 3
+    values = arguments(kind, 19) | {"reset_mask": reset_mask}
+    whole = run(values, 4)
+    monkeypatch.setattr(module, "GROUP_SIZE", 8)
+    for got, expected in zip(run(values, 4), whole, strict=True):
+        np.testing.assert_allclose(got, expected, **exact)
+
+
+@pytest.mark.parametrize("group_size", [3, 512])
+@kinds
+def test_gradients_are_those_of_the_loop(monkeypatch, float64, gradients, kind, group_size):
+    monkeypatch.setattr(module, "GROUP_SIZE", group_size)
     values = arguments(kind, 7)
     names, random = list(values), np.random.default_rng(1)
     weights = random.normal(size=values["v"].shape), random.normal(size=values["state"].shape)
@@ -136,8 +158,29 @@ def test_channel_decays_are_clipped_where_they_would_overflow():
         np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.skipif(BACKEND != "jax", reason="JAX tells what a gradient stores, by shapes")
 @kinds
-def test_one_graph_serves_every_length(kind):
+def test_the_gradient_stores_arguments_and_the_state_before_each_group(monkeypatch, kind):
+    import jax
+
+    monkeypatch.setattr(module, "GROUP_SIZE", 32)
+
+    def stored(length):
+        values = {name: ops.convert_to_tensor(value) for name, value in arguments(kind, length, "float32").items()}
+        residuals = jax.eval_shape(lambda v: jax.vjp(lambda v: matrix_recurrence(**v, chunk_size=8), v)[1], values)
+        size_of_arguments = sum(value.size for value in values.values())
+        return sum(leaf.size for leaf in jax.tree.leaves(residuals)), size_of_arguments
+
+    (short, short_arguments), (long, long_arguments) = stored(256), stored(512)
+    states = 256 // 32 * B * H * K * V
+    assert long - short <= long_arguments - short_arguments + states
+    monkeypatch.setattr(module, "GROUP_SIZE", 512)
+    assert stored(512)[0] > 2 * long
+
+
+@kinds
+def test_one_graph_serves_every_length(monkeypatch, kind):
+    monkeypatch.setattr(module, "GROUP_SIZE", 8)
     if BACKEND != "tensorflow":
         pytest.skip("elsewhere every length is known when a function is compiled")
     import tensorflow as tf

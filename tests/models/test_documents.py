@@ -96,6 +96,7 @@ def test_gradients_across_a_border_are_exactly_zero(make, name):
     assert gradient[5:].any(axis=-1).all()
 
 
+@pytest.mark.rare
 @every_model
 def test_half_precision_and_compiled_code(make, name):
     model, ids = make(name, "mixed_bfloat16"), rows_of_documents()

@@ -12,7 +12,17 @@ VOCABULARY = 11
 SMALL = {
     "mingru": MinGRUConfig(embedding_dim=6, units=7, num_layers=2, feed_forward_dim=12, kernel_size=3, dropout=0.3),
     "minlstm": MinLSTMConfig(embedding_dim=6, units=7, num_layers=2, feed_forward_dim=12, kernel_size=3, dropout=0.3),
-    "mamba": MambaConfig(embedding_dim=6, num_layers=2, state_dim=3, expand=3, kernel_size=5, dropout=0.3),
+    "mamba": MambaConfig(
+        embedding_dim=6,
+        num_layers=2,
+        state_dim=3,
+        expand=3,
+        kernel_size=5,
+        dropout=0.3,
+        dt_rank=2,
+        use_bias=True,
+        epsilon=1e-3,
+    ),
 }
 
 
@@ -43,6 +53,9 @@ def found_in_mamba(model, kind):
         "state_dim": {layer.state_dim for layer in mambas},
         "expand": {layer.expand for layer in mambas},
         "kernel_size": {layer.kernel_size for layer in mambas},
+        "dt_rank": {layer.dt_rank for layer in mambas},
+        "use_bias": {layer.use_bias for layer in mambas},
+        "epsilon": {block.normalization_layer.epsilon for block in residuals} | {model.blocks[-1].epsilon},
         "tie_embeddings": {model.head is None},
         "dropout": {block.dropout for block in residuals},
     }
@@ -83,6 +96,7 @@ REFUSED = {
     "minlstm": [*WHOLE, "units", "feed_forward_dim"],
     "mamba": [*WHOLE, "state_dim", "expand"],
 }
+ELSEWHERE = {"mamba": ("dt_rank", "use_bias", "epsilon")}  # tests/bad_input
 
 
 @pytest.mark.parametrize(
@@ -97,4 +111,4 @@ def test_a_field_out_of_its_range_is_refused_by_name(name, field, value):
 @pytest.mark.parametrize("name", SMALL)
 def test_no_field_is_left_out_of_the_cases_above(name):
     fields = {field.name for field in dataclasses.fields(SMALL[name])}
-    assert fields == {*REFUSED[name], "tie_embeddings"}
+    assert fields == {*REFUSED[name], "tie_embeddings", *ELSEWHERE.get(name, ())}

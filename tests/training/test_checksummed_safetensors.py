@@ -14,6 +14,7 @@ from keras_seq.training import checksummed_safetensors
 ARRAYS = {
     "model/b": np.array([1.5, -2.0], "float32"),
     "model/a": np.arange(6, dtype="int32").reshape(2, 3),
+    "model/by column": np.asfortranarray(np.arange(6, dtype="float32").reshape(2, 3)),
     "seed": np.array(7, "uint32"),
     "reset_mask": np.array([True, False]),
 }

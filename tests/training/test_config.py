@@ -1,3 +1,4 @@
+import dataclasses
 import typing
 
 import keras
@@ -5,8 +6,9 @@ import numpy as np
 import pytest
 
 from keras_seq import layers
+from keras_seq.models import MODELS
 from keras_seq.training import OPTIMIZERS, TrainConfig, compile_model
-from keras_seq.training.config import ADAM_LR_RATIOS, DTYPE_POLICIES, LEARNING_RATES, NS_STEPS
+from keras_seq.training.config import ADAM_LR_RATIOS, DTYPE_POLICIES, LEARNING_RATES, NS_STEPS, family
 
 STEPS = 2_000
 FAMILIES = {
@@ -53,14 +55,23 @@ def test_a_value_out_of_its_range_is_refused_by_name(field, value):
 def test_there_is_a_learning_rate_for_every_optimizer_and_family():
     assert LEARNING_RATES.keys() == OPTIMIZERS.keys()
     for optimizer, rates in LEARNING_RATES.items():
-        for family, model in FAMILIES.items():
-            assert TrainConfig(optimizer=optimizer).peak_learning_rate(model) == rates[family]
+        for name, model in FAMILIES.items():
+            assert TrainConfig(optimizer=optimizer).peak_learning_rate(model) == rates[name]
             assert TrainConfig(optimizer=optimizer, learning_rate=0.5).peak_learning_rate(model) == 0.5
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_models_without_a_residual_stream_are_recurrent(name):
+    sizes = {"embedding_dim": 4, "units": 4, "num_heads": 2, "feed_forward_dim": 4, "context_length": 4, "num_tags": 2}
+    sizes |= {"pattern": "rdgma", "num_layers": 5} if name == "hybrid" else {"num_layers": 2}
+    fields = {field.name for field in dataclasses.fields(MODELS[name])}
+    model = MODELS[name](**{field: size for field, size in sizes.items() if field in fields}).build_model(5)
+    assert family(model) == ("recurrent" if name in {"rnn", "gru", "lstm", "bilstm"} else "residual")
+
+
 def test_what_is_given_goes_before_the_default_of_the_family():
-    for family, model in FAMILIES.items():
-        of_family = {"adam_lr_ratio": ADAM_LR_RATIOS[family], "ns_steps": NS_STEPS[family]}
+    for name, model in FAMILIES.items():
+        of_family = {"adam_lr_ratio": ADAM_LR_RATIOS[name], "ns_steps": NS_STEPS[name]}
         expected = {"global_clipnorm": 1.0, **of_family}
         assert TrainConfig().optimizer_options(model, STEPS) == expected
         assert TrainConfig(precision="bfloat16").optimizer_options(model, STEPS) == expected

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from ends import points
+from safetensors.numpy import save_file
 
 from keras_seq.tracking import event_files
 from keras_seq.training import (
@@ -46,6 +47,7 @@ def run(tmp_path):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.save(tmp_path / "model.keras")
     np.save(tmp_path / "val_token_losses.npy", np.ones((3, 4), "float32"))
+    save_file({"a": np.ones(3, "float32")}, tmp_path / "adapters.safetensors")
     Tokenizer().save(tmp_path / "tokenizer.json")
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "tokens": 5, "split": "train"}\n')
     checksummed_json.write(tmp_path / "config.json", {"tokenizer": result_files.describe_tokenizer(Tokenizer())})

@@ -37,6 +37,15 @@ def apply(optimizer, gradients, variables):
     indices = [optimizer._get_variable_index(variable) for variable in variables]
     moments = [[moment[n].value for n in indices] for moment in (optimizer._momentums, optimizer._velocities)]
     values = [variable.value for variable in variables]
+    by_column = [not value.is_contiguous() and value.mT.is_contiguous() for value in values]
+    for moment in moments:
+        for tensor, transposed in zip(moment, by_column, strict=True):
+            if transposed and tensor.is_contiguous():
+                tensor.data = tensor.mT.contiguous().mT
+    values, gradients, *moments = (
+        [x.mT if transposed else x for x, transposed in zip(tensors, by_column, strict=True)]
+        for tensors in (values, gradients, *moments)
+    )
     torch._fused_adam_(
         values,
         [gradient.contiguous() for gradient in gradients],  # the operation reads memory in order

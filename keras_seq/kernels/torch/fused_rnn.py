@@ -2,7 +2,8 @@
 
 torch's matrices are the transposed kernels of Keras, `[gates units, D]`, with the gates of the LSTM in Keras's order
 (input, forget, candidate, output) and those of the GRU in another (reset, update, candidate). Its second bias is that
-of the recurrent matmul, which Keras has for the GRU only.
+of the recurrent matmul, which Keras has for the GRU only. An LSTM's kernels lie in memory column by column, so that
+torch's matrices are views of them: to copy them, and their gradients, takes as long as a tenth of a small layer.
 
 The cell state is in float32 or wider. Only oneDNN's LSTM, on a CPU, multiplies matrices in bfloat16 beside it; all
 others have one dtype for everything, so that they run in that of the state.
@@ -36,7 +37,13 @@ def apply(layer):
     Returns:
         A function of `x [B, T, D]` and the state before the first time step to `(y [B, T, units], state)`.
     """
-    run = _lstm if layer.keras_layer_class is keras.layers.LSTM else _gru
+    run = _gru
+    if layer.keras_layer_class is keras.layers.LSTM:
+        run = _lstm
+        for weight in (layer.kernel, layer.recurrent_kernel):
+            parameter = weight._value  # not `value`, which is another tensor where Keras casts it
+            if parameter is not None:  # as it is where Keras initializes it later
+                parameter.data = parameter.data.t().contiguous().t()
 
     def run_fused(x, state):
         training = torch.is_grad_enabled()

@@ -1,0 +1,201 @@
+"""Fine-tune few weights of a model: those whose names match a pattern, or low-rank additions to its matrices.
+
+    W = W_0 + (alpha / r) A B      LoRA (Hu et al., 2021): A [D, r], B [r, W], B = 0 at first, W_0 is not trained
+
+Every layer with matrices has `enable_lora` (`layers/matrix.py`). A saved model holds the sums; adapters, the A and B
+alone, have a file of their own, which another copy of the model can load.
+"""
+
+import fnmatch
+import os
+
+import keras
+import numpy as np
+from keras import ops
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from keras_seq import checks
+from keras_seq.atomic_files import atomic_write
+from keras_seq.layers.introspection import named_layers, named_weights
+from keras_seq.layers.matrix import HasMatrices
+
+ADAPTER_PARTS = ("_lora_a", "_lora_b")  # ends of the paths of A and B
+
+
+class AdapterError(ValueError):
+    """Report a file of adapters that does not fit a model."""
+
+
+def set_trainable(model: keras.Model, patterns: list[str] | tuple[str, ...]) -> int:
+    """Train the weights whose path matches one of the patterns, and no others.
+
+    Args:
+        model: A built model.
+        patterns: Patterns of paths such as `block_0/feed_forward/hidden/kernel`: `block_1/*`, `*normalization*`.
+
+    Returns:
+        The number of trained weights.
+
+    Raises:
+        ValueError: A pattern matches no weight.
+    """
+    weights = named_weights(model)
+    for pattern in patterns:
+        if not fnmatch.filter(weights, pattern):
+            example = next(iter(weights))
+            raise ValueError(f"{pattern!r} matches no weight; expected a pattern of paths such as {example}.")
+    for path, weight in weights.items():
+        weight.trainable = any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+    return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
+
+
+def enable_lora(
+    model: keras.Model, rank: int, lora_alpha: float | None = None, patterns: list[str] | tuple[str, ...] = ("*",)
+) -> int:
+    """Train low-rank additions to the matrices of a model, and nothing else; it computes the same at first.
+
+    Args:
+        model: A built model.
+        rank: r, at least 1.
+        lora_alpha: alpha; r unless given.
+        patterns: Patterns of the layers' paths, such as `block_1/*`; the head, called `head`, only if one of them names
+            it without a wildcard.
+
+    Returns:
+        The number of trained weights.
+
+    Raises:
+        ValueError: `rank` is not a positive integer, no layer matches, or one has an addition already or is quantized.
+    """
+    checks.positive_integer("rank", rank)
+    if lora_alpha is not None:
+        checks.positive_number("lora_alpha", lora_alpha)
+    layers = {}
+    for path, layer in _layers(model):
+        if path in patterns or (path != "head" and any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)):
+            layers[path] = layer
+    if not layers:
+        known = ", ".join(path for path, _ in _layers(model)) or "none"
+        raise ValueError(f"{', '.join(patterns)} matches no layer with a matrix; expected a pattern of {known}.")
+    for path, layer in layers.items():
+        if layer.lora_enabled or layer.matrix_mode is not None:
+            state = "has LoRA already" if layer.lora_enabled else "is quantized"
+            raise ValueError(f"{path} {state}; expected a model with its matrices as they were trained.")
+    for weight in named_weights(model).values():
+        weight.trainable = False
+    for layer in layers.values():
+        layer.enable_lora(rank, lora_alpha)
+    return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
+
+
+def merge_lora(model: keras.Model) -> None:
+    """Add the low-rank additions to their matrices and remove them; all weights of the model are trainable again.
+
+    Args:
+        model: A model with adapters.
+    """
+    for _, layer in _layers(model):
+        if layer.lora_enabled:
+            layer.merge_lora()
+    for weight in named_weights(model).values():
+        weight.trainable = True
+
+
+def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
+    """Write the additions of a model, and nothing else, to a safetensors file.
+
+    Args:
+        model: A model with adapters.
+        path: Path of the file.
+
+    Raises:
+        ValueError: It has no adapters.
+    """
+    layers = [layer for _, layer in _layers(model) if layer.lora_enabled]
+    if not layers:
+        raise ValueError(f"{model.name} has no adapters; expected a model after enable_lora.")
+    metadata = {"lora_rank": str(layers[0].lora_rank), "lora_alpha": str(layers[0].lora_alpha)}
+    arrays = {key: ops.convert_to_numpy(weight) for key, weight in _adapters(model).items()}
+    with atomic_write(path) as temporary:
+        save_file(arrays, temporary, metadata={"format": "keras_seq", **metadata})
+
+
+def load_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
+    """Add the adapters of a file to a model, as `enable_lora` does; its other weights are no longer trained.
+
+    Args:
+        model: The model that they were trained for, without adapters.
+        path: What `save_adapters` wrote.
+
+    Raises:
+        AdapterError: It is not such a file, or one of another model; the model is unchanged then.
+    """
+    try:
+        with safe_open(path, framework="np") as file:
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+        rank, alpha = int(metadata["lora_rank"]), float(metadata["lora_alpha"])
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise AdapterError(f"{path} is not a file of adapters: {str(error).rstrip('.')}.") from None
+    layers = {path: layer for path, layer in _layers(model)}
+    names = {key.rpartition("/")[0] for key in arrays}
+    for name in sorted(names - layers.keys()):
+        raise AdapterError(f"{path} has adapters of {name}; expected those of {', '.join(layers)}.")
+    for name in names:
+        for key, shape in _shapes(name, layers[name], rank).items():
+            if key not in arrays or arrays[key].shape != shape or arrays[key].dtype != np.float32:
+                actual = f"{arrays[key].dtype} {list(arrays[key].shape)}" if key in arrays else "nothing"
+                raise AdapterError(f"{path} holds {actual} as {key}; expected float32 {list(shape)}.")
+    enable_lora(model, rank, alpha, sorted(names))
+    for key, weight in _adapters(model).items():
+        weight.assign(arrays[key])
+
+
+def merged_values(model: keras.Model) -> dict[int, np.ndarray]:
+    """Return the sums of matrices and additions, by the `id` of the matrix's variable.
+
+    Args:
+        model: A model, with adapters or without.
+    """
+    merged = {}
+    for _, layer in _layers(model):
+        for name in layer.matrix_names() if layer.lora_enabled else ():
+            merged[id(getattr(layer, f"_{name}"))] = ops.convert_to_numpy(getattr(layer, name))
+    return merged
+
+
+def is_adapter(weight: keras.Variable) -> bool:
+    """Return whether a weight is the A or the B of an addition.
+
+    Args:
+        weight: A weight of a model.
+    """
+    return weight.path.endswith(ADAPTER_PARTS)
+
+
+def _layers(model):
+    """Return the layers that can have additions, with their paths."""
+    layers = named_layers(model, attributes=True)
+    return [(path, layer) for path, layer in layers if isinstance(layer, HasMatrices)]
+
+
+def _attributes(layer):
+    return {f"{name}_lora_{part}": (name, part) for name in layer.matrix_names() for part in "ab"}
+
+
+def _adapters(model):
+    return {
+        f"{path}/{attribute}": getattr(layer, attribute)
+        for path, layer in _layers(model)
+        if layer.lora_enabled
+        for attribute in _attributes(layer)
+    }
+
+
+def _shapes(path, layer, rank):
+    sizes = {name: getattr(layer, name).shape for name in layer.matrix_names()}
+    return {
+        f"{path}/{attribute}": (sizes[name][0], rank) if part == "a" else (rank, sizes[name][1])
+        for attribute, (name, part) in _attributes(layer).items()
+    }

@@ -1,0 +1,9 @@
+"""Pretrained weights in and out: Hugging Face folders of GPT-2, BERT, Llama, Mistral, Qwen2, Qwen3 and Mamba."""
+
+from keras_seq.pretrained.download import download
+from keras_seq.pretrained.families import FAMILIES
+from keras_seq.pretrained.load import Pretrained, load
+from keras_seq.pretrained.save import save
+from keras_seq.pretrained.tensor_files import PretrainedError
+
+__all__ = ["FAMILIES", "Pretrained", "PretrainedError", "download", "load", "save"]

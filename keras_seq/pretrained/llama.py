@@ -1,0 +1,183 @@
+"""The Llama family (Touvron et al., 2023): Llama, Mistral, Qwen2 and Qwen3 differ in biases, norms and windows."""
+
+import dataclasses
+
+from keras_seq import checks
+from keras_seq.layers import RotaryPositions
+from keras_seq.models.llama import LlamaConfig
+from keras_seq.pretrained.family import Family, Setting, Tensor, choice, dropouts, fixed, linear, normalization, same
+from keras_seq.pretrained.rotary_settings import ROTARY
+from keras_seq.pretrained.structure import blocks_of
+
+H, B = "model.layers.{n}.", "block_{n}/"
+
+
+def describe(model) -> LlamaConfig:
+    """Return the config that builds a model.
+
+    Args:
+        model: A Keras model.
+
+    Raises:
+        ValueError: It is not a Llama.
+    """
+    blocks, others = blocks_of(model)
+    block, last = blocks[0], blocks[-1]
+    if not isinstance(block.positions, RotaryPositions):
+        raise ValueError(f"{block.name} has positions={block.positions}; expected RotaryPositions")
+    return LlamaConfig(
+        embedding_dim=model.embedding.output_dim,
+        num_layers=len(blocks),
+        num_heads=block.num_heads,
+        num_key_value_heads=block.num_key_value_heads or block.num_heads,
+        feed_forward_dim=block.feed_forward_dim,
+        context_length=model.context_length,
+        dropout=block.dropout,
+        activation=block.activation,
+        key_dim=block.key_dim,
+        positions=block.positions,
+        epsilon=others[-1].epsilon,
+        attention_bias=block.attention_bias,
+        attention_output_bias=block.attention_output_bias,
+        feed_forward_bias=block.feed_forward_bias,
+        use_qk_norm=block.use_qk_norm,
+        sliding_window=last.sliding_window,
+        full_attention_layers=sum(block.sliding_window is None for block in blocks) if last.sliding_window else 0,
+        tie_embeddings=model.head is None,
+    )
+
+
+def _heads(default_heads, default_key_dim, omitted=False):
+    """Return the settings of `num_key_value_heads` and `head_dim`, None for those that follow from others."""
+
+    def read(values):
+        size, num_heads = (checks.positive_integer(key, values[key]) for key in ("hidden_size", "num_attention_heads"))
+        heads, width = values["num_key_value_heads"], values.get("head_dim")
+        width = None if width == size / num_heads else width
+        return {"num_key_value_heads": num_heads if heads is None else heads, "key_dim": width}
+
+    def write(config):
+        width = config.key_dim or config.embedding_dim // config.num_heads
+        return {"num_key_value_heads": config.num_key_value_heads} | ({} if omitted else {"head_dim": width})
+
+    return Setting(
+        {"num_key_value_heads": default_heads} | ({} if omitted else {"head_dim": default_key_dim}), read, write
+    )
+
+
+def _read_windows(values):
+    """Return Qwen's windows: off, or those of the layers from `max_window_layers` on."""
+    num_layers, window, first = values["num_hidden_layers"], values["sliding_window"], values["max_window_layers"]
+    full = first if values["use_sliding_window"] and window is not None else num_layers
+    expected = ["full_attention" if n < full else "sliding_attention" for n in range(num_layers)]
+    if values["layer_types"] not in (None, expected):
+        raise ValueError(f"layer_types={values['layer_types']}; expected {expected}")
+    if full >= num_layers:
+        return {"sliding_window": None, "full_attention_layers": 0}
+    return {"sliding_window": window, "full_attention_layers": full}
+
+
+def _write_windows(config):
+    full = config.num_layers if config.sliding_window is None else config.full_attention_layers
+    return {
+        "use_sliding_window": config.sliding_window is not None,
+        "sliding_window": config.sliding_window,
+        "max_window_layers": full,
+        "layer_types": ["full_attention" if n < full else "sliding_attention" for n in range(config.num_layers)],
+    }
+
+
+LLAMA = Family(
+    model_type="llama",
+    architectures=("LlamaForCausalLM", "LlamaModel"),
+    config=LlamaConfig,
+    settings=(
+        same("hidden_size", "embedding_dim", 4096),
+        same("num_hidden_layers", "num_layers", 32),
+        same("num_attention_heads", "num_heads", 32),
+        same("intermediate_size", "feed_forward_dim", 11_008),
+        same("max_position_embeddings", "context_length", 2048),
+        choice("hidden_act", "activation", "silu", {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}),
+        same("rms_norm_eps", "epsilon", 1e-6),
+        same("tie_word_embeddings", "tie_embeddings", False),
+        dropouts(attention_dropout=0.0),
+        ROTARY,
+        _heads(None, None),
+        Setting(
+            {"attention_bias": False},
+            lambda values: dict.fromkeys(("attention_bias", "attention_output_bias"), values["attention_bias"]),
+            lambda config: {"attention_bias": config.attention_bias},
+        ),
+        same("mlp_bias", "feed_forward_bias", False),
+    ),
+    constants={},
+    ignored=frozenset({"pretraining_tp"}),
+    tensors=(
+        Tensor("model.embed_tokens.weight", ("embedding/embeddings",)),
+        *normalization(f"{H}input_layernorm", f"{B}self_attention_normalization"),
+        *linear(f"{H}self_attn.q_proj", f"{B}self_attention/query"),
+        *linear(f"{H}self_attn.k_proj", f"{B}self_attention/key"),
+        *linear(f"{H}self_attn.v_proj", f"{B}self_attention/value"),
+        *linear(f"{H}self_attn.o_proj", f"{B}self_attention/output"),
+        *normalization(f"{H}self_attn.q_norm", f"{B}self_attention/query_normalization"),
+        *normalization(f"{H}self_attn.k_norm", f"{B}self_attention/key_normalization"),
+        *normalization(f"{H}post_attention_layernorm", f"{B}feed_forward_normalization"),
+        *linear(f"{H}mlp.gate_proj", f"{B}feed_forward/gate"),
+        *linear(f"{H}mlp.up_proj", f"{B}feed_forward/hidden"),
+        *linear(f"{H}mlp.down_proj", f"{B}feed_forward/output"),
+        *normalization("model.norm", "normalization"),
+        *linear("lm_head", "head"),
+    ),
+    tied={"lm_head.weight": "model.embed_tokens.weight"},
+    buffers=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
+    renames=((r"^(?!model\.|lm_head\.)", "model."),),
+    describe=describe,
+    architecture_of=lambda model: "LlamaForCausalLM",
+)
+_SHARED = LLAMA.settings[:3] + LLAMA.settings[5:10]  # all but feed_forward_dim, context_length, heads and biases
+_ATTENTION_BIAS = LLAMA.settings[-2]
+
+
+def _variant(model_type, class_name, *settings):
+    return dataclasses.replace(
+        LLAMA,
+        model_type=model_type,
+        architectures=(f"{class_name}ForCausalLM", f"{class_name}Model"),
+        settings=_SHARED + settings,
+        ignored=frozenset(),
+        architecture_of=lambda model: f"{class_name}ForCausalLM",
+    )
+
+
+MISTRAL = _variant(
+    "mistral",
+    "Mistral",
+    same("intermediate_size", "feed_forward_dim", 14_336),
+    same("max_position_embeddings", "context_length", 4096 * 32),
+    same("sliding_window", "sliding_window", 4096),
+    _heads(8, None),
+)
+_QWEN_WINDOWS = Setting(
+    {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28, "layer_types": None},
+    _read_windows,
+    _write_windows,
+)
+QWEN2 = _variant(
+    "qwen2",
+    "Qwen2",
+    same("intermediate_size", "feed_forward_dim", 22_016),
+    same("max_position_embeddings", "context_length", 32_768),
+    _QWEN_WINDOWS,
+    _heads(32, None, omitted=True),
+    fixed(attention_bias=True),
+)
+QWEN3 = _variant(
+    "qwen3",
+    "Qwen3",
+    same("intermediate_size", "feed_forward_dim", 22_016),
+    same("max_position_embeddings", "context_length", 32_768),
+    _QWEN_WINDOWS,
+    _heads(32, 128),
+    _ATTENTION_BIAS,
+    fixed(use_qk_norm=True),
+)

@@ -1,0 +1,177 @@
+"""Save a model as a Hugging Face folder, by the tables that `load` reads backwards.
+
+```python
+save(model, "exported", tokenizer)
+# transformers.AutoModelForCausalLM.from_pretrained("exported") has the same logits
+```
+
+The family is the first whose config, read off the layers, builds the same model and survives its own config.json.
+"""
+
+import json
+import math
+import pathlib
+
+import keras
+import ml_dtypes
+import numpy as np
+from safetensors.numpy import save_file
+
+from keras_seq import checks
+from keras_seq.atomic_files import atomic_write
+from keras_seq.layers import TransformerBlock
+from keras_seq.layers.introspection import check_tokenizer, iter_layers
+from keras_seq.models import LanguageModel
+from keras_seq.models.lora import is_adapter, merged_values
+from keras_seq.pretrained.config_table import differences, write_config
+from keras_seq.pretrained.families import FAMILIES
+from keras_seq.pretrained.family import Family
+from keras_seq.pretrained.structure import same_function, without_memory
+from keras_seq.pretrained.tensor_files import INDEX, SINGLE, PretrainedError
+from keras_seq.pretrained.tensor_table import expected_tensors, tensor_of, tensor_shape, variables_of
+from keras_seq.pretrained.tokenizer_files import write_tokenizer_files
+from keras_seq.tokenizers.base_tokenizer import Tokenizer
+
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+MAX_SHARD_BYTES = 5_000_000_000
+
+
+def save(
+    model: keras.Model,
+    folder: str | pathlib.Path,
+    tokenizer: Tokenizer | None = None,
+    dtype: str = "float32",
+    stop_token_ids: tuple[int, ...] = (),
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+) -> str:
+    """Write a model so that transformers loads it: config.json, safetensors files, tokenizer files.
+
+    Args:
+        model: A model of `GPT2Config`, `LlamaConfig`, `MambaConfig` or `BertConfig`, or `masked_lm(encoder)`; it may
+            have been trained, saved and loaded. Adapters are merged in the file.
+        folder: The folder to write, atomically; it must not exist.
+        tokenizer: Its tokenizer, or None.
+        dtype: `"float32"`, `"float16"` or `"bfloat16"`.
+        stop_token_ids: Ids that end a generated text.
+        max_shard_bytes: Size of the largest file; more tensors go to further files, with an index.
+
+    Returns:
+        The name of the class in transformers.
+
+    Raises:
+        PretrainedError: No class of transformers computes what the model does; the message names the nearest that
+            would. Or the folder exists, or the tokenizer has no tokenizer.json.
+        ValueError: An argument is out of its range, or the tokenizer is that of another model.
+    """
+    folder = pathlib.Path(folder)
+    checks.one_of("dtype", dtype, DTYPES)
+    checks.integer("max_shard_bytes", max_shard_bytes, 1)
+    if folder.exists():
+        raise PretrainedError(f"{folder} exists already; expected the name of a new folder.")
+    size = _vocabulary_size(model)
+    if tokenizer is not None:
+        check_tokenizer(tokenizer, model, size)
+    family, config = find_family(model, size)
+    architecture = family.architecture_of(model)
+    values = {
+        "architectures": [architecture],
+        "model_type": family.model_type,
+        "vocab_size": size,
+        "torch_dtype": dtype,
+        "bos_token_id": None,
+        "eos_token_id": list(stop_token_ids) or None,
+        **write_config(family, config),
+    }
+    with atomic_write(folder) as temporary:
+        temporary.mkdir(parents=True)
+        (temporary / "config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
+        _write_tensors(temporary, family, architecture, _merged(model), DTYPES[dtype], max_shard_bytes)
+        if tokenizer is not None:
+            write_tokenizer_files(temporary, tokenizer)
+    return architecture
+
+
+def _vocabulary_size(model):
+    embedding = getattr(model, "embedding", None)
+    for layer in [embedding, *getattr(model, "layers", [])]:
+        if isinstance(layer, keras.layers.Embedding):
+            return layer.input_dim
+    raise PretrainedError(f"{model.name} has no embedding of ids; expected a model of {_nearest(model)}.")
+
+
+def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, object]:
+    """Return the family of a model, and the config that builds it.
+
+    Args:
+        model: A Keras model.
+        vocabulary_size: V.
+
+    Raises:
+        PretrainedError: There is none.
+    """
+    near = None
+    for family in FAMILIES.values():
+        try:
+            config = family.describe(model)
+            same = same_function(model, without_memory(lambda c=config, f=family: _build(f, c, model, vocabulary_size)))
+        except (ValueError, AttributeError, TypeError, IndexError, NotImplementedError):
+            continue  # another family's layers
+        changes = differences(family, config) if same else ["the layers of " + _nearest(model)]
+        if not changes:
+            return family, config
+        near = min(near or (math.inf,), (len(changes), family.model_type, changes))
+    if near is None:
+        raise PretrainedError(
+            f"No class of transformers computes what {model.name} does; the nearest is {_nearest(model)}."
+        )
+    _, model_type, changes = near
+    raise PretrainedError(
+        f"No class of transformers computes what {model.name} does; {model_type!r} would, with {', '.join(changes)}."
+    )
+
+
+def _build(family, config, model, vocabulary_size):
+    if family.build:
+        return family.build(config, vocabulary_size, None, family.architecture_of(model))[0]
+    return config.build_model(vocabulary_size)
+
+
+def _nearest(model):
+    if any(isinstance(layer, TransformerBlock) for layer in iter_layers(model)):
+        return "LlamaConfig"
+    return "MambaConfig" if isinstance(model, LanguageModel) else "BertConfig"
+
+
+def _merged(model):
+    """Return the variables of a model by path, with the sums of matrices and adapters instead of either."""
+    merged, variables = merged_values(model), variables_of([model])
+    return {path: merged.get(id(v), v) for path, v in variables.items() if not is_adapter(v)}
+
+
+def _write_tensors(folder, family, architecture, variables, dtype, max_shard_bytes):
+    shapes = {path: tuple(variable.shape) for path, variable in variables.items()}
+    prefix = family.base_prefix if architecture.endswith("Model") else ""
+    tensors = {name.removeprefix(prefix): tensor for name, tensor in expected_tensors(family, shapes).items()}
+    shards, size = [[]], 0
+    num_bytes = {
+        name: math.prod(tensor_shape(tensor, [shapes[path] for path in tensor.variables])) * np.dtype(dtype).itemsize
+        for name, tensor in tensors.items()
+    }
+    for name in tensors:
+        if shards[-1] and size + num_bytes[name] > max_shard_bytes:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += num_bytes[name]
+    files = (
+        [SINGLE]
+        if len(shards) == 1
+        else [f"model-{n + 1:05}-of-{len(shards):05}.safetensors" for n in range(len(shards))]
+    )
+    for file, names in zip(files, shards, strict=True):
+        arrays = {name: tensor_of(tensors[name], variables).astype(dtype, copy=False) for name in names}
+        save_file(arrays, folder / file, metadata={"format": "pt"})
+    if len(shards) > 1:
+        weight_map = {name: file for file, names in zip(files, shards, strict=True) for name in names}
+        index = {"metadata": {"total_size": sum(num_bytes.values())}, "weight_map": weight_map}
+        (folder / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")

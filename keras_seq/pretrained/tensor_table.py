@@ -1,0 +1,156 @@
+"""Match the tensors of a file with the variables of a model by a family's table, and copy them in either direction."""
+
+import dataclasses
+import fnmatch
+import math
+import re
+
+import numpy as np
+from keras import ops
+
+from keras_seq.layers.introspection import named_weights
+from keras_seq.pretrained.family import Family, Tensor
+from keras_seq.pretrained.tensor_files import PretrainedError, TensorFiles
+
+MAX_NAMES = 3  # in a message
+
+
+def variables_of(models) -> dict:
+    """Return the weights of models by their paths.
+
+    Args:
+        models: Keras models, which may share weights.
+    """
+    return {path: weight for model in models for path, weight in named_weights(model).items()}
+
+
+def expected_tensors(family: Family, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Return the tensors that hold variables of these shapes.
+
+    Args:
+        family: The family.
+        shapes: Shapes by path of variable.
+
+    Returns:
+        Tensors by name, with the numbers of layers filled in.
+
+    Raises:
+        PretrainedError: No tensor holds one of the variables.
+    """
+    layers = [int(match[1]) for path in shapes if (match := re.match(r"block_(\d+)/", path))]
+    expected, covered = {}, set()
+    for entry in family.tensors:
+        for n in range(max(layers, default=-1) + 1) if "{n}" in entry.name else [0]:
+            paths = tuple(path.replace("{n}", str(n)) for path in entry.variables)
+            if shapes.keys() >= {*paths}:
+                name = entry.name.replace("{n}", str(n))
+                expected[name] = dataclasses.replace(entry, name=name, variables=paths)
+                covered |= {*paths}
+    for path in shapes.keys() - covered:
+        raise PretrainedError(f"The variable {path} has no place in a model of model_type={family.model_type!r}.")
+    return expected
+
+
+def match(family: Family, shapes: dict[str, tuple[int, ...]], files: TensorFiles, ignore=()) -> dict[str, Tensor]:
+    """Check that a file has every tensor of a model in its shape, and no other, without reading values.
+
+    Args:
+        family: The family.
+        shapes: Shapes by path of variable.
+        files: The open files.
+        ignore: Patterns, such as `cls.*`, of tensors to leave out.
+
+    Returns:
+        The tensors to read, by their names in the file. Repetitions of tied ones are among them, without variables.
+
+    Raises:
+        PretrainedError: A tensor is missing, left over, or has another shape.
+    """
+    expected, names_in_file = expected_tensors(family, shapes), {}
+    left_out = [name for name in files if any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)]
+    for name in files:
+        table_name = name
+        for pattern, replacement in family.renames:
+            table_name = re.sub(pattern, replacement, table_name)
+        if name in left_out or re.fullmatch(family.buffers, table_name):
+            continue
+        if table_name in names_in_file:
+            raise PretrainedError(
+                f"The file holds {name!r} and {names_in_file[table_name]!r}, which are the same tensor."
+            )
+        names_in_file[table_name] = name
+    copies = {name: family.tied[name] for name in names_in_file.keys() & family.tied.keys() - expected.keys()}
+    _refuse("lacks", expected.keys() - names_in_file.keys(), "expected a file of the same model")
+    _refuse(
+        "also holds",
+        names_in_file.keys() - expected.keys() - copies.keys(),
+        "leave them out by ignore=, if that is meant",
+    )
+    tensors = {names_in_file[name]: tensor for name, tensor in expected.items()}
+    tensors |= {names_in_file[name]: dataclasses.replace(expected[of], variables=()) for name, of in copies.items()}
+    for name, tensor in tensors.items():
+        paths = expected[tensor.name].variables
+        shape = tensor_shape(tensor, [shapes[path] for path in paths])
+        if files.shape(name) != shape:
+            raise PretrainedError(
+                f"The tensor {name!r} has the shape {list(files.shape(name))}; expected {list(shape)}, as config.json "
+                "says."
+            )
+    return tensors
+
+
+def _refuse(verb, names, remedy):
+    if names:
+        names = sorted(names)
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        raise PretrainedError(f"The file {verb} {', '.join(names[:MAX_NAMES])}{more}; {remedy}.")
+
+
+def tensor_shape(tensor: Tensor, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape of a tensor that holds variables of these shapes.
+
+    Args:
+        tensor: An entry of the table.
+        shapes: The shapes of its variables.
+    """
+    concatenated = (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
+    return tensor.layout.to_tensor(np.broadcast_to(np.float32(0), concatenated)).shape
+
+
+def initialize(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) -> None:
+    """Read tensors one at a time, the largest first, as the first values of variables that have no memory yet.
+
+    Args:
+        tensors: What `match` returns.
+        variables: The variables of the model, by path.
+        files: The open files.
+
+    Raises:
+        PretrainedError: A tied tensor has other values than the one that it repeats.
+    """
+    names = {tensor.name: name for name, tensor in tensors.items() if tensor.variables}
+    for name, tensor in sorted(tensors.items(), key=lambda item: -math.prod(files.shape(item[0]))):
+        if tensor.variables:
+            value = tensor.layout.to_variable(files.read(name))
+            targets = [variables[path] for path in tensor.variables]
+            ends = np.cumsum([target.shape[-1] for target in targets])
+            for target, end in zip(targets, ends, strict=True):
+                part = value[..., end - target.shape[-1] : end]
+                target._initialize(ops.convert_to_tensor(np.ascontiguousarray(part), dtype=target.dtype))
+                target._initializer = None
+        elif not np.array_equal(files.read(name), files.read(names[tensor.name])):
+            raise PretrainedError(
+                f"The tensor {name!r} differs from {names[tensor.name]!r}; expected equal values, as the two are tied."
+            )
+
+
+def tensor_of(tensor: Tensor, variables: dict) -> np.ndarray:
+    """Return the tensor that holds variables.
+
+    Args:
+        tensor: An entry of `expected_tensors`.
+        variables: The variables of the model, by path.
+    """
+    values = [ops.convert_to_numpy(variables[path]) for path in tensor.variables]
+    concatenated = values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
+    return np.ascontiguousarray(tensor.layout.to_tensor(concatenated))

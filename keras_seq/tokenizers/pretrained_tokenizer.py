@@ -1,0 +1,152 @@
+"""Convert text to ids as a pretrained model expects: by any tokenizer.json, run by the `tokenizers` library.
+
+`keras_seq.pretrained.load` creates it. Ids equal those of `tokenizer(text)["input_ids"]` in transformers: special
+tokens in a text, such as `<|endoftext|>`, are one id, and those that the model was trained with are added.
+"""
+
+import numpy as np
+import tokenizers
+
+from keras_seq import checks
+from keras_seq.checks import short_repr
+from keras_seq.tokenizers.base_tokenizer import Tokenizer
+from keras_seq.tokenizers.text_errors import TokenizerError, check_text
+
+
+class PretrainedTokenizer(Tokenizer):
+    """Convert text to ids by a tokenizer.json.
+
+    Args:
+        pipeline: The text of the tokenizer.json.
+        vocabulary_size: V of the model, at least the number of tokens; ids without a token decode to nothing. None for
+            the number of tokens.
+        add_special_tokens: Whether `encode` adds the special tokens of the file, such as `[CLS]`, as transformers does.
+        chat_template: Template of chat prompts in Jinja, or None.
+        special_tokens: Names of special tokens that the template uses, such as `{"bos_token": "<s>"}`.
+
+    Raises:
+        TokenizerError: The text is not a tokenizer.json, or an argument is out of its range.
+    """
+
+    registry_name = "pretrained"
+    config_fields = ("pipeline", "vocabulary_size", "add_special_tokens", "chat_template", "special_tokens")
+
+    def __init__(
+        self,
+        pipeline: str,
+        vocabulary_size: int | None = None,
+        add_special_tokens: bool = True,
+        chat_template: str | None = None,
+        special_tokens: dict[str, str] | None = None,
+    ):
+        try:
+            self._pipeline = tokenizers.Tokenizer.from_str(pipeline)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library also raises a PanicException, which is no Exception
+            raise TokenizerError(f"pipeline={short_repr(pipeline)}; expected a tokenizer.json: {error}.") from None
+        self._pipeline.no_padding()
+        self._pipeline.no_truncation()
+        token_of = {id: token for token, id in self._pipeline.get_vocab(with_added_tokens=True).items()}
+        num_ids = max(token_of, default=-1) + 1
+        if vocabulary_size is None:
+            vocabulary_size = num_ids
+        if checks.integer("vocabulary_size", vocabulary_size, 1) < num_ids:
+            raise TokenizerError(
+                f"The tokenizer has {num_ids} ids; expected at most vocabulary_size={vocabulary_size}."
+            )
+        # not checked as other vocabularies are: foreign ones may have gaps
+        self._vocabulary = tuple(token_of.get(id, f"<unused {id}>") for id in range(vocabulary_size))
+        self._text = pipeline
+        self.add_special_tokens = checks.boolean("add_special_tokens", add_special_tokens)
+        self.chat_template, self.special_tokens = chat_template, dict(special_tokens or {})
+
+    @property
+    def pipeline(self) -> str:
+        """The text of the tokenizer.json."""
+        return self._text
+
+    @property
+    def oov_token(self) -> None:
+        """None: what a foreign tokenizer does with unknown text is in its tokenizer.json."""
+        return None
+
+    def encode_batch(
+        self, texts: list[str], text_pairs: list[str] | None = None, sequence_length: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """Encode texts, or pairs of texts, as rows that are padded at the end with id 0.
+
+        Args:
+            texts: B texts, at least one.
+            text_pairs: The B second texts, or None.
+            sequence_length: T, the positions of a row: longer rows are cut, the longer text of a pair first, and
+                shorter rows are padded. None for the length of the longest row.
+
+        Returns:
+            NumPy arrays `[B, T]`: `token_ids` and `segment_ids`, int32, and `padding_mask`, bool, True at non-padding
+            positions.
+
+        Raises:
+            TokenizerError: There are no texts, not as many pairs as texts, or an element is not a text.
+        """
+        for name, batch in (("texts", texts), ("text_pairs", text_pairs)):
+            if batch is not None and (not isinstance(batch, list | tuple) or not batch or len(batch) != len(texts)):
+                raise TokenizerError(f"{name}={short_repr(batch)}; expected a list of texts, as many in both.")
+            for text in batch or ():
+                check_text(text)
+        pipeline = tokenizers.Tokenizer.from_str(self._text)
+        if sequence_length is None:
+            pipeline.no_truncation()
+        else:
+            pipeline.enable_truncation(checks.positive_integer("sequence_length", sequence_length))
+        pipeline.enable_padding(length=sequence_length, pad_id=0, pad_token=self._vocabulary[0])
+        inputs = list(texts) if text_pairs is None else list(zip(texts, text_pairs, strict=True))
+        rows = pipeline.encode_batch(inputs, add_special_tokens=self.add_special_tokens)
+        return {
+            "token_ids": np.array([row.ids for row in rows], np.int32),
+            "segment_ids": np.array([row.type_ids for row in rows], np.int32),
+            "padding_mask": np.array([row.attention_mask for row in rows], bool),
+        }
+
+    def chat_prompt(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """Return the text that a chat model continues; encode it by `without_special_tokens()`.
+
+        Args:
+            messages: Dicts with `"role"` (`"system"`, `"user"` or `"assistant"`) and `"content"`.
+            add_generation_prompt: Whether to end with the beginning of the assistant's turn.
+
+        Raises:
+            TokenizerError: There is no template, or it refuses the messages.
+        """
+        if self.chat_template is None:
+            raise TokenizerError("chat_template=None; expected the tokenizer of a chat model.")
+        from jinja2 import TemplateError  # here, because few need it
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        def raise_exception(message):
+            raise TokenizerError(f"The chat template says: {message}")
+
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "sort_keys": False}
+        environment.globals["raise_exception"] = raise_exception
+        try:
+            return environment.from_string(self.chat_template).render(
+                messages=messages, add_generation_prompt=add_generation_prompt, **self.special_tokens
+            )
+        except (TemplateError, TypeError, KeyError) as error:
+            raise TokenizerError(f"The chat template cannot be applied to these messages: {error}.") from None
+
+    def without_special_tokens(self) -> "PretrainedTokenizer":
+        """Return this tokenizer with `add_special_tokens=False`: for chat prompts, which have theirs."""
+        return PretrainedTokenizer(**{**self._arguments(), "add_special_tokens": False})
+
+    def _arguments(self):
+        return {name: getattr(self, name) for name in self.config_fields}
+
+    def _encode(self, text: str) -> list[int]:
+        return self._pipeline.encode(text, add_special_tokens=self.add_special_tokens).ids
+
+    def _decode(self, ids: list[int]) -> str:
+        return self._pipeline.decode(ids, skip_special_tokens=False)

@@ -1,0 +1,161 @@
+"""LoRA on dense, recurrent, minimal and Mamba matrices: only adapters change, and they merge."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from safetensors.numpy import load_file, save_file
+
+from keras_seq.models import (
+    GRUConfig,
+    LlamaConfig,
+    LSTMConfig,
+    MambaConfig,
+    MinGRUConfig,
+    MinLSTMConfig,
+    RNNConfig,
+    TransformerConfig,
+    XLSTMConfig,
+)
+from keras_seq.models.lora import (
+    AdapterError,
+    enable_lora,
+    is_adapter,
+    load_adapters,
+    merge_lora,
+    save_adapters,
+    set_trainable,
+)
+from keras_seq.saving import load_untrusted_model, save_model
+from keras_seq.training.muon import Muon
+
+V, T = 11, 6
+CONFIGS = {
+    "rnn": RNNConfig(5, units=7),
+    "gru": GRUConfig(5, units=7),
+    "lstm": LSTMConfig(5, units=7, num_layers=2),
+    "mingru": MinGRUConfig(6, num_layers=2),
+    "minlstm": MinLSTMConfig(6, num_layers=1),
+    "mamba": MambaConfig(6, num_layers=1),
+    "xlstm": XLSTMConfig(8, num_layers=2),
+    "llama": LlamaConfig(8, num_layers=2, num_heads=2, num_key_value_heads=1, context_length=T),
+}
+IDS = np.random.default_rng(0).integers(0, V, (2, T)).astype("int32")
+QUICK = ("lstm", "mamba")
+each = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.rare) for name in CONFIGS]
+)
+
+
+def logits_of(model):
+    return ops.convert_to_numpy(model(IDS))
+
+
+def values(model):
+    return {path: ops.convert_to_numpy(w) for path, w in ((w.path, w) for w in model.weights)}
+
+
+def train(model, steps=2):
+    model.compile(Muon(0.02), keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
+    model.fit(IDS, np.roll(IDS, -1, 1), epochs=steps, verbose=0, shuffle=False)
+
+
+@each
+def test_adapters_alone_change_and_merge(randomize, tmp_path, name):
+    model = randomize(CONFIGS[name].build_model(V))
+    save_model(tmp_path / "base.keras", model)
+    before, num_weights = logits_of(model), model.count_params()
+    trained = enable_lora(model, 2, 3.0)
+    np.testing.assert_array_equal(logits_of(model), before)  # B = 0
+    assert trained == sum(int(np.prod(w.shape)) for w in model.trainable_weights) == model.count_params() - num_weights
+    assert all(is_adapter(w) and not Muon.is_hidden_matrix(w) for w in model.trainable_weights)
+    initial = values(model)
+    train(model)
+    changed = {path for path, value in values(model).items() if not np.array_equal(value, initial[path])}
+    assert changed == {w.path for w in model.trainable_weights}
+    after = logits_of(model)
+    assert np.abs(after - before).max() > 1e-3
+    save_adapters(model, tmp_path / "adapters.safetensors")
+    assert sum(a.size for a in load_file(tmp_path / "adapters.safetensors").values()) == trained
+    save_model(tmp_path / "model.keras", model)
+    merged = load_untrusted_model(tmp_path / "model.keras")  # a plain model
+    assert merged.count_params() == num_weights == sum(int(np.prod(w.shape)) for w in merged.trainable_weights)
+    np.testing.assert_allclose(logits_of(merged), after, rtol=1e-5, atol=1e-5)
+    again = load_untrusted_model(tmp_path / "base.keras")
+    load_adapters(again, tmp_path / "adapters.safetensors")
+    np.testing.assert_array_equal(logits_of(again), after)
+    merge_lora(model)
+    np.testing.assert_allclose(logits_of(model), after, rtol=1e-5, atol=1e-5)
+    assert [w.path for w in model.weights] == [w.path for w in CONFIGS[name].build_model(V).weights]
+    assert all(w.trainable for w in model.weights if "seed" not in w.path)
+
+
+def test_the_addition_is_alpha_over_r_a_b(randomize):
+    model = randomize(CONFIGS["lstm"].build_model(V))
+    layer = model.blocks[0]
+    kernel = ops.convert_to_numpy(layer.recurrent_kernel)
+    enable_lora(model, 3, 6.0)
+    randomize(model)
+    kernel, a, b = (
+        ops.convert_to_numpy(getattr(layer, f"{name}")).astype("float64")
+        for name in ("_recurrent_kernel", "recurrent_kernel_lora_a", "recurrent_kernel_lora_b")
+    )
+    np.testing.assert_allclose(ops.convert_to_numpy(layer.recurrent_kernel), kernel + 2 * a @ b, rtol=1e-5, atol=1e-6)
+
+
+def test_patterns_choose_layers():
+    model = CONFIGS["llama"].build_model(V)
+    enable_lora(model, 1, patterns=["block_1/*"])
+    paths = {w.path for w in model.trainable_weights}
+    assert paths
+    assert all("/block_1/" in f"/{path}" for path in paths)
+    model = TransformerConfig(8, num_layers=1, num_heads=2, context_length=T, tie_embeddings=False).build_model(V)
+    enable_lora(model, 2)
+    assert not any("head/" in w.path for w in model.trainable_weights)
+    merge_lora(model)
+    assert enable_lora(model, 2, patterns=["head"]) == 2 * (8 + V)
+
+
+def test_patterns_choose_weights(randomize):
+    model = randomize(CONFIGS["llama"].build_model(V))
+    trained = set_trainable(model, ["*normalization*", "block_0/feed_forward/*/kernel"])
+    initial = values(model)
+    train(model)
+    changed = {path for path, value in values(model).items() if not np.array_equal(value, initial[path])}
+    assert changed == {w.path for w in model.trainable_weights}
+    assert trained == sum(initial[path].size for path in changed) < model.count_params()
+    assert len([path for path in changed if "normalization" in path]) == 5
+    assert len([path for path in changed if "kernel" in path]) == 3
+    with pytest.raises(ValueError, match=r"'block_7\*' matches no weight; expected a pattern of paths such as"):
+        set_trainable(model, ["block_7*"])
+
+
+def test_mistakes_are_named(tmp_path):
+    model = CONFIGS["lstm"].build_model(V)
+    with pytest.raises(ValueError, match="rank=0"):
+        enable_lora(model, 0)
+    with pytest.raises(ValueError, match="lora_alpha=-1"):
+        enable_lora(model, 1, -1)
+    with pytest.raises(ValueError, match=r"attention\* matches no layer with a matrix; expected a pattern of .*lstm"):
+        enable_lora(model, 1, patterns=["attention*"])
+    with pytest.raises(ValueError, match="has no adapters"):
+        save_adapters(model, tmp_path / "x.safetensors")
+    assert all(w.trainable for w in model.weights if "seed" not in w.path)
+    enable_lora(model, 1)
+    with pytest.raises(ValueError, match="has LoRA already"):
+        enable_lora(model, 1)
+    save_adapters(model, tmp_path / "lstm.safetensors")
+    other = CONFIGS["llama"].build_model(V)
+    with pytest.raises(AdapterError, match=r"has adapters of .*lstm"):
+        load_adapters(other, tmp_path / "lstm.safetensors")
+    wider = LSTMConfig(5, units=8, num_layers=2).build_model(V)
+    with pytest.raises(AdapterError, match=r"holds float32 \[.*; expected float32 \["):
+        load_adapters(wider, tmp_path / "lstm.safetensors")
+    arrays = load_file(tmp_path / "lstm.safetensors")
+    save_file(dict(list(arrays.items())[1:]), tmp_path / "less", metadata={"lora_rank": "1", "lora_alpha": "1"})
+    save_file(arrays, tmp_path / "no-rank")
+    (tmp_path / "cut").write_bytes((tmp_path / "lstm.safetensors").read_bytes()[:-1])
+    for name in ("less", "no-rank", "cut", "missing"):
+        with pytest.raises(AdapterError, match=r"not a file of adapters|holds nothing"):
+            load_adapters(CONFIGS["lstm"].build_model(V), tmp_path / name)
+    assert not any(is_adapter(w) for w in wider.weights)

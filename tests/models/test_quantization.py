@@ -1,0 +1,160 @@
+"""Quantization covers every matrix, rounds by at most half a step, and survives a file; files are as small as said."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.generation.sampling_loop import SamplingLoop
+from keras_seq.layers.matrix import GROUP, dequantize, quantize
+from keras_seq.models import (
+    LANGUAGE_MODELS,
+    MODELS,
+    BertConfig,
+    Ensemble,
+    LlamaConfig,
+    LSTMConfig,
+    Seq2SeqConfig,
+    masked_lm,
+    quantization_report,
+)
+from keras_seq.models.lora import enable_lora
+from keras_seq.saving import load_untrusted_model, save_model
+from tests.models.test_language_model import SMALL, VOCABULARY, some_ids
+
+QUICK = {"lstm", "mamba"}
+FEW = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.rare) for name in LANGUAGE_MODELS]
+MODES = pytest.mark.parametrize("mode", ["int8", "int4"])
+NO_FACTORS = ("positions/embeddings", "segment_embedding/embeddings", "log_a", "convolution/kernel", "bias", "bonus")
+
+
+def logits_of(model, *args):
+    return ops.convert_to_numpy(model(*args or (some_ids(),)))
+
+
+def covers_all(model, mode):
+    report = quantization_report(model)
+    assert len(report.rows) > 1
+    assert all(path.endswith(NO_FACTORS) for path in report.skipped), str(report)
+    assert {how for _, _, how in report.rows} <= {mode, "no factor of a matrix product"}
+    floats = [w.path for w in model.weights if len(w.shape) > 1 and w.dtype != "int8"]
+    assert all(path.endswith((*NO_FACTORS, "_scale")) for path in floats), floats
+
+
+@MODES
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (GROUP, 5), (3 * GROUP + 1, 4)])
+def test_rounding_is_by_at_most_half_a_step(mode, shape):
+    matrix = np.random.default_rng(0).normal(size=shape).astype("float32")
+    matrix[:, 0] = 0.0
+    stored, scale = quantize(matrix, mode)
+    assert stored.dtype == "int8"
+    assert stored.nbytes == (matrix.size if mode == "int8" else -(-shape[0] // 2) * shape[1])
+    back = ops.convert_to_numpy(dequantize(stored, scale, shape[0], mode))
+    size, limit = (shape[0], 127) if mode == "int8" else (GROUP, 7)
+    for start in range(0, shape[0], size):  # each column of each group by itself
+        group = matrix[start : start + size]
+        half = np.abs(group).max(axis=0) / limit / 2
+        assert (np.abs(back[start : start + size] - group) <= half * (1 + 1e-4)).all()
+    np.testing.assert_array_equal(back[:, 0], 0)
+
+
+@MODES
+@pytest.mark.parametrize("name", FEW)
+def test_every_matrix_is_covered_and_a_file_brings_it_back(randomize, tmp_path, name, mode):
+    model = randomize(dataclasses.replace(SMALL[name], dropout=0.0).build_model(VOCABULARY))
+    before = logits_of(model)
+    model.quantize(mode)
+    covers_all(model, mode)
+    after, step = logits_of(model), {"int8": 0.05, "int4": 0.6}[mode]
+    assert 0 < np.abs(after - before).max() < step * np.abs(before).max()
+    save_model(tmp_path / "model.keras", model)
+    loaded = load_untrusted_model(tmp_path / "model.keras")
+    covers_all(loaded, mode)
+    np.testing.assert_array_equal(logits_of(loaded), after)
+    state = loaded.get_initial_state(2)
+    for t in range(3):
+        logits, state = loaded.step(some_ids()[:, t : t + 1], state)
+    np.testing.assert_allclose(ops.convert_to_numpy(logits), after[:, 2], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.rare
+@MODES
+def test_ensembles_encoders_and_translators_are_covered_too(randomize, tmp_path, mode):
+    members = [randomize(SMALL[name].build_model(VOCABULARY)) for name in ("lstm", "gru")]
+    for member in members:
+        member.quantize(mode)
+    ensemble = Ensemble(members)
+    encoder = BertConfig(8, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=8).build_model(VOCABULARY)
+    translator = Seq2SeqConfig(8, num_heads=2, feed_forward_dim=12, num_encoder_layers=1, num_decoder_layers=1)
+    ids = some_ids()[:, :5]
+    for model, inputs in (
+        (ensemble, ids),
+        (randomize(masked_lm(encoder)), {"token_ids": ids, "segment_ids": 0 * ids}),
+        (randomize(translator.build_model(VOCABULARY)), None),
+    ):
+        if model is not ensemble:
+            model.quantize(mode)
+        covers_all(model, mode)
+        save_model(tmp_path / "model.keras", model)
+        loaded = load_untrusted_model(tmp_path / "model.keras")
+        covers_all(loaded, mode)
+        for weight, expected in zip(loaded.get_weights(), model.get_weights(), strict=True):
+            np.testing.assert_array_equal(weight, expected)
+        if inputs is not None:
+            np.testing.assert_array_equal(logits_of(loaded, inputs), logits_of(model, inputs))
+
+
+def test_every_model_can_be_quantized():
+    from keras_seq.models.quantization import Quantizable
+
+    for name in ("bilstm", "bert", "seq2seq", *LANGUAGE_MODELS):
+        small = {"num_heads": 2, "embedding_dim": 4, "feed_forward_dim": 4, "units": 4, "context_length": 4}
+        fields = {field.name for field in dataclasses.fields(MODELS[name])}
+        config = MODELS[name](**{key: value for key, value in small.items() if key in fields})
+        assert isinstance(config.build_model(VOCABULARY), Quantizable), name
+
+
+def test_generation_from_4_bits_is_that_of_whole_passes(randomize):
+    model = randomize(SMALL["llama"].build_model(VOCABULARY))
+    model.quantize("int4")
+    parts = [*SamplingLoop(model)([[1, 2]], 4)]
+    assert np.concatenate(parts, axis=1).shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LSTMConfig(embedding_dim=64, units=384),
+        LlamaConfig(128, num_layers=4, num_heads=4, context_length=64),
+    ],
+    ids=["lstm", "llama"],
+)
+def test_files_have_at_most_30_and_18_percent_of_the_bytes(tmp_path, config):
+    sizes = {}
+    for mode in (None, "int8", "int4"):
+        model = config.build_model(65)
+        if mode is not None:
+            model.quantize(mode)
+        save_model(tmp_path / f"{mode}.keras", model)
+        sizes[mode] = os.path.getsize(tmp_path / f"{mode}.keras")
+    assert sizes["int8"] <= 0.30 * sizes[None], sizes
+    assert sizes["int4"] <= 0.18 * sizes[None], sizes
+
+
+def test_mistakes_are_named():
+    model = SMALL["lstm"].build_model(VOCABULARY)
+    with pytest.raises(ValueError, match=r"Expected one of .*int8.*mode=int2"):
+        model.quantize("int2")
+    with pytest.raises(ValueError, match="every matrix is quantized"):
+        model.quantize("int8", filters=["head"])
+    model.quantize("int8")
+    with pytest.raises(ValueError, match="is quantized already, in int8"):
+        model.quantize("int4")
+    with pytest.raises(ValueError, match="is quantized; expected a model with its matrices"):
+        enable_lora(model, 2)
+    adapted = SMALL["lstm"].build_model(VOCABULARY)
+    enable_lora(adapted, 2)
+    with pytest.raises(ValueError, match="has LoRA; expected to merge it"):
+        adapted.quantize("int8")

@@ -1,0 +1,74 @@
+"""Configs of transformers that differ in what a converter may get wrong, and models of them with random weights."""
+
+import torch
+import transformers
+
+ROPE = {
+    "linear": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5},
+    "llama3": {
+        **{"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "original_max_position_embeddings": 16},
+        **{"low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    },
+    "yarn": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 12},
+}
+GPT2 = {"vocab_size": 41, "n_positions": 96, "n_embd": 24, "n_layer": 2, "n_head": 3}
+LLAMA = {
+    **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4},
+    **{"intermediate_size": 37, "max_position_embeddings": 96, "attention_dropout": 0.0},
+}
+BERT = {
+    **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3},
+    **{"intermediate_size": 37, "max_position_embeddings": 32},
+}
+MAMBA = {"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "state_size": 5}
+CONFIGS = {
+    "gpt2": ("GPT2LMHeadModel", GPT2),
+    "gpt2-inner": ("GPT2LMHeadModel", GPT2 | {"n_inner": 13, "activation_function": "gelu"}),
+    "gpt2-epsilon": ("GPT2LMHeadModel", GPT2 | {"layer_norm_epsilon": 0.1, "n_layer": 3}),
+    "gpt2-untied": ("GPT2LMHeadModel", GPT2 | {"tie_word_embeddings": False, "n_head": 1}),
+    "gpt2-relu": ("GPT2LMHeadModel", GPT2 | {"activation_function": "relu", "vocab_size": 7}),
+    "gpt2-wide": ("GPT2LMHeadModel", GPT2 | {"n_embd": 40, "n_head": 4, "n_layer": 1, "activation_function": "silu"}),
+    "llama": ("LlamaForCausalLM", LLAMA),
+    "llama-gqa": ("LlamaForCausalLM", LLAMA | {"num_key_value_heads": 2, "rms_norm_eps": 0.03}),
+    "llama-mqa-tied": ("LlamaForCausalLM", LLAMA | {"num_key_value_heads": 1, "tie_word_embeddings": True}),
+    "llama-biases": ("LlamaForCausalLM", LLAMA | {"attention_bias": True, "mlp_bias": True}),
+    "llama-base": ("LlamaForCausalLM", LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 123.0}}),
+    "llama-llama3": ("LlamaForCausalLM", LLAMA | {"rope_parameters": ROPE["llama3"], "head_dim": 10}),
+    "llama-yarn": ("LlamaForCausalLM", LLAMA | {"rope_parameters": ROPE["yarn"], "vocab_size": 7}),
+    "llama-linear": ("LlamaForCausalLM", LLAMA | {"rope_parameters": ROPE["linear"], "hidden_act": "gelu"}),
+    "mistral": ("MistralForCausalLM", LLAMA | {"num_key_value_heads": 2, "sliding_window": 5, "head_dim": 8}),
+    "mistral-full": ("MistralForCausalLM", LLAMA | {"num_key_value_heads": 4, "sliding_window": None}),
+    "qwen2": ("Qwen2ForCausalLM", LLAMA | {"num_key_value_heads": 2, "tie_word_embeddings": True}),
+    "qwen2-windows": (
+        "Qwen2ForCausalLM",
+        LLAMA | {"num_key_value_heads": 4, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
+    ),
+    "qwen3": ("Qwen3ForCausalLM", LLAMA | {"num_key_value_heads": 2, "head_dim": 10, "rms_norm_eps": 0.02}),
+    "qwen3-biases": ("Qwen3ForCausalLM", LLAMA | {"num_key_value_heads": 1, "head_dim": 6, "attention_bias": True}),
+    "mamba": ("MambaForCausalLM", MAMBA),
+    "mamba-untied": ("MambaForCausalLM", MAMBA | {"tie_word_embeddings": False, "vocab_size": 7}),
+    "mamba-biases": ("MambaForCausalLM", MAMBA | {"use_bias": True}),
+    "mamba-rank": ("MambaForCausalLM", MAMBA | {"time_step_rank": 3, "layer_norm_epsilon": 0.03}),
+    "mamba-wide": ("MambaForCausalLM", MAMBA | {"expand": 3, "conv_kernel": 2, "num_hidden_layers": 1}),
+    "mamba-kernel": ("MambaForCausalLM", MAMBA | {"conv_kernel": 5, "state_size": 1, "hidden_size": 17}),
+    "bert-masked-lm": ("BertForMaskedLM", BERT),
+    "bert-epsilon": ("BertForMaskedLM", BERT | {"layer_norm_eps": 0.1, "hidden_act": "gelu_new"}),
+    "bert-heads": ("BertForMaskedLM", BERT | {"num_attention_heads": 1, "num_hidden_layers": 1, "hidden_act": "relu"}),
+    "bert-encoder": ("BertModel", BERT),
+    "bert-segments": ("BertModel", BERT | {"type_vocab_size": 3, "vocab_size": 7, "num_hidden_layers": 3}),
+    "bert-pretraining": ("BertForPreTraining", BERT | {"hidden_size": 30}),
+}
+
+
+def random_model(class_name: str, options: dict, seed: int = 0):
+    """Return a model of transformers with all weights drawn, scales and biases too: their defaults hide mistakes."""
+    model_class = getattr(transformers, class_name)
+    options = {"bos_token_id": None, "eos_token_id": None} | options
+    model = model_class(model_class.config_class(**options))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            is_scale = parameter.dim() == 1 and name.endswith("weight")
+            parameter.copy_(1 + 0.3 * noise if is_scale else 0.15 * noise)
+    return model.eval()

@@ -1,0 +1,151 @@
+"""Models of transformers with random weights give the same logits here: whole, padded, step by step and generated."""
+
+import copy
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+import torch
+from keras import ops
+
+from keras_seq import pretrained
+from keras_seq.generation.samplers import SamplingConfig
+from keras_seq.generation.sampling_loop import SamplingLoop
+from tests.pretrained.random_configs import CONFIGS
+
+CAUSAL = [name for name in CONFIGS if not name.startswith("bert")]
+BERT = [name for name in CONFIGS if name.startswith("bert")]
+QUICK = {"gpt2-inner", "llama-gqa", "llama-llama3", "mistral", "qwen2-windows", "qwen3", "mamba-rank"}
+T = 23
+MAX_ERROR = 2e-5  # of the largest logit
+
+
+def some_ids(vocabulary_size, length=T, seed=0):
+    return np.random.default_rng(seed).integers(1, vocabulary_size, (2, length)).astype("int32")
+
+
+def numpy(x):
+    return ops.convert_to_numpy(x)
+
+
+def assert_same(logits, reference, where=...):
+    logits, reference = numpy(logits)[where], reference.detach().numpy()[where]
+    assert np.abs(logits - reference).max() <= MAX_ERROR * np.abs(reference).max()
+    np.testing.assert_array_equal(logits.argmax(-1), reference.argmax(-1))
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_logits_equal_those_of_transformers(hugging_face, loaded, name):
+    theirs, ours = hugging_face(name).model, loaded(name)
+    ids = some_ids(ours.vocabulary_size)
+    assert_same(ours.model(ids), theirs(torch.tensor(ids)).logits)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_right_padding_and_steps_equal_it_too(hugging_face, loaded, name):
+    theirs, model = hugging_face(name).model, loaded(name).model
+    ids = some_ids(loaded(name).vocabulary_size)
+    mask = np.arange(T) < np.array([[T], [T - 6]])
+    reference = theirs(torch.tensor(ids), attention_mask=torch.tensor(mask.astype("int64"))).logits
+    assert_same(model(ids, mask=mask), reference, mask)
+    logits, state = model(ids[:, :17], state=model.get_initial_state(2, capacity=T), return_state=True)
+    assert_same(logits, reference[:, :17])
+    for t in range(17, T):  # rows without their padding, which a step cannot have
+        logits, state = model.step(ids[:, t : t + 1], state)
+        assert_same(logits, theirs(torch.tensor(ids[:, : t + 1])).logits[:, -1])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-gqa", "mistral"])
+def test_left_padding_is_no_position(hugging_face, loaded, name):
+    """As in transformers, whose users count the positions by the mask."""
+    theirs, ours = hugging_face(name).model, loaded(name)
+    ids = some_ids(ours.vocabulary_size)
+    mask = np.arange(T) >= np.array([[0], [6]])
+    positions = torch.tensor(np.maximum(mask.cumsum(1) - 1, 0))
+    options = {"attention_mask": torch.tensor(mask.astype("int64")), "position_ids": positions}
+    assert_same(ours.model(ids, mask=mask), theirs(torch.tensor(ids), **options).logits, mask)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "llama-gqa" else pytest.mark.rare) for name in CAUSAL]
+)
+def test_64_greedy_ids_equal_those_of_generate(hugging_face, loaded, name):
+    theirs, ours = hugging_face(name).model, loaded(name)
+    ids = some_ids(ours.vocabulary_size, 5)[:1]
+    expected = theirs.generate(torch.tensor(ids), max_new_tokens=64, do_sample=False, pad_token_id=0)
+    parts = [*SamplingLoop(ours.model)(ids.tolist(), 64, SamplingConfig(temperature=0.0))]
+    np.testing.assert_array_equal(np.concatenate([ids, *parts], axis=1), expected.numpy())
+
+
+@pytest.mark.parametrize("name", BERT)
+def test_bert_equals_it_with_padding_and_segments(hugging_face, loaded, name):
+    theirs, ours = hugging_face(name).model, loaded(name)
+    ids = some_ids(ours.vocabulary_size)
+    ids[1, T - 6 :] = 0
+    segments = (np.arange(T) >= np.array([[9], [4]])).astype("int32") * (ours.config.num_segments - 1)
+    inputs = {"input_ids": ids, "attention_mask": ids != 0, "token_type_ids": segments}
+    output = theirs(**{key: torch.tensor(value.astype("int64")) for key, value in inputs.items()})
+    result = ours.model({"token_ids": ids, "segment_ids": segments})
+    encoder = ours.model if name in ("bert-encoder", "bert-segments") else ours.encoder
+    if encoder is None:
+        assert_same(result, output.logits, ids != 0)
+    elif encoder is ours.model:
+        assert_same(result["sequence_output"], output.last_hidden_state, ids != 0)
+        assert_same(result["pooled_output"], output.pooler_output)
+    else:
+        assert_same(result, output.prediction_logits, ids != 0)
+        pooled = theirs.bert(*(torch.tensor(inputs[key]) for key in inputs)).pooler_output
+        assert_same(encoder({"token_ids": ids, "segment_ids": segments})["pooled_output"], pooled)
+
+
+def test_the_head_for_the_next_sentence_is_left_out_only_where_that_is_said(hugging_face, loaded):
+    folder = hugging_face("bert-pretraining").folder
+    with pytest.raises(pretrained.PretrainedError, match=r"also holds cls\.seq_relationship\.bias, cls"):
+        pretrained.load(folder)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert-masked-lm"])
+def test_older_spellings_of_names_are_read(hugging_face, loaded, tmp_path, name):
+    """gpt2 on the hub has neither prefix nor head, but buffers; BERT's norms have gamma and beta."""
+    from safetensors.numpy import load_file, save_file
+
+    folder = shutil.copytree(hugging_face(name).folder, tmp_path / "old")
+    tensors = load_file(folder / "model.safetensors")
+    old = {key.removeprefix("transformer."): value for key, value in tensors.items()}
+    if name == "gpt2":
+        old |= {"lm_head.weight": old["wte.weight"], "h.0.attn.bias": np.ones((1, 1, 9, 9), "uint8")}
+    else:
+        old = {key.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): v for key, v in old.items()}
+        old["bert.embeddings.position_ids"] = np.arange(32)[None]
+    save_file(old, folder / "model.safetensors")
+    model = pretrained.load(folder).model
+    for weight, expected in zip(model.get_weights(), loaded(name).model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    if name == "gpt2":
+        save_file(old | {"lm_head.weight": old["wte.weight"] + 1}, folder / "model.safetensors")
+        with pytest.raises(pretrained.PretrainedError, match=r"'lm_head.weight' differs from 'wte.weight'"):
+            pretrained.load(folder)
+
+
+def test_bfloat16_and_several_files_are_read(hugging_face, loaded, tmp_path):
+    model = copy.deepcopy(hugging_face("llama-gqa").model)
+    model.to(torch.bfloat16).save_pretrained(tmp_path / "bf16", max_shard_size="8KB")
+    assert len([*(tmp_path / "bf16").glob("*.safetensors")]) > 1
+    rounded = pretrained.load(tmp_path / "bf16").model.get_weights()
+    for weight, exact in zip(rounded, loaded("llama-gqa").model.get_weights(), strict=True):
+        assert weight.dtype == "float32"
+        np.testing.assert_array_equal(weight, torch.tensor(exact).to(torch.bfloat16).float().numpy())
+
+
+def test_ids_that_end_a_text(hugging_face, tmp_path):
+    folder = shutil.copytree(hugging_face("gpt2").folder, tmp_path / "copy")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    for value, expected in ((None, ()), (5, (5,)), ([3, 4], (3, 4))):
+        (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": value}))
+        assert pretrained.load(folder).stop_token_ids == expected
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 9}))
+    assert pretrained.load(folder).stop_token_ids == (9,)

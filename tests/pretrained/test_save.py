@@ -1,0 +1,132 @@
+"""What `save` writes, transformers and `load` read: the same tensors, config and logits; other models are refused."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+import torch
+import transformers
+from keras import ops
+from safetensors.numpy import load_file
+
+from keras_seq import layers, pretrained
+from keras_seq.models import BertConfig, GPT2Config, LlamaConfig, LSTMConfig, MambaConfig, TransformerConfig, masked_lm
+from keras_seq.saving import load_untrusted_model, save_model
+from tests.pretrained.random_configs import CONFIGS
+from tests.pretrained.test_load import assert_same, some_ids
+
+AUTO = {"BertForMaskedLM": transformers.AutoModelForMaskedLM, "BertModel": transformers.AutoModel}
+V = 41
+BUILT = {
+    "gpt2": GPT2Config(16, num_layers=2, num_heads=2, context_length=32, dropout=0.1),
+    "llama": LlamaConfig(16, num_layers=2, num_heads=4, num_key_value_heads=2, feed_forward_dim=24, context_length=32),
+    "mamba": MambaConfig(16, num_layers=2, state_dim=4),
+}
+
+
+def tensors_of(folder):
+    return {name: value for path in sorted(folder.glob("*.safetensors")) for name, value in load_file(path).items()}
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "bert-pretraining"])
+def test_in_out_and_in_again_are_the_same_bytes_and_logits(hugging_face, loaded, tmp_path, name):
+    theirs, ours = hugging_face(name), loaded(name)
+    nearest = {"mistral-full": "LlamaForCausalLM"}  # the same function, of the first family that has it
+    assert pretrained.save(ours.model, tmp_path / "out") == nearest.get(name, CONFIGS[name][0])
+    written, original = tensors_of(tmp_path / "out"), tensors_of(theirs.folder)
+    assert written.keys() == original.keys()
+    for key, value in original.items():
+        assert written[key].tobytes() == value.tobytes()
+        assert written[key].shape == value.shape
+    back = pretrained.load(tmp_path / "out")
+    assert back.config == ours.config
+    for weight, expected in zip(back.model.get_weights(), ours.model.get_weights(), strict=True):
+        assert weight.tobytes() == expected.tobytes()
+    auto = AUTO.get(CONFIGS[name][0], transformers.AutoModelForCausalLM)
+    with torch.no_grad():
+        ids = torch.tensor(some_ids(ours.vocabulary_size))
+        assert torch.equal(auto.from_pretrained(tmp_path / "out").eval()(ids)[0], theirs.model(ids)[0])
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_model_made_here_and_read_from_its_file_is_written(randomize, tmp_path, name):
+    model = randomize(BUILT[name].build_model(V))
+    save_model(tmp_path / "model.keras", model)
+    pretrained.save(load_untrusted_model(tmp_path / "model.keras"), tmp_path / "out", stop_token_ids=(3,))
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    ids = some_ids(V)
+    assert_same(model(ids), theirs(torch.tensor(ids)).logits)
+    assert pretrained.load(tmp_path / "out").stop_token_ids == (3,)
+
+
+def test_an_encoder_made_here_is_written(randomize, tmp_path):
+    encoder = BertConfig(16, num_layers=2, num_heads=2, feed_forward_dim=24, context_length=32).build_model(V)
+    model = randomize(masked_lm(encoder))
+    assert pretrained.save(model, tmp_path / "out") == "BertForMaskedLM"
+    ids = some_ids(V)
+    theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    assert_same(model({"token_ids": ids, "segment_ids": 0 * ids}), theirs(torch.tensor(ids)).logits)
+
+
+def test_files_of_limited_size_and_other_dtypes(loaded, tmp_path):
+    model = loaded("llama-gqa").model
+    pretrained.save(model, tmp_path / "out", dtype="bfloat16", max_shard_bytes=8000)
+    files = sorted(tmp_path.glob("out/*.safetensors"))
+    assert len(files) > 1
+    assert max(path.stat().st_size for path in files) < 12_000
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert theirs.dtype == torch.bfloat16
+    ids = some_ids(41)
+    reference = theirs.float().eval()(torch.tensor(ids)).logits
+    assert_same(pretrained.load(tmp_path / "out").model(ids), reference)
+
+
+class Odd(keras.layers.Layer):
+    """A layer that no class of transformers has."""
+
+    def call(self, x):
+        return x + 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LSTMConfig(8, units=8).build_model(V), "nearest is MambaConfig"),
+        (lambda: dataclasses.replace(BUILT["gpt2"], use_bias=False).build_model(V), "use_bias=True"),
+        (
+            lambda: dataclasses.replace(BUILT["llama"], positions=layers.RotaryPositions(scaling="ntk")).build_model(V),
+            "positions|ntk|nearest",
+        ),
+        (lambda: TransformerConfig(8, num_layers=1, num_heads=2, context_length=8).build_model(V), "Llama"),
+        (lambda: keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), "has no embedding"),
+    ],
+)
+def test_a_model_that_transformers_does_not_have_is_refused(tmp_path, make, message):
+    with pytest.raises(pretrained.PretrainedError, match=message) as error:
+        pretrained.save(make(), tmp_path / "out")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_is_never_overwritten(loaded, tmp_path):
+    with pytest.raises(pretrained.PretrainedError, match="exists already"):
+        pretrained.save(loaded("gpt2").model, tmp_path)
+    with pytest.raises(ValueError, match="dtype='int8'"):
+        pretrained.save(loaded("gpt2").model, tmp_path / "out", dtype="int8")
+
+
+def test_logits_survive_a_save_in_keras_and_one_here(loaded, tmp_path):
+    """config.json says the rotation of every variant, which a .keras file must say too."""
+    for name in ("llama-llama3", "qwen2-windows"):
+        model = loaded(name).model
+        save_model(tmp_path / f"{name}.keras", model)
+        copy = load_untrusted_model(tmp_path / f"{name}.keras")
+        ids = some_ids(41)
+        np.testing.assert_array_equal(ops.convert_to_numpy(copy(ids)), ops.convert_to_numpy(model(ids)))
+        pretrained.save(copy, tmp_path / name)
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        assert config["model_type"] == name.split("-")[0]

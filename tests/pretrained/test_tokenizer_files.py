@@ -1,0 +1,154 @@
+"""Tokenizer files: ids here are those of transformers, for files that it wrote and files that are written here."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+import tokenizers
+import transformers
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+
+from keras_seq import tokenizers as ours
+from keras_seq.models import GPT2Config
+from keras_seq.pretrained import PretrainedError, save
+from keras_seq.pretrained.tokenizer_files import read_tokenizer_files, write_tokenizer_files
+from keras_seq.tokenizers import load_tokenizer
+
+TEXT = "The lowest of the low lakes, said she, isn't slow. Low and slower: naïve? 3 or 30 <|endoftext|>\n"
+TEXTS = [TEXT, "low", " the\n\nlakes  ", "naïve café \U0001f600", "[CLS] the [MASK] <|endoftext|>lake", "a" * 200]
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{{ eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def byte_pairs(tmp_path_factory):
+    """A folder with the tokenizer of a chat model, as transformers writes it."""
+    pipeline = tokenizers.Tokenizer(models.BPE())
+    pipeline.pre_tokenizer, pipeline.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<|endoftext|>", "<s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    pipeline.train_from_iterator([TEXT], trainer)
+    pipeline.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=pipeline, eos_token="<|endoftext|>", bos_token="<s>", chat_template=TEMPLATE
+    )
+    folder = tmp_path_factory.mktemp("byte_pairs")
+    theirs.save_pretrained(folder)
+    return folder, theirs
+
+
+def same_ids(tokenizer, theirs):
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        assert ids.tolist() == theirs(text)["input_ids"]
+        assert tokenizer.decode(ids) == theirs.decode(ids, clean_up_tokenization_spaces=False)
+
+
+def test_a_tokenizer_json_gives_the_ids_of_transformers(byte_pairs, tmp_path):
+    folder, theirs = byte_pairs
+    tokenizer = read_tokenizer_files(folder, "gpt2", 310)
+    assert tokenizer.vocabulary_size == 310
+    same_ids(tokenizer, theirs)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert load_tokenizer(tmp_path / "tokenizer.json") == tokenizer
+    write_tokenizer_files(tmp_path, tokenizer)
+    same_ids(tokenizer, transformers.AutoTokenizer.from_pretrained(tmp_path))
+
+
+def test_chat_prompts_equal_those_of_transformers(byte_pairs):
+    folder, theirs = byte_pairs
+    tokenizer = read_tokenizer_files(folder, "gpt2", 310)
+    messages = [{"role": "user", "content": "Is the lake <low>?"}, {"role": "assistant", "content": "No."}]
+    for generation in (True, False):
+        options = {"add_generation_prompt": generation}
+        expected = theirs.apply_chat_template(messages, tokenize=False, **options)
+        prompt = tokenizer.chat_prompt(messages, **options)
+        assert prompt == expected
+        ids = theirs.apply_chat_template(messages, tokenize=True, return_dict=False, **options)
+        assert tokenizer.without_special_tokens().encode(prompt).tolist() == ids
+
+
+@pytest.mark.parametrize("template", ["{{ messages.__class__.__mro__ }}", "{{ raise_exception('no') }}", "{% for %}"])
+def test_a_hostile_template_is_refused(byte_pairs, template):
+    folder, _ = byte_pairs
+    tokenizer = ours.PretrainedTokenizer((folder / "tokenizer.json").read_text(), chat_template=template)
+    with pytest.raises(ours.TokenizerError):
+        tokenizer.chat_prompt([{"role": "user", "content": "hi"}])
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_vocab_txt_gives_the_ids_of_bert(tmp_path, lowercase):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "low", "##est", "lake", "##s", "na", "##ive"]
+    words += [",", "a", "##a", "cafe", "[", "]", "mask", "cl", "30", ".", "of"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
+    tokenizer = read_tokenizer_files(tmp_path, "bert", len(words))
+    theirs = transformers.BertTokenizerFast(str(tmp_path / "vocab.txt"), do_lower_case=lowercase)
+    for text in TEXTS:
+        assert tokenizer.encode(text).tolist() == theirs(text)["input_ids"]
+    batch = tokenizer.encode_batch(["the low", "lakes"], ["a", "of the lake"], sequence_length=9)
+    expected = theirs(["the low", "lakes"], ["a", "of the lake"], padding="max_length", max_length=9)
+    keys = {"token_ids": "input_ids", "segment_ids": "token_type_ids", "padding_mask": "attention_mask"}
+    for name, key in keys.items():
+        np.testing.assert_array_equal(batch[name], expected[key])
+
+
+def test_vocab_json_and_merges_give_the_ids_of_gpt2(byte_pairs, tmp_path):
+    folder, _ = byte_pairs
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{' '.join(pair)}\n" for pair in model["merges"]))
+    tokenizer = read_tokenizer_files(tmp_path, "gpt2", 400)
+    theirs = transformers.GPT2TokenizerFast(vocab=model["vocab"], merges=[tuple(pair) for pair in model["merges"]])
+    same_ids(tokenizer, theirs)
+
+
+@pytest.mark.parametrize("kind", ["characters", "characters-oov", "wordpiece", "bpe"])
+def test_what_is_written_transformers_reads(tmp_path, kind):
+    corpus = "".join(TEXTS)
+    tokenizer = {
+        "characters": lambda: ours.CharacterTokenizer.from_text(corpus),
+        "characters-oov": lambda: ours.CharacterTokenizer.from_text(corpus, oov_token="[UNK]"),
+        "wordpiece": lambda: ours.WordPieceTokenizer.from_text(corpus, 90, 1),
+        "bpe": lambda: ours.BytePairTokenizer.from_text(corpus, 300, 1),
+    }[kind]()
+    write_tokenizer_files(tmp_path, tokenizer)
+    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    assert len(theirs) == tokenizer.vocabulary_size
+    for text in [*TEXTS, "\r\n\t", *(["☃ low"] if kind != "characters" else [])]:
+        if kind == "characters" and not {*text} <= {*corpus}:
+            continue
+        ids = tokenizer.encode(text)
+        assert theirs(text, add_special_tokens=False)["input_ids"] == ids.tolist()
+        decoded = theirs.decode(ids, clean_up_tokenization_spaces=False)
+        assert decoded.replace("[UNK]", "\ufffd" if kind == "characters-oov" else "[UNK]") == tokenizer.decode(ids)
+    again = read_tokenizer_files(tmp_path, "gpt2", tokenizer.vocabulary_size)
+    assert again.encode("low").tolist() == tokenizer.encode("low").tolist()
+
+
+def test_tokenizers_that_do_not_fit_are_refused(byte_pairs, tmp_path):
+    folder, _ = byte_pairs
+    with pytest.raises(PretrainedError, match="expected at most vocabulary_size=10"):
+        read_tokenizer_files(folder, "gpt2", 10)
+    assert read_tokenizer_files(tmp_path, "gpt2", 10) is None
+    for text in ("", "{}", "[]", '{"model": {"type": "BPE"}}', "\0"):
+        (tmp_path / "tokenizer.json").write_text(text)
+        with pytest.raises(PretrainedError, match="cannot be loaded"):
+            read_tokenizer_files(tmp_path, "gpt2", 10)
+    (tmp_path / "tokenizer.json").rename(tmp_path / "tokenizer.model")
+    with pytest.raises(PretrainedError, match=r"older form; expected tokenizer\.json"):
+        read_tokenizer_files(tmp_path, "llama", 10)
+    with pytest.raises(PretrainedError, match=r"WordTokenizer has no tokenizer\.json"):
+        write_tokenizer_files(tmp_path, ours.WordTokenizer.from_text("a b"))
+
+
+def test_a_model_is_not_written_with_the_tokenizer_of_another(tmp_path):
+    model = GPT2Config(8, num_layers=1, num_heads=1, context_length=8).build_model(9)
+    with pytest.raises(ValueError, match="tokenizer has 3 ids"):
+        save(model, tmp_path / "out", ours.CharacterTokenizer("abc"))
+    assert not (tmp_path / "out").exists()
