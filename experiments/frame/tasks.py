@@ -42,13 +42,16 @@ def run_task(
     new_task: Callable[[str], Task],
     train: training.TrainConfig | None = None,
     corpus: Corpus | None = None,
+    seed: int | None = None,
     **options,
 ) -> dict:
     """Return the model's name, its run NAME-seedSEED in `folder`, and its result; train and test it if there is none.
 
-    `settings` have `steps`, `seed` and `train`, which another `train` replaces; `options` are those of `train_model`.
+    `settings` have `steps`, `seed` and `train`; another `train` or `seed` replaces theirs. `options` are those of
+    `train_model`.
     """
-    run, train = folder / f"{name}-seed{settings.seed}", train or settings.train
+    seed, train = settings.seed if seed is None else seed, train or settings.train
+    run = folder / f"{name}-seed{seed}"
 
     def train_one():
         task = new_task(name)
@@ -60,11 +63,11 @@ def run_task(
             settings.steps,
             train,
             task.validate,
-            run_config(settings, name, model_config, train, task.model, corpus, seed=settings.seed),
+            run_config(settings, name, model_config, train, task.model, corpus, seed=seed),
             loss=task.loss,
             diagnostics=task.diagnostics,
             finish=lambda summaries: {"model": name, **task.test()},
             **options,
         )
 
-    return {"model": name, "run": run.name, **run_once(run, settings.seed, train_one)}
+    return {"model": name, "run": run.name, **run_once(run, seed, train_one)}

@@ -2,6 +2,7 @@
 
     python -m experiments.generate logs/compare/20260101-120000/lstm-seed0 --prompt "ROMEO:" --top-k 40
     python -m experiments.generate RUN --prompt "Age: " --regex "[0-9]+"       # --choices yes no, --json-schema FILE
+    python -m experiments.generate RUN --draft SMALL_RUN --prompt "ROMEO:"     # speculative sampling
     python -m experiments.generate RUN --interactive                # continues every line that is typed
     echo "ROMEO:" | python -m experiments.generate RUN --prompt - --num-samples 3 --out samples.txt
     python -m experiments.generate path/to/smollm2-135m-instruct --chat --prompt "Why is the sky blue?" --top-p 0.9
@@ -22,7 +23,7 @@ from experiments.frame.finished_run import handle_unknown, load_run_or_folder
 from experiments.frame.startup import command_line, exit_with_message
 from experiments.generate.settings import GenerateConfig
 from keras_seq.atomic_files import write_text
-from keras_seq.generation import TextGenerator
+from keras_seq.generation import SpeculativeLoop, TextGenerator
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
 
 
@@ -39,8 +40,34 @@ def read_prompts() -> Iterator[str]:
             yield prompt
 
 
+def draft_loop(config: GenerateConfig, generator: TextGenerator) -> SpeculativeLoop | None:
+    """Return the loop of speculative sampling, or None without --draft."""
+    if config.draft is None:
+        return None
+    draft = load_run_or_folder(config.draft)
+    if draft.tokenizer.vocabulary != generator.tokenizer.vocabulary:
+        raise ValueError(f"--draft {config.draft}: its tokens differ from those of {config.run}; expected the same.")
+    return SpeculativeLoop(generator.model, draft.model, config.num_draft_tokens)
+
+
+def speculative_text(
+    loop: SpeculativeLoop, tokenizer: Tokenizer, prompt: str, config: GenerateConfig, seed: int, stops: Sequence[int]
+) -> str:
+    """Generate a text with a draft model; say on standard error how many passes of the model it took."""
+    ids = tokenizer.encode(prompt).tolist()
+    speculation = loop(ids, config.max_new_tokens, config.sampling, seed)
+    new = [*itertools.takewhile(lambda id: id not in stops, speculation.ids)]
+    print(f"{len(speculation.ids)} tokens in {speculation.model_calls} passes of the model", file=sys.stderr)
+    return prompt + tokenizer.decode(ids + new)[len(tokenizer.decode(ids)) :]
+
+
 def print_texts(
-    generator: TextGenerator, prompt: str, config: GenerateConfig, seed: int, stop_token_ids: Sequence[int] = ()
+    generator: TextGenerator,
+    prompt: str,
+    config: GenerateConfig,
+    seed: int,
+    stop_token_ids: Sequence[int] = (),
+    draft: SpeculativeLoop | None = None,
 ) -> list[str]:
     """Generate texts that begin with a prompt, print and return them."""
     prompt = handle_unknown(prompt, generator.tokenizer, config.unknown)
@@ -48,7 +75,10 @@ def print_texts(
     options |= {"stop_strings": config.stop_strings, "stop_token_ids": stop_token_ids}
     if config.chat:
         prompt = generator.tokenizer.chat_prompt([{"role": "user", "content": prompt}])
-    if config.method == "beam":
+    if draft is not None:
+        texts = [speculative_text(draft, generator.tokenizer, prompt, config, seed, stop_token_ids)]
+        print(*texts)
+    elif config.method == "beam":
         texts = [generator.beam(prompt, config.max_new_tokens, config.num_beams)]
         print(*texts)
     elif config.method == "contrastive":
@@ -80,16 +110,17 @@ def main(arguments: Sequence[str] | None = None):
             raise ValueError(f"--chat: {config.run} has no chat template; expected the folder of a chat model.")
         tokenizer = tokenizer.without_special_tokens()
     generator, texts = TextGenerator(loaded.model, tokenizer), []
+    draft = draft_loop(config, generator)
     if config.interactive:
         for number, prompt in enumerate(read_prompts()):
             try:
-                texts += print_texts(generator, prompt, config, config.seed + number, stops)
+                texts += print_texts(generator, prompt, config, config.seed + number, stops, draft)
             except ValueError as error:
                 print(error, file=sys.stderr)
     else:
         prompt = sys.stdin.read() if config.prompt == "-" else config.prompt
         prompt = default_prompt(tokenizer) if prompt is None else prompt
-        texts = print_texts(generator, prompt, config, config.seed, stops)
+        texts = print_texts(generator, prompt, config, config.seed, stops, draft)
     if config.out is not None:
         write_text(config.out, "\n\n".join(texts) + "\n")
 

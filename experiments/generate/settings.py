@@ -50,11 +50,16 @@ class GenerateConfig:
     """Hypotheses of the beam search."""
     num_candidates: int = 4
     """Candidate tokens of a step of the contrastive search."""
+    draft: pathlib.Path | None = None
+    """Folder of a run or Hugging Face folder of a small model with the same tokens, which proposes them: speculative
+    sampling, whose texts are distributed as without it."""
+    num_draft_tokens: int = 4
+    """Tokens that the draft proposes at a time."""
     alpha: float = 0.6
     """Weight of the repetition penalty in the contrastive search, from 0 to 1."""
 
     def __post_init__(self):
-        check_options(self, max_new_tokens=0, num_samples=1, num_beams=1, num_candidates=1, alpha=0)
+        check_options(self, max_new_tokens=0, num_samples=1, num_beams=1, num_candidates=1, num_draft_tokens=1, alpha=0)
         if self.alpha > 1:
             raise ValueError(f"--alpha {self.alpha}: expected a number from 0 to 1.")
         if self.method != "sample" and (self.num_samples > 1 or self.stop_strings or self.chat):
@@ -62,6 +67,10 @@ class GenerateConfig:
         constraints = [name for name in ("choices", "regex", "json_schema") if getattr(self, name)]
         if len(constraints) > 1 or (constraints and self.method != "sample"):
             raise ValueError("--choices, --regex, --json-schema: expected one of them, and --method sample.")
+        others = constraints or self.method != "sample" or self.num_samples > 1 or self.stop_strings or self.chat
+        if self.draft is not None and (others or self.sampling.repetition_penalty is not None):
+            expected = "--method sample, --num-samples 1, no --stop-strings, --repetition-penalty, --chat or constraint"
+            raise ValueError(f"--draft {self.draft}: expected {expected}.")
         if self.interactive and self.prompt is not None:
             raise ValueError(f"--prompt {self.prompt}: expected no --prompt beside --interactive, which reads prompts.")
         if self.out is not None and not self.out.parent.is_dir():

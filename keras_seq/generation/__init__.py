@@ -5,6 +5,7 @@ from keras_seq.generation.contrastive import contrastive_search
 from keras_seq.generation.samplers import LOGIT_FILTERS, SamplingConfig, sample_token
 from keras_seq.generation.sampling_loop import SamplingLoop
 from keras_seq.generation.search import beam_search, greedy
+from keras_seq.generation.speculative import Speculation, SpeculativeLoop
 from keras_seq.generation.text_generator import TextGenerator, generate, stream
 
 __all__ = [
@@ -13,6 +14,8 @@ __all__ = [
     "SamplingLoop",
     "TextGenerator",
     "SamplingConfig",
+    "Speculation",
+    "SpeculativeLoop",
     "beam_search",
     "choices",
     "sample_token",

@@ -148,6 +148,25 @@ def sample_token(logits, uniform, options, in_text=None):
     return ops.where(finite, ops.take_along_axis(ids, index[:, None], axis=-1)[:, 0], -1)
 
 
+def probabilities(logits, options):
+    """Compute the probabilities that `sample_token` draws ids with.
+
+    Args:
+        logits: `[B, V]`, of any float type.
+        options: Values of the filters to apply, by their names in `LOGIT_FILTERS`.
+
+    Returns:
+        float32 `[B, V]`; NaN where logits are not finite.
+    """
+    logits = ops.cast(logits, "float32")
+    ids = ops.argsort(-logits, axis=-1)
+    filtered = ops.take_along_axis(logits, ids, axis=-1)
+    for name, logit_filter in LOGIT_FILTERS.items():
+        if name in options:
+            filtered = logit_filter(filtered, options[name])
+    return ops.take_along_axis(ops.softmax(filtered), ops.argsort(ids, axis=-1), axis=-1)
+
+
 @dataclasses.dataclass(frozen=True)
 class SamplingConfig:
     """Configure how the next token is sampled; None turns a logit filter off.

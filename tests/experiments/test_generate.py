@@ -92,6 +92,16 @@ def test_it_writes_what_is_asked_for(written, tmp_path):
     assert json.loads(written(*PROMPT, "--json-schema", tmp_path / "schema.json")[4:])["a"] in (True, False)
 
 
+def test_a_draft_changes_no_greedy_text(smoke, capsys):
+    options = [str(smoke.folder / "lstm-seed0"), "--prompt", "The ", "--max-new-tokens", "12", "--temperature", "0"]
+    generate.main(options)
+    plain = capsys.readouterr().out
+    generate.main([*options, "--draft", str(smoke.folder / "transformer-seed0"), "--num-draft-tokens", "2"])
+    output = capsys.readouterr()
+    assert output.out == plain
+    assert re.fullmatch(r"12 tokens in \d+ passes of the model\n", output.err)
+
+
 def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, written):
     process = python(
         "-m", "experiments.generate", smoke.folder / "lstm-seed0", "--prompt", "if", "--max-new-tokens", 20
@@ -128,6 +138,9 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
         ("lstm-seed0", "--regex=b --method=beam", "--method sample"),
         ("lstm-seed0", "--regex=(", "cannot be used"),
         ("lstm-seed0", "--json-schema=nowhere.json", "nowhere.json"),
+        ("lstm-seed0", "--draft=nowhere", "nowhere"),
+        ("lstm-seed0", "--draft=nowhere --num-samples=2", "--num-samples 1"),
+        ("lstm-seed0", "--draft=nowhere --num-draft-tokens=0", "--num-draft-tokens 0"),
         ("lstm-seed0", "--frobnicate=1", "--frobnicate"),
     ],
 )

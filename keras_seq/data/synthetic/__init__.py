@@ -3,6 +3,16 @@
 from keras_seq.data.synthetic import dates, spacing_task
 from keras_seq.data.synthetic.grammar import Grammar, bracket_grammar
 from keras_seq.data.synthetic.markov import MarkovChain
+from keras_seq.data.synthetic.recall import RECALL_TASKS, RecallTask
 from keras_seq.data.synthetic.reversal import Reversal
 
-__all__ = ["Grammar", "MarkovChain", "Reversal", "bracket_grammar", "dates", "spacing_task"]
+__all__ = [
+    "RECALL_TASKS",
+    "Grammar",
+    "MarkovChain",
+    "RecallTask",
+    "Reversal",
+    "bracket_grammar",
+    "dates",
+    "spacing_task",
+]

@@ -1,0 +1,109 @@
+"""Settings of `experiments.recall`."""
+
+import dataclasses
+from typing import Any, Literal
+
+from experiments.frame.option_checks import check_options
+from experiments.frame.settings import LogDir, Resume, Smoke, check_unique
+from keras_seq import training
+from keras_seq.data.synthetic import RECALL_TASKS, RecallTask
+from keras_seq.models import LANGUAGE_MODELS, MODELS
+
+_HEADS = {"embedding_dim": 64, "num_layers": 2, "num_heads": 2}
+SIZES = {  # some 100,000 parameters with 65 ids, as a test checks
+    "rnn": {"units": 250},
+    "gru": {"units": 140},
+    "lstm": {"units": 120},
+    "mingru": {"embedding_dim": 61, "units": 122, "num_layers": 2, "feed_forward_dim": 183},
+    "minlstm": {"embedding_dim": 61, "units": 122, "num_layers": 2, "feed_forward_dim": 122},
+    "mamba": {"embedding_dim": 76, "num_layers": 2},
+    "mamba2": {"embedding_dim": 76, "num_layers": 2, "num_heads": 4, "state_dim": 56},
+    "hawk": {"embedding_dim": 60, "num_layers": 2, "num_heads": 4, "feed_forward_dim": 182},
+    "gla": {"embedding_dim": 60, "num_layers": 2, "num_heads": 4, "feed_forward_dim": 161},
+    "gated_deltanet": {"embedding_dim": 62, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 112},
+    "xlstm": {"embedding_dim": 64, "num_layers": 2, "num_heads": 2, "pattern": "ms", "feed_forward_dim": 238},
+    "rwkv7": {"embedding_dim": 60, "num_layers": 2, "num_heads": 4, "feed_forward_dim": 182},
+    "hybrid": {**_HEADS, "pattern": "ra", "feed_forward_dim": 151},
+    "transformer": {**_HEADS, "feed_forward_dim": 228},
+    "gpt2": {**_HEADS, "feed_forward_dim": 216},
+    "llama": {**_HEADS, "feed_forward_dim": 163},
+}
+SMOKE_SIZES = {"embedding_dim": 16, "units": 32, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 32}
+
+
+@dataclasses.dataclass(frozen=True)
+class RecallConfig:
+    """Train models of equal size on tasks of memory."""
+
+    tasks: tuple[Literal[tuple(RECALL_TASKS)], ...] = tuple(RECALL_TASKS)
+    """Tasks, each of which every model is trained on by itself."""
+    models: tuple[Literal[LANGUAGE_MODELS], ...] = ("lstm", "transformer", "mamba")
+    """Models to train, all of some 100,000 parameters and two layers (rnn, gru, lstm: one)."""
+    num_seeds: int = 1
+    """Number of runs of each model on each task, with the random seeds 0, 1, ..."""
+    max_length: int = 16
+    """Maximum length of the training rows, before the queries. Tests go up to twice this length."""
+    max_items: int = 8
+    """Maximum number of pairs or letters to recall in training; tests go up to twice as many that fit."""
+    alphabet_size: int = 32
+    """Number of letters, or of keys and of values; in parity there are two."""
+    steps: int = 800
+    """Training steps of each run."""
+    batch_size: int = 64
+    """Rows of a batch."""
+    test_rows: int = 500
+    """Rows of each length and number of items in the final test."""
+    log_dir: LogDir = "logs"
+    resume: Resume = None
+    smoke: Smoke = False
+    train: training.TrainConfig = dataclasses.field(
+        default_factory=lambda: training.TrainConfig(validate_every=200, checkpoint_every=400)
+    )
+
+    def __post_init__(self):
+        least = {"num_seeds": 1, "max_length": 2, "max_items": 1, "alphabet_size": 2, "steps": 1}
+        check_options(self, **least, batch_size=1, test_rows=1)
+        check_unique("--tasks", self.tasks)
+        check_unique("--models", self.models)
+        if 2 * self.max_items > self.max_length:
+            limit = self.max_length // 2
+            raise ValueError(f"--max-items {self.max_items}: expected at most half the --max-length, {limit}.")
+        if self.alphabet_size < 2 * self.max_length:
+            least = 2 * self.max_length
+            raise ValueError(
+                f"--alphabet-size {self.alphabet_size}: expected at least twice the --max-length, {least}."
+            )
+
+    def task(self, name: str, seed: int = 0) -> RecallTask:
+        """Return a task with its training sizes."""
+        task = RECALL_TASKS[name]
+        items = (1, self.max_items if task.has_items else 1)
+        alphabet_size = 2 if name == "parity" else self.alphabet_size
+        return task(alphabet_size, (task.min_length, self.max_length), items, self.batch_size, seed)
+
+    def test_sizes(self, name: str) -> list[tuple[int, int]]:
+        """Return the lengths and numbers of items to test a task at, from small to large."""
+        task = RECALL_TASKS[name]
+        lengths = sorted({max(task.min_length, 2 * self.max_length >> n) for n in range(4)})
+        items = sorted({max(1, 2 * self.max_items >> n) for n in range(5)}) if task.has_items else [1]
+        return [(length, n) for n in items for length in lengths if task.shortest(n) <= length]
+
+    def model_config(self, name: str) -> Any:
+        """Return the config of a model, with a context that holds the longest test."""
+        fields = {field.name for field in dataclasses.fields(MODELS[name])}
+        sizes = {**SIZES[name], **(SMOKE_SIZES if self.smoke else {})}
+        sizes |= {"context_length": 2 * (self.max_length + self.max_items) + 2}
+        return MODELS[name](**{key: value for key, value in sizes.items() if key in fields})
+
+
+SMOKE = {
+    "tasks": ("associative_recall", "parity"),
+    "models": ("lstm", "transformer"),
+    "max_length": 4,
+    "max_items": 2,
+    "alphabet_size": 8,
+    "steps": 40,
+    "batch_size": 8,
+    "test_rows": 20,
+    "train": {"warmup_steps": 4, "log_every": 10, "validate_every": 20, "checkpoint_every": 20},
+}

@@ -1,0 +1,124 @@
+import itertools
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq.generation import SamplingConfig, SamplingLoop, SpeculativeLoop
+from keras_seq.generation.samplers import probabilities, sample_token
+from keras_seq.generation.speculative import accept
+from keras_seq.models import GPT2Config, GRUConfig, LSTMConfig, MambaConfig
+
+pytestmark = pytest.mark.any_backend
+V = 5
+RANDOM = np.random.default_rng(7)
+CONFIGS = {
+    "lstm": LSTMConfig(embedding_dim=4, units=6),
+    "gru": GRUConfig(embedding_dim=4, units=3),
+    "mamba": MambaConfig(embedding_dim=4, num_layers=1, state_dim=2),
+    "gpt2": GPT2Config(embedding_dim=4, num_layers=1, num_heads=1, feed_forward_dim=4, context_length=16),
+}
+
+
+@pytest.fixture(scope="module")
+def small(randomize):
+    return lambda name, seed=0: randomize(CONFIGS[name].build_model(V), seed=seed, scale=0.8)
+
+
+def test_the_probabilities_are_those_that_ids_are_drawn_with():
+    logits = RANDOM.normal(size=(1, V)).astype("float32") * 2
+    options = SamplingConfig(0.7, top_k=4, top_p=0.9).options
+    p = ops.convert_to_numpy(probabilities(logits, options))[0]
+    draws = (np.arange(20_000, dtype="float32") + 0.5) / 20_000
+    ids = ops.convert_to_numpy(sample_token(np.repeat(logits, len(draws), axis=0), draws, options))
+    np.testing.assert_allclose(np.bincount(ids, minlength=V) / len(draws), p, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_accepted_proposals_are_distributed_as_the_model_draws(k):
+    """20,000 draws of the first two ids, against p: chi-square. Proposals and p depend on the ids before."""
+    p, q = (RANDOM.dirichlet(np.full(V, 0.6), size=(V,)) for _ in range(2))  # of the next id, by the last one
+    counts, total = np.zeros((V, V)), 20_000
+    for _ in range(total):
+        ids = []
+        while len(ids) < 2:
+            draws, rest = np.split(RANDOM.random(2 * k + 1), [k])
+            past, rows = [ids[-1] if ids else 0], []
+            for draw in draws:
+                rows.append(q[past[-1]])
+                past.append(int(min(np.searchsorted(np.cumsum(rows[-1]), draw), V - 1)))
+            n, following = accept(past[1:], np.array(rows), p[past], rest)
+            ids += [*past[1 : n + 1], following]
+        counts[ids[0], ids[1]] += 1
+    expected = total * p[0][:, None] * p
+    usual = expected > 5
+    chi_square = ((counts - expected) ** 2 / expected)[usual].sum()
+    assert chi_square < usual.sum() + 4 * np.sqrt(2 * usual.sum())
+    q_only = total * q[0][:, None] * q
+    assert ((counts - q_only) ** 2 / q_only)[q_only > 5].sum() > 1000  # not the draft's
+
+
+@pytest.mark.parametrize(
+    ("model", "draft"),
+    [
+        ("gpt2", "gru"),
+        *(pytest.param(*pair, marks=pytest.mark.rare) for pair in (("lstm", "mamba"), ("mamba", "gpt2"))),
+    ],
+)
+def test_at_temperature_0_the_ids_are_greedy(small, model, draft):
+    model, draft, prompt = small(model), small(draft), [1, 3, 2]
+    (plain,) = np.concatenate([*SamplingLoop(model)([prompt], 12, SamplingConfig(0.0))], axis=1)
+    for k in (1, 4):
+        speculation = SpeculativeLoop(model, draft, k)(prompt, 12, SamplingConfig(0.0))
+        assert speculation.ids == plain.tolist()
+        assert 12 / (k + 1) <= speculation.model_calls <= 12
+
+
+def test_a_draft_that_is_the_model_is_always_right(small):
+    model = small("lstm")
+    loop = SpeculativeLoop(model, model, 3)
+    assert loop([1], 12, seed=2).model_calls == 3
+    assert loop([1], 11, SamplingConfig(0.0)).model_calls == 3
+
+
+@pytest.mark.rare
+def test_texts_have_the_probabilities_of_the_model(small):
+    model, draft, prompt, count = small("lstm"), small("gru", seed=1), [1, 2], 1500
+    loop = SpeculativeLoop(model, draft, 2)
+    texts = [tuple(loop(prompt, 2, seed=n).ids) for n in range(count)]
+    chi_square, degrees = 0.0, V**2 - 1
+    for text in itertools.product(range(V), repeat=2):
+        logits = ops.convert_to_numpy(model(np.array([[*prompt, *text]])))[0, 1:3].astype("float64")
+        p = np.exp(logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True)))
+        expected = count * p[0, text[0]] * p[1, text[1]]
+        chi_square += (texts.count(text) - expected) ** 2 / expected
+    assert chi_square < degrees + 4 * np.sqrt(2 * degrees)
+
+
+def test_mistakes_are_named(small):
+    model = small("gpt2")
+    other = GRUConfig(embedding_dim=2, units=2).build_model(V + 1)
+    for constructor, arguments, message in (
+        ((model, other), ([1], 3), "The draft has 6 ids, the model 5"),
+        ((model, model, 0), ([1], 3), "num_draft_tokens=0"),
+        ((model, model), ([1], 16), r"1 \+ 16 tokens; .* context_length=16 of gpt2"),
+        ((model, model), ([], 3), "prompt is empty"),
+        ((model, model), ([9], 3), "ids"),
+        ((model, model), ([1], -1), "max_new_tokens=-1"),
+        ((model, model), ([1], 3, SamplingConfig(repetition_penalty=2.0)), "repetition_penalty=2.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SpeculativeLoop(*constructor)(*arguments)
+    assert SpeculativeLoop(model, model)([1], 0).ids == []
+    model.embedding.embeddings.assign(np.full(model.embedding.embeddings.shape, np.nan))
+    with pytest.raises(ValueError, match="not finite"):
+        SpeculativeLoop(model, model)([1], 2)
+
+
+def test_many_refused_ids_are_read_before_the_next_proposals(small, monkeypatch):
+    model, draft, prompt = small("lstm"), small("gru", seed=1), [1, 3, 2, 0, 4, 1, 1, 2, 3, 0]
+    monkeypatch.setattr("keras_seq.generation.speculative.MAX_UNREAD", 2)
+    (plain,) = np.concatenate([*SamplingLoop(model)([prompt], 10, SamplingConfig(0.0))], axis=1)
+    speculation = SpeculativeLoop(model, draft, 2)(prompt, 10, SamplingConfig(0.0))
+    assert speculation.ids == plain.tolist()
+    assert speculation.model_calls > 4  # some were refused
