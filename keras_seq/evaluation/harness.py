@@ -1,0 +1,101 @@
+"""Let EleutherAI's lm-evaluation-harness score a model of any kind: three methods (`pip install lm_eval`).
+
+    loglikelihood           log p(continuation | context), and whether greedy generation would give it
+    loglikelihood_rolling   log p(text), all tokens but the first, as `score_text` reads it
+    generate_until          text after a context, up to one of the stop strings
+
+https://github.com/EleutherAI/lm-evaluation-harness
+"""
+
+import numpy as np
+from keras import ops
+from lm_eval.api.model import LM
+
+from keras_seq.evaluation.losses import token_losses
+from keras_seq.evaluation.text_score import score_text
+from keras_seq.generation import TextGenerator
+from keras_seq.generation.sampling_loop import not_finite
+from keras_seq.kernels.compiled import compiled
+
+
+class HarnessModel(LM):
+    """A model and its tokenizer, for `lm_eval.simple_evaluate(model=...)`.
+
+    ```python
+    results = lm_eval.simple_evaluate(model=HarnessModel(model, tokenizer), tasks=["lambada_openai"])
+    ```
+
+    A text that is longer than the model's context loses its beginning, as in the harness's own models.
+
+    Args:
+        model: A `LanguageModel`.
+        tokenizer: Its tokenizer.
+        stop_token_ids: Ids that end a generated text.
+        prefix_token_id: Id before a context that is empty; None if there is none, which only tasks with contexts allow.
+
+    Raises:
+        ValueError: As `TextGenerator`.
+    """
+
+    def __init__(self, model, tokenizer, stop_token_ids=(), prefix_token_id: int | None = None):
+        super().__init__()
+        self.model, self.tokenizer, self.generator = model, tokenizer, TextGenerator(model, tokenizer)
+        self.stop_token_ids, self.prefix_token_id = stop_token_ids, prefix_token_id
+        self._logits = compiled(lambda ids: model(ids, training=False), model, reduce_retracing=True)
+
+    def loglikelihood(self, requests, disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Return log p(continuation | context) in nats, and whether each of its tokens is the likeliest.
+
+        Args:
+            requests: Instances with `args` of a context and a continuation.
+            disable_tqdm: Ignored; there is no progress bar.
+
+        Raises:
+            ValueError: A context is empty and there is no `prefix_token_id`, or logits are not finite.
+        """
+        return [self._score(*request.args) for request in requests]
+
+    def loglikelihood_rolling(self, requests, disable_tqdm: bool = False) -> list[float]:
+        """Return log p(text) in nats, of all tokens but the first: minus the sum of the losses of `score_text`.
+
+        Args:
+            requests: Instances with `args` of a text.
+            disable_tqdm: Ignored; there is no progress bar.
+        """
+        texts = (request.args[0] for request in requests)
+        return [-float(np.nansum(score_text(self.model, self.tokenizer, text).token_losses)) for text in texts]
+
+    def generate_until(self, requests, disable_tqdm: bool = False) -> list[str]:
+        """Return the text after each context, up to the first of its stop strings; greedy unless `do_sample` is set.
+
+        Args:
+            requests: Instances with `args` of a context and a dict of `until`, `max_gen_toks`, `do_sample` and so on.
+            disable_tqdm: Ignored; there is no progress bar.
+        """
+        return [self._generate(*request.args) for request in requests]
+
+    def _score(self, context, continuation):
+        stripped = context.rstrip()  # white space between the two is the continuation's: " word" may be one token
+        prompt, continuation = stripped, context[len(stripped) :] + continuation
+        start = self.tokenizer.encode(prompt).tolist() if prompt else []
+        ids = self.tokenizer.encode(prompt + continuation).tolist()
+        if not start:
+            if self.prefix_token_id is None:
+                raise ValueError("The context is empty; expected a text, or a HarnessModel with a prefix_token_id.")
+            start, ids = [self.prefix_token_id], [self.prefix_token_id, *ids]
+        count = len(ids) - len(start)
+        ids = ids if self.model.context_length is None else ids[-self.model.context_length - 1 :]
+        logits = ops.convert_to_numpy(self._logits(np.array([ids[:-1]], "int32")))[0, -count:]
+        targets = np.array(ids[-count:], "int32")
+        losses = ops.convert_to_numpy(token_losses(logits[None], targets[None]))
+        if not np.isfinite(losses).all():
+            raise not_finite()
+        return -float(losses.sum(dtype="float64")), bool((logits.argmax(-1) == targets).all())
+
+    def _generate(self, context, options):
+        until = options.get("until") or ()
+        until = (until,) if isinstance(until, str) else tuple(until)
+        temperature = options.get("temperature", 1.0) if options.get("do_sample") else 0.0
+        stops = {"stop_strings": until, "stop_token_ids": self.stop_token_ids}
+        count = options.get("max_gen_toks", 256)
+        return "".join(self.generator.stream(context, count, temperature=temperature, **stops))

@@ -1,0 +1,110 @@
+import json
+
+import numpy as np
+import pytest
+
+lm_eval = pytest.importorskip("lm_eval")
+
+from lm_eval.api.instance import Instance  # noqa: E402
+from lm_eval.tasks import TaskManager  # noqa: E402
+
+from keras_seq.evaluation import score_text  # noqa: E402
+from keras_seq.evaluation.harness import HarnessModel  # noqa: E402
+from keras_seq.generation import TextGenerator  # noqa: E402
+from keras_seq.models import GPT2Config, LSTMConfig  # noqa: E402
+from keras_seq.tokenizers import CharacterTokenizer  # noqa: E402
+
+pytestmark = pytest.mark.rare
+TOKENIZER = CharacterTokenizer("\n .abcdefgh")
+DOCS = [
+    {"text": "a bad", "choices": ["cab", "a bed.", "h"], "label": 1},
+    {"text": "fed a", "choices": ["dad", "bead", "egg"], "label": 0},
+]
+TASK = """
+task: {name}
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {data}}}}}
+test_split: test
+output_type: {kind}
+doc_to_text: "{{{{text}}}}"
+{more}
+"""
+KINDS = {
+    "multiple_choice": 'doc_to_choice: "{{choices}}"\ndoc_to_target: label\nmetric_list: [{metric: acc}]',
+    "loglikelihood_rolling": 'doc_to_target: "{{text}}"\nmetric_list: [{metric: bits_per_byte}]',
+    "generate_until": 'doc_to_target: "{{choices[0]}}"\nmetric_list: [{metric: exact_match}]\n'
+    'generation_kwargs: {until: ["e"], max_gen_toks: 12, do_sample: false}',
+}
+
+
+@pytest.fixture(scope="module", params=["lstm", "gpt2"])
+def model(request, randomize):
+    configs = {
+        "lstm": LSTMConfig(embedding_dim=4, units=6),
+        "gpt2": GPT2Config(embedding_dim=4, num_layers=1, num_heads=1, feed_forward_dim=4, context_length=16),
+    }
+    return randomize(configs[request.param].build_model(TOKENIZER.vocabulary_size), seed=3, scale=0.8)
+
+
+def samples(model, tmp_path, monkeypatch, kind):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "docs.jsonl").write_text("\n".join(map(json.dumps, DOCS)), encoding="utf-8")
+    text = TASK.format(name=f"local_{kind}", data=tmp_path / "docs.jsonl", kind=kind, more=KINDS[kind])
+    (tmp_path / "task.yaml").write_text(text, encoding="utf-8")
+    results = lm_eval.simple_evaluate(
+        model=HarnessModel(model, TOKENIZER),
+        tasks=[f"local_{kind}"],
+        task_manager=TaskManager(include_path=str(tmp_path), include_defaults=False),
+        bootstrap_iters=0,
+    )
+    return results["samples"][f"local_{kind}"]
+
+
+@pytest.mark.filterwarnings("ignore")  # of the harness and its dependencies
+def test_a_task_from_a_file_gives_the_log_likelihoods_of_our_own_scores(model, tmp_path, monkeypatch):
+    for sample in samples(model, tmp_path, monkeypatch, "multiple_choice"):
+        doc = sample["doc"]
+        for choice, (response,) in zip(doc["choices"], sample["resps"], strict=True):
+            whole = score_text(model, TOKENIZER, f"{doc['text']} {choice}").token_losses
+            assert response[0] == pytest.approx(-whole[len(doc["text"]) :].sum(), abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_text_is_scored_as_by_score_text(model, tmp_path, monkeypatch):
+    for sample in samples(model, tmp_path, monkeypatch, "loglikelihood_rolling"):
+        losses = score_text(model, TOKENIZER, sample["doc"]["text"]).token_losses
+        assert np.ravel(sample["resps"])[0] == pytest.approx(-losses[1:].sum(), abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_text_is_generated_up_to_a_stop_string(model, tmp_path, monkeypatch):
+    generator = TextGenerator(model, TOKENIZER)
+    for sample in samples(model, tmp_path, monkeypatch, "generate_until"):
+        text = sample["doc"]["text"]
+        expected = generator(text, 12, temperature=0.0).removeprefix(text).partition("e")[0]
+        assert np.ravel(sample["resps"])[0] == expected
+
+
+def test_greedy_continuations_are_marked_and_long_texts_lose_their_beginning(model):
+    harness, generator = HarnessModel(model, TOKENIZER), TextGenerator(model, TOKENIZER)
+    likeliest = generator("abc", 1, temperature=0.0)[3:]
+    other = "h" if likeliest != "h" else "g"
+    pairs = [("abc", likeliest), ("abc", other), ("abcdefgh" * 4, "bad")]
+    requests = [Instance("loglikelihood", {}, pair, n) for n, pair in enumerate(pairs)]
+    greedy, not_greedy, long = harness.loglikelihood(requests)
+    assert (greedy[1], not_greedy[1]) == (True, False)
+    assert greedy[0] > not_greedy[0]
+    ids = TOKENIZER.encode("abcdefgh" * 4 + "bad")[-(model.context_length or 99) - 1 :]
+    logits = np.asarray(model(ids[None, :-1]))[0, -3:].astype("float64")
+    log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    assert long[0] == pytest.approx(sum(log_p[n, id] for n, id in enumerate(ids[-3:])), abs=1e-4)
+
+
+def test_an_empty_context_needs_a_prefix(model):
+    request = Instance("loglikelihood", {}, ("", "bad"), 0)
+    with pytest.raises(ValueError, match="prefix_token_id"):
+        HarnessModel(model, TOKENIZER).loglikelihood([request])
+    prefixed = HarnessModel(model, TOKENIZER, prefix_token_id=int(TOKENIZER.encode(".")[0]))
+    expected = -score_text(model, TOKENIZER, ".bad").token_losses[1:].sum()
+    assert prefixed.loglikelihood([request])[0][0] == pytest.approx(expected, abs=1e-4)
