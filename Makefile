@@ -20,7 +20,8 @@ SEVERAL_DEVICES := tests/training/test_devices.py tests/training/test_processes.
 	tests/experiments/test_jobs.py
 GPU := KERAS_BACKEND=$(BACKEND) $(PYTHON) -m experiments
 PEERS := tests/pretrained tests/models/test_lora.py tests/models/test_quantization.py tests/data/test_prepare.py \
-	tests/layers/test_mamba2.py tests/layers/test_mlstm.py tests/layers/test_rg_lru.py tests/layers/test_gated_delta_net.py
+	tests/layers/test_mamba2.py tests/layers/test_mlstm.py tests/layers/test_rg_lru.py tests/layers/test_gated_delta_net.py \
+	tests/evaluation/test_harness.py
 .PHONY: compare test test-rare test-all backends backends-rare peers gpu check smoke smoke-tests docs clean
 
 compare: .venv/installed
