@@ -64,6 +64,9 @@ class GenerateConfig:
             raise ValueError(f"--alpha {self.alpha}: expected a number from 0 to 1.")
         if self.method != "sample" and (self.num_samples > 1 or self.stop_strings or self.chat):
             raise ValueError(f"--method {self.method}: expected --num-samples 1, no --stop-strings and no --chat.")
+        if self.regex == "" or "" in self.choices:
+            name = "--regex" if self.regex == "" else "--choices"
+            raise ValueError(f"{name} '': expected at least one character.")
         constraints = [name for name in ("choices", "regex", "json_schema") if getattr(self, name)]
         if len(constraints) > 1 or (constraints and self.method != "sample"):
             raise ValueError("--choices, --regex, --json-schema: expected one of them, and --method sample.")

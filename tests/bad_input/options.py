@@ -44,7 +44,7 @@ REQUIRED = {  # options without a default
     "score_text": {"run": "RUN", "text": "a"},
 }
 NAMED = ("text", "to")  # the others are positional
-MAY_BE_EMPTY = {"inputs", "cases", "prompt", "text", "stop_strings", "individual", "full_size"}
+MAY_BE_EMPTY = {"inputs", "cases", "prompt", "text", "stop_strings", "choices", "individual", "full_size"}
 
 
 def required_arguments(name):

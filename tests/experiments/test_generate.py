@@ -6,6 +6,9 @@ import pytest
 
 from experiments.generate import __main__ as generate
 from keras_seq.generation import TextGenerator
+from keras_seq.models import LSTMConfig
+from keras_seq.saving.keras_file import save_model
+from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import load_run
 
 PROMPT = ["--prompt", "The ", "--max-new-tokens", "60", "--top-k", "40"]
@@ -92,14 +95,23 @@ def test_it_writes_what_is_asked_for(written, tmp_path):
     assert json.loads(written(*PROMPT, "--json-schema", tmp_path / "schema.json")[4:])["a"] in (True, False)
 
 
-def test_a_draft_changes_no_greedy_text(smoke, capsys):
-    options = [str(smoke.folder / "lstm-seed0"), "--prompt", "The ", "--max-new-tokens", "12", "--temperature", "0"]
+def test_a_draft_changes_no_greedy_text(tmp_path, capsys, fails):
+    tokenizer = CharacterTokenizer.from_text("The cat sat.")
+    tokenizers = {"model": tokenizer, "draft": tokenizer, "other": CharacterTokenizer.from_text("The dog sat")}
+    for name, each in tokenizers.items():
+        (tmp_path / name).mkdir()
+        each.save(tmp_path / name / "tokenizer.json")
+        config = LSTMConfig(embedding_dim=4, units=6 if name == "model" else 3)
+        save_model(tmp_path / name / "model.keras", config.build_model(each.vocabulary_size))
+    options = [str(tmp_path / "model"), "--prompt", "The ", "--max-new-tokens", "12", "--temperature", "0"]
     generate.main(options)
     plain = capsys.readouterr().out
-    generate.main([*options, "--draft", str(smoke.folder / "transformer-seed0"), "--num-draft-tokens", "2"])
+    assert len(plain) == 17
+    generate.main([*options, "--draft", str(tmp_path / "draft"), "--num-draft-tokens", "2"])
     output = capsys.readouterr()
     assert output.out == plain
     assert re.fullmatch(r"12 tokens in \d+ passes of the model\n", output.err)
+    assert "its tokens differ" in fails(generate.main, *options, "--draft", tmp_path / "other")
 
 
 def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, written):
