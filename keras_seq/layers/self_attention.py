@@ -214,9 +214,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         bias = None
         if self.positions is not None:
             bias = self.positions.bias(query_positions, key_positions, self.num_heads)
-        extra_masks = [x for x in (mask, attention_mask, reset_mask, self.sliding_window, bias) if x is not None]
+        extra_masks = [x for x in (mask, attention_mask, self.sliding_window, bias) if x is not None]
         is_plain_causal = self.causal and is_first_call and not (return_attention_scores or extra_masks)
-        args = q, k, v, self.active_dropout(training)
+        args = q, k, v, self.active_dropout(training), query_segments
         kernel = kernels.dispatch("causal_attention", None, *args) if is_plain_causal else None
         if kernel is not None:
             y = self.merge_heads(kernel(*args))
