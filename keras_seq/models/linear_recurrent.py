@@ -27,7 +27,7 @@ class MixerModelConfig(abc.ABC):
 
     model_name: ClassVar[str]
     feed_forward_activation: ClassVar[str] = "silu"
-    epsilon: ClassVar[float] = 1e-6  # added to the mean square by the normalizations
+    epsilon = 1e-6  # added to the mean square; without annotation, or a field of this name would be a config's first
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""
@@ -213,9 +213,10 @@ class Mamba2Config(MixerModelConfig):
 
     def mixer(self, n: int, dtype=None):
         """Return Mamba-2's mixer."""
+        default = -(-2 * self.embedding_dim // self.num_heads)
         return layers.Mamba2(
             self.num_heads,
-            head_dim=self.head_dim or -(-2 * self.embedding_dim // self.num_heads),
+            head_dim=default if self.head_dim is None else self.head_dim,
             state_dim=self.state_dim,
             num_groups=self.num_groups,
             kernel_size=self.kernel_size,

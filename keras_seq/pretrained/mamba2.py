@@ -63,7 +63,7 @@ def _write_heads(config):
 
 def _read_limits(values):
     limits = values["time_step_limit"]
-    if limits not in ((0, math.inf), [0, math.inf], [0, {"__float__": "Infinity"}]):  # JSON has no infinity
+    if limits not in ([0, math.inf], [0, {"__float__": "Infinity"}]):  # JSON has no infinity
         raise ValueError(f"time_step_limit={limits}; expected [0, Infinity]")
     return {}
 
@@ -79,7 +79,7 @@ MAMBA2 = Family(
         same("n_groups", "num_groups", 8),
         same("conv_kernel", "kernel_size", 4),
         Setting({"num_heads": 128, "head_dim": 64, "expand": 2, "intermediate_size": None}, _read_heads, _write_heads),
-        Setting({"time_step_limit": (0.0, math.inf)}, _read_limits, lambda config: {}),
+        Setting({"time_step_limit": [0.0, math.inf]}, _read_limits, lambda config: {}),
         same("use_bias", "use_bias", False),
         same("layer_norm_epsilon", "epsilon", 1e-5),
         same("tie_word_embeddings", "tie_embeddings", False),

@@ -74,7 +74,7 @@ def _period(kinds):
 
 def _read_kinds(values):
     types, num_layers = values["block_types"], checks.positive_integer("num_hidden_layers", values["num_hidden_layers"])
-    if not isinstance(types, list | tuple) or not types or not all(isinstance(t, str) and t in KINDS for t in types):
+    if not isinstance(types, list) or not types or not all(isinstance(t, str) and t in KINDS for t in types):
         raise ValueError(f"block_types={types!r}; expected a list of {' and '.join(map(repr, KINDS))}")
     kinds = "".join(KINDS[kind] for kind in types)
     num_layers = min(num_layers, 100 * len(kinds))  # as often as transformers repeats them
@@ -141,7 +141,7 @@ RECURRENT_GEMMA = Family(
     config=RecurrentGemmaConfig,
     settings=(
         Setting(
-            {"num_hidden_layers": 26, "block_types": ("recurrent", "recurrent", "attention")}, _read_kinds, _write_kinds
+            {"num_hidden_layers": 26, "block_types": ["recurrent", "recurrent", "attention"]}, _read_kinds, _write_kinds
         ),
         Setting(
             {

@@ -23,7 +23,7 @@ BERT = {
 MAMBA = {"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "state_size": 5}
 MAMBA2 = {
     **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "state_size": 5, "num_heads": 6, "head_dim": 8},
-    **{"n_groups": 1, "chunk_size": 8},
+    **{"n_groups": 1},
 }
 GEMMA = {
     **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3},

@@ -14,7 +14,7 @@ from keras import ops
 from safetensors.numpy import load_file
 
 from keras_seq import layers, pretrained
-from keras_seq.models import BertConfig, LSTMConfig, TransformerConfig, masked_lm
+from keras_seq.models import BertConfig, HawkConfig, LSTMConfig, Mamba2Config, TransformerConfig, masked_lm
 from keras_seq.saving import load_untrusted_model, save_model
 from tests.pretrained.backend_logits import BUILT, V
 from tests.pretrained.random_configs import CONFIGS
@@ -91,6 +91,8 @@ class Odd(keras.layers.Layer):
     ("make", "message"),
     [
         (lambda: LSTMConfig(8, units=8).build_model(V), "nearest is MambaConfig"),
+        (lambda: HawkConfig(8, num_layers=1).build_model(V), "nearest is RecurrentGemmaConfig"),
+        (lambda: Mamba2Config(8, num_layers=1, num_heads=3).build_model(V), "expected a product of expand"),
         (lambda: dataclasses.replace(BUILT["gpt2"], use_bias=False).build_model(V), "use_bias=True"),
         (
             lambda: dataclasses.replace(BUILT["llama"], positions=layers.RotaryPositions(scaling="ntk")).build_model(V),
