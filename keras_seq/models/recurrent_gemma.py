@@ -78,6 +78,7 @@ class RecurrentGemmaConfig:
         for name in ("logit_soft_cap", "epsilon"):
             checks.positive_number(name, getattr(self, name))
         checks.fraction("dropout", self.dropout)
+        self._recurrent_blocks(0, dtype=None)  # raises for an invalid size
 
     @property
     def kinds(self) -> str:
