@@ -23,7 +23,9 @@ def normalize_heads(x, gamma, epsilon: float, beta=None, centered: bool = False)
     """
     if centered:
         x = x - ops.mean(x, axis=-1, keepdims=True)
-    x = x * ops.rsqrt(ops.mean(ops.square(x), axis=-1, keepdims=True) + epsilon) * ops.cast(gamma, x.dtype)
+    # Keras's mean of float64 is one of float32 on JAX
+    variance = ops.sum(ops.square(x), axis=-1, keepdims=True) / x.shape[-1]
+    x = x * ops.rsqrt(variance + epsilon) * ops.cast(gamma, x.dtype)
     return x if beta is None else x + ops.cast(beta, x.dtype)
 
 

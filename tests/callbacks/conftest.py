@@ -164,9 +164,9 @@ def server(comparison):
     process.communicate(timeout=60)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    """A headless Chromium."""
+    """A headless Chromium. It draws a page as long as it is open, and ends with the file of its tests."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         pytest.skip("needs Chromium, which is not installed: apt-get install chromium")

@@ -24,12 +24,11 @@ from tests.experiments.conftest import ROOT
 
 SMALL = {"batch_size": 2, "sequence_length": 6, "embedding_dim": 8, "units": 5, "num_heads": 2, "num_layers": 2}
 REFUSE = """
-import importlib.machinery, sys
-class Without(importlib.machinery.PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name.split(".")[0] == "tensorflow" else super().find_spec(name, path, target)
-sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Without
+from importlib.machinery import PathFinder
+find_spec = PathFinder.find_spec
+def without(name, path=None, target=None):
+    return None if name.split(".")[0] == "tensorflow" else find_spec(name, path, target)
+PathFinder.find_spec = staticmethod(without)
 """
 
 

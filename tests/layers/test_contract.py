@@ -185,7 +185,7 @@ ELSEWHERE = {
 }
 
 each = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-# JAX compiles every layer anew, and XLA every program: there those of unlike parts speak for the others.
+# Where a law takes long, those of unlike parts speak for the others.
 UNLIKE = ("LSTM", "GRU", "Bidirectional", "GatedDeltaNet", "SelectiveStateSpace", "PreNormResidual", "TransformerBlock")
 
 
@@ -288,7 +288,7 @@ def test_a_config_revives_the_same_values(case):
             assert before == after or same_values(before, after), (name, before, after, value)
 
 
-@others_are_rare(where=("jax",))
+@others_are_rare(where=("tensorflow", "jax"))
 def test_a_saved_model_gives_the_same(case, tmp_path):
     model = model_of(case)
     model.save(tmp_path / "model.keras")
@@ -296,7 +296,7 @@ def test_a_saved_model_gives_the_same(case, tmp_path):
     np.testing.assert_array_equal(predict(loaded, arrays(case)), predict(model, arrays(case)))
 
 
-@others_are_rare(where=("jax",))
+@others_are_rare(where=("tensorflow", "jax"))
 def test_a_clone_is_the_same_layer_with_weights_of_its_own(case):
     model = model_of(case)
     clone = keras.models.clone_model(model)
@@ -416,7 +416,7 @@ def test_the_global_policy_counts_where_none_is_given(case):
         keras.config.set_dtype_policy("float32")
 
 
-@others_are_rare(where=("jax",))
+@others_are_rare(where=("tensorflow", "jax"))
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_training_step_moves_every_weight(case, jit_compile):
     if jit_compile and BACKEND != "tensorflow":
@@ -479,7 +479,7 @@ def test_dropout_acts_in_training_only_and_comes_from_the_seed(case):
         np.testing.assert_array_equal(numpy(run(copy, values, training=True)), first)
 
 
-@others_are_rare(where=("jax",))
+@others_are_rare(where=("tensorflow", "jax"))
 def test_inside_time_distributed_and_inside_models(case):
     if case.context:
         pytest.skip("takes two sequences; TimeDistributed hands over one")

@@ -43,6 +43,18 @@ CASES = RECURRENT | {
     for name, options in ATTENTION.items()
 }
 every_layer = pytest.mark.parametrize("name", CASES)
+# where a law takes long, those of unlike parts speak for the others, which are left to `make test-all`
+UNLIKE = ("LSTM", "MinGRU", "SelectiveStateSpace", "GatedDeltaNet", "RWKV7ChannelMix", "rotary")
+
+
+def others_are_rare(argument, *values):
+    """Every layer with the first value; the others are `rare` for all but those of unlike parts."""
+    cases = [
+        pytest.param(name, value, marks=[] if value == values[0] or name in UNLIKE else [pytest.mark.rare])
+        for name in CASES
+        for value in values
+    ]
+    return pytest.mark.parametrize(("name", argument), cases)
 
 
 @pytest.fixture
@@ -80,8 +92,7 @@ def by_itself(layer, x, reset_mask, mask=None):
     )
 
 
-@every_layer
-@pytest.mark.parametrize("length", [9, 70])
+@others_are_rare("length", 9, 70)
 def test_each_document_by_itself(make, name, length):
     layer, (x, reset_mask, mask) = make(name), inputs(length)
     for kwargs in ({}, {"mask": mask}):
@@ -94,8 +105,7 @@ def test_each_document_by_itself(make, name, length):
         np.testing.assert_allclose(numpy(layer(x, reset_mask=reset_mask, mask=mask)), y, atol=2e-5)
 
 
-@every_layer
-@pytest.mark.parametrize("with_mask", [False, True])
+@others_are_rare("with_mask", True, False)
 def test_parts_with_a_state_are_the_whole(make, name, with_mask):
     layer, (x, reset_mask, mask) = make(name), inputs()
     masks = {"reset_mask": reset_mask, **({"mask": mask} if with_mask else {})}

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_seq import layers
 from keras_seq.models import LANGUAGE_MODELS, LanguageModel, LSTMConfig
-from tests.models.test_language_model import CONTEXT, SMALL, VOCABULARY, every_model, numpy
+from tests.models.test_language_model import CONTEXT, SMALL, VOCABULARY, every_model, numpy, unlike_models
 
 BORDER = 3
 pytestmark = pytest.mark.any_backend
@@ -51,7 +51,7 @@ def test_a_document_has_the_logits_of_the_document_by_itself(make, name):
             np.testing.assert_allclose(row_logits[start : start + len(document)], expected, atol=1e-5)
 
 
-@every_model
+@unlike_models
 def test_a_stream_in_parts_has_the_same_logits(make, name):
     model, ids = make(name), rows_of_documents()
     expected = numpy(model(ids))
@@ -63,7 +63,7 @@ def test_a_stream_in_parts_has_the_same_logits(make, name):
         np.testing.assert_allclose(np.concatenate(parts, axis=1), expected, atol=1e-5)
 
 
-@every_model
+@unlike_models
 def test_a_changed_id_changes_nothing_behind_the_next_border(make, name):
     """Not even by rounding: no number of a document enters a sum of another one's."""
     model, ids = make(name), rows_of_documents()
@@ -75,7 +75,7 @@ def test_a_changed_id_changes_nothing_behind_the_next_border(make, name):
     assert not np.array_equal(logits[0, 1:4], changed_logits[0, 1:4])
 
 
-@every_model
+@unlike_models
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="takes gradients by a tape")
 def test_gradients_across_a_border_are_exactly_zero(make, name):
     import tensorflow as tf
