@@ -75,6 +75,7 @@ def test_both_sides_have_the_model_of_nanogpt():
     torch.testing.assert_close(plain(ids), plain(ids), rtol=0, atol=0)
 
 
+@pytest.mark.rare
 def test_fit_goes_on_where_it_stopped_and_lowers_the_loss(monkeypatch):
     sizes = {"embedding_dim": 16, "batch_size": 8, "sequence_length": 8}
     case = dataclasses.replace(SMOKE, steps=60, precision="float32", dropout=0.0, **sizes)

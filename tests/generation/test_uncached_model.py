@@ -35,6 +35,7 @@ def own(length=None, causal=True, units=VOCABULARY.vocabulary_size):
 
 
 @SLOW
+@pytest.mark.rare
 @pytest.mark.usefixtures("eagerly")
 def test_the_texts_and_scores_are_those_of_the_fast_way():
     model = transformer()
@@ -101,7 +102,13 @@ def broken(model):
 @SLOW
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
-    "make", [lambda: LSTMConfig(4, 5).build_model(7), transformer, own], ids=["lstm", "transformer", "own"]
+    "make",
+    [
+        lambda: LSTMConfig(4, 5).build_model(7),
+        pytest.param(transformer, marks=pytest.mark.rare),
+        pytest.param(own, marks=pytest.mark.rare),
+    ],
+    ids=["lstm", "transformer", "own"],
 )
 def test_a_model_of_nan_writes_nothing(make):
     model = broken(make())

@@ -62,6 +62,7 @@ def test_mambas_reference_is_traced(shape):
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
+@pytest.mark.rare
 def test_mambas_reference_is_trained():
     ids = np.random.default_rng(0).integers(5, size=(4, 6))
     losses = []

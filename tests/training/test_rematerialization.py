@@ -21,7 +21,7 @@ MODELS = {
 def _cases():
     for name in MODELS:
         for precision in ("float32", "bfloat16"):
-            is_first = name == "transformer" and precision == "float32"
+            is_first = name == "mingru" and precision == "float32"
             yield pytest.param(name, precision, marks=() if is_first else pytest.mark.rare)
 
 
