@@ -137,8 +137,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
 
         Args:
             batch_size: B, an integer or an integer tensor.
-            capacity: Number of positions that the cache can hold; required. With a sliding window, it holds the last
-                ones of any number of positions, at most as many as the window has.
+            capacity: Number of positions that the cache can hold; required without a sliding window. With one, the
+                cache holds the last of any number of positions, at most as many as the window has.
 
         Returns:
             The cache, see `cache.py`.
@@ -154,7 +154,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             raise ValueError(
                 f"{self.name} is not built; expected a call or `build((B, T, D))` before `get_initial_state`."
             )
-        capacity = min(checks.positive_integer("capacity", capacity), self.sliding_window or capacity)
+        capacity = checks.positive_integer("capacity", self.sliding_window if capacity is None else capacity)
+        capacity = min(capacity, self.sliding_window or capacity)
         return empty_cache(batch_size, capacity, self._num_kv_heads, self._key_dim, self._value_dim, self.compute_dtype)
 
     def call(
