@@ -35,18 +35,27 @@ from experiments.frame.experiment import experiment_main, run_all, run_config
 from experiments.frame.report import Report
 from experiments.frame.texts import SplitCorpus, compare_sizes, overlap_note
 from experiments.frame.token_folders import split_corpus
+from experiments.frame.token_mixture import TokenMixture, random_windows
 from keras_seq import training
 from keras_seq.baselines import compute_baselines
 from keras_seq.callbacks import EmbeddingProjector, Profiler
-from keras_seq.data import PackedDocuments, RandomWindows, StatefulWindows
+from keras_seq.data import PackedDocuments, StatefulWindows
+from keras_seq.data.step_dataset import StepBatches
 
 
-def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StatefulWindows | RandomWindows | PackedDocuments:
+def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StepBatches:
     """Return the "stateful", "random" or "packed" training windows of one run over its training ids `[N]`."""
     sizes = {"batch_size": config.batch_size, "sequence_length": config.sequence_length, "seed": seed}
-    if kind == "stateful":
-        return StatefulWindows(ids, reset_prob=config.reset_prob, **sizes)
-    return (PackedDocuments if kind == "packed" else RandomWindows)(ids, **sizes)
+    if kind == "random":
+        return random_windows(ids, **sizes)
+    if isinstance(ids, TokenMixture):
+        raise ValueError(
+            f"A --corpus with weights has no {kind} windows: expected --recurrent-windows random and "
+            "--transformer-windows random."
+        )
+    if kind == "packed":
+        return PackedDocuments(ids, **sizes)
+    return StatefulWindows(ids, reset_prob=config.reset_prob, **sizes)
 
 
 def train_one(

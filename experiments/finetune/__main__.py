@@ -12,7 +12,8 @@ A language model is trained further on another text: by low-rank additions to it
 (full), and for comparison from new weights (scratch), with the same batches. All curves share one axis of training
 tokens. adapters.safetensors in the run of lora holds the additions alone: `keras_seq.models.load_adapters` reads them.
 
-What it shows has not been measured at these sizes yet (docs/experiments.md).
+From `pydoc` to tiny Shakespeare all weights end at 1.610 nats and adapters of 3.8 % of them at 1.889 (one seed;
+docs/experiment_log.md).
 """
 
 import dataclasses

@@ -6,8 +6,8 @@ from typing import Any
 
 from experiments.frame.experiment import run_config, run_once
 from experiments.frame.texts import SplitCorpus
+from experiments.frame.token_mixture import random_windows
 from keras_seq import training
-from keras_seq.data import RandomWindows
 from keras_seq.evaluation import Evaluator
 from keras_seq.tracking import Summaries
 
@@ -41,7 +41,7 @@ def random_windows_run(
 
     def train_one():
         model = model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
-        windows = RandomWindows(data.train, batch_size, sequence_length, seed=settings.seed)
+        windows = random_windows(data.train, batch_size, sequence_length, settings.seed)
         evaluator = Evaluator(model)
         extra = {"batch_size": batch_size, "steps": steps, "seed": settings.seed}
         config = run_config(settings, name, model_config, train, model, data.corpus, **extra)

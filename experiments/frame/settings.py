@@ -11,7 +11,8 @@ CorpusName = Annotated[
     CorpusNames,
     tyro.conf.arg(
         help="Training text: docstrings or pydoc (included in Python), shakespeare (downloaded once, or read from the "
-        "folder KERAS_SEQ_DATA), or UTF-8 files, folders of *.txt files, and patterns, which are joined."
+        "folder KERAS_SEQ_DATA), or UTF-8 files, folders of *.txt files, and patterns, which are joined; or folders of "
+        "experiments.prepare, also with weights, as in 0.7:FOLDER 0.3:FOLDER."
     ),
 ]
 BatchSize = Annotated[int, tyro.conf.arg(help="Batch size B, in windows.")]

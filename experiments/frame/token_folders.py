@@ -1,12 +1,14 @@
 """The corpus of an experiment that reads ids: a text, or folders of token ids that may be larger than memory.
 
     --corpus FOLDER [FOLDER ...]      of `python -m experiments.prepare`: training reads its windows from the files
+    --corpus 0.7:FOLDER 0.3:FOLDER    the same with weights: token_mixture.py
 
 The validation part begins with the first document after nine tenths of the ids, and its beginning is scored. Baselines
 and the search for copied passages see the beginning of the training part.
 """
 
 import hashlib
+import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +17,7 @@ import numpy as np
 
 from experiments.frame.runs import check_same_corpus
 from experiments.frame.texts import SplitCorpus
+from experiments.frame.token_mixture import TokenMixture, weighted_names
 from keras_seq.data import Corpus, CorpusError, TokenFiles
 from keras_seq.data.token_files import concatenated
 from keras_seq.data.token_shards import TOKENIZER_NAME, is_prepared, read_index
@@ -40,35 +43,47 @@ def split_corpus(
     Raises:
         ValueError: As `SplitCorpus` and `SplitTokens` raise it.
     """
-    names = [name] if isinstance(name, str) else [*name]
-    if not any(map(is_prepared, names)) or any(options.values()):
+    names, weights = weighted_names([name] if isinstance(name, str) else name)
+    if (weights is None and not any(map(is_prepared, names))) or any(options.values()):
         return SplitCorpus(name, folder, min_length, held_out, **options)
     if not all(map(is_prepared, names)):
         raise ValueError(
-            f"--corpus {' '.join(names)}: some are folders of token ids and some are not; expected folders of one kind."
+            f"--corpus {' '.join(names)}: {next(name for name in names if not is_prepared(name))} is no folder of "
+            "token ids; expected folders of one kind, each of python -m experiments.prepare."
         )
-    return SplitTokens(names, folder, min_length, held_out)
+    return SplitTokens(names, folder, min_length, held_out, weights)
 
 
 class SplitTokens(SplitCorpus):
     """Folders of token ids, split into a training, held-out and validation part.
 
-    `train` are `TokenFiles`, `held_out` and `validation` the first `MAX_TOKENS_AS_TEXT` ids of their parts.
+    `train` are `TokenFiles`, or a `TokenMixture` of weighted folders, each of which is split. `held_out` and
+    `validation` are the first `MAX_TOKENS_AS_TEXT` ids of their parts.
 
     Args:
         names: The folders, all of one tokenizer.
         folder: Folder of the runs, which must have been trained on the same folders.
         min_length: Fewest tokens of each part.
         held_out: Whether to cut a held-out part from the training part.
+        weights: Weights of the folders, which make them a mixture; by default they are joined.
 
     Raises:
         ValueError: A folder is damaged, is not that of the runs, or a part is shorter than `min_length`.
     """
 
-    def __init__(self, names: Sequence[str], folder: pathlib.Path, min_length: int = 2, held_out: bool = False):
+    def __init__(
+        self,
+        names: Sequence[str],
+        folder: pathlib.Path,
+        min_length: int = 2,
+        held_out: bool = False,
+        weights: Sequence[float] | None = None,
+    ):
         parts = [TokenFiles.open(name) for name in names]
         files = concatenated(parts)
         digests = "".join(entry[key] for entry in map(read_index, names) for key in ("sha256", "tokenizer_sha256"))
+        if weights is not None:
+            digests += json.dumps(weights)
         label = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
         self.corpus = Corpus(label, "", hashlib.sha256(digests.encode()).hexdigest())
         check_same_corpus(folder, self.corpus)
@@ -78,6 +93,8 @@ class SplitTokens(SplitCorpus):
         if any(tokenizer != tokenizers[0] for tokenizer in tokenizers):
             raise ValueError(f"--corpus {' '.join(names)}: expected folders of the same tokenizer.")
         self.tokenizer, self.document_token = tokenizers[0], files.document_token
+        if weights is not None:
+            files = TokenMixture(tuple(parts), tuple(weights))
         self.train, validation = self._split(files, min_length)
         self.validation = validation[:MAX_TOKENS_AS_TEXT]
         self.held_out = self.held_out_text = None
@@ -89,6 +106,9 @@ class SplitTokens(SplitCorpus):
         self.validation_text = decode_documents(self.tokenizer, self.validation)
 
     def _split(self, files, min_length):
+        if isinstance(files, TokenMixture):
+            pairs = [self._split(part, min_length) for part in files.parts]
+            return tuple(TokenMixture(parts, files.weights) for parts in zip(*pairs, strict=True))
         try:
             parts = files.split()
         except ValueError:  # one document
@@ -100,7 +120,7 @@ class SplitTokens(SplitCorpus):
             )
         return parts
 
-    def hold_out_ids(self, min_length: int) -> tuple[TokenFiles, str]:
+    def hold_out_ids(self, min_length: int) -> tuple[TokenFiles | TokenMixture, str]:
         """Return the training part without its last tenth, and the text of that tenth."""
         train, held_out = self._split(self.train, min_length)
         return train, decode_documents(self.tokenizer, held_out[:MAX_TOKENS_AS_TEXT])

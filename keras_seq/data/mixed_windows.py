@@ -4,6 +4,7 @@ source[b] = k with probability w_k,    row b of the batch = row b of source k's 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -72,10 +73,13 @@ class MixedWindows(StepBatches):
     def source_of_rows(self, step: int) -> np.ndarray:
         """Return the number of the source of each row of a step, int64 `[B]`."""
         checks.integer("step", step, min_value=0)
+        return self._shares.searchsorted(uniform((self.batch_size,), self.seed, step, "sources"), side="right")
+
+    @cached_property
+    def _shares(self):
         shares = np.cumsum(self.weights) / np.sum(self.weights)
-        draws = uniform((self.batch_size,), self.seed, step, "sources")
-        last = np.flatnonzero(self.weights)[-1]
-        return np.minimum(np.searchsorted(shares, draws, side="right"), last)
+        shares[np.flatnonzero(self.weights)[-1] :] = 1.0  # above each draw, also after rounding
+        return shares
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the batch of one step.

@@ -47,7 +47,7 @@ class PackedDocuments(StepBatches):
         starts = self.files.document_starts()
         if not len(starts) or starts[0] != 0:
             raise ValueError("files do not begin with a document: split them by documents.")
-        object.__setattr__(self, "_starts", starts)
+        object.__setattr__(self, "_borders", np.append(starts, len(self.files)))
         if self.steps_per_epoch < 1:
             raise ValueError(
                 f"The documents have {len(self.files)} ids, fewer than the {self.tokens_per_step + 1} of a batch: give "
@@ -83,26 +83,18 @@ class PackedDocuments(StepBatches):
 
     def _stream(self, epoch, position, length):
         """Return ids of an epoch's stream, from a position on."""
-        order, ends = self._order(epoch)
-        parts, document = [], int(np.searchsorted(ends, position, side="right"))
-        while length:
-            count = min(length, int(ends[document]) - position)
-            stop = self._stop(order[document])
-            first = stop - (int(ends[document]) - position)
-            parts.append(self.files[first : first + count])
-            length, position, document = length - count, position + count, document + 1
-        return np.concatenate(parts)
-
-    def _stop(self, document):
-        return int(self._starts[document + 1]) if document + 1 < len(self._starts) else len(self.files)
-
-    def _order(self, epoch):
-        return _order_and_ends(self, epoch)
+        order, ends = _order_and_ends(self, epoch)
+        first, last = np.searchsorted(ends, (position, position + length - 1), side="right")
+        documents = order[first : last + 1]
+        starts, stops = self._borders[documents], self._borders[documents + 1]
+        starts[0] = stops[0] - (ends[first] - position)
+        stops[-1] -= ends[last] - (position + length)
+        return self.files.spans(starts, stops - starts)
 
 
 @functools.lru_cache(maxsize=1)
 def _order_and_ends(packed, epoch):
     """Return the order of an epoch's documents, and where each ends in the stream."""
-    order = permutation(len(packed._starts), packed.seed, epoch, "documents")
-    lengths = np.diff(packed._starts, append=len(packed.files))
+    lengths = np.diff(packed._borders)
+    order = permutation(len(lengths), packed.seed, epoch, "documents")
     return order, np.cumsum(lengths[order])

@@ -7,6 +7,7 @@ S is the stride. With S = T the windows are side by side and an epoch predicts e
 has four times as many steps and predicts every id four times, at different positions of its windows.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 from keras_seq import checks
 from keras_seq.data.random_draws import permuted
 from keras_seq.data.windows import Windows
+
+STEPS_PER_LOOKUP = 64  # to look up the order for as many steps takes little longer than for one
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,5 +71,15 @@ class ShuffledWindows(Windows):
     def starts(self, step: int) -> np.ndarray:
         """Return the positions in the text where the rows of a step start, int64 `[B]`."""
         epoch, index = divmod(checks.integer("step", step, min_value=0), self.steps_per_epoch)
-        rows = np.arange(index * self.batch_size, (index + 1) * self.batch_size)
-        return permuted(rows, self.num_windows, self.seed, epoch, "windows") * self.stride
+        first = index % STEPS_PER_LOOKUP * self.batch_size
+        return _starts(self, epoch, index // STEPS_PER_LOOKUP)[first : first + self.batch_size]
+
+
+@functools.lru_cache(maxsize=2)
+def _starts(windows, epoch, lookup):
+    """Return the starts of `STEPS_PER_LOOKUP` steps of an epoch, or of its last ones, int64 `[n]`, read-only."""
+    num_rows = STEPS_PER_LOOKUP * windows.batch_size
+    rows = np.arange(lookup * num_rows, min((lookup + 1) * num_rows, windows.num_windows))
+    starts = permuted(rows, windows.num_windows, windows.seed, epoch, "windows") * windows.stride
+    starts.flags.writeable = False
+    return starts

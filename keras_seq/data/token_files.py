@@ -9,7 +9,6 @@ counts as memory of the process until it is unmapped, which takes longer than to
 while it is mapped ends the process without a message.
 """
 
-import bisect
 import functools
 import itertools
 import operator
@@ -48,13 +47,19 @@ class TokenFiles:
             if value is not None:
                 checks.integer(name, value, min_value=0)
         self.shards, self.document_token, self.vocabulary_size = tuple(shards), document_token, vocabulary_size
-        self._ends = [*itertools.accumulate(shard.num_tokens for shard in self.shards)]
-        self.start, self.stop = 0, self._ends[-1] if self.shards else 0
+        counts = np.array([shard.num_tokens for shard in self.shards], "int64")
+        self._ends = np.cumsum(counts)  # where each file ends, in ids of all files, and where it begins
+        self._begins = self._ends - counts
+        self.start, self.stop = 0, int(counts.sum())
         if not self.stop:
             raise TokenFilesError("There are no ids in the files of token ids: name files with ids in them.")
         if len({shard.dtype for shard in self.shards}) > 1:
             raise TokenFilesError("Some files have ids of two bytes and some of four; expected files of one kind.")
         self._dtype = np.dtype(self.shards[0].dtype)
+        limit = min(vocabulary_size or 2**31, 2**31)
+        self._limit = limit if limit <= np.iinfo(self._dtype).max else None  # ids have to be below it
+        headers = np.array([shard.offset for shard in self.shards], "int64")
+        self._offsets = headers - self._begins * self._dtype.itemsize  # of a file's bytes from those of all ids
         self._file = functools.lru_cache(MAX_OPEN_FILES)(lambda number: PositionedFile(self.shards[number].path))
 
     @classmethod
@@ -134,36 +139,51 @@ class TokenFiles:
             TokenFilesError: A file cannot be read, or has an id of V or more.
         """
         starts = np.asarray(starts, "int64")
-        parts = []
-        for position in (starts + self.start).tolist():
-            parts += self._read(position, length)
-        data = b"".join(parts)
-        rows = np.frombuffer(data, self._dtype).reshape(len(starts), length)
-        limit = min(self.vocabulary_size or 2**31, 2**31)
-        if limit <= np.iinfo(self._dtype).max and rows.size and rows.max() >= limit:
-            row, column = np.argwhere(rows >= limit)[0]
-            shard, position = self._locate(int(starts[row] + column) + self.start)
+        return self.spans(starts, np.full(len(starts), length)).reshape(len(starts), length)
+
+    def spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Read spans of consecutive ids, one after the other, also across the borders of files.
+
+        Args:
+            starts: Where the spans start, int64 `[n]`.
+            lengths: How many ids each has, at least 1, int64 `[n]`.
+
+        Returns:
+            int32 `[sum(lengths)]`.
+
+        Raises:
+            TokenFilesError: A file cannot be read, or has an id of V or more.
+        """
+        if not len(starts) or not lengths[0]:
+            return np.empty(0, "int32")
+        ids = np.frombuffer(self._read(starts + self.start, lengths), self._dtype)
+        if self._limit is not None and ids.max() >= self._limit:
+            first = int(np.argmax(ids >= self._limit))
+            position = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)[first] + first + self.start
+            number = int(self._ends.searchsorted(position, side="right"))
             raise TokenFilesError(
-                f"{self.shards[shard].path} is damaged or of another vocabulary: it has the id {rows[row, column]} at "
-                f"position {position}; expected ids below {limit}."
+                f"{self.shards[number].path} is damaged or of another vocabulary: it has the id {ids[first]} at "
+                f"position {position - self._begins[number]}; expected ids below {self._limit}."
             )
-        return rows.astype("int32")
+        return ids.astype("int32")
 
-    def _locate(self, position):
-        """Return the number of a file and the position in it."""
-        number = bisect.bisect_right(self._ends, position)
-        return number, position - self._ends[number] + self.shards[number].num_tokens
+    def _read(self, positions, lengths):
+        """Return the bytes of spans of ids, by their positions in all files."""
+        numbers = self._ends.searchsorted(positions, side="right")
+        if any((positions + lengths > self._ends[numbers]).tolist()):
+            return b"".join(map(self._read_across_files, positions.tolist(), lengths.tolist()))
+        offsets = (self._offsets[numbers] + positions * self._dtype.itemsize).tolist()
+        sizes = (lengths * self._dtype.itemsize).tolist()
+        spans = zip(numbers.tolist(), offsets, sizes, strict=True)
+        return b"".join([self._file(number).read(offset, size) for number, offset, size in spans])
 
-    def _read(self, position, length):
-        """Return the bytes of consecutive ids, a list with an entry for each file that they are in."""
-        number, parts, size = bisect.bisect_right(self._ends, position), [], self._dtype.itemsize
+    def _read_across_files(self, position, length):
+        parts, number, size = [], int(self._ends.searchsorted(position, side="right")), self._dtype.itemsize
         while length:
-            shard = self.shards[number]
-            first = position - self._ends[number] + shard.num_tokens
-            count = min(length, shard.num_tokens - first)
-            parts.append(self._file(number).read(shard.offset + first * size, count * size))
+            count = min(length, int(self._ends[number]) - position)
+            parts.append(self._file(number).read(int(self._offsets[number]) + position * size, count * size))
             position, length, number = position + count, length - count, number + 1
-        return parts
+        return b"".join(parts)
 
     def document_starts(self) -> np.ndarray:
         """Return where documents begin, int64 `[documents]`, from the files or by searching the document token.
@@ -176,9 +196,9 @@ class TokenFiles:
     def _document_starts(self, position):
         """Yield the documents' starts from a position on, an array for each of the following files."""
         first, stop = self.start + position, self.stop
-        for number in range(bisect.bisect_right(self._ends, first), len(self.shards)):
+        for number in range(int(self._ends.searchsorted(first, side="right")), len(self.shards)):
             shard = self.shards[number]
-            offset = self._ends[number] - shard.num_tokens
+            offset = int(self._begins[number])
             if offset >= stop:
                 return
             if shard.documents is not None:
@@ -193,7 +213,7 @@ class TokenFiles:
     def _search(self, offset, num_tokens):
         starts = [np.empty(0, "int64")]
         for first in range(0, num_tokens, SCAN_TOKENS):
-            data = b"".join(self._read(offset + first, min(SCAN_TOKENS, num_tokens - first)))
+            data = self._read_across_files(offset + first, min(SCAN_TOKENS, num_tokens - first))
             starts.append(np.flatnonzero(np.frombuffer(data, self._dtype) == self.document_token) + first)
         return np.concatenate(starts)
 

@@ -16,7 +16,7 @@ from keras_seq.layers.lstm import LSTM
 from keras_seq.layers.mamba2 import Mamba2
 from keras_seq.layers.min_rnn import MinGRU, MinLSTM
 from keras_seq.layers.mlstm import MLSTM
-from keras_seq.layers.normalization import LayerNormalization, RMSNormalization
+from keras_seq.layers.normalization import LayerNormalization, RMSNormalization, ZeroCenteredRMSNormalization
 from keras_seq.layers.positions import LearnedPositions, PositionalEncoding
 from keras_seq.layers.relative_positions import RelativePositions
 from keras_seq.layers.residual import PreNormResidual
@@ -67,6 +67,7 @@ __all__ = [
     "GatedFeedForward",
     "LayerNormalization",
     "RMSNormalization",
+    "ZeroCenteredRMSNormalization",
     "TransformerBlock",
     "ExplicitState",
     "RelativePositions",

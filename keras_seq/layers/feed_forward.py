@@ -11,6 +11,12 @@ from keras_seq.layers.dense import Dense
 from keras_seq.layers.direct_call import DirectCall
 
 
+@keras.saving.register_keras_serializable(package="keras_seq")
+def gelu_tanh(x):
+    """Compute gelu by its tanh approximation, as GPT-2 does; at most 5e-4 from the exact value."""
+    return keras.activations.gelu(x, approximate=True)
+
+
 def _apply(function, x):
     return function(x)
 

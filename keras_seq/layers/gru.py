@@ -155,9 +155,8 @@ class GRU(Gated):
         if self.reset_after:
             zeros = ops.zeros(3 * self.units, self.compute_dtype)
             recurrent_bias = self._cast(self.bias[1]) if self.use_bias else zeros
-        args = z, h, self._cast(self.recurrent_kernel), recurrent_bias, mask, recurrent_dropout_mask, self.activations
-        if reset_mask is not None:
-            return gru(*args, reset_mask)
+        masks = mask, recurrent_dropout_mask, self.activations, reset_mask
+        args = z, h, self._cast(self.recurrent_kernel), recurrent_bias, *masks
         return kernels.dispatch("gru", gru, *args)(*args)
 
     def set_weights(self, weights):

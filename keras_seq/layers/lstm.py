@@ -170,11 +170,8 @@ class LSTM(Gated):
 
     def scan(self, z, state, mask, recurrent_dropout_mask, reset_mask=None):
         """Compute all time steps from the projected inputs `[B, T, 4 units]`: `(y [B, T, units], (h, c))`."""
-        args = z, self._cast(self.recurrent_kernel), *state, mask, recurrent_dropout_mask, self.activations
-        if reset_mask is None:
-            y, h, c = kernels.dispatch("lstm", lstm, *args)(*args)
-        else:
-            y, h, c = lstm(*args, reset_mask)
+        args = z, self._cast(self.recurrent_kernel), *state, mask, recurrent_dropout_mask, self.activations, reset_mask
+        y, h, c = kernels.dispatch("lstm", lstm, *args)(*args)
         return y, (h, c)
 
     def get_config(self):

@@ -1,7 +1,7 @@
 """Layer and RMS normalization (Ba et al., 2016; Zhang & Sennrich, 2019) with an optimized kernel for many rows.
 
 n = (x - mean) / sqrt(variance + epsilon),   y = gamma n + beta           over the features of a position
-RMS: the same with 0 for the mean, and without beta
+RMS: the same with 0 for the mean, and without beta; zero-centered RMS: y = (1 + w) n, whose w starts at 0
 """
 
 import keras
@@ -81,4 +81,29 @@ class RMSNormalization(DirectCall, keras.layers.RMSNormalization):
         return {**keras.layers.Layer.get_config(self), "epsilon": self.epsilon}
 
 
-NORMALIZATIONS = {"layer": LayerNormalization, "rms": RMSNormalization}
+@keras.saving.register_keras_serializable(package="keras_seq")
+class ZeroCenteredRMSNormalization(RMSNormalization):
+    """RMS normalization whose weights are the differences of the scales from 1, so that weight decay draws these to 1.
+
+    It is Gemma's (Gemma Team, 2024, arXiv:2403.08295).
+
+    Args:
+        epsilon: Added to the mean square.
+        **kwargs: Those of `keras.layers.Layer`.
+    """
+
+    def build(self, inputs_shape):
+        """Create the weights, zeros, for inputs `[..., D]`."""
+        self.scale = self.add_weight(name="scale", shape=(inputs_shape[-1],), initializer="zeros")
+        self.built = True
+
+    def call(self, inputs):
+        """Normalize `[..., D]`."""
+        return _normalize(inputs, ops.add(self.scale, 1), None, self.epsilon, False)
+
+
+NORMALIZATIONS = {
+    "layer": LayerNormalization,
+    "rms": RMSNormalization,
+    "zero_centered_rms": ZeroCenteredRMSNormalization,
+}

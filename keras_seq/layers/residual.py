@@ -119,7 +119,7 @@ class PreNormResidual(ExplicitState):
 
     Args:
         layers: A list of layers; the last one returns the width of the inputs again.
-        normalization: `"rms"` or `"layer"`, the normalization before the first layer.
+        normalization: `"rms"`, `"zero_centered_rms"` or `"layer"`, the normalization before the first layer.
         dropout: Fraction of the result to drop in training, before it is added.
         epsilon: Added to the mean square or variance by the normalization; its own default unless given.
         **kwargs: Those of `keras.layers.Layer`.

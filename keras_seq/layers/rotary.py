@@ -153,6 +153,8 @@ class RotaryPositions(RelativePositions):
         low_turns: For these two, turns within the original length below which a frequency is divided by the factor; 1
             unless given.
         high_turns: For these two, turns above which a frequency is kept; 32 for YaRN and 4 for Llama unless given.
+        partial_rotary_factor: Share of the elements of a head that are rotated, its first ones; the others are left as
+            they are, so that their scores depend on no position.
 
     Masking: positions count non-padding elements only; a masked element has position -1 and is not attended to.
 
@@ -166,6 +168,7 @@ class RotaryPositions(RelativePositions):
     original_context_length: int | None = None
     low_turns: float | None = None
     high_turns: float | None = None
+    partial_rotary_factor: float = 1.0
 
     def __post_init__(self):
         """Check the fields."""
@@ -180,6 +183,8 @@ class RotaryPositions(RelativePositions):
             )
         if self.scaling in TURNS or self.original_context_length is not None:
             checks.positive_integer("original_context_length", self.original_context_length)
+        if checks.positive_number("partial_rotary_factor", self.partial_rotary_factor) > 1:
+            raise ValueError(f"partial_rotary_factor={self.partial_rotary_factor!r}; expected at most 1.")
         for name in ("low_turns", "high_turns"):
             value = getattr(self, name)
             if value is not None and (checks.positive_number(name, value) and self.scaling not in TURNS):
@@ -194,10 +199,15 @@ class RotaryPositions(RelativePositions):
                 )
 
     def validate_key_dim(self, key_dim: int) -> None:
-        """Raise a `ValueError` unless K is even (and at least 4 for NTK, whose base would be infinite)."""
-        if key_dim % 2 or (self.scaling == "ntk" and key_dim < 4):
+        """Raise a `ValueError` unless the rotated part of K is even (at least 4 for NTK: else its base is infinite)."""
+        width = self._rotated_width(key_dim)
+        if width % 2 or width < 2 or (self.scaling == "ntk" and width < 4):
             expected = "an even number of at least 4" if self.scaling == "ntk" else "an even number"
-            raise ValueError(f"key_dim={key_dim}; expected {expected}, because RotaryPositions rotates pairs.")
+            part = "" if width == key_dim else f", of which {width} are rotated"
+            raise ValueError(f"key_dim={key_dim}{part}; expected {expected}, because RotaryPositions rotates pairs.")
+
+    def _rotated_width(self, key_dim):
+        return int(key_dim * self.partial_rotary_factor)
 
     def rotate(self, x, positions):
         """Rotate queries or keys by their positions.
@@ -210,4 +220,6 @@ class RotaryPositions(RelativePositions):
             `[B, T, H, K]`.
         """
         amplitude = 0.1 * math.log(self.scaling_factor) + 1 if self.scaling == "yarn" else 1.0
-        return rotate(x, positions, SCALINGS[self.scaling](self, x.shape[-1]), amplitude)
+        width = self._rotated_width(x.shape[-1])
+        rotated = rotate(x[..., :width], positions, SCALINGS[self.scaling](self, width), amplitude)
+        return rotated if width == x.shape[-1] else ops.concatenate([rotated, x[..., width:]], axis=-1)

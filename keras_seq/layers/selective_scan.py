@@ -28,9 +28,7 @@ def selective_scan(x, delta, a, b, c, h, reset_mask=None):
     Returns:
         `(y [B, T, E], h [B, E, N])`.
     """
-    args = x, delta, a, b, c, h
-    if reset_mask is not None:
-        return _selective_scan(*args, reset_mask)
+    args = x, delta, a, b, c, h, reset_mask
     return kernels.dispatch("selective_scan", _selective_scan, *args)(*args)
 
 

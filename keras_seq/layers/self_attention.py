@@ -137,8 +137,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
 
         Args:
             batch_size: B, an integer or an integer tensor.
-            capacity: Number of positions that the cache can hold; required. With a sliding window, it holds the last
-                ones of any number of positions, at most as many as the window has.
+            capacity: Number of positions that the cache can hold; required without a sliding window. With one, the
+                cache holds the last of any number of positions, at most as many as the window has.
 
         Returns:
             The cache, see `cache.py`.
@@ -154,7 +154,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             raise ValueError(
                 f"{self.name} is not built; expected a call or `build((B, T, D))` before `get_initial_state`."
             )
-        capacity = min(checks.positive_integer("capacity", capacity), self.sliding_window or capacity)
+        capacity = checks.positive_integer("capacity", self.sliding_window if capacity is None else capacity)
+        capacity = min(capacity, self.sliding_window or capacity)
         return empty_cache(batch_size, capacity, self._num_kv_heads, self._key_dim, self._value_dim, self.compute_dtype)
 
     def call(
@@ -214,9 +215,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         bias = None
         if self.positions is not None:
             bias = self.positions.bias(query_positions, key_positions, self.num_heads)
-        extra_masks = [x for x in (mask, attention_mask, reset_mask, self.sliding_window, bias) if x is not None]
+        extra_masks = [x for x in (mask, attention_mask, self.sliding_window, bias) if x is not None]
         is_plain_causal = self.causal and is_first_call and not (return_attention_scores or extra_masks)
-        args = q, k, v, self.active_dropout(training)
+        args = q, k, v, self.active_dropout(training), query_segments
         kernel = kernels.dispatch("causal_attention", None, *args) if is_plain_causal else None
         if kernel is not None:
             y = self.merge_heads(kernel(*args))

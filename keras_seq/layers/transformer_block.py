@@ -13,14 +13,14 @@ import keras
 from keras_seq import checks
 from keras_seq.layers.cross_attention import CrossAttention
 from keras_seq.layers.direct_call import DirectCall
-from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward
+from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward, gelu_tanh
 from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.state_checks import shapes
 
-GATED_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu"}
+GATED_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": gelu_tanh}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -46,9 +46,10 @@ class TransformerBlock(DirectCall):
         norm_first: Whether to normalize the input of each sublayer (pre-norm; the stack then needs a final
             normalization) or the sum after it (post-norm, the original).
         cross_attention: Whether to attend to `context` too.
-        normalization: `"layer"` (Ba et al., 2016; with an offset if `use_bias`) or `"rms"` (Zhang & Sennrich, 2019).
-        activation: Activation of the feed-forward sublayer: a name, a function, or `"swiglu"` or `"geglu"` for the
-            gated form.
+        normalization: `"layer"` (Ba et al., 2016; with an offset if `use_bias`), `"rms"` (Zhang & Sennrich, 2019) or
+            `"zero_centered_rms"`, whose scales are 1 plus its weights.
+        activation: Activation of the feed-forward sublayer: a name, a function, or `"swiglu"`, `"geglu"` or
+            `"geglu_tanh"`, with the approximate gelu, for the gated form.
         dropout: Fraction of the attention weights and of each sublayer's output to drop in training.
         use_bias: Whether projections and layer normalizations add a bias.
         attention_bias, attention_output_bias, feed_forward_bias: Whether the projections to queries, keys and values,
@@ -190,7 +191,7 @@ class TransformerBlock(DirectCall):
 
         Args:
             batch_size: B, an integer or an integer tensor.
-            capacity: Number of positions that the cache can hold; required.
+            capacity: Number of positions that the cache can hold; required without a sliding window.
             context: `[B, S, D']`, required for cross-attention.
             context_mask: `[B, S]`, true at non-padding positions of the context, or None.
 

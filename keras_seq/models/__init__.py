@@ -19,6 +19,7 @@ from keras_seq.models.mamba import MambaConfig
 from keras_seq.models.min_rnn import MinGRUConfig, MinLSTMConfig
 from keras_seq.models.published_configs import PUBLISHED_CONFIGS
 from keras_seq.models.quantization import quantization_report
+from keras_seq.models.recurrent_gemma import RecurrentGemmaConfig
 from keras_seq.models.rnn import GRUConfig, LSTMConfig, RNNConfig
 from keras_seq.models.rwkv7 import RWKV7Config
 from keras_seq.models.seq2seq import EncoderDecoder, Seq2SeqConfig
@@ -76,6 +77,7 @@ __all__ = [
     "MinLSTMConfig",
     "RNNConfig",
     "RWKV7Config",
+    "RecurrentGemmaConfig",
     "Seq2SeqConfig",
     "TransformerConfig",
     "XLSTMConfig",

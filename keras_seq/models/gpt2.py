@@ -11,15 +11,9 @@ from typing import Literal
 import keras
 
 from keras_seq import checks, layers
+from keras_seq.layers.feed_forward import gelu_tanh
 from keras_seq.models.language_model import LanguageModel, build_language_model
 from keras_seq.models.parameter_counts import count_block_params
-
-
-@keras.saving.register_keras_serializable(package="keras_seq")
-def gelu_tanh(x):
-    """Compute gelu by its tanh approximation, as GPT-2 does; at most 5e-4 from the exact value."""
-    return keras.activations.gelu(x, approximate=True)
-
 
 ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu": "gelu", "relu": "relu", "silu": "silu"}
 

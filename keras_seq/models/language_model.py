@@ -6,8 +6,6 @@
 logits[:, t] predict the id at t + 1 from the ids up to t. Steps through a text and one call give the same logits.
 """
 
-import math
-
 import keras
 from keras import ops
 
@@ -149,11 +147,11 @@ class LanguageModel(Quantizable, keras.Model):
 
         Args:
             batch_size: Number of sequences B.
-            capacity: Number of positions that caches can hold, at most `context_length`, which is the default. Models
-                without a cache have no use for it.
+            capacity: Number of positions that caches can hold, at most `context_length`, which is the default; without
+                either, sliding windows set it. Models without a cache have no use for it.
         """
-        capacity = {} if self.context_length is None else {"capacity": min(capacity or math.inf, self.context_length)}
-        return initial_states(self.blocks, batch_size, **capacity)
+        limits = [limit for limit in (capacity, self.context_length) if limit is not None]
+        return initial_states(self.blocks, batch_size, **({"capacity": min(limits)} if limits else {}))
 
     @property
     def input_dtype(self):
@@ -277,6 +275,7 @@ def build_language_model(
     tie_embeddings: bool,
     context_length: int | None = None,
     use_bias: bool = True,
+    logit_soft_cap: float | None = None,
     dtype: str | keras.DTypePolicy | None = None,
 ) -> LanguageModel:
     """Build a `LanguageModel` from blocks, with an embedding and a head.
@@ -289,6 +288,7 @@ def build_language_model(
         tie_embeddings: Whether the head is the transposed embedding matrix.
         context_length: Maximum number of positions; None for recurrent models.
         use_bias: Whether a head that is not tied adds a bias.
+        logit_soft_cap: With a tied head, c of the logits c tanh(logits / c); None for the logits themselves.
         dtype: A dtype policy or its name; None for Keras's default.
 
     Returns:
@@ -298,12 +298,17 @@ def build_language_model(
         ValueError: `vocabulary_size` is not a positive integer, or a block is refused by `LanguageModel`.
     """
     checks.positive_integer("vocabulary_size", vocabulary_size)
-    embedding = keras.layers.ReversibleEmbedding if tie_embeddings else keras.layers.Embedding
-    head = None
-    if not tie_embeddings:
+    options = {"dtype": dtype, "name": "embedding"}
+    if tie_embeddings:
+        head = None
+        embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size, embedding_dim, logit_soft_cap=logit_soft_cap, **options
+        )
+    else:
+        embedding = keras.layers.Embedding(vocabulary_size, embedding_dim, **options)
         head = layers.Dense(vocabulary_size, use_bias=use_bias, dtype=dtype, name="head")
     model = LanguageModel(
-        embedding(vocabulary_size, embedding_dim, dtype=dtype, name="embedding"),
+        embedding,
         blocks,
         head,
         context_length=context_length,

@@ -27,6 +27,7 @@ class MixerModelConfig(abc.ABC):
 
     model_name: ClassVar[str]
     feed_forward_activation: ClassVar[str] = "silu"
+    epsilon = 1e-6  # added to the mean square; without annotation, or a field of this name would be a config's first
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""
@@ -87,7 +88,7 @@ class MixerModelConfig(abc.ABC):
         )
 
     def _residual(self, layer, name, dtype):
-        return layers.PreNormResidual([layer], dropout=self.dropout, dtype=dtype, name=name)
+        return layers.PreNormResidual([layer], dropout=self.dropout, epsilon=self.epsilon, dtype=dtype, name=name)
 
     def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
         """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
@@ -106,7 +107,7 @@ class MixerModelConfig(abc.ABC):
             self.model_name,
             vocabulary_size,
             self.embedding_dim,
-            [*self.blocks(dtype), layers.RMSNormalization(dtype=dtype, name="normalization")],
+            [*self.blocks(dtype), layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")],
             tie_embeddings=self.tie_embeddings,
             context_length=getattr(self, "context_length", None),
             use_bias=False,
@@ -197,18 +198,30 @@ class Mamba2Config(MixerModelConfig):
     """D, the width of the residual stream."""
     num_layers: int = 6
     """Number of blocks."""
+    head_dim: int | None = None
+    """P, the width of a head; by default 2 embedding_dim / num_heads, rounded up."""
     state_dim: int = 64
     """N, the rows of each head's state."""
+    num_groups: int = 1
+    """Groups of heads that share what is written to and read from the state, a divisor of num_heads."""
     kernel_size: int = 4
     """Width of each layer's causal convolution, in positions."""
+    use_bias: bool = False
+    """Whether the input and output matrices of the layers add a bias."""
+    epsilon: float = 1e-5
+    """Added to the mean square by the normalizations."""
 
     def mixer(self, n: int, dtype=None):
-        """Return Mamba-2's mixer, whose inner width is 2 D, rounded up to a multiple of the heads."""
+        """Return Mamba-2's mixer."""
+        default = -(-2 * self.embedding_dim // self.num_heads)
         return layers.Mamba2(
             self.num_heads,
-            head_dim=-(-2 * self.embedding_dim // self.num_heads),
+            head_dim=default if self.head_dim is None else self.head_dim,
             state_dim=self.state_dim,
+            num_groups=self.num_groups,
             kernel_size=self.kernel_size,
+            epsilon=self.epsilon,
+            use_bias=self.use_bias,
             output_initializer="zeros",
             dtype=dtype,
             name="mamba2",

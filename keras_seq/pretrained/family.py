@@ -37,7 +37,8 @@ class Tensor:
 
     name: str
     variables: tuple[str, ...]
-    layout: Layout = AS_IT_IS
+    layout: Layout | Callable[[Callable[[str], tuple[int, ...]]], Layout] = AS_IT_IS
+    """The layout; or a function that returns it, given one from paths of variables to their shapes."""
 
 
 @dataclasses.dataclass(frozen=True)

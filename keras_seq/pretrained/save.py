@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from keras_seq import checks
 from keras_seq.atomic_files import atomic_write
-from keras_seq.layers import TransformerBlock
+from keras_seq.layers import GriffinRecurrentBlock, TransformerBlock
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
 from keras_seq.models import LanguageModel
 from keras_seq.models.lora import is_adapter, merged_values
@@ -47,8 +47,9 @@ def save(
     """Write a model so that transformers loads it: config.json, safetensors files, tokenizer files.
 
     Args:
-        model: A model of `GPT2Config`, `LlamaConfig`, `MambaConfig` or `BertConfig`, or `masked_lm(encoder)`; it may
-            have been trained, saved and loaded. Adapters are merged in the file.
+        model: A model of `GPT2Config`, `LlamaConfig`, `MambaConfig`, `Mamba2Config`, `RecurrentGemmaConfig` or
+            `BertConfig`, or `masked_lm(encoder)`; it may have been trained, saved and loaded. Adapters are merged in
+            the file.
         folder: The folder to write, atomically; it must not exist.
         tokenizer: Its tokenizer, or None.
         dtype: `"float32"`, `"float16"` or `"bfloat16"`.
@@ -137,6 +138,8 @@ def _build(family, config, model, vocabulary_size):
 
 
 def _nearest(model):
+    if any(isinstance(layer, GriffinRecurrentBlock) for layer in iter_layers(model)):
+        return "RecurrentGemmaConfig"
     if any(isinstance(layer, TransformerBlock) for layer in iter_layers(model)):
         return "LlamaConfig"
     return "MambaConfig" if isinstance(model, LanguageModel) else "BertConfig"

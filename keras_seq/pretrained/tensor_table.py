@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq.layers.introspection import named_weights
-from keras_seq.pretrained.family import Family, Tensor
+from keras_seq.pretrained.family import Family, Layout, Tensor
 from keras_seq.pretrained.tensor_files import PretrainedError, TensorFiles
 
 MAX_NAMES = 3  # in a message
@@ -43,8 +43,10 @@ def expected_tensors(family: Family, shapes: dict[str, tuple[int, ...]]) -> dict
         for n in range(max(layers, default=-1) + 1) if "{n}" in entry.name else [0]:
             paths = tuple(path.replace("{n}", str(n)) for path in entry.variables)
             if shapes.keys() >= {*paths}:
-                name = entry.name.replace("{n}", str(n))
-                expected[name] = dataclasses.replace(entry, name=name, variables=paths)
+                name, layout = entry.name.replace("{n}", str(n)), entry.layout
+                if not isinstance(layout, Layout):
+                    layout = layout(lambda path, n=n: shapes[path.replace("{n}", str(n))])
+                expected[name] = Tensor(name, paths, layout)
                 covered |= {*paths}
     for path in shapes.keys() - covered:
         raise PretrainedError(f"The variable {path} has no place in a model of model_type={family.model_type!r}.")

@@ -21,13 +21,14 @@ import zipfile
 
 import keras
 
+from keras_seq.layers.introspection import iter_layers
 from keras_seq.saving.hdf5_checks import WeightsError, check_weights
 
 CONFIG_NAME, METADATA_NAME, WEIGHTS_NAME = "config.json", "metadata.json", "model.weights.h5"
 ASSET_PATTERN = re.compile(r"assets(/(?!\.)[\w.-]+)*/?", re.ASCII)
 KERAS_LAYERS = {
     *("InputLayer", "Activation", "Dense", "Dropout", "Embedding"),
-    *("LayerNormalization", "RMSNormalization", "ReversibleEmbedding"),
+    *("LayerNormalization", "RMSNormalization", "Rescaling", "ReversibleEmbedding"),
 }
 KERAS_OBJECTS = {
     *("Functional", "DTypePolicy", "GetItem", "NotEqual"),
@@ -71,6 +72,9 @@ def load_untrusted_model(path: str | os.PathLike) -> keras.Model:
         context_length = getattr(model, "context_length", None) or 0
         if context_length > MAX_CONTEXT_LENGTH:
             raise UntrustedModelError(f"its context_length is {context_length}; expected at most {MAX_CONTEXT_LENGTH}")
+        windows = [getattr(layer, "sliding_window", None) or 0 for layer in iter_layers(model)]
+        if not context_length and max(windows, default=0) > MAX_CONTEXT_LENGTH:
+            raise UntrustedModelError(f"its sliding_window is {max(windows)}; expected at most {MAX_CONTEXT_LENGTH}")
     except Exception as error:  # an untrusted file may fail in any way; the cause is chained
         is_own = isinstance(error, UntrustedModelError | WeightsError)
         reason = str(error) if is_own else f"{type(error).__name__}: {error}"

@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,13 @@ def test_draws_of_one_seed_and_step():
     assert uniform((2,), 1, 2, "starts").tolist() == [0.8222519123143145, 0.3709610433728636]
     assert integers((6,), 100, 1, 2, "starts").tolist() == [82, 37, 27, 24, 95, 35]
     assert permutation(6, 1, 2, "windows").tolist() == [3, 0, 4, 1, 5, 2]
+
+
+def test_threads_do_not_disturb_each_other():
+    steps = range(2000)
+    with ThreadPoolExecutor(4) as threads:
+        drawn = [*threads.map(lambda step: uniform((3,), 1, step, "starts").tolist(), steps)]
+    assert drawn == [uniform((3,), 1, step, "starts").tolist() for step in steps]
 
 
 def test_seeds_steps_and_names_draw_others_and_independently():

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_seq.data import ShuffledWindows
+from keras_seq.data.random_draws import permutation
 
 
 def starts(windows, steps):
@@ -32,6 +33,14 @@ def test_an_epoch_has_windows_at_multiples_of_the_stride_each_at_most_once(
     x, y = windows.batch(0)
     np.testing.assert_array_equal(x, found[:batch_size, None] + np.arange(sequence_length))
     np.testing.assert_array_equal(y, x + 1)
+
+
+def test_a_step_has_its_part_of_the_order_whichever_came_before():
+    windows = ShuffledWindows(np.arange(10 * 2 * 150 + 1), 2, 10, seed=4)
+    for step in (299, 64, 0, 63, 149, 150, 128, 65):
+        epoch, index = divmod(step, 150)
+        expected = permutation(300, 4, epoch, "windows")[2 * index : 2 * index + 2] * 10
+        np.testing.assert_array_equal(windows.starts(step), expected)
 
 
 @pytest.mark.parametrize(("stride", "times"), [(8, 1), (2, 4), (1, 8)])

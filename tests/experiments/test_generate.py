@@ -5,8 +5,9 @@ import re
 import pytest
 
 from experiments.generate import __main__ as generate
+from keras_seq import pretrained
 from keras_seq.generation import TextGenerator
-from keras_seq.models import LSTMConfig
+from keras_seq.models import LlamaConfig, LSTMConfig
 from keras_seq.saving.keras_file import save_model
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import load_run
@@ -173,3 +174,49 @@ def test_a_mistake_is_named_in_one_sentence(smoke, fails, copied, run, options, 
 
 def test_without_a_run_it_asks_for_one(fails):
     assert "RUN is missing" in fails(generate.main)
+
+
+TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.fixture
+def chat_folder(tmp_path):
+    """A Hugging Face folder of a chat model, whose characters are its tokens."""
+    tokenizer = CharacterTokenizer.from_text("<assistant><user>why? because")
+    config = LlamaConfig(16, num_layers=1, num_heads=2, feed_forward_dim=16, context_length=128)
+    pretrained.save(config.build_model(tokenizer.vocabulary_size), tmp_path / "chat", tokenizer)
+    path = tmp_path / "chat" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": TEMPLATE}))
+    return tmp_path / "chat"
+
+
+def test_a_chat_model_gets_its_template_and_prints_only_its_answer(chat_folder, capsys):
+    options = [str(chat_folder), "--chat", "--prompt", "why?", "--max-new-tokens", "20", "--seed", "3"]
+    loaded = pretrained.load(chat_folder)
+    prompt = "<user>why?<assistant>"
+    generator = TextGenerator(loaded.model, loaded.tokenizer.without_special_tokens())
+    answer = generator(prompt, 20, temperature=0.8, seed=3).removeprefix(prompt)
+    assert len(answer) == 20
+    generate.main(options)
+    assert capsys.readouterr().out == f"{answer}\n"
+    # a generated id ends the answer where generation_config.json says so
+    (stop,) = loaded.tokenizer.encode(answer[7])
+    (chat_folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [int(stop)]}))
+    generate.main(options)
+    assert capsys.readouterr().out.removesuffix("\n") in (cut := answer[: answer.index(answer[7])], cut + answer[7])
+    generate.main([*options, "--num-samples", "2"])
+    printed = capsys.readouterr().out
+    assert "--- 2 of 2 ---" in printed
+    assert "<user>" not in printed
+
+
+def test_chat_needs_a_template(chat_folder, fails):
+    assert "expected --num-samples 1, no --stop-strings and no --chat" in fails(
+        generate.main, chat_folder, "--chat", "--method", "beam"
+    )
+    path = chat_folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": None}))
+    assert "has no chat template; expected the folder of a chat model" in fails(generate.main, chat_folder, "--chat")

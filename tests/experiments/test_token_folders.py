@@ -9,8 +9,9 @@ import pytest
 from experiments.compare import __main__ as compare
 from experiments.frame import texts, token_folders
 from experiments.frame.token_folders import SplitTokens, split_corpus
+from experiments.frame.token_mixture import random_windows
 from experiments.prepare import __main__ as prepare_main
-from keras_seq.data import TokenFiles, load_corpus
+from keras_seq.data import MixedWindows, RandomWindows, TokenFiles, load_corpus
 from keras_seq.data.prepare import prepare
 from keras_seq.tokenizers import BytePairTokenizer, document_token
 from keras_seq.tokenizers.document_token import decode_documents, encode_documents
@@ -63,6 +64,40 @@ def test_two_folders_of_one_tokenizer_are_one_corpus(folders, tmp_path):
         split_corpus(folders("bpe"), tmp_path, min_length=5000)
 
 
+def test_weighted_folders_are_a_mixture(folders, tmp_path):
+    names = folders("bpe"), folders("bpe", "other")
+    data = split_corpus((f"3:{names[0]}", f".5:{names[1]}"), tmp_path, held_out=True)
+    whole = split_corpus(names[0], tmp_path, held_out=True)
+    assert data.train.weights == (3.0, 0.5)
+    assert [len(part) for part in data.train.parts] == 2 * [len(whole.train)]
+    assert len(data.train) == 2 * len(whole.train)
+    shares = [*map(int, len(whole.validation) * np.array([1, 1 / 6]))]  # all of the first, of the second by weight
+    assert np.array_equal(data.validation, np.concatenate([whole.validation[:n] for n in shares]))
+    assert data.validation_text.startswith(whole.validation_text)
+    windows = random_windows(data.train, 8, 10, seed=4)
+    assert isinstance(windows, MixedWindows)
+    assert windows.weights == (3.0, 0.5)
+    assert np.array_equal(windows.sources[1].batch(7), RandomWindows(whole.train, 8, 10, seed=4).batch(7))
+    checksums = {
+        split_corpus((f"{a}:{names[0]}", f"{b}:{names[1]}"), tmp_path).corpus.sha256 for a, b in ((1, 1), (1, 2))
+    }
+    assert len({*checksums, data.corpus.sha256, split_corpus(names, tmp_path).corpus.sha256}) == 4
+    for wrong, expected in (
+        ((f"1:{names[0]}", names[1]), "has no weight above 0"),
+        ((f"0:{names[0]}",), "has no weight above 0"),
+        ((f"1:{names[0]}", f"1:{folders('words')}"), "same tokenizer"),
+        (("1:pydoc",), "pydoc is no folder of token ids"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            split_corpus(wrong, tmp_path)
+
+
+def test_a_folder_whose_name_looks_like_a_weight_is_that_folder(folders, tmp_path, monkeypatch):
+    (tmp_path / "2:bpe").symlink_to(folders("bpe"))
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(split_corpus("2:bpe", tmp_path).train, TokenFiles)
+
+
 def test_experiments_that_need_a_text_decode_it(folders):
     expected = "\n\n".join(TEXTS)
     assert load_corpus(folders("characters")).text == expected
@@ -102,6 +137,8 @@ def test_mistakes_are_one_sentence(folders, refused, tmp_path):
     assert "name a .bin file of ids, or a folder" in refused(main, "--verify", path)
     log_dir = "--log-dir", tmp_path / "logs", "--smoke"
     assert "prepare wrote" in refused(compare.main, "--documents", "--corpus", path + "/a.jsonl", *log_dir)
+    mixed = refused(compare.main, "--corpus", f"1:{folders('bpe')}", *log_dir, "--train.validation-characters", "none")
+    assert "has no stateful windows: expected --recurrent-windows random" in mixed
     (tmp_path / "inputs.json").write_text("{}")
     assert "index.json cannot be read" in refused(compare.main, "--corpus", tmp_path, *log_dir)
 

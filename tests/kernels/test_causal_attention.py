@@ -131,3 +131,38 @@ def test_a_layer_takes_it_where_there_is_nothing_but_causality(monkeypatch, head
     assert len(taken) == 2
     assert weights.shape == (2, heads["num_heads"], 9, 9)
     assert state["key"].shape[1] == 9
+
+
+@pytest.mark.parametrize("groups", [4, 2])
+def test_segments_are_documents_by_themselves(groups):
+    args = arguments(length=10, groups=groups)
+    segments = tf.constant([[0, 0, 0, 1, 1, 1, 1, 1, 2, 3], [1, 1, 1, 1, 1, 1, 2, 2, 2, 2]])
+    assert optimized.supports(*args, None, segments)
+    y, *gradients = values_and_gradients(lambda *args: optimized.apply(*args, None, segments), args)
+    for row in range(2):
+        for segment in set(segments[row].numpy()):
+            [positions] = np.nonzero(segments[row] == segment)
+            own = [x[row : row + 1, positions[0] : positions[-1] + 1] for x in args]
+            expected = values_and_gradients(optimized.apply, own)
+            got = [x[row : row + 1, positions[0] : positions[-1] + 1] for x in (y, *gradients)]
+            assert_equal(got, expected, "float32")
+    with tf.GradientTape() as tape:
+        tape.watch(args)
+        loss = tf.reduce_sum(tf.sin(optimized.apply(*args, None, segments)[0, 3:8]))
+    for gradient in tape.gradient(loss, args):
+        assert not np.any(gradient[0, :3])
+        assert not np.any(gradient[0, 8:])
+        assert np.any(gradient[0, 3:8])
+
+
+@pytest.mark.parametrize("positions", [False, True])
+def test_a_layer_takes_it_for_documents(monkeypatch, positions):
+    positions = layers.RotaryPositions() if positions else None
+    layer = layers.MultiHeadSelfAttention(2, causal=True, positions=positions)
+    x, reset_mask = tf.random.stateless_normal((2, 9, 8), (1, 2)), np.arange(9) == np.array([[4], [7]])
+    with kernels.disabled():
+        expected = layer(x, reset_mask=reset_mask)
+    calls, apply = [], optimized.apply
+    monkeypatch.setattr(optimized, "apply", lambda *args: calls.append(args) or apply(*args))
+    np.testing.assert_allclose(layer(x, reset_mask=reset_mask), expected, atol=1e-5)
+    assert calls

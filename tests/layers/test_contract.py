@@ -66,6 +66,7 @@ CASES = {
     ),
     "LayerNormalization": Case(lambda **k: layers.LayerNormalization(epsilon=1e-3, center=False, **k)),
     "RMSNormalization": Case(lambda **k: layers.RMSNormalization(epsilon=1e-3, **k)),
+    "ZeroCenteredRMSNormalization": Case(lambda **k: layers.ZeroCenteredRMSNormalization(epsilon=1e-3, **k)),
     "TransformerBlock": Case(
         lambda **k: layers.TransformerBlock(
             num_heads=2, feed_forward_dim=7, causal=True, norm_first=False, cross_attention=True, normalization="rms",

@@ -140,6 +140,13 @@ def test_rotary_is_multiplication_by_a_complex_number():
     np.testing.assert_allclose(got[:, :2], np.concatenate([turned.real, turned.imag], -1)[:, :2], atol=1e-5)
 
 
+def test_a_share_of_a_head_is_rotated_as_a_head_of_its_width():
+    x = ops.convert_to_tensor(np.random.default_rng(0).normal(size=(1, 3, 2, 10)), "float32")
+    got = numpy(RotaryPositions(partial_rotary_factor=0.4).rotate(x, np.array([0, 5, 9])))
+    np.testing.assert_array_equal(got[..., :4], numpy(RotaryPositions().rotate(x[..., :4], np.array([0, 5, 9]))))
+    np.testing.assert_array_equal(got[..., 4:], numpy(x)[..., 4:])
+
+
 @pytest.mark.parametrize("scaling", SCALINGS)
 @given(p=st.integers(0, 100), s=st.integers(0, 100), shift=st.integers(0, 1000))
 def test_rotary_scores_depend_only_on_the_distance(scaling, p, s, shift):
@@ -223,6 +230,12 @@ def test_position_objects_revive_by_value(positions):
     ("make", "words"),
     [
         (lambda: RotaryPositions(base=1.0), ["base=1.0", "greater than 1"]),
+        (lambda: RotaryPositions(partial_rotary_factor=1.5), ["partial_rotary_factor=1.5", "at most 1"]),
+        (lambda: RotaryPositions(partial_rotary_factor=0.0), ["partial_rotary_factor=0.0"]),
+        (
+            lambda: RotaryPositions(partial_rotary_factor=0.5).validate_key_dim(10),
+            ["key_dim=10, of which 5 are rotated", "an even number"],
+        ),
         (lambda: RotaryPositions(base="big"), ["base='big'", "number"]),
         (lambda: RotaryPositions(scaling="magic"), ["scaling='magic'", "'linear'", "'yarn'"]),
         (lambda: RotaryPositions(scaling="linear", scaling_factor=0.5), ["scaling_factor=0.5", "at least 1"]),

@@ -21,6 +21,14 @@ BERT = {
     **{"intermediate_size": 37, "max_position_embeddings": 32},
 }
 MAMBA = {"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "state_size": 5}
+MAMBA2 = {
+    **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 2, "state_size": 5, "num_heads": 6, "head_dim": 8},
+    **{"n_groups": 1},
+}
+GEMMA = {
+    **{"vocab_size": 41, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3},
+    **{"intermediate_size": 38, "attention_window_size": 5},
+}
 CONFIGS = {
     "gpt2": ("GPT2LMHeadModel", GPT2),
     "gpt2-inner": ("GPT2LMHeadModel", GPT2 | {"n_inner": 13, "activation_function": "gelu"}),
@@ -38,19 +46,71 @@ CONFIGS = {
     "llama-linear": ("LlamaForCausalLM", LLAMA | {"rope_parameters": ROPE["linear"], "hidden_act": "gelu"}),
     "mistral": ("MistralForCausalLM", LLAMA | {"num_key_value_heads": 2, "sliding_window": 5, "head_dim": 8}),
     "mistral-full": ("MistralForCausalLM", LLAMA | {"num_key_value_heads": 4, "sliding_window": None}),
+    "mistral-tied": ("MistralForCausalLM", LLAMA | {"tie_word_embeddings": True, "num_key_value_heads": 1}),
+    "mistral-gelu": ("MistralForCausalLM", LLAMA | {"hidden_act": "gelu", "num_key_value_heads": 2, "head_dim": 4}),
+    "mistral-base": (
+        "MistralForCausalLM",
+        LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 77.0}, "num_key_value_heads": 2},
+    ),
+    "mistral-epsilon": (
+        "MistralForCausalLM",
+        LLAMA | {"rms_norm_eps": 0.05, "vocab_size": 7, "sliding_window": 30, "num_key_value_heads": 2},
+    ),
     "qwen2": ("Qwen2ForCausalLM", LLAMA | {"num_key_value_heads": 2, "tie_word_embeddings": True}),
     "qwen2-windows": (
         "Qwen2ForCausalLM",
         LLAMA | {"num_key_value_heads": 4, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
     ),
+    "qwen2-mqa": ("Qwen2ForCausalLM", LLAMA | {"num_key_value_heads": 1, "vocab_size": 7}),
+    "qwen2-epsilon": ("Qwen2ForCausalLM", LLAMA | {"num_key_value_heads": 4, "rms_norm_eps": 0.05}),
+    "qwen2-base": (
+        "Qwen2ForCausalLM",
+        LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "num_key_value_heads": 2},
+    ),
+    "qwen2-yarn": ("Qwen2ForCausalLM", LLAMA | {"rope_parameters": ROPE["yarn"], "num_key_value_heads": 2}),
     "qwen3": ("Qwen3ForCausalLM", LLAMA | {"num_key_value_heads": 2, "head_dim": 10, "rms_norm_eps": 0.02}),
     "qwen3-biases": ("Qwen3ForCausalLM", LLAMA | {"num_key_value_heads": 1, "head_dim": 6, "attention_bias": True}),
+    "qwen3-windows": (
+        "Qwen3ForCausalLM",
+        LLAMA
+        | {"head_dim": 4, "num_key_value_heads": 2}
+        | {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 0},
+    ),
+    "qwen3-tied": ("Qwen3ForCausalLM", LLAMA | {"tie_word_embeddings": True, "num_key_value_heads": 4, "head_dim": 6}),
+    "qwen3-base": (
+        "Qwen3ForCausalLM",
+        LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "num_key_value_heads": 2},
+    ),
+    "qwen3-deep": ("Qwen3ForCausalLM", LLAMA | {"num_hidden_layers": 3, "vocab_size": 7, "num_key_value_heads": 2}),
     "mamba": ("MambaForCausalLM", MAMBA),
     "mamba-untied": ("MambaForCausalLM", MAMBA | {"tie_word_embeddings": False, "vocab_size": 7}),
     "mamba-biases": ("MambaForCausalLM", MAMBA | {"use_bias": True}),
     "mamba-rank": ("MambaForCausalLM", MAMBA | {"time_step_rank": 3, "layer_norm_epsilon": 0.03}),
     "mamba-wide": ("MambaForCausalLM", MAMBA | {"expand": 3, "conv_kernel": 2, "num_hidden_layers": 1}),
     "mamba-kernel": ("MambaForCausalLM", MAMBA | {"conv_kernel": 5, "state_size": 1, "hidden_size": 17}),
+    "mamba2": ("Mamba2ForCausalLM", MAMBA2 | {"n_groups": 2}),
+    "mamba2-tied": ("Mamba2ForCausalLM", MAMBA2 | {"tie_word_embeddings": True, "vocab_size": 7}),
+    "mamba2-biases": ("Mamba2ForCausalLM", MAMBA2 | {"use_bias": True}),
+    "mamba2-epsilon": ("Mamba2ForCausalLM", MAMBA2 | {"layer_norm_epsilon": 0.03, "n_groups": 3}),
+    "mamba2-wide": ("Mamba2ForCausalLM", MAMBA2 | {"expand": 3, "num_heads": 4, "head_dim": 18, "state_size": 1}),
+    "mamba2-kernel": ("Mamba2ForCausalLM", MAMBA2 | {"conv_kernel": 2, "num_hidden_layers": 1}),
+    "gemma": ("RecurrentGemmaForCausalLM", GEMMA),
+    "gemma-mqa": ("RecurrentGemmaForCausalLM", GEMMA | {"num_key_value_heads": 1, "num_hidden_layers": 4}),
+    "gemma-biases": ("RecurrentGemmaForCausalLM", GEMMA | {"attention_bias": True, "logits_soft_cap": 2.5}),
+    "gemma-lru": (
+        "RecurrentGemmaForCausalLM",
+        GEMMA | {"lru_width": 18, "conv1d_width": 3, "vocab_size": 7, "rms_norm_eps": 0.02},
+    ),
+    "gemma-pattern": (
+        "RecurrentGemmaForCausalLM",
+        GEMMA | {"block_types": ["attention", "recurrent"], "attention_window_size": 100},
+    ),
+    "gemma-rotation": (
+        "RecurrentGemmaForCausalLM",
+        GEMMA
+        | {"rope_parameters": {"rope_type": "default", "rope_theta": 77.0, "partial_rotary_factor": 1.0}}
+        | {"block_types": ["attention"], "num_hidden_layers": 2},
+    ),
     "bert-masked-lm": ("BertForMaskedLM", BERT),
     "bert-epsilon": ("BertForMaskedLM", BERT | {"layer_norm_eps": 0.1, "hidden_act": "gelu_new"}),
     "bert-heads": ("BertForMaskedLM", BERT | {"num_attention_heads": 1, "num_hidden_layers": 1, "hidden_act": "relu"}),
@@ -58,6 +118,9 @@ CONFIGS = {
     "bert-segments": ("BertModel", BERT | {"type_vocab_size": 3, "vocab_size": 7, "num_hidden_layers": 3}),
     "bert-pretraining": ("BertForPreTraining", BERT | {"hidden_size": 30}),
 }
+OFTEN = {"mistral-full", "qwen2-windows", "qwen3-biases", "mamba2-epsilon", "gemma-lru"}
+RARE = {name for name in CONFIGS if name.startswith(("mistral-", "qwen2-", "qwen3-", "mamba2-", "gemma-"))} - OFTEN
+"""Those that are like others but for one number; their tests are rare."""
 
 
 def random_model(class_name: str, options: dict, seed: int = 0):

@@ -74,6 +74,26 @@ def test_configs_that_say_something_else_are_refused(folder, changes, message):
     assert message in refused(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("mamba2", {"time_step_limit": [0.0, 0.1]}, "time_step_limit=[0.0, 0.1]; expected [0, Infinity]"),
+        ("mamba2", {"head_dim": 9}, "num_heads=6, head_dim=9; expected a product of expand * hidden_size"),
+        ("mamba2", {"use_conv_bias": False}, "use_conv_bias=False; expected True"),
+        ("gemma", {"tie_word_embeddings": False}, "tie_word_embeddings=False; expected True"),
+        ("gemma", {"hidden_activation": "gelu"}, "hidden_activation='gelu'; expected 'gelu_pytorch_tanh'"),
+        ("gemma", {"block_types": ["recurrent", "mamba"]}, "expected a list of 'recurrent' and 'attention'"),
+        ("gemma", {"rope_parameters": {"rope_type": "yarn"}}, "expected no scaling"),
+        ("gemma", {"lru_width": 25}, "lru_width=25; expected a multiple of num_heads=3"),
+        ("gemma", {"head_dim": 4}, "head_dim=4; expected hidden_size / num_attention_heads"),
+    ],
+)
+def test_what_recurrent_families_cannot_express_is_refused(hugging_face, tmp_path, name, changes, message):
+    folder = shutil.copytree(hugging_face(name).folder, tmp_path / "folder")
+    change_config(folder, **changes)
+    assert message in refused(folder)
+
+
 @pytest.mark.parametrize("family", pretrained.FAMILIES)
 def test_every_key_of_a_config_is_used_or_known_to_change_nothing(family):
     """No key that this version of transformers writes is unknown, and none is both used and ignored."""
@@ -163,7 +183,8 @@ def test_tensors_that_do_not_fit_are_refused(folder):
 @settings(max_examples=25, deadline=None)
 def test_any_value_of_any_key_loads_or_is_refused_in_one_sentence(hugging_face, tmp_path_factory, data):
     """Values of any JSON type; shapes are checked before weights are made, so that no number is too large."""
-    name = data.draw(st.sampled_from(["gpt2", "llama-gqa", "qwen2-windows", "mamba-rank", "bert-encoder"]))
+    names = ["gpt2", "llama-gqa", "qwen2-windows", "mamba-rank", "mamba2", "gemma", "bert-encoder"]
+    name = data.draw(st.sampled_from(names))
     folder = tmp_path_factory.mktemp("any") / "folder"
     shutil.copytree(hugging_face(name).folder, folder)
     config = json.loads((folder / "config.json").read_text())

@@ -14,25 +14,20 @@ from keras import ops
 from safetensors.numpy import load_file
 
 from keras_seq import layers, pretrained
-from keras_seq.models import BertConfig, GPT2Config, LlamaConfig, LSTMConfig, MambaConfig, TransformerConfig, masked_lm
+from keras_seq.models import BertConfig, HawkConfig, LSTMConfig, Mamba2Config, TransformerConfig, masked_lm
 from keras_seq.saving import load_untrusted_model, save_model
+from tests.pretrained.backend_logits import BUILT, V
 from tests.pretrained.random_configs import CONFIGS
-from tests.pretrained.test_load import assert_same, some_ids
+from tests.pretrained.test_load import assert_same, few, some_ids
 
 AUTO = {"BertForMaskedLM": transformers.AutoModelForMaskedLM, "BertModel": transformers.AutoModel}
-V = 41
-BUILT = {
-    "gpt2": GPT2Config(16, num_layers=2, num_heads=2, context_length=32, dropout=0.1),
-    "llama": LlamaConfig(16, num_layers=2, num_heads=4, num_key_value_heads=2, feed_forward_dim=24, context_length=32),
-    "mamba": MambaConfig(16, num_layers=2, state_dim=4),
-}
 
 
 def tensors_of(folder):
     return {name: value for path in sorted(folder.glob("*.safetensors")) for name, value in load_file(path).items()}
 
 
-@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "bert-pretraining"])
+@pytest.mark.parametrize("name", few(name for name in CONFIGS if name != "bert-pretraining"))
 def test_in_out_and_in_again_are_the_same_bytes_and_logits(hugging_face, loaded, tmp_path, name):
     theirs, ours = hugging_face(name), loaded(name)
     nearest = {"mistral-full": "LlamaForCausalLM"}  # the same function, of the first family that has it
@@ -96,6 +91,8 @@ class Odd(keras.layers.Layer):
     ("make", "message"),
     [
         (lambda: LSTMConfig(8, units=8).build_model(V), "nearest is MambaConfig"),
+        (lambda: HawkConfig(8, num_layers=1).build_model(V), "nearest is RecurrentGemmaConfig"),
+        (lambda: Mamba2Config(8, num_layers=1, num_heads=3).build_model(V), "expected a product of expand"),
         (lambda: dataclasses.replace(BUILT["gpt2"], use_bias=False).build_model(V), "use_bias=True"),
         (
             lambda: dataclasses.replace(BUILT["llama"], positions=layers.RotaryPositions(scaling="ntk")).build_model(V),

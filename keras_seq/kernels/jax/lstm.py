@@ -9,8 +9,10 @@ import jax.numpy as jnp
 from jax import lax
 
 
-def supports(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None) -> bool:
-    """Return whether there is no mask and no other activation.
+def supports(
+    z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None, reset_mask=None
+) -> bool:
+    """Return whether there is no mask, no reset and no other activation.
 
     Args:
         z: `[B, T, 4 units]`, input part of the pre-activations.
@@ -20,11 +22,12 @@ def supports(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, 
         mask: `[B, T]` boolean, or None.
         recurrent_dropout_mask: `[B, units]`, or None.
         activations: Activations other than tanh and sigmoid, or None.
+        reset_mask: `[B, T]` boolean, or None.
     """
-    return mask is None and activations is None
+    return mask is None and activations is None and reset_mask is None
 
 
-def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None):
+def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None, reset_mask=None):
     """Compute all time steps, as `keras_seq.layers.lstm.lstm`.
 
     Args:
@@ -35,6 +38,7 @@ def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, act
         mask: None.
         recurrent_dropout_mask: `[B, units]`, multiplies h before the recurrent matmul, or None.
         activations: None.
+        reset_mask: None.
 
     Returns:
         `(y [B, T, units], h, c)`.

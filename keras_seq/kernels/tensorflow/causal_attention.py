@@ -22,7 +22,7 @@ MAX_SCORES_PER_BLOCK = 2**19  # numbers that fit in the processor's cache
 MAX_HEAD_SLICES = 16  # over the heads of all rows, so that the graph does not grow with the batch
 
 
-def supports(q, k, v, dropout=None) -> bool:
+def supports(q, k, v, dropout=None, segments=None) -> bool:
     """Return whether the arguments are float32 or bfloat16 on a CPU, with a known and large T, without dropout.
 
     Args:
@@ -30,13 +30,14 @@ def supports(q, k, v, dropout=None) -> bool:
         k: Keys `[B, T, G, K]`.
         v: Values `[B, T, G, K']`.
         dropout: A `keras.layers.Dropout` for the weights, or None.
+        segments: Number of the document at each position, int32 `[B, T]`, or None.
     """
     if dropout is not None:
         return False
     return on_cpu() and q.dtype in (tf.float32, tf.bfloat16) and (q.shape[1] or 0) >= MIN_SEQUENCE_LENGTH
 
 
-def apply(q, k, v, dropout=None):
+def apply(q, k, v, dropout=None, segments=None):
     """Compute causal attention, as `keras_seq.layers.attention.causal_attention`.
 
     Args:
@@ -44,6 +45,8 @@ def apply(q, k, v, dropout=None):
         k: Keys `[B, T, G, K]` with G a divisor of H.
         v: Values `[B, T, G, K']`.
         dropout: None.
+        segments: Number of the document at each position, int32 `[B, T]`, of which only the own is attended to; or
+            None.
 
     Returns:
         y `[B, T, H, K']`.
@@ -52,7 +55,10 @@ def apply(q, k, v, dropout=None):
     # Heads before positions, and the query heads that share keys beside each other: [B G, H / G, T, K]
     q = tf.reshape(_heads_first(q), (-1, heads // kv_heads, length, q.shape[3]))
     k, v = (tf.reshape(_heads_first(x), (-1, 1, length, x.shape[3])) for x in (k, v))
-    return _heads_first(tf.reshape(_attention(q, k, v), (-1, heads, length, v.shape[3])))
+    if segments is not None:
+        segments = tf.repeat(segments, kv_heads, axis=0)[:, None]  # [B G, 1, T]
+    y = tf.custom_gradient(lambda q, k, v: _attention(q, k, v, segments))(q, k, v)
+    return _heads_first(tf.reshape(y, (-1, heads, length, v.shape[3])))
 
 
 def _heads_first(x):
@@ -74,8 +80,8 @@ def _query_blocks(length):
     return [(start, min(start + rows, length)) for start in range(0, length, rows)]
 
 
-@tf.custom_gradient
-def _attention(q, k, v):
+def _attention(q, k, v, segments):
+    """Return y and its gradient."""
     scale = q.shape[3] ** -0.5
     parts, finished = [], []
     for part in _head_slices(q):
@@ -83,7 +89,7 @@ def _attention(q, k, v):
         for start, end in _query_blocks(q.shape[2]):
             with tf.control_dependencies(finished[-2:-1]):
                 scores = tf.matmul(q[part, :, start:end], k[part, :, :end], transpose_b=True)
-            weights, normalizer = _softmax(scores, scale)
+            weights, normalizer = _softmax(scores, scale, _part(segments, part, end))
             rows.append(tf.matmul(weights, v[part, :, :end]))
             normalizers.append(normalizer)
             finished.append(rows[-1])
@@ -100,7 +106,8 @@ def _attention(q, k, v):
                 with tf.control_dependencies(finished[-2:-1]):
                     scores = tf.matmul(q_i, k_i, transpose_b=True)
                     d_weights = tf.matmul(dy_i, v_i, transpose_b=True)
-                weights, d_scores = _softmax_gradient(scores, scale, normalizer, d_weights, dy_i, y_i)
+                own = _part(segments, part, end)
+                weights, d_scores = _softmax_gradient(scores, scale, own, normalizer, d_weights, dy_i, y_i)
                 dq.append(tf.matmul(d_scores, k_i))
                 dk = _accumulate(dk, tf.matmul(d_scores, q_i, transpose_a=True))
                 dv = _accumulate(dv, tf.matmul(weights, dy_i, transpose_a=True))
@@ -122,16 +129,25 @@ def _accumulate(total, part):
     return tf.concat([total[:, :, :end] + part, total[:, :, end:]], axis=2)
 
 
-def _masked(scores, scale):
-    """Scale the scores `[..., rows, end]` of the last rows before `end`, in float32, with -inf at later positions."""
+def _part(segments, part, end):
+    return None if segments is None else segments[part, :, :end]
+
+
+def _masked(scores, scale, segments):
+    """Scale the scores `[..., rows, end]` of the last rows before `end`, in float32.
+
+    They are -inf at later positions and where the `segments [..., end]` differ.
+    """
     rows, end = scores.shape[-2:]
-    after = tf.range(end)[None] > tf.range(end - rows, end)[:, None]
-    return tf.where(after, float("-inf"), scale * tf.cast(scores, tf.float32))
+    masked = tf.range(end)[None] > tf.range(end - rows, end)[:, None]
+    if segments is not None:
+        masked |= segments[..., None, :] != segments[..., end - rows :, None]
+    return tf.where(masked, float("-inf"), scale * tf.cast(scores, tf.float32))
 
 
 @tf.function(jit_compile=True)
-def _softmax(scores, scale):
-    masked = _masked(scores, scale)
+def _softmax(scores, scale, segments):
+    masked = _masked(scores, scale, segments)
     highest = tf.reduce_max(masked, axis=-1, keepdims=True)
     e = tf.exp(masked - highest)
     total = tf.reduce_sum(e, axis=-1, keepdims=True)
@@ -139,8 +155,8 @@ def _softmax(scores, scale):
 
 
 @tf.function(jit_compile=True)
-def _softmax_gradient(scores, scale, normalizer, d_weights, dy, y):
-    weights = tf.exp(_masked(scores, scale) - normalizer)
+def _softmax_gradient(scores, scale, segments, normalizer, d_weights, dy, y):
+    weights = tf.exp(_masked(scores, scale, segments) - normalizer)
     mean = tf.reduce_sum(tf.cast(dy, tf.float32) * tf.cast(y, tf.float32), axis=-1, keepdims=True)
     d_scores = scale * weights * (tf.cast(d_weights, tf.float32) - mean)
     return tf.cast(weights, scores.dtype), tf.cast(d_scores, scores.dtype)

@@ -10,12 +10,20 @@ import tensorflow as tf
 
 from keras_seq.kernels.tensorflow import gru_unrolled, gru_xla, xla_loops
 from keras_seq.kernels.tensorflow.batch_split import batch_halves, concat_batch, to_time_major
+from keras_seq.kernels.tensorflow.resets import reset_rows
 
 MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer than the loop costs
 
 
 def supports(
-    x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropout_mask=None, activations=None
+    x,
+    h,
+    recurrent_kernel,
+    recurrent_bias=None,
+    mask=None,
+    recurrent_dropout_mask=None,
+    activations=None,
+    reset_mask=None,
 ) -> bool:
     """Return whether there is no mask, dropout or other activation, the reset is after the matmul, and T is suitable.
 
@@ -27,12 +35,22 @@ def supports(
         mask: `[B, T]` boolean, or None.
         recurrent_dropout_mask: `[B, units]`, or None.
         activations: Activations other than tanh and sigmoid, or None.
+        reset_mask: `[B, T]` boolean, or None.
     """
     plain = mask is None and recurrent_dropout_mask is None and activations is None and recurrent_bias is not None
     return plain and bool(x.shape[1]) and (x.shape[1] <= MAX_UNROLLED_STEPS or xla_loops.xla_loop_is_faster(x, h))
 
 
-def apply(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_dropout_mask=None, activations=None):
+def apply(
+    x,
+    h,
+    recurrent_kernel,
+    recurrent_bias=None,
+    mask=None,
+    recurrent_dropout_mask=None,
+    activations=None,
+    reset_mask=None,
+):
     """Compute all time steps, as `keras_seq.layers.gru.gru`.
 
     Args:
@@ -43,6 +61,7 @@ def apply(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_drop
         mask: None.
         recurrent_dropout_mask: None.
         activations: None.
+        reset_mask: `[B, T]` boolean, or None. Where it is true, h before the time step is set to zeros.
 
     Returns:
         `(y [B, T, units], h)`.
@@ -50,11 +69,16 @@ def apply(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_drop
     xla_loop = xla_loops.xla_loop_is_faster(x, h)
     implementation, slices = gru_xla if xla_loop else gru_unrolled, batch_halves(h, xla_loop)
 
+    resets = None if reset_mask is None else tf.transpose(reset_mask)
+
     @tf.custom_gradient
     def gru(x, h, recurrent_kernel, recurrent_bias):
         x = to_time_major(x)
         outputs_and_vjps = [
-            implementation.scan_with_vjp(x[:, rows], h[rows], recurrent_kernel, recurrent_bias) for rows in slices
+            implementation.scan_with_vjp(
+                x[:, rows], h[rows], recurrent_kernel, recurrent_bias, None if resets is None else resets[:, rows]
+            )
+            for rows in slices
         ]
         [y] = concat_batch([[y] for y, _ in outputs_and_vjps])
 
@@ -62,7 +86,7 @@ def apply(x, h, recurrent_kernel, recurrent_bias=None, mask=None, recurrent_drop
             dy = to_time_major(dy)
             vjps = zip(slices, (vjp for _, vjp in outputs_and_vjps), strict=True)
             dx, ds, dh = concat_batch([vjp(dy[:, rows], dh[rows]) for rows, vjp in vjps])
-            previous = tf.cast(tf.concat([h[None], y[:-1]], axis=0), ds.dtype)
+            previous = tf.cast(reset_rows(tf.concat([h[None], y[:-1]], axis=0), resets), ds.dtype)
             return to_time_major(dx), dh, tf.tensordot(previous, ds, [[0, 1], [0, 1]]), tf.reduce_sum(ds, axis=[0, 1])
 
         return (to_time_major(y), y[-1]), gradient

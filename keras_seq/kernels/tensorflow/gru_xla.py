@@ -9,10 +9,11 @@ the gates by dx, s_g by r dg.
 
 import tensorflow as tf
 
+from keras_seq.kernels.tensorflow.resets import reset_rows, time_step
 from keras_seq.kernels.tensorflow.xla_loops import reuse_as_tensor_array
 
 
-def scan_with_vjp(x, h, recurrent_kernel, recurrent_bias):
+def scan_with_vjp(x, h, recurrent_kernel, recurrent_bias, reset_mask=None):
     """Compute all time steps and return their vector-Jacobian product.
 
     Args:
@@ -20,6 +21,7 @@ def scan_with_vjp(x, h, recurrent_kernel, recurrent_bias):
         h: `[B, units]`, state before the first time step.
         recurrent_kernel: `[units, 3 units]`.
         recurrent_bias: `[3 units]`.
+        reset_mask: `[T, B]`, true where the state before the time step counts as zeros, or None.
 
     Returns:
         `(y [T, B, units], vjp)`, with `vjp(dy [T, B, units], dh [B, units]) -> (dx [T, B, 3 units], ds [T, B, 3 units],
@@ -29,22 +31,23 @@ def scan_with_vjp(x, h, recurrent_kernel, recurrent_bias):
     # Cast and transposed outside of the loops: XLA would repeat both at every time step.
     wide_kernel = tf.cast(recurrent_kernel, h.dtype)
     # stop_gradient hides the loop from eager and persistent gradient tapes: the gradient is `vjp`.
-    y, gates, inner = _forward(*map(tf.stop_gradient, (x, h, wide_kernel, tf.cast(recurrent_bias, h.dtype))))
+    args = map(tf.stop_gradient, (x, h, wide_kernel, tf.cast(recurrent_bias, h.dtype)))
+    y, gates, inner = _forward(*args, reset_mask)
 
     def vjp(dy, dh):
-        dx, d_inner, dh = _backward(gates, inner, y, h, tf.transpose(wide_kernel), dy, dh)
+        dx, d_inner, dh = _backward(gates, inner, y, h, tf.transpose(wide_kernel), reset_mask, dy, dh)
         return tf.cast(dx, x.dtype), tf.cast(d_inner, x.dtype), dh
 
     return y, vjp
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _forward(x, h, recurrent_kernel, recurrent_bias):
+def _forward(x, h, recurrent_kernel, recurrent_bias, reset_mask):
     """Return `(y [T, B, units], gates [T, B, 3 units], s_g [T, B, units])`."""
     length, units = x.shape[0], h.shape[1]
 
     def position(t, h, outputs, rows, inner):
-        row = rows.read(t)
+        row, h = rows.read(t), reset_rows(h, time_step(reset_mask, t))
         s = tf.matmul(h, recurrent_kernel) + recurrent_bias
         zr = tf.tanh(0.5 * (row[:, : 2 * units] + s[:, : 2 * units]))
         z, r = _gates(zr)
@@ -60,10 +63,10 @@ def _forward(x, h, recurrent_kernel, recurrent_bias):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _backward(gates, inner, y, h, transposed_kernel, dy, dh):
+def _backward(gates, inner, y, h, transposed_kernel, reset_mask, dy, dh):
     """Return `(dx [T, B, 3 units], ds [T, B, 3 units], dh [B, units])`."""
     length, units = gates.shape[0], h.shape[1]
-    previous = tf.concat([h[None], y[:-1]], axis=0)
+    previous = reset_rows(tf.concat([h[None], y[:-1]], axis=0), reset_mask)
 
     def position(k, dh, row, s, rows, inner):
         t = length - 1 - k
@@ -75,6 +78,7 @@ def _backward(gates, inner, y, h, transposed_kernel, dy, dh):
         dz = dh * (previous[t] - g) * z * (1 - z)
         rows, inner = rows.write(t, tf.concat([dz, dr, dg], axis=-1)), inner.write(t, dg * r)
         dh = dh * z + tf.matmul(tf.concat([dz, dr, dg * r], axis=-1), transposed_kernel)
+        dh = reset_rows(dh, time_step(reset_mask, t))
         # The next rows are read here, once: XLA would otherwise copy all rows before the writes.
         next_t = tf.maximum(t - 1, 0)
         return k + 1, dh, rows.read(next_t), inner.read(next_t), rows, inner

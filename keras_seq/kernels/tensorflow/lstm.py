@@ -11,11 +11,14 @@ import tensorflow as tf
 
 from keras_seq.kernels.tensorflow import lstm_unrolled, lstm_xla, xla_loops
 from keras_seq.kernels.tensorflow.batch_split import batch_halves, concat_batch, to_time_major
+from keras_seq.kernels.tensorflow.resets import reset_rows
 
 MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer than the loop costs
 
 
-def supports(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None) -> bool:
+def supports(
+    z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None, reset_mask=None
+) -> bool:
     """Return whether there is no mask or other activation, and T is known and short, or the XLA loop is faster.
 
     Args:
@@ -26,13 +29,14 @@ def supports(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, 
         mask: `[B, T]` boolean, or None.
         recurrent_dropout_mask: `[B, units]`, or None.
         activations: Activations other than tanh and sigmoid, or None.
+        reset_mask: `[B, T]` boolean, or None.
     """
     if mask is not None or activations is not None or not z.shape[1]:
         return False
     return z.shape[1] <= MAX_UNROLLED_STEPS or xla_loops.xla_loop_is_faster(z, c)
 
 
-def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None):
+def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, activations=None, reset_mask=None):
     """Compute all time steps, as `keras_seq.layers.lstm.lstm`.
 
     Args:
@@ -43,6 +47,7 @@ def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, act
         mask: None.
         recurrent_dropout_mask: `[B, units]`, multiplies h before the recurrent matmul, or None.
         activations: None.
+        reset_mask: `[B, T]` boolean, or None. Where it is true, h and c before the time step are set to zeros.
 
     Returns:
         `(y [B, T, units], h, c)`.
@@ -50,8 +55,10 @@ def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, act
     xla_loop = xla_loops.xla_loop_is_faster(z, c)
     implementation, slices = lstm_xla if xla_loop else lstm_unrolled, batch_halves(c, xla_loop)
 
+    resets = None if reset_mask is None else tf.transpose(reset_mask)
+
     @tf.custom_gradient
-    def lstm(z, recurrent_kernel, h, c):  # the dropout mask needs no gradient
+    def lstm(z, recurrent_kernel, h, c):  # the masks need no gradient
         z = to_time_major(z)
         outputs_and_vjps = [
             implementation.scan_with_vjp(
@@ -60,6 +67,7 @@ def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, act
                 h[rows],
                 c[rows],
                 None if recurrent_dropout_mask is None else recurrent_dropout_mask[rows],
+                None if resets is None else resets[:, rows],
             )
             for rows in slices
         ]
@@ -69,7 +77,7 @@ def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, act
             dy = to_time_major(dy)
             vjps = zip(slices, (vjp for _, vjp in outputs_and_vjps), strict=True)
             da, dh, dc = concat_batch([vjp(dy[:, rows], dh[rows], dc[rows]) for rows, vjp in vjps])
-            previous = tf.concat([h[None], y[:-1]], axis=0)
+            previous = reset_rows(tf.concat([h[None], y[:-1]], axis=0), resets)
             previous = previous if recurrent_dropout_mask is None else previous * recurrent_dropout_mask
             return to_time_major(da), tf.tensordot(previous, da, [[0, 1], [0, 1]]), dh, dc
 

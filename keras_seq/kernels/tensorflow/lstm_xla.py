@@ -9,10 +9,11 @@ g_t by da_t.
 
 import tensorflow as tf
 
+from keras_seq.kernels.tensorflow.resets import reset_rows, time_step
 from keras_seq.kernels.tensorflow.xla_loops import reuse_as_tensor_array
 
 
-def scan_with_vjp(z, recurrent_kernel, h, c, recurrent_dropout_mask):
+def scan_with_vjp(z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask=None):
     """Compute all time steps and return their vector-Jacobian product.
 
     Args:
@@ -21,6 +22,7 @@ def scan_with_vjp(z, recurrent_kernel, h, c, recurrent_dropout_mask):
         h: `[B, units]`, output before the first time step.
         c: `[B, units]`, cell state before the first time step.
         recurrent_dropout_mask: `[B, units]`, or None.
+        reset_mask: `[T, B]`, true where the state before the time step counts as zeros, or None.
 
     Returns:
         `((y [T, B, units], h [B, units], c [B, units]), vjp)`, with `vjp(dy, dh, dc) -> (dz [T, B, 4 units],
@@ -29,21 +31,23 @@ def scan_with_vjp(z, recurrent_kernel, h, c, recurrent_dropout_mask):
     # Cast and transposed outside of the loops: XLA would repeat both at every time step.
     wide_kernel = tf.cast(recurrent_kernel, c.dtype)
     # stop_gradient hides the loop from eager and persistent gradient tapes: the gradient is `vjp`.
-    y, cell_states, gates = _forward(*map(tf.stop_gradient, (z, wide_kernel, h, c)), recurrent_dropout_mask)
+    y, cell_states, gates = _forward(*map(tf.stop_gradient, (z, wide_kernel, h, c)), recurrent_dropout_mask, reset_mask)
 
     def vjp(dy, dh, dc):
-        return _backward(gates, cell_states, c, tf.transpose(wide_kernel), recurrent_dropout_mask, dy, dh, dc)
+        masks = recurrent_dropout_mask, reset_mask
+        return _backward(gates, cell_states, c, tf.transpose(wide_kernel), *masks, dy, dh, dc)
 
     return (y, y[-1], cell_states[-1]), vjp
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _forward(z, recurrent_kernel, h, c, recurrent_dropout_mask):
+def _forward(z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask):
     """Return `(y [T, B, units], cell_states [T, B, units], gates [T, B, 4 units])`."""
     length, _, columns = z.shape
     scale = tf.repeat(tf.constant([0.5, 0.5, 1.0, 0.5], c.dtype), columns // 4)
 
     def position(t, h, c, outputs, cell_states, rows):
+        h, c = (reset_rows(x, time_step(reset_mask, t)) for x in (h, c))
         g = tf.tanh(scale * (rows.read(t) + tf.matmul(_apply_dropout(h, recurrent_dropout_mask), recurrent_kernel)))
         input_gate, forget_gate, candidate, output_gate = _gates(g)
         c = forget_gate * c + input_gate * candidate
@@ -57,12 +61,12 @@ def _forward(z, recurrent_kernel, h, c, recurrent_dropout_mask):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _backward(gates, cell_states, c, transposed_kernel, recurrent_dropout_mask, dy, dh, dc):
+def _backward(gates, cell_states, c, transposed_kernel, recurrent_dropout_mask, reset_mask, dy, dh, dc):
     """Return `(da [T, B, 4 units], dh [B, units], dc [B, units])`."""
     length, _, columns = gates.shape
     output_dtype = dy.dtype
     dy, dh = tf.cast(dy, c.dtype), tf.cast(dh, c.dtype)
-    previous = tf.concat([c[None], cell_states[:-1]], axis=0)
+    previous = reset_rows(tf.concat([c[None], cell_states[:-1]], axis=0), reset_mask)
     slope = tf.repeat(tf.constant([0.25, 0.25, 1.0, 0.25], c.dtype), columns // 4)
 
     def position(k, dh, dc, row, rows):
@@ -72,12 +76,12 @@ def _backward(gates, cell_states, c, transposed_kernel, recurrent_dropout_mask, 
         dh = dh + dy[t]
         dc = dc + dh * o * (1 - tanh_c * tanh_c)
         da = slope * (1 - row * row) * tf.concat([dc * g, dc * previous[t], dc * i, dh * tanh_c], axis=-1)
-        rows = rows.write(t, da)
+        rows, is_reset = rows.write(t, da), time_step(reset_mask, t)
         # The next row is read here, once: XLA would read it for each use and copy all rows before the write.
         return (
             k + 1,
-            _apply_dropout(tf.matmul(da, transposed_kernel), recurrent_dropout_mask),
-            dc * f,
+            reset_rows(_apply_dropout(tf.matmul(da, transposed_kernel), recurrent_dropout_mask), is_reset),
+            reset_rows(dc * f, is_reset),
             rows.read(tf.maximum(t - 1, 0)),
             rows,
         )

@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_seq.kernels.devices import on_cpu
 
 
-def supports(x, delta, a, b, c, h) -> bool:
+def supports(x, delta, a, b, c, h, reset_mask=None) -> bool:
     """Return whether there is no GPU.
 
     Args:
@@ -28,11 +28,12 @@ def supports(x, delta, a, b, c, h) -> bool:
         b: `[B, T, N]`.
         c: `[B, T, N]`.
         h: `[B, E, N]`.
+        reset_mask: `[B, T]` boolean, or None.
     """
     return on_cpu()
 
 
-def apply(x, delta, a, b, c, h):
+def apply(x, delta, a, b, c, h, reset_mask=None):
     """Compute y and the last state, as `keras_seq.layers.selective_scan.selective_scan`.
 
     Args:
@@ -42,29 +43,32 @@ def apply(x, delta, a, b, c, h):
         b: `[B, T, N]`.
         c: `[B, T, N]`.
         h: `[B, E, N]`, state before the first position.
+        reset_mask: `[B, T]` boolean, or None. Where it is true, the state before the position counts as zeros.
 
     Returns:
         `(y [B, T, E], h [B, E, N])`.
     """
-    return _scan(*(tf.convert_to_tensor(v) for v in (x, delta, a, b, c, h)))
+    resets = None if reset_mask is None else tf.transpose(reset_mask)
 
+    @tf.custom_gradient
+    def scan(x, delta, a, b, c, h):
+        # hides the loop from eager gradient tapes
+        y, last, previous_states = _forward(*map(tf.stop_gradient, (x, delta, a, b, c, h)), resets)
+        y.set_shape(x.shape)
+        return (y, last), lambda dy, dh: _backward(x, delta, a, b, c, previous_states, last, resets, dy, dh)
 
-@tf.custom_gradient
-def _scan(x, delta, a, b, c, h):
-    # hides the loop from eager gradient tapes
-    y, last, previous_states = _forward(*map(tf.stop_gradient, (x, delta, a, b, c, h)))
-    y.set_shape(x.shape)
-    return (y, last), lambda dy, dh: _backward(x, delta, a, b, c, previous_states, last, dy, dh)
+    return scan(*(tf.convert_to_tensor(v) for v in (x, delta, a, b, c, h)))
 
 
 @tf.function(jit_compile=True, reduce_retracing=True)
-def _forward(x, delta, a, b, c, h):
-    """Return y, the last h, and the h before each position."""
+def _forward(x, delta, a, b, c, h, resets):
+    """Return y, the last h, and the h before each position, which is replaced by zeros where `resets [T, B]`."""
     x, delta, b, c = map(_swap_batch_and_time, (x, delta, b, c))
     length = tf.shape(x)[0]
 
     def position(t, h, y, previous_states):
         previous_states = previous_states.write(t, h)
+        h = _reset(h, resets, t)
         h = tf.exp(delta[t][:, :, None] * a) * h + (delta[t] * x[t])[:, :, None] * b[t][:, None]
         return t + 1, h, y.write(t, tf.reduce_sum(h * c[t][:, None], axis=-1)), previous_states
 
@@ -74,7 +78,7 @@ def _forward(x, delta, a, b, c, h):
 
 
 @tf.function(jit_compile=True, reduce_retracing=True)
-def _backward(x, delta, a, b, c, previous_states, last, dy, dh):
+def _backward(x, delta, a, b, c, previous_states, last, resets, dy, dh):
     x, delta, b, c, dy = map(_swap_batch_and_time, (x, delta, b, c, dy))
     length = tf.shape(x)[0]
 
@@ -84,7 +88,7 @@ def _backward(x, delta, a, b, c, previous_states, last, dy, dh):
         db = db.write(t, tf.reduce_sum(g * (delta[t] * x[t])[:, :, None], axis=1))
         g_b = tf.reduce_sum(g * b[t][:, None], axis=-1)
         dx = dx.write(t, g_b * delta[t])
-        dh = g * tf.exp(delta[t][:, :, None] * a)
+        dh = _reset(g * tf.exp(delta[t][:, :, None] * a), resets, t)
         h = previous_states[t]
         ddelta = ddelta.write(t, g_b * x[t] + tf.reduce_sum(dh * h * a, axis=-1))
         da = da + tf.reduce_sum(dh * h * delta[t][:, :, None], axis=0)
@@ -95,6 +99,10 @@ def _backward(x, delta, a, b, c, previous_states, last, dy, dh):
     _, dh, _, da, *arrays = tf.while_loop(lambda t, *_: t >= 0, position, start)
     dx, ddelta, db, dc = (_swap_batch_and_time(array.stack()) for array in arrays)
     return dx, ddelta, da, db, dc, dh
+
+
+def _reset(h, resets, t):
+    return h if resets is None else tf.where(resets[t][:, None, None], tf.zeros_like(h), h)
 
 
 def _swap_batch_and_time(x):

@@ -3,19 +3,20 @@
 from keras_seq.kernels.torch.scaled_dot_product import scaled_dot_product_attention
 
 
-def supports(q, k, v, dropout=None) -> bool:
-    """Return True: all arguments are supported.
+def supports(q, k, v, dropout=None, segments=None) -> bool:
+    """Return whether there are no segments, which `masked_attention` takes as a mask.
 
     Args:
         q: Queries `[B, T, H, K]`.
         k: Keys `[B, T, G, K]`.
         v: Values `[B, T, G, K']`.
         dropout: A `keras.layers.Dropout` for the weights, or None.
+        segments: Number of the document at each position, int32 `[B, T]`, or None.
     """
-    return True
+    return segments is None
 
 
-def apply(q, k, v, dropout=None):
+def apply(q, k, v, dropout=None, segments=None):
     """Compute causal attention, as `keras_seq.layers.attention.causal_attention`.
 
     Args:
@@ -23,6 +24,7 @@ def apply(q, k, v, dropout=None):
         k: Keys `[B, T, G, K]` with G a divisor of H.
         v: Values `[B, T, G, K']`.
         dropout: A `keras.layers.Dropout` for the weights, or None.
+        segments: None.
 
     Returns:
         y `[B, T, H, K']`.

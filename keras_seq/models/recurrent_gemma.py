@@ -1,0 +1,155 @@
+"""Griffin as published in RecurrentGemma (De et al., 2024, arXiv:2402.19427; Botev et al., 2024, arXiv:2404.07839).
+
+    x = sqrt(D) E[ids]
+    block    x + mixer(norm(x)), then x + feed_forward(norm(x))          mixer: an RG-LRU block or local attention
+    logits = c tanh(norm(x) E^T / c)
+
+The first half of each query and key is rotated by its position. `HybridConfig` is its small relative for comparisons.
+"""
+
+import dataclasses
+
+import keras
+import ml_dtypes
+
+from keras_seq import checks, layers
+from keras_seq.layers.feed_forward import gelu_tanh
+from keras_seq.models.language_model import LanguageModel, build_language_model
+
+NORMALIZATION = "zero_centered_rms"
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentGemmaConfig:
+    """Configure a RecurrentGemma; attention remembers a window, so that there is no limit of positions.
+
+    ```python
+    model = RecurrentGemmaConfig().build_model(vocabulary_size=65)
+    logits = model(ids)  # [B, T] -> [B, T, 65]
+    ```
+
+    Raises:
+        ValueError: A field is out of its range.
+    """
+
+    embedding_dim: int = 128
+    """D, the width of the residual stream."""
+    num_layers: int = 3
+    """Number of blocks."""
+    pattern: str = "rra"
+    """Kinds of blocks, repeated over the layers: r is an RG-LRU, a is attention."""
+    num_heads: int = 4
+    """Query heads of attention, and blocks of the matrices of the RG-LRU's gates."""
+    num_key_value_heads: int = 1
+    """Key and value heads of attention, a divisor of num_heads."""
+    feed_forward_dim: int = 384
+    """Width of the hidden layer of each block's gated feed-forward network."""
+    lru_width: int | None = None
+    """Units of each RG-LRU, a multiple of num_heads; by default embedding_dim."""
+    kernel_size: int = 4
+    """Width of the causal convolution before each RG-LRU, in positions."""
+    sliding_window: int = 2048
+    """Attention blocks attend to positions less than this far away."""
+    positions: layers.RotaryPositions = dataclasses.field(
+        default_factory=lambda: layers.RotaryPositions(partial_rotary_factor=0.5)
+    )
+    """Rotations of queries and keys."""
+    attention_bias: bool = False
+    """Whether the projections to queries, keys and values add a bias."""
+    logit_soft_cap: float = 30.0
+    """c, the bound of the logits."""
+    epsilon: float = 1e-6
+    """Added to the mean square by the normalizations."""
+    dropout: float = 0.0
+    """Dropout rate of the attention weights and the output of each sublayer."""
+
+    def __post_init__(self):
+        """Check the fields."""
+        for name in ("embedding_dim", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim"):
+            checks.positive_integer(name, getattr(self, name))
+        checks.pattern("pattern", self.pattern, "ra")
+        checks.positive_integer("sliding_window", self.sliding_window)
+        width = self.embedding_dim if self.lru_width is None else checks.positive_integer("lru_width", self.lru_width)
+        if width % self.num_heads:
+            raise ValueError(f"lru_width={width}; expected a multiple of num_heads={self.num_heads}.")
+        if not isinstance(self.positions, layers.RotaryPositions):
+            raise ValueError(f"positions={self.positions!r}; expected RotaryPositions.")
+        checks.boolean("attention_bias", self.attention_bias)
+        for name in ("logit_soft_cap", "epsilon"):
+            checks.positive_number(name, getattr(self, name))
+        checks.fraction("dropout", self.dropout)
+        self._recurrent_blocks(0, dtype=None)  # raises for an invalid size
+
+    @property
+    def kinds(self) -> str:
+        """The kind of each layer."""
+        return (self.pattern * self.num_layers)[: self.num_layers]
+
+    def _recurrent_blocks(self, n, dtype):
+        width = self.lru_width or self.embedding_dim
+        mixer = layers.GriffinRecurrentBlock(
+            self.num_heads,
+            head_dim=width // self.num_heads,
+            kernel_size=self.kernel_size,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="hawk",
+        )
+        feed_forward = layers.GatedFeedForward(
+            self.feed_forward_dim,
+            activation=gelu_tanh,
+            output_initializer="zeros",
+            dtype=dtype,
+            name="feed_forward",
+        )
+        return [
+            layers.PreNormResidual([layer], NORMALIZATION, self.dropout, self.epsilon, dtype=dtype, name=f"{name}_{n}")
+            for layer, name in ((mixer, "block"), (feed_forward, "feed_forward"))
+        ]
+
+    def _attention_block(self, n, dtype):
+        return layers.TransformerBlock(
+            num_heads=self.num_heads,
+            feed_forward_dim=self.feed_forward_dim,
+            causal=True,
+            normalization=NORMALIZATION,
+            activation="geglu_tanh",
+            dropout=self.dropout,
+            attention_bias=self.attention_bias,
+            key_dim=self.embedding_dim // self.num_heads,
+            epsilon=self.epsilon,
+            positions=self.positions,
+            num_key_value_heads=self.num_key_value_heads,
+            sliding_window=self.sliding_window,
+            residual_initializer="zeros",
+            dtype=dtype,
+            name=f"block_{n}",
+        )
+
+    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
+        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
+
+        Args:
+            vocabulary_size: V, at least 1.
+            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
+
+        Returns:
+            The model, with all weights built.
+
+        Raises:
+            ValueError: `vocabulary_size` is not a positive integer, or the numbers of heads do not divide as they must.
+        """
+        scale = float(ml_dtypes.bfloat16(self.embedding_dim**0.5))  # rounded, as it was in training
+        blocks = [keras.layers.Rescaling(scale, dtype=dtype, name="embedding_scale")]
+        for n, kind in enumerate(self.kinds):
+            blocks += [self._attention_block(n, dtype)] if kind == "a" else self._recurrent_blocks(n, dtype)
+        blocks.append(layers.ZeroCenteredRMSNormalization(self.epsilon, dtype=dtype, name="normalization"))
+        return build_language_model(
+            "recurrent_gemma",
+            vocabulary_size,
+            self.embedding_dim,
+            blocks,
+            tie_embeddings=True,
+            logit_soft_cap=self.logit_soft_cap,
+            dtype=dtype,
+        )

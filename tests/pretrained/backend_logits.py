@@ -1,0 +1,41 @@
+"""Load folders on any backend and save them again: `python -m tests.pretrained.backend_logits FOLDER OUT`."""
+
+import pathlib
+import sys
+
+import numpy as np
+from keras import ops
+
+from keras_seq import pretrained
+from keras_seq.models import GPT2Config, LlamaConfig, Mamba2Config, MambaConfig, RecurrentGemmaConfig
+
+V = 41
+BUILT = {
+    "gpt2": GPT2Config(16, num_layers=2, num_heads=2, context_length=32, dropout=0.1),
+    "llama": LlamaConfig(16, num_layers=2, num_heads=4, num_key_value_heads=2, feed_forward_dim=24, context_length=32),
+    "mamba": MambaConfig(16, num_layers=2, state_dim=4),
+    "mamba2": Mamba2Config(16, num_layers=2, state_dim=4),
+    "gemma": RecurrentGemmaConfig(16, num_layers=3, feed_forward_dim=24, sliding_window=7),
+}
+IDS = np.random.default_rng(0).integers(0, V, (2, 13)).astype("int32")
+
+
+def logits(model) -> np.ndarray:
+    """Logits of a whole pass and, behind it, those of a step after it, [2, 13, V]."""
+    whole, state = model(IDS[:, :-1], return_state=True, state=model.get_initial_state(2, 13))
+    step, _ = model.step(IDS[:, -1:], state)
+    return np.concatenate([ops.convert_to_numpy(whole), ops.convert_to_numpy(step)[:, None]], axis=1)
+
+
+def main(folder, out):
+    folder, out = pathlib.Path(folder), pathlib.Path(out)
+    found = {}
+    for name in BUILT:
+        model = pretrained.load(folder / name).model
+        found[name] = logits(model)
+        pretrained.save(model, out / name)
+    np.savez(out / "logits.npz", **found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
