@@ -22,11 +22,14 @@ def normalize_heads(x, gamma, epsilon: float, beta=None, centered: bool = False)
         `[B, T, H, V]`.
     """
     if centered:
-        x = x - ops.mean(x, axis=-1, keepdims=True)
-    # Keras's mean of float64 is one of float32 on JAX
-    variance = ops.sum(ops.square(x), axis=-1, keepdims=True) / x.shape[-1]
-    x = x * ops.rsqrt(variance + epsilon) * ops.cast(gamma, x.dtype)
+        x = x - _mean(x)
+    x = x * ops.rsqrt(_mean(ops.square(x)) + epsilon) * ops.cast(gamma, x.dtype)
     return x if beta is None else x + ops.cast(beta, x.dtype)
+
+
+def _mean(x):
+    """Return the mean over the features; Keras's own takes the mean of float64 in float32 on JAX."""
+    return ops.sum(x, axis=-1, keepdims=True) / x.shape[-1]
 
 
 def normalize_length(x, epsilon: float = 1e-6):
