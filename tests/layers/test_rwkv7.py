@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from keras import ops
 
 from keras_seq.layers import RWKV7Blocks, RWKV7TimeMix
@@ -74,29 +73,24 @@ def blocks_oracle(layer, x):
     return x
 
 
-@pytest.fixture
-def tolerance(exact):
-    return {"rtol": 1e-4, "atol": 2e-5} if exact["rtol"] > 1e-9 else {"rtol": 1e-8, "atol": 1e-10}
-
-
 def inputs(length=T):
     return np.random.default_rng(0).normal(size=(B, length, D))
 
 
-def test_time_mixing_is_the_formula(float64, tolerance, randomize):
+def test_time_mixing_is_the_formula(float64, exact_with_tanh, randomize):
     layer, x = RWKV7TimeMix(H, K, rank=3, dtype="float64"), inputs()
     layer.build(x.shape)
     randomize(layer, scale=0.7)
     y, value, (last, s) = compiled(lambda x: layer(x, return_state=True, return_value=True))(x)
     for got, expected in zip((y, value, s, last), (*time_mix(layer, x), x[:, -1]), strict=True):
-        np.testing.assert_allclose(numpy(got), expected, **tolerance)
+        np.testing.assert_allclose(numpy(got), expected, **exact_with_tanh)
 
 
-def test_the_stack_is_the_formula_with_the_values_of_the_first_block(float64, tolerance, randomize):
+def test_the_stack_is_the_formula_with_the_values_of_the_first_block(float64, exact_with_tanh, randomize):
     layer, x = RWKV7Blocks(3, H, F, head_dim=K, rank=3, dtype="float64"), inputs()
     layer.build(x.shape)
     randomize(layer, scale=0.5)
-    np.testing.assert_allclose(numpy(compiled(layer)(x)), blocks_oracle(layer, x), **tolerance)
+    np.testing.assert_allclose(numpy(compiled(layer)(x)), blocks_oracle(layer, x), **exact_with_tanh)
 
 
 def test_previous_positions_skip_padding():

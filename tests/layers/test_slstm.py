@@ -49,15 +49,14 @@ def oracle(layer, x):
     return heads.reshape(x.shape) * of(layer.scale), h
 
 
-def test_it_is_the_formula(float64, exact, randomize):
+def test_it_is_the_formula(float64, exact_with_tanh, randomize):
     layer, x = SLSTM(H, kernel_size=3, dtype="float64"), np.random.default_rng(0).normal(size=(B, T, D))
     layer.build(x.shape)
     randomize(layer, scale=0.7)
     y, (_, (h, *_)) = compiled(lambda x: layer(x, return_state=True))(x)
-    tolerance = {"rtol": 1e-4, "atol": 1e-5} if exact["rtol"] > 1e-9 else exact
     expected = oracle(layer, x)
-    np.testing.assert_allclose(numpy(y), expected[0], **tolerance)
-    np.testing.assert_allclose(numpy(h), expected[1], **tolerance)
+    np.testing.assert_allclose(numpy(y), expected[0], **exact_with_tanh)
+    np.testing.assert_allclose(numpy(h), expected[1], **exact_with_tanh)
 
 
 def test_gates_beyond_the_range_of_exp_are_those_of_the_limit():
