@@ -1,6 +1,6 @@
 # make compare   set up .venv, train an LSTM and a Transformer on Python's docstrings, compare them
 # make test      set up .venv, run the tests; make test-all also those that are long and seldom fail
-# make backends  run the contract of the layers on JAX and torch; make backends-all all tests of what runs there too
+# make backends  run the tests of what runs on torch, and some on JAX; make backends-all all tests of what runs there too
 # make gpu       on a GPU, with the JAX or PyTorch of PYTHON: compare, benchmark, nanoGPT's run; BACKEND=jax or torch
 # make peers     run the tests that compare weights and files with those of transformers, peft, xlstm and pyarrow
 # make check     check the style
@@ -13,7 +13,7 @@ BACKEND ?= torch
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training
-QUICK_BACKEND := tests/layers/test_contract.py tests/generation/test_sampling_loop.py tests/training/test_gradient_guard.py
+QUICK_ON_JAX := tests/layers/test_contract.py tests/generation/test_sampling_loop.py tests/training/test_gradient_guard.py
 SEVERAL_BACKENDS := tests/data/test_step_dataset.py tests/kernels/test_dispatch.py tests/callbacks/test_backends.py \
 	tests/tracking/test_without_tensorflow.py tests/evaluation/test_every_backend.py \
 	tests/training/test_backends.py tests/experiments/test_without_tensorflow.py
@@ -37,17 +37,16 @@ test-rare: .venv/installed-test
 test-all: test test-rare
 
 backends: .venv/installed-backends
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(QUICK_BACKEND) $(ARGS)
-	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(QUICK_BACKEND) $(ARGS)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(QUICK_ON_JAX) $(ARGS)
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS)
 	$(BIN)/python -m experiments.benchmark --backend jax --smoke
 
 # JAX in parts, because a process keeps all that it has compiled, gigabytes.
-backends-all: .venv/installed-backends
+backends-all: backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[a-m]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[n-z]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(filter-out tests/layers,$(ANY_BACKEND)) $(ARGS)
-	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(SEVERAL_BACKENDS) $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow" $(SEVERAL_DEVICES) $(ARGS)
 
