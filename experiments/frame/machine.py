@@ -13,6 +13,7 @@ import tyro
 
 from experiments.frame.option_help import groups_not_chosen
 from experiments.frame.startup import command_line
+from keras_seq.tracking.tracker import import_tracker
 from keras_seq.training import devices, processes
 from keras_seq.training.environment import versions
 from keras_seq.training.resume_check import flatten
@@ -49,7 +50,7 @@ class Machine:
         devices.use_devices(number, self.mesh, self.shard_weights)
 
     def check(self, config: Any, arguments: Sequence[str]) -> None:
-        """Check that the devices fit the options of an experiment, which are those of all processes.
+        """Check that the devices and packages fit the options of an experiment, which are those of all processes.
 
         Args:
             config: Options of the experiment.
@@ -62,6 +63,8 @@ class Machine:
             processes.check_equal({**flatten(dataclasses.asdict(config)), **versions()})
             if getattr(config, "match", None) == "seconds":
                 raise ValueError("--match seconds: expected one process, because each measures other times.")
+        if hasattr(config, "train"):
+            import_tracker(config.train.tracker)
         hidden = groups_not_chosen(config, arguments)
         for field in dataclasses.fields(config):
             value = getattr(config, field.name)

@@ -10,13 +10,13 @@ class Summaries:
     """Hold scalars, texts, images and histograms by name; `a | b` joins two, with b's value for a name in both.
 
     Args:
-        scalars: Numbers for TensorBoard and metrics.jsonl. A name with a group before it
+        scalars: Numbers for the trackers and metrics.jsonl. A name with a group before it
             (`gate_saturation/closed/lstm_0/forget`) is not in `format_scalars`.
         texts: Strings, such as generated text.
         images: uint8 `[height, width, 3]`, or `[N, height, width, 3]` for several under one name.
         histograms: Values to count, of any shape.
-        curves: Numbers for TensorBoard alone, under names with a group: each is a chart of the Custom Scalars page, and
-            together they replace the group's scalars there, as averages replace what is noisy.
+        curves: Numbers for the trackers alone, under names with a group: each is a chart of TensorBoard's Custom
+            Scalars page, and together they replace the group's scalars there, as averages replace what is noisy.
         descriptions: What a name or a group stands for, with its unit; the title of a curve's chart.
     """
 
@@ -30,6 +30,12 @@ class Summaries:
     def __or__(self, other):
         """Return both; where names clash, the right one counts."""
         return Summaries(*(getattr(self, f.name) | getattr(other, f.name) for f in dataclasses.fields(self)))
+
+    @property
+    def charted(self) -> dict[str, float]:
+        """Return the numbers that are drawn: the curves, and the scalars of groups that they do not replace."""
+        replaced = {name.partition("/")[0] for name in self.curves}
+        return {n: v for n, v in self.scalars.items() if n.partition("/")[0] not in replaced} | self.curves
 
     def format_scalars(self) -> str:
         """Return the ungrouped scalars as one line: `validation: loss 1.218, loss_streaming 1.156`."""

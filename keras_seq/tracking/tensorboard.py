@@ -138,13 +138,10 @@ def summary_protos(summaries: Summaries, axis: str) -> Iterator[Summary]:
         summaries: What to write.
         axis: Unit of the axis.
     """
-    replaced = {name.partition("/")[0] for name in summaries.curves}
-    scalars = {name: value for name, value in summaries.scalars.items() if name.partition("/")[0] not in replaced}
-    for name, value in {**scalars, **summaries.curves}.items():
+    for name, value in summaries.charted.items():
         yield scalar_proto(validation_key(name), value, axis, summaries.descriptions)
     for name, text in summaries.texts.items():
-        code = "\n".join("    " + line for line in text.splitlines())
-        yield text_pb(name, code, describe(name, summaries.descriptions))
+        yield text_pb(name, code_block(text), describe(name, summaries.descriptions))
     for name, image in summaries.images.items():
         images = image if image.ndim == 4 else image[None]
         yield image_proto(detail_tag(name), images, describe(name, summaries.descriptions))
@@ -152,6 +149,11 @@ def summary_protos(summaries: Summaries, axis: str) -> Iterator[Summary]:
         with np.errstate(invalid="ignore"):  # NaN is in no bucket
             proto = histogram_pb(detail_tag(name), values, description=describe(name, summaries.descriptions))
         yield proto
+
+
+def code_block(text: str) -> str:
+    """Return a text as a code block of Markdown."""
+    return "\n".join("    " + line for line in text.splitlines())
 
 
 def curve_points(lines: list[dict]) -> dict[tuple[str, int], float]:

@@ -91,6 +91,8 @@ class TrainConfig:
     rate, at most three times."""
     sample_length: int = 300
     """Tokens of a text sample."""
+    tracker: Literal["tensorboard", "trackio", "wandb"] = "tensorboard"
+    """Where curves, settings and text samples are logged: tensorboard, or there and by the package trackio or wandb."""
 
     def __post_init__(self):
         """Check the fields."""
@@ -98,6 +100,7 @@ class TrainConfig:
             ("optimizer", LEARNING_RATES),
             ("precision", DTYPE_POLICIES),
             ("on_nan", ("stop", "rollback")),
+            ("tracker", ("tensorboard", "trackio", "wandb")),
         ):
             if getattr(self, name) not in [*options]:  # a list, because the value may not be hashable
                 raise ValueError(f"{name}={getattr(self, name)!r}; expected {' or '.join(options)}.")

@@ -23,7 +23,8 @@ from keras_seq.evaluation.progress_bar import ProgressBar
 from keras_seq.stop_signals import StopRequest, StopRequested
 from keras_seq.tracking.event_files import truncate_after
 from keras_seq.tracking.summaries import Summaries
-from keras_seq.tracking.tensorboard import TokenTensorBoard, curve_points
+from keras_seq.tracking.tensorboard import curve_points
+from keras_seq.tracking.tracker import import_tracker, open_tracker
 from keras_seq.training import checkpoints, checksummed_json, processes
 from keras_seq.training.checkpoint_callback import CheckpointCallback, TrainingInterrupted
 from keras_seq.training.checkpoints import CheckpointError
@@ -84,6 +85,7 @@ def fit_resumable(
         `step`; and the final summaries.
 
     Raises:
+        ValueError: If the package of the tracker is not installed.
         TrainingDiverged: If a loss or gradient was NaN or infinite and, with on_nan="rollback", all MAX_ROLLBACKS
             rollbacks were used.
         TrainingInterrupted: If a stop was requested (stop_signals.py), after a checkpoint is saved. A validation that
@@ -91,6 +93,7 @@ def fit_resumable(
         CheckpointError: If the run in the folder has another config, or its files are corrupt.
         OSError: If a file cannot be written, or another process trains in the folder.
     """
+    import_tracker(train.tracker)
     folder = pathlib.Path(folder)
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     with lock(folder):
@@ -177,9 +180,10 @@ class _Run:
                 f"{self.folder} is at step {start_step:,}: expected at least as many steps, not {last_step:,}."
             )
         checkpoints.prune(self.folder / "checkpoints", train.max_checkpoints_to_keep)  # a kill may have prevented it
-        board = TokenTensorBoard(self.folder)
+        tracker = open_tracker(train.tracker if processes.is_first() else "tensorboard", self.folder)
+        tracker = cleanup.enter_context(tracker)
         logger = MetricsLogger(
-            self.folder / "metrics.jsonl", board, tokens, train.log_every, last_step, self.characters_per_token
+            self.folder / "metrics.jsonl", tracker, tokens, train.log_every, last_step, self.characters_per_token
         )
         metrics, event_file_sizes = checkpoints.logs_at(self.folder / "checkpoints", start_step)
         lines = logger.resume_at(start_step, metrics)
@@ -201,7 +205,7 @@ class _Run:
         validation.restore_from(lines)
         saver = CheckpointCallback(self.folder / "checkpoints", train, last_step, logger, validation, self.stop)
         cleanup.callback(progress.on_train_end)
-        board.write_settings(flatten(self.config), self.training_model)
+        tracker.write_settings(flatten(self.config), self.training_model)
         if validation.is_missing(start_step, lines):
             self._repeat_validation(start_step, logger, validation, saver)
         if start_step and validation.best_step == start_step:  # a kill may have prevented the copy

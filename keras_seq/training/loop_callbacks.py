@@ -156,7 +156,7 @@ class ValidationCallback(EveryNSteps):
         tokens = step * self.logger.tokens_per_step
         self.logger.write(step, "validation", self.last_summaries.scalars)
         with self.logger.timing("diagnostics"):
-            self.logger.board.write(tokens, self.last_summaries)
+            self.logger.tracker.write(tokens, self.last_summaries)
         tqdm.write(f"{tokens:>12,} tokens   train loss {loss:.3f}   {self.last_summaries.format_scalars()}")
         self._update_best(step, self.last_summaries.scalars.get("val_loss", math.inf))
         if self.out_of_patience and step < self.last_step:

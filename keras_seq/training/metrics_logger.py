@@ -1,4 +1,4 @@
-"""Log the curves of a run: one line of metrics.jsonl and one point in TensorBoard for each measurement."""
+"""Log the curves of a run: one line of metrics.jsonl and one point in the trackers for each measurement."""
 
 import contextlib
 import itertools
@@ -14,7 +14,8 @@ import keras
 
 from keras_seq.atomic_files import set_aside, sync, write_text
 from keras_seq.tracking.event_files import file_sizes
-from keras_seq.tracking.tensorboard import TRAIN_KEYS, TokenTensorBoard
+from keras_seq.tracking.tensorboard import TRAIN_KEYS
+from keras_seq.tracking.tracker import Tracker
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.loop_callbacks import EveryNSteps
 
@@ -57,7 +58,7 @@ def _parse_line(text) -> dict | None:
 
 
 class MetricsLogger(EveryNSteps):
-    """Log the training curve: a line of metrics.jsonl and a TensorBoard point at the end of every interval.
+    """Log the training curve: a line of metrics.jsonl and a point of the tracker at the end of every interval.
 
     The loss of an interval is the mean over its tokens; Keras's running sums are reset after it. `seconds` is the time
     spent in steps, compilation included, without validations and checkpoints; `other_seconds` those spent in each of
@@ -66,7 +67,7 @@ class MetricsLogger(EveryNSteps):
 
     Args:
         path: Path of metrics.jsonl.
-        board: The run's `TokenTensorBoard`.
+        tracker: The run's `Tracker`.
         tokens_per_step: Tokens of a batch.
         every: Interval in steps.
         last_step: Last step of the training.
@@ -76,14 +77,14 @@ class MetricsLogger(EveryNSteps):
     def __init__(
         self,
         path: str | pathlib.Path,
-        board: TokenTensorBoard,
+        tracker: Tracker,
         tokens_per_step: int,
         every: int,
         last_step: int,
         characters_per_token: float | None = None,
     ):
         super().__init__(every, last_step)
-        self.path, self.board, self.tokens_per_step = pathlib.Path(path), board, tokens_per_step
+        self.path, self.tracker, self.tokens_per_step = pathlib.Path(path), tracker, tokens_per_step
         self.characters_per_token = characters_per_token
         self.seconds, self.loss, self.step = 0.0, None, 0
         self.other_seconds = dict.fromkeys(OTHER_PARTS, 0.0)
@@ -177,7 +178,7 @@ class MetricsLogger(EveryNSteps):
             "other_seconds": dict(self.other_seconds),
         }
         self.write(step, "train", line)
-        self.board.record(step * self.tokens_per_step, {key: line[key] for key in TRAIN_KEYS})
+        self.tracker.record(step * self.tokens_per_step, {key: line[key] for key in TRAIN_KEYS})
         self.model.reset_metrics()
 
     def _bits(self):

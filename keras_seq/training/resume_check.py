@@ -23,7 +23,7 @@ INTERVALS = {
     "patience",
 }
 GROW_ONLY = {"tokens", "steps", "epochs", "num_seeds"}
-MUTABLE = INTERVALS | GROW_ONLY | {"on_nan"}
+MUTABLE = INTERVALS | GROW_ONLY | {"on_nan", "tracker"}
 VERSION_KEYS = {"commit", "keras", "tensorflow", "jax", "torch", "numpy", "python"}  # others may change the last bits
 MACHINE_KEYS = {"backend", "cores", "threads", "processor", "devices"}  # and so may other backends and machines
 

@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import signal
+import sys
+import types
 
 import keras
 import numpy as np
@@ -364,6 +366,43 @@ def test_a_folder_that_is_in_use_is_refused_and_nothing_is_written(line, tmp_pat
     with lock_run(tmp_path / "run"), pytest.raises(BlockingIOError, match="another process trains there"):
         line()
     assert {path.name for path in (tmp_path / "run").iterdir()} <= {".lock", "checkpoints"}
+
+
+class Package(types.ModuleType):
+    """Stands for trackio: the points of each run, by its name."""
+
+    def __init__(self):
+        super().__init__("trackio")
+        self.runs = {}
+
+    def init(self, name, config, **_):
+        points = self.runs.setdefault(name, [])
+        return types.SimpleNamespace(
+            log=lambda values, step: points.append((step, values)), finish=lambda: points.append(("end", config))
+        )
+
+
+def test_a_tracker_gets_the_points_of_metrics_jsonl_in_one_run_and_changes_nothing(line, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", package := Package())
+    plain = line("plain", losses=[3.0, 2.0, 2.5, 2.6])
+    assert package.runs == {}
+    with pytest.raises(Killed):
+        line(tracker="trackio", callbacks=[DiesAt(4)], losses=[3.0, 2.0])
+    assert_same(line(tracker="trackio", losses=[2.5, 2.6]), plain)
+    assert points(tmp_path / "run") == points(tmp_path / "plain")
+    ((name, sent),) = package.runs.items()
+    assert name.startswith("run-")
+    assert [step for step, _ in sent] == [12, 12, 24, 24, "end", 36, 36, 48, 48, "end"]
+    assert [values for step, values in sent if step == "end"] == [{"seed": 0}] * 2
+    shown = [next(iter(values.values())) for step, values in sent if step != "end"]
+    assert shown == [entry.get("loss", entry.get("val_loss")) for entry in plain[1]]
+
+
+def test_a_tracker_that_is_not_installed_is_refused_before_anything_is_written(line, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ValueError, match=r"tracker='wandb'.* pip install wandb"):
+        line(tracker="wandb")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_is_reported_and_what_was_there_goes_on(line, tmp_path, monkeypatch):

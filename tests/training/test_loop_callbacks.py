@@ -108,10 +108,10 @@ def validate(losses, patience=None):
     """What `ValidationCallback` does with the losses of validations, without a model; returns it and its steps."""
     results, steps = iter(losses), []
     logger = types.SimpleNamespace(
-        write=lambda step, *_: steps.append(step), tokens_per_step=1, board=Board(), on_interval=lambda *_: None
+        write=lambda step, *_: steps.append(step), tokens_per_step=1, tracker=Board(), on_interval=lambda *_: None
     )
     logger.timing = contextlib.nullcontext
-    logger.board.write = lambda *_: None
+    logger.tracker.write = lambda *_: None
     validation = ValidationCallback(lambda: Summaries({"val_loss": next(results)}), logger, 1, 100, patience)
     validation.set_model(types.SimpleNamespace(stop_training=False))
     for step in range(1, len(losses) + 1):
@@ -144,7 +144,7 @@ def test_a_validation_that_was_cut_off_leaves_no_trace_and_is_missed():
     def stopped():
         raise StopRequested
 
-    logger = types.SimpleNamespace(write=None, tokens_per_step=1, board=None)
+    logger = types.SimpleNamespace(write=None, tokens_per_step=1, tracker=None)
     validation = ValidationCallback(stopped, logger, 2, 9)
     validation.on_interval(4, {"loss": 1.0})
     assert (validation.last_summaries, validation.best_step, validation.wait) == (None, None, 0)

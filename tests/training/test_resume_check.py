@@ -62,9 +62,13 @@ def test_what_matters_has_to_be_as_it_was_and_is_named_if_not(run, part, values,
 
 @pytest.mark.parametrize(
     ("part", "values"),
-    [("train", {"log_every": 7}), ("budget", {"steps": 20}), ("experiment", {"tokens": 20, "context_length": 6})],
+    [
+        ("train", {"log_every": 7, "tracker": "wandb"}),
+        ("budget", {"steps": 20}),
+        ("experiment", {"tokens": 20, "context_length": 6}),
+    ],
 )
-def test_intervals_and_lengths_may_change(run, part, values):
+def test_intervals_lengths_and_the_tracker_may_change(run, part, values):
     check_resumable(run, changed(part, **values))
 
 

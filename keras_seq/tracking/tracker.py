@@ -1,0 +1,220 @@
+"""Send a run to an experiment tracker beside TensorBoard: trackio or Weights & Biases (wandb).
+
+    write_settings(settings, model)      what the run was asked for
+    record(tokens, logs)                 a point of each curve, at the tokens seen in training
+    write(tokens, summaries)             a validation
+
+TensorBoard's files are always written: they are a part of the run's folder, are resumed exactly, and alone have images,
+histograms and the HParams page. The others get the settings, the curves under TensorBoard's tags, and the texts; their
+packages are imported only for a run that asks for one.
+"""
+
+import contextlib
+import html
+import importlib
+import os
+import pathlib
+import re
+import types
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import keras
+
+from keras_seq.atomic_files import write_text
+from keras_seq.tracking.summaries import Summaries
+from keras_seq.tracking.tags import scalar_tag, validation_key
+from keras_seq.tracking.tensorboard import TokenTensorBoard, code_block
+
+RUN_ID = "tracker.txt"  # the name under which a tracker resumes the run
+
+
+class Tracker(Protocol):
+    """Record a run as it trains; `TokenTensorBoard` is one."""
+
+    def write_settings(self, settings: Mapping[str, Any], model: keras.Model):
+        """Write the settings, JSON values by dotted name, before anything else."""
+
+    def record(self, tokens: int, logs: Mapping[str, float]):
+        """Write a point of each curve, by the keys of metrics.jsonl."""
+
+    def write(self, tokens: int, summaries: Summaries):
+        """Write the summaries of a validation."""
+
+
+class Trackers:
+    """Record a run with several trackers.
+
+    Args:
+        *trackers: The trackers.
+    """
+
+    def __init__(self, *trackers: Tracker):
+        self.trackers = trackers
+
+    def write_settings(self, settings: Mapping[str, Any], model: keras.Model):
+        """Write the settings to all."""
+        for tracker in self.trackers:
+            tracker.write_settings(settings, model)
+
+    def record(self, tokens: int, logs: Mapping[str, float]):
+        """Write a point of each curve to all."""
+        for tracker in self.trackers:
+            tracker.record(tokens, logs)
+
+    def write(self, tokens: int, summaries: Summaries):
+        """Write the summaries to all."""
+        for tracker in self.trackers:
+            tracker.write(tokens, summaries)
+
+
+class TrackioRun:
+    """Record a run with trackio, as a context manager that ends the run; wandb's is derived from it.
+
+    The run is called like its folder, with an id that is kept in the folder, so that a resumed training goes on in the
+    same run; steps that are repeated after a kill are sent again. Its group is the folder around it, its project
+    `keras_seq` or the environment variable TRACKIO_PROJECT.
+
+    Args:
+        folder: Folder of the run.
+
+    Raises:
+        ValueError: The package cannot be imported.
+        ConnectionError: In `write_settings`, if the package does not start the run.
+    """
+
+    package = "trackio"
+
+    def __init__(self, folder: str | pathlib.Path):
+        self.folder, self.module, self.run = pathlib.Path(folder).resolve(), import_tracker(self.package), None
+
+    def __enter__(self):
+        """Return the tracker; the run starts with its settings."""
+        return self
+
+    def __exit__(self, exception_type, *_):
+        """End the run, if it started."""
+        if self.run is not None:
+            self.finish(failed=exception_type is not None)
+
+    def write_settings(self, settings: Mapping[str, Any], model: keras.Model):
+        """Start the run, or go on in it, with these settings."""
+        options = {
+            "project": os.environ.get(f"{self.package.upper()}_PROJECT", "keras_seq"),
+            "group": self.folder.parent.name,
+            "config": dict(settings),
+            "resume": "allow",
+        }
+        try:
+            self.run = self.start(run_id(self.folder), options)
+        except Exception as error:  # each package has its own, such as for a user that has not logged in
+            raise ConnectionError(
+                f"{self.package} does not start a run ({error}): do what it says, or train with --train.tracker "
+                "tensorboard."
+            ) from error
+
+    def record(self, tokens: int, logs: Mapping[str, float]):
+        """Send a point of each curve."""
+        self.log(tokens, {scalar_tag(key): float(value) for key, value in logs.items()})
+
+    def write(self, tokens: int, summaries: Summaries):
+        """Send the scalars and texts of a validation."""
+        scalars = {scalar_tag(validation_key(name)): float(value) for name, value in summaries.charted.items()}
+        self.log(tokens, scalars | {name: self.text(text) for name, text in summaries.texts.items()})
+
+    def start(self, run_id: str, options: dict):
+        """Return the package's run, new or resumed."""
+        return self.module.init(name=run_id, **options)
+
+    def log(self, tokens: int, values: dict):
+        """Send values at a position on the axis."""
+        self.run.log(values, step=tokens)
+
+    def text(self, text: str):
+        """Return a text as the package shows it, with its spaces and line breaks."""
+        return self.module.Markdown(code_block(text))
+
+    def finish(self, failed: bool):
+        """End the run when everything is sent."""
+        self.run.finish()
+
+
+class WandbRun(TrackioRun):
+    """Record a run with wandb, which calls the axis `tokens` and keeps its files in the run's folder.
+
+    Args:
+        folder: Folder of the run.
+    """
+
+    package = "wandb"
+
+    def start(self, run_id: str, options: dict):
+        """Return the package's run, new or resumed."""
+        place = {"id": run_id, "name": self.folder.name, "dir": str(self.folder)}
+        run = self.module.init(**place, **options, allow_val_change=True)  # of settings that differ on resume
+        run.define_metric("tokens")
+        run.define_metric("*", step_metric="tokens")  # wandb's own step may not go back, as a resumed run does
+        return run
+
+    def log(self, tokens: int, values: dict):
+        """Send values at a position on the axis."""
+        self.run.log({**values, "tokens": tokens})
+
+    def text(self, text: str):
+        """Return a text as the package shows it, with its spaces and line breaks."""
+        return self.module.Html(f"<pre>{html.escape(text)}</pre>")
+
+    def finish(self, failed: bool):
+        """End the run when everything is sent; one that diverged or was interrupted counts as failed."""
+        self.run.finish(exit_code=int(failed))
+
+
+RUNS = {"trackio": TrackioRun, "wandb": WandbRun}
+
+
+@contextlib.contextmanager
+def open_tracker(name: str, folder: str | pathlib.Path) -> Iterator[Tracker]:
+    """Yield TensorBoard's tracker of a run, joined with another one unless that is "tensorboard".
+
+    Args:
+        name: "tensorboard", "trackio" or "wandb".
+        folder: Folder of the run.
+
+    Raises:
+        ValueError: The package cannot be imported.
+    """
+    board = TokenTensorBoard(folder)
+    if name == "tensorboard":
+        yield board
+    else:
+        with RUNS[name](folder) as run:
+            yield Trackers(board, run)
+
+
+def import_tracker(name: str) -> types.ModuleType:
+    """Return the package of a tracker.
+
+    Args:
+        name: "tensorboard", "trackio" or "wandb".
+
+    Raises:
+        ValueError: It cannot be imported.
+    """
+    try:
+        module = importlib.import_module(name)
+        if module.__dict__.get("__file__", "") is None:
+            raise ImportError(f"{name} is a folder here, not a package")  # wandb itself makes such folders
+    except ImportError as error:
+        raise ValueError(f"tracker={name!r}; expected an installed package ({error}): pip install {name}.") from None
+    return module
+
+
+def run_id(folder: pathlib.Path) -> str:
+    """Return the id of the run in a folder, which is drawn and kept there at the first call."""
+    path = folder / RUN_ID
+    known = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+    if not re.fullmatch(r"[\w.-]+", known):
+        known = f"{re.sub(r'[^a-zA-Z0-9_.-]', '-', folder.name)[:80]}-{uuid.uuid4().hex[:8]}"
+        write_text(path, known + "\n")
+    return known
