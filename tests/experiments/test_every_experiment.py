@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import sys
 
 import matplotlib.image
 import pytest
@@ -21,6 +22,13 @@ def test_a_mistake_is_named_in_one_sentence_and_leaves_nothing(name, refuses):
     refuses(name, "--no-such-option 1", "no-such-option")
     refuses(name, "--resume nowhere", "nowhere")
     refuses(name, "--seed -1" if hasattr(main_of(name).settings_class(), "seed") else "--num-seeds 0", "seed")
+
+
+@every_experiment
+def test_a_tracker_that_is_not_installed_is_refused_before_any_work(name, refuses, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    if hasattr(main_of(name).settings_class(), "train"):
+        refuses(name, "--train.tracker trackio", "tracker='trackio'", "pip install trackio")
 
 
 @every_experiment
