@@ -54,12 +54,14 @@ class InspectModelConfig:
 
     def __post_init__(self):
         check_options(self)
+        if self.source_text == "":
+            raise ValueError("--source-text is empty; expected another text of as many tokens.")
 
 
-def truncate(model, ids):
+def truncate(model, ids, option="--text"):
     """Return at least two ids, cut to what the model takes and the page can show, and a message if they were cut."""
     if len(ids) < 2:
-        raise ValueError(f"--text has {len(ids)} tokens; expected at least 2.")
+        raise ValueError(f"{option} has {len(ids)} tokens; expected at least 2.")
     max_tokens = model.context_length or MAX_TOKENS
     if len(ids) <= max_tokens:
         return ids, None
@@ -87,7 +89,8 @@ def main(arguments: list[str] | None = None):
     ids, message = truncate(model, tokenizer.encode(handle_unknown(text, tokenizer, unknown)))
     source_ids = None
     if config.source_text is not None:
-        source_ids, _ = truncate(model, tokenizer.encode(handle_unknown(config.source_text, tokenizer, unknown)))
+        source_ids = tokenizer.encode(handle_unknown(config.source_text, tokenizer, unknown))
+        source_ids, _ = truncate(model, source_ids, "--source-text")
     trace, findings = trace_model(model, tokenizer, ids), find(model, tokenizer, ids, source_ids)
     folder = within(config.run, config.run / "inspect") if config.out is None else config.out
     write_outputs(folder, trace, findings, config.run)
