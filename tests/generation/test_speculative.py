@@ -27,7 +27,7 @@ def small(randomize):
 
 def test_the_probabilities_are_those_that_ids_are_drawn_with():
     logits = RANDOM.normal(size=(1, V)).astype("float32") * 2
-    options = SamplingConfig(0.7, top_k=4, top_p=0.9).options
+    options = {name: ops.convert_to_tensor(v) for name, v in SamplingConfig(0.7, top_k=4, top_p=0.9).options.items()}
     p = ops.convert_to_numpy(probabilities(logits, options))[0]
     draws = (np.arange(20_000, dtype="float32") + 0.5) / 20_000
     ids = ops.convert_to_numpy(sample_token(np.repeat(logits, len(draws), axis=0), draws, options))
