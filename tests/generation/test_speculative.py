@@ -28,9 +28,10 @@ def small(randomize):
 def test_the_probabilities_are_those_that_ids_are_drawn_with():
     logits = RANDOM.normal(size=(1, V)).astype("float32") * 2
     options = {name: ops.convert_to_tensor(v) for name, v in SamplingConfig(0.7, top_k=4, top_p=0.9).options.items()}
-    p = ops.convert_to_numpy(probabilities(logits, options))[0]
+    p = ops.convert_to_numpy(probabilities(ops.convert_to_tensor(logits), options))[0]
     draws = (np.arange(20_000, dtype="float32") + 0.5) / 20_000
-    ids = ops.convert_to_numpy(sample_token(np.repeat(logits, len(draws), axis=0), draws, options))
+    rows = ops.convert_to_tensor(np.repeat(logits, len(draws), axis=0))
+    ids = ops.convert_to_numpy(sample_token(rows, ops.convert_to_tensor(draws), options))
     np.testing.assert_allclose(np.bincount(ids, minlength=V) / len(draws), p, atol=1e-4)
 
 
