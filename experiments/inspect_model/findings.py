@@ -1,4 +1,4 @@
-"""What is inside a model, for the page and the plots, by layer.
+"""Find what is inside a model, layer by layer, for the page and the plots.
 
 lens       likeliest next token after each token
 memory     accuracy of linear probes for the token d positions ago, in random texts

@@ -1,4 +1,4 @@
-"""What can each model recall, and over which distance: pairs, copies, a parity, a needle?
+"""Which of pairs, copies, a parity and a needle does each model recall, and over which distance?
 
     python -m experiments.recall                                     # an LSTM, a Transformer and Mamba on five tasks
     python -m experiments.recall --tasks associative_recall --models transformer hybrid gated_deltanet rwkv7

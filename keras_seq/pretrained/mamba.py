@@ -20,6 +20,14 @@ IGNORED = (
     "rescale_prenorm_residual use_mambapy use_associative_scan d_inner d_model n_layer fused_add_norm "
     "pad_vocab_size_multiple ssm_cfg layer_types"
 )
+NAMES = {  # of Mamba and Mamba-2: what is stored once, and how older files call the tensors
+    "tied": {"lm_head.weight": "backbone.embeddings.weight"},
+    "buffers": r"(?!)",
+    "renames": (
+        (r"^backbone\.embedding\.weight$", "backbone.embeddings.weight"),
+        (r"^(?!backbone\.|lm_head\.)", "backbone."),
+    ),
+}
 H, B = "backbone.layers.{n}.", "block_{n}/"
 
 
@@ -106,12 +114,7 @@ MAMBA = Family(
         *normalization("backbone.norm_f", "normalization"),
         *linear("lm_head", "head"),
     ),
-    tied={"lm_head.weight": "backbone.embeddings.weight"},
-    buffers=r"(?!)",
-    renames=(
-        (r"^backbone\.embedding\.weight$", "backbone.embeddings.weight"),
-        (r"^(?!backbone\.|lm_head\.)", "backbone."),
-    ),
+    **NAMES,
     describe=describe,
     architecture_of=lambda model: "MambaForCausalLM",
 )

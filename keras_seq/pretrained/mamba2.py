@@ -6,7 +6,7 @@ from keras_seq import checks
 from keras_seq.layers import Mamba2
 from keras_seq.models.linear_recurrent import Mamba2Config
 from keras_seq.pretrained.family import CONVOLUTION, TRANSPOSED, Family, Setting, Tensor, linear, normalization, same
-from keras_seq.pretrained.mamba import IGNORED
+from keras_seq.pretrained.mamba import IGNORED, NAMES
 from keras_seq.pretrained.structure import blocks_of
 
 H, B = "backbone.layers.{n}.", "block_{n}/"
@@ -101,12 +101,7 @@ MAMBA2 = Family(
         *normalization("backbone.norm_f", "normalization"),
         *linear("lm_head", "head"),
     ),
-    tied={"lm_head.weight": "backbone.embeddings.weight"},
-    buffers=r"(?!)",
-    renames=(
-        (r"^backbone\.embedding\.weight$", "backbone.embeddings.weight"),
-        (r"^(?!backbone\.|lm_head\.)", "backbone."),
-    ),
+    **NAMES,
     describe=describe,
     architecture_of=lambda model: "Mamba2ForCausalLM",
 )
