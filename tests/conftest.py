@@ -5,6 +5,7 @@ import gc
 import os
 import pathlib
 import resource
+import signal
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is imported: its notes are nobody's output
@@ -112,3 +113,11 @@ def randomize():
         return model
 
     return randomize
+
+
+@pytest.fixture
+def terminal():
+    """Signals as in a terminal: a process under nohup, as the tests may be, would take no SIGHUP for a request."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

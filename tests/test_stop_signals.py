@@ -9,6 +9,7 @@ import pytest
 from keras_seq import stop_signals
 from keras_seq.stop_signals import GuardedOutput, StopRequest, StopRequested, guard_output, signal_handler
 
+pytestmark = pytest.mark.usefixtures("terminal")
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 

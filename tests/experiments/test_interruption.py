@@ -89,6 +89,7 @@ def script(lines=(), folder=None, number=None):
         os.kill(os.getpid(), number)
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_between_trainings_a_stop_prints_how_to_resume(run, number, capfd):
     with pytest.raises(SystemExit) as stop:

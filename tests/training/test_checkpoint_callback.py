@@ -80,6 +80,7 @@ def test_where_training_may_go_back_there_is_one_before_the_first_step(steps):
     assert steps(1, on_nan="rollback") == ["flush", (0, 2), "flush", (1, 2)]
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_lets_the_step_end_writes_a_checkpoint_and_is_reported(steps, tmp_path, number, capfd):
     before = signal.getsignal(number)
