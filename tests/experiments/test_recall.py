@@ -1,9 +1,11 @@
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from experiments.recall import __main__ as recall
 from experiments.recall import findings
 from experiments.recall.report import COLUMNS, by_size
 from experiments.recall.scores import RecallRun
@@ -122,3 +124,19 @@ def test_mistakes_are_named(refuses):
     refuses("recall", "--alphabet-size 31", "--alphabet-size 31", "32")
     refuses("recall", "--tasks parity parity", "--tasks")
     refuses("recall", "--models lstm lstm", "--models")
+
+
+@pytest.mark.slow
+def test_attention_recalls_what_an_lstm_cannot_and_the_lstm_counts(tmp_path):
+    """The experiment as it is run, ten minutes: the thresholds of docs/experiments.md, for each of three seeds."""
+    options = ["--tasks", "associative_recall", "parity", "--models", "lstm", "transformer", "--num-seeds", "3"]
+    recall.main([*options, "--log-dir", str(tmp_path)])
+    (path,) = tmp_path.glob("recall/*/recall.json")
+    pairs, parity = (
+        {f.model: f for f in findings.find(json.loads(path.read_text(encoding="utf-8"))) if f.task == task}
+        for task in ("associative_recall", "parity")
+    )
+    assert min(pairs["transformer"].hardest.accuracies) >= 0.99
+    assert max(pairs["lstm"].hardest.accuracies) < 0.5
+    assert min(parity["lstm"].twice_as_long.accuracies) >= 0.99
+    assert max(abs(accuracy - 0.5) for accuracy in parity["transformer"].twice_as_long.accuracies) < 0.1
