@@ -12,19 +12,21 @@ another `start_step`, and no other state has to be saved. Batches are NumPy arra
 RandomWindows, for comparison.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.random_draws import integers, uniform
-from keras_seq.data.step_dataset import StepBatches, step_dataset
+from keras_seq.data.random_draws import integers_of_steps, uniform
+from keras_seq.data.step_dataset import step_dataset
 from keras_seq.data.token_files import TokenFiles
+from keras_seq.data.window_batches import WindowBatches
 
 
 @dataclass(frozen=True, eq=False)
-class Windows(StepBatches):
+class Windows(WindowBatches):
     """Base class of batches of windows; a subclass defines `starts` and `steps_per_epoch`.
 
     Args:
@@ -65,11 +67,6 @@ class Windows(StepBatches):
         return len(self.ids)
 
     @property
-    def tokens_per_step(self) -> int:
-        """B T, the targets of a batch."""
-        return self.batch_size * self.sequence_length
-
-    @property
     def steps_per_epoch(self) -> int:
         """P, the steps of an epoch."""
         raise NotImplementedError
@@ -78,23 +75,16 @@ class Windows(StepBatches):
         """Return the positions in the text where the rows of a step start, int64 `[B]`."""
         raise NotImplementedError
 
-    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the batch of one step.
+    def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the `starts` of several steps, int64 `[steps, B]`."""
+        return np.stack([self.starts(step) for step in steps])
 
-        Args:
-            step: Number of the step, from 0.
-
-        Returns:
-            `(x, y)`, int32 `[B, T]` each: the ids, and the next ids.
-
-        Raises:
-            ValueError: The step is not an integer of at least 0.
-        """
-        windows = self.rows(self.starts(step))
-        return windows[:, :-1], windows[:, 1:]
+    def windows_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the windows of some steps, int32 `[steps, B, T + 1]`."""
+        return self.rows(self.starts_of_steps(steps))
 
     def rows(self, starts: np.ndarray) -> np.ndarray:
-        """Return the ids of windows by their `starts`, int32 `[B, T + 1]`."""
+        """Return the ids of windows by their `starts` of any shape, int32 `[..., T + 1]`."""
         if isinstance(self.ids, TokenFiles):
             return self.ids.rows(starts, self.sequence_length + 1)
         return self._all_windows[starts].astype("int32", copy=False)
@@ -206,8 +196,12 @@ class RandomWindows(Windows):
 
     def starts(self, step: int) -> np.ndarray:
         """Return the positions in the text where the rows of a step start, int64 `[B]`."""
-        checks.integer("step", step, min_value=0)
-        return integers((self.batch_size,), self.num_ids - self.sequence_length, self.seed, step, "starts")
+        return self.starts_of_steps((checks.integer("step", step, min_value=0),))[0]
+
+    def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the `starts` of several steps, int64 `[steps, B]`."""
+        limit = self.num_ids - self.sequence_length
+        return integers_of_steps((self.batch_size,), limit, self.seed, steps, "starts")
 
 
 @dataclass(frozen=True, eq=False)
