@@ -64,14 +64,14 @@ def permuted(indices: np.ndarray, size: int, seed: int, epoch: int, name: str) -
     """Look up entries of a random order of 0 ... `size` - 1, which is stored for small sizes only.
 
     Args:
-        indices: Which entries, integers `[n]` from 0 to `size` - 1.
+        indices: Which entries, integers of any shape from 0 to `size` - 1.
         size: Size of the order.
         seed: Integer from 0 to 2**63 - 1.
         epoch: Number of the epoch, in the same range.
         name: What is drawn, such as "windows".
 
     Returns:
-        int64 `[n]`.
+        int64, in that shape.
     """
     if size <= MAX_STORED_SIZE:
         return permutation(size, seed, epoch, name)[indices]

@@ -3,7 +3,7 @@
     block k = windows of the steps k S ... k S + S - 1      x, y = window[:-1], window[1:]      of block step div S
 
 Which windows a step has does not depend on the others, so a batch is a function of its step as before; only damage of a
-file is found up to S - 1 steps earlier. S is 16, or less for large batches.
+file is found up to S - 1 steps earlier. S is 64, or less for large batches.
 """
 
 import functools
@@ -14,7 +14,7 @@ import numpy as np
 from keras_seq import checks
 from keras_seq.data.step_dataset import StepBatches
 
-MAX_STEPS, MAX_TOKENS = 16, 1 << 18  # of a block: 1 MiB
+MAX_STEPS, MAX_TOKENS = 64, 1 << 18  # of a block: 1 MiB
 
 
 class WindowBatches(StepBatches):

@@ -27,7 +27,7 @@ from keras_seq.data.window_batches import WindowBatches
 
 @dataclass(frozen=True, eq=False)
 class Windows(WindowBatches):
-    """Base class of batches of windows; a subclass defines `starts` and `steps_per_epoch`.
+    """Base class of batches of windows; a subclass defines `starts_of_steps` and `steps_per_epoch`.
 
     Args:
         ids: The text, integers `[N]`: an array, a memory map, `TokenFiles` (ids on disk, of which a batch reads its
@@ -73,11 +73,11 @@ class Windows(WindowBatches):
 
     def starts(self, step: int) -> np.ndarray:
         """Return the positions in the text where the rows of a step start, int64 `[B]`."""
-        raise NotImplementedError
+        return self.starts_of_steps((checks.integer("step", step, min_value=0),))[0]
 
     def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
         """Return the `starts` of several steps, int64 `[steps, B]`."""
-        return np.stack([self.starts(step) for step in steps])
+        raise NotImplementedError
 
     def windows_of_steps(self, steps: Sequence[int]) -> np.ndarray:
         """Return the windows of some steps, int32 `[steps, B, T + 1]`."""
@@ -143,10 +143,10 @@ class StatefulWindows(Windows):
         """L, the predictions in a stream, and the distance between the starts of two streams."""
         return (self.num_ids - 1) // self.batch_size
 
-    def starts(self, step: int) -> np.ndarray:
-        """Return the positions in the text where the rows of a step start, int64 `[B]`."""
-        step = checks.integer("step", step, min_value=0)
-        return np.arange(self.batch_size) * self.stream_length + step % self.steps_per_epoch * self.sequence_length
+    def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the `starts` of several steps, int64 `[steps, B]`."""
+        positions = np.asarray(steps, "int64") % self.steps_per_epoch * self.sequence_length
+        return np.arange(self.batch_size) * self.stream_length + positions[:, None]
 
     def reset_mask(self, step: int) -> np.ndarray:
         """Return the rows whose state must be reset before a step: bool `[B]`, all True at the start of an epoch."""
@@ -194,10 +194,6 @@ class RandomWindows(Windows):
         """P, the steps that read as many ids as the text has, at least 1; windows overlap."""
         return max(1, self.num_ids // (self.batch_size * self.sequence_length))
 
-    def starts(self, step: int) -> np.ndarray:
-        """Return the positions in the text where the rows of a step start, int64 `[B]`."""
-        return self.starts_of_steps((checks.integer("step", step, min_value=0),))[0]
-
     def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
         """Return the `starts` of several steps, int64 `[steps, B]`."""
         limit = self.num_ids - self.sequence_length
@@ -239,10 +235,11 @@ class SequentialWindows(Windows):
         """P, the batches that contain all full windows."""
         return -(-self.num_windows // self.batch_size)
 
-    def starts(self, step: int) -> np.ndarray:
-        """Return the positions in the text where the rows of a step start, int64 `[<= B]`."""
-        first = checks.integer("step", step, min_value=0) % self.steps_per_epoch * self.batch_size
-        return np.arange(first, min(first + self.batch_size, self.num_windows)) * self.sequence_length
+    def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the `starts` of several steps, int64 `[steps, B]`; `[1, <= B]` for the last step of an epoch."""
+        firsts = np.asarray(steps, "int64") % self.steps_per_epoch * self.batch_size
+        num_rows = min(self.batch_size, self.num_windows - int(firsts.max()))
+        return (firsts[:, None] + np.arange(num_rows)) * self.sequence_length
 
 
 def _as_ids(ids: np.ndarray | list[int] | TokenFiles) -> np.ndarray | TokenFiles:
