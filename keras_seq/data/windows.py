@@ -237,9 +237,9 @@ class SequentialWindows(Windows):
 
     def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
         """Return the `starts` of several steps, int64 `[steps, B]`; `[1, <= B]` for the last step of an epoch."""
-        firsts = np.asarray(steps, "int64") % self.steps_per_epoch * self.batch_size
-        num_rows = min(self.batch_size, self.num_windows - int(firsts.max()))
-        return (firsts[:, None] + np.arange(num_rows)) * self.sequence_length
+        firsts = [step % self.steps_per_epoch * self.batch_size for step in steps]
+        num_rows = min(self.batch_size, self.num_windows - max(firsts))
+        return np.add.outer(firsts, np.arange(num_rows)) * self.sequence_length
 
 
 def _as_ids(ids: np.ndarray | list[int] | TokenFiles) -> np.ndarray | TokenFiles:
