@@ -31,7 +31,7 @@ class MixedWindows(WindowBatches):
 
     >>> small, large = RandomWindows([1] * 9, 4, 2), RandomWindows([2] * 9, 4, 2)
     >>> MixedWindows((small, large), (0.5, 0.5)).batch(0)[0].tolist()
-    [[1, 1], [2, 2], [1, 1], [2, 2]]
+    [[2, 2], [1, 1], [2, 2], [1, 1]]
     """
 
     sources: tuple[RandomWindows, ...]
