@@ -3,19 +3,20 @@
 source[b] = k with probability w_k,    row b of the batch = row b of source k's batch of the same step
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.random_draws import uniform
-from keras_seq.data.step_dataset import StepBatches
+from keras_seq.data.random_draws import uniform_of_steps
+from keras_seq.data.window_batches import WindowBatches
 from keras_seq.data.windows import RandomWindows
 
 
 @dataclass(frozen=True, eq=False)
-class MixedWindows(StepBatches):
+class MixedWindows(WindowBatches):
     """Batches whose rows are drawn from several `RandomWindows`.
 
     Args:
@@ -30,7 +31,7 @@ class MixedWindows(StepBatches):
 
     >>> small, large = RandomWindows([1] * 9, 4, 2), RandomWindows([2] * 9, 4, 2)
     >>> MixedWindows((small, large), (0.5, 0.5)).batch(0)[0].tolist()
-    [[1, 1], [2, 2], [1, 1], [2, 2]]
+    [[2, 2], [1, 1], [2, 2], [1, 1]]
     """
 
     sources: tuple[RandomWindows, ...]
@@ -65,15 +66,13 @@ class MixedWindows(StepBatches):
         """T, the positions of a row."""
         return self.sources[0].sequence_length
 
-    @property
-    def tokens_per_step(self) -> int:
-        """B T, the targets of a batch."""
-        return self.sources[0].tokens_per_step
-
     def source_of_rows(self, step: int) -> np.ndarray:
         """Return the number of the source of each row of a step, int64 `[B]`."""
-        checks.integer("step", step, min_value=0)
-        return self._shares.searchsorted(uniform((self.batch_size,), self.seed, step, "sources"), side="right")
+        return self._source_of_rows((checks.integer("step", step, min_value=0),))[0]
+
+    def _source_of_rows(self, steps):
+        draws = uniform_of_steps((self.batch_size,), self.seed, steps, "sources")
+        return self._shares.searchsorted(draws, side="right")
 
     @cached_property
     def _shares(self):
@@ -81,22 +80,12 @@ class MixedWindows(StepBatches):
         shares[np.flatnonzero(self.weights)[-1] :] = 1.0  # above each draw, also after rounding
         return shares
 
-    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the batch of one step.
-
-        Args:
-            step: Number of the step, from 0.
-
-        Returns:
-            `(x, y)`, int32 `[B, T]` each: the ids, and the next ids.
-
-        Raises:
-            ValueError: The step is not an integer of at least 0.
-        """
-        source_of_rows = self.source_of_rows(step)
-        windows = np.empty((self.batch_size, self.sequence_length + 1), "int32")
+    def windows_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the windows of some steps, int32 `[steps, B, T + 1]`; the rows of a source are read at once."""
+        source_of_rows = self._source_of_rows(steps)
+        windows = np.empty((*source_of_rows.shape, self.sequence_length + 1), "int32")
         for number, source in enumerate(self.sources):
             is_own = source_of_rows == number
             if is_own.any():
-                windows[is_own] = source.rows(source.starts(step)[is_own])
-        return windows[:, :-1], windows[:, 1:]
+                windows[is_own] = source.rows(source.starts_of_steps(steps)[is_own])
+        return windows

@@ -19,6 +19,7 @@ import functools
 import math
 import threading
 import zlib
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -40,30 +41,41 @@ def uniform(shape: tuple[int, ...], seed: int, step: int, name: str) -> np.ndarr
     >>> uniform((2,), seed=0, step=7, name="starts").round(3).tolist()
     [0.976, 0.703]
     """
-    return (_bits(math.prod(shape), seed, step, name) >> 11).reshape(shape) * 2.0**-53
+    return uniform_of_steps(shape, seed, (step,), name)[0]
+
+
+def uniform_of_steps(shape: tuple[int, ...], seed: int, steps: Iterable[int], name: str) -> np.ndarray:
+    """Draw what `uniform` draws, for several steps at once, float64 `[steps, *shape]`."""
+    bits = _bits(math.prod(shape), seed, steps, name)
+    return (bits >> 11).reshape(-1, *shape) * 2.0**-53
 
 
 def integers(shape: tuple[int, ...], limit: int, seed: int, step: int, name: str) -> np.ndarray:
     """Draw integers with uniform distribution over 0 ... `limit` - 1, int64 `shape`; arguments as for `uniform`."""
-    return (uniform(shape, seed, step, name) * limit).astype("int64")
+    return integers_of_steps(shape, limit, seed, (step,), name)[0]
+
+
+def integers_of_steps(shape: tuple[int, ...], limit: int, seed: int, steps: Iterable[int], name: str) -> np.ndarray:
+    """Draw what `integers` draws, for several steps at once, int64 `[steps, *shape]`."""
+    return (uniform_of_steps(shape, seed, steps, name) * limit).astype("int64")
 
 
 def permuted(indices: np.ndarray, size: int, seed: int, epoch: int, name: str) -> np.ndarray:
     """Look up entries of a random order of 0 ... `size` - 1, which is stored for small sizes only.
 
     Args:
-        indices: Which entries, integers `[n]` from 0 to `size` - 1.
+        indices: Which entries, integers of any shape from 0 to `size` - 1.
         size: Size of the order.
         seed: Integer from 0 to 2**63 - 1.
         epoch: Number of the epoch, in the same range.
         name: What is drawn, such as "windows".
 
     Returns:
-        int64 `[n]`.
+        int64, in that shape.
     """
     if size <= MAX_STORED_SIZE:
         return permutation(size, seed, epoch, name)[indices]
-    keys = _bits(6, seed, epoch, name)
+    keys = _bits(6, seed, (epoch,), name)[0]
     entries = np.array(indices, "uint64")
     outside = np.ones(entries.shape, bool)
     while outside.any():
@@ -93,7 +105,7 @@ def _hash(x):
 @functools.lru_cache(maxsize=2)  # all steps of an epoch use one order
 def permutation(size: int, seed: int, epoch: int, name: str) -> np.ndarray:
     """Draw an order of 0 ... `size` - 1, int64 `[size]`, read-only; arguments as for `uniform`."""
-    order = np.argsort(_bits(size, seed, epoch, name), kind="stable")
+    order = np.argsort(_bits(size, seed, (epoch,), name)[0], kind="stable")
     order.flags.writeable = False
     return order
 
@@ -101,11 +113,15 @@ def permutation(size: int, seed: int, epoch: int, name: str) -> np.ndarray:
 _thread = threading.local()  # holds a generator: another key and counter take a tenth of the time of a new generator
 
 
-def _bits(count, seed, step, name):
+def _bits(count, seed, steps, name):
+    """Return random words, uint64 `[steps, count]`."""
+    crc = zlib.crc32(name.encode())
     if not hasattr(_thread, "philox"):
         _thread.philox = np.random.Philox(0)
-        _thread.state = _thread.philox.state
-    _thread.state["state"]["key"][:] = seed, zlib.crc32(name.encode())
-    _thread.state["state"]["counter"][3] = step
-    _thread.philox.state = _thread.state
-    return _thread.philox.random_raw(count)
+        _thread.state = _thread.philox.state | {"buffer": [0] * 4}
+    philox, state, bits = _thread.philox, _thread.state, []
+    for step in steps:
+        state["state"] = {"key": (seed, crc), "counter": (0, 0, 0, step)}  # NumPy reads tuples sooner than arrays
+        philox.state = state
+        bits.append(philox.random_raw(count))
+    return np.concatenate(bits).reshape(len(bits), count)

@@ -7,7 +7,7 @@ S is the stride. With S = T the windows are side by side and an epoch predicts e
 has four times as many steps and predicts every id four times, at different positions of its windows.
 """
 
-import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +15,6 @@ import numpy as np
 from keras_seq import checks
 from keras_seq.data.random_draws import permuted
 from keras_seq.data.windows import Windows
-
-STEPS_PER_LOOKUP = 64  # to look up the order for as many steps takes little longer than for one
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,18 +66,11 @@ class ShuffledWindows(Windows):
         """P, the full batches of an epoch."""
         return self.num_windows // self.batch_size
 
-    def starts(self, step: int) -> np.ndarray:
-        """Return the positions in the text where the rows of a step start, int64 `[B]`."""
-        epoch, index = divmod(checks.integer("step", step, min_value=0), self.steps_per_epoch)
-        first = index % STEPS_PER_LOOKUP * self.batch_size
-        return _starts(self, epoch, index // STEPS_PER_LOOKUP)[first : first + self.batch_size]
-
-
-@functools.lru_cache(maxsize=2)
-def _starts(windows, epoch, lookup):
-    """Return the starts of `STEPS_PER_LOOKUP` steps of an epoch, or of its last ones, int64 `[n]`, read-only."""
-    num_rows = STEPS_PER_LOOKUP * windows.batch_size
-    rows = np.arange(lookup * num_rows, min((lookup + 1) * num_rows, windows.num_windows))
-    starts = permuted(rows, windows.num_windows, windows.seed, epoch, "windows") * windows.stride
-    starts.flags.writeable = False
-    return starts
+    def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the `starts` of several steps, int64 `[steps, B]`."""
+        epochs, indices = np.divmod(np.asarray(steps, "int64"), self.steps_per_epoch)
+        rows = indices[:, None] * self.batch_size + np.arange(self.batch_size)
+        for epoch in set(epochs.tolist()):
+            is_own = epochs == epoch
+            rows[is_own] = permuted(rows[is_own], self.num_windows, self.seed, epoch, "windows")
+        return rows * self.stride

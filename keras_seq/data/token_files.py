@@ -129,17 +129,17 @@ class TokenFiles:
         """Read rows of consecutive ids, also across the borders of files.
 
         Args:
-            starts: Where the rows start, integers `[B]`, from 0 to N - `length`.
+            starts: Where the rows start, integers of any shape, from 0 to N - `length`.
             length: Ids in a row.
 
         Returns:
-            int32 `[B, length]`.
+            int32 `[..., length]`.
 
         Raises:
             TokenFilesError: A file cannot be read, or has an id of V or more.
         """
         starts = np.asarray(starts, "int64")
-        return self.spans(starts, np.full(len(starts), length)).reshape(len(starts), length)
+        return self.spans(starts.ravel(), np.full(starts.size, length)).reshape(*starts.shape, length)
 
     def spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Read spans of consecutive ids, one after the other, also across the borders of files.

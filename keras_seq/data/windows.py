@@ -12,20 +12,22 @@ another `start_step`, and no other state has to be saved. Batches are NumPy arra
 RandomWindows, for comparison.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.random_draws import integers, uniform
-from keras_seq.data.step_dataset import StepBatches, step_dataset
+from keras_seq.data.random_draws import integers_of_steps, uniform
+from keras_seq.data.step_dataset import step_dataset
 from keras_seq.data.token_files import TokenFiles
+from keras_seq.data.window_batches import WindowBatches
 
 
 @dataclass(frozen=True, eq=False)
-class Windows(StepBatches):
-    """Base class of batches of windows; a subclass defines `starts` and `steps_per_epoch`.
+class Windows(WindowBatches):
+    """Base class of batches of windows; a subclass defines `starts_of_steps` and `steps_per_epoch`.
 
     Args:
         ids: The text, integers `[N]`: an array, a memory map, `TokenFiles` (ids on disk, of which a batch reads its
@@ -65,36 +67,24 @@ class Windows(StepBatches):
         return len(self.ids)
 
     @property
-    def tokens_per_step(self) -> int:
-        """B T, the targets of a batch."""
-        return self.batch_size * self.sequence_length
-
-    @property
     def steps_per_epoch(self) -> int:
         """P, the steps of an epoch."""
         raise NotImplementedError
 
     def starts(self, step: int) -> np.ndarray:
         """Return the positions in the text where the rows of a step start, int64 `[B]`."""
+        return self.starts_of_steps((checks.integer("step", step, min_value=0),))[0]
+
+    def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the `starts` of several steps, int64 `[steps, B]`."""
         raise NotImplementedError
 
-    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the batch of one step.
-
-        Args:
-            step: Number of the step, from 0.
-
-        Returns:
-            `(x, y)`, int32 `[B, T]` each: the ids, and the next ids.
-
-        Raises:
-            ValueError: The step is not an integer of at least 0.
-        """
-        windows = self.rows(self.starts(step))
-        return windows[:, :-1], windows[:, 1:]
+    def windows_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the windows of some steps, int32 `[steps, B, T + 1]`."""
+        return self.rows(self.starts_of_steps(steps))
 
     def rows(self, starts: np.ndarray) -> np.ndarray:
-        """Return the ids of windows by their `starts`, int32 `[B, T + 1]`."""
+        """Return the ids of windows by their `starts` of any shape, int32 `[..., T + 1]`."""
         if isinstance(self.ids, TokenFiles):
             return self.ids.rows(starts, self.sequence_length + 1)
         return self._all_windows[starts].astype("int32", copy=False)
@@ -153,10 +143,10 @@ class StatefulWindows(Windows):
         """L, the predictions in a stream, and the distance between the starts of two streams."""
         return (self.num_ids - 1) // self.batch_size
 
-    def starts(self, step: int) -> np.ndarray:
-        """Return the positions in the text where the rows of a step start, int64 `[B]`."""
-        step = checks.integer("step", step, min_value=0)
-        return np.arange(self.batch_size) * self.stream_length + step % self.steps_per_epoch * self.sequence_length
+    def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the `starts` of several steps, int64 `[steps, B]`."""
+        positions = np.asarray(steps, "int64") % self.steps_per_epoch * self.sequence_length
+        return np.arange(self.batch_size) * self.stream_length + positions[:, None]
 
     def reset_mask(self, step: int) -> np.ndarray:
         """Return the rows whose state must be reset before a step: bool `[B]`, all True at the start of an epoch."""
@@ -204,10 +194,10 @@ class RandomWindows(Windows):
         """P, the steps that read as many ids as the text has, at least 1; windows overlap."""
         return max(1, self.num_ids // (self.batch_size * self.sequence_length))
 
-    def starts(self, step: int) -> np.ndarray:
-        """Return the positions in the text where the rows of a step start, int64 `[B]`."""
-        checks.integer("step", step, min_value=0)
-        return integers((self.batch_size,), self.num_ids - self.sequence_length, self.seed, step, "starts")
+    def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the `starts` of several steps, int64 `[steps, B]`."""
+        limit = self.num_ids - self.sequence_length
+        return integers_of_steps((self.batch_size,), limit, self.seed, steps, "starts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,10 +235,11 @@ class SequentialWindows(Windows):
         """P, the batches that contain all full windows."""
         return -(-self.num_windows // self.batch_size)
 
-    def starts(self, step: int) -> np.ndarray:
-        """Return the positions in the text where the rows of a step start, int64 `[<= B]`."""
-        first = checks.integer("step", step, min_value=0) % self.steps_per_epoch * self.batch_size
-        return np.arange(first, min(first + self.batch_size, self.num_windows)) * self.sequence_length
+    def starts_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the `starts` of several steps, int64 `[steps, B]`; `[1, <= B]` for the last step of an epoch."""
+        firsts = [step % self.steps_per_epoch * self.batch_size for step in steps]
+        num_rows = min(self.batch_size, self.num_windows - max(firsts))
+        return np.add.outer(firsts, np.arange(num_rows)) * self.sequence_length
 
 
 def _as_ids(ids: np.ndarray | list[int] | TokenFiles) -> np.ndarray | TokenFiles:

@@ -29,7 +29,7 @@ from ends import end
 
 from keras_seq import training
 from keras_seq.atomic_files import write_json
-from keras_seq.data import ArrayBatches, RandomWindows, StatefulWindows
+from keras_seq.data import ArrayBatches, RandomWindows, StatefulWindows, TokenFiles
 from keras_seq.models import LANGUAGE_MODELS, MODELS, masked_lm
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
@@ -37,6 +37,8 @@ from keras_seq.training import compilation, loop
 
 CHARACTERS = "\n abcdefg"
 BATCH, LENGTH, STEPS = 3, 5, 96
+IDS = np.random.default_rng(0).integers(len(CHARACTERS), size=200).astype("int32")
+FILES = {"first.bin": IDS[:50], "second.bin": IDS[50:120]}  # what language models read, on disk
 TRAIN = training.TrainConfig(
     warmup_steps=2, log_every=6, validate_every=32, checkpoint_every=4, sample_length=3, patience=100
 )
@@ -63,20 +65,20 @@ def train(name, folder):
     """Trains to the end, from the last checkpoint if there is one."""
     compilation.has_time_loop = lambda model: True  # no XLA
     keras.utils.set_random_seed(3)
-    ids = np.random.default_rng(0).integers(len(CHARACTERS), size=200).astype("int32")
     config = {"model": {"name": name}, "seed": 1}
     if name in LANGUAGE_MODELS:
         model = definition(name).build_model(len(CHARACTERS))
         sizes = {"batch_size": BATCH, "sequence_length": LENGTH, "seed": 1}
         stateful = model.context_length is None
-        windows = StatefulWindows(ids[:120], reset_prob=0.3, **sizes) if stateful else RandomWindows(ids[:120], **sizes)
+        files = TokenFiles.open([folder.parent / file for file in FILES])
+        windows = StatefulWindows(files, reset_prob=0.3, **sizes) if stateful else RandomWindows(files, **sizes)
         tokenizer = CharacterTokenizer(CHARACTERS)
         training.train_language_model(
-            folder, model, tokenizer, windows, tokenizer.decode(ids[120:]), STEPS, TRAIN, config
+            folder, model, tokenizer, windows, tokenizer.decode(IDS[120:]), STEPS, TRAIN, config
         )
         return
     model = definition(name).build_model(len(CHARACTERS) + 1)
-    rows = ids.reshape(20, 10) + 1  # 0 is padding
+    rows = IDS.reshape(20, 10) + 1  # 0 is padding
     firsts, seconds = rows[:, :LENGTH], rows[:, LENGTH:]
     if name == "bert":
         model = masked_lm(model)
@@ -186,6 +188,8 @@ def attempt(name, folder, moment=None, chance=None):
 def chains(name, kills, seed, place):
     """How often each kind of moment was tried, and survived."""
     chance, tried, survived = random.Random(f"{name} {seed}"), collections.Counter(), collections.Counter()
+    for file, ids in FILES.items():
+        ids.astype("<u2").tofile(place / file)
     whole = place / f"{name}-whole"
     attempt(name, whole)
     expected, chain = end(whole), 0
