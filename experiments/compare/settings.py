@@ -78,7 +78,8 @@ class CompareConfig:
     sweep_factors: tuple[float, ...] = (0.3, 1.0, 3.0)
     """Learning rates of the sweep, as factors of each model's default."""
     sweep_tokens: int | None = None
-    """Training tokens of each run of the sweep; as many as in the comparison by default."""
+    """Training tokens of each run of the sweep; as many as in the comparison by default. Fewer favor rates that are too
+    high for the comparison."""
     strip_whitespace: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Remove all spaces and newlines from the text, as many scripts of 2017 did."""
     profile: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
