@@ -307,17 +307,18 @@ def test_a_clone_is_the_same_layer_with_weights_of_its_own(case):
 
 
 @each
-def test_symbolic_shape_and_dtype_are_the_eager_ones(case):
-    values = arrays(case)
-    for dtype, sizes in (("float32", (B, T, S)), ("mixed_bfloat16", (None, None, None))):
-        layer = case.make(dtype=dtype)
-        eager = run(layer, values)
-        symbolic = [keras.KerasTensor((sizes[0], n, v.shape[-1])) for n, v in zip(sizes[1:], values, strict=False)]
-        y = run(layer, symbolic)
-        assert tuple(y.shape) == (*sizes[:2], eager.shape[-1])
-        assert {keras.backend.standardize_dtype(v.dtype) for v in (eager, y)} == {layer.compute_dtype}
-        assert eager.shape[:2] == (B, T)
-    assert layer.compute_output_shape((None, None, D)) == y.shape  # what a symbolic TimeDistributed asks for
+@rare_on_jax("dtype", ["float32", "mixed_bfloat16"], quick=("mixed_bfloat16",))
+def test_symbolic_shape_and_dtype_are_the_eager_ones(case, dtype):
+    values, sizes = arrays(case), (B, T, S) if dtype == "float32" else (None, None, None)
+    layer = case.make(dtype=dtype)
+    eager = run(layer, values)
+    symbolic = [keras.KerasTensor((sizes[0], n, v.shape[-1])) for n, v in zip(sizes[1:], values, strict=False)]
+    y = run(layer, symbolic)
+    assert tuple(y.shape) == (*sizes[:2], eager.shape[-1])
+    assert {keras.backend.standardize_dtype(v.dtype) for v in (eager, y)} == {layer.compute_dtype}
+    assert eager.shape[:2] == (B, T)
+    if dtype != "float32":
+        assert layer.compute_output_shape((None, None, D)) == y.shape  # what a symbolic TimeDistributed asks for
 
 
 @others_are_rare(where=("tensorflow", "jax"))
