@@ -71,6 +71,7 @@ def test_documents_come_back(texts, tmp_path, kind, group_bytes):
     assert contents(tmp_path / "out") == before
 
 
+@pytest.mark.rare
 def test_two_processes_write_the_same_bytes(texts, tmp_path):
     reports = []
     for processes in (1, 2):

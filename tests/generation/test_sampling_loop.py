@@ -27,6 +27,18 @@ QUICK = ("lstm", "transformer")
 PROMPTS = [[1, 2], [3, 1, 4, 1, 5, 8, 2, 6], [7]]
 
 
+@pytest.fixture(scope="module")
+def looped(randomize):
+    """A model by its name and its loop, compiled once for all tests; none changes the weights."""
+
+    @functools.cache
+    def looped(name):
+        model = randomize(MODELS[name].build_model(V), scale=1.0)
+        return model, SamplingLoop(model)
+
+    return looped
+
+
 @functools.cache
 def forward(model):
     return compiled(lambda ids: model(ids, training=False), model)
@@ -45,9 +57,8 @@ def whole_passes(model, prompt, count, seed, row, options, penalty=1.0):
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.rare) for n in MODELS])
-def test_the_ids_are_those_of_whole_passes_and_of_the_draws_of_their_row(name, randomize):
-    model = randomize(MODELS[name].build_model(V), scale=1.0)
-    loop, count = SamplingLoop(model), 40  # more than the steps of a call
+def test_the_ids_are_those_of_whole_passes_and_of_the_draws_of_their_row(name, looped):
+    (model, loop), count = looped(name), 40  # more than the steps of a call
     options = {"temperature": 0.9, "top_p": 0.95}
     found = np.concatenate([*loop(PROMPTS, count, SamplingConfig(**options), seed=5, first_row=2)], axis=1)
     expected = [whole_passes(model, prompt, count, 5, 2 + row, options) for row, prompt in enumerate(PROMPTS)]
@@ -64,9 +75,8 @@ def test_the_penalty_counts_the_ids_of_the_text_so_far_and_the_weights_are_the_p
     assert found[0] != found[1]
 
 
-def test_a_loop_takes_other_options_and_other_batches_after_its_first(randomize):
-    model = randomize(MODELS["transformer"].build_model(V), scale=1.0)
-    loop = SamplingLoop(model)
+def test_a_loop_takes_other_options_and_other_batches_after_its_first(looped):
+    model, loop = looped("transformer")
     calls = [(1, {"top_p": 0.5}), (1, {"top_k": 2}), (3, {"top_k": 3}), (1, {"top_k": 4})]
     for seed, (rows, options) in enumerate(calls):
         found = np.concatenate([*loop(PROMPTS[:rows], 12, SamplingConfig(**options), seed=seed)], axis=1)

@@ -106,11 +106,11 @@ def greedy(model, prompt, length, penalty=1.0):
     return VOCABULARY.decode(ids)
 
 
-QUICK = ("lstm", "transformer")  # the others compile for some seconds each
+MARKS = {"lstm": (), "transformer": pytest.mark.rare}  # the others compile for some seconds each
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in LANGUAGE_MODELS]
+    "name", [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in LANGUAGE_MODELS]
 )
 def test_greedy_texts_are_the_argmax_of_the_whole_pass(name, generators):
     assert SMALL.keys() == {*LANGUAGE_MODELS} <= MODELS.keys()

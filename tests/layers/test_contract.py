@@ -186,14 +186,14 @@ ELSEWHERE = {
 
 each = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 # Where a law takes long, those of unlike parts speak for the others.
-UNLIKE = ("LSTM", "GRU", "Bidirectional", "GatedDeltaNet", "SelectiveStateSpace", "PreNormResidual", "TransformerBlock")
+UNLIKE = ("LSTM", "Bidirectional", "GatedDeltaNet", "SelectiveStateSpace", "PreNormResidual", "TransformerBlock")
 
 
-def others_are_rare(where):
+def others_are_rare(where, cases=CASES):
     """A mark that leaves all but the unlike ones to `make test-all`, on the backends named."""
     rare = [] if BACKEND not in where else [pytest.mark.rare]
-    cases = [pytest.param(case, marks=[] if name in UNLIKE else rare) for name, case in CASES.items()]
-    return pytest.mark.parametrize("case", cases, ids=CASES)
+    params = [pytest.param(case, marks=[] if name in UNLIKE else rare) for name, case in cases.items()]
+    return pytest.mark.parametrize("case", params, ids=cases)
 
 
 def arrays(case, seed=0, batch=B, length=T):
@@ -307,20 +307,21 @@ def test_a_clone_is_the_same_layer_with_weights_of_its_own(case):
 
 
 @each
-def test_symbolic_shape_and_dtype_are_the_eager_ones(case):
-    values = arrays(case)
-    for dtype, sizes in (("float32", (B, T, S)), ("mixed_bfloat16", (None, None, None))):
-        layer = case.make(dtype=dtype)
-        eager = run(layer, values)
-        symbolic = [keras.KerasTensor((sizes[0], n, v.shape[-1])) for n, v in zip(sizes[1:], values, strict=False)]
-        y = run(layer, symbolic)
-        assert tuple(y.shape) == (*sizes[:2], eager.shape[-1])
-        assert {keras.backend.standardize_dtype(v.dtype) for v in (eager, y)} == {layer.compute_dtype}
-        assert eager.shape[:2] == (B, T)
-    assert layer.compute_output_shape((None, None, D)) == y.shape  # what a symbolic TimeDistributed asks for
+@rare_on_jax("dtype", ["float32", "mixed_bfloat16"], quick=("mixed_bfloat16",))
+def test_symbolic_shape_and_dtype_are_the_eager_ones(case, dtype):
+    values, sizes = arrays(case), (B, T, S) if dtype == "float32" else (None, None, None)
+    layer = case.make(dtype=dtype)
+    eager = run(layer, values)
+    symbolic = [keras.KerasTensor((sizes[0], n, v.shape[-1])) for n, v in zip(sizes[1:], values, strict=False)]
+    y = run(layer, symbolic)
+    assert tuple(y.shape) == (*sizes[:2], eager.shape[-1])
+    assert {keras.backend.standardize_dtype(v.dtype) for v in (eager, y)} == {layer.compute_dtype}
+    assert eager.shape[:2] == (B, T)
+    if dtype != "float32":
+        assert layer.compute_output_shape((None, None, D)) == y.shape  # what a symbolic TimeDistributed asks for
 
 
-@each
+@others_are_rare(where=("tensorflow", "jax"))
 def test_batch_and_length_are_free(case):
     model = model_of(case)
     whole = predict(model, arrays(case))
@@ -340,7 +341,7 @@ class Given(keras.layers.Layer):
         return ops.cast(mask, "int32")
 
 
-@each
+@others_are_rare(where=("jax",))
 def test_masks_come_in_from_an_embedding_and_go_on(case):
     ids = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 2]])
     embedding, layer = keras.layers.Embedding(9, D, mask_zero=True), case.make()
@@ -358,6 +359,13 @@ def test_masks_come_in_from_an_embedding_and_go_on(case):
         short = numpy(run(layer, [numpy(embedding(ids))[:1, :3], *(v[:1] for v in context)]))
         np.testing.assert_allclose(numpy(got)[0, :3], short[0], atol=1e-5)  # a mask is a shorter sequence
 
+
+@others_are_rare(where=("tensorflow", "jax"))
+def test_masks_pass_through_a_functional_model(case):
+    ids = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 2]])
+    embedding, layer = keras.layers.Embedding(9, D, mask_zero=True), case.make()
+    real, values = ids != 0, arrays(case)
+    expected = numpy(run(layer, [embedding(ids), *map(ops.convert_to_tensor, values[1:])]))
     inputs = [keras.Input((None,), dtype="int32"), *([keras.Input((None, D + 1))] if case.context else [])]
     y = run(layer, [embedding(inputs[0]), *inputs[1:]])
     model = keras.Model(one_or_all(inputs), [y, Given()(y)])
@@ -371,7 +379,7 @@ STATEFUL = {
 }
 
 
-@pytest.mark.parametrize("case", STATEFUL.values(), ids=STATEFUL)
+@others_are_rare(where=("tensorflow", "jax"), cases=STATEFUL)
 def test_a_mask_from_an_embedding_counts_with_a_state_too(case):
     ids = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 2]])
     embedding, layer = keras.layers.Embedding(9, D, mask_zero=True), case.make()
@@ -388,11 +396,20 @@ def test_a_mask_from_an_embedding_counts_with_a_state_too(case):
             np.testing.assert_allclose(numpy(part)[0], numpy(alone)[0], atol=1e-5)
 
 
-@each
-@rare_on_jax("policy", ["mixed_bfloat16", "mixed_float16", "float64"], quick=("mixed_bfloat16", "float64"))
-def test_precisions(case, policy):
+@others_are_rare(where=("jax",))
+def test_half_precision(case):
+    check_precision(case, "mixed_bfloat16")
+
+
+@others_are_rare(where=("tensorflow", "jax"))
+@rare_on_jax("policy", ["mixed_float16", "float64"], quick=())
+def test_other_precisions(case, policy):
     if policy == "float64" and BACKEND != "tensorflow":
         pytest.skip("JAX knows float64 only on request; on torch Keras multiplies float64 matrices in float32")
+    check_precision(case, policy)
+
+
+def check_precision(case, policy):
     values = arrays(case)
     reference, expected = layer_and_output(case)
     layer = case.make(dtype=policy)
@@ -405,7 +422,7 @@ def test_precisions(case, policy):
     assert error.mean() < (0.03 if policy.startswith("mixed") else 1e-6)
 
 
-@each
+@others_are_rare(where=("jax",))
 def test_the_global_policy_counts_where_none_is_given(case):
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
@@ -451,7 +468,7 @@ def test_compiled_equals_eager(case):
     np.testing.assert_allclose(got, numpy(model(one_or_all(values))), rtol=1e-5, atol=1e-5)
 
 
-@each
+@others_are_rare(where=("jax",))
 def test_dropout_acts_in_training_only_and_comes_from_the_seed(case):
     values = arrays(case)
 

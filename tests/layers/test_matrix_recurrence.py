@@ -86,7 +86,7 @@ def test_a_reset_is_an_empty_state_before_a_position(float64, exact, kind):
     np.testing.assert_allclose(got[1], whole[0][1], **exact)
 
 
-@pytest.mark.parametrize(("length", "size"), [(9, 4), (19, 3), (16, 9)])
+@pytest.mark.parametrize(("length", "size"), [pytest.param(9, 4, marks=pytest.mark.rare), (19, 3), (16, 9)])
 @kinds
 def test_groups_of_chunks_are_the_loop(monkeypatch, float64, exact, kind, length, size):
     monkeypatch.setattr(module, "GROUP_SIZE", 8)
@@ -127,7 +127,7 @@ def test_gradients_are_those_of_the_loop(monkeypatch, float64, gradients, kind, 
         assert (gradient * direction).sum() == pytest.approx((up - down) / (2 * step), rel=tolerance, abs=tolerance)
 
 
-@pytest.mark.parametrize("decay", [0.0, -1e-3, -30.0])
+@pytest.mark.parametrize("decay", [0.0, pytest.param(-1e-3, marks=pytest.mark.rare), -30.0])
 @kinds
 def test_in_float32_nothing_overflows_and_equal_keys_do_not_grow(gradients, kind, decay):
     values = arguments(kind, 130, "float32")

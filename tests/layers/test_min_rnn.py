@@ -15,6 +15,7 @@ numpy = ops.convert_to_numpy
 each = pytest.mark.parametrize("kind", [MinGRU, MinLSTM])
 ROUTES = ["reference", "kernel"] if BACKEND == "tensorflow" else ["reference"]
 both = pytest.mark.parametrize("route", ROUTES)
+RARE_FLOAT16 = pytest.param("mixed_float16", marks=pytest.mark.rare)  # the law of bfloat16 once more
 NARROW = BACKEND == "jax"  # Keras takes logaddexp in float32 there
 
 
@@ -115,7 +116,7 @@ def test_no_two_gates_are_alike(made, kind):
 
 @each
 @both
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", RARE_FLOAT16])
 def test_stepping_equals_the_whole_and_the_formula(made, kind, route, policy):
     layer = made(kind, dtype=policy)
     x, h = ops.cast(inputs(), layer.compute_dtype), ops.convert_to_tensor(a_state())
@@ -222,7 +223,7 @@ def test_gradients_are_those_of_finite_differences(float64, check_gradients, mad
 
 @each
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", RARE_FLOAT16])
 def test_the_future_cannot_leak(made, kind, route, policy):
     layer, x = made(kind, dtype=policy), inputs()
     with on(route):

@@ -47,14 +47,9 @@ every_layer = pytest.mark.parametrize("name", CASES)
 UNLIKE = ("LSTM", "MinGRU", "SelectiveStateSpace", "GatedDeltaNet", "RWKV7ChannelMix", "rotary")
 
 
-def others_are_rare(argument, *values):
-    """Every layer with the first value; the others are `rare` for all but those of unlike parts."""
-    cases = [
-        pytest.param(name, value, marks=[] if value == values[0] or name in UNLIKE else [pytest.mark.rare])
-        for name in CASES
-        for value in values
-    ]
-    return pytest.mark.parametrize(("name", argument), cases)
+unlike_layers = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in UNLIKE else [pytest.mark.rare]) for name in CASES]
+)
 
 
 @pytest.fixture
@@ -92,9 +87,17 @@ def by_itself(layer, x, reset_mask, mask=None):
     )
 
 
-@others_are_rare("length", 9, 70)
-def test_each_document_by_itself(make, name, length):
-    layer, (x, reset_mask, mask) = make(name), inputs(length)
+@every_layer
+def test_each_document_by_itself(make, name):
+    check_documents(make(name), *inputs())
+
+
+@unlike_layers
+def test_each_document_by_itself_in_a_long_row(make, name):
+    check_documents(make(name), *inputs(length=70))
+
+
+def check_documents(layer, x, reset_mask, mask):
     for kwargs in ({}, {"mask": mask}):
         y = numpy(layer(x, reset_mask=reset_mask, **kwargs))
         for row in range(2):
@@ -105,12 +108,13 @@ def test_each_document_by_itself(make, name, length):
         np.testing.assert_allclose(numpy(layer(x, reset_mask=reset_mask, mask=mask)), y, atol=2e-5)
 
 
-@others_are_rare("with_mask", True, False)
+@unlike_layers
+@pytest.mark.parametrize("with_mask", [True, False])
 def test_parts_with_a_state_are_the_whole(make, name, with_mask):
     layer, (x, reset_mask, mask) = make(name), inputs()
     masks = {"reset_mask": reset_mask, **({"mask": mask} if with_mask else {})}
     whole = numpy(layer(x, **masks))
-    for borders in ([1, 2, 3, 4, 5, 6, 7, 8], [4], [3, 7]):
+    for borders in ([1, 2, 3, 4, 5, 6, 7, 8], [3, 7]):
         state, parts = layer.get_initial_state(2, **({"capacity": 9} if name in ATTENTION else {})), []
         for n, part in enumerate(np.split(x, borders, axis=1)):
             part_masks = {key: np.split(value, borders, axis=1)[n] for key, value in masks.items()}

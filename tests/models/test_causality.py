@@ -6,7 +6,8 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import TransformerBlock
-from keras_seq.models import LANGUAGE_MODELS, MODELS, assert_causal
+from keras_seq.models import MODELS, assert_causal
+from tests.models.test_language_model import unlike_models
 
 VOCABULARY, LENGTH = 7, 9
 SIZES = {
@@ -44,8 +45,8 @@ def one_ahead_from_five_on(x):
     return ops.concatenate([conv("causal")(x)[:, :5], conv("same")(x)[:, 5:]], axis=1)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+@pytest.mark.parametrize("policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.rare)])
+@unlike_models
 def test_the_models_are_causal(name, policy):
     model = small(name, policy)
     before = model.get_weights()

@@ -41,9 +41,8 @@ CONFIGS = {
     "llama": LlamaConfig(8, num_layers=2, num_heads=2, num_key_value_heads=1, context_length=T),
 }
 IDS = np.random.default_rng(0).integers(0, V, (2, T)).astype("int32")
-QUICK = ("lstm", "mamba")
 each = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.rare) for name in CONFIGS]
+    "name", [pytest.param(name, marks=[] if name == "lstm" else pytest.mark.rare) for name in CONFIGS]
 )
 
 

@@ -55,8 +55,9 @@ def assert_same(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("kind", [OPTIMIZERS[name] for name in ("sgd", "adamw", "muon")])
+@pytest.mark.parametrize(
+    ("kind", "bad"), [(OPTIMIZERS["sgd"], BAD[0]), (OPTIMIZERS["adamw"], BAD[0]), (OPTIMIZERS["muon"], BAD[1])]
+)
 def test_from_a_gradient_that_is_no_number_on_no_step_is_made_but_every_one_is_counted(make, kind, bad):
     optimizer = make(kind)
     before = moved(optimizer)
@@ -131,7 +132,7 @@ def test_the_scale_grows_after_steps_without_overflow(make, monkeypatch):
     monkeypatch.setattr(gradient_guard, "GROWTH_STEPS", 3)
     monkeypatch.setattr(gradient_guard, "MAX_LOSS_SCALE", 16.0)
     optimizer, scales = make(loss_scale_factor=4.0), []
-    for gradient in (1.0, 1.0, float("inf"), 1.0, 1.0, 1.0, *[1.0] * 12):
+    for gradient in (1.0, 1.0, float("inf"), 1.0, 1.0, 1.0, *[1.0] * 6):
         step(optimizer, gradient)
         scales.append(float(optimizer.loss_scale_factor))
     assert scales[:6] == [4, 8, 4, 4, 4, 8]
@@ -167,7 +168,9 @@ def test_a_model_in_float16_survives_overflow_in_steps_that_run_at_once():
     assert (weights(model)[0] != before).all()
 
 
-@pytest.mark.parametrize("kind", [OPTIMIZERS[name] for name in ("sgd", "adamw", "muon")])
+@pytest.mark.parametrize(
+    "kind", [OPTIMIZERS["sgd"], OPTIMIZERS["muon"], pytest.param(OPTIMIZERS["adamw"], marks=pytest.mark.rare)]
+)
 def test_accumulating_batches_is_a_batch_as_large_as_all_of_them(kind):
     """Twice three batches of two rows and one of them again, clipped after the mean; then twice six rows."""
     random = np.random.default_rng(0)

@@ -162,7 +162,7 @@ def test_without_a_way_back_it_stops_and_the_last_checkpoint_is_there(line, tmp_
 
 def test_a_kill_at_any_step_changes_nothing_and_neither_do_other_checkpoints(line):
     whole = line("whole", log_every=3, validate_every=5)
-    for dies in (1, 3, 6, 7):
+    for dies in (1, 3, 7):
         with pytest.raises(Killed):
             line(f"dies at {dies}", callbacks=[DiesAt(dies)], log_every=3, validate_every=5, checkpoint_every=3)
         assert_same(line(f"dies at {dies}", log_every=3, validate_every=5), whole)
@@ -194,11 +194,12 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("steps", [8, 12])
-def test_curves_that_are_corrupt_are_written_again_from_the_checkpoint(line, tmp_path, steps):
+@pytest.mark.parametrize(("steps", "names"), [(8, DAMAGES), (12, ["the last byte gone"])])
+def test_curves_that_are_corrupt_are_written_again_from_the_checkpoint(line, tmp_path, steps, names):
     line("whole")
     written = (tmp_path / "whole/metrics.jsonl").read_bytes()
-    for name, damage in DAMAGES.items():
+    for name in names:
+        damage = DAMAGES[name]
         path = shutil.copytree(tmp_path / "whole", tmp_path / name) / "metrics.jsonl"
         path.write_bytes(damage(written))
         with pytest.warns(UserWarning, match=r"metrics\.jsonl is corrupt: the lines up to step 8 .*kept as"):
@@ -265,7 +266,7 @@ class Pressed:
         return next(self.losses)
 
 
-@pytest.mark.parametrize(("cut", "patience"), [(2, None), (4, None), (4, 2)])
+@pytest.mark.parametrize(("cut", "patience"), [(2, None), pytest.param(4, None, marks=pytest.mark.rare), (4, 2)])
 def test_a_validation_that_a_stop_cut_off_is_done_when_the_run_goes_on(line, tmp_path, cut, patience):
     """Of steps 2, 4, 6 and 8: the second is the best one, the fourth ends the patience or the run."""
     losses, often = [3.0, 2.0, 2.5, 2.6], {"log_every": 3, "patience": patience, "checkpoint_every": 100}
@@ -415,7 +416,7 @@ def test_a_full_disk_is_reported_and_what_was_there_goes_on(line, tmp_path, monk
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fsync(number)
 
-    for left in (9, 15, 21):
+    for left in (9, 21):
         name = f"full at {left}"
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)
