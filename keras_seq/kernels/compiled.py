@@ -30,7 +30,8 @@ def compiled(function: Callable, model, jit_compile: bool = False, reduce_retrac
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, jit_compile=jit_compile or None, reduce_retracing=reduce_retracing)
+        options = {"jit_compile": jit_compile or None, "reduce_retracing": reduce_retracing}
+        return tf.function(function, autograph=False, **options)  # no branch depends on the value of a tensor
     return (_jax if backend == "jax" else _torch)(function, model)
 
 

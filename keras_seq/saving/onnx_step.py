@@ -53,5 +53,8 @@ def export_onnx(model, path: str | os.PathLike) -> None:
     ]
     with atomic_write(path) as temporary:
         tf2onnx.convert.from_function(
-            tf.function(step, input_signature=signature), input_signature=signature, opset=OPSET, output_path=temporary
+            tf.function(step, input_signature=signature, autograph=False),
+            input_signature=signature,
+            opset=OPSET,
+            output_path=temporary,
         )

@@ -34,8 +34,8 @@ class ExportedTextGenerator(tf.Module):
         self.tables = tokenizer.tables
         text, real = tf.TensorSpec((), tf.string), tf.TensorSpec((), tf.float32)
         integer = tf.TensorSpec((), tf.int64)
-        self.generate = tf.function(self._generate, input_signature=[text, integer, real, integer])
-        self.logits = tf.function(self._logits, input_signature=[text])
+        self.generate = tf.function(self._generate, input_signature=[text, integer, real, integer], autograph=False)
+        self.logits = tf.function(self._logits, input_signature=[text], autograph=False)
 
     def save(self, folder) -> None:
         """Write both functions into a folder.

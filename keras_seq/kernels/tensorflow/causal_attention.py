@@ -145,7 +145,7 @@ def _masked(scores, scale, segments):
     return tf.where(masked, float("-inf"), scale * tf.cast(scores, tf.float32))
 
 
-@tf.function(jit_compile=True)
+@tf.function(jit_compile=True, autograph=False)
 def _softmax(scores, scale, segments):
     masked = _masked(scores, scale, segments)
     highest = tf.reduce_max(masked, axis=-1, keepdims=True)
@@ -154,7 +154,7 @@ def _softmax(scores, scale, segments):
     return tf.cast(e / total, scores.dtype), highest + tf.math.log(total)
 
 
-@tf.function(jit_compile=True)
+@tf.function(jit_compile=True, autograph=False)
 def _softmax_gradient(scores, scale, segments, normalizer, d_weights, dy, y):
     weights = tf.exp(_masked(scores, scale, segments) - normalizer)
     mean = tf.reduce_sum(tf.cast(dy, tf.float32) * tf.cast(y, tf.float32), axis=-1, keepdims=True)

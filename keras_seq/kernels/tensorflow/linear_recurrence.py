@@ -72,7 +72,7 @@ def _with_custom_gradient(a, b, h, states):
     return tf.identity(states), gradient
 
 
-@tf.function(jit_compile=True, reduce_retracing=True)
+@tf.function(jit_compile=True, reduce_retracing=True, autograph=False)
 def _loop(a, b, h):
     a, b = (tf.einsum("bt...->tb...", v) for v in (a, b))
     length = tf.shape(a)[0]
