@@ -15,7 +15,6 @@ Ids of the prompt that were not read before the loop are proposals of probabilit
 """
 
 import dataclasses
-import functools
 
 import numpy as np
 from keras import ops, tree
@@ -104,14 +103,12 @@ class SpeculativeLoop:
 
         def one_round(t, n, model_calls, states, text):
             states, new, count = self._round(states, text, t, draws[n], options)
-            t = t + count
-            return t, n + 1, model_calls + ops.cast(t > start, "int32"), states, ops.slice_update(text, (t - count,), new)
+            text, t = ops.slice_update(text, (t,), new), t + count
+            return t, n + 1, model_calls + ops.cast(t > start, "int32"), states, text
 
         zero = ops.zeros((), "int32")
-        *_, model_calls, _, text = ops.while_loop(
-            lambda t, *_: t < end, one_round, (t, zero, zero, states, text)
-        )
-        return text, model_calls
+        loop_vars = ops.while_loop(lambda t, *_: t < end, one_round, (t, zero, zero, states, text))
+        return loop_vars[-1], loop_vars[2]
 
     def _round(self, states, text, t, uniform, options):
         """Return the states that have read ids up to the last but one, ids from t on `[k + 1]`, and their number."""
@@ -136,7 +133,7 @@ class SpeculativeLoop:
         new = ops.where(number < count, ops.pad(ids[0, 1:], (0, 1)), ops.where(number == count, following, -1))
         count = count[0] + 1
         states = [
-            each.first(ids, before, after, count)
+            each.state_after(ids, before, after, count)
             for each, before, after in zip(self._readers, states, (verified, proposed), strict=True)
         ]
         return states, new, count
@@ -198,7 +195,7 @@ class _Reader:
     def __init__(self, model):
         self.model = model
         self._prefill_fn = compiled(lambda ids, state: self._read(ids, state, None)[1], model)
-        self._read_fn = traced(functools.partial(self._read), model)
+        self._read_fn = traced(self._read, model)
 
     def initial_state(self, ids, capacity, free_slots):
         """Return the state after ids `[T]`, a multiple of PREFILL_CHUNK."""
@@ -213,12 +210,10 @@ class _Reader:
         limit = self.model.context_length
         return self._read_fn(ids, state, *(() if limit is None else (limit - position,)))
 
-    def first(self, ids, before, after, count):
+    def state_after(self, ids, before, after, count):
         """Return the state after the first `count` of the ids that were read between two states."""
         if not can_rewind(self.model, after):
-            after = ops.cond(
-                count == ids.shape[1], lambda: after, lambda: self._read_fn(ids, before, count)[1]
-            )
+            after = ops.cond(count == ids.shape[1], lambda: after, lambda: self._read_fn(ids, before, count)[1])
         return rewound(before, after, count)
 
     def _read(self, ids, state, count=None):

@@ -38,7 +38,7 @@ def test_the_probabilities_are_those_that_ids_are_drawn_with():
 @pytest.mark.parametrize("k", [1, 3])
 def test_accepted_proposals_are_distributed_as_the_model_draws(k):
     """20,000 draws of the first two ids, against p: chi-square. Proposals and p depend on the ids before."""
-    p, q = (RANDOM.dirichlet(np.full(V, 0.6), size=(V,)).astype("float32") for _ in range(2))  # of the next, by the last
+    p, q = (RANDOM.dirichlet(np.full(V, 0.6), size=(V,)).astype("float32") for _ in range(2))  # [last, next]
     total = 20_000
 
     def one_round(last):
@@ -121,3 +121,21 @@ def test_mistakes_are_named(small):
     model.embedding.embeddings.assign(np.full(model.embedding.embeddings.shape, np.nan))
     with pytest.raises(ValueError, match="not finite"):
         SpeculativeLoop(model, model)([1], 2)
+
+
+def test_a_text_may_end_with_the_context_and_a_prompt_may_be_long(small):
+    model, draft = small("gpt2"), small("gpt2", seed=1)
+    for new in (11, 12, 13):  # up to the 16 positions of both models, which have no vectors for more
+        (plain,) = np.concatenate([*SamplingLoop(model)([[1, 3, 2]], new, SamplingConfig(0.0))], axis=1)
+        assert SpeculativeLoop(model, draft, 4)([1, 3, 2], new, SamplingConfig(0.0)).ids == plain.tolist()
+    model, draft, prompt = small("lstm"), small("gru", seed=1), [1, 3, 2, 0, 4, 4, 1] * 10
+    (plain,) = np.concatenate([*SamplingLoop(model)([prompt], 9, SamplingConfig(0.0))], axis=1)
+    speculation = SpeculativeLoop(model, draft, 2)(prompt, 9, SamplingConfig(0.0))
+    assert speculation.ids == plain.tolist()
+    assert 3 <= speculation.model_calls <= 9
+
+
+def test_a_seed_gives_one_text(small):
+    loop = SpeculativeLoop(small("gpt2"), small("gru", seed=1), 2)
+    texts = [loop([1, 2], 12, seed=seed).ids for seed in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]
