@@ -5,24 +5,27 @@
     accept   x_i with probability min(1, p_i(x_i) / q_i(x_i)), up to the first that is not; then draw one more id,
              from max(0, p_i - q_i), normalized, in place of x_i, or from p_{k + 1} if all were accepted
 
-Leviathan et al. (2023), arXiv:2211.17192; Chen et al. (2023), arXiv:2302.01318. States are values, so nothing has to be
-rolled back: an LSTM or Mamba can be the draft, the model, or both. Ids that a state has not read yet are read with the
-next proposals, or before them once they are many.
+Leviathan et al. (2023), arXiv:2211.17192; Chen et al. (2023), arXiv:2302.01318. All rounds of a text are one compiled
+loop over arrays of constant shapes. Both models read the id before x_1 and x_1 .. x_k, and forget what was refused:
+
+    key/value caches    are rewound
+    other states        are values: that from before the round reads the accepted ids, followed by padding
+
+Ids of the prompt that were not read before the loop are proposals of probability 1.
 """
 
 import dataclasses
 
 import numpy as np
-from keras import ops
+from keras import ops, tree
 
 from keras_seq import checks
 from keras_seq.generation.philox import uniform_draws
+from keras_seq.generation.rewinding import can_rewind, rewound, with_free_slots
 from keras_seq.generation.samplers import SamplingConfig, probabilities
-from keras_seq.generation.sampling_loop import MIN_CAPACITY, not_finite
-from keras_seq.kernels.compiled import compiled
+from keras_seq.generation.sampling_loop import MIN_CAPACITY, PREFILL_CHUNK, not_finite
+from keras_seq.kernels.compiled import compiled, traced
 from keras_seq.layers.introspection import vocabulary_size
-
-MAX_UNREAD = 8  # accepted ids that are read again with the next proposals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +59,13 @@ class SpeculativeLoop:
                 f"The draft has {vocabulary_size(draft)} ids, the model {vocabulary_size(model)}; expected the same."
             )
         self.models, self.num_draft_tokens = (model, draft), num_draft_tokens
-        self._reads = [_compiled_read(each) for each in self.models]
+        self._readers = [_Reader(each) for each in self.models]
+        self._sample_fn = compiled(self._sample, self, jit_compile=True)
+
+    @property
+    def variables(self):
+        """Variables of both models."""
+        return [variable for model in self.models for variable in model.variables]
 
     def __call__(
         self, ids: list[int], max_new_tokens: int, sampling: SamplingConfig | None = None, seed: int = 0
@@ -75,24 +84,59 @@ class SpeculativeLoop:
         """
         sampling = sampling or SamplingConfig()
         self._check(ids, max_new_tokens, sampling)
-        reader, proposer = (
-            _Reader(read, _initial_state(model, len(ids) + max_new_tokens), sampling.options, ids)
-            for read, model in zip(self._reads, self.models, strict=True)
-        )
-        most = self.num_draft_tokens
-        draws = uniform_draws(seed, 0, (2 * most + 1) * max_new_tokens).reshape(max_new_tokens, 2 * most + 1)
-        new, model_calls = [], 0
-        while len(new) < max_new_tokens:
-            k = min(most, max_new_tokens - len(new) - 1)
-            draft_draws, rest = np.split(draws[model_calls], [most])
-            proposals, q = proposer.propose(draft_draws[:k])
-            count, following = accept(proposals, q, reader.verify(proposals), [*rest[:k], rest[-1]])
-            accepted = [*proposals[:count], following]
-            reader.append(accepted, all_read=count == k)
-            proposer.append(accepted)
-            new += accepted
-            model_calls += 1
-        return Speculation(new, model_calls)
+        k, start, end = self.num_draft_tokens, len(ids), len(ids) + max_new_tokens
+        capacity = max(MIN_CAPACITY, 1 << (end - 1).bit_length())
+        text = np.full(capacity + k, -1, "int32")  # -1: not known yet
+        text[:start] = ids
+        num_read = (start - 1) // PREFILL_CHUNK * PREFILL_CHUNK
+        states = [reader.initial_state(text[:num_read], capacity, k) for reader in self._readers]
+        draws = uniform_draws(seed, 0, (2 * k + 1) * capacity).reshape(capacity, 2 * k + 1)
+        limits = np.array([num_read + 1, start, end], "int32")
+        text, model_calls = map(ops.convert_to_numpy, self._sample_fn(states, text, limits, draws, sampling.options))
+        if (text[start:end] == -1).any():
+            raise not_finite()
+        return Speculation(text[start:end].tolist(), int(model_calls))
+
+    def _sample(self, states, text, limits, draws, options):
+        """Run rounds until `text` is full; return it and the number of rounds that had new ids in it."""
+        t, start, end = limits[0], limits[1], limits[2]
+
+        def one_round(t, n, model_calls, states, text):
+            states, new, count = self._round(states, text, t, draws[n], options)
+            text, t = ops.slice_update(text, (t,), new), t + count
+            return t, n + 1, model_calls + ops.cast(t > start, "int32"), states, text
+
+        zero = ops.zeros((), "int32")
+        loop_vars = ops.while_loop(lambda t, *_: t < end, one_round, (t, zero, zero, states, text))
+        return loop_vars[-1], loop_vars[2]
+
+    def _round(self, states, text, t, uniform, options):
+        """Return the states that have read ids up to the last but one, ids from t on `[k + 1]`, and their number."""
+        (reader, proposer), k = self._readers, self.num_draft_tokens
+        known = ops.slice(text, (t,), (k + 1,))
+
+        def propose(n, loop_vars):
+            state, ids, q = loop_vars
+            logits, state = proposer.read(ops.slice(ids, (0, n), (1, 1)), state, t - 1 + n)
+            row = _certain(probabilities(logits[0], options), known[n][None])
+            ids = ops.slice_update(ids, (0, n + 1), _draw(row, uniform[n][None])[:, None])
+            return state, ids, ops.slice_update(q, (n, 0), row)
+
+        ids = ops.pad(ops.maximum(ops.slice(text, (t - 1,), (1,)), 0)[None], ((0, 0), (0, k + 1)))
+        q = ops.zeros((k + 1, vocabulary_size(self.models[0])))
+        proposed, ids, q = ops.fori_loop(0, k + 1, propose, (states[1], ids, q))
+        ids = ids[:, :-1]
+        logits, verified = reader.read(ids, states[0], t - 1)
+        p = _certain(probabilities(logits[0], options), known)
+        count, following = accept(ids[:, 1:], q[None, :-1], p[None], uniform[None, k:])
+        number = ops.arange(k + 1, dtype="int32")
+        new = ops.where(number < count, ops.pad(ids[0, 1:], (0, 1)), ops.where(number == count, following, -1))
+        count = count[0] + 1
+        states = [
+            each.state_after(ids, before, after, count)
+            for each, before, after in zip(self._readers, states, (verified, proposed), strict=True)
+        ]
+        return states, new, count
 
     def _check(self, ids, max_new_tokens, sampling):
         checks.non_negative_integer("max_new_tokens", max_new_tokens)
@@ -109,78 +153,70 @@ class SpeculativeLoop:
                 )
 
 
-def accept(proposals, q, p, uniform) -> tuple[int, int]:
-    """Return how many proposals are accepted, and the id that follows them.
+def accept(proposals, q, p, uniform):
+    """Return how many proposals are accepted, and the id that follows them, for each row.
 
     Args:
-        proposals: k ids, drawn from the rows of q.
-        q: Probabilities of the draft, `[k, V]`.
-        p: Probabilities of the model, `[k + 1, V]`.
-        uniform: `[k + 1]` draws in [0, 1); the last is that of the id that follows.
+        proposals: k ids, drawn from the rows of q, `[B, k]`.
+        q: Probabilities of the draft, `[B, k, V]`.
+        p: Probabilities of the model, `[B, k + 1, V]`.
+        uniform: `[B, k + 1]` draws in [0, 1); the last is that of the id that follows.
+
+    Returns:
+        int32 `[B]` and int32 `[B]`; the id is -1 where the probabilities that it depends on are not finite.
     """
-    for n, (x, draw) in enumerate(zip(proposals, uniform, strict=False)):
-        if draw * q[n, x] >= p[n, x]:
-            rest = np.maximum(p[n] - q[n], 0)
-            return n, _draw(rest if rest.any() else p[n], uniform[-1])
-    return len(proposals), _draw(p[-1], uniform[-1])
+
+    def of_proposals(rows):
+        return ops.take_along_axis(rows, proposals[:, :, None], axis=2)[:, :, 0]
+
+    is_accepted = uniform[:, :-1] * of_proposals(q) < of_proposals(p[:, :-1])
+    count = ops.sum(ops.cumprod(ops.cast(is_accepted, "int32"), axis=1), axis=1)
+    at_count = ops.arange(p.shape[1], dtype="int32") == count[:, None]
+    p, q = (ops.sum(ops.where(at_count[:, :, None], x, 0), axis=1) for x in (p, ops.pad(q, ((0, 0), (0, 1), (0, 0)))))
+    rest = ops.maximum(p - q, 0)
+    following = _draw(ops.where(ops.any(rest > 0, axis=1, keepdims=True), rest, p), uniform[:, -1])
+    return ops.cast(count, "int32"), ops.where(ops.isfinite(ops.sum(p + q, axis=1)), following, -1)
 
 
-def _compiled_read(model):
-    def read(ids, state, options):
-        logits, state = model(ids, state=state, training=False, return_state=True)
-        return probabilities(logits[0], options), state
-
-    return compiled(read, model, reduce_retracing=True)
+def _certain(p, known):
+    """Return p `[T, V]` with probability 1 for ids that are known, `[T]`, -1 where they are not."""
+    return ops.where(known[:, None] >= 0, ops.cast(known[:, None] == ops.arange(p.shape[1], dtype="int32"), p.dtype), p)
 
 
-def _initial_state(model, length):
-    capacity = max(MIN_CAPACITY, 1 << (length - 1).bit_length())
-    return model.get_initial_state(1, *(() if model.context_length is None else (capacity,)))
+def _draw(p, uniform):
+    """Return the first ids at which the cumulative probability exceeds `uniform [B]`; p `[B, V]` need not sum to 1."""
+    cumulative = ops.cumsum(p, axis=-1)
+    return ops.sum(ops.cast(cumulative <= uniform[:, None] * cumulative[:, -1:], "int32"), axis=-1)
 
 
 class _Reader:
-    """The state of a model after the ids that it has read for good, and the ids that come after them."""
+    """Read ids `[1, T]` with a model; T is constant in compiled code, where the number of ids that count is not."""
 
-    def __init__(self, read, state, options, ids):
-        self._read, self._options = read, options
-        self.state, self.unread = state, list(ids)
+    def __init__(self, model):
+        self.model = model
+        self._prefill_fn = compiled(lambda ids, state: self._read(ids, state, None)[1], model)
+        self._read_fn = traced(self._read, model)
 
-    def read(self, ids, state):
-        p, state = self._read(np.array([ids], "int32"), state, self._options)
-        p = ops.convert_to_numpy(p)
-        if not np.isfinite(p).all():
-            raise not_finite()
-        return p, state
+    def initial_state(self, ids, capacity, free_slots):
+        """Return the state after ids `[T]`, a multiple of PREFILL_CHUNK."""
+        state = self.model.get_initial_state(1, *(() if self.model.context_length is None else (capacity,)))
+        state = with_free_slots(state, free_slots)
+        for chunk in ids.reshape(-1, 1, PREFILL_CHUNK):
+            state = self._prefill_fn(chunk, state)
+        return state
 
-    def propose(self, draws):
-        """Read what is unread for good, and draw ids after it; return them and their probabilities `[k, V]`."""
-        proposals, q = [], []
-        if len(draws):
-            p, self.state = self.read(self.unread, self.state)
-            state, self.unread = self.state, []
-        for n, draw in enumerate(draws):
-            if n:
-                p, state = self.read(proposals[-1:], state)
-            q.append(p[-1])
-            proposals.append(_draw(p[-1], draw))
-        return proposals, np.array(q)
+    def read(self, ids, state, position):
+        """Return logits `[1, T, V]` and the next state; positions past the context length count as padding."""
+        limit = self.model.context_length
+        return self._read_fn(ids, state, *(() if limit is None else (limit - position,)))
 
-    def verify(self, proposals):
-        """Return the probabilities of each proposal and of what follows the last, `[k + 1, V]`."""
-        if len(self.unread) > MAX_UNREAD:
-            _, self.state = self.read(self.unread[:-1], self.state)
-            self.unread = self.unread[-1:]
-        p, self._after = self.read(self.unread + proposals, self.state)
-        return p[-len(proposals) - 1 :]
+    def state_after(self, ids, before, after, count):
+        """Return the state after the first `count` of the ids that were read between two states."""
+        if not can_rewind(self.model, after):
+            after = ops.cond(count == ids.shape[1], lambda: after, lambda: self._read_fn(ids, before, count)[1])
+        return rewound(before, after, count)
 
-    def append(self, ids, all_read=False):
-        """Append accepted ids; all but the last have been read for good if no proposal was refused."""
-        if all_read:
-            self.state, self.unread, ids = self._after, [], ids[-1:]
-        self.unread = self.unread + ids
-
-
-def _draw(p, uniform) -> int:
-    """Return the first id at which the cumulative probability exceeds `uniform`; p need not sum to 1."""
-    cumulative = np.cumsum(p, dtype="float64")
-    return int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
+    def _read(self, ids, state, count=None):
+        mask = None if count is None else (ops.arange(ids.shape[1], dtype="int32") < count)[None]
+        logits, after = self.model(ids, state=state, training=False, return_state=True, mask=mask)
+        return logits, tree.map_structure(lambda new, old: ops.reshape(new, old.shape), after, state)  # static shapes

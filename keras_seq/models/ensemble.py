@@ -36,6 +36,7 @@ class Ensemble(keras.Model):
         state: From `get_initial_state` or the call before; None starts every member from its initial state.
         training: Whether dropout is on.
         return_state: Whether to return `(logits, state)` instead of logits `[B, T, V]`.
+        mask: Booleans `[B, T]`, true at non-padding positions, or None.
 
     Raises:
         ValueError: There is no member, a member is listed twice or is not a language model, or the members have
@@ -74,16 +75,16 @@ class Ensemble(keras.Model):
         """Apply the model to ids `[B, T]`: a tensor, an array or a list."""
         return super().__call__(as_ids("ids", ids), *args, **kwargs)
 
-    def call(self, ids, state=None, training=None, return_state=False):
+    def call(self, ids, state=None, training=None, return_state=False, mask=None):
         """Compute the log of the members' mean probabilities."""
         check_states(self.members, state)
         if state is None and return_state:
             state = self.get_initial_state(ops.shape(ids)[0])
         if state is None:
-            outputs = [(member(ids, training=training), None) for member in self.members]
+            outputs = [(member(ids, training=training, mask=mask), None) for member in self.members]
         else:
             outputs = [
-                member(ids, state=member_state, training=training, return_state=True)
+                member(ids, state=member_state, training=training, return_state=True, mask=mask)
                 for member, member_state in zip(self.members, state, strict=True)
             ]
         logits = log_mean_probability([member_logits for member_logits, _ in outputs])
