@@ -40,12 +40,12 @@ def prepare(model: LanguageModel, config: FinetuneConfig, method: str) -> keras.
         method: One of METHODS.
 
     Raises:
-        ValueError: A pattern of `--trainable` matches nothing.
+        ValueError: A pattern of `--trainable` or `--modules-to-save` matches nothing.
     """
     if method == "scratch":
         return with_new_weights(model)
     if method == "lora":
-        enable_lora(model, config.lora_rank, config.lora_alpha, config.trainable)
+        enable_lora(model, config.lora_rank, config.lora_alpha, config.trainable, config.modules_to_save)
     else:
         set_trainable(model, config.trainable)
     return model

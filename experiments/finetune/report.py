@@ -21,7 +21,7 @@ COLUMNS = {
 NOTES = (
     "Losses in nats per token, on disjoint windows of the validation split, each from the zero state or the empty "
     "cache. All runs have the same batches, tokens and learning rates. lora: adapters.safetensors in the run's folder "
-    "holds the additions alone, model.keras their sums with the base. `of all`: relative to the weights of the base."
+    "holds what it trained, model.keras the sums with the base. `of all`: relative to the weights of the base."
 )
 IMAGE = "![Validation loss over training tokens](finetune.png)"
 

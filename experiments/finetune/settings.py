@@ -53,6 +53,8 @@ class FinetuneConfig:
     """Rank of the additions."""
     lora_alpha: float | None = None
     """The additions are multiplied by LORA_ALPHA / LORA_RANK; the rank by default."""
+    modules_to_save: tuple[str, ...] = ()
+    """Patterns of weights, such as *bias* and embedding*, that lora trains itself and saves with the additions."""
     num_seeds: int = 1
     """Number of runs of each method, with the random seeds 0, 1, ..."""
     batch_size: BatchSize = 12

@@ -3,7 +3,7 @@
     W = W_0 + (alpha / r) A B      LoRA (Hu et al., 2021): A [D, r], B [r, W], B = 0 at first, W_0 is not trained
 
 Every layer with matrices has `enable_lora` (`layers/matrix.py`). A saved model holds the sums; adapters, the A and B
-alone, have a file of their own, which another copy of the model can load.
+and the weights of `modules_to_save` (a name of peft), have a file of their own, which another copy can load.
 """
 
 import fnmatch
@@ -40,18 +40,18 @@ def set_trainable(model: keras.Model, patterns: list[str] | tuple[str, ...]) -> 
     Raises:
         ValueError: A pattern matches no weight.
     """
-    weights = named_weights(model)
-    for pattern in patterns:
-        if not fnmatch.filter(weights, pattern):
-            example = next(iter(weights))
-            raise ValueError(f"{pattern!r} matches no weight; expected a pattern of paths such as {example}.")
-    for path, weight in weights.items():
-        weight.trainable = any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+    chosen = _matching(named_weights(model), patterns)
+    for path, weight in named_weights(model).items():
+        weight.trainable = path in chosen
     return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
 
 
 def enable_lora(
-    model: keras.Model, rank: int, lora_alpha: float | None = None, patterns: list[str] | tuple[str, ...] = ("*",)
+    model: keras.Model,
+    rank: int,
+    lora_alpha: float | None = None,
+    patterns: list[str] | tuple[str, ...] = ("*",),
+    modules_to_save: list[str] | tuple[str, ...] = (),
 ) -> int:
     """Train low-rank additions to the matrices of a model, and nothing else; it computes the same at first.
 
@@ -61,12 +61,15 @@ def enable_lora(
         lora_alpha: alpha; r unless given.
         patterns: Patterns of the layers' paths, such as `block_1/*`; the head, called `head`, only if one of them names
             it without a wildcard.
+        modules_to_save: Patterns of weights, such as `*bias*` and `embedding*`, that are trained themselves and saved
+            with the additions.
 
     Returns:
         The number of trained weights.
 
     Raises:
-        ValueError: `rank` is not a positive integer, no layer matches, or one has an addition already or is quantized.
+        ValueError: `rank` is not a positive integer, no layer or weight matches, a layer has an addition already or is
+            quantized, or a weight of `modules_to_save` gets an addition.
     """
     checks.positive_integer("rank", rank)
     if lora_alpha is not None:
@@ -82,10 +85,16 @@ def enable_lora(
         if layer.lora_enabled or layer.matrix_mode is not None:
             state = "has LoRA already" if layer.lora_enabled else "is quantized"
             raise ValueError(f"{path} {state}; expected a model with its matrices as they were trained.")
+    saved = _matching(named_weights(model), modules_to_save)
+    matrices = {id(getattr(layer, f"_{name}")) for layer in layers.values() for name in layer.matrix_names()}
+    for path in (path for path, weight in saved.items() if id(weight) in matrices):
+        raise ValueError(f"{path} is in modules_to_save and gets an addition; expected one of the two.")
     for weight in named_weights(model).values():
         weight.trainable = False
     for layer in layers.values():
         layer.enable_lora(rank, lora_alpha)
+    for weight in saved.values():
+        weight.trainable = True
     return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
 
 
@@ -103,7 +112,7 @@ def merge_lora(model: keras.Model) -> None:
 
 
 def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
-    """Write the additions of a model, and nothing else, to a safetensors file.
+    """Write the additions of a model and the weights trained beside them, and nothing else, to a safetensors file.
 
     Args:
         model: A model with adapters.
@@ -116,7 +125,8 @@ def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
     if not layers:
         raise ValueError(f"{model.name} has no adapters; expected a model after enable_lora.")
     metadata = {"lora_rank": str(layers[0].lora_rank), "lora_alpha": str(layers[0].lora_alpha)}
-    arrays = {key: ops.convert_to_numpy(weight) for key, weight in _adapters(model).items()}
+    beside = {key: w for key, w in named_weights(model).items() if w.trainable and not is_adapter(w)}
+    arrays = {key: ops.convert_to_numpy(weight) for key, weight in {**_adapters(model), **beside}.items()}
     with atomic_write(path) as temporary:
         save_file(arrays, temporary, metadata={"format": "keras_seq", **metadata})
 
@@ -139,16 +149,20 @@ def load_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise AdapterError(f"{path} is not a file of adapters: {str(error).rstrip('.')}.") from None
     layers = {path: layer for path, layer in _layers(model)}
-    names = {key.rpartition("/")[0] for key in arrays}
+    weights = named_weights(model)
+    modules_to_save = sorted(arrays.keys() & weights.keys())
+    names = {key.rpartition("/")[0] for key in arrays.keys() - weights.keys()}
     for name in sorted(names - layers.keys()):
         raise AdapterError(f"{path} has adapters of {name}; expected those of {', '.join(layers)}.")
+    shapes = {key: weights[key].shape for key in modules_to_save}
     for name in names:
-        for key, shape in _shapes(name, layers[name], rank).items():
-            if key not in arrays or arrays[key].shape != shape or arrays[key].dtype != np.float32:
-                actual = f"{arrays[key].dtype} {list(arrays[key].shape)}" if key in arrays else "nothing"
-                raise AdapterError(f"{path} holds {actual} as {key}; expected float32 {list(shape)}.")
-    enable_lora(model, rank, alpha, sorted(names))
-    for key, weight in _adapters(model).items():
+        shapes |= _shapes(name, layers[name], rank)
+    for key, shape in shapes.items():
+        if key not in arrays or arrays[key].shape != shape or arrays[key].dtype != np.float32:
+            actual = f"{arrays[key].dtype} {list(arrays[key].shape)}" if key in arrays else "nothing"
+            raise AdapterError(f"{path} holds {actual} as {key}; expected float32 {list(shape)}.")
+    enable_lora(model, rank, alpha, sorted(names), modules_to_save)
+    for key, weight in {**_adapters(model), **{key: weights[key] for key in modules_to_save}}.items():
         weight.assign(arrays[key])
 
 
@@ -172,6 +186,15 @@ def is_adapter(weight: keras.Variable) -> bool:
         weight: A weight of a model.
     """
     return weight.path.endswith(ADAPTER_PARTS)
+
+
+def _matching(weights, patterns):
+    """Return the named weights that match a pattern; each pattern has to match one."""
+    for pattern in patterns:
+        if not fnmatch.filter(weights, pattern):
+            example = next(iter(weights))
+            raise ValueError(f"{pattern!r} matches no weight; expected a pattern of paths such as {example}.")
+    return {path: w for path, w in weights.items() if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)}
 
 
 def _layers(model):

@@ -131,6 +131,24 @@ def test_patterns_choose_weights(randomize):
         set_trainable(model, ["block_7*"])
 
 
+def test_modules_to_save_are_trained_and_saved_with_the_adapters(randomize, tmp_path):
+    model = randomize(CONFIGS["lstm"].build_model(V))
+    save_model(tmp_path / "base.keras", model)
+    before, plain = logits_of(model), enable_lora(CONFIGS["lstm"].build_model(V), 2)
+    assert enable_lora(model, 2, modules_to_save=["*bias*", "embedding*"]) == plain + 2 * 4 * 7 + V + V * 5
+    np.testing.assert_array_equal(logits_of(model), before)
+    initial = values(model)
+    train(model)
+    changed = {path for path, value in values(model).items() if not np.array_equal(value, initial[path])}
+    assert changed == {w.path for w in model.trainable_weights}
+    save_adapters(model, tmp_path / "adapters.safetensors")
+    again = load_untrusted_model(tmp_path / "base.keras")
+    load_adapters(again, tmp_path / "adapters.safetensors")
+    np.testing.assert_array_equal(logits_of(again), logits_of(model))
+    assert again.count_params() == model.count_params()
+    assert len(again.trainable_weights) == len(model.trainable_weights)
+
+
 def test_mistakes_are_named(tmp_path):
     model = CONFIGS["lstm"].build_model(V)
     with pytest.raises(ValueError, match="rank=0"):
@@ -139,6 +157,10 @@ def test_mistakes_are_named(tmp_path):
         enable_lora(model, 1, -1)
     with pytest.raises(ValueError, match=r"attention\* matches no layer with a matrix; expected a pattern of .*lstm"):
         enable_lora(model, 1, patterns=["attention*"])
+    with pytest.raises(ValueError, match=r"lstm.*kernel is in modules_to_save and gets an addition"):
+        enable_lora(model, 1, modules_to_save=["lstm*"])
+    with pytest.raises(ValueError, match="'norm' matches no weight"):
+        enable_lora(model, 1, modules_to_save=["norm"])
     with pytest.raises(ValueError, match="has no adapters"):
         save_adapters(model, tmp_path / "x.safetensors")
     assert all(w.trainable for w in model.weights if "seed" not in w.path)
