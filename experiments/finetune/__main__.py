@@ -7,8 +7,9 @@
     python -m experiments.finetune --smoke                            # tiny sizes, takes seconds
     python -m experiments.export logs/finetune/TIME/lora-seed0 --to hugging_face    # adapters merged
 
-Time: 93 s with `--methods full`, on 2 cores: 48 s of training for the base, 24 s for the method. By default three
-methods train that many tokens each.
+Time: 93 s with `--methods full`, on 2 cores.
+
+Of these, 48 s train the base and 24 s the method. By default three methods train that many tokens each.
 
 A language model is trained further on another text: by low-rank additions to its matrices (lora), by its weights
 (full), and for comparison from new weights (scratch), with the same batches. All curves share one axis of training

@@ -77,6 +77,8 @@ class FinetuneConfig:
         )
         check_unique("--methods", self.methods)
         check_unique("--trainable", self.trainable)
+        if self.modules_to_save:
+            check_unique("--modules-to-save", self.modules_to_save)
         if self.train.precision != "float32":
             raise ValueError(f"--train.precision {self.train.precision}: expected float32, that of the base.")
 

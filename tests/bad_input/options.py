@@ -45,6 +45,7 @@ REQUIRED = {  # options without a default
 }
 NAMED = ("text", "to")  # the others are positional
 MAY_BE_EMPTY = {"inputs", "cases", "prompt", "text", "stop_strings", "choices", "individual", "full_size"}
+MAY_BE_EMPTY |= {"modules_to_save"}
 
 
 def required_arguments(name):
