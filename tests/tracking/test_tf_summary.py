@@ -9,7 +9,7 @@ from PIL import Image
 from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import summary as custom_scalars
-from tensorboard.plugins.hparams import api_pb2
+from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
 from tensorboard.plugins.hparams import summary as hparams_summary
 from tensorboard.util.tensor_util import make_ndarray
 
@@ -99,8 +99,10 @@ def one(summary):
     """The metadata and value of a summary of one value, from TensorFlow's classes or tensorboard's."""
     (value,) = summary.value
     metadata = SummaryMetadata.FromString(value.metadata.SerializeToString())
+    content = metadata.plugin_data.content  # holds a map, whose entries are written in no fixed order
+    metadata.plugin_data.ClearField("content")
     array = tf.make_ndarray(tf.compat.v1.Summary.FromString(summary.SerializeToString()).value[0].tensor)
-    return value.tag, metadata, array.dtype, array.tolist()
+    return value.tag, metadata, plugin_data_pb2.HParamsPluginData.FromString(content), array.dtype, array.tolist()
 
 
 def test_the_hparams_page_is_that_of_tensorboard(monkeypatch):
