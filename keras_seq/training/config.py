@@ -45,8 +45,8 @@ class TrainConfig:
     optimizer: Literal["muon", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion"] = "muon"
     """Optimizer of all weights; muon updates hidden matrices by Muon and all other weights by AdamW."""
     learning_rate: float | None = None
-    """Peak learning rate. Defaults: muon 0.02, adamw 0.04 (rnn, gru, lstm) or 0.004 (other models); all of them
-    (LEARNING_RATES) were measured on small models."""
+    """Peak learning rate. Defaults: muon 0.02 (hawk, hybrid, mamba2 and xlstm do better at 0.01), adamw 0.04 (rnn, gru,
+    lstm) or 0.004 (other models); all of them (LEARNING_RATES) were measured on small models."""
     adam_lr_ratio: float | None = None
     """With muon, learning rate of its AdamW part relative to `learning_rate`. Default: 0.4 (rnn, gru, lstm) or 0.2."""
     weight_decay: float | None = None
