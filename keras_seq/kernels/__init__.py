@@ -48,6 +48,7 @@ _KERNELS = {
         "log_linear_recurrence": "torch.log_linear_recurrence",
         "masked_attention": "torch.masked_attention",
         "normalization": "torch.normalization",
+        "replayed_step": "torch.replayed_step",
         "reshape": "torch.reshape",
         "scale_all": "torch.scale_all",
         "sums_of_squares": "torch.sums_of_squares",

@@ -67,6 +67,8 @@ def compile_model(
         jit_compile=jit_compile,
     )
     training_model.optimizer.build(training_model.trainable_variables)
+    if replayed := kernels.dispatch("replayed_step", None, training_model, train):
+        training_model.train_step = replayed(training_model, train)
 
 
 def _should_jit_compile(training_model, precision, tokens_per_step):

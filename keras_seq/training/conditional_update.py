@@ -10,6 +10,7 @@ def assign_if(condition, true_fn: Callable, false_fn: Callable, variables: Seque
     """Call one of two functions, for what it assigns.
 
     JAX's conditions have values only: there each function runs on a copy of the values, and what it leaves is assigned.
+    torch has Python's own, for which Keras's operation takes half a millisecond.
 
     Args:
         condition: Boolean scalar.
@@ -17,6 +18,9 @@ def assign_if(condition, true_fn: Callable, false_fn: Callable, variables: Seque
         false_fn: Function without arguments, called if it is false.
         variables: All variables that either of them assigns.
     """
+    if keras.backend.backend() == "torch":
+        (true_fn if condition else false_fn)()
+        return
     if keras.backend.backend() != "jax":
         ops.cond(condition, true_fn, false_fn)
         return

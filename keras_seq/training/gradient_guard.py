@@ -223,9 +223,9 @@ class GradientGuard:
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         """Update all variables, in one operation where a kernel has the formula of this optimizer."""
-        args = self, grads, trainable_variables
-        kernel = kernels.dispatch("adam", None, *args)
-        return super()._backend_update_step(*args[1:], learning_rate) if kernel is None else kernel(*args)
+        args = grads, trainable_variables, learning_rate
+        kernel = kernels.dispatch("adam", None, self, *args)
+        return super()._backend_update_step(*args) if kernel is None else kernel(self, *args)
 
     def _apply_weight_decay(self, variables):
         """Decay the weights, unless by nothing."""

@@ -10,13 +10,14 @@ import torch
 FORMULAS = (keras.optimizers.Adam.update_step, keras.optimizers.AdamW.update_step)
 
 
-def supports(optimizer, gradients, variables) -> bool:
+def supports(optimizer, gradients, variables, learning_rate) -> bool:
     """Return whether the optimizer's formula is Adam's, and gradients and variables are all float32 or all float64.
 
     Args:
         optimizer: A Keras optimizer.
         gradients: Its gradients.
         variables: Their variables.
+        learning_rate: Of this step.
     """
     if type(optimizer).update_step not in FORMULAS or optimizer.amsgrad:
         return False
@@ -25,13 +26,14 @@ def supports(optimizer, gradients, variables) -> bool:
 
 
 @torch.no_grad()
-def apply(optimizer, gradients, variables):
+def apply(optimizer, gradients, variables, learning_rate):
     """Update the variables and the moments; neither weight decay nor the count of the steps is included.
 
     Args:
         optimizer: A built `keras.optimizers.Adam` or one derived from it.
         gradients: Gradients, already clipped.
         variables: Their variables, in the same order.
+        learning_rate: Of this step, a number or a scalar.
     """
     step = float(optimizer.iterations) + 1
     indices = [optimizer._get_variable_index(variable) for variable in variables]
@@ -53,7 +55,7 @@ def apply(optimizer, gradients, variables):
         [],
         [torch.tensor(step, device=values[0].device)] * len(values),
         amsgrad=False,
-        lr=float(optimizer.learning_rate),
+        lr=float(learning_rate),
         beta1=optimizer.beta_1,
         beta2=optimizer.beta_2,
         weight_decay=0.0,

@@ -1,0 +1,159 @@
+"""Replay training steps on torch: forward pass, loss and backward pass as a list of operations, recorded by make_fx.
+
+In small models the Python of layers, masks and losses takes as long as a tenth of the operations that it calls. After
+STEPS_BEFORE steps of one shape the operations are recorded, which takes as long as some twenty steps, and from then on
+only these are called, in the same order: losses and gradients are the same to the bit.
+
+A step that does more than compute on tensors is never recorded, and Keras runs it: one that draws random numbers from a
+seed (not those of torch's own generator), reads a value (a loss scale), goes by a mask, or has layers that are neither
+ours nor Keras's.
+"""
+
+import logging
+
+import keras
+import torch
+from keras import tree
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+
+from keras_seq.kernels.devices import on_cpu
+
+STEPS_BEFORE = 20  # of a shape: few steps are not worth a record
+MAX_RECORDS = 8  # shapes that are recorded
+PACKAGES = ("keras_seq", "keras")  # whose layers keep nothing from step to step but in variables
+READS = {"__array__", "__bool__", "__float__", "__index__", "__int__", "item", "numpy", "tolist"}
+
+
+def supports(model, train) -> bool:
+    """Return whether steps of a model may be recorded.
+
+    Args:
+        model: A `keras.Model` about to be compiled, with Keras's own training step.
+        train: A `TrainConfig`.
+    """
+    return (
+        on_cpu()  # not tested on a GPU
+        and type(model).train_step is keras.Model.train_step
+        and train.precision != "float16"
+        and not train.rematerialization
+        and all(type(layer).__module__.split(".")[0] in PACKAGES for layer in model._flatten_layers())
+    )
+
+
+def apply(model, train):
+    """Return a function of a batch that takes the place of `model.train_step`.
+
+    Args:
+        model: The model.
+        train: Its `TrainConfig`.
+    """
+    return ReplayedStep(model)
+
+
+class ReplayedStep:
+    """Train on a batch and return the metrics, as `keras.Model.train_step` does.
+
+    Args:
+        model: A compiled `keras.Model`.
+    """
+
+    def __init__(self, model):
+        self.model, self._num_steps, self._records = model, {}, {}
+
+    def __call__(self, data):
+        """Train on a batch `(x, y)` or `(x, y, sample_weight)`."""
+        data = tree.map_structure(lambda x: None if x is None else keras.ops.convert_to_tensor(x), data)
+        record = self._record_of(data)
+        if record is None:
+            return type(self.model).train_step(self.model, data)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        loss, y_pred, gradients = record(data)
+        self.model._loss_tracker.update_state(loss, sample_weight=tree.flatten(x)[0].shape[0])
+        with torch.no_grad():
+            self.model.optimizer.apply(gradients, self.model.trainable_variables)
+        return self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def _record_of(self, data):
+        """Return the record of this batch's shape, or None as long as there is none."""
+        shapes = repr(tree.map_structure(lambda x: x is not None and (tuple(x.shape), x.dtype), data))
+        model = self.model
+        key = shapes, model._compile_loss, model.optimizer, tuple(map(id, model.trainable_variables))
+        if key not in self._records:
+            self._num_steps[key] = self._num_steps.get(key, 0) + 1
+            if self._num_steps[key] <= STEPS_BEFORE or len(self._records) == MAX_RECORDS:
+                return None
+            self._records[key] = _recorded(self.model, data)
+        return self._records[key]
+
+
+def _recorded(model, data):
+    """Return a function from a batch to loss, predictions and gradients, or None if Keras has to run the step."""
+    trainable = model.trainable_variables
+    variables = [*trainable, *model.non_trainable_variables]
+    kwargs = {"training": True} if model._call_has_training_arg else {}
+    assigned, prediction, reasons = [], None, []  # found out while recording
+
+    def step(values, leaves):
+        """Return loss, predictions and the values of `assigned`, and the gradients."""
+        nonlocal prediction
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tree.pack_sequence_as(data, leaves))
+        values = [value.detach() for value in values]  # tensors of their own, to be differentiated
+        weights = [value.requires_grad_() for value in values[: len(trainable)]]
+        with torch.enable_grad(), keras.StatelessScope(zip(variables, values, strict=True)) as scope:
+            y_pred = model(x, **kwargs)
+            loss = model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
+            scaled = model.optimizer.scale_loss(loss)
+        ends = [scope.get_current_value(variable) for variable in variables]
+        assigned[:] = [n for n, (end, value) in enumerate(zip(ends, values, strict=True)) if end is not value]
+        prediction = tree.map_structure(lambda _: None, y_pred)
+        if any(hasattr(tensor, "_keras_mask") for tensor in tree.flatten(y_pred)):
+            reasons.append("its predictions have a mask")
+        if not {*scope.state_mapping} <= {*map(id, variables)}:
+            reasons.append("it assigns variables that are not the model's")
+        gradients = torch.autograd.grad(scaled, weights, allow_unused=True)
+        results = [loss, *tree.flatten(y_pred), *(ends[n] for n in assigned)]
+        return [result.detach() for result in results], list(gradients)
+
+    try:
+        with torch.random.fork_rng(devices=[]), _NoReads():  # this step is replayed, too, and draws then
+            recorded = make_fx(step)(_values(variables), tree.flatten(data))
+    except Exception as error:  # _NoReads, or whatever torch says of an operation that it cannot record
+        reasons.append(f"{type(error).__name__}: {error}")
+    if reasons:
+        logging.getLogger(__name__).debug("The step of %s is not recorded: %s", model.name, reasons[0])
+        return None
+    forward = _without_copies(recorded)
+
+    def replay(data):
+        (loss, *results), gradients = forward(_values(variables), tree.flatten(data))
+        num_predicted = len(results) - len(assigned)
+        with torch.no_grad():
+            for n, value in zip(assigned, results[num_predicted:], strict=True):
+                variables[n].assign(value)
+        return loss, tree.pack_sequence_as(prediction, results[:num_predicted]), gradients
+
+    return replay
+
+
+class _NoReads(TorchFunctionMode):
+    """Refuse to read the values of tensors, which a record would keep; `checks` takes these for symbolic."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if (name := getattr(function, "__name__", "")) in READS:
+            raise RuntimeError(f"it reads values, by {name}")
+        return function(*args, **(kwargs or {}))
+
+
+def _values(variables):
+    return [variable.value.detach() for variable in variables]
+
+
+def _without_copies(module):
+    """Return the function of a recorded module, less the calls that return their argument or that nothing needs."""
+    for node in module.graph.nodes:
+        if node.target is torch.ops.aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module.forward
