@@ -36,12 +36,12 @@ def _dense(gradient, shape):
 
 
 def _sums_of_squares(gradients):
-    """Return the sum of squares of each gradient in float32, 0 for None."""
+    """Return the sum of squares of each gradient in float32 `[N]`, 0 for None."""
     return kernels.dispatch("sums_of_squares", _sums_one_by_one, gradients)(gradients)
 
 
 def _sums_one_by_one(gradients):
-    return [ops.zeros(()) if g is None else ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients]
+    return ops.stack([ops.zeros(()) if g is None else ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients])
 
 
 def _scale_one_by_one(gradients, scale):
@@ -234,18 +234,17 @@ class GradientGuard:
 
     def _norm_and_clip_scale(self, squares):
         """Return the norm of the gradients of the loss itself, and the factor by which they are clipped."""
-        norm = ops.sqrt(sum(squares)) / (1.0 if self.loss_scale_factor is None else self.loss_scale_factor)
+        norm = ops.sqrt(ops.sum(squares)) / (1.0 if self.loss_scale_factor is None else self.loss_scale_factor)
         return norm, 1.0 if self._max_norm is None else ops.minimum(1.0, self._max_norm / (norm + 1e-6))
 
     def clipped(self, grads, dtype):
         """Return the gradients of the loss itself, clipped, in a dtype; None for a variable without gradient."""
-        _, scale = self._norm_and_clip_scale(_sums_of_squares([g for g in grads if g is not None]))
+        _, scale = self._norm_and_clip_scale(_sums_of_squares(grads))
         scale = scale if self.loss_scale_factor is None else scale / self.loss_scale_factor
         return [None if g is None else ops.cast(g, dtype) * ops.cast(scale, dtype) for g in grads]
 
     def _skip(self, squares, num_grads):
         """Count the step; record the first that no smaller loss scale can help, and its first bad gradient."""
-        squares = ops.stack(squares)
         first = self.first_nonfinite_step < 0
         if self.loss_scale_factor is not None:
             first = ops.logical_and(first, self.loss_scale_factor <= 1.0)

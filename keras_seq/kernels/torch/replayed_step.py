@@ -64,26 +64,27 @@ class ReplayedStep:
     def __call__(self, data):
         """Train on a batch `(x, y)` or `(x, y, sample_weight)`."""
         data = tree.map_structure(lambda x: None if x is None else keras.ops.convert_to_tensor(x), data)
-        record = self._record_of(data)
+        trainable = self.model.trainable_variables  # which takes Keras long to collect
+        record = self._record_of(data, trainable)
         if record is None:
             return type(self.model).train_step(self.model, data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         loss, y_pred, gradients = record(data)
         self.model._loss_tracker.update_state(loss, sample_weight=tree.flatten(x)[0].shape[0])
         with torch.no_grad():
-            self.model.optimizer.apply(gradients, self.model.trainable_variables)
+            self.model.optimizer.apply(gradients, trainable)
         return self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
-    def _record_of(self, data):
+    def _record_of(self, data, trainable):
         """Return the record of this batch's shape, or None as long as there is none."""
-        shapes = repr(tree.map_structure(lambda x: x is not None and (tuple(x.shape), x.dtype), data))
-        model = self.model
-        key = shapes, model._compile_loss, model.optimizer, tuple(map(id, model.trainable_variables))
+        model, leaves = self.model, tree.flatten(data)  # a batch of another structure would be refused by the model
+        shapes = tuple(None if x is None else (x.shape, x.dtype) for x in leaves)
+        key = shapes, model._compile_loss, model.optimizer, tuple(map(id, trainable))
         if key not in self._records:
             self._num_steps[key] = self._num_steps.get(key, 0) + 1
             if self._num_steps[key] <= STEPS_BEFORE or len(self._records) == MAX_RECORDS:
                 return None
-            self._records[key] = _recorded(self.model, data)
+            self._records[key] = _recorded(model, data)
         return self._records[key]
 
 

@@ -19,10 +19,10 @@ def apply(tensors):
         tensors: A list of tensors; None for a missing one.
 
     Returns:
-        A list of float32 scalars; 0 for a missing tensor.
+        float32 `[N]`; 0 for a missing tensor.
     """
     present = [n for n, x in enumerate(tensors) if x is not None]
     sums = torch.zeros(len(tensors), device=tensors[present[0]].device if present else None)
     if present:
         sums[present] = torch.stack(torch._foreach_norm([tensors[n].float() for n in present])).square()
-    return list(sums.unbind())
+    return sums
