@@ -7,6 +7,8 @@ Keras divides by sqrt(v) + epsilon and torch by sqrt(v / (1 - beta_2^t)) + epsil
 import keras
 import torch
 
+from keras_seq.kernels.torch.values import values
+
 FORMULAS = (keras.optimizers.Adam.update_step, keras.optimizers.AdamW.update_step)
 
 
@@ -21,7 +23,7 @@ def supports(optimizer, gradients, variables, learning_rate) -> bool:
     """
     if type(optimizer).update_step not in FORMULAS or optimizer.amsgrad:
         return False
-    kinds = {(x.dtype, x.device) for x in (*gradients, *(variable.value for variable in variables))}
+    kinds = {(x.dtype, x.device) for x in (*gradients, *values(variables))}
     return len(kinds) == 1 and kinds.pop()[0] in (torch.float32, torch.float64)
 
 
@@ -37,23 +39,23 @@ def apply(optimizer, gradients, variables, learning_rate):
     """
     step = float(optimizer.iterations) + 1
     indices = [optimizer._get_variable_index(variable) for variable in variables]
-    moments = [[moment[n].value for n in indices] for moment in (optimizer._momentums, optimizer._velocities)]
-    values = [variable.value for variable in variables]
-    by_column = [not value.is_contiguous() and value.mT.is_contiguous() for value in values]
+    moments = [values([moment[n] for n in indices]) for moment in (optimizer._momentums, optimizer._velocities)]
+    weights = values(variables)
+    by_column = [not weight.is_contiguous() and weight.mT.is_contiguous() for weight in weights]
     for moment in moments:
         for tensor, transposed in zip(moment, by_column, strict=True):
             if transposed and tensor.is_contiguous():
                 tensor.data = tensor.mT.contiguous().mT
-    values, gradients, *moments = (
+    weights, gradients, *moments = (
         [x.mT if transposed else x for x, transposed in zip(tensors, by_column, strict=True)]
-        for tensors in (values, gradients, *moments)
+        for tensors in (weights, gradients, *moments)
     )
     torch._fused_adam_(
-        values,
+        weights,
         [gradient.contiguous() for gradient in gradients],  # the operation reads memory in order
         *moments,
         [],
-        [torch.tensor(step, device=values[0].device)] * len(values),
+        [torch.tensor(step, device=weights[0].device)] * len(weights),
         amsgrad=False,
         lr=float(learning_rate),
         beta1=optimizer.beta_1,

@@ -60,11 +60,12 @@ class ReplayedStep:
 
     def __init__(self, model):
         self.model, self._num_steps, self._records = model, {}, {}
+        self._variables = self._flags = self._trainable = ()
 
     def __call__(self, data):
         """Train on a batch `(x, y)` or `(x, y, sample_weight)`."""
         data = tree.map_structure(lambda x: None if x is None else keras.ops.convert_to_tensor(x), data)
-        trainable = self.model.trainable_variables  # which takes Keras long to collect
+        trainable = self._trainable_variables()
         record = self._record_of(data, trainable)
         if record is None:
             return type(self.model).train_step(self.model, data)
@@ -74,6 +75,14 @@ class ReplayedStep:
         with torch.no_grad():
             self.model.optimizer.apply(gradients, trainable)
         return self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def _trainable_variables(self):
+        """Return the model's, which Keras takes long to collect, anew only after one was frozen or thawed."""
+        flags = [variable.trainable for variable in self._variables]
+        if not flags or flags != self._flags:
+            self._variables, self._trainable = self.model.variables, self.model.trainable_variables
+            self._flags = [variable.trainable for variable in self._variables]
+        return self._trainable
 
     def _record_of(self, data, trainable):
         """Return the record of this batch's shape, or None as long as there is none."""
@@ -96,7 +105,7 @@ def _recorded(model, data):
     assigned, prediction, reasons = [], None, []  # found out while recording
 
     def step(values, leaves):
-        """Return loss, predictions and the values of `assigned`, and the gradients."""
+        """Return loss, predictions, the values of `assigned` and the gradients, in one list."""
         nonlocal prediction
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tree.pack_sequence_as(data, leaves))
         values = [value.detach() for value in values]  # tensors of their own, to be differentiated
@@ -114,25 +123,27 @@ def _recorded(model, data):
             reasons.append("it assigns variables that are not the model's")
         gradients = torch.autograd.grad(scaled, weights, allow_unused=True)
         results = [loss, *tree.flatten(y_pred), *(ends[n] for n in assigned)]
-        return [result.detach() for result in results], list(gradients)
+        return [*(result.detach() for result in results), *gradients]
 
     try:
         with torch.random.fork_rng(devices=[]), _NoReads():  # this step is replayed, too, and draws then
-            recorded = make_fx(step)(_values(variables), tree.flatten(data))
+            recorded = make_fx(step)([variable.value.detach() for variable in variables], tree.flatten(data))
     except Exception as error:  # _NoReads, or whatever torch says of an operation that it cannot record
         reasons.append(f"{type(error).__name__}: {error}")
     if reasons:
         logging.getLogger(__name__).debug("The step of %s is not recorded: %s", model.name, reasons[0])
         return None
-    forward = _without_copies(recorded)
+    forward = _of_tensors(recorded)
+    parameters = [variable.value for variable in variables]  # to which Keras copies what it assigns
+    assigned_at = 1 + len(tree.flatten(prediction))
+    gradients_at = assigned_at + len(assigned)
 
     def replay(data):
-        (loss, *results), gradients = forward(_values(variables), tree.flatten(data))
-        num_predicted = len(results) - len(assigned)
+        results = forward(*(parameter.detach() for parameter in parameters), *tree.flatten(data))
         with torch.no_grad():
-            for n, value in zip(assigned, results[num_predicted:], strict=True):
+            for n, value in zip(assigned, results[assigned_at:gradients_at], strict=True):
                 variables[n].assign(value)
-        return loss, tree.pack_sequence_as(prediction, results[:num_predicted]), gradients
+        return results[0], tree.pack_sequence_as(prediction, results[1:assigned_at]), results[gradients_at:]
 
     return replay
 
@@ -146,15 +157,12 @@ class _NoReads(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def _values(variables):
-    return [variable.value.detach() for variable in variables]
-
-
-def _without_copies(module):
-    """Return the function of a recorded module, less the calls that return their argument or that nothing needs."""
+def _of_tensors(module):
+    """Return the function of a recorded module, from tensors to tensors, less the calls that return their argument."""
     for node in module.graph.nodes:
         if node.target is torch.ops.aten.detach.default:
             node.replace_all_uses_with(node.args[0])
     module.graph.eliminate_dead_code()
+    module.graph.set_codegen(torch.fx.graph.CodeGen())  # instead of one that takes trees
     module.recompile()
     return module.forward
