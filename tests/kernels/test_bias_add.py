@@ -31,7 +31,9 @@ def layer():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_the_bias_in_bfloat16_gets_the_sum_of_what_comes_back(layer, arguments, compiled):
+@pytest.mark.parametrize("multiplies", sorted({False, optimized.cpu_multiplies_bfloat16()}))
+def test_the_bias_in_bfloat16_gets_the_sum_of_what_comes_back(layer, arguments, compiled, multiplies, monkeypatch):
+    monkeypatch.setattr(optimized, "cpu_multiplies_bfloat16", lambda: multiplies)
     x, dy = arguments
     call = tf.function(outputs_and_gradient) if compiled else outputs_and_gradient
     *_, gradient = call(layer, x, dy)

@@ -56,7 +56,7 @@ def test_values_and_gradients_are_those_of_indexing():
     np.testing.assert_array_equal(z, table.numpy()[IDS])
     expected = np.zeros((5, 4))
     np.add.at(expected, IDS, 2 * weights.numpy() * z.numpy())
-    np.testing.assert_allclose(gradient, expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
