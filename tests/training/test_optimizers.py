@@ -259,7 +259,7 @@ def test_bfloat16_is_near_float32():
     exact, got = (polar_express(wide_and_normalized(x, dtype), 3) for dtype in ("float32", "bfloat16"))
     assert keras.backend.standardize_dtype(got.dtype) == "bfloat16"
     exact, got = (ops.convert_to_numpy(ops.cast(y, "float32")) for y in (exact, got))
-    # 0.12 where TensorFlow's matmul, for want of instructions for bfloat16, rounds its partial sums to it; else below 0.1
+    # 0.12 where a processor has no instructions for bfloat16 (TensorFlow rounds partial sums to it), else below 0.1
     assert np.linalg.norm(got - exact) < 0.15 * np.linalg.norm(exact)
 
 
