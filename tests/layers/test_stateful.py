@@ -174,7 +174,8 @@ def test_the_state_keeps_its_dtypes(policy):
     got = [stateful(x, training=True) for x in (first, second)]
     assert [v.dtype for v in stateful.state] == [layer.compute_dtype, "float32"]
     got, whole = ops.concatenate(got, axis=1), layer(ops.concatenate([first, second], axis=1))
-    np.testing.assert_array_equal(*(ops.convert_to_numpy(ops.cast(y, "float32")) for y in (got, whole)))
+    got, whole = (ops.convert_to_numpy(ops.cast(y, "float32")) for y in (got, whole))
+    np.testing.assert_allclose(got, whole, rtol=2**-7)  # a processor may round products of other sizes otherwise
 
 
 def test_a_mask_is_handed_to_the_layer():
