@@ -85,7 +85,7 @@ def train_one(
         budget.steps,
         train,
         run_config(config, budget.name, budget.model_config, train, model, data.corpus, **extra),
-        diagnostics=diagnostics(tokenizer, scored_text, config.sequence_length),
+        diagnostics=diagnostics(tokenizer, train.validated_part(scored_text), config.sequence_length),
         callbacks=[embeddings, *([Profiler(run)] if config.profile else [])],
     )
     embeddings.write(model)  # a run stopped in its last validation has not reached the end of the epoch

@@ -8,9 +8,13 @@
 The two are different quantities and do not compare.
 """
 
+import contextlib
+import contextvars
 import dataclasses
 import functools
+import hashlib
 import math
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -19,6 +23,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.progress_bar import track_progress
+from keras_seq.evaluation.streaming import num_parts, streaming_losses
 from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.kernels.compiled import compiled
 from keras_seq.kernels.devices import divide_rows
@@ -26,6 +31,21 @@ from keras_seq.layers.introspection import vocabulary_size
 
 DEFAULT_WINDOW = 1024  # tokens of a window for a model that takes any length and carries no state
 MAX_LOSS_PER_WORD = 100  # above it, word perplexity is not reported (e.g. text without spaces)
+_SHARED_LOSSES = contextvars.ContextVar("shared_losses", default=None)
+
+
+@contextlib.contextmanager
+def sharing_losses() -> Iterator[None]:
+    """Score windows only once within a `with` block, in which no weight may change.
+
+    A validation and its diagnostics read the same windows: `Evaluator.independent_token_losses` returns the array of
+    the first call again.
+    """
+    token = _SHARED_LOSSES.set({})
+    try:
+        yield
+    finally:
+        _SHARED_LOSSES.reset(token)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,10 +122,10 @@ class Evaluator:
         # no encoder-decoder, whose state begins with a source
         self._carries = all(hasattr(model, name) for name in ("get_initial_state", "context_length"))
         self._independent = compiled(self._independent_losses, model, reduce_retracing=True)
+        self._step = compiled(self._stateful_step, model)
         # With one row, most of the time is the overhead of the loop, which XLA halves if the length is past those that
         # kernels unroll. It compiles for one length; a shorter text runs without it.
-        self._compiled_step = compiled(self._stateful_step, model, jit_compile=True)
-        self._short_step = compiled(self._stateful_step, model)
+        self._xla_step = compiled(self._stateful_step, model, jit_compile=True)
 
     @functools.cached_property
     def _uncached(self):
@@ -164,25 +184,31 @@ class Evaluator:
             float32 `[windows, T]`, in nats.
         """
         x, y = np.asarray(x), np.asarray(y)
-        return self._windows(x, y, x.size + 1)
+        shared = _SHARED_LOSSES.get()
+        if shared is None:
+            return self._windows(x, y, x.size + 1)
+        key = (self, x.shape, hashlib.sha256(x.tobytes() + y.tobytes()).digest())
+        if key not in shared:
+            shared[key] = self._windows(x, y, x.size + 1)
+        return shared[key]
 
-    def streaming_loss(self, ids, chunk_length: int = 512, chunked: np.ndarray | None = None) -> LossSum:
+    def streaming_loss(self, ids, chunk_length: int = 256, chunked: np.ndarray | None = None) -> LossSum:
         """Return the loss over the text from start to end; every id except the first is predicted once.
 
         Args:
             ids: Integers `[N]`.
-            chunk_length: Tokens per call of a model that carries its state.
+            chunk_length: Tokens per call and row of a model that carries its state.
             chunked: `chunked_token_losses` of the same ids and weights. Where T is the context length, half of the
                 windows of the streaming loss are among them and are not scored again.
         """
         return LossSum.from_losses(self.streaming_token_losses(ids, chunk_length, chunked))
 
-    def streaming_token_losses(self, ids, chunk_length: int = 512, chunked: np.ndarray | None = None) -> np.ndarray:
+    def streaming_token_losses(self, ids, chunk_length: int = 256, chunked: np.ndarray | None = None) -> np.ndarray:
         """Return the token losses of `streaming_loss`.
 
         Args:
             ids: Integers `[N]`.
-            chunk_length: Tokens per call of a model that carries its state.
+            chunk_length: Tokens per call and row of a model that carries its state.
             chunked: As for `streaming_loss`.
 
         Returns:
@@ -201,15 +227,9 @@ class Evaluator:
             return self._sliding(ids, uncached.context_length or DEFAULT_WINDOW, chunked, uncached)
         if self.model.context_length is not None:
             return self._sliding(ids, self.model.context_length, chunked)
-        parts, state = [], self.model.get_initial_state(1)
-        for start in track_progress(range(0, len(ids) - 1, length), len(ids)):
-            chunk = ids[None, start : start + length + 1]
-            if start and chunk.shape[1] <= length:  # a longer last chunk: one of another length would be traced anew
-                chunk = np.pad(chunk, ((0, 0), (0, length + 1 - chunk.shape[1])))
-            step = self._compiled_step if chunk.shape[1] == length + 1 else self._short_step
-            losses, state = step(chunk[:, :-1], chunk[:, 1:], state)
-            parts.append(ops.convert_to_numpy(losses)[0])
-        return np.concatenate(parts)[: len(ids) - 1]
+        parts = num_parts(self.model, len(ids), length)
+        step = self._xla_step if parts == 1 and len(ids) > length else self._step
+        return streaming_losses(step, self.model.get_initial_state, ids, min(length, len(ids) - 1), parts)
 
     def _checked(self, ids):
         """Return the ids as an array `[N]`, checked to be below V if that is known."""

@@ -19,6 +19,7 @@ import keras
 from tqdm import tqdm
 
 from keras_seq.atomic_files import remove_leftovers
+from keras_seq.evaluation.evaluator import sharing_losses
 from keras_seq.evaluation.progress_bar import ProgressBar
 from keras_seq.stop_signals import StopRequest, StopRequested
 from keras_seq.tracking.event_files import truncate_after
@@ -145,7 +146,7 @@ class _Run:
 
     def validate_all(self, logger):
         """Return the summaries of the validation and all diagnostics; the logger times both."""
-        with averaged_weights(self.training_model):
+        with averaged_weights(self.training_model), sharing_losses():
             with logger.timing("validation"):
                 summaries = self.validate_fn()
             with logger.timing("diagnostics"):

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_seq.evaluation import Evaluator, LossSum
-from keras_seq.evaluation.evaluator import word_perplexity
+from keras_seq.evaluation.evaluator import sharing_losses, word_perplexity
 from keras_seq.models import LSTMConfig, TransformerConfig
 
 VOCABULARY = 5
@@ -145,8 +145,8 @@ def test_each_loss_is_traced_once_whatever_the_length_of_the_text(context_length
         evaluator.streaming_loss(ids, chunk_length=4, chunked=losses)
     assert evaluator._independent.experimental_get_tracing_count() == 1
     if context_length is None:
-        assert evaluator._compiled_step.experimental_get_tracing_count() == 1
-        assert evaluator._short_step.experimental_get_tracing_count() == 0
+        assert evaluator._xla_step.experimental_get_tracing_count() == 1
+        assert evaluator._step.experimental_get_tracing_count() == 0
 
 
 @pytest.mark.any_backend
@@ -181,3 +181,17 @@ def test_too_short_a_text_is_refused():
     for model in (Toy(), Toy(context_length=4)):
         with pytest.raises(ValueError, match="1 ids; expected at least 2"):
             Evaluator(model).streaming_loss(some_ids(1))
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_windows_are_scored_once_while_losses_are_shared(monkeypatch):
+    evaluator, other, ids = Evaluator(Toy()), Evaluator(Toy()), some_ids(30)
+    scored = []
+    monkeypatch.setattr(Evaluator, "_windows", lambda self, x, y, total: scored.append(x.shape) or np.zeros(x.shape))
+    with sharing_losses():
+        for part in (ids, ids.copy(), ids[:29], ids[:22]):  # the last one has fewer windows
+            assert evaluator.chunked_token_losses(part, 7).shape == ((len(part) - 1) // 7, 7)
+        other.chunked_token_losses(ids, 7)
+    assert scored == [(4, 7), (3, 7), (4, 7)]
+    evaluator.chunked_token_losses(ids, 7)
+    assert len(scored) == 4

@@ -1,0 +1,87 @@
+"""Score a text that a model reads from start to end with its state, in several parts at once.
+
+    s_k = state after part k - 1,   s_0 = the initial state,   losses_k, s_{k+1} = model(part k, s_k)
+
+With one row, each position waits until all weights are read. So the parts are the rows of one batch. Each s_k is first
+taken from the last chunk before its part, read from the initial state, and is right once it equals the end of the part
+before; otherwise the parts are read again from these ends. A model that has forgotten what lies further back than a
+chunk is read once, and one that never forgets as many times as there are parts: the losses
+are the same but for rounding.
+"""
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+from keras import ops, tree
+
+from keras_seq.evaluation.progress_bar import track_progress
+from keras_seq.layers.introspection import iter_layers, vocabulary_size
+
+MAX_PARTS = 16
+MAX_LOGITS = 2**26  # of a call
+TOLERANCE = 32 * np.finfo("float32").eps  # of states, relative to the largest number of a tensor; rounding alone
+
+
+def num_parts(model: keras.Model, num_ids: int, chunk_length: int) -> int:
+    """Return in how many parts to read a text; 1 if the model has half precision or a state that is no rows of floats.
+
+    Args:
+        model: A model that carries its state.
+        num_ids: Ids of the text.
+        chunk_length: Ids of a call, of each part.
+    """
+    parts = tree.flatten(model.get_initial_state(2))
+    rows = all(part.shape[:1] == (2,) and keras.backend.standardize_dtype(part.dtype) == "float32" for part in parts)
+    layers = iter_layers(model) if isinstance(model, keras.Layer) else ()
+    if not rows or any(layer.compute_dtype in ("bfloat16", "float16") for layer in layers):
+        return 1
+    most = min(MAX_PARTS, MAX_LOGITS // (chunk_length * (vocabulary_size(model) or MAX_LOGITS)))
+    return max(1, min(most, num_ids // (2 * chunk_length)))
+
+
+def streaming_losses(
+    step: Callable, get_initial_state: Callable, ids: np.ndarray, chunk_length: int, parts: int
+) -> np.ndarray:
+    """Return the losses `[N - 1]` of ids `[N]`, all but the first, each given all ids before it.
+
+    Args:
+        step: Function `(x, y, state) -> (losses, state)` of ids and targets `[parts, chunk_length]`.
+        get_initial_state: Function from a number of rows to the state before the first position.
+        ids: Integers `[N]`.
+        chunk_length: Ids of a call.
+        parts: Rows of a call.
+    """
+    count, length = len(ids) - 1, chunk_length * -(-(len(ids) - 1) // (parts * chunk_length))
+    padded = np.pad(ids, (0, parts * length - count))
+    x, y = padded[:-1].reshape(parts, length), padded[1:].reshape(parts, length)
+    used, initial = -(-count // length), get_initial_state(parts)
+
+    def ends_as_starts(ends):
+        """Return the state at the start of each part, given those at the ends."""
+        return tree.map_structure(lambda first, end: ops.concatenate([first[:1], end[:-1]]), initial, ends)
+
+    starts = initial
+    if parts > 1:
+        starts = ends_as_starts(step(x[:, -chunk_length:], y[:, -chunk_length:], initial)[1])
+    for reading in range(used):
+        losses, state = [], starts
+        chunks = range(0, length, chunk_length)
+        for start in track_progress(chunks, len(ids)) if reading == 0 else chunks:
+            chunk = slice(start, start + chunk_length)
+            part, state = step(x[:, chunk], y[:, chunk], state)
+            losses.append(ops.convert_to_numpy(part))
+        if parts == 1 or _equal(starts, ends_as_starts(state), used):
+            break
+        starts = ends_as_starts(state)
+    return np.concatenate(losses, axis=1).reshape(-1)[:count]
+
+
+def _equal(state, other, rows):
+    """Return whether the first rows of two states differ by rounding alone."""
+    for mine, its in zip(tree.flatten(state), tree.flatten(other), strict=True):
+        mine, its = ops.convert_to_numpy(mine)[:rows], ops.convert_to_numpy(its)[:rows]
+        scale = np.nanmax(np.abs(its), initial=1.0)
+        if not np.allclose(mine, its, rtol=0, atol=TOLERANCE * scale, equal_nan=True):
+            return False
+    return True
