@@ -61,7 +61,8 @@ def plan(
         if config.match == "parameters" and target is not None:
             model_config = match_parameter_count(model_config, vocabulary_size, target)
         clear_session()
-        model = model_config.build_model(vocabulary_size)
+        with keras.StatelessScope(initialize_variables=False):  # shapes are enough
+            model = model_config.build_model(vocabulary_size)
         target = target or model.count_params()
         flops = flops_per_token(model, config.sequence_length, training=True)
         rate = config.train.peak_learning_rate(model)
