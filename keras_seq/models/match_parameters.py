@@ -15,6 +15,8 @@ import dataclasses
 import math
 from typing import Any
 
+import keras
+
 from keras_seq.kernels.devices import clear_session
 
 
@@ -78,7 +80,8 @@ def with_heads(model_config: Any, num_heads: int) -> Any:
 
 def _count_parameters(model_config, vocabulary_size):
     clear_session()
-    return model_config.build_model(vocabulary_size).count_params()
+    with keras.StatelessScope(initialize_variables=False):  # shapes are enough
+        return model_config.build_model(vocabulary_size).count_params()
 
 
 def _closest(make, count, target, start):
