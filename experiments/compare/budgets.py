@@ -18,9 +18,8 @@ import keras
 from experiments.compare.settings import CompareConfig
 from experiments.frame.tables import Table, tera
 from keras_seq import checks, training
-from keras_seq.kernels.devices import clear_session
 from keras_seq.models.flops import flops_per_token
-from keras_seq.models.match_parameters import match_parameter_count
+from keras_seq.models.match_parameters import match_parameter_count, shapes_only
 from keras_seq.training import checksummed_json
 from keras_seq.training.checkpoints import CorruptCheckpointError
 
@@ -60,8 +59,7 @@ def plan(
         model_config = config.model(name)
         if config.match == "parameters" and target is not None:
             model_config = match_parameter_count(model_config, vocabulary_size, target)
-        clear_session()
-        with keras.StatelessScope(initialize_variables=False):  # shapes are enough
+        with shapes_only():
             model = model_config.build_model(vocabulary_size)
         target = target or model.count_params()
         flops = flops_per_token(model, config.sequence_length, training=True)

@@ -11,13 +11,26 @@
 The number of parameters increases with each of these widths, so it can be searched by narrowing an interval.
 """
 
+import contextlib
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 
 from keras_seq.kernels.devices import clear_session
+
+
+@contextlib.contextmanager
+def shapes_only() -> Iterator[None]:
+    """Build models in a `with` block whose weights have shapes, which is enough to count them, and no values."""
+    clear_session()
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        clear_session()  # Keras would draw the values at the end of its next scope
 
 
 def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) -> Any:
@@ -79,8 +92,7 @@ def with_heads(model_config: Any, num_heads: int) -> Any:
 
 
 def _count_parameters(model_config, vocabulary_size):
-    clear_session()
-    with keras.StatelessScope(initialize_variables=False):  # shapes are enough
+    with shapes_only():
         return model_config.build_model(vocabulary_size).count_params()
 
 
