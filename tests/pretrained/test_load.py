@@ -50,7 +50,7 @@ def test_logits_equal_those_of_transformers(hugging_face, loaded, name):
     assert_same(ours.model(ids), theirs(torch.tensor(ids)).logits)
 
 
-@pytest.mark.parametrize("name", few(CAUSAL))
+@pytest.mark.parametrize("name", few(CAUSAL, {*GENERATED, "llama-yarn"}))
 def test_right_padding_and_steps_equal_it_too(hugging_face, loaded, name):
     theirs, model = hugging_face(name).model, loaded(name).model
     ids = some_ids(loaded(name).vocabulary_size)
