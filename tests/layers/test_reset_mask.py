@@ -45,11 +45,17 @@ CASES = RECURRENT | {
 every_layer = pytest.mark.parametrize("name", CASES)
 # where a law takes long, those of unlike parts speak for the others, which are left to `make test-all`
 UNLIKE = ("LSTM", "MinGRU", "SelectiveStateSpace", "GatedDeltaNet", "RWKV7ChannelMix", "rotary")
+LIKE_OTHERS = ("SimpleRNN", "GRU", "GRU before", "LayerNormLSTM", "MinLSTM", "GriffinRecurrentBlock")
+LIKE_OTHERS += ("GatedLinearAttention", "MLSTM", "RWKV7Blocks", "PositionalEncoding", "plain")
 
 
-unlike_layers = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in UNLIKE else [pytest.mark.rare]) for name in CASES]
-)
+def often(*names):
+    """Parametrize over all layers; those not named are rare."""
+    marks = {name: [] if name in names else [pytest.mark.rare] for name in CASES}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, mark in marks.items()])
+
+
+unlike_layers = often(*UNLIKE)
 
 
 @pytest.fixture
@@ -87,7 +93,7 @@ def by_itself(layer, x, reset_mask, mask=None):
     )
 
 
-@every_layer
+@often(*CASES.keys() - LIKE_OTHERS)
 def test_each_document_by_itself(make, name):
     check_documents(make(name), *inputs())
 
