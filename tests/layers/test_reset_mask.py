@@ -98,7 +98,7 @@ def test_each_document_by_itself(make, name):
     check_documents(make(name), *inputs())
 
 
-@unlike_layers
+@often("MinGRU", "SelectiveStateSpace", "GatedDeltaNet")  # scans and chunks: the others know no length
 def test_each_document_by_itself_in_a_long_row(make, name):
     check_documents(make(name), *inputs(length=70))
 
@@ -115,7 +115,7 @@ def check_documents(layer, x, reset_mask, mask):
 
 
 @unlike_layers
-@pytest.mark.parametrize("with_mask", [True, False])
+@pytest.mark.parametrize("with_mask", [True, pytest.param(False, marks=pytest.mark.rare)])
 def test_parts_with_a_state_are_the_whole(make, name, with_mask):
     layer, (x, reset_mask, mask) = make(name), inputs()
     masks = {"reset_mask": reset_mask, **({"mask": mask} if with_mask else {})}

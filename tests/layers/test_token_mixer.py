@@ -29,6 +29,19 @@ MAKERS = {
 }
 QUICK = ("GatedDeltaNet", "SLSTM", "RWKV7Blocks")
 each = rare_on_jax("make", MAKERS, quick=[MAKERS[name] for name in QUICK])
+# those that are parts of others, or have the recurrence of another
+LIKE_OTHERS = ("GriffinRecurrentBlock", "GatedLinearAttention", "RWKV7TimeMix")
+unlike = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(
+            make,
+            marks=[pytest.mark.rare] * (name in LIKE_OTHERS or (BACKEND == "jax" and name not in QUICK)),
+        )
+        for name, make in MAKERS.items()
+    ],
+    ids=MAKERS,
+)
 # where a law takes long, the quick ones speak for the others on every backend
 quick = pytest.mark.parametrize(
     "make",
@@ -60,7 +73,7 @@ def assert_equal_states(got, expected, rows=slice(None), **tolerance):
         np.testing.assert_allclose(wide(a)[rows], wide(b), **tolerance)
 
 
-@each
+@unlike
 def test_steps_and_parts_equal_the_whole(made, make):
     layer, x = made(make), inputs()
     call = compiled(lambda x, state: layer(x, state=state, return_state=True))
@@ -92,7 +105,7 @@ def test_a_mask_is_a_shorter_sequence(made, make, padding):
     assert_equal_states(after, before, rtol=1e-6)
 
 
-@each
+@unlike
 def test_the_future_cannot_leak(made, make):
     check_causality(made(make))
 
