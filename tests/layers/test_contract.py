@@ -307,7 +307,7 @@ def test_a_clone_is_the_same_layer_with_weights_of_its_own(case):
     assert not shared
 
 
-@each
+@others_are_rare(where=("tensorflow",))
 def test_symbolic_shape_and_dtype_are_the_eager_ones(case):
     check_symbolic(case, "mixed_bfloat16", (None, None, None))
 
@@ -330,7 +330,7 @@ def check_symbolic(case, dtype, sizes):
         assert layer.compute_output_shape((None, None, D)) == y.shape  # what a symbolic TimeDistributed asks for
 
 
-@others_are_rare(where=("tensorflow", "jax"))
+@others_are_rare(where=("tensorflow", "jax"), unlike=[name for name in UNLIKE if name not in WRAPPERS])
 def test_batch_and_length_are_free(case):
     model = model_of(case)
     whole = predict(model, arrays(case))
@@ -410,7 +410,7 @@ def test_half_precision(case):
     check_precision(case, "mixed_bfloat16")
 
 
-@others_are_rare(where=("tensorflow", "jax"))
+@others_are_rare(where=("tensorflow", "jax"), unlike=[name for name in UNLIKE if name not in WRAPPERS])
 @rare_on_jax("policy", ["mixed_float16", "float64"], quick=())
 def test_other_precisions(case, policy):
     if policy == "float64" and BACKEND != "tensorflow":
@@ -477,7 +477,7 @@ def test_compiled_equals_eager(case):
     np.testing.assert_allclose(got, numpy(model(one_or_all(values))), rtol=1e-5, atol=1e-5)
 
 
-@others_are_rare(where=("tensorflow", "jax"), unlike=(*UNLIKE, "MultiHeadSelfAttention", "FeedForward", "RWKV7Blocks"))
+@others_are_rare(where=("tensorflow", "jax"), unlike=(*UNLIKE, "RWKV7Blocks"))
 def test_dropout_acts_in_training_only_and_comes_from_the_seed(case):
     values = arrays(case)
 

@@ -18,11 +18,8 @@ from keras_seq.models import BertConfig, HawkConfig, LSTMConfig, Mamba2Config, T
 from keras_seq.saving import load_untrusted_model, save_model
 from tests.pretrained.backend_logits import BUILT, V
 from tests.pretrained.random_configs import CONFIGS
-from tests.pretrained.test_load import GENERATED, assert_same, few, some_ids
+from tests.pretrained.test_load import assert_same, few, some_ids
 
-# of each family, and what a config says in keys of its own; that the others are read is tested in test_load.py
-OFTEN = {*GENERATED, "gpt2-inner", "gpt2-untied", "llama-biases", "llama-llama3", "llama-linear", "llama-yarn"}
-OFTEN |= {"mistral-full", "qwen3-biases", "mamba-rank", "gemma-lru", "bert-masked-lm", "bert-encoder"}
 AUTO = {"BertForMaskedLM": transformers.AutoModelForMaskedLM, "BertModel": transformers.AutoModel}
 
 
@@ -30,7 +27,7 @@ def tensors_of(folder):
     return {name: value for path in sorted(folder.glob("*.safetensors")) for name, value in load_file(path).items()}
 
 
-@pytest.mark.parametrize("name", few((name for name in CONFIGS if name != "bert-pretraining"), OFTEN))
+@pytest.mark.parametrize("name", few(name for name in CONFIGS if name != "bert-pretraining"))
 def test_in_out_and_in_again_are_the_same_bytes_and_logits(hugging_face, loaded, tmp_path, name):
     theirs, ours = hugging_face(name), loaded(name)
     nearest = {"mistral-full": "LlamaForCausalLM"}  # the same function, of the first family that has it
