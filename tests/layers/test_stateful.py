@@ -18,8 +18,8 @@ LAYERS = {
     "SelectiveStateSpace": lambda: SelectiveStateSpace(state_dim=2, expand=1, kernel_size=3),
 }
 each = rare_on_jax("make_layer", LAYERS, quick=("LSTM", "MinGRU"))
-# where `fit` compiles, states of unlike kinds speak for the others
-QUICK = ("LSTM", "MinGRU", "SelectiveStateSpace")[: 2 if BACKEND == "jax" else 3]
+# where `fit` compiles, a state of two parts and one of one part speak for the others
+QUICK = ("LSTM", "MinGRU")
 unlike = pytest.mark.parametrize(
     "make_layer",
     [pytest.param(make, marks=[] if name in QUICK else pytest.mark.rare) for name, make in LAYERS.items()],

@@ -138,7 +138,14 @@ def test_gradients_are_those_of_finite_differences(float64, check_gradients, mad
     check_gradients(made(make, dtype="float64"), inputs(length=5, dtype="float64"), mask=mask)
 
 
-@quick
+@pytest.mark.parametrize(
+    "make",
+    [
+        # a loop takes seconds for what its gates show at once
+        pytest.param(make, marks=[] if name in ("GatedDeltaNet", "RWKV7Blocks") else pytest.mark.rare, id=name)
+        for name, make in MAKERS.items()
+    ],
+)
 def test_long_sequences_are_finite_in_bfloat16(gradients, made, make):
     if BACKEND != "tensorflow":
         pytest.skip("a minute of eager positions")
