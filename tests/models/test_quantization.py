@@ -133,7 +133,7 @@ def test_generation_from_4_bits_is_that_of_whole_passes(randomize):
     "config",
     [
         LSTMConfig(embedding_dim=64, units=384),
-        LlamaConfig(128, num_layers=4, num_heads=4, context_length=64),
+        pytest.param(LlamaConfig(128, num_layers=4, num_heads=4, context_length=64), marks=pytest.mark.rare),
     ],
     ids=["lstm", "llama"],
 )
