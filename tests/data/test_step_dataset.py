@@ -83,6 +83,7 @@ assert int(model.optimizer.iterations) == 2
 """
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_without_tensorflow_the_batches_are_the_same_to_the_bit_and_train(backend):
     pytest.importorskip(backend)

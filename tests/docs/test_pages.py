@@ -15,7 +15,13 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.stem not in ("layers", "index"))
-LONG = ("tensorboard", "transformer", "interpretability")  # they train, or build many models
+LONG = (
+    "tensorboard",
+    "transformer",
+    "interpretability",
+    "generation",
+    "pretrained",
+)  # train, compile, build many models
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,12 @@ def small(name, dtype=None):
     return model
 
 
-@pytest.fixture(scope="module", params=SMALL)
+OFTEN = ("lstm", "mamba", "transformer", "llama")  # of each kind of signal, and heads that share keys
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[] if name in OFTEN else pytest.mark.rare) for name in SMALL]
+)
 def model(request):
     return small(request.param)
 

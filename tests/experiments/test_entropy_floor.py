@@ -72,6 +72,7 @@ def test_a_chain_that_peeks_is_caught(corpus):
     assert "nats per token below the entropy floor" in sentence
 
 
+@pytest.mark.rare  # what looks ahead is also named in tests/models/test_causality.py
 def test_a_tagger_that_reads_both_sides_is_caught(corpus):
     """An LSTM over both directions, trained to predict the next id, sees it."""
     keras.utils.set_random_seed(0)

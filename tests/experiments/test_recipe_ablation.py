@@ -90,7 +90,7 @@ def test_the_new_recipe_trains_by_the_defaults_of_the_library():
         assert getattr(new, name) == getattr(default, name)
 
 
-@pytest.mark.parametrize("change", [{}, {"reset_prob": 1.0}])
+@pytest.mark.parametrize("change", [{}, pytest.param({"reset_prob": 1.0}, marks=pytest.mark.rare)])
 def test_the_legacy_recipe_is_a_stateful_lstm_of_keras_under_a_plain_adam(texts, change):
     """Another implementation, on the same batches from the same weights, takes the same steps; a changed one others."""
     recipe, data = dataclasses.replace(LEGACY, **change), texts[1]

@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import numpy as np
@@ -23,6 +24,18 @@ CONFIGS = {
 @pytest.fixture(scope="module")
 def small(randomize):
     return lambda name, seed=0: randomize(CONFIGS[name].build_model(V), seed=seed, scale=0.8)
+
+
+@pytest.fixture(scope="module")
+def plain_loop(small):
+    """The loop of a small model alone, compiled once for all tests; none changes its weights."""
+    return functools.cache(lambda name: SamplingLoop(small(name)))
+
+
+@pytest.fixture(scope="module")
+def speculative_loop(small):
+    """The loop of two small models and as many proposals, compiled once for all tests; none changes their weights."""
+    return functools.cache(lambda model, draft, k, seed=0: SpeculativeLoop(small(model), small(draft, seed), k))
 
 
 def test_the_probabilities_are_those_that_ids_are_drawn_with():
@@ -73,10 +86,10 @@ def test_accepted_proposals_are_distributed_as_the_model_draws(k):
         *(pytest.param(*case, marks=pytest.mark.rare) for case in (("lstm", "mamba", 1), ("mamba", "gpt2", 4))),
     ],
 )
-def test_at_temperature_0_the_ids_are_greedy(small, model, draft, k):
-    model, draft, prompt = small(model), small(draft), [1, 3, 2]
-    (plain,) = np.concatenate([*SamplingLoop(model)([prompt], 12, SamplingConfig(0.0))], axis=1)
-    speculation = SpeculativeLoop(model, draft, k)(prompt, 12, SamplingConfig(0.0))
+def test_at_temperature_0_the_ids_are_greedy(plain_loop, speculative_loop, model, draft, k):
+    prompt = [1, 3, 2]
+    (plain,) = np.concatenate([*plain_loop(model)([prompt], 12, SamplingConfig(0.0))], axis=1)
+    speculation = speculative_loop(model, draft, k)(prompt, 12, SamplingConfig(0.0))
     assert speculation.ids == plain.tolist()
     assert 12 / (k + 1) <= speculation.model_calls <= 12
 
@@ -123,20 +136,23 @@ def test_mistakes_are_named(small):
         loop([1], 2)
 
 
-def test_a_text_may_end_with_the_context_and_a_prompt_may_be_long(small):
-    model, draft = small("gpt2"), small("gpt2", seed=1)
-    plain_loop, loop = SamplingLoop(model), SpeculativeLoop(model, draft, 4)
+def test_a_text_may_end_with_the_context(plain_loop, speculative_loop):
+    loop = speculative_loop("gpt2", "gpt2", 4, 1)
     for new in (11, 12, 13):  # up to the 16 positions of both models, which have no vectors for more
-        (plain,) = np.concatenate([*plain_loop([[1, 3, 2]], new, SamplingConfig(0.0))], axis=1)
+        (plain,) = np.concatenate([*plain_loop("gpt2")([[1, 3, 2]], new, SamplingConfig(0.0))], axis=1)
         assert loop([1, 3, 2], new, SamplingConfig(0.0)).ids == plain.tolist()
-    model, draft, prompt = small("lstm"), small("gru", seed=1), [1, 3, 2, 0, 4, 4, 1] * 10
-    (plain,) = np.concatenate([*SamplingLoop(model)([prompt], 9, SamplingConfig(0.0))], axis=1)
-    speculation = SpeculativeLoop(model, draft, 2)(prompt, 9, SamplingConfig(0.0))
+
+
+@pytest.mark.rare
+def test_a_prompt_may_be_long(plain_loop, speculative_loop):
+    prompt = [1, 3, 2, 0, 4, 4, 1] * 10
+    (plain,) = np.concatenate([*plain_loop("lstm")([prompt], 9, SamplingConfig(0.0))], axis=1)
+    speculation = speculative_loop("lstm", "gru", 2, 1)(prompt, 9, SamplingConfig(0.0))
     assert speculation.ids == plain.tolist()
     assert 3 <= speculation.model_calls <= 9
 
 
-def test_a_seed_gives_one_text(small):
-    loop = SpeculativeLoop(small("gpt2"), small("gru", seed=1), 2)
+def test_a_seed_gives_one_text(speculative_loop):
+    loop = speculative_loop("gpt2", "gru", 4)
     texts = [loop([1, 2], 12, seed=seed).ids for seed in (0, 0, 1)]
     assert texts[0] == texts[1] != texts[2]

@@ -69,7 +69,7 @@ def test_values_and_all_gradients_are_those_of_the_reference(sizes):
     np.testing.assert_allclose(tf.cast(got[0], tf.float32), y, atol=TOLERANCE[dtype] * np.abs(y).max())
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.rare), True])
 def test_it_is_the_same_inside_a_function_that_does_not_know_the_batch(jit_compile):
     shapes = [tf.TensorSpec([None, 6, 4, 3]) for _ in range(3)]
     compiled = tf.function(

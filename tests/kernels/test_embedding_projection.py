@@ -62,9 +62,9 @@ def test_values_and_gradients_are_those_of_indexing():
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     [
-        (layers.SimpleRNN, "mixed_bfloat16"),
+        pytest.param(layers.SimpleRNN, "mixed_bfloat16", marks=pytest.mark.rare),
         (layers.GRU, "float32"),
-        (layers.LSTM, "float32"),
+        pytest.param(layers.LSTM, "float32", marks=pytest.mark.rare),
         (layers.LSTM, "mixed_bfloat16"),
         (layers.LayerNormLSTM, "float32"),
     ],

@@ -58,7 +58,7 @@ def test_gradients_come_through_the_last_position_too(shown):
     assert_equal(got, expected, "float64")
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.rare), True])
 def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(jit_compile):
     shapes = [tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, 5])]
     compiled = tf.function(

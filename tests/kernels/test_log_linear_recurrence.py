@@ -67,7 +67,7 @@ def test_masked_positions_and_a_state_of_zero_are_those_of_the_reference():
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.rare)])
 def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(jit_compile):
     shapes = [tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, None, 5]), tf.TensorSpec([None, 5])]
     compiled = tf.function(

@@ -46,7 +46,10 @@ CASES = [  # each shape with each dtype and with each kind, and each kind with e
 ]
 
 
-@pytest.mark.parametrize(("kind", "shape", "dtype"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "shape", "dtype"),
+    [pytest.param(*case, marks=pytest.mark.rare if case[1] in SHAPES[1:3] else []) for case in CASES],
+)
 def test_values_and_gradients_are_those_of_the_reference(always, kind, shape, dtype):
     layer = random_weights(KINDS[kind](epsilon=1e-2, dtype=dtype), shape)
     random = np.random.default_rng(7)

@@ -53,7 +53,7 @@ def values_and_gradients(function, args, first=0):
 @pytest.mark.parametrize(
     ("name", "xla", "dropped"),
     [
-        ("lstm", True, False),
+        pytest.param("lstm", True, False, marks=pytest.mark.rare),
         ("lstm", True, True),
         ("lstm", False, True),
         ("gru", True, False),

@@ -66,7 +66,7 @@ def test_steps_of_no_length_change_nothing():
     np.testing.assert_array_equal(optimized.apply(x, 0 * delta, a, b, c, h)[1], h)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.rare), True])
 def test_it_is_the_same_inside_a_function_that_knows_neither_batch_nor_length(jit_compile):
     position = [tf.TensorSpec([None, None, n]) for n in (5, 5, 4, 4)]
     shapes = [*position[:2], tf.TensorSpec([5, 4]), *position[2:], tf.TensorSpec([None, 5, 4])]

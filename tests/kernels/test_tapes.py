@@ -22,7 +22,7 @@ def gradients(layer, x, persistent):
     return of_all(x)
 
 
-@pytest.mark.parametrize("kind", [layers.LSTM, layers.GRU])
+@pytest.mark.parametrize("kind", [layers.LSTM, pytest.param(layers.GRU, marks=pytest.mark.rare)])
 def test_a_persistent_tape_in_a_function_gives_the_gradients_of_any_other(kind):
     layer, x = kind(UNITS), tf.random.stateless_normal((2, LENGTH, 3), (0, 1))
     layer.build(x.shape)
@@ -34,7 +34,7 @@ def test_a_persistent_tape_in_a_function_gives_the_gradients_of_any_other(kind):
         np.testing.assert_allclose(got, expected, atol=1e-5 * max(1.0, float(tf.reduce_max(tf.abs(expected)))))
 
 
-@pytest.mark.parametrize("kind", [layers.LSTM, layers.GRU])
+@pytest.mark.parametrize("kind", [layers.LSTM, pytest.param(layers.GRU, marks=pytest.mark.rare)])
 def test_a_second_derivative_of_the_loops_is_an_error_and_not_nothing(kind):
     layer, x = kind(UNITS), tf.random.stateless_normal((2, LENGTH, 3), (0, 1))
     layer.build(x.shape)

@@ -51,7 +51,7 @@ def test_large_tensors_of_known_size_are_compiled_inside_a_function(monkeypatch)
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in ("sgd", "adamw", "muon") else [pytest.mark.rare])
+        pytest.param(name, marks=[] if name in ("adamw", "muon") else [pytest.mark.rare])
         for name in optimizers.OPTIMIZERS
     ],
 )

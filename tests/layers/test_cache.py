@@ -124,7 +124,7 @@ def test_wrong_use():
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.function is TensorFlow's")
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.rare), True])
 def test_a_tf_function_is_traced_once_and_a_loop_can_carry_the_state(jit_compile):
     import tensorflow as tf
 

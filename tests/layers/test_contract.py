@@ -187,12 +187,13 @@ ELSEWHERE = {
 each = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 # Where a law takes long, those of unlike parts speak for the others.
 UNLIKE = ("LSTM", "Bidirectional", "GatedDeltaNet", "SelectiveStateSpace", "PreNormResidual", "TransformerBlock")
+WRAPPERS = ("Bidirectional", "PreNormResidual")  # of layers
 
 
-def others_are_rare(where, cases=CASES):
+def others_are_rare(where, cases=CASES, unlike=UNLIKE):
     """A mark that leaves all but the unlike ones to `make test-all`, on the backends named."""
     rare = [] if BACKEND not in where else [pytest.mark.rare]
-    params = [pytest.param(case, marks=[] if name in UNLIKE else rare) for name, case in cases.items()]
+    params = [pytest.param(case, marks=[] if name in unlike else rare) for name, case in cases.items()]
     return pytest.mark.parametrize("case", params, ids=cases)
 
 
@@ -306,10 +307,18 @@ def test_a_clone_is_the_same_layer_with_weights_of_its_own(case):
     assert not shared
 
 
-@each
-@rare_on_jax("dtype", ["float32", "mixed_bfloat16"], quick=("mixed_bfloat16",))
-def test_symbolic_shape_and_dtype_are_the_eager_ones(case, dtype):
-    values, sizes = arrays(case), (B, T, S) if dtype == "float32" else (None, None, None)
+@others_are_rare(where=("tensorflow",))
+def test_symbolic_shape_and_dtype_are_the_eager_ones(case):
+    check_symbolic(case, "mixed_bfloat16", (None, None, None))
+
+
+@others_are_rare(where=("tensorflow", "jax"), unlike=UNLIKE if BACKEND != "jax" else ())
+def test_they_are_where_sizes_are_known(case):
+    check_symbolic(case, "float32", (B, T, S))
+
+
+def check_symbolic(case, dtype, sizes):
+    values = arrays(case)
     layer = case.make(dtype=dtype)
     eager = run(layer, values)
     symbolic = [keras.KerasTensor((sizes[0], n, v.shape[-1])) for n, v in zip(sizes[1:], values, strict=False)]
@@ -321,7 +330,7 @@ def test_symbolic_shape_and_dtype_are_the_eager_ones(case, dtype):
         assert layer.compute_output_shape((None, None, D)) == y.shape  # what a symbolic TimeDistributed asks for
 
 
-@others_are_rare(where=("tensorflow", "jax"))
+@others_are_rare(where=("tensorflow", "jax"), unlike=[name for name in UNLIKE if name not in WRAPPERS])
 def test_batch_and_length_are_free(case):
     model = model_of(case)
     whole = predict(model, arrays(case))
@@ -341,7 +350,7 @@ class Given(keras.layers.Layer):
         return ops.cast(mask, "int32")
 
 
-@others_are_rare(where=("jax",))
+@others_are_rare(where=("tensorflow", "jax"))
 def test_masks_come_in_from_an_embedding_and_go_on(case):
     ids = np.array([[3, 1, 4, 0, 0], [2, 7, 1, 8, 2]])
     embedding, layer = keras.layers.Embedding(9, D, mask_zero=True), case.make()
@@ -396,12 +405,12 @@ def test_a_mask_from_an_embedding_counts_with_a_state_too(case):
             np.testing.assert_allclose(numpy(part)[0], numpy(alone)[0], atol=1e-5)
 
 
-@others_are_rare(where=("jax",))
+@others_are_rare(where=("tensorflow", "jax"))
 def test_half_precision(case):
     check_precision(case, "mixed_bfloat16")
 
 
-@others_are_rare(where=("tensorflow", "jax"))
+@others_are_rare(where=("tensorflow", "jax"), unlike=[name for name in UNLIKE if name not in WRAPPERS])
 @rare_on_jax("policy", ["mixed_float16", "float64"], quick=())
 def test_other_precisions(case, policy):
     if policy == "float64" and BACKEND != "tensorflow":
@@ -422,7 +431,7 @@ def check_precision(case, policy):
     assert error.mean() < (0.03 if policy.startswith("mixed") else 1e-6)
 
 
-@others_are_rare(where=("jax",))
+@others_are_rare(where=("tensorflow", "jax"))
 def test_the_global_policy_counts_where_none_is_given(case):
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
@@ -442,8 +451,8 @@ def test_a_training_step_moves_every_weight(case, jit_compile):
     length = T + 3  # the length of LearnedPositions, whose other rows would rest
     # of eight rows one at least keeps each feature that dropout may drop
     values, before = arrays(case, batch=8, length=length), {v.path: numpy(v) for v in model.trainable_weights}
-    # some in a graph, the others eagerly, which is quicker for a single step
-    eagerly = BACKEND == "tensorflow" and not jit_compile and case not in [CASES[name] for name in UNLIKE]
+    # a loop and a block in a graph, the others eagerly, which is quicker for a single step
+    eagerly = BACKEND == "tensorflow" and not jit_compile and case not in (CASES["LSTM"], CASES["TransformerBlock"])
     model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=jit_compile, run_eagerly=eagerly)
     target = np.random.default_rng(2).normal(size=(8, length, 3)).astype("float32")
     loss = model.train_on_batch(one_or_all(values), target)
@@ -457,7 +466,7 @@ def test_a_training_step_moves_every_weight(case, jit_compile):
             assert (value != before[path]).mean() > 0.9, path
 
 
-@others_are_rare(where=("tensorflow", "jax"))
+@others_are_rare(where=("tensorflow", "jax"), unlike=[name for name in UNLIKE if name not in WRAPPERS])
 def test_compiled_equals_eager(case):
     if BACKEND == "torch":
         pytest.skip("torch.compile needs a C++ compiler and a minute")
@@ -468,7 +477,7 @@ def test_compiled_equals_eager(case):
     np.testing.assert_allclose(got, numpy(model(one_or_all(values))), rtol=1e-5, atol=1e-5)
 
 
-@others_are_rare(where=("jax",))
+@others_are_rare(where=("tensorflow", "jax"), unlike=(*UNLIKE, "RWKV7Blocks"))
 def test_dropout_acts_in_training_only_and_comes_from_the_seed(case):
     values = arrays(case)
 

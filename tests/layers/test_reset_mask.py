@@ -43,13 +43,15 @@ CASES = RECURRENT | {
     for name, options in ATTENTION.items()
 }
 every_layer = pytest.mark.parametrize("name", CASES)
-# where a law takes long, those of unlike parts speak for the others, which are left to `make test-all`
-UNLIKE = ("LSTM", "MinGRU", "SelectiveStateSpace", "GatedDeltaNet", "RWKV7ChannelMix", "rotary")
+# what is a part of another, or resets as another does; of these and others `make test-all` runs more
+LIKE_OTHERS = ("SimpleRNN", "GRU", "GRU before", "LayerNormLSTM", "MinLSTM", "GriffinRecurrentBlock")
+LIKE_OTHERS += ("GatedLinearAttention", "MLSTM", "RWKV7Blocks", "PositionalEncoding", "plain")
 
 
-unlike_layers = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in UNLIKE else [pytest.mark.rare]) for name in CASES]
-)
+def often(*names):
+    """Parametrize over all layers; those not named are rare."""
+    marks = {name: [] if name in names else [pytest.mark.rare] for name in CASES}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, mark in marks.items()])
 
 
 @pytest.fixture
@@ -87,12 +89,12 @@ def by_itself(layer, x, reset_mask, mask=None):
     )
 
 
-@every_layer
+@often(*CASES.keys() - LIKE_OTHERS)
 def test_each_document_by_itself(make, name):
     check_documents(make(name), *inputs())
 
 
-@unlike_layers
+@often("MinGRU", "SelectiveStateSpace", "GatedDeltaNet")  # scans and chunks: the others know no length
 def test_each_document_by_itself_in_a_long_row(make, name):
     check_documents(make(name), *inputs(length=70))
 
@@ -108,8 +110,8 @@ def check_documents(layer, x, reset_mask, mask):
         np.testing.assert_allclose(numpy(layer(x, reset_mask=reset_mask, mask=mask)), y, atol=2e-5)
 
 
-@unlike_layers
-@pytest.mark.parametrize("with_mask", [True, False])
+@often("LSTM", "SelectiveStateSpace", "GatedDeltaNet", "rotary")
+@pytest.mark.parametrize("with_mask", [True, pytest.param(False, marks=pytest.mark.rare)])
 def test_parts_with_a_state_are_the_whole(make, name, with_mask):
     layer, (x, reset_mask, mask) = make(name), inputs()
     masks = {"reset_mask": reset_mask, **({"mask": mask} if with_mask else {})}

@@ -124,7 +124,7 @@ def test_it_is_the_formula(float64, exact, made, route, options):
 
 
 @both
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.rare)])
 def test_stepping_equals_the_whole_and_the_formula(made, route, policy):
     layer = made(dtype=policy)
     x = ops.cast(inputs(), layer.compute_dtype)
@@ -185,7 +185,7 @@ def test_a_row_without_a_real_position_keeps_its_state(made, route):
 
 
 @both
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.rare)])
 def test_the_future_cannot_leak(made, route, policy):
     layer, x = made(dtype=policy), inputs()
     with on(route):

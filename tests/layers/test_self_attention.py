@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_seq.layers import AlibiPositions, MultiHeadSelfAttention, RotaryPositions
-from tests.layers.conftest import rare_on_jax
 
 B, T, D = 2, 6, 8
 POSITIONS = {"none": None, "rotary": RotaryPositions(), "alibi": AlibiPositions()}
@@ -138,7 +137,13 @@ DTYPES = ["float32", "mixed_bfloat16", "mixed_float16"]
 LEAKS = list(itertools.product(POSITIONS, DTYPES))
 
 
-@rare_on_jax(("positions", "dtype"), LEAKS, quick=list(zip(POSITIONS, DTYPES, strict=True)))
+@pytest.mark.parametrize(
+    ("positions", "dtype"),
+    [
+        pytest.param(*case, marks=[] if case in zip(POSITIONS, DTYPES, strict=True) else pytest.mark.rare)
+        for case in LEAKS
+    ],
+)
 @given(t=st.integers(1, T - 1), sliding_window=st.sampled_from([None, 2]), cached=st.booleans())
 def test_the_future_cannot_leak(dtype, positions, t, sliding_window, cached):
     layer = MultiHeadSelfAttention(

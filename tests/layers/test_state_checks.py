@@ -21,6 +21,14 @@ STATEFUL = {
 }
 QUICK = ("LSTM", "MinGRU", "SelectiveStateSpace")
 each = rare_on_jax("make", STATEFUL, QUICK)
+in_graphs = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, marks=[] if name in (*QUICK, "CausalConvolution") else pytest.mark.rare)
+        for name, make in STATEFUL.items()
+    ],
+    ids=STATEFUL,
+)
 
 
 def built(make):
@@ -153,7 +161,7 @@ def test_segments_and_reset_rows_are_what_they_say():
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="only its graphs have sizes that are not known")
-@each
+@in_graphs
 def test_where_a_graph_does_not_know_the_rows_a_wrong_state_or_mask_gives_no_plausible_number(make):
     import tensorflow as tf
 

@@ -29,6 +29,19 @@ MAKERS = {
 }
 QUICK = ("GatedDeltaNet", "SLSTM", "RWKV7Blocks")
 each = rare_on_jax("make", MAKERS, quick=[MAKERS[name] for name in QUICK])
+# those that are parts of others, or have the recurrence of another
+LIKE_OTHERS = ("GriffinRecurrentBlock", "GatedLinearAttention", "RWKV7TimeMix")
+unlike = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(
+            make,
+            marks=[pytest.mark.rare] * (name in LIKE_OTHERS or (BACKEND == "jax" and name not in QUICK)),
+        )
+        for name, make in MAKERS.items()
+    ],
+    ids=MAKERS,
+)
 # where a law takes long, the quick ones speak for the others on every backend
 quick = pytest.mark.parametrize(
     "make",
@@ -60,7 +73,7 @@ def assert_equal_states(got, expected, rows=slice(None), **tolerance):
         np.testing.assert_allclose(wide(a)[rows], wide(b), **tolerance)
 
 
-@each
+@unlike
 def test_steps_and_parts_equal_the_whole(made, make):
     layer, x = made(make), inputs()
     call = compiled(lambda x, state: layer(x, state=state, return_state=True))
@@ -79,7 +92,13 @@ def test_steps_and_parts_equal_the_whole(made, make):
 
 
 @quick
-@pytest.mark.parametrize("padding", [[0, 0, 1, 1, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 0, 0, 0]], ids=["left", "right"])
+@pytest.mark.parametrize(
+    "padding",
+    [
+        pytest.param([0, 0, 1, 1, 0, 1, 1, 1, 1], id="left"),
+        pytest.param([1, 1, 1, 1, 1, 1, 0, 0, 0], id="right", marks=pytest.mark.rare),  # and in test_contract.py
+    ],
+)
 def test_a_mask_is_a_shorter_sequence(made, make, padding):
     layer, x, valid = made(make), inputs(), np.array(padding, bool)
     call = compiled(lambda x, mask: layer(x, mask=mask, return_state=True))
@@ -92,7 +111,7 @@ def test_a_mask_is_a_shorter_sequence(made, make, padding):
     assert_equal_states(after, before, rtol=1e-6)
 
 
-@each
+@unlike
 def test_the_future_cannot_leak(made, make):
     check_causality(made(make))
 
@@ -119,7 +138,14 @@ def test_gradients_are_those_of_finite_differences(float64, check_gradients, mad
     check_gradients(made(make, dtype="float64"), inputs(length=5, dtype="float64"), mask=mask)
 
 
-@quick
+@pytest.mark.parametrize(
+    "make",
+    [
+        # a loop takes seconds for what its gates show at once
+        pytest.param(make, marks=[] if name in ("GatedDeltaNet", "RWKV7Blocks") else pytest.mark.rare, id=name)
+        for name, make in MAKERS.items()
+    ],
+)
 def test_long_sequences_are_finite_in_bfloat16(gradients, made, make):
     if BACKEND != "tensorflow":
         pytest.skip("a minute of eager positions")

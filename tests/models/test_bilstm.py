@@ -20,6 +20,7 @@ def some_ids(batch=3, length=6, seed=0):
     return np.random.default_rng(seed).integers(1, VOCABULARY, size=(batch, length)).astype("int32")
 
 
+@pytest.mark.rare  # that it sees the next id is also tested in test_causality.py
 def test_it_tags_by_the_next_id_which_no_forward_model_can():
     def forward():
         ids = keras.Input((None,), dtype="int32")

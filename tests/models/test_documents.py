@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_seq import layers
 from keras_seq.models import LANGUAGE_MODELS, LanguageModel, LSTMConfig
-from tests.models.test_language_model import CONTEXT, SMALL, VOCABULARY, every_model, numpy, unlike_models
+from tests.models.test_language_model import CONTEXT, SMALL, VOCABULARY, every_model, numpy, often, unlike_models
 
 BORDER = 3
 pytestmark = pytest.mark.any_backend
@@ -57,7 +57,7 @@ def test_a_document_has_the_logits_of_the_document_by_itself(make, name):
             np.testing.assert_allclose(row_logits[start : start + len(document)], expected, atol=1e-5)
 
 
-@unlike_models
+@often("lstm", "mamba", "hybrid")
 def test_a_stream_in_parts_has_the_same_logits(make, name):
     model, ids = make(name), rows_of_documents()
     expected = numpy(model(ids))

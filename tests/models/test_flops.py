@@ -124,6 +124,7 @@ def test_training_is_three_forward_passes_and_attention_grows_with_the_window():
     assert flops_per_token(recurrent, 2 * T) == flops_per_token(recurrent, T)
 
 
+@pytest.mark.rare
 def test_every_language_model_at_its_defaults_costs_about_two_operations_a_weight():
     for name in LANGUAGE_MODELS:
         context = {"context_length": 64} if name in {"transformer", "gpt2", "llama", "hybrid"} else {}

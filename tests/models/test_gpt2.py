@@ -86,7 +86,7 @@ def test_from_disk_it_gives_the_same_logits_and_its_matrix_is_still_one(randomiz
     np.testing.assert_allclose(numpy(revived(ids)), numpy(x) @ numpy(revived.embedding.embeddings).T, atol=1e-4)
 
 
-@both
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("llama", marks=pytest.mark.rare)])
 def test_a_few_steps_of_training_lower_the_loss(name):
     one = dataclasses.replace(BOTH[name], num_layers=1, dropout=0.0)
     model, ids = one.build_model(VOCABULARY), some_ids(4, CONTEXT + 1)

@@ -64,10 +64,16 @@ SMALL = {
 }
 every_model = pytest.mark.parametrize("name", LANGUAGE_MODELS)
 # where a law takes long, models of unlike parts speak for the others, which are left to `make test-all`
-UNLIKE = ("lstm", "minlstm", "mamba", "gated_deltanet", "hybrid", "transformer")
-unlike_models = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in UNLIKE else [pytest.mark.rare]) for name in LANGUAGE_MODELS]
-)
+UNLIKE = ("lstm", "mamba", "gated_deltanet", "hybrid")  # the hybrid has attention, too
+
+
+def often(*names):
+    """Parametrize over all models; those not named are rare."""
+    marks = {name: [] if name in names else [pytest.mark.rare] for name in LANGUAGE_MODELS}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, mark in marks.items()])
+
+
+unlike_models = often(*UNLIKE)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +104,7 @@ def check_stepping(model, tolerance):
     np.testing.assert_allclose(np.stack(steps, 1), whole, atol=tolerance * np.abs(whole).max())
 
 
-@every_model
+@often(*UNLIKE, "minlstm", "transformer")
 def test_stepping_equals_the_whole_pass(make, name):
     check_stepping(make(name), tolerance=1e-5)
 
@@ -127,7 +133,7 @@ def test_without_a_state_the_state_that_comes_back_is_that_of_the_zero_state(mak
     np.testing.assert_allclose(np.concatenate([numpy(first), numpy(second)], 1), numpy(model(ids)), atol=1e-5)
 
 
-@every_model
+@often(*UNLIKE, "minlstm", "transformer")
 def test_the_future_cannot_leak(make, name):
     check_causality(make(name), training=False)
 
@@ -162,7 +168,7 @@ def test_dropout_is_on_in_training_only(make, name):
     assert (numpy(model(ids, training=True)) != numpy(model(ids, training=True))).any()
 
 
-@unlike_models
+@often("lstm", "mamba", "hybrid")
 def test_a_model_from_disk_gives_the_same_logits(make, name, tmp_path):
     model, ids = make(name), some_ids()
     model.save(tmp_path / "model.keras")
@@ -183,7 +189,7 @@ def test_a_model_from_its_config_has_the_same_config_and_logits(make, name):
     np.testing.assert_array_equal(numpy(revived(ids)), numpy(model(ids)))
 
 
-@every_model
+@unlike_models
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.rare)])
 def test_logits_are_float32_in_half_precision(make, name, policy):
     model = make(name, policy)
@@ -270,7 +276,7 @@ def test_a_layer_cannot_stand_there_twice():
         layers.PreNormResidual([block, block])
 
 
-@every_model
+@unlike_models
 def test_no_bias_is_a_matrix_to_muon(make, name):
     taken = {v.path for v in make(name).trainable_variables if Muon.is_hidden_matrix(v)}
     assert taken
@@ -291,7 +297,7 @@ def test_the_models_have_one_size_at_their_defaults():
     assert max(sizes.values()) <= 810_000, sizes
 
 
-@unlike_models
+@often("lstm", "transformer")
 def test_tied_embeddings_are_one_matrix_both_ways(randomize, name, tmp_path):
     if not hasattr(SMALL[name], "tie_embeddings"):
         pytest.skip("the model has no such option")

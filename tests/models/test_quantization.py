@@ -24,8 +24,13 @@ from keras_seq.models.lora import enable_lora
 from keras_seq.saving import load_untrusted_model, save_model
 from tests.models.test_language_model import SMALL, VOCABULARY, some_ids
 
-QUICK = {"lstm", "mamba"}
-FEW = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.rare) for name in LANGUAGE_MODELS]
+QUICK = {("lstm", "int8"), ("mamba", "int4")}
+FEW = [
+    pytest.param(name, mode, marks=[] if (name, mode) in QUICK else pytest.mark.rare)
+    for name in LANGUAGE_MODELS
+    for mode in ("int8", "int4")
+]
+KINDS = ("bilstm", "bert", "seq2seq", "lstm")  # of models; all language models are of one
 MODES = pytest.mark.parametrize("mode", ["int8", "int4"])
 NO_FACTORS = ("positions/embeddings", "segment_embedding/embeddings", "log_a", "convolution/kernel", "bias", "bonus")
 
@@ -60,8 +65,7 @@ def test_rounding_is_by_at_most_half_a_step(mode, shape):
     np.testing.assert_array_equal(back[:, 0], 0)
 
 
-@MODES
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize(("name", "mode"), FEW)
 def test_every_matrix_is_covered_and_a_file_brings_it_back(randomize, tmp_path, name, mode):
     model = randomize(dataclasses.replace(SMALL[name], dropout=0.0).build_model(VOCABULARY))
     before = logits_of(model)
@@ -106,14 +110,16 @@ def test_ensembles_encoders_and_translators_are_covered_too(randomize, tmp_path,
             np.testing.assert_array_equal(logits_of(loaded, inputs), logits_of(model, inputs))
 
 
-def test_every_model_can_be_quantized():
+@pytest.mark.parametrize(
+    "name", [*KINDS, *(pytest.param(name, marks=pytest.mark.rare) for name in LANGUAGE_MODELS if name not in KINDS)]
+)
+def test_every_model_can_be_quantized(name):
     from keras_seq.models.quantization import Quantizable
 
-    for name in ("bilstm", "bert", "seq2seq", *LANGUAGE_MODELS):
-        small = {"num_heads": 2, "embedding_dim": 4, "feed_forward_dim": 4, "units": 4, "context_length": 4}
-        fields = {field.name for field in dataclasses.fields(MODELS[name])}
-        config = MODELS[name](**{key: value for key, value in small.items() if key in fields})
-        assert isinstance(config.build_model(VOCABULARY), Quantizable), name
+    small = {"num_heads": 2, "embedding_dim": 4, "feed_forward_dim": 4, "units": 4, "context_length": 4}
+    fields = {field.name for field in dataclasses.fields(MODELS[name])}
+    config = MODELS[name](**{key: value for key, value in small.items() if key in fields})
+    assert isinstance(config.build_model(VOCABULARY), Quantizable), name
 
 
 def test_generation_from_4_bits_is_that_of_whole_passes(randomize):
@@ -127,7 +133,7 @@ def test_generation_from_4_bits_is_that_of_whole_passes(randomize):
     "config",
     [
         LSTMConfig(embedding_dim=64, units=384),
-        LlamaConfig(128, num_layers=4, num_heads=4, context_length=64),
+        pytest.param(LlamaConfig(128, num_layers=4, num_heads=4, context_length=64), marks=pytest.mark.rare),
     ],
     ids=["lstm", "llama"],
 )

@@ -14,18 +14,18 @@ from keras import ops
 from keras_seq import pretrained
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import SamplingLoop
-from tests.pretrained.random_configs import CONFIGS, RARE
+from tests.pretrained.random_configs import CONFIGS, OFTEN
 
 CAUSAL = [name for name in CONFIGS if not name.startswith("bert")]
 BERT = [name for name in CONFIGS if name.startswith("bert")]
 GENERATED = ["llama-gqa", "gpt2", "mistral", "qwen2-windows", "qwen3", "mamba", "mamba2", "gemma"]  # one a family
+STEPPED = ["gpt2", "llama-yarn", "mistral", "mamba2", "gemma"]  # one a kind of state, and a scaled rotation
 T = 23
 MAX_ERROR = 2e-5  # of the largest logit
 
 
-def few(names, often=None):
+def few(names, often=OFTEN):
     """Return names as parameters, which are marked rare but for some."""
-    often = CONFIGS.keys() - RARE if often is None else often
     return [pytest.param(name, marks=[] if name in often else pytest.mark.rare) for name in names]
 
 
@@ -50,7 +50,7 @@ def test_logits_equal_those_of_transformers(hugging_face, loaded, name):
     assert_same(ours.model(ids), theirs(torch.tensor(ids)).logits)
 
 
-@pytest.mark.parametrize("name", few(CAUSAL))
+@pytest.mark.parametrize("name", few(CAUSAL, STEPPED))
 def test_right_padding_and_steps_equal_it_too(hugging_face, loaded, name):
     theirs, model = hugging_face(name).model, loaded(name).model
     ids = some_ids(loaded(name).vocabulary_size)

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("transformers")
-pytest.importorskip("peft")
 import keras
-import peft
 import torch
 import transformers
 from keras import ops
@@ -24,6 +22,7 @@ PARTS = {
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 def test_logits_gradients_and_the_merged_model_equal_those_of_peft(tmp_path):
+    peft = pytest.importorskip("peft")  # here, as it takes seconds and no other test needs it
     theirs = random_model(*CONFIGS["llama-gqa"])
     theirs.save_pretrained(tmp_path / "in")
     model = pretrained.load(tmp_path / "in").model

@@ -143,6 +143,11 @@ def lion(weight, gradients):
     return weight
 
 
+# what all optimizers have from one class: of one moment, of two, and Muon, which has its own
+UNLIKE = ("sgd", "adamw", "muon")
+unlike_kinds = pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if name in UNLIKE else pytest.mark.rare) for name, kind in OPTIMIZERS.items()]
+)
 ORACLES = {  # name of the optimizer -> (name of the weight, its value, its gradients) -> its value afterwards
     "sgd": lambda _, weight, gradients: sgd(weight, gradients),
     "adagrad": lambda _, weight, gradients: adagrad(weight, gradients),
@@ -278,7 +283,7 @@ def test_a_gradient_of_zeros_moves_no_matrix(variables):
         np.testing.assert_array_equal(got, start[name])
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS.values())
+@unlike_kinds
 def test_the_norm_is_over_all_weights_and_longer_gradients_are_shortened_to_the_clip(kind, variables):
     gradients = random_gradients(variables, 1)[0]
     norm = np.sqrt(sum((g**2).sum() for g in gradients.values()))
@@ -296,7 +301,7 @@ def test_the_norm_is_over_all_weights_and_longer_gradients_are_shortened_to_the_
     assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(states[0], states[3], strict=True))
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS.values())
+@unlike_kinds
 def test_gradients_of_a_scaled_loss_do_what_the_plain_ones_do(kind, variables):
     start = [ops.convert_to_numpy(v) for v in variables.values()]
     ends = []
@@ -314,7 +319,7 @@ def test_gradients_of_a_scaled_loss_do_what_the_plain_ones_do(kind, variables):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("kind", OPTIMIZERS.values())
+@unlike_kinds
 def test_the_first_bad_step_is_named_and_stays(kind, bad, variables):
     optimizer, bias = kind(RATE), {"head/bias": variables["head/bias"]}
     gradient = {"head/bias": np.ones(5)}
