@@ -12,13 +12,6 @@ from keras_seq.models.flops import flops_per_token
 V = 65
 
 
-@pytest.fixture(autouse=True)
-def _prepared_kernels_stay(monkeypatch):
-    """What the search for a width builds is small here; to forget it would drop TensorFlow's kernels each time."""
-    for module in (match_parameters, compare_budgets):
-        monkeypatch.setattr(module, "clear_session", lambda: None)
-
-
 def make_config(match, models=("lstm", "transformer"), **changes):
     config = replaced(CompareConfig(models=models, match=match), {**SMOKE, "transformer": SMOKE_SIZES["gpt2"]})
     return dataclasses.replace(config, **changes)
