@@ -46,6 +46,7 @@ backends-all: backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[a-m]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[n-z]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(filter-out tests/layers,$(ANY_BACKEND)) $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(SEVERAL_BACKENDS) $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow" $(SEVERAL_DEVICES) $(ARGS)

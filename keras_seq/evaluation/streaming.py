@@ -5,8 +5,8 @@
 With one row, each position waits until all weights are read. So the parts are the rows of one batch. Each s_k is first
 taken from the last chunk before its part, read from the initial state, and is right once it equals the end of the part
 before; otherwise the parts are read again from these ends. A model that has forgotten what lies further back than a
-chunk is read once, and one that never forgets as many times as there are parts: the losses
-are the same but for rounding.
+chunk is read once, and one that never forgets as many times as there are parts: the losses are the same but for
+rounding.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from keras_seq.layers.introspection import iter_layers, vocabulary_size
 
 MAX_PARTS = 16
 MAX_LOGITS = 2**26  # of a call
-TOLERANCE = 32 * np.finfo("float32").eps  # of states, relative to the largest number of a tensor; rounding alone
+TOLERANCE = 32 * np.finfo("float32").eps  # of states: rounding alone
 
 
 def num_parts(model: keras.Model, num_ids: int, chunk_length: int) -> int:
@@ -55,7 +55,7 @@ def streaming_losses(
     count, length = len(ids) - 1, chunk_length * -(-(len(ids) - 1) // (parts * chunk_length))
     padded = np.pad(ids, (0, parts * length - count))
     x, y = padded[:-1].reshape(parts, length), padded[1:].reshape(parts, length)
-    used, initial = -(-count // length), get_initial_state(parts)
+    read, initial = -(-count // length), get_initial_state(parts)  # the other parts are padding
 
     def ends_as_starts(ends):
         """Return the state at the start of each part, given those at the ends."""
@@ -64,14 +64,14 @@ def streaming_losses(
     starts = initial
     if parts > 1:
         starts = ends_as_starts(step(x[:, -chunk_length:], y[:, -chunk_length:], initial)[1])
-    for reading in range(used):
+    for reading in range(read):
         losses, state = [], starts
         chunks = range(0, length, chunk_length)
         for start in track_progress(chunks, len(ids)) if reading == 0 else chunks:
             chunk = slice(start, start + chunk_length)
             part, state = step(x[:, chunk], y[:, chunk], state)
             losses.append(ops.convert_to_numpy(part))
-        if parts == 1 or _equal(starts, ends_as_starts(state), used):
+        if parts == 1 or _equal(starts, ends_as_starts(state), read):
             break
         starts = ends_as_starts(state)
     return np.concatenate(losses, axis=1).reshape(-1)[:count]
@@ -81,7 +81,6 @@ def _equal(state, other, rows):
     """Return whether the first rows of two states differ by rounding alone."""
     for mine, its in zip(tree.flatten(state), tree.flatten(other), strict=True):
         mine, its = ops.convert_to_numpy(mine)[:rows], ops.convert_to_numpy(its)[:rows]
-        scale = np.nanmax(np.abs(its), initial=1.0)
-        if not np.allclose(mine, its, rtol=0, atol=TOLERANCE * scale, equal_nan=True):
+        if not np.allclose(mine, its, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
             return False
     return True
