@@ -49,10 +49,10 @@ def divide_rows(x):
     return keras.distribution.distribute_tensor(x, distribution.get_data_layout(x.shape))
 
 
-def clear_session() -> None:
+def clear_session(free_memory: bool = True) -> None:
     """Clear Keras's names and random state, but not its distribution, which `keras.backend.clear_session` drops."""
     distribution = keras.distribution.distribution()
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory)
     keras.distribution.set_distribution(distribution)
 
 

@@ -25,12 +25,12 @@ from keras_seq.kernels.devices import clear_session
 @contextlib.contextmanager
 def shapes_only() -> Iterator[None]:
     """Build models in a `with` block whose weights have shapes, which is enough to count them, and no values."""
-    clear_session()
+    clear_session(free_memory=False)
     try:
         with keras.StatelessScope(initialize_variables=False):
             yield
     finally:
-        clear_session()  # Keras would draw the values at the end of its next scope
+        clear_session(free_memory=False)  # Keras would draw the values at the end of its next scope
 
 
 def match_parameter_count(model_config: Any, vocabulary_size: int, target: int) -> Any:
