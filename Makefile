@@ -46,7 +46,7 @@ backends-all: backends
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[a-m]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[n-z]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)
-	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" $(ANY_BACKEND) $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(filter-out tests/layers,$(ANY_BACKEND)) $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist load -m "not slow and not smoke" $(SEVERAL_BACKENDS) $(ARGS)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow" $(SEVERAL_DEVICES) $(ARGS)
@@ -65,11 +65,11 @@ check: .venv/installed-dev
 	$(BIN)/ruff format --check .
 
 smoke: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist load -m "smoke and not slow" tests/experiments/test_benchmark.py \
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "smoke and not slow" tests/experiments/test_benchmark.py \
 		tests/experiments/test_every_experiment.py -k "leaves" $(ARGS)
 
 smoke-tests: .venv/installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "smoke and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "smoke and not slow" $(ARGS)
 
 # No network is used; a warning is an error.
 docs: .venv/installed-docs

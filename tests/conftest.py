@@ -13,7 +13,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is impor
 import numpy as np
 import pytest
 
-ANY_BACKEND = pathlib.Path(__file__).parent / "layers"
+TESTS = pathlib.Path(__file__).parent
+ANY_BACKEND = TESTS / "layers"
+RARE_CASES = {*(TESTS / "rare_cases.txt").read_text(encoding="utf-8").splitlines()[2:]}
 BUDGETS = {"processor": 10 * 60, "wall": 5 * 60}  # seconds, of `make test` on 2 cores with nothing beside it
 STARTED = time.monotonic()
 
@@ -35,6 +37,12 @@ def pytest_terminal_summary(terminalreporter, config):
 def _minutes(seconds):
     minutes, seconds = divmod(round(seconds), 60)
     return f"{minutes} min" + (f" {seconds} s" if seconds else "")
+
+
+def pytest_itemcollected(item):
+    """Mark the cases of rare_cases.txt."""
+    if item.nodeid.removeprefix("tests/") in RARE_CASES:
+        item.add_marker(pytest.mark.rare)
 
 
 def pytest_collection_modifyitems(items):

@@ -197,3 +197,9 @@ def test_to_import_the_package_loads_neither_training_nor_what_only_scripts_need
         f"keras_seq.{package}" for package in ("training", "generation", "tokenizers", "data", "evaluation", "tracking")
     }
     assert not unwanted & loaded
+
+
+def test_every_rare_case_is_of_a_test_that_is_there():
+    for line in (ROOT / "tests/rare_cases.txt").read_text(encoding="utf-8").splitlines()[2:]:
+        path, name = line.partition("[")[0].split("::")
+        assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), line

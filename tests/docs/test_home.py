@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 SHORT = "TrainConfig(warmup_steps=1, log_every=1, validate_every=2, checkpoint_every=2)"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/index.md", marks=pytest.mark.rare)])
 def test_the_code_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("def is_it(a, b=1): return a is not b\n" * 200)

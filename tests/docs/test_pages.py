@@ -21,6 +21,7 @@ LONG = (
     "interpretability",
     "generation",
     "pretrained",
+    "recurrent",
 )  # train, compile, build many models
 
 

@@ -14,17 +14,28 @@ import types
 import filelock
 import pytest
 
-from keras_seq.models import LANGUAGE_MODELS
 from tests.experiments.discovery import ROOT, experiments, main_of
 
-SMOKE_OPTIONS = {"compare": ("--models", *LANGUAGE_MODELS), "shakespeare": ("--corpus", "pydoc")}
+# one model of each kind; test_without_tensorflow.py has all of them in one comparison
+COMPARED = "rnn", "lstm", "minlstm", "mamba", "gated_deltanet", "xlstm", "rwkv7", "hybrid", "transformer", "llama"
+SMOKE_OPTIONS = {"compare": ("--models", *COMPARED), "shakespeare": ("--corpus", "pydoc")}
 
 
 def pytest_itemcollected(item):
-    """Mark a test that needs a smoke run, and one of a page in a browser."""
-    for fixture, mark in (("smoke_run", pytest.mark.smoke), ("browse", pytest.mark.rare)):
-        if fixture in item.fixturenames:
-            item.add_marker(mark)
+    """Mark a test that needs a smoke run, with the experiment for its group, and one of a page in a browser."""
+    if "smoke_run" in item.fixturenames:
+        item.add_marker(pytest.mark.smoke)
+        item.add_marker(pytest.mark.xdist_group(_experiment_of(item)))
+    if "browse" in item.fixturenames:
+        item.add_marker(pytest.mark.rare)
+
+
+def _experiment_of(item):
+    """Return whose smoke run a test needs: its parameter `name`, its file, or compare for a tool."""
+    name = item.path.stem.removeprefix("test_")
+    if "every" in name:
+        name = item.callspec.params["name"]
+    return name if name in experiments() else "compare"
 
 
 @pytest.fixture(scope="session")
@@ -67,11 +78,8 @@ def smoke_run(tmp_path_factory):
 
 @pytest.fixture
 def smoke(request, smoke_run):
-    """The smoke run of the experiment that the test file or the parameter `name` is of; for a tool, of compare."""
-    name = request.path.stem.removeprefix("test_")
-    if "name" in request.fixturenames and "every" in request.path.stem:
-        name = request.getfixturevalue("name")
-    return smoke_run(name if name in experiments() else "compare")
+    """The smoke run of the experiment that a test is of."""
+    return smoke_run(_experiment_of(request.node))
 
 
 @pytest.fixture

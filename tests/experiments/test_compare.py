@@ -11,11 +11,10 @@ from experiments.frame.runs import dataclass_from_dict
 from experiments.frame.settings import replaced
 from experiments.frame.texts import SplitCorpus
 from keras_seq.data import load_corpus
-from keras_seq.models import LANGUAGE_MODELS
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import checksummed_json, read_metrics
+from tests.experiments.conftest import COMPARED
 
-NAMES = LANGUAGE_MODELS
 KEYS = {
     *("model", "seed", "parameters", "train_tokens", "train_seconds", "tokens_per_second"),
     *("val_loss_per_character", "val_sequence_length", "val_loss_per_character_streaming", "val_bits_per_character"),
@@ -23,8 +22,8 @@ KEYS = {
 
 
 def test_it_leaves_a_whole_folder_for_every_model(smoke):
-    assert {path.name for path in smoke.folder.iterdir() if path.is_dir()} == {f"{name}-seed0" for name in NAMES}
-    for name in NAMES:
+    assert {path.name for path in smoke.folder.iterdir() if path.is_dir()} == {f"{name}-seed0" for name in COMPARED}
+    for name in COMPARED:
         run = smoke.folder / f"{name}-seed0"
         for part in (
             "config.json",
@@ -42,7 +41,7 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
 
 
 def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
-    assert [row["model"] for row in smoke.rows] == list(NAMES)
+    assert [row["model"] for row in smoke.rows] == [*COMPARED]
     assert len({(row["train_tokens"], row["val_sequence_length"], row["seed"]) for row in smoke.rows}) == 1
     for row in smoke.rows:
         assert row.keys() >= KEYS
@@ -88,9 +87,7 @@ def test_the_smallest_training_learns(smoke):
         assert row["val_loss_per_character"] < math.log(103)  # better than knowing nothing but the vocabulary
 
 
-def test_every_causal_model_trains_in_one_comparison(smoke):
-    assert [row["model"] for row in smoke.rows] == [*LANGUAGE_MODELS]
-    assert len({(row["train_tokens"], row["val_sequence_length"], row["seed"]) for row in smoke.rows}) == 1
+def test_models_of_every_kind_train_in_one_comparison(smoke):
     for row in smoke.rows:
         assert max(row["val_loss_per_character"], row["val_loss_per_character_streaming"]) < math.log(103), row
         windows = json.loads((smoke.folder / f"{row['model']}-seed0/config.json").read_text(encoding="utf-8"))[
@@ -100,7 +97,7 @@ def test_every_causal_model_trains_in_one_comparison(smoke):
 
 
 def test_the_curve_has_a_line_for_every_interval_and_validation(smoke):
-    for name in NAMES:
+    for name in COMPARED:
         lines = read_metrics(smoke.folder / f"{name}-seed0")
         steps = {split: [line["step"] for line in lines if line["split"] == split] for split in ("train", "validation")}
         assert steps == {"train": [5, 10, 15, 20], "validation": [10, 20]}
@@ -108,7 +105,7 @@ def test_the_curve_has_a_line_for_every_interval_and_validation(smoke):
 
 
 def test_the_config_makes_the_same_comparison_again(smoke):
-    for name in NAMES:
+    for name in COMPARED:
         config = json.loads((smoke.folder / f"{name}-seed0/config.json").read_text(encoding="utf-8"))
         experiment = dataclass_from_dict(compare.CompareConfig, config["experiment"])
         assert json.loads(json.dumps(dataclasses.asdict(experiment))) == config["experiment"]
@@ -236,14 +233,14 @@ def test_help_is_no_mistake(capsys):
 
 
 def test_after_import_keras_seq_alone_a_process_can_load_the_models(smoke, python):
-    paths = [smoke.folder / f"{name}-seed0/model.keras" for name in NAMES]
+    paths = [smoke.folder / f"{name}-seed0/model.keras" for name in COMPARED]
     code = "import sys, keras, keras_seq; print(*(keras.models.load_model(p).count_params() for p in sys.argv[1:]))"
     process = python("-c", code, *paths)
     assert process.stdout.split() == [str(row["parameters"]) for row in smoke.rows], process.stderr
 
 
 def test_the_tokenizer_is_of_the_whole_corpus(smoke):
-    tokenizers = {CharacterTokenizer.load(smoke.folder / f"{name}-seed0/tokenizer.json") for name in NAMES}
+    tokenizers = {CharacterTokenizer.load(smoke.folder / f"{name}-seed0/tokenizer.json") for name in COMPARED}
     assert len(tokenizers) == 1
 
 

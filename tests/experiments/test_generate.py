@@ -96,6 +96,7 @@ def test_it_writes_what_is_asked_for(written, tmp_path):
     assert json.loads(written(*PROMPT, "--json-schema", tmp_path / "schema.json")[4:])["a"] in (True, False)
 
 
+@pytest.mark.rare
 def test_a_draft_changes_no_greedy_text(tmp_path, capsys, fails):
     tokenizer = CharacterTokenizer.from_text("The cat sat.")
     tokenizers = {"model": tokenizer, "draft": tokenizer, "other": CharacterTokenizer.from_text("The dog sat")}
@@ -193,6 +194,7 @@ def chat_folder(tmp_path):
     return tmp_path / "chat"
 
 
+@pytest.mark.rare
 def test_a_chat_model_gets_its_template_and_prints_only_its_answer(chat_folder, capsys):
     options = [str(chat_folder), "--chat", "--prompt", "why?", "--max-new-tokens", "20", "--seed", "3"]
     loaded = pretrained.load(chat_folder)

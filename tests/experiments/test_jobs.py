@@ -112,7 +112,7 @@ def test_ten_kills_of_ten_leave_every_run_done_once():
     assert done.stdout.splitlines()[-1] == last, done.stdout + done.stderr[-3000:]
 
 
-@pytest.mark.smoke
+@pytest.mark.rare
 def test_an_experiment_with_jobs_ends_as_one_without(tmp_path):
     command = [sys.executable, "-m", "experiments.compare", "--smoke", "--models", "lstm", "--num-seeds", "2"]
     threads = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), "1")

@@ -164,6 +164,7 @@ def test_a_document_token_is_no_text(randomize):
     assert {*"".join(texts)} == {"a", "c"}
 
 
+@pytest.mark.rare
 def test_prompts_of_several_lengths_and_a_full_context(randomize):
     """A row ends by itself, whatever its neighbours do; the cache starts anew in between."""
     config = GPT2Config(embedding_dim=4, num_layers=1, num_heads=1, feed_forward_dim=4, context_length=6)
@@ -205,7 +206,8 @@ def test_a_stream_is_the_text_in_parts(untrained):
     assert "x" + "".join(untrained.stream("x", **options)) == untrained("x", **options)
 
 
-@pytest.mark.parametrize("tokenizer", [BytePairTokenizer, pytest.param(WordTokenizer, marks=pytest.mark.rare)])
+@pytest.mark.rare
+@pytest.mark.parametrize("tokenizer", [BytePairTokenizer, WordTokenizer])
 def test_subwords_and_words_write_the_pattern(tokenizer):
     tokenizer = tokenizer.from_text(
         "a cat, a dog é ", **({"vocabulary_size": 270} if tokenizer is BytePairTokenizer else {})

@@ -75,6 +75,7 @@ def test_the_penalty_counts_the_ids_of_the_text_so_far_and_the_weights_are_the_p
     assert found[0] != found[1]
 
 
+@pytest.mark.rare
 def test_a_loop_takes_other_options_and_other_batches_after_its_first(looped):
     model, loop = looped("transformer")
     calls = [(1, {"top_p": 0.5}), (1, {"top_k": 2}), (3, {"top_k": 3}), (1, {"top_k": 4})]

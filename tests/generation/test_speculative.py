@@ -94,6 +94,7 @@ def test_at_temperature_0_the_ids_are_greedy(plain_loop, speculative_loop, model
     assert 12 / (k + 1) <= speculation.model_calls <= 12
 
 
+@pytest.mark.rare
 def test_a_draft_that_is_the_model_is_always_right(small):
     model = small("lstm")
     loop = SpeculativeLoop(model, model, 3)
@@ -136,6 +137,7 @@ def test_mistakes_are_named(small):
         loop([1], 2)
 
 
+@pytest.mark.rare
 def test_a_text_may_end_with_the_context(plain_loop, speculative_loop):
     loop = speculative_loop("gpt2", "gpt2", 4, 1)
     for new in (11, 12, 13):  # up to the 16 positions of both models, which have no vectors for more

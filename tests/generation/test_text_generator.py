@@ -263,6 +263,7 @@ def test_a_character_that_the_vocabulary_lacks_is_named(generator):
         generator("aZ", 2)
 
 
+@pytest.mark.rare
 def test_a_model_in_half_precision_writes_too():
     model = made("lstm", dtype="mixed_bfloat16")
     text = TextGenerator(model, VOCABULARY)("a", 10, temperature=0)

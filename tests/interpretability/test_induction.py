@@ -64,9 +64,8 @@ def test_prefix_matching_is_the_weight_of_what_followed(monkeypatch):
     np.testing.assert_allclose(scores["block_0"], [0.75, 0])
 
 
-@pytest.mark.parametrize(
-    "config", [TransformerConfig(**SMALL), pytest.param(LSTMConfig(embedding_dim=16, units=48), marks=pytest.mark.rare)]
-)
+@pytest.mark.rare
+@pytest.mark.parametrize("config", [TransformerConfig(**SMALL), LSTMConfig(embedding_dim=16, units=48)])
 def test_after_training_on_repeats_the_score_is_high(config):
     """Of one length, so that the way back is always the same; then a hundred steps teach it."""
     model = config.build_model(V)

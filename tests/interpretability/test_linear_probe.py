@@ -33,6 +33,7 @@ def test_a_class_between_two_others_is_found():
     assert fit_probe(x, labels).accuracy(x, labels) > 0.99
 
 
+@pytest.mark.rare
 def test_what_is_planted_is_found_and_shuffled_labels_are_not(randomize):
     """The ids at even numbers are a label that the embedding and the LSTM hold."""
     model = randomize(LSTMConfig(embedding_dim=12, units=40).build_model(V))

@@ -133,7 +133,8 @@ def test_a_layer_takes_it_where_there_is_nothing_but_causality(monkeypatch, head
     assert state["key"].shape[1] == 9
 
 
-@pytest.mark.parametrize("groups", [pytest.param(4, marks=pytest.mark.rare), 2])
+@pytest.mark.rare
+@pytest.mark.parametrize("groups", [4, 2])
 def test_segments_are_documents_by_themselves(groups):
     args = arguments(length=10, groups=groups)
     segments = tf.constant([[0, 0, 0, 1, 1, 1, 1, 1, 2, 3], [1, 1, 1, 1, 1, 1, 2, 2, 2, 2]])

@@ -22,6 +22,7 @@ def gradients(layer, x, persistent):
     return of_all(x)
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("kind", [layers.LSTM, pytest.param(layers.GRU, marks=pytest.mark.rare)])
 def test_a_persistent_tape_in_a_function_gives_the_gradients_of_any_other(kind):
     layer, x = kind(UNITS), tf.random.stateless_normal((2, LENGTH, 3), (0, 1))

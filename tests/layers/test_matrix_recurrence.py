@@ -179,7 +179,7 @@ def test_the_gradient_stores_arguments_and_the_state_before_each_group(monkeypat
     assert stored(512)[0] > 2 * long
 
 
-@pytest.mark.parametrize("kind", ["linear", *(pytest.param(n, marks=pytest.mark.rare) for n in PARTS), "general"])
+@pytest.mark.parametrize("kind", [*(pytest.param(n, marks=pytest.mark.rare) for n in ("linear", *PARTS)), "general"])
 def test_one_graph_serves_every_length(monkeypatch, kind):
     monkeypatch.setattr(module, "GROUP_SIZE", 8)
     if BACKEND != "tensorflow":

@@ -102,7 +102,7 @@ def test_a_hybrid_needs_a_context_length():
 
 @pytest.mark.parametrize("name", ["mamba2", pytest.param("xlstm", marks=pytest.mark.rare)])
 def test_widths_are_matched_in_steps_of_the_heads_and_then_exactly(name, monkeypatch):
-    monkeypatch.setattr(match_parameters, "clear_session", lambda: None)  # it drops TensorFlow's kernels, too
+    monkeypatch.setattr(match_parameters, "clear_session", lambda **_: None)  # it drops TensorFlow's kernels, too
     target = 5_000
     layers_of = {"num_layers": 2, "pattern": "ms"} if name == "xlstm" else {"num_layers": 1}
     start = dataclasses.replace(SMALL[name], **layers_of)

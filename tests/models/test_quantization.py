@@ -24,7 +24,7 @@ from keras_seq.models.lora import enable_lora
 from keras_seq.saving import load_untrusted_model, save_model
 from tests.models.test_language_model import SMALL, VOCABULARY, some_ids
 
-QUICK = {("lstm", "int8"), ("mamba", "int4")}
+QUICK = {("lstm", "int8"), ("gru", "int4")}
 FEW = [
     pytest.param(name, mode, marks=[] if (name, mode) in QUICK else pytest.mark.rare)
     for name in LANGUAGE_MODELS
@@ -122,6 +122,7 @@ def test_every_model_can_be_quantized(name):
     assert isinstance(config.build_model(VOCABULARY), Quantizable), name
 
 
+@pytest.mark.rare
 def test_generation_from_4_bits_is_that_of_whole_passes(randomize):
     model = randomize(SMALL["llama"].build_model(VOCABULARY))
     model.quantize("int4")

@@ -20,6 +20,7 @@ PARTS = {
 }
 
 
+@pytest.mark.rare
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 def test_logits_gradients_and_the_merged_model_equal_those_of_peft(tmp_path):
     peft = pytest.importorskip("peft")  # here, as it takes seconds and no other test needs it

@@ -55,7 +55,8 @@ def model(request, models):
     return models[request.param]
 
 
-@pytest.mark.parametrize("name", ["lstm", pytest.param("transformer", marks=pytest.mark.rare)])
+@pytest.mark.rare
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
 def test_it_writes_the_same_text_where_there_is_no_keras(models, name, tmp_path):
     model = models[name]
     export_saved_model(model, VOCABULARY, tmp_path / name)

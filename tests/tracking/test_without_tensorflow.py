@@ -55,6 +55,7 @@ print(json.dumps([keras.backend.backend(), requests, found]))
 '''
 
 
+@pytest.mark.rare
 def test_every_kind_of_event_is_written_truncated_and_read_on_jax_without_tensorflow(tmp_path):
     pytest.importorskip("jax")
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]

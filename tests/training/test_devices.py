@@ -155,6 +155,7 @@ assert keras.distribution.distribution() is None
 """
 
 
+@pytest.mark.rare
 def test_devices_that_are_not_there_are_refused():
     lines = output(on_jax("-c", REFUSALS, simulated=2)).splitlines()
     assert len(lines) == 4

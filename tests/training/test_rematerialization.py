@@ -25,6 +25,7 @@ def _cases():
             yield pytest.param(name, precision, marks=() if is_first else pytest.mark.rare)
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(("name", "precision"), [*_cases()])
 def test_gradients_and_seeds_are_those_of_the_plain_model(name, precision, monkeypatch, randomize):
     calls, remat = [], keras.remat
