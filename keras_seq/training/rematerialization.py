@@ -52,7 +52,8 @@ def _rematerialized(block, call):
                 outputs = call(*own_args, training=training, **own_kwargs)
             return outputs, [scope.get_current_value(variable) for variable, _ in state]
 
-        weights = [keras.ops.convert_to_tensor(variable) for variable in block.trainable_variables]
+        # tensors, since eager TensorFlow counts the gradient of a variable twice
+        weights = [keras.ops.copy(variable) for variable in block.trainable_variables]
         outputs, new_state = keras.remat(function)(*(leaves[n] for n in inputs), *weights)
         for (variable, _), value in zip(state, new_state, strict=True):
             variable.assign(value)

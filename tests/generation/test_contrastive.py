@@ -44,7 +44,9 @@ def by_whole_passes(model, ids, length, top_k, alpha):
     return ids[-length:]
 
 
-@pytest.mark.parametrize(("top_k", "alpha"), [(7, 0.9), *(pytest.param(*case, marks=pytest.mark.rare) for case in ((3, 0.6), (20, 0.3)))])
+@pytest.mark.parametrize(
+    ("top_k", "alpha"), [(7, 0.9), *(pytest.param(*case, marks=pytest.mark.rare) for case in ((3, 0.6), (20, 0.3)))]
+)
 def test_it_is_the_formula(model, top_k, alpha):
     assert contrastive_search(model, PROMPT, 6, top_k, alpha) == by_whole_passes(model, PROMPT, 6, top_k, alpha)
 

@@ -18,16 +18,19 @@ MODELS = {
 }
 
 
-def _cases():
-    for name in MODELS:
-        for precision in ("float32", "bfloat16"):
-            is_first = name == "mingru" and precision == "float32"
-            yield pytest.param(name, precision, marks=() if is_first else pytest.mark.rare)
-
-
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize(("name", "precision"), [*_cases()])
+def test_eager_gradients_are_those_of_the_plain_model(monkeypatch, randomize):
+    gradients_and_seeds_are_those_of_the_plain_model("mingru", "float32", monkeypatch, randomize)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_gradients_and_seeds_are_those_of_the_plain_model(name, precision, monkeypatch, randomize):
+    gradients_and_seeds_are_those_of_the_plain_model(name, precision, monkeypatch, randomize)
+
+
+def gradients_and_seeds_are_those_of_the_plain_model(name, precision, monkeypatch, randomize):
     calls, remat = [], keras.remat
     monkeypatch.setattr(keras, "remat", lambda function: calls.append(function) or remat(function))
     ids = np.random.default_rng(0).integers(1, V, size=(3, T))
