@@ -50,7 +50,11 @@ def divide_rows(x):
 
 
 def clear_session(free_memory: bool = True) -> None:
-    """Clear Keras's names and random state, but not its distribution, which `keras.backend.clear_session` drops."""
+    """Clear Keras's names and random state, but not its distribution, which `keras.backend.clear_session` drops.
+
+    Args:
+        free_memory: Whether to collect garbage, which takes a quarter of a second.
+    """
     distribution = keras.distribution.distribution()
     keras.backend.clear_session(free_memory)
     keras.distribution.set_distribution(distribution)
