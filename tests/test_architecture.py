@@ -15,6 +15,7 @@ import keras
 import pytest
 
 import keras_seq
+from tests.conftest import RARE_CASES
 
 ROOT = pathlib.Path(__file__).parents[1]
 ORDER = (  # each package may import those that follow it
@@ -200,6 +201,6 @@ def test_to_import_the_package_loads_neither_training_nor_what_only_scripts_need
 
 
 def test_every_rare_case_is_of_a_test_that_is_there():
-    for line in (ROOT / "tests/rare_cases.txt").read_text(encoding="utf-8").splitlines()[2:]:
+    for line in RARE_CASES:
         path, name = line.partition("[")[0].split("::")
         assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), line
