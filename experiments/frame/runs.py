@@ -186,7 +186,10 @@ def dataclass_from_dict(dataclass_type: type, values: dict) -> Any:
     """Build a dataclass from what `dataclasses.asdict` and JSON made of it: dicts of dataclasses, lists of tuples."""
     types = {field.name: field.type for field in dataclasses.fields(dataclass_type)}
     if unknown := sorted(values.keys() - types.keys()):
-        raise ValueError(f"The config to resume has the options {', '.join(unknown)}, unknown to this version.")
+        raise ValueError(
+            f"The config to resume has options that are unknown here, such as {unknown[0]}: it is that of another "
+            "experiment or version."
+        )
     arguments = {}
     for name, value in values.items():
         if dataclasses.is_dataclass(types[name]):

@@ -23,3 +23,17 @@ def prepare_streams():
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # notebooks have streams of another type
             stream.reconfigure(errors="backslashreplace")
+
+
+def read_standard_input() -> str:
+    """Return all of standard input.
+
+    Raises:
+        ValueError: It is not UTF-8.
+    """
+    try:
+        text = sys.stdin.read()
+        text.encode()  # where the locale is C, bytes that are not UTF-8 have become surrogates
+    except UnicodeError as error:
+        raise ValueError(f"Standard input is not UTF-8 from offset {error.start} on: convert it to UTF-8.") from None
+    return text

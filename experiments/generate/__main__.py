@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from experiments.frame.finished_run import handle_unknown, load_run_or_folder
 from experiments.frame.startup import command_line, exit_with_message
+from experiments.frame.streams import read_standard_input
 from experiments.generate.settings import GenerateConfig
 from keras_seq.atomic_files import write_text
 from keras_seq.generation import SpeculativeLoop, TextGenerator
@@ -118,7 +119,7 @@ def main(arguments: Sequence[str] | None = None):
             except ValueError as error:
                 print(error, file=sys.stderr)
     else:
-        prompt = sys.stdin.read() if config.prompt == "-" else config.prompt
+        prompt = read_standard_input() if config.prompt == "-" else config.prompt
         prompt = default_prompt(tokenizer) if prompt is None else prompt
         texts = print_texts(generator, prompt, config, config.seed, stops, draft)
     if config.out is not None:

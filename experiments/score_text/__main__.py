@@ -13,7 +13,6 @@ The validation split gives the val_loss_streaming of its run.
 import dataclasses
 import math
 import pathlib
-import sys
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from experiments.frame.option_checks import check_options
 from experiments.frame.option_types import RunFolder
 from experiments.frame.pages import percent, render
 from experiments.frame.startup import command_line, exit_with_message
+from experiments.frame.streams import read_standard_input
 from keras_seq.atomic_files import write_text
 from keras_seq.data import load_corpus
 from keras_seq.evaluation import TextScore, score_text
@@ -51,6 +51,8 @@ class ScoreTextConfig:
         if (self.text is None) == (self.file is None):
             received = "neither was given" if self.text is None else "both were given"
             raise ValueError(f"--text or --file: {received}; expected one of them.")
+        if self.file is not None and str(self.file) != "-" and not self.file.exists():
+            raise ValueError(f"--file {self.file}: it does not exist; expected a UTF-8 file, or - for standard input.")
         check_options(self, num_highest_losses=0)
         if self.html is not None and not self.html.parent.is_dir():
             raise ValueError(f"--html {self.html}: expected an existing folder; {self.html.parent} is none.")
@@ -60,7 +62,7 @@ def read_text(config: ScoreTextConfig) -> str:
     """Return the text of --text or --file."""
     if config.text is not None:
         return config.text
-    return sys.stdin.read() if str(config.file) == "-" else load_corpus(config.file).text
+    return read_standard_input() if str(config.file) == "-" else load_corpus(config.file).text
 
 
 def format_report(score: TextScore, num_highest_losses: int) -> str:

@@ -46,10 +46,11 @@ class TextSamples(Diagnostic):
         self.options = {"temperature": 0.8, **options}
 
     def missing_requirement(self, model: keras.Model) -> str | None:
-        """Return a phrase if the model cannot generate text."""
+        """Return a phrase if the model gives no logits; raise what `generate` would raise of one that does."""
         if hasattr(model, "step"):
             return None
-        can_generate = len(getattr(model, "output_shape", ())) == 3 and UncachedModel(model)
+        shape = getattr(model, "output_shape", None)  # a subclassed model has none
+        can_generate = (shape is None or len(shape) == 3) and UncachedModel(model)
         return None if can_generate else "step(ids, state) and no logits [B, T, V], without which it generates no text"
 
     def compute_summaries(self, model: keras.Model) -> Summaries:

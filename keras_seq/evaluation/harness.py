@@ -25,13 +25,14 @@ class HarnessModel(LM):
     results = lm_eval.simple_evaluate(model=HarnessModel(model, tokenizer), tasks=["lambada_openai"])
     ```
 
-    A text that is longer than the model's context loses its beginning, as in the harness's own models.
+    A context that is too long for the model loses its beginning, as in the harness's own models.
 
     Args:
         model: A `LanguageModel`.
         tokenizer: Its tokenizer.
         stop_token_ids: Ids that end a generated text.
-        prefix_token_id: Id before a context that is empty; None if there is none, which only tasks with contexts allow.
+        prefix_token_id: Id before an empty context of `loglikelihood`; None if there is none, which only tasks with
+            contexts allow.
 
     Raises:
         ValueError: As `TextGenerator`.
@@ -51,7 +52,8 @@ class HarnessModel(LM):
             disable_tqdm: Ignored; there is no progress bar.
 
         Raises:
-            ValueError: A context is empty and there is no `prefix_token_id`, or logits are not finite.
+            ValueError: A context is empty and there is no `prefix_token_id`, a continuation has no token or more than the
+                model's context length, or logits are not finite.
         """
         return [self._score(*request.args) for request in requests]
 
@@ -83,8 +85,10 @@ class HarnessModel(LM):
             if self.prefix_token_id is None:
                 raise ValueError("The context is empty; expected a text, or a HarnessModel with a prefix_token_id.")
             start, ids = [self.prefix_token_id], [self.prefix_token_id, *ids]
-        count = len(ids) - len(start)
-        ids = ids if self.model.context_length is None else ids[-self.model.context_length - 1 :]
+        count, limit = len(ids) - len(start), self.model.context_length or len(ids)
+        if not 1 <= count <= limit:
+            raise ValueError(f"The continuation {continuation!r:.80} has {count} tokens; expected 1 to {limit}.")
+        ids = ids[-limit - 1 :]
         logits = ops.convert_to_numpy(self._logits(np.array([ids[:-1]], "int32")))[0, -count:]
         targets = np.array(ids[-count:], "int32")
         losses = ops.convert_to_numpy(token_losses(logits[None], targets[None]))

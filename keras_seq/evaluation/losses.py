@@ -15,6 +15,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.evaluation.keras_mask import keras_mask
 
 REDUCTIONS = ("mean_with_sample_weight", "sum", "none", None)
 
@@ -161,7 +162,7 @@ class TokenCrossEntropy(keras.losses.Loss):
             sample_weight: The sample weights of `fit`, `[B]` or `[B, T]`, or None.
         """
         targets = _integers(y_true)
-        weights = token_weights(targets, getattr(y_pred, "_keras_mask", None), sample_weight, self.ignore_class)
+        weights = token_weights(targets, keras_mask(y_pred), sample_weight, self.ignore_class)
         return super().__call__(ops.where(weights > 0, targets, -1), y_pred, weights)
 
     def call(self, y_true, y_pred):

@@ -16,6 +16,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.evaluation.keras_mask import keras_mask
 from keras_seq.evaluation.losses import token_losses, token_weights
 
 
@@ -53,7 +54,7 @@ class _LossRatio(keras.metrics.Metric):
             sample_weight: `[B, T]`, `[B]` or None.
         """
         targets = checks.integers("targets", ops.convert_to_tensor(y_true))
-        weights = token_weights(targets, getattr(y_pred, "_keras_mask", None), sample_weight, self.ignore_class)
+        weights = token_weights(targets, keras_mask(y_pred), sample_weight, self.ignore_class)
         targets = ops.where(weights > 0, targets, -1)
         total = ops.sum(weights * token_losses(y_pred, targets))
         count = ops.sum(weights * self.counts(ops.maximum(targets, 0)))
@@ -75,7 +76,8 @@ class Perplexity(_LossRatio):
     """Compute exp(mean loss per non-padding token) over all batches since the last reset; 1 before the first token.
 
     In `compile(metrics=[...])` it uses the mask that Keras passes along with the logits; as one of `weighted_metrics`
-    it uses the sample weights too. It takes logits only.
+    it uses the sample weights too. It takes logits only. On JAX, Keras passes no mask to metrics in `fit` (it does in
+    `evaluate`): give `ignore_class` or sample weights there.
 
     Args:
         ignore_class: Id that counts as padding; targets below zero do too.

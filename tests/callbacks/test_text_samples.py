@@ -30,3 +30,32 @@ def test_any_causal_model_writes_and_what_gives_no_logits_is_said(plain):
     )
     pooled.build((None, 4))
     assert TextSamples(VOCABULARY, ["To"]).missing_requirement(pooled).startswith("step(ids, state) and no logits")
+
+
+@pytest.mark.filterwarnings("ignore:.*the slow way")
+def test_a_subclassed_model_writes_and_one_without_logits_says_why_not(subclassed):
+    model, pooled = subclassed
+    assert len(TextSamples(VOCABULARY, ["To"], max_new_tokens=3).compute_summaries(model).texts["sample/To"]) == 5
+    with pytest.raises(ValueError, match=r"maps ids \(1, 16\) to \(1, 3\)"):
+        TextSamples(VOCABULARY, ["To"]).missing_requirement(pooled)
+
+
+@pytest.fixture
+def subclassed():
+    class Logits(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding = keras.layers.Embedding(VOCABULARY.vocabulary_size, VOCABULARY.vocabulary_size)
+
+        def call(self, ids):
+            return self.embedding(ids)
+
+    class Pooled(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.embedding = keras.layers.Embedding(VOCABULARY.vocabulary_size, 3)
+
+        def call(self, ids):
+            return keras.ops.mean(self.embedding(ids), axis=1)
+
+    return Logits(), Pooled()

@@ -108,3 +108,11 @@ def test_an_empty_context_needs_a_prefix(model):
     prefixed = HarnessModel(model, TOKENIZER, prefix_token_id=int(TOKENIZER.encode(".")[0]))
     expected = -score_text(model, TOKENIZER, ".bad").token_losses[1:].sum()
     assert prefixed.loglikelihood([request])[0][0] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(("continuation", "count"), [("", 0), ("bad" * 40, 120)])
+def test_a_continuation_has_tokens_and_fits_the_context(model, continuation, count):
+    if model.context_length is None and count:
+        pytest.skip("it takes any length")
+    with pytest.raises(ValueError, match=f"has {count} tokens; expected 1 to "):
+        HarnessModel(model, TOKENIZER).loglikelihood([Instance("loglikelihood", {}, ("abc", continuation), 0)])

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_seq.evaluation.losses import token_losses
+from keras_seq.evaluation.losses import TokenCrossEntropy, token_losses
 from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity, two_sum
 
 V = 6
@@ -65,6 +65,27 @@ def test_padding_may_hold_anything(name):
         clean.update_state(np.where(mask, targets, 10**6), masked(logits, mask))
     expected = oracle((t, z, m.astype(float)) for t, z, m, _ in ragged())[name]
     assert float(metric.result()) == float(clean.result()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", METRICS)
+def test_in_fit_and_evaluate_the_mask_of_the_model_counts(randomize, name):
+    """Targets at padding are out of range on purpose: they must not be read."""
+    model = keras.Sequential(
+        [keras.Input((3,), dtype="int32"), keras.layers.Embedding(V, 4, mask_zero=True), keras.layers.Dense(V)]
+    )
+    randomize(model)
+    ids = np.array([[1, 2, 3], [4, 2, 0], [3, 0, 0]])
+    targets = np.where(ids > 0, [[2, 3, 4], [1, 4, 0], [1, 0, 0]], V)
+    logits = ops.convert_to_numpy(model(ids))
+    expected = oracle([(np.minimum(targets, V - 1), logits, (ids > 0).astype(float))])[name]
+    model.compile(keras.optimizers.SGD(0.0), TokenCrossEntropy(), metrics=[METRICS[name]()])
+    evaluated = model.evaluate(ids, targets, batch_size=3, verbose=0, return_dict=True)
+    fitted = {key: values[0] for key, values in model.fit(ids, targets, batch_size=3, verbose=0).history.items()}
+    assert evaluated[name] == pytest.approx(expected, rel=1e-5)
+    assert fitted["loss"] == pytest.approx(evaluated["loss"], rel=1e-5)
+    if keras.backend.backend() != "jax":  # there, Keras passes no mask to metrics in fit
+        assert fitted[name] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(("name", "empty"), [("perplexity", 1.0), ("bits_per_character", 0.0)])

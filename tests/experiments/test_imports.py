@@ -4,8 +4,10 @@ import subprocess
 import sys
 import tempfile
 
+import keras
 import pytest
 
+from experiments.frame.backend import check_backend
 from experiments.frame.imports import Finder, QuietLoader, filtered_stderr
 
 NOTES = b"""\
@@ -66,3 +68,28 @@ def test_experiments_import_tensorflow_only_where_it_is_needed():
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "KERAS_BACKEND"))}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False tensorflow\n", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Torch", "expected tensorflow, jax or torch."),
+        ("jax", "jax is not installed; install it, or choose another."),
+    ],
+)
+def test_a_wrong_backend_ends_a_process_before_keras_is_imported(monkeypatch, capsys, name, expected):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(SystemExit) as stop:
+        check_backend(name)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == f"KERAS_BACKEND={name}: {expected}\n"
+    check_backend("")
+    check_backend(keras.backend.backend())
+
+
+def test_every_command_line_checks_the_backend():
+    environment = {**os.environ, "KERAS_BACKEND": "Torch"}
+    command = [sys.executable, "-m", "experiments.generate", "--help"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "KERAS_BACKEND=Torch: expected tensorflow, jax or torch.\n"

@@ -158,6 +158,20 @@ def test_what_has_to_stay_is_refused_by_name_and_nothing_changes(folder, options
     assert contents(folder) == before
 
 
+def test_the_folder_of_another_experiment_is_refused(folder):
+    @dataclasses.dataclass(frozen=True)
+    class Other:
+        log_dir: str = "logs"
+        resume: str | None = None
+        smoke: bool = False
+
+    with (
+        pytest.raises(ValueError, match="such as corpus: it is that of another experiment or version"),
+        start_or_resume(Other, "other", "Another.", ["--resume", str(folder)], smoke={}),
+    ):
+        pass
+
+
 def test_where_no_run_is_none_goes_on(tmp_path):
     with pytest.raises(ValueError, match="has no run with a config"):
         resume(tmp_path / "nowhere")

@@ -1,10 +1,13 @@
 """Scripts started without some of their streams, or with streams of few characters."""
 
+import io
 import os
 import subprocess
 import sys
 
 import pytest
+
+from experiments.frame.streams import read_standard_input
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 SCRIPT = """
@@ -43,3 +46,13 @@ def test_what_a_stream_cannot_hold_is_written_in_ascii(tmp_path, encoding):
         "utf-8": b"out \xe2\x80\x93 \xc3\xbc \\udcff",
     }
     assert done.stdout.strip() == shown[encoding]
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_standard_input_is_read_whole_and_has_to_be_utf_8(monkeypatch, errors):
+    for text in ("", "a\u732b\n\nb"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8", errors))
+        assert read_standard_input() == text
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"ab\xff"), "utf-8", errors))
+    with pytest.raises(ValueError, match=r"^Standard input is not UTF-8 from offset 2 on: "):
+        read_standard_input()
