@@ -52,8 +52,8 @@ class HarnessModel(LM):
             disable_tqdm: Ignored; there is no progress bar.
 
         Raises:
-            ValueError: A context is empty and there is no `prefix_token_id`, a continuation has no token or more than the
-                model's context length, or logits are not finite.
+            ValueError: A context is empty and there is no `prefix_token_id`, a continuation has no token or more tokens
+                than the model's context length, or logits are not finite.
         """
         return [self._score(*request.args) for request in requests]
 

@@ -1,6 +1,7 @@
 """Compile a function of tensors that needs no gradients, for the Keras backend at hand.
 
-TensorFlow    tf.function, traced once for each structure and shape of the arguments, by XLA where `jit_compile` is set
+TensorFlow    tf.function, traced once for each structure and shape of the arguments, by XLA where `jit_compile` is set,
+              and again once the model has other weights, as after `enable_lora` or `quantize`
 JAX           jax.jit of (variables of the model, arguments), so that every call computes with the present weights;
               under a Keras distribution every device, and so every process, has the whole result
 torch         the function itself, without gradients: torch.compile breaks at every layer of Keras, takes a minute for
@@ -28,11 +29,31 @@ def compiled(function: Callable, model, jit_compile: bool = False, reduce_retrac
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
+        return _TensorFlow(function, model, jit_compile=jit_compile or None, reduce_retracing=reduce_retracing)
+    return (_jax if backend == "jax" else _torch)(function, model)
+
+
+class _TensorFlow:
+    """A tf.function for the weights that the model has now; for other weights a new one takes its place."""
+
+    def __init__(self, function, model, **options):
+        self.function, self.model, self.options = function, model, options
+        self._weights, self._traced = (), None
+
+    def __call__(self, *args):
         import tensorflow as tf
 
-        options = {"jit_compile": jit_compile or None, "reduce_retracing": reduce_retracing}
-        return tf.function(function, autograph=False, **options)  # no branch depends on the value of a tensor
-    return (_jax if backend == "jax" else _torch)(function, model)
+        is_new = self._traced is None or not _same(self._weights, _weights(self.model))
+        if is_new:
+            self._traced = tf.function(self.function, autograph=False, **self.options)  # no branch depends on a value
+        result = self._traced(*args)
+        if is_new:
+            self._weights = _weights(self.model)  # after the call, which builds a model that was not built
+        return result
+
+    def num_traces(self) -> int:
+        """Return how often the function was traced for the present weights."""
+        return 0 if self._traced is None else self._traced.experimental_get_tracing_count()
 
 
 def _jax(function, model):
@@ -77,10 +98,14 @@ def traced(function: Callable, model) -> Callable:
 def _torch_traced(function, model):
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    graphs = {}
+    graphs, recorded = {}, ()
 
     def replay(*args):
+        nonlocal recorded
         variables, leaves = _variables(model), tree.flatten(args)
+        if not _same(variables, recorded):  # as after `enable_lora` or `quantize`
+            graphs.clear()
+            recorded = variables
         values = [variable.value for variable in variables]
         key = repr(tree.map_structure(lambda x: (tuple(x.shape), x.dtype, x.device), args))
         if key not in graphs:
@@ -102,6 +127,15 @@ def _torch_traced(function, model):
 
 def _variables(model):
     return getattr(model, "variables", [])
+
+
+def _weights(model):
+    """Return the variables but for those of metrics and seeds, which training adds."""
+    return getattr(model, "weights", _variables(model))
+
+
+def _same(variables, others):
+    return len(variables) == len(others) and all(a is b for a, b in zip(variables, others, strict=True))
 
 
 def _tensor(x):

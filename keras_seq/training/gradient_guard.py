@@ -35,6 +35,12 @@ def _dense(gradient, shape):
     return gradient if gradient is None or gradient.shape == shape else ops.reshape(gradient, shape)
 
 
+def _smallest(variables):
+    """Return the index of the smallest variable."""
+    sizes = [math.prod(v.shape) for v in variables]
+    return sizes.index(min(sizes))
+
+
 def _sums_of_squares(gradients):
     """Return the sum of squares of each gradient in float32 `[N]`, 0 for None."""
     return kernels.dispatch("sums_of_squares", _sums_one_by_one, gradients)(gradients)
@@ -146,14 +152,10 @@ class GradientGuard:
         """Return the scaled loss, of which Keras computes the gradients; if it is not finite, one of them is NaN."""
         if not self.built:
             return super().scale_loss(loss)
-        weight = loss if keras.backend.backend() == "jax" else self._trainable_variables[self._smallest()]
+        weights = [v for v in self._trainable_variables if v.trainable]  # one may have been frozen
+        weight = loss if keras.backend.backend() == "jax" else weights[_smallest(weights)]
         zero_or_nan = ops.where(ops.isfinite(loss), 0.0, float("nan"))
         return super().scale_loss(loss + ops.cast(zero_or_nan, loss.dtype) * ops.cast(ops.sum(weight), loss.dtype))
-
-    def _smallest(self):
-        """Return the index of the smallest weight."""
-        sizes = [math.prod(v.shape) for v in self._trainable_variables]
-        return sizes.index(min(sizes))
 
     def apply(self, grads, trainable_variables=None):
         """Clip and apply the gradients, add them to those of the next batches, or skip the step.
@@ -215,7 +217,7 @@ class GradientGuard:
         assign_if(
             ops.logical_and(finite, self.first_nonfinite_step < 0),
             functools.partial(super().apply, grads, variables),
-            functools.partial(self._skip, squares, num_grads=sum(g is not None for g in grads)),
+            functools.partial(self._skip, squares, variables, num_grads=sum(g is not None for g in grads)),
             [*self._trainable_variables, *self.variables],
         )
         if self.loss_scale_factor is not None:
@@ -228,8 +230,9 @@ class GradientGuard:
         return super()._backend_update_step(*args) if kernel is None else kernel(self, *args)
 
     def _apply_weight_decay(self, variables):
-        """Decay the weights, unless by nothing."""
-        if self.weight_decay:
+        """Decay the weights, unless by nothing; none may be left, which Keras on torch refuses."""
+        variables = [v for v in variables if self._use_weight_decay(v)]
+        if self.weight_decay and variables:
             super()._apply_weight_decay(variables)
 
     def _norm_and_clip_scale(self, squares):
@@ -241,9 +244,10 @@ class GradientGuard:
         """Return the gradients of the loss itself, clipped, in a dtype; None for a variable without gradient."""
         _, scale = self._norm_and_clip_scale(_sums_of_squares(grads))
         scale = scale if self.loss_scale_factor is None else scale / self.loss_scale_factor
-        return [None if g is None else ops.cast(g, dtype) * ops.cast(scale, dtype) for g in grads]
+        grads = [None if g is None else ops.cast(g, dtype) * ops.cast(scale, dtype) for g in grads]
+        return self._clip_gradients(grads)  # by clipnorm or clipvalue
 
-    def _skip(self, squares, num_grads):
+    def _skip(self, squares, variables, num_grads):
         """Count the step; record the first that no smaller loss scale can help, and its first bad gradient."""
         first = self.first_nonfinite_step < 0
         if self.loss_scale_factor is not None:
@@ -251,8 +255,9 @@ class GradientGuard:
         worst = ops.argmax(ops.where(ops.isfinite(squares), squares, ops.full_like(squares, float("inf"))))
         is_nan = ops.cast(ops.isnan(squares), "int32")
         count = ops.sum(is_nan)
-        of_the_loss = ops.logical_or(count == num_grads, is_nan[self._smallest()] == ops.maximum(count, 1))
-        index = ops.where(of_the_loss, LOSS_INDEX, ops.cast(worst, "int32"))
+        of_the_loss = ops.logical_or(count == num_grads, is_nan[_smallest(variables)] == ops.maximum(count, 1))
+        indices = ops.convert_to_tensor([self._get_variable_index(v) for v in variables], "int32")
+        index = ops.where(of_the_loss, LOSS_INDEX, indices[worst])
         self.first_nonfinite_index.assign(ops.where(first, index, self.first_nonfinite_index.value))
         step = ops.where(first, ops.cast(self.step, "int32"), self.first_nonfinite_step.value)
         self.first_nonfinite_step.assign(step)

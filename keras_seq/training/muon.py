@@ -60,9 +60,9 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         name: str = "muon",
         **kwargs,
     ):
-        super().__init__(learning_rate, global_clipnorm=global_clipnorm, name=name, **kwargs)
+        super().__init__(learning_rate, weight_decay=weight_decay, global_clipnorm=global_clipnorm, name=name, **kwargs)
         self.ns_steps, self.iteration_dtype = ns_steps, iteration_dtype
-        self.adam_lr_ratio, self.momentum, self._weight_decay = adam_lr_ratio, momentum, weight_decay
+        self.adam_lr_ratio, self.momentum = adam_lr_ratio, momentum
         self.adam_beta_1, self.adam_beta_2, self.epsilon = adam_beta_1, adam_beta_2, epsilon
 
     @staticmethod
@@ -124,13 +124,15 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         index = self._get_variable_index(variable)
         learning_rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
-        if self._weight_decay and len(variable.shape) == 2:
-            self.assign_sub(variable, variable * learning_rate * self._weight_decay)
         if self.velocities[index] is None:
             self._muon(gradient, variable, learning_rate, self.momenta[index], self._orthogonal[index])
         else:
             rate = learning_rate * self.adam_lr_ratio
             self._adam(gradient, variable, rate, self.momenta[index], self.velocities[index])
+
+    def _apply_weight_decay(self, variables):
+        """Decay the weights of two axes, but for those excluded by `exclude_from_weight_decay`."""
+        super()._apply_weight_decay([v for v in variables if len(v.shape) == 2])
 
     def _muon(self, gradient, variable, learning_rate, momentum, orthogonal):
         self.assign(momentum, self.momentum * momentum + gradient)
@@ -152,5 +154,4 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         names = ("adam_lr_ratio", "momentum", "adam_beta_1", "adam_beta_2", "epsilon", "ns_steps", "iteration_dtype")
-        own_config = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own_config, "weight_decay": self._weight_decay}
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -48,13 +48,14 @@ def _rematerialized(block, call):
             own_leaves = {**dict(enumerate(leaves)), **dict(zip(inputs, tensors, strict=False))}
             own_args, own_kwargs = keras.tree.pack_sequence_as((args, kwargs), [*own_leaves.values()])
             weights = zip(block.trainable_variables, tensors[len(inputs) :], strict=True)
-            with keras.StatelessScope([*weights, *state]) as scope:
+            with keras.StatelessScope([*weights, *state], collect_losses=True) as scope:
                 outputs = call(*own_args, training=training, **own_kwargs)
-            return outputs, [scope.get_current_value(variable) for variable, _ in state]
+            return outputs, [scope.get_current_value(variable) for variable, _ in state], scope.losses
 
         # tensors, since eager TensorFlow counts the gradient of a variable twice
         weights = [keras.ops.copy(variable) for variable in block.trainable_variables]
-        outputs, new_state = keras.remat(function)(*(leaves[n] for n in inputs), *weights)
+        outputs, new_state, losses = keras.remat(function)(*(leaves[n] for n in inputs), *weights)
+        block.add_loss(losses)  # those of activity regularizers
         for (variable, _), value in zip(state, new_state, strict=True):
             variable.assign(value)
         return outputs

@@ -20,6 +20,7 @@ from keras_seq.training import processes
 from keras_seq.training.compilation import compile_model
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.environment import environment, versions
+from keras_seq.training.gradient_guard import GradientGuard
 from keras_seq.training.loop import fit_resumable
 from keras_seq.training.result_files import write_result
 from keras_seq.training.run_lock import lock_run
@@ -59,7 +60,7 @@ def train_model(
         validate_fn: Function without arguments that returns the `Summaries` of the current model.
         config: Contents of config.json; versions and environment are added.
         training_model: What `fit` trains, if it is not the model itself (`fit_inputs`). It is compiled by
-            `compile_model` unless it is compiled already.
+            `compile_model` unless it is compiled already, with an optimizer of `keras_seq.training`.
         tokenizer: Saved as tokenizer.json; None for a model without one.
         loss: As for `compile_model`, as is `schedule`.
         schedule: Keras learning rate schedule.
@@ -78,6 +79,7 @@ def train_model(
         the texts of the final summaries, and what `finish` returns.
 
     Raises:
+        ValueError: The model is compiled with another optimizer.
         TrainingDiverged: As `fit_resumable`.
         TrainingInterrupted: As `fit_resumable`.
         CheckpointError: As `fit_resumable`.
@@ -87,6 +89,8 @@ def train_model(
     folder, training_model = pathlib.Path(folder), model if training_model is None else training_model
     if not training_model.compiled:
         compile_model(training_model, train, total_steps, loss, schedule, tokens_per_step)
+    else:
+        _build_compiled(training_model, dataset_fn)
     folder.mkdir(parents=True, exist_ok=True)
     with processes.noticing_loss(), lock_run(folder):
         logger, summaries = fit_resumable(
@@ -124,6 +128,16 @@ def train_model(
         }
         write_result(folder, result)
     return result
+
+
+def _build_compiled(model, dataset_fn):
+    """Build what `compile` leaves to the first step, the optimizer and metrics, which checkpoints have."""
+    if not isinstance(model.optimizer, GradientGuard):
+        name = type(model.optimizer).__name__
+        raise ValueError(f"{model.name} is compiled with another {name}; expected one of keras_seq.training.")
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    model._symbolic_build(data_batch=next(iter(dataset_fn(0, 1))))
 
 
 def fit_inputs(model: keras.Model, windows: Windows) -> tuple[keras.Model, Callable]:

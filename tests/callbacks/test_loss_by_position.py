@@ -49,9 +49,9 @@ def test_it_shares_what_a_validation_has_compiled():
     diagnostic = LossByPosition(IDS, LENGTH)
     diagnostic.compute_summaries(model)
     evaluator = get_evaluator(model)
-    traces = evaluator._independent.experimental_get_tracing_count()
+    traces = evaluator._independent.num_traces()
     evaluator.chunked_loss(IDS[: len(diagnostic.ids)], LENGTH)
-    assert evaluator._independent.experimental_get_tracing_count() == traces > 0
+    assert evaluator._independent.num_traces() == traces > 0
 
 
 def test_any_model_from_ids_to_logits_works(plain):

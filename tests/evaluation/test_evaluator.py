@@ -143,10 +143,10 @@ def test_each_loss_is_traced_once_whatever_the_length_of_the_text(context_length
         ids = some_ids(count)
         losses = evaluator.chunked_token_losses(ids, 4)
         evaluator.streaming_loss(ids, chunk_length=4, chunked=losses)
-    assert evaluator._independent.experimental_get_tracing_count() == 1
+    assert evaluator._independent.num_traces() == 1
     if context_length is None:
-        assert evaluator._xla_step.experimental_get_tracing_count() == 1
-        assert evaluator._step.experimental_get_tracing_count() == 0
+        assert evaluator._xla_step.num_traces() == 1
+        assert evaluator._step.num_traces() == 0
 
 
 @pytest.mark.any_backend

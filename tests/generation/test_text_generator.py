@@ -211,10 +211,10 @@ def test_it_stops_before_a_stop_wherever_that_stands(generator, place):
 def test_other_prompts_lengths_and_values_are_not_traced_again(generator):
     generator("abc", 40, temperature=0.7, seed=1, top_k=3)
     functions = (generator.sampling_loop._prefill_fn, generator.sampling_loop._sample_fn)
-    before = [function.experimental_get_tracing_count() for function in functions]
+    before = [function.num_traces() for function in functions]
     for prompt, length in (("a", 1), ("abcdefg", 100), ("gfedcba gfedcba", 33)):
         generator(prompt, length, temperature=length / 50, seed=length, top_k=1 + length % 4)
-    assert [function.experimental_get_tracing_count() for function in functions] == before
+    assert [function.num_traces() for function in functions] == before
 
 
 @pytest.mark.parametrize("kind", [BytePairTokenizer, pytest.param(WordPieceTokenizer, marks=pytest.mark.rare)])

@@ -6,6 +6,8 @@ import pytest
 from keras import ops
 from safetensors.numpy import load_file, save_file
 
+from keras_seq.evaluation import Evaluator
+from keras_seq.generation import TextGenerator
 from keras_seq.models import (
     GRUConfig,
     LlamaConfig,
@@ -27,6 +29,7 @@ from keras_seq.models.lora import (
     set_trainable,
 )
 from keras_seq.saving import load_untrusted_model, save_model
+from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training.muon import Muon
 
 V, T = 11, 6
@@ -182,3 +185,26 @@ def test_mistakes_are_named(tmp_path):
         with pytest.raises(AdapterError, match=r"not a file of adapters|holds nothing"):
             load_adapters(CONFIGS["lstm"].build_model(V), tmp_path / name)
     assert not any(is_adapter(w) for w in wider.weights)
+
+
+@pytest.mark.filterwarnings("ignore:.*int8")
+def test_what_was_compiled_before_scores_and_samples_with_the_new_matrices(randomize):
+    """Scores and texts of a model that was used before adapters, merging and quantization are those of a new one."""
+    tokenizer = CharacterTokenizer("abcdefghij")
+    model = randomize(LlamaConfig(8, num_layers=1, num_heads=2, context_length=T).build_model(10), scale=0.8)
+    ids = np.arange(40) * 7 % 10
+    evaluator, generator = Evaluator(model), TextGenerator(model, tokenizer)
+
+    def loss_and_text(evaluator, generator):
+        return evaluator.chunked_loss(ids, T).mean, generator("abc", 20, seed=1)
+
+    results = [loss_and_text(evaluator, generator)]
+    for change in (lambda: enable_lora(model, 2), lambda: randomize(model, 5), lambda: merge_lora(model)):
+        change()
+        results.append(loss_and_text(evaluator, generator))
+        assert results[-1] == pytest.approx(loss_and_text(Evaluator(model), TextGenerator(model, tokenizer)))
+    assert results[0] != results[2]
+    model.quantize("int4")
+    assert loss_and_text(evaluator, generator) == pytest.approx(
+        loss_and_text(Evaluator(model), TextGenerator(model, tokenizer))
+    )

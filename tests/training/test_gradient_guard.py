@@ -203,3 +203,23 @@ def test_overflow_in_one_of_several_batches_skips_all_of_them_and_the_next_start
     assert np.isfinite(moved(optimizer)[0]).all()
     assert (moved(optimizer)[0] != before[0]).all()
     assert float(optimizer.gradient_norm) == pytest.approx(np.sqrt(6 + 7 * 4.0), rel=1e-5)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() == "jax", reason="on JAX, Keras updates all weights or none"
+)
+@pytest.mark.parametrize("frozen", [0, 1])
+@pytest.mark.parametrize("bad", BAD)
+def test_where_a_weight_was_frozen_the_others_are_trained_and_named(make, frozen, bad):
+    optimizer = make()
+    weights = optimizer._trainable_variables
+    weights[frozen].trainable = False
+    (other,) = (v for v in weights if v.trainable)
+    before = moved(optimizer)[1 - frozen]
+    optimizer.apply([ops.ones(other.shape)], [other])
+    assert (moved(optimizer)[1 - frozen] != before).all()
+    loss = optimizer.scale_loss(ops.convert_to_tensor(1.0))
+    assert float(ops.convert_to_numpy(loss)) == 1.0
+    optimizer.apply([ops.full(other.shape, bad)], [other])
+    named = "The loss" if np.isnan(bad) else f"The gradient (of {other.path})"  # one NaN gradient is all there are
+    assert (int(optimizer.first_nonfinite_step), optimizer.describe_nonfinite()) == (2, named)

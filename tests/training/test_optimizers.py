@@ -438,3 +438,33 @@ def test_a_model_learns_where_the_shape_of_its_batches_is_not_known():
     batches = tf.data.Dataset.from_generator(lambda: itertools.repeat((ids, ids)), output_signature=(unknown, unknown))
     losses = model.fit(batches, steps_per_epoch=2, epochs=5, shuffle=False, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("clip", [{"clipvalue": 0.3}, {"clipnorm": 0.4}])
+def test_muon_clips_each_gradient_as_keras_does(variables, clip):
+    before = {name: ops.convert_to_numpy(v).copy() for name, v in variables.items()}
+    ends = []
+    for options in (clip, {}):
+        optimizer = Muon(RATE, **options)
+        for name, v in variables.items():
+            v.assign(before[name])
+        optimizer.build([*variables.values()])
+        for gradients in random_gradients(variables, 3):
+            each = [ops.convert_to_tensor(g, "float32") for g in gradients.values()]
+            each = each if options else keras.optimizers.SGD(0.1, **clip)._clip_gradients(each)
+            optimizer.apply(each, [*variables.values()])
+        ends.append([ops.convert_to_numpy(v) for v in variables.values()])
+    for got, expected in zip(*ends, strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_muon_decays_no_weight_that_is_excluded(variables):
+    optimizer = Muon(RATE, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_list=[variables["wide/kernel"]])
+    before = {name: ops.convert_to_numpy(v).copy() for name, v in variables.items()}
+    optimizer.build([*variables.values()])
+    optimizer.apply([ops.zeros(v.shape) for v in variables.values()], [*variables.values()])
+    for name, v in variables.items():
+        decay = RATE * 0.5 if len(v.shape) == 2 and name != "wide/kernel" else 0.0
+        np.testing.assert_allclose(ops.convert_to_numpy(v), before[name] * (1 - decay), rtol=1e-6)
+    assert optimizer.weight_decay == 0.5

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_seq.layers import PreNormResidual
 from keras_seq.models import LSTMConfig, MinGRUConfig, Seq2SeqConfig, TransformerConfig
 from keras_seq.training import TrainConfig, compile_model
 
@@ -57,3 +58,18 @@ def test_a_model_without_residual_blocks_is_refused_by_name():
     model = LSTMConfig(embedding_dim=3, units=4).build_model(V)
     with pytest.raises(ValueError, match="rematerialization=True, but lstm has no"):
         compile_model(model, TrainConfig(rematerialization=True), 10)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_losses_of_activities_count_as_in_the_plain_model():
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(2, 6, 3)).astype("float32")
+    losses = []
+    for rematerialization in (False, True):
+        keras.utils.set_random_seed(0)
+        block = PreNormResidual([keras.layers.Dense(3, activity_regularizer=keras.regularizers.L2(0.5))])
+        model = keras.Sequential([keras.Input((3,)), block, keras.layers.Dense(3)])
+        train = TrainConfig("sgd", 0.1, warmup_steps=0, rematerialization=rematerialization)
+        compile_model(model, train, 10, keras.losses.MeanSquaredError())
+        losses.append([model.train_on_batch(x, y) for _ in range(3)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)

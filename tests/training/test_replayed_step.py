@@ -144,6 +144,32 @@ class Foreign(keras.layers.Layer):
         return x * float(keras.ops.max(x))  # a number that a record would keep
 
 
+@pytest.mark.parametrize("regularized", ["activity_regularizer", "kernel_regularizer"])
+def test_losses_of_regularizers_count(regularized):
+    def make():
+        dense = keras.layers.Dense(V, **{regularized: keras.regularizers.L2(1.0)})
+        return keras.Sequential([ids_input(), keras.layers.Embedding(V, 4), dense])
+
+    (record,) = check_same(make)
+    assert record
+
+
+def test_a_new_head_is_trained():
+    def train(is_replayed):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([ids_input(), keras.layers.Embedding(V, 4), keras.layers.Dense(V)])
+        compile_model(model, TRAIN, total_steps=20)
+        if not is_replayed:
+            del model.train_step
+        trained(model, train=None)
+        model.pop()
+        model.add(keras.layers.Dense(V))
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return trained(model, train=None)[0]
+
+    assert train(True) == train(False)
+
+
 def test_layers_of_others_are_left_to_keras():
     model = keras.Sequential([keras.Input((2,)), Foreign(), keras.layers.Dense(1)])
     compile_model(model, TRAIN, 10, loss=keras.losses.MeanSquaredError())

@@ -11,6 +11,7 @@ from keras_seq.data import ArrayBatches, RandomWindows, StatefulWindows
 from keras_seq.models import GRUConfig, TransformerConfig
 from keras_seq.tracking import Summaries
 from keras_seq.training import (
+    Adam,
     TrainConfig,
     checkpoints,
     fit_inputs,
@@ -146,3 +147,21 @@ def test_the_state_is_carried_where_rows_go_on_and_the_state_has_no_length(confi
     assert {*map(id, model.trainable_variables)} == {*map(id, training_model.trainable_variables)}
     logits = training_model(list(inputs) if carries else inputs)
     np.testing.assert_allclose(logits, model(inputs[0] if carries else inputs), atol=1e-6)  # a first step is no other
+
+
+@pytest.mark.any_backend
+def test_a_model_that_is_compiled_with_metrics_goes_on(tmp_path):
+    def run(folder, steps, optimizer):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile(optimizer, "mse", metrics=["mae"])
+        arguments = ArrayBatches((X, Y), batch_size=4).dataset, 4, steps, TRAIN, lambda: Summaries({"val_loss": 1.0})
+        train_model(folder, model, *arguments, config={})
+        return [keras.ops.convert_to_numpy(v).tolist() for v in (*model.variables, *model.optimizer.variables)]
+
+    whole = run(tmp_path / "whole", 6, Adam(0.1))
+    run(tmp_path / "parts", 4, Adam(0.1))
+    assert run(tmp_path / "parts", 6, Adam(0.1)) == whole
+    with pytest.raises(ValueError, match=r"sequential\S* is compiled with another Adam; expected one of keras_seq"):
+        run(tmp_path / "other", 4, keras.optimizers.Adam(0.1))
+    assert not (tmp_path / "other").exists()

@@ -4,9 +4,10 @@ In small models the Python of layers, masks and losses takes as long as a tenth 
 STEPS_BEFORE steps of one shape the operations are recorded, which takes as long as some twenty steps, and from then on
 only these are called, in the same order: losses and gradients are the same to the bit.
 
-A step that does more than compute on tensors is never recorded, and Keras runs it: one that draws random numbers from a
-seed (not those of torch's own generator), reads a value (a loss scale), goes by a mask, or has layers that are neither
-ours nor Keras's.
+What layers and losses hold besides variables, such as a dropout rate, is part of the record, as it is of a compiled
+step: compile the model again after a change. A step that does more than compute on tensors is never recorded, and Keras
+runs it: one that draws random numbers from a seed (not those of torch's own generator), reads a value (a loss scale),
+goes by a mask, or has layers that are neither ours nor Keras's.
 """
 
 import logging
@@ -60,7 +61,7 @@ class ReplayedStep:
 
     def __init__(self, model):
         self.model, self._num_steps, self._records = model, {}, {}
-        self._variables = self._flags = self._trainable = ()
+        self._variables = self._flags = self._trainable = self._compiled = ()
 
     def __call__(self, data):
         """Train on a batch `(x, y)` or `(x, y, sample_weight)`."""
@@ -77,9 +78,11 @@ class ReplayedStep:
         return self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def _trainable_variables(self):
-        """Return the model's, which Keras takes long to collect, anew only after one was frozen or thawed."""
+        """Return those of the model, collected anew after `compile` and after one is frozen or thawed."""
         flags = [variable.trainable for variable in self._variables]
-        if not flags or flags != self._flags:
+        compiled = self.model.optimizer, self.model._compile_loss
+        if flags != self._flags or compiled != self._compiled:
+            self._compiled = compiled
             self._variables, self._trainable = self.model.variables, self.model.trainable_variables
             self._flags = [variable.trainable for variable in self._variables]
         return self._trainable
@@ -110,7 +113,8 @@ def _recorded(model, data):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tree.pack_sequence_as(data, leaves))
         values = [value.detach() for value in values]  # tensors of their own, to be differentiated
         weights = [value.requires_grad_() for value in values[: len(trainable)]]
-        with torch.enable_grad(), keras.StatelessScope(zip(variables, values, strict=True)) as scope:
+        state = zip(variables, values, strict=True)
+        with torch.enable_grad(), keras.StatelessScope(state, collect_losses=True) as scope:
             y_pred = model(x, **kwargs)
             loss = model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
             scaled = model.optimizer.scale_loss(loss)
