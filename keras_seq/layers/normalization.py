@@ -54,7 +54,8 @@ class LayerNormalization(DirectCall, keras.layers.LayerNormalization):
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {**keras.layers.Layer.get_config(self), "epsilon": self.epsilon, "center": self.center}
+        config = super().get_config()
+        return {name: value for name, value in config.items() if name not in ("axis", "scale", "rms_scaling")}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

@@ -256,8 +256,9 @@ class GradientGuard:
         is_nan = ops.cast(ops.isnan(squares), "int32")
         count = ops.sum(is_nan)
         of_the_loss = ops.logical_or(count == num_grads, is_nan[_smallest(variables)] == ops.maximum(count, 1))
+        # taken, since XLA would compile `indices[worst]` anew in every step
         indices = ops.convert_to_tensor([self._get_variable_index(v) for v in variables], "int32")
-        index = ops.where(of_the_loss, LOSS_INDEX, indices[worst])
+        index = ops.where(of_the_loss, LOSS_INDEX, ops.take(indices, worst))
         self.first_nonfinite_index.assign(ops.where(first, index, self.first_nonfinite_index.value))
         step = ops.where(first, ops.cast(self.step, "int32"), self.first_nonfinite_step.value)
         self.first_nonfinite_step.assign(step)

@@ -205,9 +205,7 @@ def test_overflow_in_one_of_several_batches_skips_all_of_them_and_the_next_start
     assert float(optimizer.gradient_norm) == pytest.approx(np.sqrt(6 + 7 * 4.0), rel=1e-5)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() == "jax", reason="on JAX, Keras updates all weights or none"
-)
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="on JAX, Keras updates all weights or none")
 @pytest.mark.parametrize("frozen", [0, 1])
 @pytest.mark.parametrize("bad", BAD)
 def test_where_a_weight_was_frozen_the_others_are_trained_and_named(make, frozen, bad):
