@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 from keras import ops
 
