@@ -37,10 +37,6 @@ class Dense(HasMatrices, DirectCall, keras.layers.Dense):
     kernel = Matrix()
     float_weight = "kernel"
 
-    def load_own_variables(self, store):
-        """Read the variables in the order in which they are written, quantized or not."""
-        keras.layers.Layer.load_own_variables(self, store)
-
     def get_config(self):
         """Return the constructor's arguments; those of LoRA are left out, because a saved matrix includes it."""
         return {key: value for key, value in super().get_config().items() if key not in ("lora_rank", "lora_alpha")}

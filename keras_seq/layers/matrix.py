@@ -182,11 +182,28 @@ class HasMatrices(keras.layers.Layer):
     def save_own_variables(self, store):
         """Write the variables, with additions merged into their matrices, as Keras's `Dense` does."""
         names = self.matrix_names() if self.lora_enabled else ()
-        parts = {id(getattr(self, f"{name}_lora_{part}")) for name in names for part in "ab"}
         merged = {id(getattr(self, f"_{name}")): getattr(self, name) for name in names}
-        variables = [v for v in self._trainable_variables + self._non_trainable_variables if id(v) not in parts]
-        for n, variable in enumerate(variables):
+        for n, variable in enumerate(self._saved_variables()):
             store[str(n)] = merged.get(id(variable), variable)
+
+    def load_own_variables(self, store):
+        """Read the variables; additions, which a file holds merged into their matrices, become zero."""
+        if not self.lora_enabled:
+            keras.layers.Layer.load_own_variables(self, store)  # not that of Keras's `Dense`
+            return
+        variables = self._saved_variables()
+        if len(store.keys()) != len(variables):
+            raise ValueError(f"{self.name}: the file has {len(store.keys())} variables; expected {len(variables)}.")
+        for n, variable in enumerate(variables):
+            variable.assign(store[str(n)])
+        for name in self.matrix_names():
+            addition = getattr(self, f"{name}_lora_b")
+            addition.assign(ops.zeros(addition.shape, addition.dtype))
+
+    def _saved_variables(self):
+        names = self.matrix_names() if self.lora_enabled else ()
+        parts = {id(getattr(self, f"{name}_lora_{part}")) for name in names for part in "ab"}
+        return [v for v in self._trainable_variables + self._non_trainable_variables if id(v) not in parts]
 
     def merge_lora(self) -> None:
         """Add the low-rank additions to the matrices, which are trained again, and remove them."""

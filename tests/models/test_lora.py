@@ -208,3 +208,18 @@ def test_what_was_compiled_before_scores_and_samples_with_the_new_matrices(rando
     assert loss_and_text(evaluator, generator) == pytest.approx(
         loss_and_text(Evaluator(model), TextGenerator(model, tokenizer))
     )
+
+
+@pytest.mark.parametrize("name", ["lstm", "llama"])
+def test_weights_that_were_written_with_adapters_are_read_again(tmp_path, randomize, name):
+    model = randomize(CONFIGS[name].build_model(V))
+    model.save_weights(tmp_path / "base.weights.h5")
+    base = logits_of(model)
+    enable_lora(model, 2)
+    randomize(model, 5)
+    expected = logits_of(model)
+    model.save_weights(tmp_path / "tuned.weights.h5")
+    model.load_weights(tmp_path / "base.weights.h5")
+    np.testing.assert_allclose(logits_of(model), base, atol=1e-5)
+    model.load_weights(tmp_path / "tuned.weights.h5")
+    np.testing.assert_allclose(logits_of(model), expected, atol=1e-5)
