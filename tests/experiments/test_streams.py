@@ -26,7 +26,7 @@ with open({log!r}, "w", encoding="ascii") as file:
 def test_closed_streams_lead_nowhere(tmp_path, closed):
     """Where 2 was closed, TensorFlow's notes went into the next file that was opened; Python ended before that."""
     (tmp_path / "script.py").write_text(SCRIPT.format(root=ROOT, log=str(tmp_path / "log")), encoding="utf-8")
-    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    environment = {**os.environ, "KERAS_BACKEND": "numpy"}
     line = f"exec {sys.executable} {tmp_path / 'script.py'} {closed}"
     done = subprocess.run(["sh", "-c", line], env=environment, input="", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -36,7 +36,7 @@ def test_closed_streams_lead_nowhere(tmp_path, closed):
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_what_a_stream_cannot_hold_is_written_in_ascii(tmp_path, encoding):
     (tmp_path / "script.py").write_text(SCRIPT.format(root=ROOT, log=str(tmp_path / "log")), encoding="utf-8")
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONIOENCODING": encoding}
+    environment = {**os.environ, "KERAS_BACKEND": "numpy", "PYTHONIOENCODING": encoding}
     command = [sys.executable, tmp_path / "script.py"]
     done = subprocess.run(command, env=environment, input=b"", capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
