@@ -17,6 +17,7 @@ from keras import ops
 from keras_seq import checks, kernels
 from keras_seq.layers.dense import Dense
 from keras_seq.layers.direct_call import DirectCall
+from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.masks import compute_attention_mask
 from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.layers.output_spec import output_spec
@@ -217,6 +218,7 @@ class MultiHeadAttentionBase(DirectCall):
             self.query_normalization.build((None, None, None, self._key_dim))
             self.key_normalization.build((None, None, None, self._key_dim))
         self.dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+        freeze_inner_layers(self)
 
     def project_query(self, x):
         """Compute the queries `[B, T, H, K]` of `x [B, T, D]`."""

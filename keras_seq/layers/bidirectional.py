@@ -11,6 +11,8 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.frozen import freeze_inner_layers
+from keras_seq.layers.matrix import KeepsMatrixModes
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.stateful import Stateful
 
@@ -24,7 +26,7 @@ MERGE_MODES = {
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Bidirectional(keras.layers.Layer):
+class Bidirectional(KeepsMatrixModes):
     """A layer and a copy of it in reverse direction, with weights of its own; replaces `keras.layers.Bidirectional`.
 
     ```python
@@ -99,6 +101,7 @@ class Bidirectional(keras.layers.Layer):
             raise ValueError(
                 f"{self.layer.name} returns {shape} for {tuple(inputs_shape)}; expected [B, T, units] or [B, units]."
             )
+        freeze_inner_layers(self)
 
     def call(self, inputs, initial_state=None, mask=None, inputs_mask=None, training: bool | None = None):
         """Apply the layer; the class docstring describes the call arguments."""

@@ -1,11 +1,10 @@
 """Base class of layers that are called inside of others, many times in a step."""
 
-import keras
-
 from keras_seq import kernels
+from keras_seq.layers.matrix import KeepsMatrixModes
 
 
-class DirectCall(keras.layers.Layer):
+class DirectCall(KeepsMatrixModes):
     """Base class of layers that need not be called through Keras where that only takes time.
 
     List it before a Keras class. `call` casts weights to the dtype of the input, and passes `training` on;

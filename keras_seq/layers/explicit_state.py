@@ -11,6 +11,7 @@ import keras
 from keras import ops, tree
 
 from keras_seq import checks
+from keras_seq.layers.matrix import KeepsMatrixModes
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.state_checks import cast_like, check_state, shapes
@@ -24,7 +25,7 @@ def has_explicit_state(layer) -> bool:
     return hasattr(layer, "get_initial_state") and not isinstance(layer, keras.layers.RNN)
 
 
-class ExplicitState(keras.layers.Layer):
+class ExplicitState(KeepsMatrixModes):
     """Base class of layers that take and return their state.
 
     A subclass defines `get_initial_state(batch_size)` and calls `prepare_inputs` first in its `call(inputs, state=None,

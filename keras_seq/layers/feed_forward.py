@@ -9,6 +9,7 @@ import keras
 from keras_seq import checks, kernels
 from keras_seq.layers.dense import Dense
 from keras_seq.layers.direct_call import DirectCall
+from keras_seq.layers.frozen import freeze_inner_layers
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -76,6 +77,7 @@ class FeedForward(DirectCall):
         self.hidden_dense = self._dense("hidden", self.feed_forward_dim, inputs_shape[-1], self.kernel_initializer)
         self.output_dense = self._dense("output", inputs_shape[-1], self.feed_forward_dim, self.output_initializer)
         self.dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+        freeze_inner_layers(self)
 
     def _dense(self, name, units, width, initializer):
         # clones, because an initializer returns the same values at every call
@@ -142,6 +144,7 @@ class GatedFeedForward(FeedForward):
         """Create the matrices for inputs `[..., D]`."""
         super().build(inputs_shape)
         self.gate_dense = self._dense("gate", self.feed_forward_dim, inputs_shape[-1], self.kernel_initializer)
+        freeze_inner_layers(self)
 
     def hidden(self, x):
         """Compute the gated hidden layer, `[..., feed_forward_dim]`."""

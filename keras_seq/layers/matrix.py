@@ -82,7 +82,35 @@ def dequantize(stored, scale, num_rows: int, mode: str):
     return ops.cast(stored, "float32") / ops.cast(scale, "float32")
 
 
-class HasMatrices(keras.layers.Layer):
+class KeepsMatrixModes(keras.layers.Layer):
+    """Base class of layers with matrices, and of layers of such layers: a file tells how each matrix is stored.
+
+    A layer's config does not name the layers that it creates, but each has to be built for 8 or 4 bits before its
+    values can be read.
+
+    Args:
+        **kwargs: Those of `keras.layers.Layer`.
+    """
+
+    def get_build_config(self):
+        """Return the shapes that the layer was built for and, where one is quantized, the modes of its matrices."""
+        modes = [layer.matrix_mode for layer in self._layers_with_matrices()]
+        config = super().get_build_config()
+        return {**config, "matrix_modes": modes} if any(modes) else config
+
+    def build_from_config(self, config):
+        """Create the weights, for 8 or 4 bits where the config says so."""
+        super().build_from_config(config)
+        modes = (config or {}).get("matrix_modes")
+        for layer, mode in zip(self._layers_with_matrices(), modes, strict=True) if modes else ():
+            if mode is not None and layer.matrix_mode is None:
+                layer.build_quantized(mode)
+
+    def _layers_with_matrices(self):
+        return [layer for layer in self._flatten_layers() if isinstance(layer, HasMatrices)]
+
+
+class HasMatrices(KeepsMatrixModes):
     """Base class of layers with a `Matrix`.
 
     Args:
@@ -211,7 +239,7 @@ class HasMatrices(keras.layers.Layer):
         for name in self.matrix_names():
             matrix = getattr(self, f"_{name}")
             matrix.assign(getattr(self, name))
-            matrix.trainable = True
+            matrix.trainable = self.trainable
             for part in "ab":
                 delattr(self, f"{name}_lora_{part}")
         self._tracker.lock()

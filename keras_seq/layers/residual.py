@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.explicit_state import ExplicitState, has_explicit_state
+from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.rnn_interface import RNNInterface
 from keras_seq.layers.state_checks import shapes
@@ -163,6 +164,7 @@ class PreNormResidual(ExplicitState):
             shape = layer.compute_output_shape(shape)
         if tuple(shape) != tuple(inputs_shape):
             raise ValueError(f"The layers return {tuple(shape)} for {tuple(inputs_shape)}; expected the same shape.")
+        freeze_inner_layers(self)
 
     def get_initial_state(self, batch_size):
         """Return a tuple of the initial states of the layers that have a state."""

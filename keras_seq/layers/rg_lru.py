@@ -16,6 +16,7 @@ from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.linear_recurrence import linear_recurrence
 from keras_seq.layers.masks import count_elements
 from keras_seq.layers.token_mixer import TokenMixer, where_valid
@@ -94,6 +95,7 @@ class RGLRU(ExplicitState):
         self.recurrence_gate.build(inputs_shape)
         self.input_gate.build(inputs_shape)
         self.decay = self.add_weight(shape=(self._width,), initializer=DecayRadius(), name="decay")
+        freeze_inner_layers(self)
 
     def get_initial_state(self, batch_size):
         """Return zeros: h `[B, D]`, and that no position was read, `[B, 1]`."""

@@ -13,6 +13,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.dense import Dense
 from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.normalization import LayerNormalization
 from keras_seq.layers.rwkv7_time_mix import RWKV7TimeMix
 from keras_seq.layers.token_shift import ShiftRamp, previous_positions
@@ -68,6 +69,7 @@ class RWKV7ChannelMix(ExplicitState):
         )
         self.hidden_dense.build(inputs_shape)
         self.output_dense.build((*inputs_shape[:-1], self.feed_forward_dim))
+        freeze_inner_layers(self)
 
     def get_initial_state(self, batch_size):
         """Return zeros, the last inputs `[B, D]`."""
@@ -174,6 +176,7 @@ class RWKV7Blocks(ExplicitState):
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: checks.sequence_shape("inputs", inputs_shape)})
         for layer in (*self.normalizations, *self.time_mixes, *self.channel_mixes):
             layer.build(inputs_shape)
+        freeze_inner_layers(self)
 
     def get_initial_state(self, batch_size):
         """Return the initial states of the blocks."""

@@ -16,6 +16,7 @@ from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.dense import Dense
 from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.selective_scan import selective_scan
 
 
@@ -110,6 +111,7 @@ class SelectiveStateSpace(ExplicitState):
         self.log_a.muon_blocks = 0  # rates of N x E features: Muon must not orthogonalize them
         self.skip = self.add_weight(shape=(inner,), initializer="ones", name="skip")
         self.output_dense = self._dense("output", inner, width, self.use_bias, initializer=self.output_initializer)
+        freeze_inner_layers(self)
 
     def _log_a_init(self, shape, dtype=None):
         """Return the logarithms of -A = 1 .. N."""

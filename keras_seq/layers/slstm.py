@@ -19,6 +19,7 @@ from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.linear_recurrence import LOG_ZERO
 from keras_seq.layers.matrix import HasMatrices, Matrix
 from keras_seq.layers.recurrent_base import recurrence
@@ -118,6 +119,7 @@ class SLSTM(HasMatrices, ExplicitState):
         )
         self.recurrent_kernel.muon_blocks = 4 * self.num_heads if size > 8 else 0
         self.scale = self.add_weight(shape=(self._width,), initializer="ones", name="scale")
+        freeze_inner_layers(self)
 
     def _forget_bias(self, shape, dtype=None):
         """Return numbers from 3 to 6 for each head, so that it remembers at the start."""

@@ -12,10 +12,12 @@ from keras import ops, tree
 
 from keras_seq import checks
 from keras_seq.layers.explicit_state import has_explicit_state
+from keras_seq.layers.frozen import freeze_inner_layers
+from keras_seq.layers.matrix import KeepsMatrixModes
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Stateful(keras.layers.Layer):
+class Stateful(KeepsMatrixModes):
     """Wrap a layer or model with an explicit state, and carry that state from batch to batch in training.
 
     ```python
@@ -90,6 +92,7 @@ class Stateful(keras.layers.Layer):
             )
             for n, tensor in enumerate(tensors)
         ]
+        freeze_inner_layers(self)
 
     def reset_state(self, rows=None):
         """Set rows of the carried state to the initial state, between two calls of `fit`.

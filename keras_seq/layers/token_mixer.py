@@ -6,6 +6,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.dense import Dense
 from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.frozen import freeze_inner_layers
 
 
 def normalize_heads(x, gamma, epsilon: float, beta=None, centered: bool = False):
@@ -91,6 +92,7 @@ class TokenMixer(ExplicitState):
         width = checks.sequence_shape("inputs", inputs_shape)
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         self.build_weights(width)
+        freeze_inner_layers(self)
 
     def _dense(self, name, width, units, use_bias=None, initializer=None):
         initializer = self.kernel_initializer if initializer is None else initializer

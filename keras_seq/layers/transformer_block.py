@@ -14,6 +14,7 @@ from keras_seq import checks
 from keras_seq.layers.cross_attention import CrossAttention
 from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward, gelu_tanh
+from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.relative_positions import deserialize_positions
@@ -185,6 +186,7 @@ class TransformerBlock(DirectCall):
             layer.build(inputs_shape)
         if self.cross_attention:
             self.cross_attention_layer.build(inputs_shape, context_shape)
+        freeze_inner_layers(self)
 
     def get_initial_state(self, batch_size, capacity: int | None = None, context=None, context_mask=None):
         """Return an empty cache for self-attention and, with cross-attention, the keys and values of the context.

@@ -81,7 +81,7 @@ class Quantizable:
         if self.quantization is None:
             return
         for _, layer in named_layers(self, attributes=True):
-            if isinstance(layer, HasMatrices):
+            if isinstance(layer, HasMatrices) and layer.matrix_mode is None:
                 layer.build_quantized(self.quantization)
 
     def get_config(self):

@@ -307,6 +307,19 @@ def test_a_clone_is_the_same_layer_with_weights_of_its_own(case):
     assert not shared
 
 
+@each
+def test_a_frozen_layer_stays_frozen_when_it_is_cloned_or_loaded(case):
+    """Keras's own layers of layers are trained again: it freezes those inside only when `trainable` is set."""
+    layer = case.make(trainable=False)
+    run(layer, arrays(case))
+    revived = type(layer).from_config(layer.get_config())
+    revived.build_from_config(layer.get_build_config())
+    for frozen in (layer, revived):
+        assert not any(w.trainable for w in frozen.weights)
+        frozen.trainable = True
+        assert frozen.trainable_weights or not layer_and_output(case)[0].trainable_weights
+
+
 @others_are_rare(where=("tensorflow",))
 def test_symbolic_shape_and_dtype_are_the_eager_ones(case):
     check_symbolic(case, "mixed_bfloat16", (None, None, None))

@@ -3,12 +3,14 @@
 import dataclasses
 import os
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
+from keras_seq import layers
 from keras_seq.generation.sampling_loop import SamplingLoop
-from keras_seq.layers.matrix import GROUP, dequantize, quantize
+from keras_seq.layers.matrix import GROUP, HasMatrices, dequantize, quantize
 from keras_seq.models import (
     LANGUAGE_MODELS,
     MODELS,
@@ -108,6 +110,28 @@ def test_ensembles_encoders_and_translators_are_covered_too(randomize, tmp_path,
             np.testing.assert_array_equal(weight, expected)
         if inputs is not None:
             np.testing.assert_array_equal(logits_of(loaded, inputs), logits_of(model, inputs))
+
+
+@MODES
+def test_a_model_of_layers_comes_back_from_a_file_too(tmp_path, mode):
+    """The config of a layer names no layers inside of it, and `trainable` and the mode of those were lost."""
+    inner = [
+        layers.LSTM(4, return_sequences=True),
+        layers.Bidirectional(layers.GRU(3, return_sequences=True)),
+        layers.TransformerBlock(2, 8, activation="swiglu", trainable=False),
+        layers.PreNormResidual([layers.Dense(6)]),
+        keras.layers.TimeDistributed(layers.Dense(1)),  # and of one row, where both modes have one
+        layers.Dense(3),
+    ]
+    model = keras.Sequential([keras.Input((5, 6)), *inner])
+    model.quantize(mode, filters=lambda layer: isinstance(layer, HasMatrices))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert quantization_report(loaded) == quantization_report(model)
+    assert {how for _, _, how in quantization_report(loaded).rows} >= {mode}
+    assert [w.trainable for w in loaded.weights] == [w.trainable for w in model.weights]
+    x = np.random.default_rng(0).normal(size=(2, 5, 6)).astype("float32")
+    np.testing.assert_array_equal(logits_of(loaded, x), logits_of(model, x))
 
 
 @pytest.mark.parametrize(
