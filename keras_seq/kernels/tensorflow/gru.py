@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_seq.kernels.tensorflow import gru_unrolled, gru_xla, xla_loops
 from keras_seq.kernels.tensorflow.batch_split import batch_halves, concat_batch, to_time_major
 from keras_seq.kernels.tensorflow.resets import reset_rows
+from keras_seq.kernels.tensorflow.second_derivatives import differentiable_vjp
 
 MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer than the loop costs
 
@@ -66,14 +67,17 @@ def apply(
     Returns:
         `(y [B, T, units], h)`.
     """
-    xla_loop = xla_loops.xla_loop_is_faster(x, h)
-    implementation, slices = gru_xla if xla_loop else gru_unrolled, batch_halves(h, xla_loop)
+    args = x, h, tf.convert_to_tensor(recurrent_kernel), tf.convert_to_tensor(recurrent_bias)
+    return _apply(xla_loops.xla_loop_is_faster(x, h), *args, reset_mask)
 
+
+def _apply(xla_loop, x, h, recurrent_kernel, recurrent_bias, reset_mask):
+    implementation, slices = gru_xla if xla_loop else gru_unrolled, batch_halves(h, xla_loop)
     resets = None if reset_mask is None else tf.transpose(reset_mask)
 
     @tf.custom_gradient
-    def gru(x, h, recurrent_kernel, recurrent_bias):
-        x = to_time_major(x)
+    def gru(*args):
+        x, h, recurrent_kernel, recurrent_bias = to_time_major(args[0]), *args[1:]
         outputs_and_vjps = [
             implementation.scan_with_vjp(
                 x[:, rows], h[rows], recurrent_kernel, recurrent_bias, None if resets is None else resets[:, rows]
@@ -89,6 +93,11 @@ def apply(
             previous = tf.cast(reset_rows(tf.concat([h[None], y[:-1]], axis=0), resets), ds.dtype)
             return to_time_major(dx), dh, tf.tensordot(previous, ds, [[0, 1], [0, 1]]), tf.reduce_sum(ds, axis=[0, 1])
 
+        if xla_loop:
+            gradient = differentiable_vjp(gradient, unrolled, args)
         return (to_time_major(y), y[-1]), gradient
 
-    return gru(x, h, tf.convert_to_tensor(recurrent_kernel), tf.convert_to_tensor(recurrent_bias))
+    def unrolled(*args):
+        return _apply(False, *args, reset_mask)
+
+    return gru(x, h, recurrent_kernel, recurrent_bias)

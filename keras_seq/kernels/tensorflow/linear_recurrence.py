@@ -53,7 +53,8 @@ def _hillis_steele_scan(a, b, h):
 
 
 def _recurrence(a, b, h):
-    states = _loop(*map(tf.stop_gradient, (a, b, h)))  # hides the loop from eager gradient tapes
+    # Hides the loop from eager gradient tapes, and from gradients of functions.
+    states = tf.stop_gradient(_loop(*map(tf.stop_gradient, (a, b, h))))
     states.set_shape(b.shape)
     return _with_custom_gradient(a, b, h, states)
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_seq.kernels.tensorflow import lstm_unrolled, lstm_xla, xla_loops
 from keras_seq.kernels.tensorflow.batch_split import batch_halves, concat_batch, to_time_major
 from keras_seq.kernels.tensorflow.resets import reset_rows
+from keras_seq.kernels.tensorflow.second_derivatives import differentiable_vjp
 
 MAX_UNROLLED_STEPS = 256  # T; above, building the unrolled graph takes longer than the loop costs
 
@@ -53,13 +54,18 @@ def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, act
         `(y [B, T, units], h, c)`.
     """
     xla_loop = xla_loops.xla_loop_is_faster(z, c)
-    implementation, slices = lstm_xla if xla_loop else lstm_unrolled, batch_halves(c, xla_loop)
+    masks = recurrent_dropout_mask, reset_mask
+    # A variable read inside would be captured.
+    return _apply(xla_loop, z, tf.convert_to_tensor(recurrent_kernel), h, c, *masks)
 
+
+def _apply(xla_loop, z, recurrent_kernel, h, c, recurrent_dropout_mask, reset_mask):
+    implementation, slices = lstm_xla if xla_loop else lstm_unrolled, batch_halves(c, xla_loop)
     resets = None if reset_mask is None else tf.transpose(reset_mask)
 
     @tf.custom_gradient
-    def lstm(z, recurrent_kernel, h, c):  # the masks need no gradient
-        z = to_time_major(z)
+    def lstm(*args):  # the masks need no gradient
+        z, recurrent_kernel, h, c = to_time_major(args[0]), *args[1:]
         outputs_and_vjps = [
             implementation.scan_with_vjp(
                 z[:, rows],
@@ -81,6 +87,11 @@ def apply(z, recurrent_kernel, h, c, mask=None, recurrent_dropout_mask=None, act
             previous = previous if recurrent_dropout_mask is None else previous * recurrent_dropout_mask
             return to_time_major(da), tf.tensordot(previous, da, [[0, 1], [0, 1]]), dh, dc
 
+        if xla_loop:
+            gradient = differentiable_vjp(gradient, unrolled, args)
         return (to_time_major(y), last_h, last_c), gradient
 
-    return lstm(z, tf.convert_to_tensor(recurrent_kernel), h, c)  # a variable read inside would be captured
+    def unrolled(*args):
+        return _apply(False, *args, recurrent_dropout_mask, reset_mask)
+
+    return lstm(z, recurrent_kernel, h, c)

@@ -1,9 +1,12 @@
-"""Layer and RMS normalization of many rows on TensorFlow's CPU: one XLA program per direction, means as matmuls.
+"""Layer normalization on TensorFlow, and that of many rows on its CPU: one XLA program per direction, means as matmuls.
 
     n = (x - mean) r,   r = 1 / sqrt(variance + epsilon),   y = gamma n + beta        RMS: the same with a mean of 0
     dx = r (h - mean(h) - n mean(h n)),   h = gamma dy                                RMS: without mean(h)
 
 XLA vectorizes a product with a vector well and a sum along the last axis poorly: matmuls take half the time.
+
+Elsewhere it is these formulas as they stand: Keras takes the variance from `tf.nn.moments`, whose second derivative is
+wrong, because it does not differentiate the mean in it.
 """
 
 import keras
@@ -13,7 +16,7 @@ from keras_seq.kernels.tensorflow.xla_fusion import is_large
 
 
 def supports(x, gamma, beta, epsilon, centered) -> bool:
-    """Return whether x is large, on a CPU, and not wider than float32.
+    """Return whether Keras's own operation is wrong, as for layer normalization, or slow.
 
     Args:
         x: `[..., D]`.
@@ -22,6 +25,10 @@ def supports(x, gamma, beta, epsilon, centered) -> bool:
         epsilon: Added to the variance.
         centered: Whether to subtract the mean first.
     """
+    return centered or _is_fused(x)
+
+
+def _is_fused(x):
     return is_large(x) and keras.backend.standardize_dtype(x.dtype) in ("float32", "bfloat16", "float16")
 
 
@@ -38,6 +45,8 @@ def apply(x, gamma, beta, epsilon, centered):
     Returns:
         `[..., D]`.
     """
+    if not _is_fused(x):
+        return _layer_normalization(x, gamma, beta, epsilon)
     shape, width = x.shape, x.shape[-1]
 
     def run(*parameters):
@@ -54,6 +63,15 @@ def apply(x, gamma, beta, epsilon, centered):
 
     parameters = [gamma] if beta is None else [gamma, beta]
     return tf.reshape(run(*map(tf.convert_to_tensor, parameters)), shape)
+
+
+def _layer_normalization(x, gamma, beta, epsilon):
+    wide = tf.float64 if x.dtype == tf.float64 else tf.float32
+    centered_x = tf.cast(x, wide)
+    centered_x -= tf.reduce_mean(centered_x, axis=-1, keepdims=True)
+    rate = tf.math.rsqrt(tf.reduce_mean(tf.square(centered_x), axis=-1, keepdims=True) + epsilon)
+    y = centered_x * rate * tf.cast(gamma, wide)
+    return tf.cast(y if beta is None else y + tf.cast(beta, wide), x.dtype)
 
 
 @tf.function(jit_compile=True, autograph=False)  # one function, so that layers of the same shape share a program

@@ -8,14 +8,14 @@ With  a_t = exp(delta_t A)  and  g_t  the gradient of the loss by h_t, in revers
     dC_t = sum_E dy_t h_t;   dB_t = sum_E g_t delta_t x_t;   dx_t = delta_t sum_N g_t B_t
     d(delta_t) = x_t sum_N g_t B_t + sum_N A g_t a_t h_{t-1};   dA = sum_{B, t} delta_t g_t a_t h_{t-1}
 
-There are no second derivatives: XLA cannot differentiate its loop.
-
 Both loops are separate functions compiled by XLA, which fuses each step into one loop over memory.
 """
 
 import tensorflow as tf
 
 from keras_seq.kernels.devices import on_cpu
+from keras_seq.kernels.tensorflow import linear_recurrence
+from keras_seq.kernels.tensorflow.second_derivatives import differentiable_vjp
 
 
 def supports(x, delta, a, b, c, h, reset_mask=None) -> bool:
@@ -50,12 +50,24 @@ def apply(x, delta, a, b, c, h, reset_mask=None):
     """
     resets = None if reset_mask is None else tf.transpose(reset_mask)
 
+    def reference(x, delta, a, b, c, h):
+        decay = tf.exp(delta[..., None] * a)
+        if reset_mask is not None:
+            decay = tf.where(reset_mask[..., None, None], tf.zeros_like(decay), decay)
+        states = linear_recurrence.apply(decay, (delta * x)[..., None] * b[:, :, None], h)
+        return tf.reduce_sum(states * c[:, :, None], axis=-1), states[:, -1]
+
     @tf.custom_gradient
-    def scan(x, delta, a, b, c, h):
+    def scan(*args):
         # hides the loop from eager gradient tapes
-        y, last, previous_states = _forward(*map(tf.stop_gradient, (x, delta, a, b, c, h)), resets)
-        y.set_shape(x.shape)
-        return (y, last), lambda dy, dh: _backward(x, delta, a, b, c, previous_states, last, resets, dy, dh)
+        stopped = [*map(tf.stop_gradient, args)]
+        y, last, previous_states = _forward(*stopped, resets)
+        y.set_shape(args[0].shape)
+
+        def gradient(dy, dh):
+            return _backward(*stopped[:-1], previous_states, last, resets, dy, dh)
+
+        return (y, last), differentiable_vjp(gradient, reference, args)
 
     return scan(*(tf.convert_to_tensor(v) for v in (x, delta, a, b, c, h)))
 
