@@ -17,6 +17,8 @@ from keras_seq.generation import TextGenerator
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.kernels.compiled import compiled
 
+FILTERS = ("top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
+
 
 class HarnessModel(LM):
     """A model and its tokenizer, for `lm_eval.simple_evaluate(model=...)`.
@@ -70,11 +72,15 @@ class HarnessModel(LM):
     def generate_until(self, requests, disable_tqdm: bool = False) -> list[str]:
         """Return the text after each context, up to the first of its stop strings; greedy unless `do_sample` is set.
 
+        A request that comes again, as for pass@k, is answered by another sample.
+
         Args:
-            requests: Instances with `args` of a context and a dict of `until`, `max_gen_toks`, `do_sample` and so on.
+            requests: Instances with `args` of a context and a dict of `until`, `max_gen_toks`, `do_sample`,
+                `temperature`, and the filters `top_k`, `top_p`, `min_p`, `typical_p` and `repetition_penalty`, where a
+                `top_k` of 0 and a `top_p` of 1 keep all tokens.
             disable_tqdm: Ignored; there is no progress bar.
         """
-        return [self._generate(*request.args) for request in requests]
+        return [self._generate(*request.args, seed) for seed, request in enumerate(requests)]
 
     def _score(self, context, continuation):
         stripped = context.rstrip()  # white space between the two is the continuation's: " word" may be one token
@@ -96,10 +102,11 @@ class HarnessModel(LM):
             raise not_finite()
         return -float(losses.sum(dtype="float64")), bool((logits.argmax(-1) == targets).all())
 
-    def _generate(self, context, options):
+    def _generate(self, context, options, seed):
         until = options.get("until") or ()
         until = (until,) if isinstance(until, str) else tuple(until)
         temperature = options.get("temperature", 1.0) if options.get("do_sample") else 0.0
-        stops = {"stop_strings": until, "stop_token_ids": self.stop_token_ids}
+        stops = {"stop_strings": [*filter(None, until)], "stop_token_ids": self.stop_token_ids}
+        filters = {name: options[name] for name in FILTERS if options.get(name)}
         count = options.get("max_gen_toks", 256)
-        return "".join(self.generator.stream(context, count, temperature=temperature, **stops))
+        return "".join(self.generator.stream(context, count, temperature, seed, **stops, **filters))

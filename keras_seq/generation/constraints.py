@@ -22,10 +22,22 @@ from keras_seq.tokenizers.token_bytes import token_bytes
 
 MAX_TABLE = 2**27  # entries of a table, 4 bytes each
 FAR = 2**30  # the distance of no way
-JSON_SCHEMA_KEYWORDS = {
-    *("type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "enum", "const"),
-    *("minLength", "maxLength", "pattern", "anyOf", "$ref", "$defs", "definitions"),
-    *("title", "description", "default", "examples", "$schema", "$id", "$comment"),
+SAY_ALL = {"$ref", "anyOf", "const", "enum"}  # keywords beside which outlines-core ignores others
+LIMITS = SAY_ALL | {
+    *("type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems"),
+    *("minLength", "maxLength", "pattern"),
+}
+JSON_SCHEMA_KEYWORDS = LIMITS | {
+    *("$defs", "definitions", "title", "description", "default", "examples", "$schema", "$id", "$comment"),
+}
+JSON_TYPES = {
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "integer": int,
+    "number": (int, float),
+    "array": list,
+    "object": dict,
 }
 
 
@@ -167,11 +179,31 @@ def _check_keywords(schema):
     unknown = schema.keys() - JSON_SCHEMA_KEYWORDS
     if unknown:
         raise ValueError(f"the keyword {min(unknown)!r} is not supported")
+    for name in sorted(SAY_ALL & schema.keys()):
+        others = schema.keys() & LIMITS - {name, *(("type",) if name in ("const", "enum") else ())}
+        if others:
+            raise ValueError(f"the keyword {min(others)!r} beside {name!r} is not supported")
+    for value in (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())):
+        if "type" in schema and not _is_of_type(value, schema["type"]):
+            raise ValueError(f"the value {value!r} is not of type {schema['type']!r}")
+    missing = {*schema.get("required", ())} - schema.get("properties", {}).keys()
+    if missing:
+        raise ValueError(f"{min(missing)!r} is required, but not among the properties")
+    for name in ("Items", "Length"):
+        if schema.get(f"min{name}", 0) > schema.get(f"max{name}", np.inf):
+            raise ValueError(f"min{name} is above max{name}")
     for name in ("properties", "$defs", "definitions"):
         for inner in schema.get(name, {}).values():
             _check_keywords(inner)
     for inner in (schema.get("items"), schema.get("additionalProperties"), *schema.get("anyOf", ())):
         _check_keywords(inner)
+
+
+def _is_of_type(value, names):
+    types = [JSON_TYPES.get(name) for name in (names if isinstance(names, list) else [names])]
+    if None in types:
+        raise ValueError(f"the type {names!r} is not supported")
+    return any(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)) for kind in types)
 
 
 def _outlines():

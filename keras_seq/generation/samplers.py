@@ -61,7 +61,8 @@ def top_k(sorted_logits, value):
     Returns:
         Logits `[B, V]`, minus infinity for removed ids.
     """
-    return ops.where(ops.arange(sorted_logits.shape[1]) < ops.cast(value, "int32"), sorted_logits, NEG_INF)
+    position = ops.arange(sorted_logits.shape[1], dtype="float32")  # k may be beyond int32, as in "no limit"
+    return ops.where(position < ops.cast(value, "float32"), sorted_logits, NEG_INF)
 
 
 def top_p(sorted_logits, value):

@@ -197,6 +197,8 @@ class LanguageModel(Quantizable, keras.Model):
         x = embed(self.embedding, ids, vocabulary_size)
         projected_inputs = self._vocabulary_projection(ids, training)
         reset_mask = None if self.document_token is None else ops.equal(ids, self.document_token)
+        if reset_mask is not None and mask is not None:
+            reset_mask = ops.logical_and(reset_mask, mask)  # padding of this id begins no document
         # with projected inputs x is unused, and pruned from the graph
         first = {} if projected_inputs is None else {"projected_inputs": projected_inputs}
         return apply_sequentially(self.blocks, x, state, mask, training=training, first=first, reset_mask=reset_mask)

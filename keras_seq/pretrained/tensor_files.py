@@ -133,6 +133,8 @@ def _paths(folder):
                 "pytorch_model.bin is a pickle, which can run code."
             )
         return [folder / SINGLE]
+    if (folder / SINGLE).exists():
+        raise PretrainedError(f"{folder} has both {SINGLE} and {INDEX}; expected one: remove what is of other weights.")
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise PretrainedError(f'{index} has no "weight_map" from tensors to files.')

@@ -46,7 +46,8 @@ def encode_documents(tokenizer: Tokenizer, text: str) -> np.ndarray:
     Raises:
         TokenizerError: As for `encode`.
     """
-    if not isinstance(tokenizer, SubwordTokenizer) or DOCUMENT_CHARACTER not in text:
+    has_borders = isinstance(tokenizer, SubwordTokenizer) or DOCUMENT_CHARACTER in tokenizer.vocabulary
+    if DOCUMENT_CHARACTER not in text or not has_borders:
         return tokenizer.encode(text)
     first, *documents = tokenizer.encode_texts(text.split(DOCUMENT_CHARACTER))
     border = np.array([document_token(tokenizer)], "int32")

@@ -86,6 +86,17 @@ def test_a_text_is_generated_up_to_a_stop_string(model, tmp_path, monkeypatch):
         assert np.ravel(sample["resps"])[0] == expected
 
 
+def test_requests_are_sampled_with_their_filters_and_repeats_differ(model):
+    def generated(*options):
+        requests = [Instance("generate_until", {}, ("abc", {"max_gen_toks": 9} | option), 0) for option in options]
+        return HarnessModel(model, TOKENIZER).generate_until(requests)
+
+    sampled = {"do_sample": True, "until": [""]}
+    assert len({*generated(*[sampled] * 3)}) == 3
+    greedy, first, every = generated({}, sampled | {"top_k": 1}, sampled | {"top_k": 0, "top_p": 1.0})
+    assert first == greedy != every
+
+
 def test_greedy_continuations_are_marked_and_long_texts_lose_their_beginning(model):
     harness, generator = HarnessModel(model, TOKENIZER), TextGenerator(model, TOKENIZER)
     likeliest = generator("abc", 1, temperature=0.0)[3:]

@@ -13,7 +13,7 @@ from experiments.frame.token_mixture import random_windows
 from experiments.prepare import __main__ as prepare_main
 from keras_seq.data import MixedWindows, RandomWindows, TokenFiles, load_corpus
 from keras_seq.data.prepare import prepare
-from keras_seq.tokenizers import BytePairTokenizer, document_token
+from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordTokenizer, document_token
 from keras_seq.tokenizers.document_token import decode_documents, encode_documents
 from tests.experiments.conftest import ROOT
 
@@ -104,9 +104,13 @@ def test_experiments_that_need_a_text_decode_it(folders):
     assert load_corpus(folders("bpe")).text == expected
 
 
-def test_documents_of_subwords_in_a_text():
-    tokenizer = BytePairTokenizer.from_text("ab cd " * 9)
-    text = "begin\x1eab cd\x1e\x1eend [SEP]"
+@pytest.mark.parametrize("kind", [BytePairTokenizer, CharacterTokenizer, WordTokenizer])
+def test_documents_in_a_text(kind):
+    tokenizer = kind.from_text("ab cd.begin end [SEP]" * 9)
+    if kind is not BytePairTokenizer:
+        vocabulary = [*tokenizer.vocabulary, "\x1e"]
+        tokenizer = kind(vocabulary if kind is WordTokenizer else "".join(vocabulary))
+    text = "begin\x1eab cd.\x1e\x1eend [SEP]"  # a border may follow what is no word
     ids = encode_documents(tokenizer, text)
     assert (ids == document_token(tokenizer)).sum() == 3
     assert decode_documents(tokenizer, ids) == text

@@ -238,6 +238,13 @@ def test_subwords_and_words_write_the_pattern(tokenizer):
         (lambda: json_schema({"properties": {"a": {"items": {"not": {}}}}}), "the keyword 'not' is not supported"),
         (lambda: json_schema({"anyOf": [{"oneOf": []}]}), "the keyword 'oneOf' is not supported"),
         (lambda: json_schema({"type": "nonsense"}), "Unsupported type: nonsense"),
+        (lambda: json_schema({"type": "nonsense", "const": 1}), "the type 'nonsense' is not supported"),
+        (lambda: json_schema({"type": "integer", "enum": [1, True]}), "the value True is not of type 'integer'"),
+        (lambda: json_schema({"type": "string", "const": 1}), "the value 1 is not of type 'string'"),
+        (lambda: json_schema({"anyOf": [{"type": "null"}], "type": "null"}), "the keyword 'type' beside 'anyOf'"),
+        (lambda: json_schema({"$ref": "#/$defs/a", "maxLength": 2}), r"the keyword 'maxLength' beside '\$ref'"),
+        (lambda: json_schema({"properties": {"a": {}}, "required": ["b"]}), "'b' is required, but not among"),
+        (lambda: json_schema({"type": "array", "minItems": 3, "maxItems": 1}), "minItems is above maxItems"),
     ],
 )
 def test_mistakes_are_named(make, message):

@@ -38,6 +38,7 @@ def without(p, dropped):
         ({"temperature": 0.6}, P ** (1 / 0.6) / (P ** (1 / 0.6)).sum()),
         ({"temperature": 1.7, "top_k": 3}, without(P ** (1 / 1.7), {4, 1, 5})),
         ({"top_k": 9}, P),
+        ({"top_k": 2**31 - 1}, P),
         ({"top_p": 1.0}, P),
         ({"top_p": 0.8}, without(P, {4, 1, 5})),  # 0.57 + 0.21 = 0.78 is too little
         ({"top_p": 0.75}, without(P, {2, 4, 1, 5})),

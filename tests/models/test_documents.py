@@ -57,6 +57,19 @@ def test_a_document_has_the_logits_of_the_document_by_itself(make, name):
             np.testing.assert_allclose(row_logits[start : start + len(document)], expected, atol=1e-5)
 
 
+@unlike_models
+def test_padding_begins_no_document(make, name):
+    """It has the border's id here; rejected proposals of a draft are read as such padding."""
+    model, ids = make(name), rows_of_documents()[:, 1:3]  # without a border
+    padded = np.pad(ids, [(0, 0), (1, 2)], constant_values=BORDER)
+    mask = np.pad(np.ones(ids.shape, bool), [(0, 0), (1, 2)])
+    state = model.get_initial_state(2)
+    logits, state = model(padded, state=state, mask=mask, return_state=True)
+    np.testing.assert_allclose(numpy(logits)[:, 1:-2], numpy(model(ids)), atol=1e-5)
+    expected = numpy(model(np.concatenate([ids, ids], axis=1)))[:, 2:]
+    np.testing.assert_allclose(numpy(model(ids, state=state, return_state=True)[0]), expected, atol=1e-5)
+
+
 @often("lstm", "mamba", "hybrid")
 def test_a_stream_in_parts_has_the_same_logits(make, name):
     model, ids = make(name), rows_of_documents()

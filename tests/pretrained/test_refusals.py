@@ -154,6 +154,9 @@ def test_configs_that_are_no_json_are_refused(folder):
 
 def test_an_index_may_name_files_of_its_folder_only(folder):
     name = "model.safetensors"
+    (folder / f"{name}.index.json").write_text(json.dumps({"weight_map": {"model.norm.weight": name}}))
+    assert f"has both {name} and {name}.index.json" in refused(folder)  # transformers reads the first
+    (folder / name).rename(folder / "other")
     for file in ("../model.safetensors", "/etc/passwd", "other.safetensors", "", "sub/model.safetensors", "model.bin"):
         (folder / f"{name}.index.json").write_text(json.dumps({"weight_map": {"model.norm.weight": file}}))
         refused(folder)

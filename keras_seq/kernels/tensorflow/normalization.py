@@ -67,8 +67,8 @@ def apply(x, gamma, beta, epsilon, centered):
 
 def _layer_normalization(x, gamma, beta, epsilon):
     wide = tf.float64 if x.dtype == tf.float64 else tf.float32
-    centered_x = tf.cast(x, wide)
-    centered_x -= tf.reduce_mean(centered_x, axis=-1, keepdims=True)
+    wide_x = tf.cast(x, wide)
+    centered_x = wide_x - tf.reduce_mean(wide_x, axis=-1, keepdims=True)
     rate = tf.math.rsqrt(tf.reduce_mean(tf.square(centered_x), axis=-1, keepdims=True) + epsilon)
     y = centered_x * rate * tf.cast(gamma, wide)
     return tf.cast(y if beta is None else y + tf.cast(beta, wide), x.dtype)
