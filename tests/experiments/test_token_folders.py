@@ -106,10 +106,8 @@ def test_experiments_that_need_a_text_decode_it(folders):
 
 @pytest.mark.parametrize("kind", [BytePairTokenizer, CharacterTokenizer, WordTokenizer])
 def test_documents_in_a_text(kind):
-    tokenizer = kind.from_text("ab cd.begin end [SEP]" * 9)
-    if kind is not BytePairTokenizer:
-        vocabulary = [*tokenizer.vocabulary, "\x1e"]
-        tokenizer = kind(vocabulary if kind is WordTokenizer else "".join(vocabulary))
+    tokenizer = kind.from_text("\x1e" + "ab cd.begin end [SEP]" * 9)
+    assert "\x1e" in tokenizer.vocabulary or kind is BytePairTokenizer
     text = "begin\x1eab cd.\x1e\x1eend [SEP]"  # a border may follow what is no word
     ids = encode_documents(tokenizer, text)
     assert (ids == document_token(tokenizer)).sum() == 3
