@@ -90,7 +90,7 @@ def some_ids(batch=2, length=CONTEXT, seed=0):
 
 
 def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float64"))
+    return ops.convert_to_numpy(x).astype("float64")
 
 
 def check_stepping(model, tolerance):
