@@ -117,7 +117,7 @@ class RNNInterface(ExplicitState):
         if state is None:
             return None
         tensors, names = tree.flatten(state), self.state_parts
-        if len(tensors) != len(names):
+        if len(tensors) != len(names) or isinstance(state, dict):  # which is flattened in the order of its keys
             raise ValueError(f"{self.name}: state has the shapes {shapes(state)}; expected {', '.join(names)}.")
         return tuple(tensors) if len(names) > 1 else tensors[0]
 

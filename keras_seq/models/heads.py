@@ -68,7 +68,7 @@ def masked_lm(encoder: keras.Model) -> keras.Model:
 
 
 def text_classifier(encoder: keras.Model, num_classes: int, dropout: float = 0.1) -> keras.Model:
-    """Build a classifier of whole sequences on an encoder's pooled output.
+    """Build a classifier of whole sequences on an encoder's pooled output, which is that of the first position.
 
     Args:
         encoder: A model of `BertConfig`.
