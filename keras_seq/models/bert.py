@@ -2,9 +2,10 @@
 
     x = dropout(norm(token + position + segment)),  then post-norm blocks
     sequence_output [B, T, D] = output of the last block
-    pooled_output [B, D] = tanh(sequence_output[:, 0] W + b), over the [CLS] token, which has to be first: padding goes to the right
+    pooled_output [B, D] = tanh(sequence_output[:, 0] W + b), over the [CLS] token
 
-Every position attends to every non-padding position. Id 0 is padding, which changes nothing at the other positions.
+Every position attends to every non-padding position. Id 0 is padding, which changes nothing at the other positions; it
+goes to the right where the pooled output counts, since [CLS] has to be first.
 """
 
 import dataclasses

@@ -373,7 +373,7 @@ def test_a_backward_layer_of_its_own_is_used():
 
 def test_a_dict_is_no_state():
     """Its parts would be read in the order of their keys: c for h."""
-    layer = layers.LSTM(3)
+    layer = ours.LSTM(3)
     h, c = np.random.default_rng(0).normal(size=(2, 2, 3)).astype("float32")
     with pytest.raises(ValueError, match="state has the shapes"):
         layer(np.zeros((2, 4, 5), "float32"), state={"h": h, "c": c})
