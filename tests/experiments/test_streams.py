@@ -22,6 +22,7 @@ with open({log!r}, "w", encoding="ascii") as file:
 """
 
 
+# The numpy backend, so that nothing large is imported and nothing has to be installed.
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_lead_nowhere(tmp_path, closed):
     """Where 2 was closed, TensorFlow's notes went into the next file that was opened; Python ended before that."""

@@ -120,7 +120,7 @@ def test_a_model_of_layers_comes_back_from_a_file_too(tmp_path, mode):
         layers.Bidirectional(layers.GRU(3, return_sequences=True)),
         layers.TransformerBlock(2, 8, activation="swiglu", trainable=False),
         layers.PreNormResidual([layers.Dense(6)]),
-        keras.layers.TimeDistributed(layers.Dense(1)),  # and of one row, where both modes have one
+        keras.layers.TimeDistributed(layers.Dense(1)),
         layers.Dense(3),
     ]
     model = keras.Sequential([keras.Input((5, 6)), *inner])
