@@ -27,11 +27,26 @@ def on_cpu() -> bool:
 def cpu_multiplies_bfloat16() -> bool:
     """Return whether the processor has instructions for products of bfloat16 matrices; False where it cannot be told.
 
-    Without them, such a product takes longer than in float32.
+    Without them, TensorFlow rounds partial sums to bfloat16, and a product takes longer than in float32.
     """
+    return bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", _processor_description()))
+
+
+@functools.cache
+def cpu_is_faster_in_bfloat16() -> bool:
+    """Return whether products of matrices take less time in bfloat16 than in float32.
+
+    Intel's AVX-512 instructions take twice as long, without AMX, which virtual machines may hide; AMD's half as long.
+    """
+    description = _processor_description()
+    has_fast_avx512 = re.search(r"\bavx512_bf16\b", description) and "GenuineIntel" not in description
+    return bool(has_fast_avx512 or re.search(r"\b(amx_bf16|bf16)\b", description))
+
+
+def _processor_description():
+    """Return what Linux says of the processor, else an empty text."""
     path = pathlib.Path("/proc/cpuinfo")
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    return bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", text))
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def divide_rows(x):

@@ -3,7 +3,7 @@
 import keras
 
 from keras_seq import kernels
-from keras_seq.kernels.devices import cpu_multiplies_bfloat16, on_cpu
+from keras_seq.kernels.devices import cpu_is_faster_in_bfloat16, on_cpu
 from keras_seq.layers.introspection import has_time_loop
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.optimizers import OPTIMIZERS
@@ -81,6 +81,6 @@ def _should_jit_compile(training_model, precision, tokens_per_step):
 
 
 def _muon_dtype(jit_compile, precision):
-    """Return the dtype in which Muon's matrix products are fastest: on a CPU bfloat16, but not in XLA."""
-    bfloat16 = cpu_multiplies_bfloat16() and not jit_compile if on_cpu() else precision == "bfloat16"
+    """Return the dtype in which Muon's matrix products are fastest, bfloat16 on some CPUs, but not in XLA."""
+    bfloat16 = cpu_is_faster_in_bfloat16() and not jit_compile if on_cpu() else precision == "bfloat16"
     return "bfloat16" if bfloat16 else None
