@@ -20,6 +20,7 @@ from keras import ops
 from keras_seq import checks
 
 NEG_INF = -math.inf
+SMALLEST = float(np.finfo("float32").tiny)  # below, processors may read a number as 0
 
 
 def repetition_penalty(logits, in_text, value):
@@ -191,13 +192,14 @@ class SamplingConfig:
 
     def __post_init__(self):
         """Check the fields."""
-        checks.number("temperature", self.temperature, min_value=0)
+        if checks.number("temperature", self.temperature, min_value=0) and self.temperature < SMALLEST:
+            raise ValueError(f"temperature={self.temperature}; expected 0, or at least {SMALLEST:.2g}.")
         if self.top_k is not None:
             checks.positive_integer("top_k", self.top_k)
         for name in ("top_p", "min_p", "typical_p"):
             value = getattr(self, name)
-            if value is not None and not checks.number(name, value, min_value=0, max_value=1) > 0:
-                raise ValueError(f"{name}={value}; expected a number above 0 and at most 1.")
+            if value is not None and not checks.number(name, value, min_value=0, max_value=1) >= SMALLEST:
+                raise ValueError(f"{name}={value}; expected a number above 0 (at least {SMALLEST:.2g}) and at most 1.")
         if self.repetition_penalty is not None:
             checks.positive_number("repetition_penalty", self.repetition_penalty)
 

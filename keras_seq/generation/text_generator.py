@@ -10,7 +10,7 @@ for piece in stream(model, tokenizer, "ROMEO:"):
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class TextGenerator:
         temperature: float = 1.0,
         seed: int = 0,
         stop_strings: str | list[str] = (),
-        stop_token_ids: Sequence[int] = (),
+        stop_token_ids: Collection[int] = (),
         constraint: Constraint | None = None,
         **sampling_options,
     ) -> str | list[str]:
@@ -103,7 +103,7 @@ class TextGenerator:
         temperature: float = 1.0,
         seed: int = 0,
         stop_strings: str | list[str] = (),
-        stop_token_ids: Sequence[int] = (),
+        stop_token_ids: Collection[int] = (),
         constraint: Constraint | None = None,
         **sampling_options,
     ) -> Iterator[str]:
@@ -263,6 +263,8 @@ class TextGenerator:
         stops = (stop_strings,) if isinstance(stop_strings, str) else stop_strings
         if not isinstance(stops, list | tuple) or not all(isinstance(stop, str) and stop for stop in stops):
             raise ValueError(f"stop_strings={stop_strings!r}; expected a non-empty text, or a list of such texts.")
+        if not isinstance(stop_token_ids, Collection):
+            raise ValueError(f"stop_token_ids={stop_token_ids!r}; expected a list of ids.")
         stop_token_ids = {checks.non_negative_integer("stop_token_ids", id) for id in stop_token_ids}
         unknown = sampling_options.keys() - {field.name for field in dataclasses.fields(SamplingConfig)}
         if unknown:

@@ -83,7 +83,8 @@ def _read_kinds(values):
 
 def _write_kinds(config):
     names = {kind: name for name, kind in KINDS.items()}
-    return {"num_hidden_layers": config.num_layers, "block_types": [names[kind] for kind in config.pattern]}
+    kinds = {"num_hidden_layers": config.num_layers, "block_types": [names[kind] for kind in config.pattern]}
+    return kinds if "a" in config.pattern else {**kinds, "use_cache": False}  # transformers' cache needs attention
 
 
 def _read_widths(values):

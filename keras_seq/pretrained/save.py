@@ -110,6 +110,15 @@ def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, objec
     Raises:
         PretrainedError: There is none.
     """
+    if getattr(model, "document_token", None) is not None:
+        raise PretrainedError(
+            f"{model.name} begins anew at document_token={model.document_token}, which no class of transformers does; "
+            "set model.document_token = None to save a model of single documents."
+        )
+    if getattr(model, "quantization", None) is not None:
+        raise PretrainedError(
+            f"{model.name} is quantized in {model.quantization}; expected a model of floats, saved before `quantize`."
+        )
     near = None
     for family in FAMILIES.values():
         try:

@@ -28,9 +28,9 @@ def generator(model):
 
 
 SAMPLING = {
-    "temperature": (-1, NAN, INFINITE, "x", None, True),
+    "temperature": (-1, 1e-39, NAN, INFINITE, "x", None, True),
     "top_k": (0, -1, 1.5, "x", True, NAN, HUGE),
-    **{name: (0, -1, 1.1, NAN, INFINITE, "x", True) for name in ("top_p", "min_p", "typical_p")},
+    **{name: (0, -1, 1e-39, 1.1, NAN, INFINITE, "x", True) for name in ("top_p", "min_p", "typical_p")},
     "repetition_penalty": (0, -1, NAN, INFINITE, "x", True),
 }
 
@@ -47,6 +47,7 @@ WRITING = {  # how the generator is called with each of the values, the values, 
     "max_new_tokens": (lambda g, v: g("a", v), (-1, 1.5, "x", None, True, HUGE), "max_new_tokens"),
     "seed": (lambda g, v: g("a", 1, seed=v), (-1, 1.5, "x", None, True, HUGE), "seed"),
     "stop_strings": (lambda g, v: g("a", 1, stop_strings=v), ("", [""], 7, [7], None), "stop_strings"),
+    "stop_token_ids": (lambda g, v: g("a", 1, stop_token_ids=v), (0, None, [-1], "a", ["a"], [1.5]), "stop_token_ids"),
     "unknown": (lambda g, v: g("a", 1, **{v: 1}), ("colour", "topk"), "option"),
     "stream": (lambda g, v: list(g.stream("a", v)), (-1, "x", None), "max_new_tokens"),
     "beam num_beams": (lambda g, v: g.beam("a", 1, num_beams=v), (0, -1, 1.5, "x", None, HUGE), "num_beams"),

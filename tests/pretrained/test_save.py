@@ -14,7 +14,15 @@ from keras import ops
 from safetensors.numpy import load_file
 
 from keras_seq import layers, pretrained
-from keras_seq.models import BertConfig, HawkConfig, LSTMConfig, Mamba2Config, TransformerConfig, masked_lm
+from keras_seq.models import (
+    BertConfig,
+    HawkConfig,
+    LSTMConfig,
+    Mamba2Config,
+    RecurrentGemmaConfig,
+    TransformerConfig,
+    masked_lm,
+)
 from keras_seq.saving import load_untrusted_model, save_model
 from tests.pretrained.backend_logits import BUILT, V
 from tests.pretrained.random_configs import CONFIGS
@@ -61,6 +69,15 @@ def test_a_model_made_here_and_read_from_its_file_is_written(randomize, tmp_path
     assert pretrained.load(tmp_path / "out").stop_token_ids == (3,)
 
 
+def test_transformers_runs_a_model_without_attention(randomize, tmp_path):
+    model = randomize(RecurrentGemmaConfig(16, num_layers=2, num_heads=2, pattern="r").build_model(V))
+    pretrained.save(model, tmp_path / "out")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    ids = torch.tensor(some_ids(V))
+    assert_same(model(ids), theirs(ids).logits)
+    theirs.generate(ids, max_new_tokens=2)  # by default with a cache, which it cannot have without attention
+
+
 def test_an_encoder_made_here_is_written(randomize, tmp_path):
     encoder = BertConfig(16, num_layers=2, num_heads=2, feed_forward_dim=24, context_length=32).build_model(V)
     model = randomize(masked_lm(encoder))
@@ -90,9 +107,23 @@ class Odd(keras.layers.Layer):
         return x + 1
 
 
+def with_documents():
+    model = Mamba2Config(8, num_layers=1).build_model(V)
+    model.document_token = 0
+    return model
+
+
+def quantized():
+    model = Mamba2Config(8, num_layers=1).build_model(V)
+    model.quantize("int8")
+    return model
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (with_documents, "model.document_token = None"),
+        (quantized, "quantized in int8"),
         (lambda: LSTMConfig(8, units=8).build_model(V), "nearest is MambaConfig"),
         (lambda: HawkConfig(8, num_layers=1).build_model(V), "nearest is RecurrentGemmaConfig"),
         (lambda: Mamba2Config(8, num_layers=1, num_heads=3).build_model(V), "expected a product of expand"),
