@@ -1,6 +1,7 @@
-"""Steps that torch replays are Keras's own, to the bit; what does more than compute on tensors is left to Keras."""
+"""Steps that torch replays are Keras's own; what does more than compute on tensors is left to Keras."""
 
 import dataclasses
+import itertools
 
 import keras
 import numpy as np
@@ -184,6 +185,59 @@ def test_what_a_layer_reads_of_a_value_is_not_kept(monkeypatch):
     for _ in range(3):
         model.train_on_batch(np.ones((2, 2)), np.ones((2, 1)))
     assert records(model) == [None]
+
+
+def changed(change, is_replayed):
+    """Losses before and after a change of a model that goes on training, and its last loss as `evaluate` has it."""
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([ids_input(), keras.layers.Embedding(V, 4), keras.layers.Dense(V)])
+    compile_model(model, TRAIN, total_steps=20)
+    if not is_replayed:
+        del model.train_step
+    losses = trained(model, train=None)[0]
+    change(model)
+    losses += trained(model, train=None)[0]
+    return losses, model.evaluate(*BATCHES[0], verbose=0), model
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_matrix_that_is_quantized_is_trained_no_more(layer):
+    *expected, _ = changed(lambda model: model.layers[layer].quantize("int8"), is_replayed=False)
+    *got, _ = changed(lambda model: model.layers[layer].quantize("int8"), is_replayed=True)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(got[1], expected[1], rtol=1e-5)
+
+
+def test_hooks_of_torch_are_called():
+    calls = []
+
+    def add_hooks(model):
+        model.layers[0].embeddings.value.register_hook(lambda gradient: 0 * gradient)
+        model.layers[1].register_forward_hook(lambda *args: calls.append(args))
+
+    *_, model = changed(add_hooks, is_replayed=True)
+    assert len(calls) == len(BATCHES) + 1  # and that of `evaluate`
+    assert not model.layers[0].embeddings.value.grad.any()
+
+
+def test_gradients_are_those_of_the_last_step():
+    gradients = []
+
+    class Gradients(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            gradients.append(self.model.layers[1].kernel.value.grad.clone())
+
+    _, _, model = changed(lambda model: None, is_replayed=True)
+    model.fit(
+        np.concatenate([x for x, _ in BATCHES]),
+        np.concatenate([y for _, y in BATCHES]),
+        B,
+        callbacks=[Gradients()],
+        verbose=0,
+    )
+    assert any(record is not None for record in records(model))
+    for a, b in itertools.pairwise(gradients):
+        assert not np.array_equal(a, b)
 
 
 def test_another_loss_optimizer_or_set_of_weights_is_recorded_anew():

@@ -13,7 +13,7 @@ FORMULAS = (keras.optimizers.Adam.update_step, keras.optimizers.AdamW.update_ste
 
 
 def supports(optimizer, gradients, variables, learning_rate) -> bool:
-    """Return whether the optimizer's formula is Adam's, and gradients and variables are all float32 or all float64.
+    """Return whether the formula is Adam's, all gradients and variables are of float32 or float64, and without gaps.
 
     Args:
         optimizer: A Keras optimizer.
@@ -23,8 +23,13 @@ def supports(optimizer, gradients, variables, learning_rate) -> bool:
     """
     if type(optimizer).update_step not in FORMULAS or optimizer.amsgrad:
         return False
-    kinds = {(x.dtype, x.device) for x in (*gradients, *values(variables))}
-    return len(kinds) == 1 and kinds.pop()[0] in (torch.float32, torch.float64)
+    weights = values(variables)
+    kinds = {(x.dtype, x.device) for x in (*gradients, *weights)}
+    return (
+        len(kinds) == 1
+        and kinds.pop()[0] in (torch.float32, torch.float64)
+        and all(weight.permute(_axes_in_memory(weight)).is_contiguous() for weight in weights)
+    )
 
 
 @torch.no_grad()
@@ -41,18 +46,19 @@ def apply(optimizer, gradients, variables, learning_rate):
     indices = [optimizer._get_variable_index(variable) for variable in variables]
     moments = [values([moment[n] for n in indices]) for moment in (optimizer._momentums, optimizer._velocities)]
     weights = values(variables)
-    by_column = [not weight.is_contiguous() and weight.mT.is_contiguous() for weight in weights]
+    # The operation reads memory in order, so all four have to have the order of the weight, which any may be.
+    orders = [_axes_in_memory(weight) for weight in weights]
     for moment in moments:
-        for tensor, transposed in zip(moment, by_column, strict=True):
-            if transposed and tensor.is_contiguous():
-                tensor.data = tensor.mT.contiguous().mT
+        for tensor, order in zip(moment, orders, strict=True):
+            if not tensor.permute(order).is_contiguous():
+                tensor.data = tensor.permute(order).contiguous().permute([order.index(n) for n in range(len(order))])
     weights, gradients, *moments = (
-        [x.mT if transposed else x for x, transposed in zip(tensors, by_column, strict=True)]
+        [x.permute(order) for x, order in zip(tensors, orders, strict=True)]
         for tensors in (weights, gradients, *moments)
     )
     torch._fused_adam_(
         weights,
-        [gradient.contiguous() for gradient in gradients],  # the operation reads memory in order
+        [gradient.contiguous() for gradient in gradients],
         *moments,
         [],
         [torch.tensor(step, device=weights[0].device)] * len(weights),
@@ -64,3 +70,9 @@ def apply(optimizer, gradients, variables, learning_rate):
         eps=optimizer.epsilon / (1 - optimizer.beta_2**step) ** 0.5,
         maximize=False,
     )
+
+
+def _axes_in_memory(x):
+    """Return the axes of a tensor, the one that changes least often in memory first."""
+    axes = [*range(x.ndim)]
+    return axes if x.is_contiguous() else sorted(axes, key=x.stride, reverse=True)

@@ -14,7 +14,7 @@ import torch
 
 
 def supports(layer, mask=None, recurrent_dropout_mask=None, training: bool | None = True) -> bool:
-    """Return whether torch has the formula of this call: without a mask and without dropout of the state.
+    """Return whether torch has the formula of this call: without a mask, dropout of the state, `torch.func.vmap`.
 
     Args:
         layer: A layer with `keras_layer_class`.
@@ -23,6 +23,8 @@ def supports(layer, mask=None, recurrent_dropout_mask=None, training: bool | Non
         training: Whether the call is one of training.
     """
     if mask is not None or recurrent_dropout_mask is not None:
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # within `torch.func.grad` there may be a `vmap`
         return False
     # the class itself has to define keras_layer_class, because a subclass may compute something else
     return "keras_layer_class" in vars(type(layer)) and layer.keras_layer_class is not None

@@ -53,3 +53,12 @@ class _Recurrence(torch.autograd.Function):
         next_a = torch.cat([a[:, 1:], torch.zeros_like(a[:, :1])], dim=1)
         g = _Recurrence.apply(next_a.flip(1), dy.flip(1), torch.zeros_like(h)).flip(1)
         return g * torch.cat([h[:, None], states[:, :-1]], dim=1), g, a[:, 0] * g[:, 0]
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        """Add an axis at the end: nothing is computed across axes but the second."""
+        args = [
+            x.unsqueeze(-1).expand(*x.shape, info.batch_size) if axis is None else x.movedim(axis, -1)
+            for x, axis in zip(args, in_dims, strict=True)
+        ]
+        return _Recurrence.apply(*args), args[0].ndim - 1

@@ -2,12 +2,13 @@
 
 In small models the Python of layers, masks and losses takes as long as a tenth of the operations that it calls. After
 STEPS_BEFORE steps of one shape the operations are recorded, which takes as long as some twenty steps, and from then on
-only these are called, in the same order: losses and gradients are the same to the bit.
+only these are called: losses and gradients are the same but for rounding.
 
-What layers and losses hold besides variables, such as a dropout rate, is part of the record, as it is of a compiled
-step: compile the model again after a change. A step that does more than compute on tensors is never recorded, and Keras
-runs it: one that draws random numbers from a seed (not those of torch's own generator), reads a value (a loss scale),
-goes by a mask, or has layers that are neither ours nor Keras's.
+What layers and losses hold besides variables, such as a dropout rate, a regularizer or a dtype policy, is part of the
+record, as it is of a compiled step: compile the model again after a change. Variables that come and go, as in
+`quantize`, need none. A step that does more than compute on tensors is never recorded, and Keras runs it: one that
+draws random numbers from a seed (not those of torch's own generator), reads a value (a loss scale), goes by a mask, or
+has layers that are neither ours nor Keras's, or hooks of torch.
 """
 
 import logging
@@ -19,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
 from keras_seq.kernels.devices import on_cpu
+from keras_seq.kernels.torch.values import values
 
 STEPS_BEFORE = 20  # of a shape: few steps are not worth a record
 MAX_RECORDS = 8  # shapes that are recorded
@@ -61,42 +63,55 @@ class ReplayedStep:
 
     def __init__(self, model):
         self.model, self._num_steps, self._records = model, {}, {}
-        self._variables = self._flags = self._trainable = self._compiled = ()
+        self._layers = self._contents = self._variables = self._flags = self._trainable = ()
 
     def __call__(self, data):
         """Train on a batch `(x, y)` or `(x, y, sample_weight)`."""
         data = tree.map_structure(lambda x: None if x is None else keras.ops.convert_to_tensor(x), data)
         trainable = self._trainable_variables()
-        record = self._record_of(data, trainable)
+        record = None if self._has_hooks() else self._record_of(data, trainable)
         if record is None:
             return type(self.model).train_step(self.model, data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         loss, y_pred, gradients = record(data)
+        for weight, gradient in zip(values(trainable), gradients, strict=True):
+            weight.grad = gradient  # for callbacks
         self.model._loss_tracker.update_state(loss, sample_weight=tree.flatten(x)[0].shape[0])
         with torch.no_grad():
             self.model.optimizer.apply(gradients, trainable)
         return self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def _trainable_variables(self):
-        """Return those of the model, collected anew after `compile` and after one is frozen or thawed."""
+        """Return those of the model, collected anew once one comes, goes, is frozen or thawed."""
+        contents = self._contents_now()
+        if contents != self._contents:
+            self._records, self._num_steps = {}, {}
+            self._layers, self._variables, self._flags = [*self.model._flatten_layers()], self.model.variables, ()
+            self._contents = self._contents_now()
         flags = [variable.trainable for variable in self._variables]
-        compiled = self.model.optimizer, self.model._compile_loss
-        if flags != self._flags or compiled != self._compiled:
-            self._compiled = compiled
-            self._variables, self._trainable = self.model.variables, self.model.trainable_variables
-            self._flags = [variable.trainable for variable in self._variables]
+        if flags != self._flags:
+            self._flags, self._trainable = flags, self.model.trainable_variables
         return self._trainable
+
+    def _contents_now(self):
+        """Return what the model is compiled with, and the identities of all variables and layers of its layers."""
+        parts = ((x._trainable_variables, x._non_trainable_variables, x._layers) for x in self._layers)
+        return self.model.optimizer, self.model._compile_loss, [id(x) for lists in parts for y in lists for x in y]
+
+    def _has_hooks(self):
+        """Return whether torch calls functions of the user's on the way, which a record would not."""
+        of_layers = (x._forward_hooks or x._forward_pre_hooks or x._backward_hooks for x in self._layers)
+        return any(of_layers) or any(weight._backward_hooks for weight in values(self._trainable))
 
     def _record_of(self, data, trainable):
         """Return the record of this batch's shape, or None as long as there is none."""
-        model, leaves = self.model, tree.flatten(data)  # a batch of another structure would be refused by the model
-        shapes = tuple(None if x is None else (x.shape, x.dtype) for x in leaves)
-        key = shapes, model._compile_loss, model.optimizer, tuple(map(id, trainable))
+        leaves = tree.flatten(data)  # a batch of another structure would be refused by the model
+        key = tuple(None if x is None else (x.shape, x.dtype) for x in leaves), tuple(map(id, trainable))
         if key not in self._records:
             self._num_steps[key] = self._num_steps.get(key, 0) + 1
             if self._num_steps[key] <= STEPS_BEFORE or len(self._records) == MAX_RECORDS:
                 return None
-            self._records[key] = _recorded(model, data)
+            self._records[key] = _recorded(self.model, data)
         return self._records[key]
 
 
