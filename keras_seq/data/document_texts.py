@@ -32,9 +32,9 @@ def read_texts(part: Part, field: str = "text") -> Iterator[tuple[bool, str]]:
     try:
         if kind == ".parquet":
             yield from ((True, text) for text in _parquet_texts(path, field))
-            return
-        with _open(part) as stream:
-            yield from _jsonl_texts(path, stream, field) if kind == ".jsonl" else _plain_texts(part, stream)
+        else:
+            with _open(part) as stream:
+                yield from _jsonl_texts(path, stream, field) if kind == ".jsonl" else _plain_texts(part, stream)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DocumentsError(f"{path} cannot be read ({reason}): copy it again, or leave it out.") from None
@@ -126,7 +126,7 @@ def _text(path, value, field, number):
 def _parquet_texts(path, field):
     parquet, pyarrow = _pyarrow("pyarrow.parquet", path), _pyarrow("pyarrow", path)
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             if field not in file.schema_arrow.names:
                 names = ", ".join(file.schema_arrow.names)
                 raise DocumentsError(f"{path} has no column {field!r}, but {names}: name one with --field.")

@@ -155,7 +155,8 @@ def _next_border(stream, position, is_jsonl):
     while block := stream.read(ALIGN_BYTES):
         if (end := block.find(b"\n")) >= 0:
             return position + end + 1
-        if not is_jsonl:
-            return position + next(n for n, byte in enumerate(block) if byte & 0xC0 != 0x80)
+        starts = (n for n, byte in enumerate(block) if byte & 0xC0 != 0x80)
+        if not is_jsonl and (start := next(starts, None)) is not None:
+            return position + start
         position += len(block)
     return position

@@ -3,6 +3,7 @@
 source[b] = k with probability w_k,    row b of the batch = row b of source k's batch of the same step
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,10 +51,10 @@ class MixedWindows(WindowBatches):
             raise ValueError(f"sources have the sizes {sorted(sizes)}; expected one batch_size and sequence_length.")
         for weight in self.weights:
             checks.number("weights", weight, min_value=0)
-        if len(self.weights) != len(self.sources) or not sum(self.weights) > 0:
+        if len(self.weights) != len(self.sources) or not 0 < sum(self.weights) < math.inf:
             raise ValueError(
                 f"weights={self.weights}; expected {len(self.sources)} numbers of at least 0, one for each source, "
-                "with a positive sum."
+                "with a positive, finite sum."
             )
 
     @property

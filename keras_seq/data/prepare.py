@@ -87,6 +87,7 @@ def prepare(
         "schema": PLAN_SCHEMA,
         "options": json.loads(json.dumps([kind, field, group_bytes, sample_characters, tokenizer_options])),
         "inputs": [list(dataclasses.astuple(file)) for file in files],
+        "tokenizer_sha256": None,  # until it is written, and before any shard
     }
     folder.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(folder / ".lock")
@@ -96,8 +97,7 @@ def prepare(
             _check_plan(folder, plan)
             if not (folder / INDEX_NAME).exists():
                 groups = divide(files, group_bytes)
-                tokenizer = _tokenizer(folder, tokenizer, groups, field, sample_characters, tokenizer_options)
-                write_json(folder / PLAN_NAME, plan)
+                tokenizer = _tokenizer(folder, plan, tokenizer, groups, field, sample_characters, tokenizer_options)
                 writer = ShardWriter(folder, tokenizer, field)
                 _write_shards(writer, groups, processes, progress)
                 _write_index(writer, len(groups))
@@ -113,23 +113,23 @@ def prepare(
 
 
 def _check_plan(folder, plan):
-    """Raise a DocumentsError unless a folder is empty or of a run with the same plan."""
+    """Raise a DocumentsError unless a folder is empty or of a run with the same plan, whose tokenizer goes on."""
     if not (folder / PLAN_NAME).exists():
-        if others := sorted(
-            path.name for path in folder.iterdir() if path.name not in (TOKENIZER_NAME, ".lock", ".pid")
-        ):
+        if others := sorted(path.name for path in folder.iterdir() if path.name not in (".lock", ".pid")):
             raise DocumentsError(f"{folder} has other files, such as {others[0]}: name a new folder.")
         return
     try:
-        old = json.loads((folder / PLAN_NAME).read_bytes())
-        is_known = old["schema"] == PLAN_SCHEMA
+        written = json.loads((folder / PLAN_NAME).read_bytes())
+        is_known, options = written["schema"] == PLAN_SCHEMA, written["options"]
+        old, new = ({path: (size, modified) for path, size, modified in one["inputs"]} for one in (written, plan))
     except (ValueError, KeyError, TypeError):
         is_known = False
     if not is_known:
         raise DocumentsError(f"{folder / PLAN_NAME} is damaged or of another version: remove the folder.")
-    if old["options"] != plan["options"]:
+    if written.get("tokenizer_sha256", "") is None:
+        return  # nothing was begun but the tokenizer
+    if options != plan["options"]:
         raise DocumentsError(f"{folder} was begun with other options: use the same, or name a new folder.")
-    old, new = ({path: (size, modified) for path, size, modified in one["inputs"]} for one in (old, plan))
     for path in [*old, *new]:
         if old.get(path) != new.get(path):
             change = "is missing" if path not in new else "is new" if path not in old else "was changed"
@@ -138,24 +138,31 @@ def _check_plan(folder, plan):
             )
     if [*old] != [*new]:
         raise DocumentsError(f"{folder} was begun with the inputs in another order: name them as they were.")
+    plan["tokenizer_sha256"] = written.get("tokenizer_sha256")
 
 
-def _tokenizer(folder, tokenizer, groups, field, sample_characters, options):
-    """Return the tokenizer, after writing it to the folder; the one that is there, if a run was stopped."""
-    path = folder / TOKENIZER_NAME
+def _tokenizer(folder, plan, tokenizer, groups, field, sample_characters, options):
+    """Return the tokenizer, after writing it and its digest to the folder; the one there, if a run was stopped."""
+    path, expected = folder / TOKENIZER_NAME, plan["tokenizer_sha256"]
+    if expected is not None:
+        if not path.exists() or file_sha256(path) != expected:
+            raise DocumentsError(
+                f"{path} was changed since {folder} was begun: restore it, or remove the folder and prepare it again."
+            )
+        return load_tokenizer(path)
+    write_json(folder / PLAN_NAME, plan)  # from now on the folder is this run's
     if isinstance(tokenizer, str):
         checks.one_of("tokenizer", tokenizer, TOKENIZERS)
-        if (folder / PLAN_NAME).exists():
-            return load_tokenizer(path)
         tokenizer = train_tokenizer(tokenizer, groups, field, sample_characters, **options)
     document_token(tokenizer)
     tokenizer.save(path)
+    write_json(folder / PLAN_NAME, {**plan, "tokenizer_sha256": file_sha256(path)})
     return tokenizer
 
 
 def _write_shards(writer, groups, processes, progress):
     sizes = [sum(part.stop - part.start for part in group) for group in groups]
-    missing = [number for number in range(len(groups)) if not writer.record_path(number).exists()]
+    missing = [number for number in range(len(groups)) if not writer.is_written(number)]
     done = sum(sizes) - sum(sizes[number] for number in missing)
     progress(done, sum(sizes))
     if processes is None:

@@ -7,6 +7,7 @@ A record, NAME.json, is written last: without it, the other files of a shard do 
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from keras_seq.tokenizers import Tokenizer, TokenizerError, document_token
 from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER
 from keras_seq.tokenizers.subword_tokenizers import SubwordTokenizer
 
+RECORD_KEYS = "name", "tokens", "documents", "characters", "sha256", "documents_sha256"
 BATCH_CHARACTERS = 1 << 16  # characters that are encoded at once; larger arrays would need new pages each time
 
 
@@ -45,6 +47,25 @@ class ShardWriter:
     def record_path(self, number: int) -> Path:
         """Return the path of the record of a shard."""
         return self.folder / f"{number:05d}.json"
+
+    def is_written(self, number: int) -> bool:
+        """Return whether a shard has a record, and files of the sizes that it says.
+
+        Args:
+            number: Number of the shard.
+        """
+        try:
+            record = json.loads(self.record_path(number).read_bytes())
+            sizes = {
+                "bin": record["tokens"] * np.dtype(DTYPES[self.dtype]).itemsize,
+                "documents": 8 * record["documents"],
+            }
+            is_whole = {*record} == {*RECORD_KEYS} and record["name"] == self.record_path(number).stem
+            return is_whole and all(
+                self.record_path(number).with_suffix(f".{end}").stat().st_size == size for end, size in sizes.items()
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
 
     def write(self, number: int, group: Sequence[Part]) -> None:
         """Write the shard of a group of files.
@@ -72,9 +93,9 @@ class ShardWriter:
         documents = np.array(starts, "<u8").tobytes()
         with atomic_write(self.folder / f"{name}.documents") as temporary:
             temporary.write_bytes(documents)
-        record = {"name": name, "tokens": tokens, "documents": len(starts), "characters": characters}
-        digests = {"sha256": digest.hexdigest(), "documents_sha256": hashlib.sha256(documents).hexdigest()}
-        write_json(self.record_path(number), record | digests)
+        digests = digest.hexdigest(), hashlib.sha256(documents).hexdigest()
+        record = zip(RECORD_KEYS, (name, tokens, len(starts), characters, *digests), strict=True)
+        write_json(self.record_path(number), dict(record))
 
     def _encoded(self, group) -> Iterator[tuple[np.ndarray, bool, int]]:
         """Yield the ids of texts, whether they begin a document, and their numbers of characters."""

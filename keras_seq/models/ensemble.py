@@ -58,8 +58,9 @@ class Ensemble(keras.Model):
         self.members = members
         context_lengths = [member.context_length for member in members if member.context_length is not None]
         self.context_length = min(context_lengths, default=None)
+        self.built = all(member.built for member in members)
 
-    def build(self, input_shape):
+    def build(self, input_shape=None):
         """Do nothing: the members are built."""
 
     def get_initial_state(self, batch_size, capacity: int | None = None):

@@ -24,7 +24,7 @@ def as_ids(name: str, ids):
         A tensor or an array.
 
     Raises:
-        ValueError: `ids` is ragged, or not integers `[B, T]`.
+        ValueError: `ids` is ragged, not integers `[B, T]`, or has no position.
     """
     if isinstance(ids, list | tuple):
         try:
@@ -38,6 +38,8 @@ def as_ids(name: str, ids):
     _check_type(name, ids)
     if len(ids.shape) != 2:
         raise ValueError(f"{name} has shape {tuple(ids.shape)}; expected [B, T].")
+    if ids.shape[1] == 0:
+        raise ValueError(f"{name} has shape {tuple(ids.shape)}; expected at least one position.")
     return ids
 
 

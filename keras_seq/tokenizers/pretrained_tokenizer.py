@@ -59,7 +59,14 @@ class PretrainedTokenizer(Tokenizer):
         self._vocabulary = tuple(token_of.get(id, f"<unused {id}>") for id in range(vocabulary_size))
         self._text = pipeline
         self.add_special_tokens = checks.boolean("add_special_tokens", add_special_tokens)
-        self.chat_template, self.special_tokens = chat_template, dict(special_tokens or {})
+        if chat_template is not None and not isinstance(chat_template, str):
+            raise TokenizerError(f"chat_template={short_repr(chat_template)}; expected a text or None.")
+        special_tokens = {} if special_tokens is None else special_tokens
+        if not isinstance(special_tokens, dict) or not all(
+            isinstance(x, str) for x in (*special_tokens, *special_tokens.values())
+        ):
+            raise TokenizerError(f"special_tokens={short_repr(special_tokens)}; expected texts by name.")
+        self.chat_template, self.special_tokens = chat_template, dict(special_tokens)
 
     @property
     def pipeline(self) -> str:

@@ -62,7 +62,7 @@ def read_tokenizer(path: str | os.PathLike[str], from_config: Callable[[dict], o
         )
     try:
         return from_config(config)
-    except TokenizerError as error:
+    except ValueError as error:  # a TokenizerError, or of another argument
         raise TokenizerError(f"The tokenizer file {str(path)!r} is invalid: {error}") from None
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from keras_seq import atomic_files
 from keras_seq.data import TokenFiles, TokenFilesError
+from keras_seq.data import prepare as prepare_module
 from keras_seq.data.document_texts import read_texts
 from keras_seq.data.documents import DocumentsError, divide, find_files
 from keras_seq.data.prepare import prepare
@@ -94,6 +95,15 @@ def test_large_files_are_divided_at_lines_or_else_at_characters(tmp_path):
     pieces = [list(read_texts(part)) for [part] in groups]
     assert "".join(piece for parts in pieces for _, piece in parts) == text
     assert [begins for parts in pieces for begins, _ in parts].count(True) == 1
+
+
+@pytest.mark.parametrize("ending", ["é", "é\n", "\U0001f600"])
+def test_a_border_within_the_last_character(tmp_path, ending):
+    for length in range(20):
+        text = "x" * length + ending
+        (tmp_path / "a.txt").write_text(text)
+        parts = [part for group in divide(find_files([str(tmp_path / "a.txt")]), 5) for part in group]
+        assert "".join(text for part in parts for _, text in read_texts(part)) == text
 
 
 def test_the_tokenizer_of_a_sample_knows_other_characters_as_unknown(tmp_path):
@@ -223,6 +233,63 @@ def test_changes_between_two_runs_are_named(texts, tmp_path, monkeypatch):
     refused(r"No space left on device.*full", [str(texts)], tmp_path / "full", error=OSError)
 
 
+@pytest.fixture
+def stopped(texts, tmp_path, monkeypatch):
+    """A folder that lacks nothing but its index."""
+
+    def stop(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch, contextlib.suppress(Killed):
+        patch.setattr(prepare_module, "_write_index", stop)
+        prepare([str(texts)], tmp_path / "out", group_bytes=40)
+    assert (tmp_path / "out" / "00001.json").exists()
+    return tmp_path / "out"
+
+
+def test_the_tokenizer_of_a_stopped_run_is_not_another(texts, stopped):
+    other = WordTokenizer.from_text("other words")
+    other.save(stopped / "tokenizer.json")
+    refused(r"tokenizer\.json was changed", [str(texts)], stopped, group_bytes=40)
+    (stopped / "tokenizer.json").unlink()
+    refused(r"tokenizer\.json was changed", [str(texts)], stopped, group_bytes=40)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[", None])
+@pytest.mark.parametrize("name", ["00001.json", "00001.bin", "00001.documents"])
+def test_a_shard_with_a_damaged_file_is_written_again(texts, stopped, tmp_path, name, damage):
+    prepare([str(texts)], tmp_path / "whole", group_bytes=40)
+    (stopped / name).unlink()
+    if damage is not None:
+        (stopped / name).write_bytes(damage)
+    prepare([str(texts)], stopped, group_bytes=40)
+    assert contents(stopped) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("key", ["options", "inputs", "schema"])
+def test_a_damaged_plan_is_named(texts, stopped, key):
+    path = stopped / "inputs.json"
+    plan = json.loads(path.read_text())
+    path.write_text(json.dumps({**plan, key: 5}))
+    refused("damaged|other options", [str(texts)], stopped, group_bytes=40)
+    path.write_text(json.dumps({name: value for name, value in plan.items() if name != key}))
+    refused("damaged", [str(texts)], stopped, group_bytes=40)
+
+
+def test_a_tokenizer_of_ones_own_is_not_overwritten(texts, tmp_path):
+    WordTokenizer.from_text("my words").save(tmp_path / "tokenizer.json")
+    before = (tmp_path / "tokenizer.json").read_bytes()
+    (tmp_path / "texts").rename(tmp_path.parent / f"{tmp_path.name}-texts")
+    refused("other files", [f"{tmp_path}-texts"], tmp_path)
+    assert (tmp_path / "tokenizer.json").read_bytes() == before
+
+
+def test_other_options_may_follow_if_there_was_no_tokenizer(texts, tmp_path):
+    refused("at least", [str(texts)], tmp_path / "out", "bpe", vocabulary_size=3, error=ValueError)
+    prepare([str(texts)], tmp_path / "out")
+    assert decoded(tmp_path / "out") == EXPECTED
+
+
 def test_damage_of_a_prepared_folder_is_named(texts, tmp_path):
     prepare([str(texts)], tmp_path / "out", group_bytes=40)
     for name, damage, match in [
@@ -260,3 +327,20 @@ def test_parquet_and_zstandard(tmp_path):
         file.write(b"drei\n" * 9)
     prepare([str(tmp_path / "c.txt.zst")], tmp_path / "zst")
     assert decoded(tmp_path / "zst") == ["drei\n" * 9]
+
+
+def test_a_parquet_file_that_changes_or_is_damaged_is_named(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet, path = pytest.importorskip("pyarrow.parquet"), tmp_path / "a.parquet"
+    options = {"compression": "none", "use_dictionary": False, "row_group_size": 100, "write_page_checksum": True}
+    parquet.write_table(pyarrow.table({"text": [f"old {n:04d}" for n in range(600)]}), path, **options)
+    ((part,),) = divide(find_files([str(path)]), 10**9)
+    texts = read_texts(part)
+    next(texts)
+    os.utime(path, (1, 1))
+    with pytest.raises(DocumentsError, match="was changed"):
+        list(texts)
+    path.write_bytes(path.read_bytes().replace(b"old 0050", b"new 0050"))
+    ((part,),) = divide(find_files([str(path)]), 10**9)
+    with pytest.raises(DocumentsError, match="cannot be read"):
+        list(read_texts(part))
