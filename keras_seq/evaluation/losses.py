@@ -118,7 +118,8 @@ class TokenCrossEntropy(keras.losses.Loss):
     It takes logits only, and its default reduction is the mean over tokens: Keras's mask of the logits and the sample
     weights count in the sum and in its divisor. (Keras's `SparseCategoricalCrossentropy()` divides the weighted sum by
     all B T positions.) The `loss` that `fit` shows for several batches is their mean weighted by rows; `Perplexity`
-    uses the mean over tokens.
+    uses the mean over tokens. `class_weight` of `fit` is for targets `[B]`: Keras takes `[B, T]` for one-hot rows, so
+    weigh the classes of tokens by sample weights `[B, T]`.
 
     Args:
         label_smoothing: e in the formula, at least 0 and below 1.

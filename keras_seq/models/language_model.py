@@ -22,6 +22,7 @@ from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.layers.residual import apply_sequentially, check_separates_documents, initial_states
 from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
 from keras_seq.models.quantization import Quantizable
+from keras_seq.models.token_targets import TokenTargets
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, at every position alike
 NON_CAUSAL_MESSAGE = (
@@ -48,7 +49,7 @@ def check_step(ids, state) -> None:
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class LanguageModel(Quantizable, keras.Model):
+class LanguageModel(Quantizable, TokenTargets, keras.Model):
     """Predict the next id: ids -> embedding -> blocks, one after the other -> head -> logits.
 
     The state is a tuple with an entry for each block that keeps one.

@@ -22,10 +22,11 @@ from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
 from keras_seq.models.language_model import check_step
 from keras_seq.models.parameter_counts import count_block_params
 from keras_seq.models.quantization import Quantizable
+from keras_seq.models.token_targets import TokenTargets
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class EncoderDecoder(Quantizable, keras.Model):
+class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
     """Predict the next target id from source ids and the target ids before it.
 
     ```python

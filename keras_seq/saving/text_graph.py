@@ -60,7 +60,8 @@ class ExportedTextGenerator(tf.Module):
 
     def _generate(self, prompt, max_new_tokens, temperature, seed):
         max_new_tokens = tf.cast(_assert_non_negative(max_new_tokens, "max_new_tokens"), tf.int32)
-        temperature = _assert_non_negative(temperature, "temperature")
+        temperature, seed = _assert_non_negative(temperature, "temperature"), _assert_non_negative(seed, "seed")
+        temperature = tf.debugging.assert_all_finite(temperature, "temperature: expected a finite number.")
         prompt_ids = self._encode(prompt)
         prompt_length = tf.size(prompt_ids)
         uniform = tf.random.stateless_uniform([max_new_tokens], tf.stack([seed, 0]), alg="philox")

@@ -6,6 +6,7 @@ from keras_seq import kernels
 from keras_seq.kernels.devices import cpu_is_faster_in_bfloat16, on_cpu
 from keras_seq.layers.introspection import has_time_loop
 from keras_seq.training.config import TrainConfig
+from keras_seq.training.gradient_guard import require_weights
 from keras_seq.training.optimizers import OPTIMIZERS
 from keras_seq.training.rematerialization import rematerialize_blocks
 from keras_seq.training.schedules import WarmupLinearDecay
@@ -46,8 +47,9 @@ def compile_model(
         tokens_per_step: Approximate number of tokens of a batch; decides whether XLA compiles the step.
 
     Raises:
-        ValueError: With `train.rematerialization`, if the model has no residual blocks.
+        ValueError: The model has no trainable weight, or no residual blocks although `train.rematerialization` is set.
     """
+    require_weights(training_model.trainable_variables)
     if train.rematerialization:
         rematerialize_blocks(training_model)
     peak, options = train.peak_learning_rate(training_model), train.optimizer_options(training_model, total_steps)

@@ -28,6 +28,12 @@ MIN_FUSED_PARAMS = 2**17  # for fewer parameters, starting one XLA program for a
 LOSS_INDEX = -1  # `first_nonfinite_index` where every gradient is NaN or that of the smallest weight alone
 
 
+def require_weights(variables):
+    """Raise a ValueError if there is nothing to train."""
+    if not variables:
+        raise ValueError("The model has no trainable weight; expected one: build it, or set trainable=True of a layer.")
+
+
 def _dense(gradient, shape):
     """Return a dense gradient of known shape; TensorFlow gives an embedding's as one row per id of the batch."""
     if hasattr(gradient, "dense_shape"):
@@ -153,6 +159,7 @@ class GradientGuard:
         if not self.built:
             return super().scale_loss(loss)
         weights = [v for v in self._trainable_variables if v.trainable]  # one may have been frozen
+        require_weights(weights)
         weight = loss if keras.backend.backend() == "jax" else weights[_smallest(weights)]
         zero_or_nan = ops.where(ops.isfinite(loss), 0.0, float("nan"))
         return super().scale_loss(loss + ops.cast(zero_or_nan, loss.dtype) * ops.cast(ops.sum(weight), loss.dtype))
@@ -167,6 +174,7 @@ class GradientGuard:
         if not self.built:
             self.build(trainable_variables)
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
+        require_weights(variables)
         grads = [_dense(g, v.shape) for g, v in zip(grads, variables, strict=True)]
         steps = self._accumulation_steps
         if steps is None:

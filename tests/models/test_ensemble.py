@@ -6,7 +6,7 @@ from keras import ops
 from keras_seq.evaluation import Evaluator
 from keras_seq.generation import TextGenerator
 from keras_seq.models import BiLSTMConfig, Ensemble, LanguageModel, LSTMConfig, TransformerConfig, assert_causal
-from keras_seq.saving import save_model
+from keras_seq.saving import load_untrusted_model, save_model
 from keras_seq.tokenizers import CharacterTokenizer
 
 VOCABULARY = 5
@@ -87,6 +87,16 @@ def test_it_comes_back_from_disk_and_writes_text(average, tmp_path):
     drawn = [TextGenerator(model, vocabulary)("a", 6, seed=3) for model in (average, revived)]
     assert drawn[0] == drawn[1]
     assert len(drawn[0]) >= 6
+
+
+def test_a_new_one_is_built(tmp_path):
+    """Keras saves, loads and reads weights without a call before."""
+    new = Ensemble([LSTMConfig(embedding_dim=3, units=4).build_model(5) for _ in range(2)])
+    new.save(tmp_path / "new.keras")
+    new.save_weights(tmp_path / "new.weights.h5")
+    new.load_weights(tmp_path / "new.weights.h5")
+    new.build()
+    np.testing.assert_array_equal(load_untrusted_model(tmp_path / "new.keras")(IDS), new(IDS))
 
 
 def test_what_cannot_be_averaged_is_refused(average):

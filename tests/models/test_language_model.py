@@ -7,6 +7,7 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
+from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.models import (
     LANGUAGE_MODELS,
     MODELS,
@@ -314,3 +315,13 @@ def test_tied_embeddings_are_one_matrix_both_ways(randomize, name, tmp_path):
     np.testing.assert_allclose(numpy(model(ids)), numpy(x) @ table.T, atol=1e-5)
     model.save(tmp_path / "tied.keras")
     np.testing.assert_array_equal(numpy(keras.models.load_model(tmp_path / "tied.keras")(ids)), numpy(model(ids)))
+
+
+def test_class_weights_of_tokens_are_refused():
+    """Keras would take targets [B, T] for one-hot rows."""
+    model = SMALL["lstm"].build_model(7)
+    model.compile("sgd", TokenCrossEntropy())
+    ids = np.ones((2, 3), "int32")
+    for train in (model.fit, model.train_on_batch):
+        with pytest.raises(ValueError, match=r"class_weight=.*sample_weight \[B, T\]"):
+            train(ids, ids, class_weight={1: 2.0})

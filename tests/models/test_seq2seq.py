@@ -208,6 +208,9 @@ def test_what_is_out_of_range_is_said(model):
             run(model, SOURCE[:1], unknown)
         with pytest.raises(ValueError, match=f"encoder_token_ids holds {bad}"):
             model.get_initial_state(unknown, capacity=3)
+    for source, target in ((SOURCE[:, :0], TARGET), (SOURCE, TARGET[:, :0])):
+        with pytest.raises(ValueError, match="at least one position"):
+            run(model, source, target)
     state = model.get_initial_state(SOURCE, capacity=1)
     with pytest.raises(ValueError, match="ids holds 11"):
         model.step(np.full((2, 1), VOCABULARY), state)

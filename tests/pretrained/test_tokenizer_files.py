@@ -152,3 +152,27 @@ def test_a_model_is_not_written_with_the_tokenizer_of_another(tmp_path):
     with pytest.raises(ValueError, match="tokenizer has 3 ids"):
         save(model, tmp_path / "out", ours.CharacterTokenizer("abc"))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"special_tokens": 1},
+        {"special_tokens": "x"},
+        {"special_tokens": {"eos_token": 3}},
+        {"chat_template": 5},
+        {"chat_template": []},
+        {"vocabulary_size": "many"},
+        {"vocabulary_size": 3},
+        {"add_special_tokens": "yes"},
+        {"pipeline": 3},
+    ],
+    ids=str,
+)
+def test_a_damaged_file_of_ours_is_named(byte_pairs, tmp_path, changes):
+    path = tmp_path / "tokenizer.json"
+    read_tokenizer_files(byte_pairs[0], "gpt2", 310).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(ours.TokenizerError, match=next(iter(changes))) as error:
+        load_tokenizer(path)
+    assert str(path) in str(error.value)

@@ -1,6 +1,7 @@
 """What is exported runs without keras_seq, and says the same."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -83,10 +84,12 @@ def test_bad_input_is_an_error_in_the_graph_too(model):
         ("Z", 1, 1.0, "lacks the character"),
         ("", 1, 1.0, "text is empty"),
         ("a", -1, 1.0, "max_new_tokens"),
-        ("a", 1, -1.0, "temperature"),
+        *(("a", 1, temperature, "temperature") for temperature in (-1.0, math.inf, math.nan)),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=says):
             module.generate(prompt, whole(length), temperature, whole(1))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="seed"):
+        module.generate("a", whole(1), 1.0, whole(-1))
 
 
 def test_another_tokenizer_is_refused(model):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.training import OPTIMIZERS, AdamW, Muon, gradient_guard
+from keras_seq.training import OPTIMIZERS, AdamW, Muon, TrainConfig, compile_model, gradient_guard
 
 pytestmark = pytest.mark.any_backend
 BAD = [float("nan"), float("inf")]
@@ -221,3 +221,19 @@ def test_where_a_weight_was_frozen_the_others_are_trained_and_named(make, frozen
     optimizer.apply([ops.full(other.shape, bad)], [other])
     named = "The loss" if np.isnan(bad) else f"The gradient (of {other.path})"  # one NaN gradient is all there are
     assert (int(optimizer.first_nonfinite_step), optimizer.describe_nonfinite()) == (2, named)
+
+
+def test_a_model_without_a_trainable_weight_is_refused(make):
+    optimizer = make()
+    with pytest.raises(ValueError, match="no trainable weight"):
+        optimizer.apply([], [])
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.trainable = False
+    with pytest.raises(ValueError, match="no trainable weight"):
+        compile_model(model, TrainConfig(), total_steps=3)
+    model.trainable = True
+    compile_model(model, TrainConfig(), total_steps=3, loss=keras.losses.MeanSquaredError())
+    model.trainable = False
+    if keras.backend.backend() != "jax":  # which goes by the weights that were trainable in `compile`
+        with pytest.raises(ValueError, match="no trainable weight"):
+            model.train_on_batch(np.ones((2, 2)), np.ones((2, 1)))
