@@ -96,6 +96,8 @@ class SubwordTokenizer(Tokenizer):
 class WordPieceTokenizer(SubwordTokenizer):
     """Convert text to ids by BERT's subwords; `##` marks a subword that continues a word.
 
+    A word of more than 100 characters is `[UNK]`, as in BERT.
+
     Args:
         vocabulary: The keys of `SPECIAL_TOKENS`, then the subwords. `from_text` trains them.
         lowercase: Whether to lower-case texts and strip accents first, as for BERT's uncased models.

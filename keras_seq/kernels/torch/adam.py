@@ -28,7 +28,7 @@ def supports(optimizer, gradients, variables, learning_rate) -> bool:
     return (
         len(kinds) == 1
         and kinds.pop()[0] in (torch.float32, torch.float64)
-        and all(weight.permute(_axes_in_memory(weight)).is_contiguous() for weight in weights)
+        and all(x.is_contiguous() or x.permute(_axes_in_memory(x)).is_contiguous() for x in weights)
     )
 
 
@@ -46,16 +46,15 @@ def apply(optimizer, gradients, variables, learning_rate):
     indices = [optimizer._get_variable_index(variable) for variable in variables]
     moments = [values([moment[n] for n in indices]) for moment in (optimizer._momentums, optimizer._velocities)]
     weights = values(variables)
-    # The operation reads memory in order, so all four have to have the order of the weight, which any may be.
-    orders = [_axes_in_memory(weight) for weight in weights]
-    for moment in moments:
-        for tensor, order in zip(moment, orders, strict=True):
-            if not tensor.permute(order).is_contiguous():
-                tensor.data = tensor.permute(order).contiguous().permute([order.index(n) for n in range(len(order))])
-    weights, gradients, *moments = (
-        [x.permute(order) for x, order in zip(tensors, orders, strict=True)]
-        for tensors in (weights, gradients, *moments)
-    )
+    gradients = [*gradients]
+    for n, weight in enumerate(weights):  # the operation reads all four in the order of memory: that of the weight
+        if not all(x.is_contiguous() for x in (weight, moments[0][n], moments[1][n])):
+            axes = _axes_in_memory(weight)
+            for moment in moments:
+                if not moment[n].permute(axes).is_contiguous():
+                    moment[n].data = moment[n].permute(axes).contiguous().permute([*map(axes.index, range(len(axes)))])
+            for tensors in (weights, gradients, *moments):
+                tensors[n] = tensors[n].permute(axes)
     torch._fused_adam_(
         weights,
         [gradient.contiguous() for gradient in gradients],
@@ -74,5 +73,4 @@ def apply(optimizer, gradients, variables, learning_rate):
 
 def _axes_in_memory(x):
     """Return the axes of a tensor, the one that changes least often in memory first."""
-    axes = [*range(x.ndim)]
-    return axes if x.is_contiguous() else sorted(axes, key=x.stride, reverse=True)
+    return sorted(range(x.ndim), key=x.stride, reverse=True)
