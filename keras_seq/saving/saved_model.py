@@ -20,13 +20,15 @@ def export_saved_model(model, tokenizer, path: str | os.PathLike) -> None:
         path: The folder to write; it must not exist.
 
     Raises:
-        ValueError: The tokenizer is of another class or vocabulary size, `path` exists, or Keras's backend is not
-            TensorFlow.
+        ValueError: The tokenizer is of another class or vocabulary size, `path` exists or has a `[`, which TensorFlow
+            reads as a pattern, or Keras's backend is not TensorFlow.
         OSError: The folder cannot be written; the error names `path`.
     """
     path = pathlib.Path(path)
     if path.exists():
         raise ValueError(f"{path} exists already; expected the name of a new folder.")
+    if "[" in str(path.absolute()):
+        raise ValueError(f"{path.absolute()} has a '[': TensorFlow could not load it; expected another path.")
     checks.tensorflow_backend("A SavedModel")
     from keras_seq.saving.text_graph import ExportedTextGenerator  # here, as other backends do without TensorFlow
 

@@ -76,6 +76,8 @@ def test_what_is_there_is_not_written_over(model, tmp_path):
     (tmp_path / "exported").mkdir()
     with pytest.raises(ValueError, match="exists already"):
         export_saved_model(model, VOCABULARY, tmp_path / "exported")
+    with pytest.raises(ValueError, match="TensorFlow could not load it"):
+        export_saved_model(model, VOCABULARY, tmp_path / "run[1]" / "exported")
 
 
 def test_bad_input_is_an_error_in_the_graph_too(model):
