@@ -8,7 +8,7 @@ What layers and losses hold besides variables, such as a dropout rate, a regular
 record, as it is of a compiled step: compile the model again after a change. Variables that come and go, as in
 `quantize`, need none. A step that does more than compute on tensors is never recorded, and Keras runs it: one that
 draws random numbers from a seed (not those of torch's own generator), reads a value (a loss scale), goes by a mask, or
-has layers that are neither ours nor Keras's, or hooks of torch.
+has layers that are neither ours nor Keras's, or hooks of torch. A replayed step leaves no `.grad`.
 """
 
 import logging
@@ -74,8 +74,8 @@ class ReplayedStep:
             return type(self.model).train_step(self.model, data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         loss, y_pred, gradients = record(data)
-        for weight, gradient in zip(values(trainable), gradients, strict=True):
-            weight.grad = gradient  # for callbacks
+        for weight in values(trainable):
+            weight.grad = None  # not that of an earlier step; to keep them all would cost a tenth of a small step
         self.model._loss_tracker.update_state(loss, sample_weight=tree.flatten(x)[0].shape[0])
         with torch.no_grad():
             self.model.optimizer.apply(gradients, trainable)

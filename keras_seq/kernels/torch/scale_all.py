@@ -18,10 +18,12 @@ def apply(tensors, factor):
 
     Args:
         tensors: A list of tensors; None for a missing one.
-        factor: A scalar.
+        factor: A scalar tensor.
 
     Returns:
-        A list of tensors of the same dtypes; None for a missing one.
+        A list of tensors of the same dtypes, the same ones for a factor of 1; None for a missing one.
     """
+    if factor.device.type == "cpu" and factor == 1:  # elsewhere to look would wait for the device
+        return [*tensors]
     scaled = iter(torch._foreach_mul([x for x in tensors if x is not None], factor))
     return [None if x is None else next(scaled).to(x.dtype) for x in tensors]
