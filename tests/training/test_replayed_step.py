@@ -219,6 +219,23 @@ def test_hooks_of_torch_are_called():
     assert not model.layers[0].embeddings.value.grad.any()
 
 
+HOOKS = {
+    "weight": lambda layer, call: layer.kernel.value.register_hook(call),
+    "accumulated": lambda layer, call: layer.kernel.value.register_post_accumulate_grad_hook(call),
+    "forward": lambda layer, call: layer.register_forward_hook(call),
+    "before forward": lambda layer, call: layer.register_forward_pre_hook(call),
+    "backward": lambda layer, call: layer.register_full_backward_hook(call),
+    "before backward": lambda layer, call: layer.register_full_backward_pre_hook(call),
+}
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+def test_hooks_of_every_kind_are_called_at_every_step(kind):
+    calls = []
+    changed(lambda model: HOOKS[kind](model.layers[1], lambda *args: calls.append(kind)), is_replayed=True)
+    assert len(calls) >= len(BATCHES)
+
+
 def test_there_is_no_gradient_of_an_earlier_step():
     *_, model = changed(lambda model: None, is_replayed=True)
     assert any(record is not None for record in records(model))

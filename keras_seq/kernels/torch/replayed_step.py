@@ -25,6 +25,7 @@ from keras_seq.kernels.torch.values import values
 STEPS_BEFORE = 20  # of a shape: few steps are not worth a record
 MAX_RECORDS = 8  # shapes that are recorded
 PACKAGES = ("keras_seq", "keras")  # whose layers keep nothing from step to step but in variables
+HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"  # of a torch module
 READS = {"__array__", "__bool__", "__float__", "__index__", "__int__", "item", "numpy", "tolist"}
 
 
@@ -100,8 +101,9 @@ class ReplayedStep:
 
     def _has_hooks(self):
         """Return whether torch calls functions of the user's on the way, which a record would not."""
-        of_layers = (x._forward_hooks or x._forward_pre_hooks or x._backward_hooks for x in self._layers)
-        return any(of_layers) or any(weight._backward_hooks for weight in values(self._trainable))
+        of_layers = (hooks for layer in self._layers for hooks in map(vars(layer).get, HOOKS))
+        of_weights = (x._backward_hooks or x._post_accumulate_grad_hooks for x in values(self._trainable))
+        return any(of_layers) or any(of_weights)
 
     def _record_of(self, data, trainable):
         """Return the record of this batch's shape, or None as long as there is none."""
