@@ -44,14 +44,12 @@ class KneserNeyNGrams:
         nodes = np.zeros(len(ids) + 1, "int64")  # the m-gram that starts at each position
         for level in range(1, min(order, len(ids)) + 1):
             shorter = nodes
-            codes, first, nodes, counts = np.unique(
-                shorter[: len(ids) - level + 1] * vocabulary_size + ids[level - 1 :],
-                return_index=True,
-                return_inverse=True,
-                return_counts=True,
-            )
+            m_grams = shorter[: len(ids) - level + 1] * vocabulary_size + ids[level - 1 :]
+            codes, nodes, counts = np.unique(m_grams, return_inverse=True, return_counts=True)
             if level > 1:  # each different m-gram is one left neighbor of the ids after its first
-                self._counts[-1] = np.bincount(shorter[first + 1], minlength=len(self._codes[-1]))
+                suffixes = np.empty(len(codes), "int64")
+                suffixes[nodes] = shorter[1:]  # equal for all occurrences; np.unique's return_index is slow
+                self._counts[-1] = np.bincount(suffixes, minlength=len(self._codes[-1]))
             self._codes.append(codes)
             self._counts.append(counts)
         self._totals, self._types, self._discounts = [], [], []  # for each level; the first two by parent

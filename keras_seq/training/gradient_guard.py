@@ -12,7 +12,6 @@ step changes no weight, the scale is halved and training continues; after 2,000 
 doubled. (Keras's `LossScaleOptimizer` does the same but does not count the step, on which data and seeds depend here.)
 """
 
-import contextlib
 import functools
 import math
 
@@ -21,6 +20,7 @@ from keras import ops
 
 from keras_seq import checks, kernels
 from keras_seq.training.conditional_update import assign_if
+from keras_seq.training.gradient_lists import dense, scale_all, sums_of_squares
 
 GROWTH_STEPS = 2000
 MAX_LOSS_SCALE = 2.0**24
@@ -34,30 +34,10 @@ def require_weights(variables):
         raise ValueError("The model has no trainable weight; expected one: build it, or set trainable=True of a layer.")
 
 
-def _dense(gradient, shape):
-    """Return a dense gradient of known shape; TensorFlow gives an embedding's as one row per id of the batch."""
-    if hasattr(gradient, "dense_shape"):
-        gradient = ops.zeros(shape, gradient.dtype) + gradient
-    return gradient if gradient is None or gradient.shape == shape else ops.reshape(gradient, shape)
-
-
 def _smallest(variables):
     """Return the index of the smallest variable."""
     sizes = [math.prod(v.shape) for v in variables]
     return sizes.index(min(sizes))
-
-
-def _sums_of_squares(gradients):
-    """Return the sum of squares of each gradient in float32 `[N]`, 0 for None."""
-    return kernels.dispatch("sums_of_squares", _sums_one_by_one, gradients)(gradients)
-
-
-def _sums_one_by_one(gradients):
-    return ops.stack([ops.zeros(()) if g is None else ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients])
-
-
-def _scale_one_by_one(gradients, scale):
-    return [None if g is None else g * ops.cast(scale, g.dtype) for g in gradients]
 
 
 class GradientGuard:
@@ -175,7 +155,7 @@ class GradientGuard:
             self.build(trainable_variables)
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         require_weights(variables)
-        grads = [_dense(g, v.shape) for g, v in zip(grads, variables, strict=True)]
+        grads = [dense(g, v.shape) for g, v in zip(grads, variables, strict=True)]
         steps = self._accumulation_steps
         if steps is None:
             self._update(grads, variables)
@@ -197,17 +177,7 @@ class GradientGuard:
         assign_if((self.step + 1) % steps == 0, update, accumulate, [*self._trainable_variables, *self.variables])
 
     def _update(self, grads, variables):
-        with self.prepared(grads, variables):
-            self.compiled(functools.partial(self._apply, variables), variables)(grads)
-
-    def prepared(self, grads, variables):
-        """Return a context in which `update_step` has what is to be computed outside of XLA; here nothing.
-
-        Args:
-            grads: Dense gradients, not yet clipped.
-            variables: Their variables.
-        """
-        return contextlib.nullcontext()
+        self.compiled(lambda grads: self._apply(grads, sums_of_squares(grads), variables), variables)(grads)
 
     @staticmethod
     def compiled(function, variables):
@@ -215,13 +185,12 @@ class GradientGuard:
         size = sum(math.prod(v.shape) for v in variables)
         return kernels.xla_compiled(function) if size >= MIN_FUSED_PARAMS else function
 
-    def _apply(self, variables, grads):
-        squares = _sums_of_squares(grads)
+    def _apply(self, grads, squares, variables):
         norm, scale = self._norm_and_clip_scale(squares)
         self.gradient_norm.assign(norm)
         finite = ops.isfinite(norm)
         if self._max_norm is not None:
-            grads = kernels.dispatch("scale_all", _scale_one_by_one, grads, scale)(grads, scale)
+            grads = scale_all(grads, scale)
         assign_if(
             ops.logical_and(finite, self.first_nonfinite_step < 0),
             functools.partial(super().apply, grads, variables),
@@ -248,9 +217,9 @@ class GradientGuard:
         norm = ops.sqrt(ops.sum(squares)) / (1.0 if self.loss_scale_factor is None else self.loss_scale_factor)
         return norm, 1.0 if self._max_norm is None else ops.minimum(1.0, self._max_norm / (norm + 1e-6))
 
-    def clipped(self, grads, dtype):
+    def clipped(self, grads, squares, dtype):
         """Return the gradients of the loss itself, clipped, in a dtype; None for a variable without gradient."""
-        _, scale = self._norm_and_clip_scale(_sums_of_squares(grads))
+        _, scale = self._norm_and_clip_scale(squares)
         scale = scale if self.loss_scale_factor is None else scale / self.loss_scale_factor
         grads = [None if g is None else ops.cast(g, dtype) * ops.cast(scale, dtype) for g in grads]
         return self._clip_gradients(grads)  # by clipnorm or clipvalue

@@ -7,13 +7,12 @@ direction of the matrix learns at the same rate. All other weights (embeddings, 
 AdamW.
 """
 
-import contextlib
-
 import keras
-from keras import ops
+from keras import ops, tree
 
 from keras_seq.training.gradient_guard import GradientGuard
-from keras_seq.training.polar_express import polar_express, wide_and_normalized
+from keras_seq.training.gradient_lists import sums_of_squares
+from keras_seq.training.polar_express import polar_express_each, wide_and_normalized
 
 OTHER_MATRICES = {"embeddings", "head", "lora_kernel_a", "lora_kernel_b"}  # parts of paths; AdamW updates them
 
@@ -84,34 +83,34 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
             for v in variables
         ]
 
-    @contextlib.contextmanager
-    def prepared(self, grads, variables):
-        """Hold the orthogonalized blocks of the hidden matrices, by index.
+    def _update(self, grads, variables):
+        """Update in three parts, of which the polynomials are computed outside of XLA.
 
-        They are computed outside of XLA, whose matrix products are slower than TensorFlow's, in bfloat16 by far.
-
-        Args:
-            grads: Dense gradients, not yet clipped.
-            variables: Their variables.
+        XLA's matrix products are slower than TensorFlow's, in bfloat16 by far.
         """
-        indices = [self._get_variable_index(v) for v in variables]
-        matrices = self.compiled(lambda grads: self._matrices(indices, grads), variables)(grads)
-        self._orthogonal = {i: [polar_express(x, self.ns_steps) for x in blocks] for i, blocks in matrices.items()}
-        try:
-            yield
-        finally:
-            self._orthogonal = {}
+        squares, matrices = self.compiled(lambda grads: self._squares_and_matrices(grads, variables), variables)(grads)
+        self._orthogonal = tree.pack_sequence_as(matrices, polar_express_each(tree.flatten(matrices), self.ns_steps))
+        self.compiled(lambda grads, squares: self._apply(grads, squares, variables), variables)(grads, squares)
+        self._orthogonal = {}
 
-    def _matrices(self, indices, grads):
-        """Return for each hidden matrix, by its index, the normalized blocks of g + mu m."""
-        matrices = {}
-        for index, gradient in zip(indices, self.clipped(grads, self.momenta[0].dtype), strict=True):
+    def _squares_and_matrices(self, grads, variables):
+        """Return the sums of squares, and for each hidden matrix, by its index, the normalized blocks of g + mu m."""
+        squares, matrices = sums_of_squares(grads), {}
+        for variable, gradient in zip(variables, self.clipped(grads, squares, self.momenta[0].dtype), strict=True):
+            index = self._get_variable_index(variable)
             if gradient is not None and self.velocities[index] is None:
                 momentum = self.momenta[index]
                 nesterov = gradient + self.momentum * (self.momentum * momentum + gradient)
                 blocks = ops.split(nesterov, self.muon_blocks[index], axis=-1)
                 matrices[index] = [wide_and_normalized(x, self.iteration_dtype or momentum.dtype) for x in blocks]
-        return matrices
+        return squares, matrices
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        """Update all variables; the corrections of AdamW's moments are those of the step."""
+        step = ops.cast(self.iterations + 1, self.momenta[0].dtype)
+        self._corrections = 1 - ops.power(self.adam_beta_1, step), 1 - ops.power(self.adam_beta_2, step)
+        super()._backend_update_step(grads, trainable_variables, learning_rate)
+        self._corrections = None
 
     def update_step(self, gradient, variable, learning_rate):
         """Update one weight.
@@ -144,12 +143,11 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         self.assign_sub(variable, learning_rate * scale * direction)
 
     def _adam(self, gradient, variable, learning_rate, momentum, velocity):
-        step = ops.cast(self.iterations + 1, variable.dtype)
+        mean_correction, square_correction = (ops.cast(x, variable.dtype) for x in self._corrections)
         self.assign_add(momentum, (1 - self.adam_beta_1) * (gradient - momentum))
         self.assign_add(velocity, (1 - self.adam_beta_2) * (ops.square(gradient) - velocity))
-        mean = momentum / (1 - ops.power(self.adam_beta_1, step))
-        deviation = ops.sqrt(velocity / (1 - ops.power(self.adam_beta_2, step)))
-        self.assign_sub(variable, learning_rate * mean / (deviation + self.epsilon))
+        deviation = ops.sqrt(velocity / square_correction)
+        self.assign_sub(variable, learning_rate * (momentum / mean_correction) / (deviation + self.epsilon))
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

@@ -8,7 +8,10 @@ nearest to 1, given the steps before it. Dividing by the root of the norm of X X
 anyway, instead of the norm of X leaves the singular values larger, by a factor of up to rows^(1/4), and saves a step.
 """
 
+import keras
 from keras import ops
+
+from keras_seq.kernels.devices import on_cpu
 
 # Algorithm 1 of the paper, with its safety factor of 1.01 against rounding in bfloat16. The last one may be repeated.
 COEFFICIENTS = [
@@ -43,18 +46,40 @@ def polar_express(x, ns_steps: int):
     """Move all singular values of a matrix near 1.
 
     Args:
-        x: `[rows, columns]` with `rows <= columns`, the result of `wide_and_normalized`. All products have its dtype.
+        x: `[..., rows, columns]` with `rows <= columns`, of `wide_and_normalized`. All products have its dtype.
         ns_steps: Number of steps, at least 1.
 
     Returns:
-        `[rows, columns]`, in the dtype of x.
+        `[..., rows, columns]`, in the dtype of x.
     """
     for k, (a, b, c) in enumerate((COEFFICIENTS + COEFFICIENTS[-1:] * ns_steps)[:ns_steps]):
-        gram = ops.matmul(x, ops.transpose(x))
+        gram = ops.matmul(x, ops.swapaxes(x, -1, -2))
         square = ops.matmul(gram, gram)
         if k == 0:  # 1 / |X X^T|^(1/2), from the trace of (X X^T)^2; the norm is at least rows^(-1/2), unless x is zero
-            squared_norm = ops.sum(ops.cast(ops.diagonal(square), "float32"))
-            factor = ops.maximum(squared_norm, 1e-12) ** -0.25
+            squared_norm = ops.sum(ops.cast(ops.diagonal(square, axis1=-2, axis2=-1), "float32"), axis=-1)
+            factor = ops.maximum(squared_norm, 1e-12)[..., None, None] ** -0.25
             a, b, c = (ops.cast(power, x.dtype) for power in (a * factor, b * factor**3, c * factor**5))
         x = a * x + ops.matmul(b * gram + c * square, x)
     return x
+
+
+def polar_express_each(matrices: list, ns_steps: int) -> list:
+    """Apply `polar_express` to each matrix, those of one shape together, but on JAX's CPU, where that takes longer.
+
+    Args:
+        matrices: Results of `wide_and_normalized`.
+        ns_steps: Number of steps, at least 1.
+
+    Returns:
+        As many matrices, in the same order.
+    """
+    if keras.backend.backend() == "jax" and on_cpu():
+        return [polar_express(x, ns_steps) for x in matrices]
+    indices_by_shape = {}
+    for index, x in enumerate(matrices):
+        indices_by_shape.setdefault(tuple(x.shape), []).append(index)
+    results = {}
+    for indices in indices_by_shape.values():
+        batch = polar_express(ops.stack([matrices[index] for index in indices]), ns_steps)
+        results |= zip(indices, ops.unstack(batch, len(indices)), strict=True)
+    return [results[index] for index in range(len(matrices))]

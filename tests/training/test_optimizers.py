@@ -9,7 +9,7 @@ from keras import ops
 from keras_seq import layers
 from keras_seq.training import AdamW, Muon, TrainConfig, WarmupLinearDecay
 from keras_seq.training.optimizers import OPTIMIZERS
-from keras_seq.training.polar_express import polar_express, wide_and_normalized
+from keras_seq.training.polar_express import polar_express, polar_express_each, wide_and_normalized
 
 pytestmark = pytest.mark.any_backend
 RATE = 0.05
@@ -257,6 +257,14 @@ def test_singular_values_go_through_the_polynomials(shape, ns_steps):
     got = ops.convert_to_numpy(polar_express(wide_and_normalized(ops.array(x, "float32"), "float32"), ns_steps))
     expected = reference_polar_express(x, ns_steps)
     np.testing.assert_allclose(got if shape[0] <= shape[1] else got.T, expected, atol=2e-4)
+
+
+def test_matrices_of_one_shape_go_through_the_polynomials_together():
+    random = np.random.default_rng(3)
+    shapes = [(3, 5), (4, 4), (5, 3), (3, 5), (3, 4)]
+    matrices = [wide_and_normalized(ops.array(random.normal(size=shape), "float32"), "float32") for shape in shapes]
+    for x, got in zip(matrices, polar_express_each(matrices, 3), strict=True):
+        np.testing.assert_allclose(ops.convert_to_numpy(got), ops.convert_to_numpy(polar_express(x, 3)), atol=1e-6)
 
 
 def test_bfloat16_is_near_float32():

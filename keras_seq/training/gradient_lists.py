@@ -1,0 +1,44 @@
+"""Measure and scale the gradients of all weights, in one operation where the backend has one."""
+
+from keras import ops
+
+from keras_seq import kernels
+
+
+def dense(gradient, shape: tuple[int, ...]):
+    """Return a dense gradient of known shape; TensorFlow gives an embedding's as one row per id of the batch.
+
+    Args:
+        gradient: Gradient of a weight, or None.
+        shape: Shape of the weight.
+    """
+    if hasattr(gradient, "dense_shape"):
+        gradient = ops.zeros(shape, gradient.dtype) + gradient
+    return gradient if gradient is None or gradient.shape == shape else ops.reshape(gradient, shape)
+
+
+def sums_of_squares(gradients: list):
+    """Return the sum of squares of each gradient in float32 `[N]`, 0 for None.
+
+    Args:
+        gradients: Dense gradients, N of them.
+    """
+    return kernels.dispatch("sums_of_squares", _sums_one_by_one, gradients)(gradients)
+
+
+def _sums_one_by_one(gradients):
+    return ops.stack([ops.zeros(()) if g is None else ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients])
+
+
+def scale_all(gradients: list, scale) -> list:
+    """Return all gradients times one factor, each in its dtype.
+
+    Args:
+        gradients: Dense gradients; None stays None.
+        scale: A number or a scalar.
+    """
+    return kernels.dispatch("scale_all", _scale_one_by_one, gradients, scale)(gradients, scale)
+
+
+def _scale_one_by_one(gradients, scale):
+    return [None if g is None else g * ops.cast(scale, g.dtype) for g in gradients]
