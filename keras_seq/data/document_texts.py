@@ -5,13 +5,16 @@ import gzip
 import importlib
 import io
 import json
+import re
 import zlib
 from collections.abc import Iterator
 
 from keras_seq.data.documents import DocumentsError, Part, file_format
 
 CHUNK_BYTES = 1 << 16  # bytes of a text that are decoded at once
+MAX_CHARACTERS = 1 << 18  # in which the end of a line is looked for
 MAX_LINE_BYTES = 1 << 28  # of a line of JSON
+TO_LAST_WORD = re.compile(r"(?s:.*)\S\r?\n(?=\w)")
 
 
 def read_texts(part: Part, field: str = "text") -> Iterator[tuple[bool, str]]:
@@ -91,13 +94,21 @@ def _plain_texts(part, stream):
                 "convert it to UTF-8, or leave it out."
             ) from None
         position += len(data)
-        end = (text.rfind("\n") + 1 or len(text) - text.endswith("\r")) if data else len(text)
+        end = _end_of_line(text) if data else len(text)
         text, rest = text[:end].replace("\r\n", "\n"), text[end:]
         if text:
             yield begins, text
             begins = False
         if not data:
             return
+
+
+def _end_of_line(text):
+    """Return where the last line between two words ends, which no token goes over; in a long text without one, any."""
+    if between_words := TO_LAST_WORD.match(text):
+        return between_words.end()
+    is_long = len(text) >= MAX_CHARACTERS
+    return (text.rfind("\n") + 1 or len(text) - text.endswith("\r")) if is_long else 0
 
 
 def _jsonl_texts(path, stream, field):
@@ -108,13 +119,18 @@ def _jsonl_texts(path, stream, field):
             document = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DocumentsError(f"{path} has a line ({number} in this part) that is not JSON: {error}.") from None
-        yield True, _text(path, document.get(field) if isinstance(document, dict) else None, field, number)
+        if not isinstance(document, dict) or field not in document:
+            raise DocumentsError(
+                f"{path} has a document ({number} in this part) without the field {field!r}: name it with --field."
+            )
+        yield True, _text(path, document[field], field, number)
 
 
 def _text(path, value, field, number):
     if not isinstance(value, str):
         raise DocumentsError(
-            f"{path} has a document ({number} in this part) without the text {field!r}: name its field with --field."
+            f"{path} has a document ({number} in this part) whose {field!r} is {value!r:.40}, no text: leave it "
+            "out, or name another field with --field."
         )
     try:
         value.encode()

@@ -13,10 +13,12 @@ import dataclasses
 import glob
 import itertools
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 ALIGN_BYTES = 1 << 16  # bytes in which the end of a line is looked for
+BETWEEN_WORDS = re.compile(rb"(?<=\S)\r?\n(?=[\w\x80-\xff])")  # ends of lines that no token goes over
 SUFFIXES = (".txt", ".jsonl", ".parquet")
 COMPRESSIONS = (".gz", ".zst")
 
@@ -150,11 +152,12 @@ def _divide_file(file, part_bytes):
 
 
 def _next_border(stream, position, is_jsonl):
-    """Return the start of the first line after a position; in a text with long lines, that of the next character."""
+    """Return the start of a line after a position; in a text with long lines, that of the next character."""
     stream.seek(position)
     while block := stream.read(ALIGN_BYTES):
-        if (end := block.find(b"\n")) >= 0:
-            return position + end + 1
+        border = None if is_jsonl else BETWEEN_WORDS.search(block)
+        if end := border.end() if border else block.find(b"\n") + 1:
+            return position + end
         starts = (n for n, byte in enumerate(block) if byte & 0xC0 != 0x80)
         if not is_jsonl and (start := next(starts, None)) is not None:
             return position + start

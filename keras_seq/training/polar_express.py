@@ -64,16 +64,16 @@ def polar_express(x, ns_steps: int):
 
 
 def polar_express_each(matrices: list, ns_steps: int) -> list:
-    """Apply `polar_express` to each matrix, those of one shape together, but on JAX's CPU, where that takes longer.
+    """Apply `polar_express` to each matrix, to those of one shape together where that is faster.
 
     Args:
-        matrices: Results of `wide_and_normalized`.
+        matrices: Results of `wide_and_normalized`, all of one dtype.
         ns_steps: Number of steps, at least 1.
 
     Returns:
         As many matrices, in the same order.
     """
-    if keras.backend.backend() == "jax" and on_cpu():
+    if not _are_faster_together(matrices):
         return [polar_express(x, ns_steps) for x in matrices]
     indices_by_shape = {}
     for index, x in enumerate(matrices):
@@ -83,3 +83,13 @@ def polar_express_each(matrices: list, ns_steps: int) -> list:
         batch = polar_express(ops.stack([matrices[index] for index in indices]), ns_steps)
         results |= zip(indices, ops.unstack(batch, len(indices)), strict=True)
     return [results[index] for index in range(len(matrices))]
+
+
+def _are_faster_together(matrices):
+    """Return whether one product of many matrices takes no longer than one for each; it is always compiled sooner.
+
+    On a CPU it takes longer on JAX, and in bfloat16 on TensorFlow, which runs several products at once.
+    """
+    is_bfloat16 = matrices and keras.backend.standardize_dtype(matrices[0].dtype) == "bfloat16"
+    slower = {"jax": True, "tensorflow": is_bfloat16}
+    return not (on_cpu() and slower.get(keras.backend.backend(), False))

@@ -5,11 +5,13 @@ import errno
 import gzip
 import json
 import os
+import random
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from tokenizers import pre_tokenizers
 
 from keras_seq import atomic_files
 from keras_seq.data import TokenFiles, TokenFilesError
@@ -18,6 +20,7 @@ from keras_seq.data.document_texts import read_texts
 from keras_seq.data.documents import DocumentsError, divide, find_files
 from keras_seq.data.prepare import prepare
 from keras_seq.tokenizers import TokenizerError, WordTokenizer, document_token, load_tokenizer
+from keras_seq.tokenizers.word_tokenizer import split_words
 
 TEXTS = ["One\r\ntwo.\r\n", "\n\nThé end\x1e of it", "", "z" * 50 + "\n" + "yé " * 100, "last, but\nnot least\n"]
 EXPECTED = [text.replace("\r\n", "\n").replace("\x1e", "") for text in TEXTS]
@@ -95,6 +98,20 @@ def test_large_files_are_divided_at_lines_or_else_at_characters(tmp_path):
     pieces = [list(read_texts(part)) for [part] in groups]
     assert "".join(piece for parts in pieces for _, piece in parts) == text
     assert [begins for parts in pieces for begins, _ in parts].count(True) == 1
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_no_token_is_cut_where_a_text_is_divided(tmp_path, end):
+    text = end.join(random.Random(0).choices(["one word.", "", " (indented)", "two, words ", "'quoted'"], k=20_000))
+    (tmp_path / "a.txt").write_text(text, newline="")
+    parts = [part for group in divide(find_files([str(tmp_path / "a.txt")]), 50_000) for part in group]
+    pieces = [text for part in parts for _, text in read_texts(part)]
+    assert len(parts) > 2
+    assert len(pieces) > len(parts)
+    text = text.replace("\r\n", "\n")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    for split in (split_words, lambda text: [token for token, _ in byte_level.pre_tokenize_str(text)]):
+        assert [token for piece in pieces for token in split(piece)] == split(text)
 
 
 @pytest.mark.parametrize("ending", ["é", "é\n", "\U0001f600"])
@@ -195,6 +212,7 @@ def test_inputs_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"text"\n')
     (tmp_path / "field.jsonl").write_text('{"body": "a"}\n')
+    (tmp_path / "null.jsonl").write_text('{"text": null}\n')
     (tmp_path / "half.jsonl").write_text('{"text": "\\ud800"}\n')
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"abc" * 1000)[:-10])
     (tmp_path / "empty.txt").write_text("")
@@ -202,7 +220,8 @@ def test_inputs_that_cannot_be_read_are_named(tmp_path):
     for name, match in [
         ("latin.txt", r"latin\.txt is not UTF-8 \(byte 0xe9"),
         ("bad.jsonl", r"bad\.jsonl has a line \(2 in this part\) that is not JSON"),
-        ("field.jsonl", "without the text 'text': name its field with --field"),
+        ("field.jsonl", "without the field 'text': name it with --field"),
+        ("null.jsonl", "1 in this part.* whose 'text' is None, no text: leave it out"),
         ("half.jsonl", "half a surrogate pair"),
         ("cut.txt.gz", r"cut\.txt\.gz cannot be read"),
         ("empty.txt", "no text to train"),
@@ -320,7 +339,7 @@ def test_parquet_and_zstandard(tmp_path):
     prepare([str(tmp_path / "a.parquet")], tmp_path / "out", field="body")
     assert decoded(tmp_path / "out") == ["one\n", "two"]
     refused("no column 'text', but body, n", [str(tmp_path / "a.parquet")], tmp_path / "column")
-    refused("without the text 'n'", [str(tmp_path / "a.parquet")], tmp_path / "number", field="n")
+    refused("whose 'n' is", [str(tmp_path / "a.parquet")], tmp_path / "number", field="n")
     (tmp_path / "b.parquet").write_bytes(b"PAR1 no")
     refused(r"b\.parquet cannot be read", [str(tmp_path / "b.parquet")], tmp_path / "bad")
     with pyarrow.output_stream(tmp_path / "c.txt.zst", compression="zstd") as file:
