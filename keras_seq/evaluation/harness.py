@@ -7,10 +7,13 @@
 https://github.com/EleutherAI/lm-evaluation-harness
 """
 
+import itertools
+
 import numpy as np
 from keras import ops
 from lm_eval.api.model import LM
 
+from keras_seq import checks
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.text_score import score_text
 from keras_seq.generation import TextGenerator
@@ -18,6 +21,8 @@ from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.kernels.compiled import compiled
 
 FILTERS = ("top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
+NO_FILTER = {"top_k": 0, "min_p": 0}
+COUNTS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # names of the same, in tasks
 
 
 class HarnessModel(LM):
@@ -37,17 +42,21 @@ class HarnessModel(LM):
             contexts allow.
 
     Raises:
-        ValueError: As `TextGenerator`.
+        ValueError: As `TextGenerator`, or `prefix_token_id` is not an id of the tokenizer.
     """
 
     def __init__(self, model, tokenizer, stop_token_ids=(), prefix_token_id: int | None = None):
         super().__init__()
+        if prefix_token_id is not None:
+            checks.integer("prefix_token_id", prefix_token_id, 0, tokenizer.vocabulary_size - 1)
         self.model, self.tokenizer, self.generator = model, tokenizer, TextGenerator(model, tokenizer)
         self.stop_token_ids, self.prefix_token_id = stop_token_ids, prefix_token_id
         self._logits = compiled(lambda ids: model(ids, training=False), model, reduce_retracing=True)
 
     def loglikelihood(self, requests, disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return log p(continuation | context) in nats, and whether each of its tokens is the likeliest.
+
+        Where the end of the context and the beginning of the continuation are one token, that token is scored, too.
 
         Args:
             requests: Instances with `args` of a context and a continuation.
@@ -67,31 +76,41 @@ class HarnessModel(LM):
             disable_tqdm: Ignored; there is no progress bar.
         """
         texts = (request.args[0] for request in requests)
-        return [-float(np.nansum(score_text(self.model, self.tokenizer, text).token_losses)) for text in texts]
+        losses = [score_text(self.model, self.tokenizer, text).token_losses[1:] for text in texts]
+        if not all(np.isfinite(x).all() for x in losses):
+            raise not_finite()
+        return [-float(x.sum()) for x in losses]
 
     def generate_until(self, requests, disable_tqdm: bool = False) -> list[str]:
-        """Return the text after each context, up to the first of its stop strings; greedy unless `do_sample` is set.
+        """Return the text after each context, up to the first of its stop strings.
+
+        It is greedy unless `do_sample` is set, or, where `do_sample` is not given, a `temperature`.
 
         A request that comes again, as for pass@k, is answered by another sample.
 
         Args:
-            requests: Instances with `args` of a context and a dict of `until`, `max_gen_toks`, `do_sample`,
-                `temperature`, and the filters `top_k`, `top_p`, `min_p`, `typical_p` and `repetition_penalty`, where a
-                `top_k` of 0 and a `top_p` of 1 keep all tokens.
+            requests: Instances with `args` of a context and a dict of `until`, `max_gen_toks` (also called
+                `max_new_tokens`, `max_tokens` and `max_completion_tokens`), `do_sample`, `temperature`, and the filters
+                `top_k`, `top_p`, `min_p`, `typical_p` and `repetition_penalty`, where a `top_k` of 0 and a `top_p` of 1
+                keep all tokens.
             disable_tqdm: Ignored; there is no progress bar.
         """
         return [self._generate(*request.args, seed) for seed, request in enumerate(requests)]
 
     def _score(self, context, continuation):
         stripped = context.rstrip()  # white space between the two is the continuation's: " word" may be one token
-        prompt, continuation = stripped, context[len(stripped) :] + continuation
-        start = self.tokenizer.encode(prompt).tolist() if prompt else []
-        ids = self.tokenizer.encode(prompt + continuation).tolist()
-        if not start:
+        start = self.tokenizer.encode(stripped).tolist() if stripped else []
+        ids = self.tokenizer.encode(context + continuation).tolist() if continuation else start
+        # fewer than those of the context where its end is one token with the continuation's beginning
+        shared = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], zip(start, ids, strict=False))])
+        if not shared:
             if self.prefix_token_id is None:
-                raise ValueError("The context is empty; expected a text, or a HarnessModel with a prefix_token_id.")
-            start, ids = [self.prefix_token_id], [self.prefix_token_id, *ids]
-        count, limit = len(ids) - len(start), self.model.context_length or len(ids)
+                raise ValueError(
+                    "The context is empty, or one token with what follows; expected a longer text, or a HarnessModel "
+                    "with a prefix_token_id."
+                )
+            ids, shared = [self.prefix_token_id, *ids], 1
+        count, limit = len(ids) - shared, getattr(self.model, "context_length", None) or len(ids)
         if not 1 <= count <= limit:
             raise ValueError(f"The continuation {continuation!r:.80} has {count} tokens; expected 1 to {limit}.")
         ids = ids[-limit - 1 :]
@@ -105,8 +124,10 @@ class HarnessModel(LM):
     def _generate(self, context, options, seed):
         until = options.get("until") or ()
         until = (until,) if isinstance(until, str) else tuple(until)
-        temperature = options.get("temperature", 1.0) if options.get("do_sample") else 0.0
+        temperature, do_sample = options.get("temperature"), options.get("do_sample")
+        do_sample = bool(temperature) if do_sample is None else do_sample
+        temperature = (1.0 if temperature is None else temperature) if do_sample else 0.0
         stops = {"stop_strings": [*filter(None, until)], "stop_token_ids": self.stop_token_ids}
-        filters = {name: options[name] for name in FILTERS if options.get(name)}
-        count = options.get("max_gen_toks", 256)
+        filters = {name: options[name] for name in FILTERS if options.get(name) not in (None, NO_FILTER.get(name))}
+        count = next((options[name] for name in COUNTS if options.get(name) is not None), 256)
         return "".join(self.generator.stream(context, count, temperature, seed, **stops, **filters))

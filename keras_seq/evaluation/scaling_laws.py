@@ -68,7 +68,11 @@ def fit_power_law(sizes: np.ndarray, losses: np.ndarray, with_asymptote: bool = 
         sizes: N of each point, `[n]`.
         losses: Losses `[n]`.
         with_asymptote: Whether L_inf is fitted; otherwise it is 0.
+
+    Raises:
+        ValueError: A size is not above 0, or a loss is not finite.
     """
+    sizes, losses = _checked(sizes, losses)
     reference_size = np.exp(np.log(sizes).mean())
 
     def solve(exponent):
@@ -94,10 +98,23 @@ def fit_parabola(sizes: np.ndarray, losses: np.ndarray) -> Parabola:
     Args:
         sizes: N of each point, `[n]`.
         losses: Losses `[n]`.
+
+    Raises:
+        ValueError: A size is not above 0, or a loss is not finite.
     """
+    sizes, losses = _checked(sizes, losses)
     u = np.log(sizes)
     curvature, slope, level = np.polyfit(u - u.mean(), losses, 2)
     return Parabola(float(level), float(slope), float(curvature), float(np.exp(u.mean())))
+
+
+def _checked(sizes, losses):
+    sizes, losses = np.asarray(sizes, "float64"), np.asarray(losses, "float64")
+    if not (np.isfinite(sizes).all() and (sizes > 0).all()):
+        raise ValueError(f"sizes has {sizes.min()}; expected finite numbers above 0.")
+    if not np.isfinite(losses).all():
+        raise ValueError("losses has a number that is not finite: leave that point out.")
+    return sizes, losses
 
 
 class Fit:

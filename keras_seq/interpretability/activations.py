@@ -36,6 +36,8 @@ def inspected_layers(model: keras.Model, layers: Collection[str] | None = None) 
             raise ValueError(f"layers=None; expected names of layers of {model.name}, which is not a LanguageModel.")
         blocks = [block for block in model.blocks if not isinstance(block, keras.layers.Dropout)]
         return {layer.name: layer for layer in (model.embedding, *blocks)}
+    if isinstance(layers, str):
+        raise ValueError(f"layers={layers!r}; expected a list of names.")
     known = {}
     for name, layer in named_layers(model):
         known.setdefault(name, layer)  # a block comes before its attention layer, which has the same path

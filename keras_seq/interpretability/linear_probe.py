@@ -101,9 +101,11 @@ def probe_layers(
         seed: Seed of the shuffled labels.
 
     Raises:
-        ValueError: The shapes do not match, there are fewer than 2 rows, or a layer does not exist.
+        ValueError: The shapes do not match, labels are not integers or bools, none of them counts in the held-out rows,
+            there are fewer than 2 rows, `held_out` is not a fraction, or a layer does not exist.
     """
     labels = _checked_labels(ids, labels)
+    checks.fraction("held_out", held_out)
     return {name: _score(x, labels, held_out, seed) for name, x in _batched_outputs(model, ids, layers).items()}
 
 
@@ -132,8 +134,11 @@ def probe_past_tokens(
         ValueError: An argument is out of its range.
     """
     context_length = getattr(model, "context_length", None) or np.inf
+    if not len(distances):
+        raise ValueError("distances is empty; expected at least one.")
     for distance in distances:
         checks.non_negative_integer("distances", distance)
+    checks.integer("num_tokens", num_tokens, min_value=2)
     if max(distances) >= context_length:
         raise ValueError(f"distances has {max(distances)}; expected less than the context length, {context_length}.")
     length = int(min(max(4 * max(distances), 32), context_length))
@@ -158,6 +163,8 @@ def _score(x, labels, held_out, seed):
     (x_train, train), (x_test, test) = (
         (x[rows][labels[rows] >= 0], labels[rows][labels[rows] >= 0]) for rows in (slice(split), slice(split, None))
     )
+    if not len(test):
+        raise ValueError("labels has none of at least 0 in the rows that are held out; expected more rows or labels.")
     classes, counts = np.unique(train, return_counts=True)
     shuffled = np.random.default_rng(seed).permutation(train)
     return ProbeScore(
@@ -171,4 +178,6 @@ def _checked_labels(ids, labels):
     labels = np.asarray(labels)
     if np.shape(ids) != labels.shape or labels.ndim != 2 or len(labels) < 2:
         raise ValueError(f"labels has shape {labels.shape} for ids of shape {np.shape(ids)}; expected [B, T], B > 1.")
+    if labels.dtype.kind not in "biu":
+        raise ValueError(f"labels has the dtype {labels.dtype}; expected integers or bools.")
     return labels.astype("int64")

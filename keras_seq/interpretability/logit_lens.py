@@ -49,9 +49,11 @@ def logit_lens(model: keras.Model, ids, layers: Sequence[str] | None = None) -> 
         the head cannot read, are left out if `layers` is None.
 
     Raises:
-        ValueError: A layer does not exist or has another width than the last one, or the model is no `LanguageModel`
-            and `layers` is None.
+        ValueError: There is no layer, one does not exist or has another width than the last one, or the model is no
+            `LanguageModel` and `layers` is None.
     """
+    if layers is not None and not len(layers):
+        raise ValueError("layers is empty; expected at least one name.")
     outputs = layer_outputs(model, ids, layers)
     if layers is None:
         outputs = {name: x for name, x in outputs.items() if name not in {block.name for block in readout(model)}}

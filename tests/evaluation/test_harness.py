@@ -12,7 +12,7 @@ from keras_seq.evaluation import score_text  # noqa: E402
 from keras_seq.evaluation.harness import HarnessModel  # noqa: E402
 from keras_seq.generation import TextGenerator  # noqa: E402
 from keras_seq.models import GPT2Config, LSTMConfig  # noqa: E402
-from keras_seq.tokenizers import CharacterTokenizer  # noqa: E402
+from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer  # noqa: E402
 
 pytestmark = pytest.mark.rare
 TOKENIZER = CharacterTokenizer("\n .abcdefgh")
@@ -95,6 +95,40 @@ def test_requests_are_sampled_with_their_filters_and_repeats_differ(model):
     assert len({*generated(*[sampled] * 3)}) == 3
     greedy, first, every = generated({}, sampled | {"top_k": 1}, sampled | {"top_k": 0, "top_p": 1.0})
     assert first == greedy != every
+
+
+def test_the_names_of_tasks_and_a_temperature_are_understood(model):
+    def generated(**options):
+        return HarnessModel(model, TOKENIZER).generate_until([Instance("generate_until", {}, ("abc", options), 0)])[0]
+
+    for name in ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens"):
+        assert len(generated(**{name: 5})) == 5
+    sampled = generated(do_sample=True, temperature=3.0, max_tokens=30)
+    assert generated(temperature=3.0, max_tokens=30) == sampled
+    assert generated(temperature=3.0, do_sample=False, max_tokens=30) == generated(max_tokens=30) != sampled
+    with pytest.raises(ValueError, match=r"top_p=0\.0"):
+        generated(do_sample=True, top_p=0.0)
+
+
+def test_a_token_of_both_texts_is_scored_whole():
+    text = "the cat sat on the mat. " * 30
+    tokenizer = BytePairTokenizer.from_text(text, vocabulary_size=300)
+    model = LSTMConfig(embedding_dim=4, units=6).build_model(tokenizer.vocabulary_size)
+    ids = tokenizer.encode("the cat sat")
+    assert [tokenizer.decode([id]) for id in ids] == ["the", " cat", " sat"]
+    losses = score_text(model, tokenizer, "the cat sat").token_losses
+    pairs = [("the c", "at sat"), ("the ca", "t")]
+    requests = [Instance("loglikelihood", {}, pair, n) for n, pair in enumerate(pairs)]
+    (first, _), (second, _) = HarnessModel(model, tokenizer).loglikelihood(requests)
+    assert first == pytest.approx(-losses[1:].sum(), abs=1e-5)
+    assert second == pytest.approx(-losses[1], abs=1e-5)
+    with pytest.raises(ValueError, match="one token with what follows"):
+        HarnessModel(model, tokenizer).loglikelihood([Instance("loglikelihood", {}, ("th", "e"), 0)])
+
+
+def test_the_prefix_is_an_id(model):
+    with pytest.raises(ValueError, match="prefix_token_id=999"):
+        HarnessModel(model, TOKENIZER, prefix_token_id=999)
 
 
 def test_greedy_continuations_are_marked_and_long_texts_lose_their_beginning(model):

@@ -78,3 +78,11 @@ def test_points_on_a_parabola_give_it_back():
 def test_a_parabola_that_opens_downwards_or_is_a_line_has_no_lowest_point():
     for losses in (2 - 0.02 * np.log(SIZES / 60e3) ** 2, 2 - 0.02 * np.log(SIZES)):
         assert np.isnan(fit_parabola(SIZES, losses).best_size)
+
+
+@pytest.mark.parametrize("fit", [fit_power_law, fit_parabola])
+def test_points_that_are_no_numbers_are_refused(fit):
+    with pytest.raises(ValueError, match="losses has a number that is not finite"):
+        fit(SIZES, [1.0, 2.0, np.nan, 1.0, 1.0])
+    with pytest.raises(ValueError, match=r"sizes has 0.0; expected finite numbers above 0"):
+        fit([0, *SIZES[1:]], np.ones(5))

@@ -137,6 +137,8 @@ def test_mistakes_are_named(small):
     keras_model = keras.Sequential([keras.layers.Embedding(V, 2), keras.layers.Dense(V)], name="plain")
     for call, message in (
         (lambda: layer_outputs(model, IDS, ["block_7"]), "gpt2 has no layer 'block_7'; expected one of embedding"),
+        (lambda: layer_outputs(model, IDS, "block_0"), "layers='block_0'; expected a list of names"),
+        (lambda: logit_lens(model, IDS, []), "layers is empty"),
         (lambda: layer_outputs(keras_model, IDS), "layers=None; expected names of layers of plain"),
         (lambda: logit_lens(keras_model, IDS), "layers=None"),
         (lambda: logit_lens(small("mamba"), IDS, ["embedding", "head"]), r"'head'; expected a width of 7"),

@@ -92,7 +92,12 @@ def test_mistakes_are_named():
         (lambda: fit_probe(np.zeros((3, 2)), np.zeros(3)), r"1 class\(es\); expected at least 2"),
         (lambda: probe_layers(model, ids, ids[:, :2]), r"shape \(2, 2\) for ids of shape \(2, 3\)"),
         (lambda: probe_layers(model, ids[:1], ids[:1]), "B > 1"),
+        (lambda: probe_layers(model, ids, ids + 0.5), "dtype float64; expected integers or bools"),
+        (lambda: probe_layers(model, ids, ids, held_out=1.5), "held_out=1.5"),
+        (lambda: probe_layers(model, ids, np.array([[0, 1, 0], [-1, -1, -1]])), "none of at least 0"),
         (lambda: probe_past_tokens(model, (-1,)), "distances=-1"),
+        (lambda: probe_past_tokens(model, ()), "distances is empty"),
+        (lambda: probe_past_tokens(model, (1,), num_tokens=0), "num_tokens=0"),
         (lambda: probe_past_tokens(model, (1,), count=1), "count=1"),
     ):
         with pytest.raises(ValueError, match=message):

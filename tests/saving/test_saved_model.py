@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_seq.generation import generate
-from keras_seq.models import GRUConfig, LSTMConfig, TransformerConfig
+from keras_seq.models import BiLSTMConfig, GRUConfig, LSTMConfig, TransformerConfig, XLSTMConfig
 from keras_seq.saving.saved_model import export_saved_model
 from keras_seq.saving.text_graph import ExportedTextGenerator
 from keras_seq.tokenizers import CharacterTokenizer, WordTokenizer
@@ -134,7 +134,7 @@ def test_one_step_as_onnx_equals_the_step(tmp_path):
 def test_without_tf2onnx_no_package_is_named_that_others_may_own(tmp_path, monkeypatch):
     from keras_seq.saving import onnx_step
 
-    monkeypatch.setattr(onnx_step.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ValueError, match="tf2onnx") as error:
         onnx_step.export_onnx(LSTMConfig(3, 4).build_model(5), tmp_path / "step.onnx")
     assert 'pip install -e ".[onnx]"' in str(error.value)
@@ -144,6 +144,22 @@ def test_without_tf2onnx_no_package_is_named_that_others_may_own(tmp_path, monke
 def test_what_onnx_cannot_hold_is_refused(tmp_path):
     from keras_seq.saving.onnx_step import export_onnx
 
-    with pytest.raises(ValueError, match="transformer cannot be exported to ONNX"):
-        export_onnx(MODELS["transformer"].build_model(5), tmp_path / "step.onnx")
+    def refused(model, match):
+        with pytest.raises(ValueError, match=match):
+            export_onnx(model, tmp_path / "step.onnx")
+        assert not [*tmp_path.iterdir()]
+
+    refused(MODELS["transformer"].build_model(5), "transformer cannot be exported to ONNX")
+    refused(BiLSTMConfig(3, 4).build_model(5), "bilstm cannot be exported to ONNX")
+    for precision in ("float16", "bfloat16"):  # tf2onnx would write NaN, or a file that cannot be loaded
+        refused(LSTMConfig(3, 4).build_model(5, dtype=f"mixed_{precision}"), f"lstm computes in {precision}")
+
+
+def test_operations_that_onnx_lacks_are_named(tmp_path):
+    pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
+    from keras_seq.saving.onnx_step import export_onnx
+
+    model = XLSTMConfig(embedding_dim=8, num_layers=3, num_heads=2, feed_forward_dim=8).build_model(5)
+    with pytest.raises(ValueError, match=r"xlstm cannot be exported to ONNX \(No Op registered for \w+"):
+        export_onnx(model, tmp_path / "step.onnx")
     assert not [*tmp_path.iterdir()]
