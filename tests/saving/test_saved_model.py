@@ -155,11 +155,11 @@ def test_what_onnx_cannot_hold_is_refused(tmp_path):
         refused(LSTMConfig(3, 4).build_model(5, dtype=f"mixed_{precision}"), f"lstm computes in {precision}")
 
 
-def test_operations_that_onnx_lacks_are_named(tmp_path):
+def test_a_model_with_operations_that_onnx_lacks_is_refused(tmp_path):
     pytest.importorskip("tf2onnx", reason="tf2onnx is not installed")
     from keras_seq.saving.onnx_step import export_onnx
 
     model = XLSTMConfig(embedding_dim=8, num_layers=3, num_heads=2, feed_forward_dim=8).build_model(5)
-    with pytest.raises(ValueError, match=r"xlstm cannot be exported to ONNX \(No Op registered for \w+"):
+    with pytest.raises(ValueError, match=r"xlstm cannot be exported to ONNX \(.+\); expected a model of"):
         export_onnx(model, tmp_path / "step.onnx")
     assert not [*tmp_path.iterdir()]
