@@ -27,6 +27,8 @@ COEFFICIENTS = [
     )
 ]
 
+MIN_ROWS = 256  # of matrices that TensorFlow multiplies together on a CPU; of smaller ones it has several at once
+
 
 def wide_and_normalized(x, dtype: str):
     """Return a matrix, transposed if it is tall, divided by its Frobenius norm: its singular values are at most 1.
@@ -67,29 +69,28 @@ def polar_express_each(matrices: list, ns_steps: int) -> list:
     """Apply `polar_express` to each matrix, to those of one shape together where that is faster.
 
     Args:
-        matrices: Results of `wide_and_normalized`, all of one dtype.
+        matrices: Results of `wide_and_normalized`.
         ns_steps: Number of steps, at least 1.
 
     Returns:
         As many matrices, in the same order.
     """
-    if not _are_faster_together(matrices):
-        return [polar_express(x, ns_steps) for x in matrices]
-    indices_by_shape = {}
+    batches = {}  # indices of matrices
     for index, x in enumerate(matrices):
-        indices_by_shape.setdefault(tuple(x.shape), []).append(index)
+        batches.setdefault(tuple(x.shape) if _is_faster_together(x) else index, []).append(index)
     results = {}
-    for indices in indices_by_shape.values():
-        batch = polar_express(ops.stack([matrices[index] for index in indices]), ns_steps)
-        results |= zip(indices, ops.unstack(batch, len(indices)), strict=True)
+    for indices in batches.values():
+        if len(indices) == 1:
+            results[indices[0]] = polar_express(matrices[indices[0]], ns_steps)
+        else:
+            batch = polar_express(ops.stack([matrices[index] for index in indices]), ns_steps)
+            results |= zip(indices, ops.unstack(batch, len(indices)), strict=True)
     return [results[index] for index in range(len(matrices))]
 
 
-def _are_faster_together(matrices):
-    """Return whether one product of many matrices takes no longer than one for each; it is always compiled sooner.
-
-    On a CPU it takes longer on JAX, and in bfloat16 on TensorFlow, which runs several products at once.
-    """
-    is_bfloat16 = matrices and keras.backend.standardize_dtype(matrices[0].dtype) == "bfloat16"
-    slower = {"jax": True, "tensorflow": is_bfloat16}
-    return not (on_cpu() and slower.get(keras.backend.backend(), False))
+def _is_faster_together(x):
+    """Return whether one product of many such matrices takes less time than one for each."""
+    if keras.backend.backend() == "torch" or not on_cpu():
+        return True
+    is_float32 = keras.backend.standardize_dtype(x.dtype) == "float32"
+    return keras.backend.backend() == "tensorflow" and is_float32 and x.shape[0] >= MIN_ROWS

@@ -261,7 +261,7 @@ def test_singular_values_go_through_the_polynomials(shape, ns_steps):
 
 def test_matrices_of_one_shape_go_through_the_polynomials_together():
     random = np.random.default_rng(3)
-    shapes = [(3, 5), (4, 4), (5, 3), (3, 5), (3, 4)]
+    shapes = [(3, 5), (4, 4), (5, 3), (3, 5), (3, 4), (256, 260), (260, 256)]  # the last are large enough anywhere
     matrices = [wide_and_normalized(ops.array(random.normal(size=shape), "float32"), "float32") for shape in shapes]
     for x, got in zip(matrices, polar_express_each(matrices, 3), strict=True):
         np.testing.assert_allclose(ops.convert_to_numpy(got), ops.convert_to_numpy(polar_express(x, 3)), atol=1e-5)
