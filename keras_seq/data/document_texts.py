@@ -14,7 +14,7 @@ from keras_seq.data.documents import DocumentsError, Part, file_format
 CHUNK_BYTES = 1 << 16  # bytes of a text that are decoded at once
 MAX_CHARACTERS = 1 << 18  # in which the end of a line is looked for
 MAX_LINE_BYTES = 1 << 28  # of a line of JSON
-TO_LAST_WORD = re.compile(r"(?s:.*)\S\r?\n(?=\w)")
+TO_LAST_WORD = re.compile(r"(?s:.*)\S\r?\n(?=\w)")  # to the last border of `documents.BETWEEN_WORDS`
 
 
 def read_texts(part: Part, field: str = "text") -> Iterator[tuple[bool, str]]:

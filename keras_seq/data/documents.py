@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ALIGN_BYTES = 1 << 16  # bytes in which the end of a line is looked for
-BETWEEN_WORDS = re.compile(rb"(?<=\S)\r?\n(?=[\w\x80-\xff])")  # ends of lines that no token goes over
+BETWEEN_WORDS = re.compile(r"(?<=\S)\r?\n(?=\w)")  # ends of lines that no token goes over
 SUFFIXES = (".txt", ".jsonl", ".parquet")
 COMPRESSIONS = (".gz", ".zst")
 
@@ -155,11 +155,13 @@ def _next_border(stream, position, is_jsonl):
     """Return the start of a line after a position; in a text with long lines, that of the next character."""
     stream.seek(position)
     while block := stream.read(ALIGN_BYTES):
-        border = None if is_jsonl else BETWEEN_WORDS.search(block)
-        if end := border.end() if border else block.find(b"\n") + 1:
+        start = next((n for n, byte in enumerate(block) if byte & 0xC0 != 0x80), len(block))  # of a character
+        text = block[start:].decode("utf-8", "ignore")
+        if not is_jsonl and (border := BETWEEN_WORDS.search(text)):
+            return position + start + len(text[: border.end()].encode())
+        if end := block.find(b"\n") + 1:
             return position + end
-        starts = (n for n, byte in enumerate(block) if byte & 0xC0 != 0x80)
-        if not is_jsonl and (start := next(starts, None)) is not None:
+        if not is_jsonl and start < len(block):
             return position + start
         position += len(block)
     return position

@@ -74,6 +74,9 @@ class HarnessModel(LM):
         Args:
             requests: Instances with `args` of a text.
             disable_tqdm: Ignored; there is no progress bar.
+
+        Raises:
+            ValueError: Logits are not finite.
         """
         texts = (request.args[0] for request in requests)
         losses = [score_text(self.model, self.tokenizer, text).token_losses[1:] for text in texts]

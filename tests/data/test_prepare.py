@@ -17,7 +17,7 @@ from keras_seq import atomic_files
 from keras_seq.data import TokenFiles, TokenFilesError
 from keras_seq.data import prepare as prepare_module
 from keras_seq.data.document_texts import read_texts
-from keras_seq.data.documents import DocumentsError, divide, find_files
+from keras_seq.data.documents import DocumentsError, Part, divide, find_files
 from keras_seq.data.prepare import prepare
 from keras_seq.tokenizers import TokenizerError, WordTokenizer, document_token, load_tokenizer
 from keras_seq.tokenizers.word_tokenizer import split_words
@@ -102,16 +102,19 @@ def test_large_files_are_divided_at_lines_or_else_at_characters(tmp_path):
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_no_token_is_cut_where_a_text_is_divided(tmp_path, end):
-    text = end.join(random.Random(0).choices(["one word.", "", " (indented)", "two, words ", "'quoted'"], k=20_000))
+    lines = ["one word.", "", " (indented)", "two, words ", "'quoted'", "— a dash", "“¿qué?”", "слово"]
+    text = end.join(random.Random(0).choices(lines, k=20_000))
     (tmp_path / "a.txt").write_text(text, newline="")
-    parts = [part for group in divide(find_files([str(tmp_path / "a.txt")]), 50_000) for part in group]
-    pieces = [text for part in parts for _, text in read_texts(part)]
-    assert len(parts) > 2
-    assert len(pieces) > len(parts)
-    text = text.replace("\r\n", "\n")
+    parts = [part for group in divide(find_files([str(tmp_path / "a.txt")]), 1_000) for part in group]
+    whole = Part(parts[0].file, 0, parts[0].file.size)  # read in chunks
+    divided, chunks = ([text for part in some for _, text in read_texts(part)] for some in (parts, [whole]))
+    assert len(divided) > 100
+    assert len(chunks) > 2
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     for split in (split_words, lambda text: [token for token, _ in byte_level.pre_tokenize_str(text)]):
-        assert [token for piece in pieces for token in split(piece)] == split(text)
+        expected = split(text.replace("\r\n", "\n"))
+        for pieces in (divided, chunks):
+            assert [token for piece in pieces for token in split(piece)] == expected
 
 
 @pytest.mark.parametrize("ending", ["é", "é\n", "\U0001f600"])
