@@ -12,7 +12,7 @@ ARGS ?=
 BACKEND ?= torch
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training
+ANY_BACKEND := tests/layers tests/generation tests/evaluation tests/training tests/kernels
 QUICK_ON_JAX := tests/layers/test_contract.py tests/generation/test_sampling_loop.py tests/training/test_gradient_guard.py
 SEVERAL_BACKENDS := tests/data/test_step_dataset.py tests/kernels/test_dispatch.py tests/callbacks/test_backends.py \
 	tests/tracking/test_without_tensorflow.py tests/evaluation/test_every_backend.py \

@@ -1,6 +1,6 @@
 """Define learning rate schedules with linear warm-up, as functions of the step s.
 
-WarmupLinearDecay  peak min(1, (s + 1) / warmup) (1 - (1 - final) clip((s - warmup) / (total - warmup), 0, 1))
+WarmupLinearDecay  peak min((s + 1) / warmup, max(final, 1 - (1 - final) (s - warmup) / (total - warmup)))
 InverseSqrtDecay   factor D^-0.5 min((s + 1)^-0.5, (s + 1) warmup^-1.5)
 """
 
@@ -33,11 +33,13 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.final_lr_fraction = checks.number("final_lr_fraction", final_lr_fraction, min_value=0, max_value=1)
 
     def __call__(self, step):
-        """Return the learning rate of a step, float32."""
-        step = ops.cast(step, "float32")
-        rise = ops.minimum(1.0, (step + 1.0) / max(1, self.warmup_steps))
-        progress = ops.clip((step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps), 0.0, 1.0)
-        return self.peak_learning_rate * rise * (1.0 - (1.0 - self.final_lr_fraction) * progress)
+        """Return the learning rate of a step, float32; that of a Python integer is a Python number."""
+        smaller, larger = (min, max) if isinstance(step, int) else (ops.minimum, ops.maximum)
+        step = step if isinstance(step, int) else ops.cast(step, "float32")
+        rise = (step + 1.0) / max(1, self.warmup_steps)
+        progress = (step - self.warmup_steps) / max(1, self.total_steps - self.warmup_steps)
+        fall = larger(self.final_lr_fraction, 1.0 - (1.0 - self.final_lr_fraction) * progress)
+        return self.peak_learning_rate * smaller(rise, fall)
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

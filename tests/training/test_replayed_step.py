@@ -267,6 +267,24 @@ def test_without_kernels_and_where_it_makes_no_sense_keras_trains():
     assert "train_step" not in vars(model)
 
 
+def test_metrics_are_those_of_keras():
+    def histories(metrics):
+        for is_replayed in (True, False):
+            keras.utils.set_random_seed(1)
+            model = keras.Sequential([ids_input(), keras.layers.Embedding(V, 4), keras.layers.Dense(V)])
+            compile_model(model, TRAIN, total_steps=20)
+            if metrics:
+                model.compile(model.optimizer, model.loss, metrics=metrics)
+            if not is_replayed:
+                del model.train_step
+            yield model.fit(*map(np.concatenate, zip(*BATCHES, strict=True)), B, 2, verbose=0).history
+
+    for metrics in ([], ["accuracy"]):
+        got, expected = histories(metrics)
+        assert got == expected
+        assert len(got) == 1 + len(metrics)
+
+
 def test_a_model_is_saved_and_copied_as_any_other(tmp_path):
     model = LSTM.build_model(V)
     trained(model)

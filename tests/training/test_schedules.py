@@ -19,7 +19,9 @@ def test_it_rises_and_falls_in_straight_lines(total, warmup, final):
     schedule = WarmupLinearDecay(0.3, total, warmup, final)
     steps = range(total + 3)
     expected = [oracle(step, 0.3, total, warmup, final) for step in steps]
-    np.testing.assert_allclose([float(schedule(step)) for step in steps], expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose([schedule(step) for step in steps], expected, rtol=1e-6, atol=1e-9)
+    tensors = [schedule(keras.Variable(step, dtype="int32")) for step in steps]
+    np.testing.assert_allclose([float(rate) for rate in tensors], expected, rtol=1e-6, atol=1e-9)
 
 
 def test_it_never_starts_at_zero_and_reaches_its_peak_and_its_end():

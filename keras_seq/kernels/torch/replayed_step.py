@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
 from keras_seq.kernels.devices import on_cpu
+from keras_seq.kernels.torch.simplified_graph import simplified
 from keras_seq.kernels.torch.values import values
 
 STEPS_BEFORE = 20  # of a shape: few steps are not worth a record
@@ -77,9 +78,13 @@ class ReplayedStep:
         loss, y_pred, gradients = record(data)
         for weight in values(trainable):
             weight.grad = None  # not that of an earlier step; to keep them all would cost a tenth of a small step
-        self.model._loss_tracker.update_state(loss, sample_weight=tree.flatten(x)[0].shape[0])
+        tracker, num_rows = self.model._loss_tracker, tree.flatten(x)[0].shape[0]
         with torch.no_grad():
+            tracker.total.value.add_(loss * num_rows)  # as `update_state`, in a tenth of its time
+            tracker.count.value.add_(num_rows)
             self.model.optimizer.apply(gradients, trainable)
+            if self._has_only_loss:
+                return {"loss": tracker.total.value / tracker.count.value}
         return self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def _trainable_variables(self):
@@ -89,6 +94,7 @@ class ReplayedStep:
             self._records, self._num_steps = {}, {}
             self._layers, self._variables, self._flags = [*self.model._flatten_layers()], self.model.variables, ()
             self._contents = self._contents_now()
+            self._has_only_loss = self.model.metrics == [self.model._loss_tracker]
         flags = [variable.trainable for variable in self._variables]
         if flags != self._flags:
             self._flags, self._trainable = flags, self.model.trainable_variables
@@ -96,7 +102,7 @@ class ReplayedStep:
 
     def _contents_now(self):
         """Return what the model is compiled with, and the identities of all variables and layers of its layers."""
-        parts = ((x._trainable_variables, x._non_trainable_variables, x._layers) for x in self._layers)
+        parts = ((x._trainable_variables, x._non_trainable_variables, x._layers, x._metrics) for x in self._layers)
         return self.model.optimizer, self.model._compile_loss, [id(x) for lists in parts for y in lists for x in y]
 
     def _has_hooks(self):
@@ -154,7 +160,7 @@ def _recorded(model, data):
     if reasons:
         logging.getLogger(__name__).debug("The step of %s is not recorded: %s", model.name, reasons[0])
         return None
-    forward = _of_tensors(recorded)
+    forward = simplified(recorded)
     parameters = [variable.value for variable in variables]  # to which Keras copies what it assigns
     assigned_at = 1 + len(tree.flatten(prediction))
     gradients_at = assigned_at + len(assigned)
@@ -176,14 +182,3 @@ class _NoReads(TorchFunctionMode):
         if (name := getattr(function, "__name__", "")) in READS:
             raise RuntimeError(f"it reads values, by {name}")
         return function(*args, **(kwargs or {}))
-
-
-def _of_tensors(module):
-    """Return the function of a recorded module, from tensors to tensors, less the calls that return their argument."""
-    for node in module.graph.nodes:
-        if node.target is torch.ops.aten.detach.default:
-            node.replace_all_uses_with(node.args[0])
-    module.graph.eliminate_dead_code()
-    module.graph.set_codegen(torch.fx.graph.CodeGen())  # instead of one that takes trees
-    module.recompile()
-    return module.forward

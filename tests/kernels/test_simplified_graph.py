@@ -1,0 +1,40 @@
+"""A simplified graph computes what the recorded one does."""
+
+import keras
+import pytest
+
+if keras.backend.backend() != "torch":
+    pytest.skip("only torch records graphs", allow_module_level=True)
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from keras_seq.kernels.torch.simplified_graph import simplified
+
+pytestmark = pytest.mark.any_backend
+
+
+def names(function):
+    return [str(node.target) for node in function.__self__.graph.nodes if node.op == "call_function"]
+
+
+def test_constants_are_computed_once_but_not_random_numbers():
+    def record(x):
+        three = torch.tensor(1.0) + 2
+        return x.detach() * three, torch.rand(()) + three
+
+    function = simplified(make_fx(record)(torch.ones(2)))
+    assert sorted(names(function)) == ["aten.add.Tensor", "aten.mul.Tensor", "aten.rand.default"]
+    (y, first), (_, second) = function(torch.ones(2)), function(torch.ones(2))
+    assert y.tolist() == [3.0, 3.0]
+    assert 3 < first != second > 3
+
+
+def test_large_constants_are_not_kept():
+    function = simplified(make_fx(lambda x: x + torch.zeros(100))(torch.ones(100)))
+    assert names(function) == ["aten.zeros.default", "aten.add.Tensor"]
+
+
+def test_what_is_changed_in_place_is_made_anew():
+    function = simplified(make_fx(lambda x: x + torch.tensor(1.0).add_(1))(torch.ones(2)))
+    assert [function(torch.ones(2)).tolist() for _ in range(2)] == [[3.0, 3.0]] * 2
