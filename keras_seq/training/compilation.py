@@ -5,7 +5,7 @@ import keras
 from keras_seq import kernels
 from keras_seq.kernels.devices import cpu_is_faster_in_bfloat16, on_cpu
 from keras_seq.layers.introspection import has_time_loop
-from keras_seq.training.config import TrainConfig
+from keras_seq.training.config import MUONS, TrainConfig
 from keras_seq.training.gradient_guard import require_weights
 from keras_seq.training.optimizers import OPTIMIZERS
 from keras_seq.training.rematerialization import rematerialize_blocks
@@ -54,7 +54,7 @@ def compile_model(
         rematerialize_blocks(training_model)
     peak, options = train.peak_learning_rate(training_model), train.optimizer_options(training_model, total_steps)
     jit_compile = _should_jit_compile(training_model, train.precision, tokens_per_step)
-    if train.optimizer == "muon":
+    if train.optimizer in MUONS:
         options["iteration_dtype"] = _muon_dtype(jit_compile, train.precision)
     optimizer = OPTIMIZERS[train.optimizer](
         schedule or WarmupLinearDecay(peak, total_steps, train.warmup_steps, train.final_lr_fraction), **options

@@ -16,6 +16,7 @@ from keras_seq.layers.recurrent_base import RecurrentBase
 # 0.1 million parameters (Transformer 2 x 64, LSTM of 128), 600 steps of 12 x 64 characters, warm-up and decay as below.
 LEARNING_RATES = {
     "muon": {"recurrent": 0.02, "residual": 0.02},
+    "normuon": {"recurrent": 0.02, "residual": 0.02},  # whose updates have the norm of Muon's
     "adamw": {"recurrent": 0.04, "residual": 4e-3},
     "adam": {"recurrent": 0.04, "residual": 4e-3},  # AdamW without weight decay, as in `optimizer_options`
     "sgd": {"recurrent": 3.0, "residual": 0.3},  # with momentum 0.9; about ten times as much without
@@ -23,6 +24,7 @@ LEARNING_RATES = {
     "rmsprop": {"recurrent": 0.06, "residual": 3e-3},
     "lion": {"recurrent": 0.012, "residual": 1.2e-3},
 }
+MUONS = ("muon", "normuon")  # optimizers with an AdamW part
 ADAM_LR_RATIOS = {"recurrent": 0.4, "residual": 0.2}
 NS_STEPS = {"recurrent": 2, "residual": 3}  # of Muon; gates of 408 x 408 take long, and lose least with 2
 MAX_STEPS_PER_EXECUTION = 1 if keras.backend.backend() == "torch" else 25  # Keras accepts no more with PyTorch
@@ -42,17 +44,21 @@ class TrainConfig:
         ValueError: If a value is out of its range, or `checkpoint_every_seconds` is combined with a rollback.
     """
 
-    optimizer: Literal["muon", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion"] = "muon"
-    """Optimizer of all weights; muon updates hidden matrices by Muon and all other weights by AdamW."""
+    optimizer: Literal["muon", "normuon", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion"] = "muon"
+    """Optimizer of all weights; muon updates hidden matrices by Muon and all other weights by AdamW; normuon (NorMuon)
+    also has the columns of a hidden matrix move equally far."""
     learning_rate: float | None = None
-    """Peak learning rate. Defaults: muon 0.02 (hawk, hybrid, mamba2 and xlstm do better at 0.01), adamw 0.04 (rnn, gru,
-    lstm) or 0.004 (other models); all of them (LEARNING_RATES) were measured on small models."""
+    """Peak learning rate. Defaults: muon and normuon 0.02 (with muon, hawk, hybrid, mamba2 and xlstm do better at
+    0.01), adamw 0.04 (rnn, gru, lstm) or 0.004 (other models); all of them (LEARNING_RATES) were measured on small
+    models, normuon's on an LSTM and a Transformer."""
     adam_lr_ratio: float | None = None
-    """With muon, learning rate of its AdamW part relative to `learning_rate`. Default: 0.4 (rnn, gru, lstm) or 0.2."""
+    """With muon or normuon, learning rate of the AdamW part relative to `learning_rate`. Default: 0.4 (rnn, gru, lstm)
+    or 0.2."""
     weight_decay: float | None = None
-    """Decoupled weight decay of matrices, times the learning rate, with muon or adamw; None for none."""
+    """Decoupled weight decay of matrices, times the learning rate, with muon, normuon or adamw; None for none."""
     beta_2: float | None = None
-    """Decay of the mean of squared gradients in adam, adamw and Muon's AdamW part. Default: 0.999, in Muon 0.99."""
+    """Decay of the mean of squared gradients in adam, adamw and the AdamW part of muon and normuon, where it is 0.99 by default;
+    0.999 elsewhere."""
     warmup_steps: int = 50
     """Steps over which the learning rate rises linearly from zero."""
     final_lr_fraction: float = 0.02
@@ -125,10 +131,10 @@ class TrainConfig:
             checks.fraction("ema_momentum", self.ema_momentum)
         if self.weight_decay is not None:
             checks.number("weight_decay", self.weight_decay, 0)
-            self._check_optimizer("weight_decay", ("muon", "adamw"))
+            self._check_optimizer("weight_decay", (*MUONS, "adamw"))
         if self.beta_2 is not None:
             checks.fraction("beta_2", self.beta_2)
-            self._check_optimizer("beta_2", ("muon", "adam", "adamw"))
+            self._check_optimizer("beta_2", (*MUONS, "adam", "adamw"))
 
     def _check_optimizer(self, name, optimizers):
         if self.optimizer not in optimizers:
@@ -162,7 +168,7 @@ class TrainConfig:
         ratio = ADAM_LR_RATIOS[family(model)] if self.adam_lr_ratio is None else self.adam_lr_ratio
         return {
             "learning_rate": self.peak_learning_rate(model),
-            "adam_lr_ratio": ratio if self.optimizer == "muon" else None,
+            "adam_lr_ratio": ratio if self.optimizer in MUONS else None,
         }
 
     def optimizer_options(self, model: keras.Model, total_steps: int) -> dict:
@@ -175,13 +181,13 @@ class TrainConfig:
         if self.weight_decay is not None:
             options["weight_decay"] = self.weight_decay
         if self.beta_2 is not None:
-            options["adam_beta_2" if self.optimizer == "muon" else "beta_2"] = self.beta_2
+            options["adam_beta_2" if self.optimizer in MUONS else "beta_2"] = self.beta_2
         if self.gradient_accumulation_steps is not None:
             options["gradient_accumulation_steps"] = self.gradient_accumulation_steps
         if self.use_ema:
             momentum = max(0.0, 1.0 - 20 / total_steps) if self.ema_momentum is None else self.ema_momentum
             options |= {"use_ema": True, "ema_momentum": momentum}
-        if self.optimizer == "muon":
+        if self.optimizer in MUONS:
             options["adam_lr_ratio"] = self.resolved(model)["adam_lr_ratio"]
             options["ns_steps"] = NS_STEPS[family(model)]
         if self.precision == "float16":

@@ -124,7 +124,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         learning_rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         if self.velocities[index] is None:
-            self._muon(gradient, variable, learning_rate, self.momenta[index], self._orthogonal[index])
+            self._muon(gradient, variable, learning_rate, index)
         else:
             rate = learning_rate * self.adam_lr_ratio
             self._adam(gradient, variable, rate, self.momenta[index], self.velocities[index])
@@ -133,14 +133,18 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         """Decay the weights of two axes, but for those excluded by `exclude_from_weight_decay`."""
         super()._apply_weight_decay([v for v in variables if len(v.shape) == 2])
 
-    def _muon(self, gradient, variable, learning_rate, momentum, orthogonal):
+    def _muon(self, gradient, variable, learning_rate, index):
+        momentum, orthogonal = self.momenta[index], self._orthogonal[index]
         self.assign(momentum, self.momentum * momentum + gradient)
         rows, columns = variable.shape
         columns //= len(orthogonal)
         scale = max(1.0, columns / rows) ** 0.5
-        blocks = [x if rows <= columns else ops.transpose(x) for x in orthogonal]
-        direction = ops.cast(ops.concatenate(blocks, axis=-1), variable.dtype)
-        self.assign_sub(variable, learning_rate * scale * direction)
+        blocks = [ops.cast(x if rows <= columns else ops.transpose(x), variable.dtype) for x in orthogonal]
+        self.assign_sub(variable, learning_rate * scale * self._direction(index, blocks))
+
+    def _direction(self, index, blocks):
+        """Return the direction of a weight, by its index, of its semi-orthogonal blocks `[rows, columns]`."""
+        return ops.concatenate(blocks, axis=-1)
 
     def _adam(self, gradient, variable, learning_rate, momentum, velocity):
         mean_correction, square_correction = (ops.cast(x, variable.dtype) for x in self._corrections)

@@ -1,13 +1,14 @@
 """Define optimizers by name, with Keras's arguments and defaults plus clipping and a non-finite guard (GradientGuard).
 
 Values that differ from Keras's defaults in a training (clipping at 1, momentum 0.9 for SGD) are in `TrainConfig`.
-Muon has a file of its own.
+Muon and NorMuon have files of their own.
 """
 
 import keras
 
 from keras_seq.training.gradient_guard import GradientGuard
 from keras_seq.training.muon import Muon
+from keras_seq.training.normuon import NorMuon
 
 
 def _class_of(optimizer_class):
@@ -104,5 +105,6 @@ OPTIMIZERS = {
     "adamw": AdamW,
     "lion": Lion,
     "muon": Muon,
+    "normuon": NorMuon,
 }
 """Optimizer classes by their names in `TrainConfig.optimizer`."""

@@ -8,7 +8,7 @@ import pytest
 from keras_seq import layers
 from keras_seq.models import MODELS
 from keras_seq.training import OPTIMIZERS, TrainConfig, compile_model
-from keras_seq.training.config import ADAM_LR_RATIOS, DTYPE_POLICIES, LEARNING_RATES, NS_STEPS, family
+from keras_seq.training.config import ADAM_LR_RATIOS, DTYPE_POLICIES, LEARNING_RATES, MUONS, NS_STEPS, family
 
 STEPS = 2_000
 FAMILIES = {
@@ -102,11 +102,14 @@ def test_what_is_given_goes_before_the_default_of_the_family():
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_decay_and_beta_2_reach_the_optimizers_that_have_them_and_the_others_refuse_them(name):
-    for field, optimizers, value in (("weight_decay", "muon adamw", 0.1), ("beta_2", "muon adamw adam", 0.9)):
+    for field, optimizers, value in (
+        ("weight_decay", "muon normuon adamw", 0.1),
+        ("beta_2", "muon normuon adamw adam", 0.9),
+    ):
         if name in optimizers.split():
             options = TrainConfig(optimizer=name, **{field: value}).optimizer_options(FAMILIES["residual"], STEPS)
             config = OPTIMIZERS[name](**options).get_config()
-            assert config["adam_beta_2" if (name, field) == ("muon", "beta_2") else field] == value
+            assert config["adam_beta_2" if name in MUONS and field == "beta_2" else field] == value
         else:
             with pytest.raises(ValueError, match=f"{field}=.*expected None, or optimizer=muon or"):
                 TrainConfig(optimizer=name, **{field: value})
@@ -141,7 +144,7 @@ def test_only_muon_has_a_part_for_adam():
     given = {
         name for name in OPTIMIZERS if "adam_lr_ratio" in TrainConfig(optimizer=name).optimizer_options(model, STEPS)
     }
-    assert given == {"muon"}
+    assert given == {*MUONS}
 
 
 @pytest.mark.parametrize("precision", DTYPE_POLICIES)

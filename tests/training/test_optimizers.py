@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
-from keras_seq.training import AdamW, Muon, TrainConfig, WarmupLinearDecay
+from keras_seq.training import AdamW, Muon, NorMuon, TrainConfig, WarmupLinearDecay
 from keras_seq.training.optimizers import OPTIMIZERS
 from keras_seq.training.polar_express import polar_express, polar_express_each, wide_and_normalized
 
@@ -30,6 +30,7 @@ OPTIONS = {  # of each optimizer, none of them its default
         "ns_steps": 2,
         "iteration_dtype": "bfloat16",
     },
+    "normuon": {"momentum": 0.9, "neuron_beta_2": 0.8},
 }
 
 
@@ -84,14 +85,22 @@ def reference_polar_express(x, steps):
     return (u * s) @ v
 
 
-def muon(weight, gradients, blocks=1, rate=RATE, momentum=0.95, weight_decay=0.0, ns_steps=3):
-    """Block by block: heavy ball, looked ahead (Nesterov), made orthogonal, scaled by sqrt(max(1, columns / rows))."""
+def muon(weight, gradients, blocks=1, rate=RATE, momentum=0.95, weight_decay=0.0, ns_steps=3, neuron_beta_2=None):
+    """Block by block: heavy ball, looked ahead (Nesterov), made orthogonal, scaled by sqrt(max(1, columns / rows)).
+
+    With `neuron_beta_2` columns are divided by the root of their mean square over time (NorMuon, Algorithm 1), and the
+    result is as long as before.
+    """
     pieces = []
     for block, *pushes in zip(*(np.split(a, blocks, axis=1) for a in (weight, *gradients)), strict=True):
-        velocity = np.zeros_like(block)
+        velocity, neurons = np.zeros_like(block), 0.0
         for push in pushes:
             velocity = momentum * velocity + push
             direction = reference_polar_express(push + momentum * velocity, ns_steps)
+            if neuron_beta_2 is not None:
+                neurons = neuron_beta_2 * neurons + (1 - neuron_beta_2) * (direction**2).mean(axis=0)
+                normal = direction / np.sqrt(neurons)
+                direction = normal * np.linalg.norm(direction) / np.linalg.norm(normal)
             step = direction * max(1, block.shape[1] / block.shape[0]) ** 0.5
             block = block - rate * weight_decay * block - rate * step
         pieces.append(block)
@@ -157,6 +166,11 @@ ORACLES = {  # name of the optimizer -> (name of the weight, its value, its grad
     "lion": lambda _, weight, gradients: lion(weight, gradients),
     "muon": lambda name, weight, gradients: (
         muon(weight, gradients, blocks=4 if name.startswith("lstm") else 1)
+        if name in HIDDEN
+        else adam(weight, gradients, 0.2 * RATE)
+    ),
+    "normuon": lambda name, weight, gradients: (
+        muon(weight, gradients, blocks=4 if name.startswith("lstm") else 1, neuron_beta_2=0.95)
         if name in HIDDEN
         else adam(weight, gradients, 0.2 * RATE)
     ),
@@ -284,9 +298,29 @@ def test_seven_steps_give_the_polar_factor():
     np.testing.assert_allclose(ops.convert_to_numpy(got), u @ v, atol=1e-3)
 
 
-def test_a_gradient_of_zeros_moves_no_matrix(variables):
+def test_neurons_move_equally_far_at_the_first_step_and_the_matrix_as_far_as_by_muon(variables):
+    kernel = variables["lstm/kernel"]
+    gradient, start = random_gradients(variables, 1)[0]["lstm/kernel"], ops.convert_to_numpy(kernel)
+    moves = []
+    for optimizer in (NorMuon(RATE), Muon(RATE)):
+        kernel.assign(start)
+        apply(optimizer, {"kernel": kernel}, {"kernel": gradient})
+        moves.append(np.split(ops.convert_to_numpy(kernel) - start, 4, axis=1))
+    for normalized, plain in zip(*moves, strict=True):
+        lengths = np.linalg.norm(normalized, axis=0)
+        np.testing.assert_allclose(lengths, lengths.mean(), rtol=1e-4)
+        assert np.linalg.norm(normalized) == pytest.approx(np.linalg.norm(plain), rel=1e-4)
+
+
+def test_the_decay_of_neurons_is_a_fraction():
+    with pytest.raises(ValueError, match=r"neuron_beta_2=1\.0; expected"):
+        NorMuon(neuron_beta_2=1.0)
+
+
+@pytest.mark.parametrize("kind", [Muon, NorMuon])
+def test_a_gradient_of_zeros_moves_no_matrix(variables, kind):
     start = numpy(variables)
-    apply(Muon(RATE), variables, {name: np.zeros(v.shape) for name, v in variables.items()})
+    apply(kind(RATE), variables, {name: np.zeros(v.shape) for name, v in variables.items()})
     for name, got in numpy(variables).items():
         np.testing.assert_array_equal(got, start[name])
 
@@ -369,7 +403,7 @@ def test_every_optimizer_as_train_has_it_lowers_the_loss(name):
     assert all(after < before for before, after in itertools.pairwise(losses)), losses
 
 
-@pytest.mark.parametrize("name", sorted({*OPTIMIZERS} - {"muon"}))
+@pytest.mark.parametrize("name", sorted({*OPTIMIZERS} - {"muon", "normuon"}))
 def test_the_defaults_are_those_of_keras(name):
     kind = OPTIMIZERS[name]
     ours, theirs = (each(name=name).get_config() for each in (kind, getattr(keras.optimizers, kind.__name__)))
