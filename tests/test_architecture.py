@@ -175,7 +175,7 @@ def test_everything_that_keras_saves_by_name_is_registered():
             continue  # no layer; it imports lm_eval, which need not be installed
         for _, member in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             ours = issubclass(member, kinds) and member.__module__.startswith("keras_seq.")
-            exported = member.__name__ in {*keras_seq.layers.__all__} - {"ExplicitState"}
+            exported = member.__name__ in {*keras_seq.layers.__all__, *keras_seq.training.__all__} - {"ExplicitState"}
             if ours and (not member.__subclasses__() or exported):
                 found.add(member)  # what is only there to be inherited from is never saved
     assert {"LSTM", "Stateful", "LanguageModel", "Muon", "WarmupLinearDecay", "UnitForgetBias"} <= {

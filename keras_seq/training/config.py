@@ -57,8 +57,8 @@ class TrainConfig:
     weight_decay: float | None = None
     """Decoupled weight decay of matrices, times the learning rate, with muon, normuon or adamw; None for none."""
     beta_2: float | None = None
-    """Decay of the mean of squared gradients in adam, adamw and the AdamW part of muon and normuon, where it is 0.99 by default;
-    0.999 elsewhere."""
+    """Decay of the mean of squared gradients in adam, adamw and the AdamW part of muon and normuon. Default: 0.99 in
+    these two, else 0.999."""
     warmup_steps: int = 50
     """Steps over which the learning rate rises linearly from zero."""
     final_lr_fraction: float = 0.02
