@@ -8,7 +8,7 @@ def supports(tensors, factor) -> bool:
 
     Args:
         tensors: A list of tensors; None for a missing one.
-        factor: A scalar.
+        factor: A number or a scalar.
     """
     return all(x is None or (isinstance(x, torch.Tensor) and x.is_floating_point()) for x in tensors)
 
@@ -18,7 +18,7 @@ def apply(tensors, factor):
 
     Args:
         tensors: A list of tensors; None for a missing one.
-        factor: A scalar tensor.
+        factor: A number or a scalar tensor.
 
     Returns:
         A list of tensors of the same dtypes, the same ones for a factor of 1; None for a missing one.
