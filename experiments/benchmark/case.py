@@ -39,6 +39,7 @@ class Case:
     """Attention heads H."""
     vocabulary_size: int = 65
     optimizer: Literal["adamw", "muon"] = "adamw"
+    """muon: the default of `experiments.compare`, NorMuon here and Muon in 0.1.0; PyTorch's Muon."""
     targets: tuple[tuple[str, float], ...] = ()
     """Targets of the speedups over other implementations."""
     loss: float | None = None
@@ -91,8 +92,8 @@ class Case:
         """Arguments of `experiments.compare`, of this version and of 0.1.0."""
         if self.kind == "time_to_loss":
             return ("--models", self.model, "--corpus", "shakespeare", *self.options)
-        train = ("--train.optimizer", self.optimizer, "--train.precision", self.precision)
-        return ("--models", self.model, *train, *self.options)
+        optimizer = () if self.optimizer == "muon" else ("--train.optimizer", self.optimizer)
+        return ("--models", self.model, *optimizer, "--train.precision", self.precision, *self.options)
 
     @property
     def tokens_per_step(self) -> int:

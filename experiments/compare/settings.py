@@ -88,7 +88,11 @@ class CompareConfig:
     resume: Resume = None
     smoke: Smoke = False
     train: training.TrainConfig = dataclasses.field(
-        default_factory=lambda: training.TrainConfig(use_ema=True, validation_characters=16_384)  # scores use all
+        default_factory=lambda: training.TrainConfig(
+            optimizer="normuon",
+            use_ema=True,
+            validation_characters=16_384,  # scores use all
+        )
     )
     rnn: RNNConfig = dataclasses.field(default_factory=RNNConfig)
     gru: GRUConfig = dataclasses.field(default_factory=GRUConfig)

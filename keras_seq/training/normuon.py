@@ -14,10 +14,6 @@ from keras_seq import checks
 from keras_seq.training.muon import Muon
 
 
-def _norm(x):
-    return ops.sqrt(ops.sum(ops.square(x)))
-
-
 @keras.saving.register_keras_serializable(package="keras_seq")
 class NorMuon(Muon):
     """Update hidden matrices by Muon with normalized neurons, and all other weights by AdamW.
@@ -44,17 +40,20 @@ class NorMuon(Muon):
         self.neuron_velocities = [self._neuron_velocity(v) if self.is_hidden_matrix(v) else None for v in variables]
 
     def _neuron_velocity(self, variable):
+        blocks = self.muon_blocks[self._get_variable_index(variable)]
         name = f"{variable.path.replace('/', '_')}_neuron_velocity"
-        return self.add_variable(variable.shape[1:], initializer="zeros", dtype=variable.dtype, name=name)
+        return self.add_variable(
+            (blocks, variable.shape[1] // blocks), initializer="zeros", dtype=variable.dtype, name=name
+        )
 
     def _direction(self, index, blocks):
         velocity = self.neuron_velocities[index]
-        squares = ops.concatenate([ops.mean(ops.square(block), axis=0) for block in blocks])
+        squares = ops.stack([ops.mean(ops.square(block), axis=0) for block in blocks])
         self.assign_add(velocity, (1 - self.neuron_beta_2) * (squares - velocity))
-        lengths = ops.split(ops.sqrt(velocity) + self.epsilon, len(blocks))
-        neurons = [block / length for block, length in zip(blocks, lengths, strict=True)]
-        scales = [_norm(block) / (_norm(x) + self.epsilon) for block, x in zip(blocks, neurons, strict=True)]
-        return super()._direction(index, [scale * x for scale, x in zip(scales, neurons, strict=True)])
+        factors = 1 / (ops.sqrt(velocity) + self.epsilon)  # of columns, whose squares tell both norms
+        norms = ops.sum(squares, axis=-1), ops.sum(squares * ops.square(factors), axis=-1) + self.epsilon
+        factors *= ops.expand_dims(ops.sqrt(norms[0] / norms[1]), -1)
+        return super()._direction(index, blocks) * ops.reshape(factors, (-1,))
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

@@ -104,7 +104,8 @@ def test_what_is_measured_as_run_is_the_default_of_compare():
     )
     for case in cases:
         config, model = parsed(case), defaults.model(case.model)
-        train = dataclasses.replace(defaults.train, optimizer=case.optimizer, precision=case.precision)
+        optimizer = "normuon" if case.optimizer == "muon" else case.optimizer
+        train = dataclasses.replace(defaults.train, optimizer=optimizer, precision=case.precision)
         assert config == dataclasses.replace(defaults, models=(case.model,), train=train)
         assert (case.batch_size, case.sequence_length) == (defaults.batch_size, defaults.sequence_length)
         sizes = {key: value for key, value in dataclasses.asdict(model).items() if key in dataclasses.asdict(case)}
