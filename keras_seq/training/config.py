@@ -46,11 +46,10 @@ class TrainConfig:
 
     optimizer: Literal["muon", "normuon", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion"] = "muon"
     """Optimizer of all weights; muon updates hidden matrices by Muon and all other weights by AdamW; normuon (NorMuon)
-    also has the columns of a hidden matrix move equally far."""
+    also has the columns of a hidden matrix move equally far, for a slightly lower loss."""
     learning_rate: float | None = None
-    """Peak learning rate. Defaults: muon and normuon 0.02 (with muon, hawk, hybrid, mamba2 and xlstm do better at
-    0.01), adamw 0.04 (rnn, gru, lstm) or 0.004 (other models); all of them (LEARNING_RATES) were measured on small
-    models, normuon's on an LSTM and a Transformer."""
+    """Peak learning rate. Defaults: muon and normuon 0.02 (hawk, hybrid, mamba2 and xlstm do better at 0.01),
+    adamw 0.04 (rnn, gru, lstm) or 0.004 (other models); all of them (LEARNING_RATES) were measured on small models."""
     adam_lr_ratio: float | None = None
     """With muon or normuon, learning rate of the AdamW part relative to `learning_rate`. Default: 0.4 (rnn, gru, lstm)
     or 0.2."""

@@ -51,8 +51,8 @@ class NorMuon(Muon):
         squares = ops.stack([ops.mean(ops.square(block), axis=0) for block in blocks])
         self.assign_add(velocity, (1 - self.neuron_beta_2) * (squares - velocity))
         factors = 1 / (ops.sqrt(velocity) + self.epsilon)  # of columns, whose squares tell both norms
-        norms = ops.sum(squares, axis=-1), ops.sum(squares * ops.square(factors), axis=-1) + self.epsilon
-        factors *= ops.expand_dims(ops.sqrt(norms[0] / norms[1]), -1)
+        before, after = (ops.sum(x, axis=-1, keepdims=True) for x in (squares, squares * ops.square(factors)))
+        factors *= ops.sqrt(before / (after + self.epsilon))
         return super()._direction(index, blocks) * ops.reshape(factors, (-1,))
 
     def get_config(self):
