@@ -16,6 +16,7 @@ import keras_seq
 from experiments.benchmark import models, nanogpt
 from experiments.benchmark.case import Case
 from keras_seq import training
+from keras_seq.data.step_dataset import step_dataset
 from keras_seq.layers.attention import causal_attention
 from keras_seq.models.flops import flops_per_token
 
@@ -45,10 +46,10 @@ def training_steps(case: Case, implementation: str):
         steps_per_execution = models.compile_for_training(model, case)
     else:
         models.compile_with_keras(model)
-    batches = tensorflow_runs.repeated if BACKEND == "tensorflow" else _repeated
+    batches = tensorflow_runs.repeated(*batch) if BACKEND == "tensorflow" else step_dataset(lambda _: tuple(batch))
 
     def run_steps(num_steps):  # `fit` reads the last loss, so it waits for the device
-        model.fit(batches(*batch), steps_per_epoch=num_steps, shuffle=False, verbose=0)
+        model.fit(batches, steps_per_epoch=num_steps, shuffle=False, verbose=0)
 
     info = {"parameters": model.count_params(), "steps_per_execution": steps_per_execution}
     if is_keras_seq:
@@ -83,11 +84,6 @@ def nanogpt_training(case: Case):
     info = {"parameters": model.count_params(), "validate": validate, "steps_per_execution": train.steps_per_execution}
     info["flops_per_token"] = flops_per_token(model, case.sequence_length, training=True)
     return run_steps, {"tokens_per_step": case.tokens_per_step, **info}
-
-
-def _repeated(x, y):
-    while True:
-        yield x, y
 
 
 def attention(case: Case, implementation: str):

@@ -32,8 +32,8 @@ class PythonGeneratorWindows(RandomWindows):
 def python_generator_dataset(batch_fn: Callable[[int], object], start_step: int = 0, stop_step: int | None = None):
     """Create a dataset like `step_dataset` whose rows a Python generator yields, one at a time.
 
-    The arguments are those of `step_dataset`. On backends other than TensorFlow, which have no such pipeline, the
-    result is a `StepDataset`.
+    The arguments are those of `step_dataset`, as is the result on backends other than TensorFlow, which have no such
+    pipeline.
     """
     if keras.backend.backend() != "tensorflow":
         return step_dataset(batch_fn, start_step, stop_step)

@@ -1,6 +1,7 @@
 """Turn a function of the step into what `fit` takes: `dataset(start_step, stop_step)` delivers `batch` over a range.
 
-On TensorFlow that is a `tf.data.Dataset` (tf_pipeline.py), on other backends a `keras.utils.PyDataset`.
+On TensorFlow that is a `tf.data.Dataset` (tf_pipeline.py), on torch a `DataLoader` (torch_loader.py), on JAX a
+`keras.utils.PyDataset`.
 """
 
 from collections.abc import Callable
@@ -48,17 +49,22 @@ def step_dataset(
         fixed_size: Whether all batches have as many rows, B.
 
     Returns:
-        A `tf.data.Dataset` on Keras's TensorFlow backend, else a `StepDataset`; with the same batches, to the bit.
+        A `tf.data.Dataset` on Keras's TensorFlow backend, a `StepDataLoader` on torch, a `StepDataset` on JAX; with
+        the same batches, to the bit.
 
     Raises:
         ValueError: Not 0 <= start_step <= stop_step, in integers.
     """
     check_steps(start_step, stop_step)
-    if keras.backend.backend() != "tensorflow":
-        return StepDataset(batch_fn, start_step, stop_step)
-    from keras_seq.data.tf_pipeline import step_pipeline
+    if keras.backend.backend() == "tensorflow":
+        from keras_seq.data.tf_pipeline import step_pipeline
 
-    return step_pipeline(batch_fn, start_step, stop_step, fixed_size)
+        return step_pipeline(batch_fn, start_step, stop_step, fixed_size)
+    if keras.backend.backend() == "torch":
+        from keras_seq.data.torch_loader import StepDataLoader
+
+        return StepDataLoader(batch_fn, start_step, stop_step)
+    return StepDataset(batch_fn, start_step, stop_step)
 
 
 class StepDataset(keras.utils.PyDataset):

@@ -66,7 +66,8 @@ def fit_resumable(
         folder: The run's folder; logs/README.md lists its files.
         training_model: The model, compiled by `compile_model`.
         dataset_fn: Function `(start_step, stop_step)` that returns the batches of these steps, the stop excluded, in
-            any form that `fit` takes: a `tf.data.Dataset`, a `keras.utils.PyDataset`, an iterator of arrays.
+            any form that `fit` takes: a `tf.data.Dataset`, a `keras.utils.PyDataset`, a torch `DataLoader`, an
+            iterator of arrays.
         tokens_per_step: Tokens of a batch; the axis of all curves is the step times this.
         total_steps: Step at which training ends.
         train: Training config: intervals of logs, validations and checkpoints.

@@ -11,6 +11,7 @@ draws random numbers from a seed (not those of torch's own generator), reads a v
 has layers that are neither ours nor Keras's, or hooks of torch. A replayed step leaves no `.grad`.
 """
 
+import functools
 import logging
 
 import keras
@@ -69,23 +70,23 @@ class ReplayedStep:
 
     def __call__(self, data):
         """Train on a batch `(x, y)` or `(x, y, sample_weight)`."""
-        data = tree.map_structure(lambda x: None if x is None else keras.ops.convert_to_tensor(x), data)
+        leaves = [None if x is None else keras.ops.convert_to_tensor(x) for x in _leaves(data)]
         trainable = self._trainable_variables()
-        record = None if self._has_hooks() else self._record_of(data, trainable)
+        record = None if self._has_hooks() else self._record_of(data, leaves, trainable)
         if record is None:
             return type(self.model).train_step(self.model, data)
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        loss, y_pred, gradients = record(data)
+        loss, predict, gradients = record(leaves)
         for weight in values(trainable):
             weight.grad = None  # not that of an earlier step; to keep them all would cost a tenth of a small step
-        tracker, num_rows = self.model._loss_tracker, tree.flatten(x)[0].shape[0]
+        tracker, num_rows = self.model._loss_tracker, len(leaves[0])
         with torch.no_grad():
             tracker.total.value.add_(loss * num_rows)  # as `update_state`, in a tenth of its time
             tracker.count.value.add_(num_rows)
             self.model.optimizer.apply(gradients, trainable)
             if self._has_only_loss:
                 return {"loss": tracker.total.value / tracker.count.value}
-        return self.model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tree.pack_sequence_as(data, leaves))
+        return self.model.compute_metrics(x, y, predict(), sample_weight=sample_weight)
 
     def _trainable_variables(self):
         """Return those of the model, collected anew once one comes, goes, is frozen or thawed."""
@@ -111,20 +112,31 @@ class ReplayedStep:
         of_weights = (x._backward_hooks or x._post_accumulate_grad_hooks for x in values(self._trainable))
         return any(of_layers) or any(of_weights)
 
-    def _record_of(self, data, trainable):
+    def _record_of(self, data, leaves, trainable):
         """Return the record of this batch's shape, or None as long as there is none."""
-        leaves = tree.flatten(data)  # a batch of another structure would be refused by the model
+        # a batch of another structure would be refused by the model
         key = tuple(None if x is None else (x.shape, x.dtype) for x in leaves), tuple(map(id, trainable))
         if key not in self._records:
             self._num_steps[key] = self._num_steps.get(key, 0) + 1
             if self._num_steps[key] <= STEPS_BEFORE or len(self._records) == MAX_RECORDS:
                 return None
-            self._records[key] = _recorded(self.model, data)
+            self._records[key] = _recorded(self.model, data, leaves)
         return self._records[key]
 
 
-def _recorded(model, data):
-    """Return a function from a batch to loss, predictions and gradients, or None if Keras has to run the step."""
+def _leaves(data):
+    """Return the arrays of a batch, in the order of `tree.flatten`, of which torch's leaves garbage in each call."""
+    if isinstance(data, dict):
+        data = [data[name] for name in sorted(data)]
+    return [leaf for part in data for leaf in _leaves(part)] if isinstance(data, (list, tuple)) else [data]
+
+
+def _recorded(model, data, example):
+    """Return a function from a batch's tensors to its results, or None if Keras has to run the step.
+
+    `data` is a batch, and `example` its tensors. The results are the loss, a function that returns the predictions, and
+    the gradients.
+    """
     trainable = model.trainable_variables
     variables = [*trainable, *model.non_trainable_variables]
     kwargs = {"training": True} if model._call_has_training_arg else {}
@@ -154,7 +166,7 @@ def _recorded(model, data):
 
     try:
         with torch.random.fork_rng(devices=[]), _NoReads():  # this step is replayed, too, and draws then
-            recorded = make_fx(step)([variable.value.detach() for variable in variables], tree.flatten(data))
+            recorded = make_fx(step)([variable.value.detach() for variable in variables], example)
     except Exception as error:  # _NoReads, or whatever torch says of an operation that it cannot record
         reasons.append(f"{type(error).__name__}: {error}")
     if reasons:
@@ -165,12 +177,13 @@ def _recorded(model, data):
     assigned_at = 1 + len(tree.flatten(prediction))
     gradients_at = assigned_at + len(assigned)
 
-    def replay(data):
-        results = forward(*(parameter.detach() for parameter in parameters), *tree.flatten(data))
+    def replay(leaves):
+        results = forward(*(parameter.detach() for parameter in parameters), *leaves)
         with torch.no_grad():
             for n, value in zip(assigned, results[assigned_at:gradients_at], strict=True):
                 variables[n].assign(value)
-        return results[0], tree.pack_sequence_as(prediction, results[1:assigned_at]), results[gradients_at:]
+        predict = functools.partial(tree.pack_sequence_as, prediction, results[1:assigned_at])
+        return results[0], predict, results[gradients_at:]
 
     return replay
 

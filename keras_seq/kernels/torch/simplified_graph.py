@@ -1,6 +1,8 @@
-"""Simplify a graph that make_fx recorded: what is the same in every call is not computed in every call."""
+"""Simplify a graph that make_fx recorded: what needs no computation, or is the same in every call, is not computed."""
 
 import torch
+
+aten = torch.ops.aten
 
 MAX_ELEMENTS = 8  # of a constant that is kept: scalars and shapes
 
@@ -8,8 +10,8 @@ MAX_ELEMENTS = 8  # of a constant that is kept: scalars and shapes
 def simplified(module: torch.fx.GraphModule):
     """Return the function of a recorded module, from tensors to tensors.
 
-    Calls of `detach` go, and small tensors that depend on constants alone are computed here, unless they are drawn, or
-    a call of the graph works in place.
+    Calls of `detach` go, as do a transposition of a transposition and a view of a view; small tensors that depend on
+    constants alone are computed here, unless they are drawn, or a call of the graph works in place.
 
     Args:
         module: What `make_fx` returns; it is changed.
@@ -20,8 +22,14 @@ def simplified(module: torch.fx.GraphModule):
     constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
     for node in calls:
         is_drawn = torch.Tag.nondeterministic_seeded in node.target.tags
-        if node.target is torch.ops.aten.detach.default:
-            node.replace_all_uses_with(node.args[0])
+        first = next(iter(node.all_input_nodes), None)
+        repeats = first is not None and first.target is node.target
+        if node.target is aten.detach.default:
+            node.replace_all_uses_with(first)
+        elif repeats and node.target is aten.t.default:
+            node.replace_all_uses_with(first.args[0])
+        elif repeats and node.target is aten.view.default:
+            node.replace_input_with(first, first.args[0])
         elif not in_place and not is_drawn and all(x in constants for x in node.all_input_nodes):
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), constants.get)
             value = node.target(*args, **kwargs)
@@ -33,5 +41,18 @@ def simplified(module: torch.fx.GraphModule):
                 node.replace_all_uses_with(constant)
     graph.eliminate_dead_code()
     graph.set_codegen(torch.fx.graph.CodeGen())  # instead of one that takes trees
-    module.recompile()
-    return module.forward
+    return _function(graph).__get__(module)
+
+
+def _function(graph):
+    """Return the function of a graph, from its module and tensors; it calls the operators themselves.
+
+    An `OpOverload` is a function of Python around its operator, and takes twice as long to call.
+    """
+    code = graph.python_code("self")
+    source, names = code.src, dict(code.globals)
+    for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
+        name = f"{operator}".replace(".", "_")
+        source, names[name] = source.replace(f"torch.ops.{operator}(", f"{name}("), operator._op
+    exec(source, names)
+    return names["forward"]
