@@ -1,6 +1,7 @@
 """Steps that torch replays are Keras's own; what does more than compute on tensors is left to Keras."""
 
 import dataclasses
+import gc
 
 import keras
 import numpy as np
@@ -302,3 +303,19 @@ def test_a_loss_that_is_not_finite_is_noticed_in_a_replay():
     assert int(model.optimizer.first_nonfinite_step) == len(BATCHES)
     after = keras.ops.convert_to_numpy(model.head.kernel if model.head else model.blocks[-1].variables[0])
     np.testing.assert_array_equal(before, after)
+
+
+def test_a_step_leaves_nothing_for_the_garbage_collector():
+    model = LSTM.build_model(V)
+    compile_model(model, TRAIN, total_steps=20)
+    for batch in BATCHES:
+        model.train_step(batch)
+    assert records(model) != [None]
+    gc.collect()
+    gc.disable()
+    try:
+        for batch in BATCHES:
+            model.train_step(batch)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
