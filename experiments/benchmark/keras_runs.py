@@ -123,15 +123,20 @@ def describe_device(matrix_sizes: dict[str, int]) -> dict:
     }
 
 
-def _matmul_flops(dtype, size) -> float:
-    """Return the best of 5 series of products."""
+def _matmul_flops(dtype, max_size) -> float:
+    """Return the best of 5 series of products; matrices are smaller than `max_size` where that would take seconds."""
+    size = min(256, max_size)
+    while (seconds := _seconds_of_products(dtype, size, 1)) < 0.1 and 2 * size <= max_size:
+        size *= 2
+    return 2 * size**3 / min(seconds, *(_seconds_of_products(dtype, size, 3) for _ in range(5)))
+
+
+def _seconds_of_products(dtype, size, number) -> float:
+    """Return the mean over a number of products, after one more."""
     a, b = (keras.random.normal((size, size), dtype=dtype, seed=seed) for seed in range(2))
     side.wait(keras.ops.matmul(a, b))
-    speeds = []
-    for _ in range(5):
-        start_time = time.perf_counter()
-        for _ in range(3):
-            last = keras.ops.matmul(a, b)
-        side.wait(last)
-        speeds.append(3 * 2 * size**3 / (time.perf_counter() - start_time))
-    return max(speeds)
+    start_time = time.perf_counter()
+    for _ in range(number):
+        last = keras.ops.matmul(a, b)
+    side.wait(last)
+    return (time.perf_counter() - start_time) / number
