@@ -40,7 +40,7 @@ class CompareProcess:
         self.folder = tempfile.TemporaryDirectory(prefix="benchmark-")
         self.output, self.metrics = pathlib.Path(self.folder.name) / "output.txt", None
         command = [sys.executable, "-m", "experiments.compare", "--log-dir", self.folder.name, *map(str, arguments)]
-        environment = {**config.environment("tensorflow"), "PYTHONPATH": str(checkout)}
+        environment = {**config.environment(config.backend), "PYTHONPATH": str(checkout)}
         self.start_time = time.perf_counter()
         with open(self.output, "wb") as output:
             self.process = subprocess.Popen(command, cwd=checkout, env=environment, stdout=output, stderr=output)

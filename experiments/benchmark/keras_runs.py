@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 import keras_seq
-from experiments.benchmark import models, nanogpt
+from experiments.benchmark import models, nanogpt, text_runs
 from experiments.benchmark.case import Case
 from keras_seq import training
 from keras_seq.data.step_dataset import step_dataset
@@ -22,8 +22,6 @@ from keras_seq.models.flops import flops_per_token
 
 BACKEND = keras.backend.backend()
 side = importlib.import_module(f"experiments.benchmark.{BACKEND}_side")
-if BACKEND == "tensorflow":
-    from experiments.benchmark import tensorflow_runs
 
 
 def prepare(case: Case, implementation: str):
@@ -32,7 +30,7 @@ def prepare(case: Case, implementation: str):
         return attention(case, implementation)
     if case.kind == "nanogpt":
         return nanogpt_training(case)
-    prepare_kind = training_steps if case.kind in ("step", "sizes") else getattr(tensorflow_runs, case.kind)
+    prepare_kind = training_steps if case.kind in ("step", "sizes") else getattr(text_runs, case.kind)
     return prepare_kind(case, implementation)
 
 
@@ -46,7 +44,7 @@ def training_steps(case: Case, implementation: str):
         steps_per_execution = models.compile_for_training(model, case)
     else:
         models.compile_with_keras(model)
-    batches = tensorflow_runs.repeated(*batch) if BACKEND == "tensorflow" else step_dataset(lambda _: tuple(batch))
+    batches = side.repeated(*batch) if BACKEND == "tensorflow" else step_dataset(lambda _: tuple(batch))
 
     def run_steps(num_steps):  # `fit` reads the last loss, so it waits for the device
         model.fit(batches, steps_per_epoch=num_steps, shuffle=False, verbose=0)

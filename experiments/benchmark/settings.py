@@ -10,11 +10,6 @@ import tyro
 from experiments.benchmark.case import CASES, SMOKE_CASES, Case, Kind
 from experiments.frame.option_checks import check_options
 
-BACKEND_KINDS = (
-    "step",
-    "nanogpt",
-    "sizes",
-)  # the other kinds need keras_seq.training, .generation or .data, and so TensorFlow
 COMPARE_KINDS = ("as_run", "time_to_loss")  # which run `experiments.compare`
 MEMORY_FRACTION = "0.3"  # of a GPU, for each of two JAX workers; PyTorch's worker uses the rest
 ROOT = pathlib.Path(__file__).parents[2]
@@ -32,7 +27,7 @@ class BenchmarkConfig:
     """What to measure. step: training steps on one batch. as_run: experiments.compare, and PyTorch doing the same.
     time_to_loss: its seconds to a validation loss, and what they are spent on. nanogpt: nanoGPT's character run, whole,
     in bfloat16. generation: sampling texts. pipeline: drawing batches. sizes: how time and memory of a step grow with
-    each size. All but step, nanogpt and sizes need TensorFlow."""
+    each size."""
     against: str | None = None
     """With as_run and time_to_loss, a checkout of another version of keras_seq (git worktree add DIR COMMIT) to measure
     in turns."""
@@ -53,10 +48,6 @@ class BenchmarkConfig:
         check_options(self, repeats=1, seconds=0, minutes=0)
         if not self.kinds:
             raise ValueError(f"--kinds: expected one or more of {', '.join(CASES)}.")
-        for kind in self.kinds:
-            if self.backend != "tensorflow" and kind not in BACKEND_KINDS:
-                expected = f"{' or '.join(BACKEND_KINDS)}, or --backend tensorflow, which {kind} needs"
-                raise ValueError(f"--kinds {kind} with --backend {self.backend}: expected {expected}.")
         if self.against is not None and not (pathlib.Path(self.against) / "keras_seq").is_dir():
             raise ValueError(f"--against {self.against}: expected a checkout of keras_seq.")
         if self.against is not None and not {*COMPARE_KINDS} & {*self.kinds}:
@@ -79,7 +70,5 @@ class BenchmarkConfig:
     @property
     def selected_cases(self) -> list[Case]:
         """Cases to measure."""
-        if self.smoke:
-            return [case for case in SMOKE_CASES if self.backend == "tensorflow" or case.kind in BACKEND_KINDS]
-        cases = [case for kind in self.kinds for case in CASES[kind]]
+        cases = [*SMOKE_CASES] if self.smoke else [case for kind in self.kinds for case in CASES[kind]]
         return [cases[number - 1] for number in self.cases] or cases

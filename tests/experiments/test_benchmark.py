@@ -277,7 +277,6 @@ def test_the_device_is_described_with_its_matmul_speed():
     [
         (("--cases", 11), "--cases 11: expected numbers from 1 to 10"),
         (("--repeats", 0), "--repeats 0"),
-        (("--kinds", "pipeline", "--backend", "jax"), "--kinds pipeline with --backend jax"),
         (("--kinds", "as_run", "--against", "nowhere"), "--against nowhere: expected a checkout"),
         (("--against", ROOT), "expected --kinds as_run or time_to_loss"),
     ],
@@ -313,7 +312,7 @@ def test_a_tiny_run_on_another_backend_without_tensorflow(tmp_path, backend):
     options = ("--backend", backend, "--smoke", "--log-dir", tmp_path / "logs")
     process = without_tensorflow(tmp_path, backend, "-m", "experiments.benchmark", *options)
     results = smoke_report(process, tmp_path / "logs")
-    assert [result["case"]["kind"] for result in results["cases"]] == ["step", "nanogpt", "sizes"]
+    assert [result["name"] for result in results["cases"]] == [case.name for case in SMOKE_CASES]
     assert backend in results["device"]["versions"]
 
 

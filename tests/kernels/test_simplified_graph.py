@@ -30,6 +30,17 @@ def test_constants_are_computed_once_but_not_random_numbers():
     assert 3 < first != second > 3
 
 
+def test_a_matrix_transposed_twice_and_a_view_of_a_view_cost_nothing():
+    def record(x):
+        return x.t().t() @ x.t(), x.view(6).view(3, 2).view(-1)
+
+    function = simplified(make_fx(record)(torch.ones(2, 3)))
+    assert sorted(names(function)) == ["aten.mm.default", "aten.t.default", "aten.view.default"]
+    x = torch.rand(2, 3)
+    for result, expected in zip(function(x), record(x), strict=True):
+        assert torch.equal(result, expected)
+
+
 def test_large_constants_are_not_kept():
     function = simplified(make_fx(lambda x: x + torch.zeros(100))(torch.ones(100)))
     assert names(function) == ["aten.zeros.default", "aten.add.Tensor"]

@@ -1,21 +1,16 @@
-"""Prepare what only TensorFlow can run: training steps, generation and input pipelines of keras_seq."""
+"""Prepare what is not training: the sampling of texts, and the batches and tokenizers that read texts."""
 
 import itertools
 
-import tensorflow as tf
+import keras
+import numpy as np
 
 from experiments.benchmark import models
 from experiments.benchmark.case import Case
 from keras_seq.data import PythonGeneratorWindows, RandomWindows, SequentialWindows, StatefulWindows, load_corpus
 from keras_seq.generation import SamplingLoop
+from keras_seq.kernels.compiled import compiled
 from keras_seq.tokenizers import CharacterTokenizer
-
-
-def repeated(x, y) -> tf.data.Dataset:
-    """Return a dataset that repeats one batch."""
-    options = tf.data.Options()
-    options.autotune.enabled = False  # the end of `fit` waits for its thread, for up to as long as the training took
-    return tf.data.Dataset.from_tensors((x, y)).repeat().with_options(options)
 
 
 def generation(case: Case, implementation: str):
@@ -31,12 +26,11 @@ def generation(case: Case, implementation: str):
 
         return run_steps, {"tokens_per_step": case.batch_size * (case.sequence_length - 1)}
 
-    signature = [tf.TensorSpec((None, None), tf.int32)]
-    last_logits = tf.function(lambda ids: model(ids, training=False)[:, -1], input_signature=signature)
+    last_logits = compiled(lambda ids: model(ids, training=False)[:, -1], model, reduce_retracing=True)
 
     def run_steps(num_steps):
         for length in num_steps * case.prefix_lengths:
-            last_logits(tf.zeros((case.batch_size, length), tf.int32)).numpy()
+            keras.ops.convert_to_numpy(last_logits(np.zeros((case.batch_size, length), "int32")))
 
     return run_steps, {"tokens_per_step": case.batch_size * len(case.prefix_lengths)}
 
