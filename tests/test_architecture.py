@@ -14,7 +14,8 @@ import sys
 import keras
 import pytest
 
-import keras_seq
+import keras_seq.layers
+import keras_seq.training
 from tests.conftest import RARE_CASES
 
 ROOT = pathlib.Path(__file__).parents[1]

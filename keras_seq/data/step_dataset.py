@@ -1,6 +1,6 @@
 """Turn a function of the step into what `fit` takes: `dataset(start_step, stop_step)` delivers `batch` over a range.
 
-On TensorFlow that is a `tf.data.Dataset` (tf_pipeline.py), on torch a `DataLoader` (torch_loader.py), on JAX a
+On TensorFlow that is a `tf.data.Dataset` (tf_pipeline.py), on torch a `DataLoader` (kernels/torch/step_loader.py), on JAX a
 `keras.utils.PyDataset`.
 """
 
@@ -61,9 +61,9 @@ def step_dataset(
 
         return step_pipeline(batch_fn, start_step, stop_step, fixed_size)
     if keras.backend.backend() == "torch":
-        from keras_seq.data.torch_loader import StepDataLoader
+        from keras_seq.kernels.torch.step_loader import StepDataLoader
 
-        return StepDataLoader(batch_fn, start_step, stop_step)
+        return StepDataLoader(lambda step: rows_of_process(batch_fn(step)), start_step, stop_step)
     return StepDataset(batch_fn, start_step, stop_step)
 
 

@@ -96,31 +96,34 @@ def traced(function: Callable, model) -> Callable:
 
 
 def _torch_traced(function, model):
+    import optree  # in C++; torch's own, to which `keras.tree` turns, takes a millisecond for a small model's state
     from torch.fx.experimental.proxy_tensor import make_fx
+
+    from keras_seq.kernels.torch.simplified_graph import simplified
 
     graphs, recorded = {}, ()
 
     def replay(*args):
         nonlocal recorded
-        variables, leaves = _variables(model), tree.flatten(args)
+        variables, (leaves, structure) = _variables(model), optree.tree_flatten(args)
         if not _same(variables, recorded):  # as after `enable_lora` or `quantize`
             graphs.clear()
             recorded = variables
         values = [variable.value for variable in variables]
-        key = repr(tree.map_structure(lambda x: (tuple(x.shape), x.dtype, x.device), args))
+        key = structure, *((x.shape, x.dtype, x.device) for x in leaves)
         if key not in graphs:
-            result = None
+            result_structure = None
 
             def of_leaves(values, leaves):
-                nonlocal result
+                nonlocal result_structure
                 with keras.StatelessScope(state_mapping=zip(variables, values, strict=True)):
-                    result = function(*tree.pack_sequence_as(args, leaves))
-                return tree.flatten(result)
+                    result = function(*optree.tree_unflatten(structure, leaves))
+                result_leaves, result_structure = optree.tree_flatten(result)
+                return result_leaves
 
-            graph = make_fx(of_leaves)(values, leaves)
-            graphs[key] = graph.forward, tree.map_structure(lambda x: None, result)
-        forward, structure = graphs[key]
-        return tree.pack_sequence_as(structure, forward(values, leaves))
+            graphs[key] = simplified(make_fx(of_leaves)(values, leaves)), result_structure
+        forward, result_structure = graphs[key]
+        return optree.tree_unflatten(result_structure, forward(*values, *leaves))
 
     return replay
 

@@ -111,7 +111,7 @@ def test_on_other_backends_a_dataset_is_a_range_of_batches(other_backend):
 
 def test_on_torch_a_dataset_is_a_loader_of_tensors():
     torch = pytest.importorskip("torch")
-    from keras_seq.data.torch_loader import StepDataLoader
+    from keras_seq.kernels.torch.step_loader import StepDataLoader
 
     def batch(step):
         return {"x": np.array([[step, 7]], "int32")[:, :1], "y": (np.array([step > 4]),)}

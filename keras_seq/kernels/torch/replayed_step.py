@@ -15,6 +15,7 @@ import functools
 import logging
 
 import keras
+import optree  # whose calls leave no garbage, as those of torch's own, which `keras.tree` uses here, do
 import torch
 from keras import tree
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -70,7 +71,9 @@ class ReplayedStep:
 
     def __call__(self, data):
         """Train on a batch `(x, y)` or `(x, y, sample_weight)`."""
-        leaves = [None if x is None else keras.ops.convert_to_tensor(x) for x in _leaves(data)]
+        leaves = [
+            None if x is None else keras.ops.convert_to_tensor(x) for x in optree.tree_leaves(data, none_is_leaf=True)
+        ]
         trainable = self._trainable_variables()
         record = None if self._has_hooks() else self._record_of(data, leaves, trainable)
         if record is None:
@@ -122,13 +125,6 @@ class ReplayedStep:
                 return None
             self._records[key] = _recorded(self.model, data, leaves)
         return self._records[key]
-
-
-def _leaves(data):
-    """Return the arrays of a batch, in the order of `tree.flatten`, of which torch's leaves garbage in each call."""
-    if isinstance(data, dict):
-        data = [data[name] for name in sorted(data)]
-    return [leaf for part in data for leaf in _leaves(part)] if isinstance(data, (list, tuple)) else [data]
 
 
 def _recorded(model, data, example):

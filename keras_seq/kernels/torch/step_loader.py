@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 from torch.utils.data import DataLoader, default_convert
 
-from keras_seq.data.process_rows import rows_of_process
-
 
 class StepDataLoader(DataLoader):
     """The batches of a range of steps as tensors on the CPU, in order; arguments as for `step_dataset`."""
@@ -25,4 +23,4 @@ class StepDataLoader(DataLoader):
     def __iter__(self):
         """Yield the batches, from the first step on."""
         for step in self._steps():
-            yield default_convert(rows_of_process(self._batch_fn(step)))
+            yield default_convert(self._batch_fn(step))
