@@ -1,7 +1,7 @@
 """Turn a function of the step into what `fit` takes: `dataset(start_step, stop_step)` delivers `batch` over a range.
 
-On TensorFlow that is a `tf.data.Dataset` (tf_pipeline.py), on torch a `DataLoader` (kernels/torch/step_loader.py), on JAX a
-`keras.utils.PyDataset`.
+On TensorFlow that is a `tf.data.Dataset` (tf_pipeline.py), on torch a `DataLoader` (kernels/torch/step_loader.py), on
+JAX a `keras.utils.PyDataset`.
 """
 
 from collections.abc import Callable

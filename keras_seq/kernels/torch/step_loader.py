@@ -8,10 +8,11 @@ import functools
 import itertools
 from collections.abc import Callable
 
-from torch.utils.data import DataLoader, default_convert
+import optree
+import torch
 
 
-class StepDataLoader(DataLoader):
+class StepDataLoader(torch.utils.data.DataLoader):
     """The batches of a range of steps as tensors on the CPU, in order; arguments as for `step_dataset`."""
 
     def __init__(self, batch_fn: Callable[[int], object], start_step: int, stop_step: int | None):
@@ -23,4 +24,4 @@ class StepDataLoader(DataLoader):
     def __iter__(self):
         """Yield the batches, from the first step on."""
         for step in self._steps():
-            yield default_convert(self._batch_fn(step))
+            yield optree.tree_map(torch.as_tensor, self._batch_fn(step))
