@@ -1,5 +1,7 @@
 """Simplify a graph that make_fx recorded: what needs no computation, or is the same in every call, is not computed."""
 
+from types import SimpleNamespace
+
 import torch
 
 aten = torch.ops.aten
@@ -41,18 +43,21 @@ def simplified(module: torch.fx.GraphModule):
                 node.replace_all_uses_with(constant)
     graph.eliminate_dead_code()
     graph.set_codegen(torch.fx.graph.CodeGen())  # instead of one that takes trees
-    return _function(graph).__get__(module)
+    module.recompile()
+    _call_operators(module.forward.__func__, calls)
+    return module.forward
 
 
-def _function(graph):
-    """Return the function of a graph, from its module and tensors; it calls the operators themselves.
+def _call_operators(function, calls):
+    """Have a function of fx, whose code says `torch.ops.aten.mm.default(...)`, call the operators themselves.
 
     An `OpOverload` is a function of Python around its operator, and takes twice as long to call.
     """
-    code = graph.python_code("self")
-    source, names = code.src, dict(code.globals)
-    for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
-        name = f"{operator}".replace(".", "_")
-        source, names[name] = source.replace(f"torch.ops.{operator}(", f"{name}("), operator._op
-    exec(source, names)
-    return names["forward"]
+    ops = SimpleNamespace()
+    for operator in {node.target for node in calls}:
+        *path, name = f"{operator}".split(".")
+        where = ops
+        for part in path:
+            where = vars(where).setdefault(part, SimpleNamespace())
+        setattr(where, name, operator._op)
+    function.__globals__["torch"] = SimpleNamespace(**{**vars(torch), "ops": ops})
