@@ -116,8 +116,7 @@ class ReplayedStep:
         return any(of_layers) or any(of_weights)
 
     def _record_of(self, data, leaves, trainable):
-        """Return the record of this batch's shape, or None as long as there is none."""
-        # a batch of another structure would be refused by the model
+        """Return the record of this batch's shape, or None as long as there is none; the model refuses other nests."""
         key = tuple(None if x is None else (x.shape, x.dtype) for x in leaves), tuple(map(id, trainable))
         if key not in self._records:
             self._num_steps[key] = self._num_steps.get(key, 0) + 1
