@@ -214,9 +214,10 @@ class GradientGuard:
 
     def _norm_and_clip_scale(self, squares):
         """Return the norm of the gradients of the loss itself, and the factor by which they are clipped."""
-        norm, smaller = ops.sqrt(ops.sum(squares)), ops.minimum
         if keras.backend.backend() == "torch":  # which waits for it anyway; Python's numbers take a tenth of the time
-            norm, smaller = float(norm), min
+            norm, smaller = math.sqrt(squares.sum()), min
+        else:
+            norm, smaller = ops.sqrt(ops.sum(squares)), ops.minimum
         if self.loss_scale_factor is not None:
             norm = norm / self.loss_scale_factor
         return norm, 1.0 if self._max_norm is None else smaller(1.0, self._max_norm / (norm + 1e-6))

@@ -14,8 +14,11 @@ from keras_seq.kernels.torch.simplified_graph import simplified
 pytestmark = pytest.mark.any_backend
 
 
-def names(function):
-    return [str(node.target) for node in function.__self__.graph.nodes if node.op == "call_function"]
+def simplify(function, *args):
+    """Return the simplified function, and the names of the operations that it calls."""
+    module = make_fx(function)(*args)
+    simple = simplified(module)
+    return simple, [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
 
 
 def test_constants_are_computed_once_but_not_random_numbers():
@@ -23,8 +26,8 @@ def test_constants_are_computed_once_but_not_random_numbers():
         three = torch.tensor(1.0) + 2
         return x.detach() * three, torch.rand(()) + three
 
-    function = simplified(make_fx(record)(torch.ones(2)))
-    assert sorted(names(function)) == ["aten.add.Tensor", "aten.mul.Tensor", "aten.rand.default"]
+    function, names = simplify(record, torch.ones(2))
+    assert sorted(names) == ["aten.add.Tensor", "aten.mul.Tensor", "aten.rand.default"]
     (y, first), (_, second) = function(torch.ones(2)), function(torch.ones(2))
     assert y.tolist() == [3.0, 3.0]
     assert 3 < first != second > 3
@@ -34,18 +37,23 @@ def test_a_matrix_transposed_twice_and_a_view_of_a_view_cost_nothing():
     def record(x):
         return x.t().t() @ x.t(), x.view(6).view(3, 2).view(-1)
 
-    function = simplified(make_fx(record)(torch.ones(2, 3)))
-    assert sorted(names(function)) == ["aten.mm.default", "aten.t.default", "aten.view.default"]
+    function, names = simplify(record, torch.ones(2, 3))
+    assert sorted(names) == ["aten.mm.default", "aten.t.default", "aten.view.default"]
     x = torch.rand(2, 3)
     for result, expected in zip(function(x), record(x), strict=True):
         assert torch.equal(result, expected)
 
 
 def test_large_constants_are_not_kept():
-    function = simplified(make_fx(lambda x: x + torch.zeros(100))(torch.ones(100)))
-    assert names(function) == ["aten.zeros.default", "aten.add.Tensor"]
+    _, names = simplify(lambda x: x + torch.zeros(100), torch.ones(100))
+    assert names == ["aten.zeros.default", "aten.add.Tensor"]
 
 
 def test_what_is_changed_in_place_is_made_anew():
-    function = simplified(make_fx(lambda x: x + torch.tensor(1.0).add_(1))(torch.ones(2)))
+    function, _ = simplify(lambda x: x + torch.tensor(1.0).add_(1), torch.ones(2))
     assert [function(torch.ones(2)).tolist() for _ in range(2)] == [[3.0, 3.0]] * 2
+
+
+def test_no_graph_of_gradients_is_made_though_weights_are_passed():
+    function, _ = simplify(lambda x, w: (x * w).sum(), torch.ones(3), torch.ones(3))
+    assert not function(torch.ones(3), torch.ones(3, requires_grad=True)).requires_grad

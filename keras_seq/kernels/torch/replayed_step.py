@@ -72,7 +72,8 @@ class ReplayedStep:
     def __call__(self, data):
         """Train on a batch `(x, y)` or `(x, y, sample_weight)`."""
         leaves = [
-            None if x is None else keras.ops.convert_to_tensor(x) for x in optree.tree_leaves(data, none_is_leaf=True)
+            x if x is None or isinstance(x, torch.Tensor) else keras.ops.convert_to_tensor(x)
+            for x in optree.tree_leaves(data, none_is_leaf=True)
         ]
         trainable = self._trainable_variables()
         record = None if self._has_hooks() else self._record_of(data, leaves, trainable)
@@ -173,7 +174,7 @@ def _recorded(model, data, example):
     gradients_at = assigned_at + len(assigned)
 
     def replay(leaves):
-        results = forward(*(parameter.detach() for parameter in parameters), *leaves)
+        results = forward(*parameters, *leaves)
         with torch.no_grad():
             for n, value in zip(assigned, results[assigned_at:gradients_at], strict=True):
                 variables[n].assign(value)

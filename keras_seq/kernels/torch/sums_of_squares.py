@@ -21,8 +21,6 @@ def apply(tensors):
     Returns:
         float32 `[N]`; 0 for a missing tensor.
     """
-    present = [n for n, x in enumerate(tensors) if x is not None]
-    sums = torch.zeros(len(tensors), device=tensors[present[0]].device if present else None)
-    if present:
-        sums[present] = torch.stack(torch._foreach_norm([tensors[n].float() for n in present])).square()
-    return sums
+    zero = torch.zeros((), device=next((x.device for x in tensors if x is not None), None))
+    norms = torch._foreach_norm([zero if x is None else x.float() for x in tensors])
+    return torch.stack(norms).square()
