@@ -50,7 +50,7 @@ class SamplingLoop:
             else {PREFILL_CHUNK, model.context_length - cache_stride(model.context_length)}
         )
         self.prefill_sizes = sorted((size for size in sizes if 0 < size < self.context_length), reverse=True)
-        self._step_fn = traced(self._sample_step, model)
+        self._traced_step = traced(self._sample_step, model, donate_argnums=(0,))
         self._prefill_fn = compiled(self._next_state, model)
         self._sample_fn = compiled(self._sample_steps, model, jit_compile=True)
 
@@ -134,10 +134,11 @@ class SamplingLoop:
 
         A prompt id of -1 is sampled.
         """
+        sample_step = self._traced_step()
 
         def step(i, loop_vars):
             *args, out = loop_vars
-            args = self._step_fn(*args, prompt_ids[i], uniform[i], options, tables)
+            args = sample_step(*args, prompt_ids[i], uniform[i], options, tables)
             return *args, ops.slice_update(out, (i, 0), args[1][None])
 
         out = ops.zeros((STEPS_PER_CALL, last.shape[0]), "int32")

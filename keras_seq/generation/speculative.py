@@ -195,7 +195,7 @@ class _Reader:
     def __init__(self, model):
         self.model = model
         self._prefill_fn = compiled(lambda ids, state: self._read(ids, state, None)[1], model)
-        self._read_fn = traced(self._read, model)
+        self._traced_read = traced(self._read, model)
 
     def initial_state(self, ids, capacity, free_slots):
         """Return the state after ids `[T]`, a multiple of PREFILL_CHUNK."""
@@ -208,12 +208,12 @@ class _Reader:
     def read(self, ids, state, position):
         """Return logits `[1, T, V]` and the next state; positions past the context length count as padding."""
         limit = self.model.context_length
-        return self._read_fn(ids, state, *(() if limit is None else (limit - position,)))
+        return self._traced_read()(ids, state, *(() if limit is None else (limit - position,)))
 
     def state_after(self, ids, before, after, count):
         """Return the state after the first `count` of the ids that were read between two states."""
         if not can_rewind(self.model, after):
-            after = ops.cond(count == ids.shape[1], lambda: after, lambda: self._read_fn(ids, before, count)[1])
+            after = ops.cond(count == ids.shape[1], lambda: after, lambda: self._traced_read()(ids, before, count)[1])
         return rewound(before, after, count)
 
     def _read(self, ids, state, count=None):

@@ -8,7 +8,8 @@ torch         the function itself, without gradients: torch.compile breaks at ev
               a step of a model, and the step is slower. `traced` records the operations of a step once, by make_fx
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -79,8 +80,8 @@ def _torch(function, model):
     return without_gradients
 
 
-def traced(function: Callable, model) -> Callable:
-    """Return a function for calls within a compiled one, whose torch operations are recorded once and then replayed.
+def traced(function: Callable, model, donate_argnums: Sequence[int] = ()) -> Callable[[], Callable]:
+    """Have torch record a function's operations once, and replay them in the calls within a compiled one.
 
     Keras's layers take several times as long in Python as the operations of a small step. Other backends have compiled
     them already.
@@ -88,44 +89,62 @@ def traced(function: Callable, model) -> Callable:
     Args:
         function: As for `compiled`; it has no branch that depends on the value of a tensor.
         model: The model whose variables the function reads.
+        donate_argnums: Positional arguments that are not needed after a call, as in `jax.jit`: a cache among them may
+            be written in place.
 
     Returns:
-        A function of the same arguments, nests of tensors. It records once for each structure, shape and dtype.
+        A function without arguments that returns the function for the weights that the model has then. That one is
+        recorded once for each structure, shape and dtype of its arguments, nests of tensors.
     """
-    return _torch_traced(function, model) if keras.backend.backend() == "torch" else function
+    if keras.backend.backend() == "torch":
+        return _torch_traced(function, model, donate_argnums)
+    return lambda: function
 
 
-def _torch_traced(function, model):
+def _torch_traced(function, model, donate_argnums):
     import optree  # in C++; torch's own, to which `keras.tree` turns, takes a millisecond for a small model's state
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from keras_seq.kernels.torch.simplified_graph import simplified
+    from keras_seq.kernels.torch.split_graph import split
 
-    graphs, recorded = {}, ()
+    graphs, variables = {}, ()
 
-    def replay(*args):
-        nonlocal recorded
-        variables, (leaves, structure) = _variables(model), optree.tree_flatten(args)
-        if not _same(variables, recorded):  # as after `enable_lora` or `quantize`
+    def for_present_weights():
+        nonlocal variables
+        present = _variables(model)
+        if not _same(present, variables):  # as after `enable_lora` or `quantize`
             graphs.clear()
-            recorded = variables
-        values = [variable.value for variable in variables]
+            variables = present
+        return functools.partial(replay, [variable.value for variable in variables], {})
+
+    def replay(values, of_weights, *args):
+        leaves, structure = optree.tree_flatten(args)
         key = structure, *((x.shape, x.dtype, x.device) for x in leaves)
         if key not in graphs:
-            result_structure = None
+            graphs[key] = record(values, args)
+        prepare, forward, result_structure = graphs[key]
+        if key not in of_weights:
+            of_weights[key] = prepare(*values)
+        return optree.tree_unflatten(result_structure, forward(*values, *leaves, *of_weights[key]))
 
-            def of_leaves(values, leaves):
-                nonlocal result_structure
-                with keras.StatelessScope(state_mapping=zip(variables, values, strict=True)):
-                    result = function(*optree.tree_unflatten(structure, leaves))
-                result_leaves, result_structure = optree.tree_flatten(result)
-                return result_leaves
+    def record(values, args):
+        leaves, structure = optree.tree_flatten(args)
+        result_structure = None
 
-            graphs[key] = simplified(make_fx(of_leaves)(values, leaves)), result_structure
-        forward, result_structure = graphs[key]
-        return optree.tree_unflatten(result_structure, forward(*values, *leaves))
+        def of_leaves(values, leaves):
+            nonlocal result_structure
+            with keras.StatelessScope(state_mapping=zip(variables, values, strict=True)):
+                result = function(*optree.tree_unflatten(structure, leaves))
+            result_leaves, result_structure = optree.tree_flatten(result)
+            return result_leaves
 
-    return replay
+        numbers = [optree.tree_map(lambda _, n=n: n, arg) for n, arg in enumerate(args)]
+        donated = [len(values) + i for i, n in enumerate(optree.tree_leaves(numbers)) if n in donate_argnums]
+        first, rest = split(make_fx(of_leaves)(values, leaves), len(values))
+        return simplified(first), simplified(rest, donated), result_structure
+
+    return for_present_weights
 
 
 def _variables(model):

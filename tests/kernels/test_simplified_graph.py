@@ -57,3 +57,19 @@ def test_what_is_changed_in_place_is_made_anew():
 def test_no_graph_of_gradients_is_made_though_weights_are_passed():
     function, _ = simplify(lambda x, w: (x * w).sum(), torch.ones(3), torch.ones(3))
     assert not function(torch.ones(3), torch.ones(3, requires_grad=True)).requires_grad
+
+
+@pytest.mark.parametrize("is_donated", [True, False])
+@pytest.mark.parametrize("is_read_elsewhere", [True, False])
+def test_only_a_donated_cache_that_is_read_nowhere_else_is_written_in_place(is_donated, is_read_elsewhere):
+    def record(x, cache):
+        written = cache.index_copy(0, torch.tensor([1]), x)
+        return (written, cache.sum()) if is_read_elsewhere else (written,)
+
+    module = make_fx(record)(torch.ones(1, 2), torch.zeros(3, 2))
+    function = simplified(module, donated=[1] if is_donated else [])
+    cache = torch.zeros(3, 2)
+    written, *total = function(torch.full((1, 2), 5.0), cache)
+    assert written.tolist() == [[0, 0], [5, 5], [0, 0]]
+    assert total == ([0] if is_read_elsewhere else [])
+    assert (written.data_ptr() == cache.data_ptr()) == (is_donated and not is_read_elsewhere)

@@ -1,5 +1,6 @@
 """Simplify a graph that make_fx recorded: what needs no computation, or is the same in every call, is not computed."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import torch
@@ -9,16 +10,19 @@ aten = torch.ops.aten
 MAX_ELEMENTS = 8  # of a constant that is kept: scalars and shapes
 
 
-def simplified(module: torch.fx.GraphModule):
+def simplified(module: torch.fx.GraphModule, donated: Sequence[int] = ()):
     """Return the function of a recorded module, from tensors to tensors.
 
     Calls of `detach` go, as do a transposition of a transposition and a view of a view; small tensors that depend on
-    constants alone are computed here, unless they are drawn, or a call of the graph works in place.
+    constants alone are computed here, unless they are drawn, or a call of the graph works in place. Slots of a cache
+    that is donated, and read nowhere else, are written in place.
 
     Args:
         module: What `make_fx` returns; it is changed.
+        donated: Positions of arguments that nobody needs after a call.
     """
     graph = module.graph
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
     calls = [node for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
     in_place = any(node.target._schema.is_mutable for node in calls)
     constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
@@ -42,6 +46,9 @@ def simplified(module: torch.fx.GraphModule):
                 constants[constant] = value
                 node.replace_all_uses_with(constant)
     graph.eliminate_dead_code()
+    for cache in (inputs[n] for n in donated):
+        if len(cache.users) == 1 and (user := next(iter(cache.users))).target is aten.index_copy.default:
+            user.target = aten.index_copy_.default
     graph.set_codegen(torch.fx.graph.CodeGen())  # instead of one that takes trees
     module.recompile()
     forward = module.forward
