@@ -11,8 +11,8 @@ from keras_seq import checks, training
 from keras_seq.data import RandomWindows, StatefulWindows
 from keras_seq.models import LlamaConfig, LSTMConfig
 
-MUON_LEARNING_RATES = {"lstm": 0.05, "transformer": 0.02}  # the best of those tried, and the default
-MODELS = tuple(MUON_LEARNING_RATES)
+NORMUON_LEARNING_RATES = {"lstm": 0.03, "transformer": 0.02}  # the best of those tried, and the default
+MODELS = tuple(NORMUON_LEARNING_RATES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,12 @@ class ShakespeareConfig:
     smoke: Smoke = False
     train: training.TrainConfig = dataclasses.field(
         default_factory=lambda: training.TrainConfig(
-            use_ema=True, precision="bfloat16", validate_every=500, checkpoint_every=500, sample_length=600
+            "normuon",
+            use_ema=True,
+            precision="bfloat16",
+            validate_every=500,
+            checkpoint_every=500,
+            sample_length=600,
         )
     )
     lstm: LSTMConfig = dataclasses.field(default_factory=lambda: LSTMConfig(units=450, dropout=0.3))
@@ -61,9 +66,9 @@ class ShakespeareConfig:
 
     def train_config(self, name: str) -> training.TrainConfig:
         """Return the training config of a model, with its learning rate filled in."""
-        if self.train.learning_rate is not None or self.train.optimizer != "muon":
+        if self.train.learning_rate is not None or self.train.optimizer != "normuon":
             return self.train
-        return dataclasses.replace(self.train, learning_rate=MUON_LEARNING_RATES[name])
+        return dataclasses.replace(self.train, learning_rate=NORMUON_LEARNING_RATES[name])
 
     def windows(self, name: str, ids, seed: int) -> StatefulWindows | RandomWindows:
         """Return the training windows of ids `[N]`; a batch of both families has about as many characters."""

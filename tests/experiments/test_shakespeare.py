@@ -10,7 +10,7 @@ from experiments.frame.settings import replaced
 from experiments.shakespeare import __main__ as shakespeare
 from experiments.shakespeare import findings, report
 from experiments.shakespeare.findings import EVAL_BATCH_SIZE, random_windows_loss
-from experiments.shakespeare.settings import MODELS, MUON_LEARNING_RATES, SMOKE, ShakespeareConfig
+from experiments.shakespeare.settings import MODELS, NORMUON_LEARNING_RATES, SMOKE, ShakespeareConfig
 from keras_seq.evaluation import Evaluator
 from keras_seq.models import LSTMConfig
 from keras_seq.training import TrainConfig
@@ -52,9 +52,9 @@ def test_it_has_at_most_two_million_parameters_at_its_defaults():
 
 
 def test_each_family_has_its_rate_unless_one_is_given():
-    for name, rate in MUON_LEARNING_RATES.items():
+    for name, rate in NORMUON_LEARNING_RATES.items():
         assert ShakespeareConfig().train_config(name).learning_rate == rate
-        assert ShakespeareConfig(train=TrainConfig(learning_rate=0.5)).train_config(name).learning_rate == 0.5
+        assert ShakespeareConfig(train=TrainConfig("normuon", learning_rate=0.5)).train_config(name).learning_rate == 0.5
         assert ShakespeareConfig(train=TrainConfig(optimizer="adam")).train_config(name).learning_rate is None
 
 
