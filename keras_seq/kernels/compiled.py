@@ -141,7 +141,7 @@ def _torch_traced(function, model, donate_argnums):
 
         numbers = [optree.tree_map(lambda _, n=n: n, arg) for n, arg in enumerate(args)]
         donated = [len(values) + i for i, n in enumerate(optree.tree_leaves(numbers)) if n in donate_argnums]
-        first, rest = split(make_fx(of_leaves)(values, leaves), len(values))
+        first, rest = split(make_fx(of_leaves)(values, leaves), values)
         return simplified(first), simplified(rest, donated), result_structure
 
     return for_present_weights

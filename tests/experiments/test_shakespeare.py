@@ -54,7 +54,8 @@ def test_it_has_at_most_two_million_parameters_at_its_defaults():
 def test_each_family_has_its_rate_unless_one_is_given():
     for name, rate in NORMUON_LEARNING_RATES.items():
         assert ShakespeareConfig().train_config(name).learning_rate == rate
-        assert ShakespeareConfig(train=TrainConfig("normuon", learning_rate=0.5)).train_config(name).learning_rate == 0.5
+        given = ShakespeareConfig(train=TrainConfig("normuon", learning_rate=0.5))
+        assert given.train_config(name).learning_rate == 0.5
         assert ShakespeareConfig(train=TrainConfig(optimizer="adam")).train_config(name).learning_rate is None
 
 

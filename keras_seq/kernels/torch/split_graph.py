@@ -4,31 +4,36 @@ Between two changes of the weights, each call would join the same projections of
 or cast the same weights to bfloat16.
 """
 
+from collections.abc import Sequence
+
 import torch
 
 CONSTANT, WEIGHTS, REST = range(3)  # what a node depends on, at most
 
 
-def split(module: torch.fx.GraphModule, num_weights: int) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+def split(
+    module: torch.fx.GraphModule, weights: Sequence[torch.Tensor]
+) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
     """Return a module from the weights to a tuple of tensors, and one from all arguments and these to the results.
 
-    The tuple is empty if an operation of the graph works in place.
+    The tuple has nothing that depends on quantized weights, which would be larger than they are; it is empty if an
+    operation of the graph works in place.
 
     Args:
         module: What `make_fx` returns; it becomes the second of the two.
-        num_weights: Number of its first arguments, which are weights.
+        weights: Its first arguments.
     """
-    graph, first, copies, levels = module.graph, torch.fx.Graph(), {}, {}
+    graph, first = module.graph, torch.fx.Graph()
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    levels = {node: REST if weight.itemsize == 1 else WEIGHTS for node, weight in zip(inputs, weights, strict=False)}
+    copies = {node: first.node_copy(node) for node in levels}
     constants = () if any(map(_works_in_place, graph.nodes)) else ("get_attr", "call_function")
     for node in graph.nodes:
-        if node in inputs[:num_weights]:
-            own_level = WEIGHTS
-        else:
+        if node not in levels:
             own_level = CONSTANT if node.op in constants and not _is_drawn(node) else REST
-        levels[node] = max([own_level, *map(levels.get, node.all_input_nodes)])
-        if levels[node] != REST:
-            copies[node] = first.node_copy(node, copies.get)
+            levels[node] = max([own_level, *map(levels.get, node.all_input_nodes)])
+            if levels[node] != REST:
+                copies[node] = first.node_copy(node, copies.get)
     passed = [
         node
         for node in copies
