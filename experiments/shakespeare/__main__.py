@@ -5,10 +5,11 @@
     python -m experiments.shakespeare --score-on-dev-split   # score the end of the training split, to choose options
     python -m experiments.shakespeare --smoke                # tiny sizes, takes seconds
 
-Time: 9 minutes on 2 cores, 7 of them for training; some 16 on a processor without bfloat16 (--train.precision float32).
+Time: 9 minutes on 2 cores, 7 of them for training.
 
 A model is a `keras_seq.models.Ensemble`: members of one family, trained with different seeds, whose probabilities are
 averaged. It is scored on the whole validation split with the last weights, by val_loss@256 and by nanoGPT's estimate.
+On a processor without bfloat16 it takes some 16 minutes, with `--train.precision float32`.
 
 Expected over three seeds: val_loss@256 1.4179 ± 0.0008; nanoGPT's README reports 1.4697. docs/results.md has more.
 """
