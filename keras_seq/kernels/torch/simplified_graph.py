@@ -24,10 +24,9 @@ def simplified(module: torch.fx.GraphModule, donated: Sequence[int] = ()):
     graph = module.graph
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     calls = [node for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
-    in_place = any(node.target._schema.is_mutable for node in calls)
+    in_place = any(map(works_in_place, calls))
     constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
     for node in calls:
-        is_drawn = torch.Tag.nondeterministic_seeded in node.target.tags
         first = next(iter(node.all_input_nodes), None)
         repeats = first is not None and first.target is node.target
         if node.target is aten.detach.default:
@@ -36,7 +35,7 @@ def simplified(module: torch.fx.GraphModule, donated: Sequence[int] = ()):
             node.replace_all_uses_with(first.args[0])
         elif repeats and node.target is aten.view.default:
             node.replace_input_with(first, first.args[0])
-        elif not in_place and not is_drawn and all(x in constants for x in node.all_input_nodes):
+        elif not in_place and not is_drawn(node) and all(x in constants for x in node.all_input_nodes):
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), constants.get)
             value = node.target(*args, **kwargs)
             if isinstance(value, torch.Tensor) and value.numel() <= MAX_ELEMENTS:
@@ -59,6 +58,16 @@ def simplified(module: torch.fx.GraphModule, donated: Sequence[int] = ()):
             return forward(*tensors)
 
     return below_autograd
+
+
+def works_in_place(node) -> bool:
+    """Return whether a node of a graph changes its arguments."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def is_drawn(node) -> bool:
+    """Return whether a node of a graph draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _call_operators(function, calls):

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import torch
 
+from keras_seq.kernels.torch.simplified_graph import is_drawn, works_in_place
+
 CONSTANT, WEIGHTS, REST = range(3)  # what a node depends on, at most
 
 
@@ -27,10 +29,10 @@ def split(
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     levels = {node: REST if weight.itemsize == 1 else WEIGHTS for node, weight in zip(inputs, weights, strict=False)}
     copies = {node: first.node_copy(node) for node in levels}
-    constants = () if any(map(_works_in_place, graph.nodes)) else ("get_attr", "call_function")
+    constants = () if any(map(works_in_place, graph.nodes)) else ("get_attr", "call_function")
     for node in graph.nodes:
         if node not in levels:
-            own_level = CONSTANT if node.op in constants and not _is_drawn(node) else REST
+            own_level = CONSTANT if node.op in constants and not is_drawn(node) else REST
             levels[node] = max([own_level, *map(levels.get, node.all_input_nodes)])
             if levels[node] != REST:
                 copies[node] = first.node_copy(node, copies.get)
@@ -48,11 +50,3 @@ def split(
         node.replace_all_uses_with(last_input)
     graph.eliminate_dead_code()
     return torch.fx.GraphModule(module, first), module
-
-
-def _works_in_place(node):
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-
-
-def _is_drawn(node):
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
