@@ -8,7 +8,9 @@ import resource
 import signal
 import time
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is imported: its notes are nobody's output
+# before TensorFlow is imported: its notes are nobody's output, and XLA compiles for longer than its programs run
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import numpy as np
 import pytest

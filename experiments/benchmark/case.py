@@ -5,7 +5,7 @@ from typing import Literal
 
 IMPLEMENTATIONS = {
     **{"keras_seq": "keras_seq", "float32": "its float32", "before": "--against", "keras": "keras.layers"},
-    **{"uncached": "without a cache", "torch": "PyTorch", "torch_gates": "PyTorch, Muon per gate"},
+    **{"uncached": "without a cache", "torch": "PyTorch", "torch_blocks": "PyTorch, Muon per block"},
 }
 Kind = Literal["step", "as_run", "time_to_loss", "nanogpt", "generation", "pipeline", "sizes"]
 
@@ -77,7 +77,7 @@ class Case:
             return ("keras_seq", "uncached", "torch") if self.model == "transformer" else ("keras_seq", "uncached")
         if self.kind == "as_run":
             others = {"float32": self.precision != "float32", "before": not self.options, "torch": True}
-            others["torch_gates"] = (self.model, self.optimizer) == ("lstm", "muon")
+            others["torch_blocks"] = self.optimizer == "muon"
             return ("keras_seq", *(name for name, does in others.items() if does))
         others = {"step": ("keras", "torch"), "time_to_loss": ("before",), "nanogpt": ("torch",)}
         return ("keras_seq", *others.get(self.kind, ()))
@@ -149,7 +149,9 @@ def _sizes() -> list[Case]:
 def _as_run() -> list[Case]:
     """Return the models of `experiments.compare` at their defaults, with AdamW too, and nanoGPT."""
     lstm, transformer = MAIN_LSTM, SMALL_GPT
-    over_torch = {"lstm": (("torch", 1.0), ("torch_gates", 1.0)), "transformer": (("torch", 1.2),)}
+    over_torch = {
+        name: (("torch", speedup), ("torch_blocks", speedup)) for name, speedup in (("lstm", 1.0), ("transformer", 1.2))
+    }
     over = {"float32": (), "bfloat16": (("float32", 1.3),)}
     return [
         *(

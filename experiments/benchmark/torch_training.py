@@ -1,6 +1,6 @@
 """Train in PyTorch without Keras as it is run: windows of a text, an optimizer and its schedule, a log, checkpoints.
 
-"torch" and "torch_gates" do what `experiments.compare` does at its defaults. The model "gpt2" follows train.py of
+"torch" and "torch_blocks" do what `experiments.compare` does at its defaults. The model "gpt2" follows train.py of
 nanoGPT (Karpathy, 2022, MIT license, github.com/karpathy/nanoGPT) with its README's settings for a CPU: batch_size 12,
 block_size 64, n_layer 4, n_head 4, n_embd 128, dropout 0, max_iters 2000, log_interval 1. Windows are drawn as there.
 """
@@ -23,13 +23,18 @@ from experiments.benchmark.torch_side import DEVICE, wait
 
 STEPS = 2000
 NEVER = 10**9
+HAS_BFLOAT16 = DEVICE == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+FAST_DTYPE = torch.bfloat16 if HAS_BFLOAT16 else torch.float32
 
 
-class MuonPerGate(torch.optim.Optimizer):
-    """torch.optim.Muon for matrices `[4 units, columns]` of four gates, each of which it orthogonalizes separately."""
+class MuonPerBlock(torch.optim.Optimizer):
+    """torch.optim.Muon for matrices of blocks `[blocks rows, columns]`, each of which it orthogonalizes separately.
 
-    def __init__(self, params, lr, weight_decay):
-        super().__init__(params, {"lr": lr})
+    It iterates in bfloat16, as torch.optim.Muon does, only where the device has it; elsewhere float32 is faster.
+    """
+
+    def __init__(self, params, lr, blocks):
+        super().__init__(params, {"lr": lr, "blocks": blocks})
 
     @torch.no_grad()
     def step(self):
@@ -38,15 +43,16 @@ class MuonPerGate(torch.optim.Optimizer):
             for matrix in group["params"]:
                 momentum = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
                 momentum.lerp_(matrix.grad, 0.05)
-                update = orthogonalize(matrix.grad.lerp(momentum, 0.95).view(4, -1, matrix.shape[1]))
+                update = matrix.grad.lerp(momentum, 0.95).view(group["blocks"], -1, matrix.shape[1])
+                update = orthogonalize(update.to(FAST_DTYPE))
                 scale = math.sqrt(max(1, update.shape[1] / update.shape[2]))
                 matrix.add_(update.reshape_as(matrix), alpha=-group["lr"] * scale)
 
 
 def orthogonalize(x):
-    """Return `[gates, rows, columns]` with singular values near 1, by the Newton-Schulz iterations of torch's Muon."""
+    """Return `[blocks, rows, columns]` with singular values near 1, by the Newton-Schulz iterations of torch's Muon."""
     tall = x.shape[1] > x.shape[2]
-    x = x.bfloat16().mT if tall else x.bfloat16()
+    x = x.mT if tall else x
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(5):
         gram = x @ x.mT
@@ -65,7 +71,7 @@ def prepare(case: Case, implementation: str):
         optimizers = [_nanogpt_optimizer(model)]
         factor, intervals = warmup_and_cosine, (1, NEVER)
     else:
-        optimizers = _optimizers(model, case.optimizer, implementation)
+        optimizers = _optimizers(model, case, implementation)
         factor, intervals = warmup_and_linear, (50, 500)
     schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, factor) for optimizer in optimizers]
     return training_loop(case, model, optimizers, iter(lambda: random_windows(ids, case), None), schedules, *intervals)
@@ -114,15 +120,18 @@ def cross_entropy(logits, targets):
     return nn.functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
-def _optimizers(model, name, implementation):
+def _optimizers(model, case: Case, implementation):
     """Return AdamW; or Muon for the hidden matrices, and AdamW for all other weights."""
     parameters = {True: [], False: []}
     for path, parameter in model.named_parameters():
         is_hidden_matrix = parameter.ndim == 2 and path.startswith(("lstm", "blocks"))
-        parameters[name == "muon" and is_hidden_matrix].append(parameter)
+        parameters[case.optimizer == "muon" and is_hidden_matrix].append(parameter)
     adamw = torch.optim.AdamW(parameters[False], lr=4e-3, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
-    muon = MuonPerGate if implementation == "torch_gates" else torch.optim.Muon
-    return [adamw, muon(parameters[True], lr=0.02, weight_decay=0.0)] if name == "muon" else [adamw]
+    if case.optimizer != "muon":
+        return [adamw]
+    if implementation == "torch_blocks":
+        return [adamw, MuonPerBlock(parameters[True], lr=0.02, blocks=4 if case.model == "lstm" else 1)]
+    return [adamw, torch.optim.Muon(parameters[True], lr=0.02, weight_decay=0.0)]
 
 
 def random_windows(ids, case: Case):

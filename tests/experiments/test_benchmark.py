@@ -147,15 +147,15 @@ def test_all_sides_have_the_same_parameters(model):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
-def test_the_muon_of_a_gate_is_that_of_torch_on_this_gate_alone():
+def test_the_muon_of_a_block_is_that_of_torch_on_this_block_alone():
     import torch
 
-    from experiments.benchmark.torch_training import MuonPerGate
+    from experiments.benchmark.torch_training import MuonPerBlock
 
     torch.manual_seed(0)
     whole = torch.nn.Parameter(torch.randn(4 * 6, 5))
     gates = [torch.nn.Parameter(gate.detach().clone()) for gate in whole.chunk(4)]
-    optimizers = [MuonPerGate([whole], lr=0.1, weight_decay=0.0), torch.optim.Muon(gates, lr=0.1, weight_decay=0.0)]
+    optimizers = [MuonPerBlock([whole], lr=0.1, blocks=4), torch.optim.Muon(gates, lr=0.1, weight_decay=0.0)]
     for _ in range(3):
         whole.grad = torch.randn_like(whole)
         for gate, gradient in zip(gates, whole.grad.chunk(4), strict=True):
