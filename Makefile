@@ -37,12 +37,13 @@ test-rare: .venv/installed-test
 test-all: test test-rare
 
 backends: .venv/installed-backends
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile $(QUICK_ON_JAX) $(ARGS)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist load $(QUICK_ON_JAX) $(ARGS)
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -n 2 --dist loadfile $(ANY_BACKEND) $(ARGS)
-	$(BIN)/python -m experiments.benchmark --backend jax --smoke
+	$(BIN)/python -m experiments.benchmark --backend jax --smoke --cases 1 4
 
 # JAX in parts, because a process keeps all that it has compiled, gigabytes.
 backends-all: backends
+	$(BIN)/python -m experiments.benchmark --backend jax --smoke
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[a-m]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile tests/layers/test_[n-z]*.py $(ARGS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -n 2 --dist loadfile -m "rare and not slow and not smoke" tests/layers $(ARGS)

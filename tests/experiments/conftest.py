@@ -17,7 +17,7 @@ import pytest
 from tests.experiments.discovery import ROOT, experiments, main_of
 
 # one model of each kind; test_without_tensorflow.py has all of them in one comparison
-COMPARED = "rnn", "lstm", "minlstm", "mamba", "gated_deltanet", "xlstm", "rwkv7", "hybrid", "transformer", "llama"
+COMPARED = "lstm", "mamba", "xlstm", "rwkv7", "hybrid", "transformer", "llama"
 SMOKE_OPTIONS = {"compare": ("--models", *COMPARED), "shakespeare": ("--corpus", "pydoc")}
 
 
