@@ -16,7 +16,7 @@ import pytest
 
 from tests.experiments.discovery import ROOT, experiments, main_of
 
-# one model of each kind; test_without_tensorflow.py has all of them in one comparison
+# models that differ in kind; test_without_tensorflow.py, which is rare, has all of them in one comparison
 COMPARED = "lstm", "mamba", "xlstm", "rwkv7", "hybrid", "transformer", "llama"
 SMOKE_OPTIONS = {"compare": ("--models", *COMPARED), "shakespeare": ("--corpus", "pydoc")}
 
