@@ -38,6 +38,7 @@ _KERNELS = {
     },
     "torch": {
         "adam": "torch.adam",
+        "add_all": "torch.add_all",
         "causal_attention": "torch.causal_attention",
         "cross_entropy": "torch.cross_entropy",
         "dense": "torch.dense",
@@ -48,6 +49,7 @@ _KERNELS = {
         "log_linear_recurrence": "torch.log_linear_recurrence",
         "masked_attention": "torch.masked_attention",
         "normalization": "torch.normalization",
+        "polar_express": "torch.polar_express",
         "replayed_step": "torch.replayed_step",
         "reshape": "torch.reshape",
         "scale_all": "torch.scale_all",

@@ -25,6 +25,7 @@ from keras_seq.training.gradient_lists import dense, scale_all, sums_of_squares
 GROWTH_STEPS = 2000
 MAX_LOSS_SCALE = 2.0**24
 MIN_FUSED_PARAMS = 2**17  # for fewer parameters, starting one XLA program for all costs more than it saves
+ADAM = keras.optimizers.Adam.update_step, keras.optimizers.AdamW.update_step
 LOSS_INDEX = -1  # `first_nonfinite_index` where every gradient is NaN or that of the smallest weight alone
 
 
@@ -201,10 +202,16 @@ class GradientGuard:
             self._update_loss_scale(finite)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        """Update all variables, in one operation where a kernel has the formula of this optimizer."""
-        args = grads, trainable_variables, learning_rate
-        kernel = kernels.dispatch("adam", None, self, *args)
-        return super()._backend_update_step(*args) if kernel is None else kernel(self, *args)
+        """Update all variables, in one operation where the formula is Adam's and there is a kernel of it."""
+        if type(self).update_step in ADAM and not self.amsgrad:
+            indices = [self._get_variable_index(variable) for variable in trainable_variables]
+            moments = ([moment[index] for index in indices] for moment in (self._momentums, self._velocities))
+            options = self.iterations, learning_rate, self.beta_1, self.beta_2, self.epsilon
+            args = trainable_variables, grads, *moments, *options
+            if kernel := kernels.dispatch("adam", None, *args):
+                kernel(*args)
+                return
+        super()._backend_update_step(grads, trainable_variables, learning_rate)
 
     def _apply_weight_decay(self, variables):
         """Decay the weights, unless by nothing; none may be left, which Keras on torch refuses."""
@@ -226,8 +233,8 @@ class GradientGuard:
         """Return the gradients of the loss itself, clipped, in a dtype; None for a variable without gradient."""
         _, scale = self._norm_and_clip_scale(squares)
         scale = scale if self.loss_scale_factor is None else scale / self.loss_scale_factor
-        grads = [None if g is None else ops.cast(g, dtype) * ops.cast(scale, dtype) for g in grads]
-        return self._clip_gradients(grads)  # by clipnorm or clipvalue
+        grads = [None if g is None else ops.cast(g, dtype) for g in grads]
+        return self._clip_gradients(scale_all(grads, scale))  # by clipnorm or clipvalue
 
     def _skip(self, squares, variables, num_grads):
         """Count the step; record the first that no smaller loss scale can help, and its first bad gradient."""

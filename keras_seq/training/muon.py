@@ -10,11 +10,32 @@ AdamW.
 import keras
 from keras import ops, tree
 
+from keras_seq import kernels
 from keras_seq.training.gradient_guard import GradientGuard
-from keras_seq.training.gradient_lists import sums_of_squares
-from keras_seq.training.polar_express import polar_express_each, wide_and_normalized
+from keras_seq.training.gradient_lists import add_all, sums_of_squares
+from keras_seq.training.polar_express import are_faster_together, polar_express, wide_and_normalized
 
 OTHER_MATRICES = {"embeddings", "head", "lora_kernel_a", "lora_kernel_b"}  # parts of paths; AdamW updates them
+
+
+def _at(indices, *lists):
+    """Return the elements of each list at these indices."""
+    return [[values[index] for index in indices] for values in lists]
+
+
+def _blocks(matrices, num_blocks):
+    """Return the blocks of matrices `[rows, columns]` of one shape as `[matrices blocks, rows, columns / blocks]`."""
+    x = ops.stack(matrices)
+    num, rows, columns = x.shape
+    x = ops.swapaxes(ops.reshape(x, (num, rows, num_blocks, columns // num_blocks)), 1, 2)
+    return ops.reshape(x, (num * num_blocks, rows, columns // num_blocks))
+
+
+def _matrices(blocks, num):
+    """Return the matrices, as many as `num`, of their blocks."""
+    _, rows, columns = blocks.shape
+    x = ops.swapaxes(ops.reshape(blocks, (num, -1, rows, columns)), 1, 2)
+    return ops.unstack(ops.reshape(x, (num, rows, -1)), num)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -88,70 +109,83 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
 
         XLA's matrix products are slower than TensorFlow's, in bfloat16 by far.
         """
+        self._groups = self._groups_of(grads, variables)
         squares, matrices = self.compiled(lambda grads: self._squares_and_matrices(grads, variables), variables)(grads)
-        self._orthogonal = tree.pack_sequence_as(matrices, polar_express_each(tree.flatten(matrices), self.ns_steps))
+        self._orthogonal = tree.map_structure(lambda x: polar_express(x, self.ns_steps), matrices)
         self.compiled(lambda grads, squares: self._apply(grads, squares, variables), variables)(grads, squares)
-        self._orthogonal = {}
+        self._groups = self._orthogonal = ()
 
-    def _squares_and_matrices(self, grads, variables):
-        """Return the sums of squares, and for each hidden matrix, by its index, the normalized blocks of g + mu m."""
-        squares, matrices = sums_of_squares(grads), {}
-        for variable, gradient in zip(variables, self.clipped(grads, squares, self.momenta[0].dtype), strict=True):
+    def _groups_of(self, grads, variables):
+        """Return the hidden matrices, by their indices, in lists of such as are alike and faster together."""
+        groups = {}
+        for variable, gradient in zip(variables, grads, strict=True):
             index = self._get_variable_index(variable)
             if gradient is not None and self.velocities[index] is None:
-                momentum = self.momenta[index]
-                nesterov = gradient + self.momentum * (self.momentum * momentum + gradient)
-                blocks = ops.split(nesterov, self.muon_blocks[index], axis=-1)
-                matrices[index] = [wide_and_normalized(x, self.iteration_dtype or momentum.dtype) for x in blocks]
+                alike = tuple(variable.shape), variable.dtype, self.muon_blocks[index]
+                groups.setdefault(alike if self._are_faster_together(index) else index, []).append(index)
+        return [*groups.values()]
+
+    def _are_faster_together(self, index):
+        (rows, columns), dtype = self.momenta[index].shape, self.iteration_dtype or self.momenta[index].dtype
+        return are_faster_together(min(rows, columns // self.muon_blocks[index]), dtype)
+
+    def _squares_and_matrices(self, grads, variables):
+        """Return the sums of squares, and for each group the normalized blocks of g + mu m, together or each."""
+        squares, matrices = sums_of_squares(grads), []
+        gradients = dict(zip(map(self._get_variable_index, variables), grads, strict=True))
+        for group in self._groups:
+            momenta = [self.momenta[index].value for index in group]
+            clipped = self.clipped([gradients[index] for index in group], squares, momenta[0].dtype)
+            gradient, momentum = (_blocks(x, self.muon_blocks[group[0]]) for x in (clipped, momenta))
+            nesterov = (1 + self.momentum) * gradient + self.momentum**2 * momentum
+            x = wide_and_normalized(nesterov, self.iteration_dtype or nesterov.dtype)
+            matrices.append([x] if self._are_faster_together(group[0]) else ops.unstack(x, x.shape[0]))
         return squares, matrices
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        """Update all variables; the corrections of AdamW's moments are those of the step."""
-        step = ops.cast(self.iterations + 1, self.momenta[0].dtype)
-        self._corrections = 1 - ops.power(self.adam_beta_1, step), 1 - ops.power(self.adam_beta_2, step)
-        super()._backend_update_step(grads, trainable_variables, learning_rate)
-        self._corrections = None
-
-    def update_step(self, gradient, variable, learning_rate):
-        """Update one weight.
-
-        Args:
-            gradient: Gradient of the weight.
-            variable: The weight.
-            learning_rate: Learning rate of the hidden matrices.
-        """
-        index = self._get_variable_index(variable)
-        learning_rate = ops.cast(learning_rate, variable.dtype)
-        gradient = ops.cast(gradient, variable.dtype)
-        if self.velocities[index] is None:
-            self._muon(gradient, variable, learning_rate, index)
-        else:
-            rate = learning_rate * self.adam_lr_ratio
-            self._adam(gradient, variable, rate, self.momenta[index], self.velocities[index])
+        """Update the hidden matrices by Muon, and the other weights by AdamW."""
+        others = dict(zip(map(self._get_variable_index, trainable_variables), grads, strict=True))
+        for group, orthogonal in zip(self._groups, self._orthogonal, strict=True):
+            self._muon(group, [others.pop(index) for index in group], orthogonal, learning_rate)
+        if others:
+            self._adamw([*others], [*others.values()], learning_rate * self.adam_lr_ratio)
 
     def _apply_weight_decay(self, variables):
         """Decay the weights of two axes, but for those excluded by `exclude_from_weight_decay`."""
         super()._apply_weight_decay([v for v in variables if len(v.shape) == 2])
 
-    def _muon(self, gradient, variable, learning_rate, index):
-        momentum, orthogonal = self.momenta[index], self._orthogonal[index]
-        self.assign(momentum, self.momentum * momentum + gradient)
-        rows, columns = variable.shape
-        columns //= len(orthogonal)
-        scale = max(1.0, columns / rows) ** 0.5
-        blocks = [ops.cast(x if rows <= columns else ops.transpose(x), variable.dtype) for x in orthogonal]
-        self.assign_sub(variable, learning_rate * scale * self._direction(index, blocks))
+    def _muon(self, group, grads, orthogonal, learning_rate):
+        """Update a group, given what `polar_express` returned for its blocks together or for each of them."""
+        variables, momenta = _at(group, self._trainable_variables, self.momenta)
+        add_all(momenta, grads, decay=self.momentum)
+        dtype, (rows, columns) = momenta[0].dtype, momenta[0].shape
+        columns //= self.muon_blocks[group[0]]
+        blocks = ops.cast(orthogonal[0] if len(orthogonal) == 1 else ops.stack(orthogonal), dtype)
+        blocks = ops.reshape(blocks, (-1, min(rows, columns), max(rows, columns)))
+        rate = ops.cast(learning_rate, dtype) * max(1.0, columns / rows) ** 0.5
+        steps = self._steps(group, blocks if rows <= columns else ops.swapaxes(blocks, 1, 2), -rate)
+        add_all(variables, _matrices(steps, len(group)))
 
-    def _direction(self, index, blocks):
-        """Return the direction of a weight, by its index, of its semi-orthogonal blocks `[rows, columns]`."""
-        return ops.concatenate(blocks, axis=-1)
+    def _steps(self, group, blocks, rate):
+        """Return a rate times the directions of a group, given its semi-orthogonal blocks `[blocks, rows, columns]`."""
+        return rate * blocks
 
-    def _adam(self, gradient, variable, learning_rate, momentum, velocity):
-        mean_correction, square_correction = (ops.cast(x, variable.dtype) for x in self._corrections)
-        self.assign_add(momentum, (1 - self.adam_beta_1) * (gradient - momentum))
-        self.assign_add(velocity, (1 - self.adam_beta_2) * (ops.square(gradient) - velocity))
-        deviation = ops.sqrt(velocity / square_correction)
-        self.assign_sub(variable, learning_rate * (momentum / mean_correction) / (deviation + self.epsilon))
+    def _adamw(self, indices, grads, learning_rate):
+        variables, momenta, velocities = _at(indices, self._trainable_variables, self.momenta, self.velocities)
+        betas, dtype = (self.adam_beta_1, self.adam_beta_2), keras.backend.result_type(momenta[0].dtype, "float32")
+        step = ops.cast(self.iterations + 1, dtype)
+        corrections = [1 - ops.power(beta, step) for beta in betas]
+        epsilon = self.epsilon * ops.sqrt(corrections[1])  # Keras's, of a root that is not corrected
+        args = variables, grads, momenta, velocities, self.iterations, learning_rate, *betas, epsilon
+        if kernel := kernels.dispatch("adam", None, *args):
+            kernel(*args)
+            return
+        for variable, gradient, momentum, velocity in zip(variables, grads, momenta, velocities, strict=True):
+            gradient, rate, *of_moments = (ops.cast(x, variable.dtype) for x in (gradient, learning_rate, *corrections))
+            self.assign_add(momentum, (1 - self.adam_beta_1) * (gradient - momentum))
+            self.assign_add(velocity, (1 - self.adam_beta_2) * (ops.square(gradient) - velocity))
+            deviation = ops.sqrt(velocity / of_moments[1]) + self.epsilon
+            self.assign_sub(variable, rate * (momentum / of_moments[0]) / deviation)
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

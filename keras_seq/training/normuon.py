@@ -46,14 +46,17 @@ class NorMuon(Muon):
             (blocks, variable.shape[1] // blocks), initializer="zeros", dtype=variable.dtype, name=name
         )
 
-    def _direction(self, index, blocks):
-        velocity = self.neuron_velocities[index]
-        squares = ops.stack([ops.mean(ops.square(block), axis=0) for block in blocks])
-        self.assign_add(velocity, (1 - self.neuron_beta_2) * (squares - velocity))
+    def _steps(self, group, blocks, rate):
+        velocities = [self.neuron_velocities[index] for index in group]
+        velocity = ops.concatenate([v.value for v in velocities])
+        squares = ops.mean(ops.square(blocks), axis=1)
+        velocity += (1 - self.neuron_beta_2) * (squares - velocity)
+        for v, new in zip(velocities, ops.split(velocity, len(velocities)), strict=True):
+            self.assign(v, new)
         factors = 1 / (ops.sqrt(velocity) + self.epsilon)  # of columns, whose squares tell both norms
         before, after = (ops.sum(x, axis=-1, keepdims=True) for x in (squares, squares * ops.square(factors)))
         factors *= ops.sqrt(before / (after + self.epsilon))
-        return super()._direction(index, blocks) * ops.reshape(factors, (-1,))
+        return super()._steps(group, blocks, rate * factors[:, None])
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

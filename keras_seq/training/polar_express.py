@@ -11,6 +11,7 @@ anyway, instead of the norm of X leaves the singular values larger, by a factor 
 import keras
 from keras import ops
 
+from keras_seq import kernels
 from keras_seq.kernels.devices import on_cpu
 
 # Algorithm 1 of the paper, with its safety factor of 1.01 against rounding in bfloat16. The last one may be repeated.
@@ -31,21 +32,21 @@ MIN_ROWS = 256  # of matrices that TensorFlow multiplies together on a CPU; of s
 
 
 def wide_and_normalized(x, dtype: str):
-    """Return a matrix, transposed if it is tall, divided by its Frobenius norm: its singular values are at most 1.
+    """Return matrices, transposed if they are tall, divided by their Frobenius norms: no singular value is above 1.
 
     Args:
-        x: `[rows, columns]`.
+        x: `[..., rows, columns]`.
         dtype: Dtype of the result.
 
     Returns:
-        `[rows, columns]`, or `[columns, rows]` if there are more rows than columns.
+        `[..., rows, columns]`, or `[..., columns, rows]` if there are more rows than columns.
     """
-    x = x if x.shape[0] <= x.shape[1] else ops.transpose(x)
-    return ops.cast(x / (ops.sqrt(ops.sum(ops.square(x))) + 1e-7), dtype)
+    x = x if x.shape[-2] <= x.shape[-1] else ops.swapaxes(x, -1, -2)
+    return ops.cast(x / (ops.norm(x, axis=(-2, -1), keepdims=True) + 1e-7), dtype)
 
 
 def polar_express(x, ns_steps: int):
-    """Move all singular values of a matrix near 1.
+    """Move all singular values of matrices near 1.
 
     Args:
         x: `[..., rows, columns]` with `rows <= columns`, of `wide_and_normalized`. All products have its dtype.
@@ -54,7 +55,12 @@ def polar_express(x, ns_steps: int):
     Returns:
         `[..., rows, columns]`, in the dtype of x.
     """
-    for k, (a, b, c) in enumerate((COEFFICIENTS + COEFFICIENTS[-1:] * ns_steps)[:ns_steps]):
+    coefficients = (COEFFICIENTS + COEFFICIENTS[-1:] * ns_steps)[:ns_steps]
+    return kernels.dispatch("polar_express", _polar_express, x, coefficients)(x, coefficients)
+
+
+def _polar_express(x, coefficients):
+    for k, (a, b, c) in enumerate(coefficients):
         gram = ops.matmul(x, ops.swapaxes(x, -1, -2))
         square = ops.matmul(gram, gram)
         if k == 0:  # 1 / |X X^T|^(1/2), from the trace of (X X^T)^2; the norm is at least rows^(-1/2), unless x is zero
@@ -65,32 +71,13 @@ def polar_express(x, ns_steps: int):
     return x
 
 
-def polar_express_each(matrices: list, ns_steps: int) -> list:
-    """Apply `polar_express` to each matrix, to those of one shape together where that is faster.
+def are_faster_together(rows: int, dtype: str) -> bool:
+    """Return whether one product of many matrices takes less time than one for each.
 
     Args:
-        matrices: Results of `wide_and_normalized`.
-        ns_steps: Number of steps, at least 1.
-
-    Returns:
-        As many matrices, in the same order.
+        rows: Rows of a matrix of `wide_and_normalized`.
+        dtype: Its dtype.
     """
-    batches = {}  # indices of matrices
-    for index, x in enumerate(matrices):
-        batches.setdefault(tuple(x.shape) if _is_faster_together(x) else index, []).append(index)
-    results = {}
-    for indices in batches.values():
-        if len(indices) == 1:
-            results[indices[0]] = polar_express(matrices[indices[0]], ns_steps)
-        else:
-            batch = polar_express(ops.stack([matrices[index] for index in indices]), ns_steps)
-            results |= zip(indices, ops.unstack(batch, len(indices)), strict=True)
-    return [results[index] for index in range(len(matrices))]
-
-
-def _is_faster_together(x):
-    """Return whether one product of many such matrices takes less time than one for each."""
     if keras.backend.backend() == "torch" or not on_cpu():
         return True
-    is_float32 = keras.backend.standardize_dtype(x.dtype) == "float32"
-    return keras.backend.backend() == "tensorflow" and is_float32 and x.shape[0] >= MIN_ROWS
+    return keras.backend.backend() == "tensorflow" and dtype == "float32" and rows >= MIN_ROWS

@@ -228,5 +228,5 @@ def test_masked_and_long_inputs_run_the_reference():
 
 
 def test_a_name_that_no_kernel_has_is_refused():
-    with pytest.raises(ValueError, match="name='nonesuch'; expected one of adam, bias_add, causal_attention"):
+    with pytest.raises(ValueError, match="name='nonesuch'; expected one of adam, add_all, bias_add, causal_attention"):
         kernels.dispatch("nonesuch", reference.lstm)

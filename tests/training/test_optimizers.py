@@ -9,7 +9,7 @@ from keras import ops
 from keras_seq import layers
 from keras_seq.training import AdamW, Muon, NorMuon, TrainConfig, WarmupLinearDecay
 from keras_seq.training.optimizers import OPTIMIZERS
-from keras_seq.training.polar_express import polar_express, polar_express_each, wide_and_normalized
+from keras_seq.training.polar_express import polar_express, wide_and_normalized
 
 pytestmark = pytest.mark.any_backend
 RATE = 0.05
@@ -273,12 +273,46 @@ def test_singular_values_go_through_the_polynomials(shape, ns_steps):
     np.testing.assert_allclose(got if shape[0] <= shape[1] else got.T, expected, atol=2e-4)
 
 
-def test_matrices_of_one_shape_go_through_the_polynomials_together():
+@pytest.mark.parametrize("kind", [Muon, NorMuon])
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3)])
+def test_matrices_of_one_shape_move_together_as_they_do_one_by_one(kind, shape, monkeypatch):
     random = np.random.default_rng(3)
-    shapes = [(3, 5), (4, 4), (5, 3), (3, 5), (3, 4), (256, 260), (260, 256)]  # the last are large enough anywhere
-    matrices = [wide_and_normalized(ops.array(random.normal(size=shape), "float32"), "float32") for shape in shapes]
-    for x, got in zip(matrices, polar_express_each(matrices, 3), strict=True):
-        np.testing.assert_allclose(ops.convert_to_numpy(got), ops.convert_to_numpy(polar_express(x, 3)), atol=1e-5)
+    shapes = {"a": shape, "b": (4, 4), "gates": (shape[0], 2 * shape[1]), "c": shape, "more_gates": (shape[0], 10)}
+    starts = {name: random.normal(size=size).astype("float32") for name, size in shapes.items()}
+    steps = [{name: random.normal(size=size) for name, size in shapes.items()} for _ in range(2)]
+    ends = []
+    for together in (False, True):
+        monkeypatch.setattr("keras_seq.training.muon.are_faster_together", lambda *_, result=together: result)
+        variables = {name: keras.Variable(start, name=name) for name, start in starts.items()}
+        for name in ("gates", "more_gates"):
+            variables[name].muon_blocks = 2
+        optimizer = kind(RATE, global_clipnorm=1.0)
+        for gradients in steps:
+            apply(optimizer, variables, gradients)
+        ends.append(numpy(variables))
+    for name, expected in ends[0].items():
+        assert np.abs(expected - starts[name]).max() > 1e-2
+        np.testing.assert_allclose(ends[1][name], expected, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", [Muon, NorMuon])
+def test_weights_of_several_dtypes_move_as_those_of_one(kind):
+    random = np.random.default_rng(4)
+    shapes, dtypes = {"matrix": (3, 4), "other_matrix": (3, 4), "a": (3,), "b": (3,)}, ["bfloat16", "float32"] * 2
+    starts = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    steps, ends = [{name: random.normal(size=shape) for name, shape in shapes.items()} for _ in range(2)], []
+    for kinds in (dtypes, ["float32"] * 4):
+        variables = {
+            name: keras.Variable(start, dtype=dtype, name=name)
+            for (name, start), dtype in zip(starts.items(), kinds, strict=True)
+        }
+        optimizer = kind(RATE)
+        for step in steps:
+            gradients = [ops.cast(step[name], variable.dtype) for name, variable in variables.items()]
+            optimizer.apply(gradients, list(variables.values()))
+        ends.append({name: ops.convert_to_numpy(ops.cast(variable, "float32")) for name, variable in variables.items()})
+    for (name, expected), dtype in zip(ends[1].items(), dtypes, strict=True):
+        np.testing.assert_allclose(ends[0][name], expected, atol=1e-5 if dtype == "float32" else 0.03, err_msg=name)
 
 
 def test_bfloat16_is_near_float32():

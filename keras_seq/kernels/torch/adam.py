@@ -4,25 +4,19 @@ Keras divides by sqrt(v) + epsilon and torch by sqrt(v / (1 - beta_2^t)) + epsil
 1 / sqrt(1 - beta_2^t).
 """
 
-import keras
 import torch
 
 from keras_seq.kernels.torch.values import values
 
-FORMULAS = (keras.optimizers.Adam.update_step, keras.optimizers.AdamW.update_step)
 
-
-def supports(optimizer, gradients, variables, learning_rate) -> bool:
-    """Return whether the formula is Adam's, all gradients and variables are of float32 or float64, and without gaps.
+def supports(variables, gradients, *others) -> bool:
+    """Return whether all gradients and variables are of float32 or float64, and without gaps.
 
     Args:
-        optimizer: A Keras optimizer.
-        gradients: Its gradients.
-        variables: Their variables.
-        learning_rate: Of this step.
+        variables: Weights.
+        gradients: Their gradients.
+        *others: The other arguments of `apply`.
     """
-    if type(optimizer).update_step not in FORMULAS or optimizer.amsgrad:
-        return False
     weights = values(variables)
     kinds = {(x.dtype, x.device) for x in (*gradients, *weights)}
     return (
@@ -33,18 +27,22 @@ def supports(optimizer, gradients, variables, learning_rate) -> bool:
 
 
 @torch.no_grad()
-def apply(optimizer, gradients, variables, learning_rate):
+def apply(variables, gradients, momenta, velocities, iterations, learning_rate, beta_1, beta_2, epsilon):
     """Update the variables and the moments; neither weight decay nor the count of the steps is included.
 
     Args:
-        optimizer: A built `keras.optimizers.Adam` or one derived from it.
-        gradients: Gradients, already clipped.
-        variables: Their variables, in the same order.
-        learning_rate: Of this step, a number or a scalar.
+        variables: Weights.
+        gradients: Their gradients, already clipped.
+        momenta: Their first moments.
+        velocities: Their second moments.
+        iterations: Steps before this one, a number or a scalar as all that follow.
+        learning_rate: Of this step.
+        beta_1: Decay of the first moment.
+        beta_2: Decay of the second moment.
+        epsilon: Keras's.
     """
-    step = float(optimizer.iterations) + 1
-    indices = [optimizer._get_variable_index(variable) for variable in variables]
-    moments = [values([moment[n] for n in indices]) for moment in (optimizer._momentums, optimizer._velocities)]
+    step = float(iterations) + 1
+    moments = values(momenta), values(velocities)
     weights = values(variables)
     gradients = [*gradients]
     for n, weight in enumerate(weights):  # the operation reads all four in the order of memory: that of the weight
@@ -63,10 +61,10 @@ def apply(optimizer, gradients, variables, learning_rate):
         [torch.tensor(step, device=weights[0].device)] * len(weights),
         amsgrad=False,
         lr=float(learning_rate),
-        beta1=optimizer.beta_1,
-        beta2=optimizer.beta_2,
+        beta1=beta_1,
+        beta2=beta_2,
         weight_decay=0.0,
-        eps=optimizer.epsilon / (1 - optimizer.beta_2**step) ** 0.5,
+        eps=float(epsilon) / (1 - beta_2**step) ** 0.5,
         maximize=False,
     )
 

@@ -1,0 +1,31 @@
+"""Add a tensor to each of several variables on torch, in place and in one call."""
+
+import torch
+
+from keras_seq.kernels.torch.values import values
+
+
+def supports(variables, tensors, decay) -> bool:
+    """Return whether each tensor has the dtype of its variable.
+
+    Args:
+        variables: Keras variables.
+        tensors: As many tensors.
+        decay: A number.
+    """
+    return all(variable.dtype == tensor.dtype for variable, tensor in zip(values(variables), tensors, strict=True))
+
+
+@torch.no_grad()
+def apply(variables, tensors, decay):
+    """Assign `decay * variable + tensor` to each variable.
+
+    Args:
+        variables: Keras variables.
+        tensors: As many tensors, of their shapes.
+        decay: A number.
+    """
+    weights = values(variables)
+    if decay != 1:
+        torch._foreach_mul_(weights, decay)
+    torch._foreach_add_(weights, tensors)
