@@ -20,7 +20,7 @@ from keras import ops
 
 from keras_seq import checks, kernels
 from keras_seq.training.conditional_update import assign_if
-from keras_seq.training.gradient_lists import dense, scale_all, sums_of_squares
+from keras_seq.training.gradient_lists import add_all, dense, scale_all, sums_of_squares
 
 GROWTH_STEPS = 2000
 MAX_LOSS_SCALE = 2.0**24
@@ -218,6 +218,16 @@ class GradientGuard:
         variables = [v for v in variables if self._use_weight_decay(v)]
         if self.weight_decay and variables:
             super()._apply_weight_decay(variables)
+
+    def _update_model_variables_moving_average(self, trainable_variables):
+        """Move the weights' average as Keras does, in few operations for all of them."""
+        if not self.use_ema:
+            return
+        pairs = zip(self._model_variables_moving_average, trainable_variables, strict=True)
+        averages, weights = zip(*((a, v.value) for a, v in pairs if a is not None), strict=True)
+        dtype = keras.backend.result_type(averages[0].dtype, "float32")
+        momentum = ops.cast(ops.not_equal(self.iterations, 0), dtype) * self.ema_momentum
+        add_all(averages, scale_all(weights, 1 - momentum), decay=momentum)
 
     def _norm_and_clip_scale(self, squares):
         """Return the norm of the gradients of the loss itself, and the factor by which they are clipped."""

@@ -44,17 +44,17 @@ def _scale_one_by_one(gradients, scale):
     return [None if g is None else g * ops.cast(scale, g.dtype) for g in gradients]
 
 
-def add_all(variables: list, tensors: list, decay: float = 1.0) -> None:
+def add_all(variables: list, tensors: list, decay=1.0) -> None:
     """Assign `decay * variable + tensor` to each variable.
 
     Args:
         variables: Keras variables.
         tensors: As many tensors, of their shapes.
-        decay: Factor of the variables.
+        decay: Factor of the variables, a number or a scalar.
     """
     kernels.dispatch("add_all", _add_one_by_one, variables, tensors, decay)(variables, tensors, decay)
 
 
 def _add_one_by_one(variables, tensors, decay):
     for variable, tensor in zip(variables, tensors, strict=True):
-        variable.assign(decay * variable + ops.cast(tensor, variable.dtype))
+        variable.assign(ops.cast(decay, variable.dtype) * variable + ops.cast(tensor, variable.dtype))

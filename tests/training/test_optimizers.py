@@ -359,6 +359,18 @@ def test_a_gradient_of_zeros_moves_no_matrix(variables, kind):
         np.testing.assert_array_equal(got, start[name])
 
 
+def test_the_average_is_the_first_weights_and_then_moves_towards_later_ones(variables):
+    optimizer, expected = AdamW(RATE, use_ema=True, ema_momentum=0.8), None
+    for gradients in random_gradients(variables, 3):
+        apply(optimizer, variables, gradients)
+        now = numpy(variables)
+        expected = {name: 0.8 * expected[name] + 0.2 * now[name] for name in now} if expected else now
+    optimizer.finalize_variable_values(list(variables.values()))
+    for name, got in numpy(variables).items():
+        np.testing.assert_allclose(got, expected[name], atol=1e-6, err_msg=name)
+        assert np.abs(got - now[name]).max() > 1e-3
+
+
 @unlike_kinds
 def test_the_norm_is_over_all_weights_and_longer_gradients_are_shortened_to_the_clip(kind, variables):
     gradients = random_gradients(variables, 1)[0]

@@ -11,7 +11,7 @@ def supports(variables, tensors, decay) -> bool:
     Args:
         variables: Keras variables.
         tensors: As many tensors.
-        decay: A number.
+        decay: A number or a scalar.
     """
     return all(variable.dtype == tensor.dtype for variable, tensor in zip(values(variables), tensors, strict=True))
 
@@ -23,7 +23,7 @@ def apply(variables, tensors, decay):
     Args:
         variables: Keras variables.
         tensors: As many tensors, of their shapes.
-        decay: A number.
+        decay: A number or a scalar.
     """
     weights = values(variables)
     if decay != 1:
