@@ -1,4 +1,4 @@
-"""Measure, scale and add the gradients of all weights, in one operation where the backend has one."""
+"""Measure and scale the gradients of all weights and add to all weights, in one operation where the backend has one."""
 
 from keras import ops
 
