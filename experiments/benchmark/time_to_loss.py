@@ -17,7 +17,10 @@ VALIDATION_CHARACTERS = 150_000  # more than the validation text has
 
 
 def measure_times(config: BenchmarkConfig, case: Case, implementations: Sequence[str]) -> tuple[dict, dict]:
-    """Run each implementation `repeats` times in turns; return measurements and errors by implementation."""
+    """Run each implementation `repeats` times in turns; return measurements and errors by implementation.
+
+    The parts of the first one's time are of one run more.
+    """
     runs, errors = {name: [] for name in implementations}, {}
     for _, name in itertools.product(range(config.repeats), implementations):
         try:
@@ -26,22 +29,49 @@ def measure_times(config: BenchmarkConfig, case: Case, implementations: Sequence
         except WorkerError as error:
             errors[name] = str(error)
             del runs[name]
-    return {name: summarize(turns) for name, turns in runs.items()}, errors
+    measurements = {name: summarize(turns) for name, turns in runs.items()}
+    first = implementations[0]
+    if first in measurements:
+        try:
+            measurements[first]["seconds_by_part"] = measure_parts(config, case, config.checkout(first))
+        except WorkerError as error:
+            errors[first] = str(error)
+    return measurements, errors
 
 
-def measure_run(config: BenchmarkConfig, case: Case, checkout: pathlib.Path) -> dict:
-    """Run `experiments.compare` to its end, and return its times, its last loss and the seconds of its parts."""
-    lines, arguments = [], [*case.compare_arguments]
-    if checkout == ROOT:  # 0.1.0 always validates on the whole validation text
-        arguments += ["--train.validation-characters", VALIDATION_CHARACTERS]
+def run_compare(config: BenchmarkConfig, checkout: pathlib.Path, *arguments) -> tuple[list[dict], dict, float]:
+    """Run `experiments.compare` to its end.
+
+    Args:
+        config: Options of the benchmark.
+        checkout: Folder of the checkout of keras_seq to run.
+        arguments: Arguments of the command line.
+
+    Returns:
+        The lines of metrics.jsonl, with the seconds of the process at each, `now`; the `other_seconds` of result.json;
+        and the seconds of the whole process.
+    """
+    lines = []
     with contextlib.closing(CompareProcess(config, checkout, *arguments)) as process:
         while new_lines := process.wait_for_lines():
             lines += [{"now": process.seconds, **line} for line in new_lines]
         (path,) = pathlib.Path(process.folder.name).glob("compare/*/*/result.json")
         other_seconds = json.loads(path.read_text(encoding="utf-8")).get("other_seconds", {})
-        whole = process.seconds
+        return lines, other_seconds, process.seconds
+
+
+def measure_parts(config: BenchmarkConfig, case: Case, checkout: pathlib.Path) -> dict[str, float]:
+    """Return the seconds of the parts of a run with the defaults, which is validated on the beginning of the text."""
+    lines, other_seconds, whole = run_compare(config, checkout, *case.compare_arguments)
     points = [line for line in lines if line["split"] == "train"]
-    seconds = {line["step"]: line["seconds"] for line in points}
+    return seconds_by_part(points, points[0]["now"], whole, other_seconds)
+
+
+def measure_run(config: BenchmarkConfig, case: Case, checkout: pathlib.Path) -> dict:
+    """Run `experiments.compare` to its end, validated on all of the validation text; return its times and last loss."""
+    whole_text = ("--train.validation-characters", VALIDATION_CHARACTERS) if checkout == ROOT else ()  # as in 0.1.0
+    lines, _, _ = run_compare(config, checkout, *case.compare_arguments, *whole_text)
+    seconds = {line["step"]: line["seconds"] for line in lines if line["split"] == "train"}
     validations = [line for line in lines if line["split"] == "validation"]
     losses = [line.get("val_loss", line.get("nats_per_token")) for line in validations]  # as 0.1.0 called it
     clocks = ([seconds[line["step"]] for line in validations], [line["now"] for line in validations])
@@ -50,7 +80,6 @@ def measure_run(config: BenchmarkConfig, case: Case, checkout: pathlib.Path) -> 
         **dict(zip(TIMES, times, strict=True)),
         "val_loss": losses[-1],
         "tokens_per_second": lines[-1]["tokens"] / clocks[0][-1],
-        "seconds_by_part": seconds_by_part(points, points[0]["now"], whole, other_seconds),
     }
 
 
@@ -60,6 +89,4 @@ def summarize(runs: list[dict]) -> dict:
     for key in (*TIMES, "val_loss", "tokens_per_second"):
         values = [run[key] for run in runs]
         medians[key] = None if None in values else statistics.median(values)
-    by_part = [run["seconds_by_part"] for run in runs]
-    medians["seconds_by_part"] = {part: statistics.median(run[part] for run in by_part) for part in by_part[0]}
     return {**medians, "runs": runs, "repeats": [1 / run[TIMES[0]] for run in runs] if medians[TIMES[0]] else []}
