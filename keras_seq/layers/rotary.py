@@ -38,7 +38,8 @@ def rotate(x, positions, frequencies, amplitude=1.0):
     angles = ops.expand_dims(angles, -2)  # [..., T, 1, K / 2]
     cos, sin = ops.cast(amplitude * ops.cos(angles), x.dtype), ops.cast(amplitude * ops.sin(angles), x.dtype)
     a, b = ops.split(x, 2, axis=-1)
-    return ops.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+    swapped = ops.concatenate([b, a], axis=-1)
+    return x * ops.concatenate([cos, cos], axis=-1) + swapped * ops.concatenate([-sin, sin], axis=-1)
 
 
 def no_scaling(positions, key_dim: int) -> list[float]:

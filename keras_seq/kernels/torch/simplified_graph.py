@@ -7,7 +7,7 @@ import torch
 
 aten = torch.ops.aten
 
-MAX_ELEMENTS = 8  # of a constant that is kept: scalars and shapes
+MAX_ELEMENTS = 2**16  # of a constant that is kept
 
 
 def simplified(module: torch.fx.GraphModule, donated: Sequence[int] = ()):
@@ -29,7 +29,7 @@ def simplified(module: torch.fx.GraphModule, donated: Sequence[int] = ()):
     for node in calls:
         first = next(iter(node.all_input_nodes), None)
         repeats = first is not None and first.target is node.target
-        if node.target is aten.detach.default:
+        if node.target in (aten.detach.default, aten.alias.default):
             node.replace_all_uses_with(first)
         elif repeats and node.target is aten.t.default:
             node.replace_all_uses_with(first.args[0])
@@ -39,11 +39,12 @@ def simplified(module: torch.fx.GraphModule, donated: Sequence[int] = ()):
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), constants.get)
             value = node.target(*args, **kwargs)
             if isinstance(value, torch.Tensor) and value.numel() <= MAX_ELEMENTS:
-                module.register_buffer(f"_{node.name}", value)
-                with graph.inserting_before(node):
-                    constant = graph.get_attr(f"_{node.name}")
-                constants[constant] = value
-                node.replace_all_uses_with(constant)
+                constants[node] = value
+    for node, value in constants.items():
+        if node.op != "get_attr" and not all(user in constants for user in node.users):
+            module.register_buffer(f"_{node.name}", value)
+            with graph.inserting_before(node):
+                node.replace_all_uses_with(graph.get_attr(f"_{node.name}"))
     graph.eliminate_dead_code()
     for cache in (inputs[n] for n in donated):
         if len(cache.users) == 1 and (user := next(iter(cache.users))).target is aten.index_copy.default:
