@@ -6,6 +6,7 @@ from typing import Literal
 IMPLEMENTATIONS = {
     **{"keras_seq": "keras_seq", "float32": "its float32", "before": "--against", "keras": "keras.layers"},
     **{"uncached": "without a cache", "torch": "PyTorch", "torch_blocks": "PyTorch, Muon per block"},
+    "torch_layers": "PyTorch, same layers",
 }
 Kind = Literal["step", "as_run", "time_to_loss", "nanogpt", "generation", "pipeline", "sizes"]
 
@@ -78,6 +79,7 @@ class Case:
         if self.kind == "as_run":
             others = {"float32": self.precision != "float32", "before": not self.options, "torch": True}
             others["torch_blocks"] = self.optimizer == "muon"
+            others["torch_layers"] = self.model == "transformer"
             return ("keras_seq", *(name for name, does in others.items() if does))
         others = {"step": ("keras", "torch"), "time_to_loss": ("before",), "nanogpt": ("torch",)}
         return ("keras_seq", *others.get(self.kind, ()))

@@ -1,7 +1,8 @@
 """Train in PyTorch without Keras as it is run: windows of a text, an optimizer and its schedule, a log, checkpoints.
 
-"torch" and "torch_blocks" do what `experiments.compare` does at its defaults. The model "gpt2" follows train.py of
-nanoGPT (Karpathy, 2022, MIT license, github.com/karpathy/nanoGPT) with its README's settings for a CPU: batch_size 12,
+"torch", "torch_blocks" and "torch_layers" do what `experiments.compare` does at its defaults; the Transformer of the
+first two has nanoGPT's layers, that of the third the layers of `compare`. The model "gpt2" follows train.py of nanoGPT
+(Karpathy, 2022, MIT license, github.com/karpathy/nanoGPT) with its README's settings for a CPU: batch_size 12,
 block_size 64, n_layer 4, n_head 4, n_embd 128, dropout 0, max_iters 2000, log_interval 1. Windows are drawn as there.
 """
 
@@ -18,7 +19,7 @@ from torch import nn
 
 from experiments.benchmark.case import Case
 from experiments.benchmark.nanogpt import LEARNING_RATE, Data, warmup_steps
-from experiments.benchmark.torch_models import GPT, LSTM, initialize_as_nanogpt
+from experiments.benchmark.torch_models import GPT, LSTM, Transformer, initialize_as_nanogpt
 from experiments.benchmark.torch_side import DEVICE, wait
 
 STEPS = 2000
@@ -66,7 +67,11 @@ def prepare(case: Case, implementation: str):
     index = {character: n for n, character in enumerate(sorted({*text}))}
     ids = np.array([index[character] for character in text[: int(0.9 * len(text))]], "uint16")
     case = dataclasses.replace(case, vocabulary_size=len(index))
-    model = (LSTM(case) if case.model == "lstm" else GPT(case, bias=False)).to(DEVICE)
+    if case.model == "lstm":
+        model = LSTM(case)
+    else:
+        model = Transformer(case) if implementation == "torch_layers" else GPT(case, bias=False)
+    model = model.to(DEVICE)
     if case.model == "gpt2":
         optimizers = [_nanogpt_optimizer(model)]
         factor, intervals = warmup_and_cosine, (1, NEVER)
@@ -129,7 +134,7 @@ def _optimizers(model, case: Case, implementation):
     adamw = torch.optim.AdamW(parameters[False], lr=4e-3, betas=(0.9, 0.99), weight_decay=0.0, fused=True)
     if case.optimizer != "muon":
         return [adamw]
-    if implementation == "torch_blocks":
+    if implementation in ("torch_blocks", "torch_layers"):
         return [adamw, MuonPerBlock(parameters[True], lr=0.02, blocks=4 if case.model == "lstm" else 1)]
     return [adamw, torch.optim.Muon(parameters[True], lr=0.02, weight_decay=0.0)]
 
@@ -158,7 +163,7 @@ def warmup_and_cosine(step: int, total_steps: int = STEPS) -> float:
 def training_loop(case, model, optimizers, batches, schedules=(), log_every=NEVER, checkpoint_every=NEVER):
     """Return `(run_steps, info)` of training on batches, with gradients clipped to norm 1."""
     autocast = torch.autocast(DEVICE, torch.bfloat16, enabled=case.precision == "bfloat16")
-    compiles = DEVICE == "cuda" and isinstance(model, GPT)  # as nanoGPT; cuDNN's LSTM is one operation
+    compiles = DEVICE == "cuda" and not isinstance(model, LSTM)  # as nanoGPT; cuDNN's LSTM is one operation
     forward = torch.compile(model) if compiles else model
     loss_sum, step = torch.zeros((), device=DEVICE), 0
 

@@ -20,6 +20,7 @@ from experiments.benchmark.case import CASES, SMOKE_CASES, Case
 from experiments.benchmark.settings import BenchmarkConfig
 from experiments.compare.settings import CompareConfig
 from experiments.frame.startup import command_line
+from keras_seq.models import TransformerConfig
 from tests.experiments.conftest import ROOT
 
 SMALL = {"batch_size": 2, "sequence_length": 6, "embedding_dim": 8, "units": 5, "num_heads": 2, "num_layers": 2}
@@ -144,6 +145,37 @@ def test_all_sides_have_the_same_parameters(model):
         second_bias = 4 * case.units * case.num_layers if model == "lstm" else 0  # of torch's LSTM
         counts.add(torch_runs.training_steps(case)[1]["parameters"] - second_bias)
     assert len(counts) == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_the_transformer_with_the_same_layers_is_that_of_compare(randomize):
+    import torch
+
+    from experiments.benchmark.torch_models import Transformer
+
+    case = Case("as_run", "transformer", 2, 6, embedding_dim=8, num_heads=2, num_layers=2)
+    ours = TransformerConfig(8, num_layers=2, num_heads=2, feed_forward_dim=32, context_length=6).build_model(65)
+    randomize(ours)
+    arrays = {weight.path.partition("/")[2].replace("/kernel", ""): weight.numpy().T for weight in ours.weights}
+    state = {"embedding.weight": arrays["embedding/embeddings"].T, "head.weight": arrays["head"]}
+    state["norm.weight"] = arrays["normalization/scale"]
+    for n in range(2):
+        block = {name.removeprefix(f"block_{n}/"): array for name, array in arrays.items()}
+        *inputs, projection = (block[f"self_attention/{name}"] for name in ("query", "key", "value", "output"))
+        state |= {
+            f"blocks.{n}.attention.weight": np.concatenate(inputs),
+            f"blocks.{n}.projection.weight": projection,
+            f"blocks.{n}.query_norm.weight": block["self_attention/query_normalization/scale"],
+            f"blocks.{n}.key_norm.weight": block["self_attention/key_normalization/scale"],
+            f"blocks.{n}.first.weight": block["self_attention_normalization/scale"],
+            f"blocks.{n}.second.weight": block["feed_forward_normalization/scale"],
+            f"blocks.{n}.feed_forward.0.weight": block["feed_forward/hidden"],
+            f"blocks.{n}.feed_forward.2.weight": block["feed_forward/output"],
+        }
+    theirs = Transformer(case)
+    theirs.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
+    ids = np.random.default_rng(0).integers(65, size=(2, 6))
+    np.testing.assert_allclose(theirs(torch.from_numpy(ids)).detach(), ours(ids), atol=1e-5)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
