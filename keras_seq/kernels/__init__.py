@@ -54,6 +54,7 @@ _KERNELS = {
         "reshape": "torch.reshape",
         "scale_all": "torch.scale_all",
         "sums_of_squares": "torch.sums_of_squares",
+        "weighted_sums": "torch.weighted_sums",
         "write_slots": "torch.write_slots",
     },
 }

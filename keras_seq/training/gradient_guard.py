@@ -227,7 +227,7 @@ class GradientGuard:
         averages, weights = zip(*((a, v.value) for a, v in pairs if a is not None), strict=True)
         dtype = keras.backend.result_type(averages[0].dtype, "float32")
         momentum = ops.cast(ops.not_equal(self.iterations, 0), dtype) * self.ema_momentum
-        add_all(averages, scale_all(weights, 1 - momentum), decay=momentum)
+        add_all(averages, weights, decay=momentum, factor=1 - momentum)
 
     def _norm_and_clip_scale(self, squares):
         """Return the norm of the gradients of the loss itself, and the factor by which they are clipped."""

@@ -1,4 +1,4 @@
-"""Measure and scale the gradients of all weights and add to all weights, in one operation where the backend has one."""
+"""Measure, scale and add the gradients of all weights, and change all weights, in one operation where there is one."""
 
 from keras import ops
 
@@ -44,17 +44,35 @@ def _scale_one_by_one(gradients, scale):
     return [None if g is None else g * ops.cast(scale, g.dtype) for g in gradients]
 
 
-def add_all(variables: list, tensors: list, decay=1.0) -> None:
-    """Assign `decay * variable + tensor` to each variable.
+def weighted_sums(tensors: list, others: list, factor) -> list:
+    """Return `tensor + factor * other` for each pair.
+
+    Args:
+        tensors: Tensors.
+        others: As many tensors, of their shapes and dtypes.
+        factor: A number.
+    """
+    return kernels.dispatch("weighted_sums", _sum_pairs, tensors, others, factor)(tensors, others, factor)
+
+
+def _sum_pairs(tensors, others, factor):
+    return [x + factor * y for x, y in zip(tensors, others, strict=True)]
+
+
+def add_all(variables: list, tensors: list, decay=1.0, factor=1.0) -> None:
+    """Assign `decay * variable + factor * tensor` to each variable.
 
     Args:
         variables: Keras variables.
         tensors: As many tensors, of their shapes.
-        decay: Factor of the variables, a number or a scalar.
+        decay: A number or a scalar.
+        factor: A number or a scalar.
     """
-    kernels.dispatch("add_all", _add_one_by_one, variables, tensors, decay)(variables, tensors, decay)
+    args = variables, tensors, decay, factor
+    kernels.dispatch("add_all", _add_one_by_one, *args)(*args)
 
 
-def _add_one_by_one(variables, tensors, decay):
+def _add_one_by_one(variables, tensors, decay, factor):
     for variable, tensor in zip(variables, tensors, strict=True):
-        variable.assign(ops.cast(decay, variable.dtype) * variable + ops.cast(tensor, variable.dtype))
+        decay, factor, tensor = (ops.cast(x, variable.dtype) for x in (decay, factor, tensor))
+        variable.assign(decay * variable + factor * tensor)

@@ -12,7 +12,7 @@ from keras import ops, tree
 
 from keras_seq import kernels
 from keras_seq.training.gradient_guard import GradientGuard
-from keras_seq.training.gradient_lists import add_all, sums_of_squares
+from keras_seq.training.gradient_lists import add_all, sums_of_squares, weighted_sums
 from keras_seq.training.polar_express import are_faster_together, polar_express, wide_and_normalized
 
 OTHER_MATRICES = {"embeddings", "head", "lora_kernel_a", "lora_kernel_b"}  # parts of paths; AdamW updates them
@@ -136,9 +136,10 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         for group in self._groups:
             momenta = [self.momenta[index].value for index in group]
             clipped = self.clipped([gradients[index] for index in group], squares, momenta[0].dtype)
-            gradient, momentum = (_blocks(x, self.muon_blocks[group[0]]) for x in (clipped, momenta))
-            nesterov = (1 + self.momentum) * gradient + self.momentum**2 * momentum
-            x = wide_and_normalized(nesterov, self.iteration_dtype or nesterov.dtype)
+            nesterov = weighted_sums(clipped, momenta, self.momentum**2 / (1 + self.momentum))  # over 1 + mu
+            x = wide_and_normalized(
+                _blocks(nesterov, self.muon_blocks[group[0]]), self.iteration_dtype or momenta[0].dtype
+            )
             matrices.append([x] if self._are_faster_together(group[0]) else ops.unstack(x, x.shape[0]))
         return squares, matrices
 
