@@ -8,7 +8,7 @@ AdamW.
 """
 
 import keras
-from keras import ops, tree
+from keras import ops
 
 from keras_seq import kernels
 from keras_seq.training.gradient_guard import GradientGuard
@@ -26,16 +26,20 @@ def _at(indices, *lists):
 def _blocks(matrices, num_blocks):
     """Return the blocks of matrices `[rows, columns]` of one shape as `[matrices blocks, rows, columns / blocks]`."""
     x = ops.stack(matrices)
-    num, rows, columns = x.shape
-    x = ops.swapaxes(ops.reshape(x, (num, rows, num_blocks, columns // num_blocks)), 1, 2)
-    return ops.reshape(x, (num * num_blocks, rows, columns // num_blocks))
+    if num_blocks > 1:
+        num, rows, columns = x.shape
+        x = ops.swapaxes(ops.reshape(x, (num, rows, num_blocks, columns // num_blocks)), 1, 2)
+        x = ops.reshape(x, (num * num_blocks, rows, columns // num_blocks))
+    return x
 
 
 def _matrices(blocks, num):
     """Return the matrices, as many as `num`, of their blocks."""
-    _, rows, columns = blocks.shape
-    x = ops.swapaxes(ops.reshape(blocks, (num, -1, rows, columns)), 1, 2)
-    return ops.unstack(ops.reshape(x, (num, rows, -1)), num)
+    num_blocks, rows, columns = blocks.shape
+    if num_blocks > num:
+        x = ops.swapaxes(ops.reshape(blocks, (num, -1, rows, columns)), 1, 2)
+        blocks = ops.reshape(x, (num, rows, -1))
+    return ops.unstack(blocks, num)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -111,7 +115,7 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         """
         self._groups = self._groups_of(grads, variables)
         squares, matrices = self.compiled(lambda grads: self._squares_and_matrices(grads, variables), variables)(grads)
-        self._orthogonal = tree.map_structure(lambda x: polar_express(x, self.ns_steps), matrices)
+        self._orthogonal = [[polar_express(x, self.ns_steps) for x in group] for group in matrices]
         self.compiled(lambda grads, squares: self._apply(grads, squares, variables), variables)(grads, squares)
         self._groups = self._orthogonal = ()
 

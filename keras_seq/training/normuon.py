@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.training.gradient_lists import add_all
 from keras_seq.training.muon import Muon
 
 
@@ -47,15 +48,12 @@ class NorMuon(Muon):
         )
 
     def _steps(self, group, blocks, rate):
-        velocities = [self.neuron_velocities[index] for index in group]
-        velocity = ops.concatenate([v.value for v in velocities])
-        squares = ops.mean(ops.square(blocks), axis=1)
-        velocity += (1 - self.neuron_beta_2) * (squares - velocity)
-        for v, new in zip(velocities, ops.split(velocity, len(velocities)), strict=True):
-            self.assign(v, new)
-        factors = 1 / (ops.sqrt(velocity) + self.epsilon)  # of columns, whose squares tell both norms
-        before, after = (ops.sum(x, axis=-1, keepdims=True) for x in (squares, squares * ops.square(factors)))
-        factors *= ops.sqrt(before / (after + self.epsilon))
+        velocities, squares = [self.neuron_velocities[index] for index in group], ops.mean(blocks * blocks, axis=1)
+        new = ops.split(squares, len(group))
+        add_all(velocities, new, decay=self.neuron_beta_2, factor=1 - self.neuron_beta_2)
+        factors = 1 / (ops.concatenate([v.value for v in velocities]) ** 0.5 + self.epsilon)  # of columns
+        norms = [ops.sum(x, axis=-1, keepdims=True) for x in (squares, squares * factors * factors)]  # before, after
+        factors *= (norms[0] / (norms[1] + self.epsilon)) ** 0.5
         return super()._steps(group, blocks, rate * factors[:, None])
 
     def get_config(self):

@@ -72,4 +72,4 @@ class _RMSNormalization(torch.autograd.Function):
             dy, dot = dy + dn, dot + torch.linalg.vecdot(dn, n).unsqueeze(-1)
         if dinverse is not None:
             dot = dot + dinverse * inverse
-        return (dy - n * (dot / n.shape[-1])) * inverse, dgamma, None
+        return torch.addcmul(dy, n, dot, value=-1 / n.shape[-1]) * inverse, dgamma, None
