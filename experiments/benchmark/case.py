@@ -116,7 +116,7 @@ MAIN_LSTM = SMALL_LSTM | {"units": 408}
 NANOGPT = (  # https://github.com/karpathy/nanoGPT: the settings of its README for a CPU; the decay is linear here
     *("--gpt2.no-use-bias", "--train.learning-rate", "1e-3", "--train.final-lr-fraction", "0.1", "--train.beta-2"),
     *("0.99", "--train.warmup-steps", "100", "--train.weight-decay", "0.1", "--train.log-every", "1"),
-    "--train.no-use-ema",
+    *("--train.no-use-ema", "--gpt2.activation", "gelu"),
 )
 TINY = dict(model="transformer", batch_size=2, sequence_length=8, embedding_dim=8, num_heads=2)
 ATTENTION = dict(model="attention", batch_size=1, sequence_length=4096, embedding_dim=384, num_heads=6)

@@ -25,7 +25,7 @@ def keras_seq_model(case: Case) -> keras.Model:
 
 
 def nanogpt_model(case: Case, vocabulary_size: int) -> keras.Model:
-    """Build nanoGPT's model, without biases; its GELU is GPT-2's."""
+    """Build nanoGPT's model, which has no biases and the exact GELU."""
     config = models.GPT2Config(
         embedding_dim=case.embedding_dim,
         num_layers=case.num_layers,
@@ -34,6 +34,7 @@ def nanogpt_model(case: Case, vocabulary_size: int) -> keras.Model:
         context_length=case.sequence_length,
         dropout=case.dropout,
         use_bias=False,
+        activation="gelu",
     )
     return config.build_model(vocabulary_size, dtype=DTYPE_POLICIES[case.precision])
 

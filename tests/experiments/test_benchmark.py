@@ -122,7 +122,7 @@ def test_nano_gpt_on_a_cpu_has_the_parameters_of_its_model():
     assert model.count_params(65) == 65 * width + 64 * width + 4 * (12 * width**2 + 2 * width) + width
     train = config.train
     assert (train.optimizer, train.learning_rate, train.final_lr_fraction, train.log_every) == ("adamw", 1e-3, 0.1, 1)
-    assert not train.use_ema
+    assert (train.use_ema, model.activation) == (False, "gelu")
     assert (train.warmup_steps, train.weight_decay, train.beta_2, train.global_clipnorm) == (100, 0.1, 0.99, 1.0)
 
 
