@@ -74,5 +74,5 @@ def add_all(variables: list, tensors: list, decay=1.0, factor=1.0) -> None:
 
 def _add_one_by_one(variables, tensors, decay, factor):
     for variable, tensor in zip(variables, tensors, strict=True):
-        decay, factor, tensor = (ops.cast(x, variable.dtype) for x in (decay, factor, tensor))
-        variable.assign(decay * variable + factor * tensor)
+        old_share, new_share, new = (ops.cast(x, variable.dtype) for x in (decay, factor, tensor))
+        variable.assign(old_share * variable + new_share * new)

@@ -49,6 +49,12 @@ def test_large_constants_are_not_kept():
     assert names == ["aten.zeros.default", "aten.add.Tensor"]
 
 
+def test_a_constant_result_is_made_anew_so_that_a_caller_may_change_it():
+    function, _ = simplify(lambda x: (x + 1, torch.zeros(3) + 1), torch.ones(2))
+    function(torch.ones(2))[1].add_(1)
+    assert function(torch.ones(2))[1].tolist() == [1.0, 1.0, 1.0]
+
+
 def test_what_is_changed_in_place_is_made_anew():
     function, _ = simplify(lambda x: x + torch.tensor(1.0).add_(1), torch.ones(2))
     assert [function(torch.ones(2)).tolist() for _ in range(2)] == [[3.0, 3.0]] * 2

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_seq import layers
 from keras_seq.training import AdamW, Muon, NorMuon, TrainConfig, WarmupLinearDecay
+from keras_seq.training.gradient_lists import add_all
 from keras_seq.training.optimizers import OPTIMIZERS
 from keras_seq.training.polar_express import polar_express, wide_and_normalized
 
@@ -293,6 +294,20 @@ def test_matrices_of_one_shape_move_together_as_they_do_one_by_one(kind, shape, 
     for name, expected in ends[0].items():
         assert np.abs(expected - starts[name]).max() > 1e-2
         np.testing.assert_allclose(ends[1][name], expected, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(("decay", "factor"), [(0.99, 0.01), (0.99, 1.0), (1.0, 0.37)])
+def test_shares_of_variables_and_tensors_are_those_of_each_dtype(decay, factor):
+    values, dtypes = np.random.default_rng(0).normal(size=(2, 3, 4)), ["bfloat16", "float32", "float32"]
+    variables = [keras.Variable(x, dtype=dtype) for x, dtype in zip(values[0], dtypes, strict=True)]
+    add_all(
+        variables, [ops.convert_to_tensor(x, dtype) for x, dtype in zip(values[1], dtypes, strict=True)], decay, factor
+    )
+    for variable, expected in zip(variables, decay * values[0] + factor * values[1], strict=True):
+        rtol = 1e-5 if variable.dtype == "float32" else 0.02
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(ops.cast(variable, "float32")), expected, rtol=rtol, atol=rtol / 2
+        )
 
 
 @pytest.mark.parametrize("kind", [Muon, NorMuon])

@@ -41,7 +41,8 @@ def simplified(module: torch.fx.GraphModule, donated: Sequence[int] = ()):
             if isinstance(value, torch.Tensor) and value.numel() <= MAX_ELEMENTS:
                 constants[node] = value
     for node, value in constants.items():
-        if node.op != "get_attr" and not all(user in constants for user in node.users):
+        is_result = any(user.op == "output" for user in node.users)
+        if node.op != "get_attr" and not is_result and not all(user in constants for user in node.users):
             module.register_buffer(f"_{node.name}", value)
             with graph.inserting_before(node):
                 node.replace_all_uses_with(graph.get_attr(f"_{node.name}"))
