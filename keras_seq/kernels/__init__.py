@@ -24,7 +24,7 @@ _KERNELS = {
         "linear_recurrence": "tensorflow.linear_recurrence",
         "log_linear_recurrence": "tensorflow.log_linear_recurrence",
         "lstm": "tensorflow.lstm",
-        "masked_attention": "one_query_attention",
+        "masked_attention": "tensorflow.one_query_attention",
         "normalization": "tensorflow.normalization",
         "recurrence": "tensorflow.recurrence",
         "selective_scan": "tensorflow.selective_scan",
@@ -36,7 +36,6 @@ _KERNELS = {
         "linear_recurrence": "jax.linear_recurrence",
         "log_linear_recurrence": "jax.log_linear_recurrence",
         "lstm": "jax.lstm",
-        "masked_attention": "one_query_attention",
     },
     "torch": {
         "adam": "torch.adam",

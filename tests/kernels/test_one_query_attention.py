@@ -1,18 +1,14 @@
-"""Attention of one query a sequence by sums, on TensorFlow and JAX, against the reference."""
+"""Attention of one query a sequence by sums, on TensorFlow, against the reference."""
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from keras_seq import kernels, layers
-from keras_seq.kernels import one_query_attention
+from keras_seq.kernels.tensorflow import one_query_attention
 from keras_seq.layers.attention import attention
-
-if keras.backend.backend() not in ("tensorflow", "jax"):
-    pytest.skip("a kernel of TensorFlow and JAX", allow_module_level=True)
-
-pytestmark = pytest.mark.any_backend
 
 
 @pytest.fixture(params=["parts", "whole"], autouse=True)
@@ -58,17 +54,10 @@ def test_steps_are_the_positions_of_one_pass_and_too_many_are_nan(randomize, siz
     randomize(layer)
     expected, state = ops.convert_to_numpy(layer(x)), layer.get_initial_state(2, capacity=11)
 
+    @tf.function(jit_compile=True)
     def step(x, state):
         return layer(x, state=state, return_state=True)
 
-    if keras.backend.backend() == "jax":
-        import jax
-
-        step = jax.jit(step)
-    else:
-        import tensorflow as tf
-
-        step = tf.function(step, jit_compile=True)
     for t in range(13):
         y, state = step(x[:, t : t + 1], state)
         y = ops.convert_to_numpy(y)[:, 0]
@@ -106,19 +95,12 @@ def test_gradients_are_those_of_the_reference():
     def theirs(q, k, v):
         return ops.sum(ops.sin(attention(q, k, v, mask)[0]))
 
-    if keras.backend.backend() == "jax":
-        import jax
+    def gradient(function):
+        with tf.GradientTape() as tape:
+            tape.watch([q, k, v])
+            y = function(q, k, v)
+        return tape.gradient(y, [q, k, v])
 
-        gradients = [jax.jit(jax.grad(function, argnums=(0, 1, 2)))(q, k, v) for function in (ours, theirs)]
-    else:
-        import tensorflow as tf
-
-        def gradient(function):
-            with tf.GradientTape() as tape:
-                tape.watch([q, k, v])
-                y = function(q, k, v)
-            return tape.gradient(y, [q, k, v])
-
-        gradients = [tf.function(gradient, jit_compile=True)(function) for function in (ours, theirs)]
+    gradients = [tf.function(gradient, jit_compile=True)(function) for function in (ours, theirs)]
     for x, expected in zip(*gradients, strict=True):
         np.testing.assert_allclose(ops.convert_to_numpy(x), ops.convert_to_numpy(expected), atol=1e-6)
