@@ -2,9 +2,9 @@
 
     scores_s = sum over K of q k_s,    y = sum over S of weights_s v_s
 
-A product of a row and a matrix per head runs on one core in XLA and rearranges keys and values, all of which a step
-reads. Slots of a cache behind the last that any query may attend to are not read, to a quarter of its capacity. (JAX's
-XLA takes longer for the sums.)
+In XLA a product of one row and a matrix for each head takes two to four times as long as the sums, which read keys and
+values once. Slots of a cache behind the last that any query may attend to are not read, to a quarter of its capacity.
+(JAX's XLA takes longer for the sums.)
 """
 
 import functools
