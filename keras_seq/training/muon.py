@@ -140,10 +140,10 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
         for group in self._groups:
             momenta = [self.momenta[index].value for index in group]
             clipped = self.clipped([gradients[index] for index in group], squares, momenta[0].dtype)
-            nesterov = weighted_sums(clipped, momenta, self.momentum**2 / (1 + self.momentum))  # over 1 + mu
-            x = wide_and_normalized(
-                _blocks(nesterov, self.muon_blocks[group[0]]), self.iteration_dtype or momenta[0].dtype
-            )
+            # g + mu (mu m + g), divided by 1 + mu, for its length does not matter
+            nesterov = weighted_sums(clipped, momenta, self.momentum**2 / (1 + self.momentum))
+            blocks = _blocks(nesterov, self.muon_blocks[group[0]])
+            x = wide_and_normalized(blocks, self.iteration_dtype or blocks.dtype)
             matrices.append([x] if self._are_faster_together(group[0]) else ops.unstack(x, x.shape[0]))
         return squares, matrices
 

@@ -1,7 +1,7 @@
 """Layer and RMS normalization on torch, which computes in float32 or wider inside.
 
-On a CPU torch has no operation for RMS normalization, and its gradient is that of eight. With n = x / r and
-r = sqrt(mean x^2 + epsilon), for rows x of D elements:
+On a CPU torch has no operation for RMS normalization, and differentiates each of the six that it takes; here it has a
+gradient of its own. With n = x / r and r = sqrt(mean x^2 + epsilon), for rows x of D elements:
 
     y = gamma n,    d gamma = sum over rows of dy n,    dx = (gamma dy - n (gamma dy . n) / D) / r
 """
