@@ -165,6 +165,8 @@ def training_loop(case, model, optimizers, batches, schedules=(), log_every=NEVE
     autocast = torch.autocast(DEVICE, torch.bfloat16, enabled=case.precision == "bfloat16")
     compiles = DEVICE == "cuda" and not isinstance(model, LSTM)  # as nanoGPT; cuDNN's LSTM is one operation
     forward = torch.compile(model) if compiles else model
+    if isinstance(model, LSTM) and case.precision == "bfloat16" and not HAS_BFLOAT16:
+        torch.backends.mkldnn.enabled = False  # its LSTM refuses bfloat16 there; PyTorch's own does not
     loss_sum, step = torch.zeros((), device=DEVICE), 0
 
     def run_steps(num_steps):

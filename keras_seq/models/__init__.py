@@ -13,6 +13,7 @@ from keras_seq.models.gpt2 import GPT2Config
 from keras_seq.models.heads import masked_lm, text_classifier, token_classifier
 from keras_seq.models.hybrid import HybridConfig
 from keras_seq.models.language_model import LanguageModel
+from keras_seq.models.language_model_config import LanguageModelConfig
 from keras_seq.models.linear_recurrent import GatedDeltaNetConfig, GatedLinearAttentionConfig, HawkConfig, Mamba2Config
 from keras_seq.models.llama import LlamaConfig
 from keras_seq.models.mamba import MambaConfig
@@ -70,6 +71,7 @@ __all__ = [
     "HybridConfig",
     "LSTMConfig",
     "LanguageModel",
+    "LanguageModelConfig",
     "LlamaConfig",
     "Mamba2Config",
     "MambaConfig",

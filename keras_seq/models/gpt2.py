@@ -6,20 +6,20 @@ layers, output projection tied to the embedding. `LlamaConfig` has the changes m
 
 import dataclasses
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import keras
 
 from keras_seq import checks, layers
 from keras_seq.layers.feed_forward import gelu_tanh
-from keras_seq.models.language_model import LanguageModel, build_language_model
+from keras_seq.models.language_model_config import LanguageModelConfig
 from keras_seq.models.parameter_counts import count_block_params
 
 ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu": "gelu", "relu": "relu", "silu": "silu"}
 
 
 @dataclasses.dataclass(frozen=True)
-class GPT2Config:
+class GPT2Config(LanguageModelConfig):
     """Configure a decoder-only Transformer as published: 0.81 million parameters by default, with 65 characters.
 
     ```python
@@ -30,6 +30,8 @@ class GPT2Config:
     Raises:
         ValueError: A field is out of its range; in `build_model` and `count_params`, `context_length` is None.
     """
+
+    model_name: ClassVar[str] = "gpt2"
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""
@@ -66,27 +68,13 @@ class GPT2Config:
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""
-        self._check_context_length()
-        dim = self.embedding_dim
+        dim, context_length = self.embedding_dim, self._context_length()
         blocks = self.num_layers * count_block_params(dim, self.feed_forward_dim, use_bias=self.use_bias)
         heads = 1 if self.tie_embeddings else 2
-        return (heads * vocabulary_size + self.context_length) * dim + blocks + (1 + self.use_bias) * dim
+        return (heads * vocabulary_size + context_length) * dim + blocks + (1 + self.use_bias) * dim
 
-    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
-        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
-
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model, with all weights built.
-
-        Raises:
-            ValueError: `context_length` is None, `vocabulary_size` is not a positive integer, or `embedding_dim` is
-                not a multiple of `num_heads`.
-        """
-        self._check_context_length()
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
         normal = keras.initializers.RandomNormal(stddev=0.02)
         blocks = [layers.LearnedPositions(self.context_length, normal, dtype=dtype, name="positions")]
         if self.dropout:
@@ -107,18 +95,4 @@ class GPT2Config:
                 name=f"block_{n}",
             )
             blocks.append(block)
-        blocks.append(layers.LayerNormalization(self.epsilon, self.use_bias, dtype=dtype, name="normalization"))
-        return build_language_model(
-            "gpt2",
-            vocabulary_size,
-            self.embedding_dim,
-            blocks,
-            tie_embeddings=self.tie_embeddings,
-            context_length=self.context_length,
-            use_bias=False,
-            dtype=dtype,
-        )
-
-    def _check_context_length(self):
-        if self.context_length is None:
-            raise ValueError("GPT2Config: context_length=None; expected a number of positions, e.g. context_length=64.")
+        return [*blocks, layers.LayerNormalization(self.epsilon, self.use_bias, dtype=dtype, name="normalization")]

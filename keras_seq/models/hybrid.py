@@ -63,19 +63,11 @@ class HybridConfig(MixerModelConfig):
                 head_dim = -(-2 * self.embedding_dim // self.num_heads)
                 return layers.Mamba2(head_dim=head_dim, state_dim=64, name="mamba2", **options)
 
-    def blocks(self, dtype=None) -> list:
-        """Return the layers between embedding and head."""
-        blocks = []
-        for n in range(self.num_layers):
-            if self.pattern[n % len(self.pattern)] == "a":
-                blocks.append(self._attention_block(n, dtype))
-            else:
-                blocks.append(self._residual(self.mixer(n, dtype), f"block_{n}", dtype))
-                blocks.append(self._residual(self.feed_forward(dtype), f"feed_forward_{n}", dtype))
-        return blocks
-
-    def _attention_block(self, n, dtype):
-        return layers.TransformerBlock(
+    def block(self, n: int, dtype=None) -> list:
+        """Return the layers of block n: of attention, or a mixer and a feed-forward layer."""
+        if self.pattern[n % len(self.pattern)] != "a":
+            return super().block(n, dtype)
+        attention = layers.TransformerBlock(
             num_heads=self.num_heads,
             feed_forward_dim=self.feed_forward_dim,
             causal=True,
@@ -90,11 +82,4 @@ class HybridConfig(MixerModelConfig):
             dtype=dtype,
             name=f"block_{n}",
         )
-
-    def build_model(self, vocabulary_size, dtype=None):
-        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`, as the other configs do."""
-        if self.context_length is None:
-            raise ValueError(
-                "HybridConfig: context_length=None; expected a number of positions, e.g. context_length=64."
-            )
-        return super().build_model(vocabulary_size, dtype)
+        return [attention]

@@ -9,7 +9,7 @@ logits[:, t] predict the id at t + 1 from the ids up to t. Steps through a text 
 import keras
 from keras import ops
 
-from keras_seq import checks, kernels, layers
+from keras_seq import checks, kernels
 from keras_seq.layers.introspection import (
     gives_no_sequence,
     gives_probabilities,
@@ -268,55 +268,3 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
         )
         model.quantization = quantization  # `build` reads it
         return model
-
-
-def build_language_model(
-    name: str,
-    vocabulary_size: int,
-    embedding_dim: int,
-    blocks: list,
-    tie_embeddings: bool,
-    context_length: int | None = None,
-    use_bias: bool = True,
-    logit_soft_cap: float | None = None,
-    dtype: str | keras.DTypePolicy | None = None,
-) -> LanguageModel:
-    """Build a `LanguageModel` from blocks, with an embedding and a head.
-
-    Args:
-        name: Name of the Keras model.
-        vocabulary_size: V, at least 1.
-        embedding_dim: Width of the embedding.
-        blocks: Layers between embedding and head.
-        tie_embeddings: Whether the head is the transposed embedding matrix.
-        context_length: Maximum number of positions; None for recurrent models.
-        use_bias: Whether a head that is not tied adds a bias.
-        logit_soft_cap: With a tied head, c of the logits c tanh(logits / c); None for the logits themselves.
-        dtype: A dtype policy or its name; None for Keras's default.
-
-    Returns:
-        The model, with all weights built.
-
-    Raises:
-        ValueError: `vocabulary_size` is not a positive integer, or a block is refused by `LanguageModel`.
-    """
-    checks.positive_integer("vocabulary_size", vocabulary_size)
-    options = {"dtype": dtype, "name": "embedding"}
-    if tie_embeddings:
-        head = None
-        embedding = keras.layers.ReversibleEmbedding(
-            vocabulary_size, embedding_dim, logit_soft_cap=logit_soft_cap, **options
-        )
-    else:
-        embedding = keras.layers.Embedding(vocabulary_size, embedding_dim, **options)
-        head = layers.Dense(vocabulary_size, use_bias=use_bias, dtype=dtype, name="head")
-    model = LanguageModel(
-        embedding,
-        blocks,
-        head,
-        context_length=context_length,
-        dtype=dtype,
-        name=name,
-    )
-    model.build((None, None))
-    return model

@@ -15,17 +15,14 @@ import abc
 import dataclasses
 from typing import ClassVar
 
-import keras
-
 from keras_seq import checks, layers
-from keras_seq.models.language_model import LanguageModel, build_language_model
+from keras_seq.models.language_model_config import LanguageModelConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class MixerModelConfig(abc.ABC):
+class MixerModelConfig(LanguageModelConfig):
     """Hold what the models of blocks with a mixer and, mostly, a feed-forward layer share."""
 
-    model_name: ClassVar[str]
     feed_forward_activation: ClassVar[str] = "silu"
     epsilon = 1e-6  # added to the mean square; without annotation, or a field of this name would be a config's first
 
@@ -60,17 +57,25 @@ class MixerModelConfig(abc.ABC):
         """
 
     def blocks(self, dtype=None) -> list:
-        """Return the layers between embedding and head.
+        """Return the layers between embedding and head."""
+        blocks = [layer for n in range(self.num_layers) for layer in self.block(n, dtype)]
+        return [*blocks, layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")]
+
+    def block(self, n: int, dtype=None) -> list:
+        """Return the layers of block n.
 
         Args:
+            n: Number of the block, from 0.
             dtype: A dtype policy or its name, or None.
         """
-        blocks = []
-        for n in range(self.num_layers):
-            blocks.append(self._residual(self.mixer(n, dtype), f"block_{n}", dtype))
-            if hasattr(self, "feed_forward_dim"):
-                blocks.append(self._residual(self.feed_forward(dtype), f"feed_forward_{n}", dtype))
-        return blocks
+        block = [self._residual(self.mixer(n, dtype), f"block_{n}", dtype)]
+        if self.has_feed_forward(n):
+            block.append(self._residual(self.feed_forward(dtype), f"feed_forward_{n}", dtype))
+        return block
+
+    def has_feed_forward(self, n: int) -> bool:
+        """Return whether block n has a feed-forward layer after its mixer."""
+        return hasattr(self, "feed_forward_dim")
 
     def feed_forward(self, dtype=None):
         """Return the feed-forward layer of a block.
@@ -89,30 +94,6 @@ class MixerModelConfig(abc.ABC):
 
     def _residual(self, layer, name, dtype):
         return layers.PreNormResidual([layer], dropout=self.dropout, epsilon=self.epsilon, dtype=dtype, name=name)
-
-    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
-        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
-
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model, with all weights built.
-
-        Raises:
-            ValueError: `vocabulary_size` is not a positive integer, or a size does not fit the others.
-        """
-        return build_language_model(
-            self.model_name,
-            vocabulary_size,
-            self.embedding_dim,
-            [*self.blocks(dtype), layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")],
-            tie_embeddings=self.tie_embeddings,
-            context_length=getattr(self, "context_length", None),
-            use_bias=False,
-            dtype=dtype,
-        )
 
 
 @dataclasses.dataclass(frozen=True)

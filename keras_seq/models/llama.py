@@ -6,16 +6,14 @@ projections of the blocks start at zero, so that each block starts as the identi
 """
 
 import dataclasses
-from typing import Literal
-
-import keras
+from typing import ClassVar, Literal
 
 from keras_seq import checks, layers
-from keras_seq.models.language_model import LanguageModel, build_language_model
+from keras_seq.models.language_model_config import LanguageModelConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class LlamaConfig:
+class LlamaConfig(LanguageModelConfig):
     """Configure a Llama-style Transformer: 0.81 million parameters by default, with 65 characters.
 
     ```python
@@ -26,6 +24,8 @@ class LlamaConfig:
     Raises:
         ValueError: A field is out of its range; in `build_model`, `context_length` is None.
     """
+
+    model_name: ClassVar[str] = "llama"
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""
@@ -92,24 +92,8 @@ class LlamaConfig:
         embeddings = vocabulary_size * dim * (1 if self.tie_embeddings else 2)
         return embeddings + self.num_layers * (attention + biases + feed_forward + 2 * dim) + dim
 
-    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
-        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
-
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model, with all weights built.
-
-        Raises:
-            ValueError: `context_length` is None, `vocabulary_size` is not a positive integer, or the numbers of heads
-                do not divide as they must.
-        """
-        if self.context_length is None:
-            raise ValueError(
-                "LlamaConfig: context_length=None; expected a number of positions, e.g. context_length=64."
-            )
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
         blocks = [
             layers.TransformerBlock(
                 num_heads=self.num_heads,
@@ -134,13 +118,4 @@ class LlamaConfig:
             )
             for n in range(self.num_layers)
         ]
-        return build_language_model(
-            "llama",
-            vocabulary_size,
-            self.embedding_dim,
-            [*blocks, layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")],
-            tie_embeddings=self.tie_embeddings,
-            context_length=self.context_length,
-            use_bias=False,
-            dtype=dtype,
-        )
+        return [*blocks, layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")]

@@ -6,20 +6,21 @@ RMS normalization; output projections without bias, starting at zero, so that ea
 """
 
 import dataclasses
-
-import keras
+from typing import ClassVar
 
 from keras_seq import checks, layers
-from keras_seq.models.language_model import LanguageModel, build_language_model
+from keras_seq.models.language_model_config import LanguageModelConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class MambaConfig:
+class MambaConfig(LanguageModelConfig):
     """Configure a Mamba language model: 0.80 million parameters by default, with 65 characters.
 
     Raises:
         ValueError: A field is out of its range.
     """
+
+    model_name: ClassVar[str] = "mamba"
 
     embedding_dim: int = 136
     """D, the width of the residual stream."""
@@ -64,32 +65,12 @@ class MambaConfig:
             name="mamba",
         )
 
-    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
-        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
-
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model, with all weights built.
-
-        Raises:
-            ValueError: `vocabulary_size` is not a positive integer.
-        """
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
         blocks = [
             layers.PreNormResidual(
                 [self._layer(dtype)], dropout=self.dropout, epsilon=self.epsilon, dtype=dtype, name=f"block_{n}"
             )
             for n in range(self.num_layers)
         ]
-        blocks.append(layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization"))
-        return build_language_model(
-            "mamba",
-            vocabulary_size,
-            self.embedding_dim,
-            blocks,
-            tie_embeddings=self.tie_embeddings,
-            use_bias=False,
-            dtype=dtype,
-        )
+        return [*blocks, layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")]

@@ -9,18 +9,15 @@ published (arXiv:2410.01201), a causal convolution of width 4 precedes and a fee
 import dataclasses
 from typing import ClassVar
 
-import keras
-
 from keras_seq import checks, layers
-from keras_seq.models.language_model import LanguageModel, build_language_model
+from keras_seq.models.language_model_config import LanguageModelConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class _MinRNNConfig:
+class _MinRNNConfig(LanguageModelConfig):
     """Hold the fields of both configs; a subclass sets the layer."""
 
     layer_class: ClassVar[type]
-    model_name: ClassVar[str]
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""
@@ -44,19 +41,8 @@ class _MinRNNConfig:
         checks.boolean("tie_embeddings", self.tie_embeddings)
         layers.CausalDepthwiseConv1D(self.kernel_size)  # raises for an invalid size
 
-    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
-        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
-
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model, with all weights built.
-
-        Raises:
-            ValueError: `vocabulary_size` is not a positive integer.
-        """
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
         blocks = []
         for n in range(self.num_layers):
             mixer = [
@@ -73,16 +59,7 @@ class _MinRNNConfig:
             blocks.append(
                 layers.PreNormResidual([feed_forward], dropout=self.dropout, dtype=dtype, name=f"feed_forward_{n}")
             )
-        blocks.append(layers.RMSNormalization(dtype=dtype, name="normalization"))
-        return build_language_model(
-            self.model_name,
-            vocabulary_size,
-            self.embedding_dim,
-            blocks,
-            tie_embeddings=self.tie_embeddings,
-            use_bias=False,
-            dtype=dtype,
-        )
+        return [*blocks, layers.RMSNormalization(dtype=dtype, name="normalization")]
 
 
 @dataclasses.dataclass(frozen=True)

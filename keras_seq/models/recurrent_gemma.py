@@ -8,19 +8,20 @@ The first half of each query and key is rotated by its position. `HybridConfig` 
 """
 
 import dataclasses
+from typing import ClassVar
 
 import keras
 import ml_dtypes
 
 from keras_seq import checks, layers
 from keras_seq.layers.feed_forward import gelu_tanh
-from keras_seq.models.language_model import LanguageModel, build_language_model
+from keras_seq.models.language_model_config import LanguageModelConfig
 
 NORMALIZATION = "zero_centered_rms"
 
 
 @dataclasses.dataclass(frozen=True)
-class RecurrentGemmaConfig:
+class RecurrentGemmaConfig(LanguageModelConfig):
     """Configure a RecurrentGemma; attention remembers a window, so that there is no limit of positions.
 
     ```python
@@ -31,6 +32,9 @@ class RecurrentGemmaConfig:
     Raises:
         ValueError: A field is out of its range.
     """
+
+    model_name: ClassVar[str] = "recurrent_gemma"
+    tie_embeddings = True
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""
@@ -126,30 +130,10 @@ class RecurrentGemmaConfig:
             name=f"block_{n}",
         )
 
-    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
-        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
-
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model, with all weights built.
-
-        Raises:
-            ValueError: `vocabulary_size` is not a positive integer, or the numbers of heads do not divide as they must.
-        """
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
         scale = float(ml_dtypes.bfloat16(self.embedding_dim**0.5))  # rounded, as it was in training
         blocks = [keras.layers.Rescaling(scale, dtype=dtype, name="embedding_scale")]
         for n, kind in enumerate(self.kinds):
             blocks += [self._attention_block(n, dtype)] if kind == "a" else self._recurrent_blocks(n, dtype)
-        blocks.append(layers.ZeroCenteredRMSNormalization(self.epsilon, dtype=dtype, name="normalization"))
-        return build_language_model(
-            "recurrent_gemma",
-            vocabulary_size,
-            self.embedding_dim,
-            blocks,
-            tie_embeddings=True,
-            logit_soft_cap=self.logit_soft_cap,
-            dtype=dtype,
-        )
+        return [*blocks, layers.ZeroCenteredRMSNormalization(self.epsilon, dtype=dtype, name="normalization")]

@@ -6,15 +6,15 @@ from typing import ClassVar
 import keras
 
 from keras_seq import checks, layers
-from keras_seq.models.language_model import LanguageModel, build_language_model
+from keras_seq.models.language_model_config import LanguageModelConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class _RNNConfig:
+class _RNNConfig(LanguageModelConfig):
     """Hold the fields of the three configs; a subclass sets the layer."""
 
     layer_class: ClassVar[type]
-    model_name: ClassVar[str]
+    use_head_bias = True
 
     embedding_dim: int = 64
     """Width of the embedding."""
@@ -45,19 +45,8 @@ class _RNNConfig:
                 "orthogonal."
             ) from None
 
-    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
-        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
-
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model, with all weights built.
-
-        Raises:
-            ValueError: `vocabulary_size` is not a positive integer.
-        """
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
         blocks = []
         for n in range(self.num_layers):
             layer = self.layer_class(
@@ -73,14 +62,7 @@ class _RNNConfig:
                 blocks.append(keras.layers.Dropout(self.dropout, dtype=dtype, name=f"dropout_{n}"))
         if self.tie_embeddings and self.units != self.embedding_dim:
             blocks.append(layers.Dense(self.embedding_dim, use_bias=False, dtype=dtype, name="projection"))
-        return build_language_model(
-            self.model_name,
-            vocabulary_size,
-            self.embedding_dim,
-            blocks,
-            tie_embeddings=self.tie_embeddings,
-            dtype=dtype,
-        )
+        return blocks
 
 
 @dataclasses.dataclass(frozen=True)

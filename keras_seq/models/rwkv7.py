@@ -38,15 +38,14 @@ class RWKV7Config(MixerModelConfig):
 
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head: one stack of blocks."""
-        return [
-            layers.RWKV7Blocks(
-                self.num_layers,
-                self.num_heads,
-                self.feed_forward_dim,
-                rank=self.rank,
-                dropout=self.dropout,
-                residual_initializer="zeros",
-                dtype=dtype,
-                name="blocks",
-            )
-        ]
+        blocks = layers.RWKV7Blocks(
+            self.num_layers,
+            self.num_heads,
+            self.feed_forward_dim,
+            rank=self.rank,
+            dropout=self.dropout,
+            residual_initializer="zeros",
+            dtype=dtype,
+            name="blocks",
+        )
+        return [blocks, layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")]

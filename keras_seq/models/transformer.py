@@ -5,15 +5,14 @@ projections of the blocks that start at zero, so that each block starts as the i
 """
 
 import dataclasses
-
-import keras
+from typing import ClassVar
 
 from keras_seq import checks, layers
-from keras_seq.models.language_model import LanguageModel, build_language_model
+from keras_seq.models.language_model_config import LanguageModelConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(LanguageModelConfig):
     """Configure a decoder-only Transformer: 0.80 million parameters by default, with 65 characters.
 
     ```python
@@ -24,6 +23,8 @@ class TransformerConfig:
     Raises:
         ValueError: A field is out of its range; in `build_model`, `context_length` is None.
     """
+
+    model_name: ClassVar[str] = "transformer"
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""
@@ -49,24 +50,8 @@ class TransformerConfig:
         checks.fraction("dropout", self.dropout)
         checks.boolean("tie_embeddings", self.tie_embeddings)
 
-    def build_model(self, vocabulary_size: int, dtype: str | keras.DTypePolicy | None = None) -> LanguageModel:
-        """Build the Keras model from ids `[B, T]` to logits `[B, T, V]`.
-
-        Args:
-            vocabulary_size: V, at least 1.
-            dtype: A dtype policy or its name, e.g. `"mixed_bfloat16"`; None for Keras's default.
-
-        Returns:
-            The model, with all weights built.
-
-        Raises:
-            ValueError: `context_length` is None, `vocabulary_size` is not a positive integer, or `embedding_dim` is
-                not a multiple of `num_heads`.
-        """
-        if self.context_length is None:
-            raise ValueError(
-                "TransformerConfig: context_length=None; expected a number of positions, e.g. context_length=64."
-            )
+    def blocks(self, dtype=None) -> list:
+        """Return the layers between embedding and head."""
         blocks = [
             layers.TransformerBlock(
                 num_heads=self.num_heads,
@@ -83,13 +68,4 @@ class TransformerConfig:
             )
             for n in range(self.num_layers)
         ]
-        return build_language_model(
-            "transformer",
-            vocabulary_size,
-            self.embedding_dim,
-            [*blocks, layers.RMSNormalization(dtype=dtype, name="normalization")],
-            tie_embeddings=self.tie_embeddings,
-            context_length=self.context_length,
-            use_bias=False,
-            dtype=dtype,
-        )
+        return [*blocks, layers.RMSNormalization(dtype=dtype, name="normalization")]

@@ -44,21 +44,13 @@ class XLSTMConfig(MixerModelConfig):
     def mixer(self, n: int, dtype=None):
         """Return the mLSTM or sLSTM of block n."""
         options = {"kernel_size": self.kernel_size, "dtype": dtype}
-        if self._kind(n) == "s":
+        if self.has_feed_forward(n):
             return layers.SLSTM(self.num_heads, name="slstm", **options)
         return layers.MLSTM(self.num_heads, output_initializer="zeros", name="mlstm", **options)
 
-    def blocks(self, dtype=None) -> list:
-        """Return the layers between embedding and head."""
-        blocks = []
-        for n in range(self.num_layers):
-            blocks.append(self._residual(self.mixer(n, dtype), f"block_{n}", dtype))
-            if self._kind(n) == "s":
-                blocks.append(self._residual(self.feed_forward(dtype), f"feed_forward_{n}", dtype))
-        return blocks
-
-    def _kind(self, n):
-        return self.pattern[n % len(self.pattern)]
+    def has_feed_forward(self, n: int) -> bool:
+        """Return whether block n is an sLSTM, which a feed-forward layer follows."""
+        return self.pattern[n % len(self.pattern)] == "s"
 
     def _residual(self, layer, name, dtype):
         return layers.PreNormResidual([layer], normalization="layer", dropout=self.dropout, dtype=dtype, name=name)
