@@ -23,8 +23,7 @@ NOTES = (
     "implementation, the median over the rounds; target: what it should reach. Muon per block: each gate of an LSTM by "
     "itself, iterated in float32 where the device has no bfloat16; there PyTorch's LSTM runs without oneDNN. % of "
     "matmul peak: FLOP/s of keras_seq relative to a plain matrix product on this device. val_loss: nats per character "
-    "by nanoGPT's estimate, the "
-    "lowest of all validations. MB: peak memory of the process, or on a GPU of its arrays. "
+    "by nanoGPT's estimate, the lowest of all validations. MB: peak memory of the process, or on a GPU of its arrays. "
     "float32 products on a GPU may be TF32 in all implementations."
 )
 

@@ -120,22 +120,7 @@ class UncachedSamplingLoop:
         first_row: int = 0,
         automaton: TokenAutomaton | None = None,
     ):
-        """Yield the ids after the prompts, one column at a time.
-
-        Args:
-            prompts: B lists of ids, each of at least one.
-            max_new_tokens: Ids to sample after each prompt.
-            sampling: A `SamplingConfig`; None samples at temperature 1.
-            seed: Seed of the draws. Those of a row depend on the seed and the row's number only.
-            first_row: Number of the first row, for batches that are parts of a larger one.
-            automaton: What constrains the new ids, or None.
-
-        Yields:
-            int32 `[B, 1]`, `max_new_tokens` times; with an automaton, ENDED after a text's end.
-
-        Raises:
-            ValueError: The model's logits are not finite, or the constraint has no text of `max_new_tokens`.
-        """
+        """Yield the ids after the prompts, one column at a time; arguments and errors as for `SamplingLoop`."""
         sampling = sampling or SamplingConfig()
         ids, prompt_lengths, uniform = prepare_batch(prompts, max_new_tokens, seed, first_row)
         in_text, num_emitted = np.zeros((len(ids), self.uncached_model.vocabulary_size), bool), 0

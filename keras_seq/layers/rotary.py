@@ -43,7 +43,7 @@ def rotate(x, positions, frequencies, amplitude=1.0):
 
 
 def no_scaling(positions, key_dim: int) -> list[float]:
-    """Return the frequencies of the paper.
+    """Return the frequencies of the paper; the other scalings take and return the same.
 
     Args:
         positions: A `RotaryPositions`.
@@ -56,28 +56,12 @@ def no_scaling(positions, key_dim: int) -> list[float]:
 
 
 def linear(positions, key_dim: int) -> list[float]:
-    """Return all frequencies divided by the factor, which interpolates positions into the original length.
-
-    Args:
-        positions: A `RotaryPositions`.
-        key_dim: K.
-
-    Returns:
-        A list of K / 2 numbers.
-    """
+    """Return all frequencies divided by the factor, which interpolates positions into the original length."""
     return [w / positions.scaling_factor for w in no_scaling(positions, key_dim)]
 
 
 def ntk(positions, key_dim: int) -> list[float]:
-    """Return the frequencies for a base that divides the lowest frequency by exactly the factor.
-
-    Args:
-        positions: A `RotaryPositions`.
-        key_dim: K.
-
-    Returns:
-        A list of K / 2 numbers.
-    """
+    """Return the frequencies for a base that divides the lowest frequency by exactly the factor."""
     base = positions.base * positions.scaling_factor ** (key_dim / (key_dim - 2))
     return [base ** (-2 * i / key_dim) for i in range(key_dim // 2)]
 
@@ -89,23 +73,12 @@ def _divided(frequency, factor, share):
 
 
 def yarn(positions, key_dim: int) -> list[float]:
-    """Return the frequencies, divided by the factor where they are low, with a linear ramp between low and high.
-
-    Args:
-        positions: A `RotaryPositions`.
-        key_dim: K.
-
-    Returns:
-        A list of K / 2 numbers.
-    """
-    low_turns, high_turns = (positions.low_turns, positions.high_turns)
+    """Return the frequencies, divided by the factor where they are low, with a linear ramp between low and high."""
+    low_turns, high_turns = positions.low_turns, positions.high_turns
 
     def pair_with(turns):  # the fractional index of the pair with this number of turns
-        return (
-            key_dim
-            * math.log(positions.original_context_length / (turns * 2 * math.pi))
-            / (2 * math.log(positions.base))
-        )
+        log_period = math.log(positions.original_context_length / (turns * 2 * math.pi))
+        return key_dim * log_period / (2 * math.log(positions.base))
 
     low, high = max(math.floor(pair_with(high_turns)), 0), min(math.ceil(pair_with(low_turns)), key_dim - 1)
     frequencies = []
@@ -115,16 +88,8 @@ def yarn(positions, key_dim: int) -> list[float]:
 
 
 def llama3(positions, key_dim: int) -> list[float]:
-    """Return the frequencies, divided by the factor where they are low, with a ramp in the number of turns between.
-
-    Args:
-        positions: A `RotaryPositions`.
-        key_dim: K.
-
-    Returns:
-        A list of K / 2 numbers.
-    """
-    low_turns, high_turns = (positions.low_turns, positions.high_turns)
+    """Return the frequencies, divided by the factor where they are low, with a ramp in the number of turns between."""
+    low_turns, high_turns = positions.low_turns, positions.high_turns
     frequencies = []
     for w in no_scaling(positions, key_dim):
         turns = positions.original_context_length * w / (2 * math.pi)

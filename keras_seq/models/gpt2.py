@@ -56,15 +56,10 @@ class GPT2Config(LanguageModelConfig):
 
     def __post_init__(self):
         """Check the fields."""
-        for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim"):
-            checks.positive_integer(name, getattr(self, name))
-        if self.context_length is not None:
-            checks.positive_integer("context_length", self.context_length)
-        checks.fraction("dropout", self.dropout)
+        super().__post_init__()
         checks.boolean("use_bias", self.use_bias)
         checks.one_of("activation", self.activation, ACTIVATIONS)
         checks.positive_number("epsilon", self.epsilon)
-        checks.boolean("tie_embeddings", self.tie_embeddings)
 
     def count_params(self, vocabulary_size: int) -> int:
         """Return the number of parameters, without building the model."""

@@ -44,9 +44,8 @@ class HybridConfig(MixerModelConfig):
     def __post_init__(self):
         """Check the fields."""
         checks.pattern("pattern", self.pattern, KINDS)
-        for name in ("sliding_window", "context_length"):
-            if getattr(self, name) is not None:
-                checks.positive_integer(name, getattr(self, name))
+        if self.sliding_window is not None:
+            checks.positive_integer("sliding_window", self.sliding_window)
         super().__post_init__()
 
     def mixer(self, n: int, dtype=None):

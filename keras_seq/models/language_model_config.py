@@ -12,6 +12,8 @@ import keras
 from keras_seq import checks, layers
 from keras_seq.models.language_model import LanguageModel
 
+SIZES = ("embedding_dim", "units", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim")
+
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModelConfig(abc.ABC):
@@ -40,6 +42,15 @@ class LanguageModelConfig(abc.ABC):
     tie_embeddings = False  # whether the head is the transposed embedding matrix
     use_head_bias = False  # whether a head that is not tied adds a bias
     logit_soft_cap = None  # with a tied head, c of the logits c tanh(logits / c); None for the logits themselves
+
+    def __post_init__(self):
+        """Check the fields that most configs have."""
+        for name in (name for name in SIZES if name in self.__dataclass_fields__):
+            checks.positive_integer(name, getattr(self, name))
+        if getattr(self, "context_length", None) is not None:
+            checks.positive_integer("context_length", self.context_length)
+        checks.fraction("dropout", getattr(self, "dropout", 0.0))
+        checks.boolean("tie_embeddings", self.tie_embeddings)
 
     @abc.abstractmethod
     def blocks(self, dtype=None) -> list:

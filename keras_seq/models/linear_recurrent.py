@@ -15,7 +15,7 @@ import abc
 import dataclasses
 from typing import ClassVar
 
-from keras_seq import checks, layers
+from keras_seq import layers
 from keras_seq.models.language_model_config import LanguageModelConfig
 
 
@@ -39,12 +39,7 @@ class MixerModelConfig(LanguageModelConfig):
 
     def __post_init__(self):
         """Check the fields."""
-        for name in ("embedding_dim", "num_layers", "num_heads"):
-            checks.positive_integer(name, getattr(self, name))
-        if hasattr(self, "feed_forward_dim"):
-            checks.positive_integer("feed_forward_dim", self.feed_forward_dim)
-        checks.fraction("dropout", self.dropout)
-        checks.boolean("tie_embeddings", self.tie_embeddings)
+        super().__post_init__()
         self.mixer(0)  # raises for an invalid size
 
     @abc.abstractmethod

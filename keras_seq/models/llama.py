@@ -66,11 +66,7 @@ class LlamaConfig(LanguageModelConfig):
 
     def __post_init__(self):
         """Check the fields."""
-        for name in ("embedding_dim", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim"):
-            checks.positive_integer(name, getattr(self, name))
-        if self.context_length is not None:
-            checks.positive_integer("context_length", self.context_length)
-        checks.fraction("dropout", self.dropout)
+        super().__post_init__()
         checks.one_of("activation", self.activation, ("swiglu", "geglu"))
         for name in ("key_dim", "sliding_window"):
             if getattr(self, name) is not None:
@@ -78,7 +74,7 @@ class LlamaConfig(LanguageModelConfig):
         if not isinstance(self.positions, layers.RotaryPositions):
             raise ValueError(f"positions={self.positions!r}; expected RotaryPositions.")
         checks.positive_number("epsilon", self.epsilon)
-        for name in ("attention_bias", "attention_output_bias", "feed_forward_bias", "use_qk_norm", "tie_embeddings"):
+        for name in ("attention_bias", "attention_output_bias", "feed_forward_bias", "use_qk_norm"):
             checks.boolean(name, getattr(self, name))
         checks.non_negative_integer("full_attention_layers", self.full_attention_layers)
 

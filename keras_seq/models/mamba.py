@@ -45,10 +45,7 @@ class MambaConfig(LanguageModelConfig):
 
     def __post_init__(self):
         """Check the fields."""
-        checks.positive_integer("embedding_dim", self.embedding_dim)
-        checks.positive_integer("num_layers", self.num_layers)
-        checks.fraction("dropout", self.dropout)
-        checks.boolean("tie_embeddings", self.tie_embeddings)
+        super().__post_init__()
         checks.boolean("use_bias", self.use_bias)
         checks.positive_number("epsilon", self.epsilon)
         self._layer(dtype=None)  # raises for an invalid size

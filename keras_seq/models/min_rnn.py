@@ -9,7 +9,7 @@ published (arXiv:2410.01201), a causal convolution of width 4 precedes and a fee
 import dataclasses
 from typing import ClassVar
 
-from keras_seq import checks, layers
+from keras_seq import layers
 from keras_seq.models.language_model_config import LanguageModelConfig
 
 
@@ -35,10 +35,7 @@ class _MinRNNConfig(LanguageModelConfig):
     """Dropout rate of the output of each sublayer."""
 
     def __post_init__(self):
-        for name in ("embedding_dim", "units", "num_layers", "feed_forward_dim"):
-            checks.positive_integer(name, getattr(self, name))
-        checks.fraction("dropout", self.dropout)
-        checks.boolean("tie_embeddings", self.tie_embeddings)
+        super().__post_init__()
         layers.CausalDepthwiseConv1D(self.kernel_size)  # raises for an invalid size
 
     def blocks(self, dtype=None) -> list:

@@ -69,8 +69,7 @@ class RecurrentGemmaConfig(LanguageModelConfig):
 
     def __post_init__(self):
         """Check the fields."""
-        for name in ("embedding_dim", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim"):
-            checks.positive_integer(name, getattr(self, name))
+        super().__post_init__()
         checks.pattern("pattern", self.pattern, "ra")
         checks.positive_integer("sliding_window", self.sliding_window)
         width = self.embedding_dim if self.lru_width is None else checks.positive_integer("lru_width", self.lru_width)
@@ -81,7 +80,6 @@ class RecurrentGemmaConfig(LanguageModelConfig):
         checks.boolean("attention_bias", self.attention_bias)
         for name in ("logit_soft_cap", "epsilon"):
             checks.positive_number(name, getattr(self, name))
-        checks.fraction("dropout", self.dropout)
         self._recurrent_blocks(0, dtype=None)  # raises for an invalid size
 
     @property

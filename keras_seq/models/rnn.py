@@ -32,11 +32,8 @@ class _RNNConfig(LanguageModelConfig):
     """Keras initializer of the recurrent matrix; the 2017-style char-RNN used glorot_normal."""
 
     def __post_init__(self):
-        for name in ("embedding_dim", "units", "num_layers"):
-            checks.positive_integer(name, getattr(self, name))
-        for name in ("dropout", "recurrent_dropout"):
-            checks.fraction(name, getattr(self, name))
-        checks.boolean("tie_embeddings", self.tie_embeddings)
+        super().__post_init__()
+        checks.fraction("recurrent_dropout", self.recurrent_dropout)
         try:
             keras.initializers.get(self.recurrent_initializer or "")
         except ValueError:

@@ -7,7 +7,7 @@ projections of the blocks that start at zero, so that each block starts as the i
 import dataclasses
 from typing import ClassVar
 
-from keras_seq import checks, layers
+from keras_seq import layers
 from keras_seq.models.language_model_config import LanguageModelConfig
 
 
@@ -40,15 +40,6 @@ class TransformerConfig(LanguageModelConfig):
     """Whether the output projection is the transposed embedding matrix."""
     dropout: float = 0.0
     """Dropout rate of the attention weights and the output of each sublayer."""
-
-    def __post_init__(self):
-        """Check the fields."""
-        for name in ("embedding_dim", "num_layers", "num_heads", "feed_forward_dim"):
-            checks.positive_integer(name, getattr(self, name))
-        if self.context_length is not None:
-            checks.positive_integer("context_length", self.context_length)
-        checks.fraction("dropout", self.dropout)
-        checks.boolean("tie_embeddings", self.tie_embeddings)
 
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""

@@ -25,9 +25,7 @@ class SGD(GradientGuard, _class_of(keras.optimizers.SGD)):
 
     Args:
         *args: Arguments of `keras.optimizers.SGD`, with its defaults.
-        global_clipnorm: Maximum L2 norm of all gradients together; None does not clip.
-        loss_scale_factor: Initial scale of the loss, for float16; None does not scale.
-        **kwargs: Arguments of `keras.optimizers.SGD`, with its defaults.
+        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
     """
 
 
@@ -37,9 +35,7 @@ class Adagrad(GradientGuard, _class_of(keras.optimizers.Adagrad)):
 
     Args:
         *args: Arguments of `keras.optimizers.Adagrad`, with its defaults.
-        global_clipnorm: Maximum L2 norm of all gradients together; None does not clip.
-        loss_scale_factor: Initial scale of the loss, for float16; None does not scale.
-        **kwargs: Arguments of `keras.optimizers.Adagrad`, with its defaults.
+        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
     """
 
 
@@ -49,9 +45,7 @@ class RMSprop(GradientGuard, _class_of(keras.optimizers.RMSprop)):
 
     Args:
         *args: Arguments of `keras.optimizers.RMSprop`, with its defaults.
-        global_clipnorm: Maximum L2 norm of all gradients together; None does not clip.
-        loss_scale_factor: Initial scale of the loss, for float16; None does not scale.
-        **kwargs: Arguments of `keras.optimizers.RMSprop`, with its defaults.
+        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
     """
 
 
@@ -64,9 +58,7 @@ class Adam(GradientGuard, _class_of(keras.optimizers.Adam)):
 
     Args:
         *args: Arguments of `keras.optimizers.Adam`, with its defaults.
-        global_clipnorm: Maximum L2 norm of all gradients together; None does not clip.
-        loss_scale_factor: Initial scale of the loss, for float16; None does not scale.
-        **kwargs: Arguments of `keras.optimizers.Adam`, with its defaults.
+        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
     """
 
 
@@ -76,9 +68,7 @@ class AdamW(GradientGuard, _class_of(keras.optimizers.AdamW)):
 
     Args:
         *args: Arguments of `keras.optimizers.AdamW`, with its defaults.
-        global_clipnorm: Maximum L2 norm of all gradients together; None does not clip.
-        loss_scale_factor: Initial scale of the loss, for float16; None does not scale.
-        **kwargs: Arguments of `keras.optimizers.AdamW`, with its defaults.
+        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
     """
 
 
@@ -91,9 +81,7 @@ class Lion(GradientGuard, _class_of(keras.optimizers.Lion)):
 
     Args:
         *args: Arguments of `keras.optimizers.Lion`, with its defaults.
-        global_clipnorm: Maximum L2 norm of all gradients together; None does not clip.
-        loss_scale_factor: Initial scale of the loss, for float16; None does not scale.
-        **kwargs: Arguments of `keras.optimizers.Lion`, with its defaults.
+        **kwargs: These, and `global_clipnorm`, `loss_scale_factor`, `gradient_accumulation_steps` of `GradientGuard`.
     """
 
 

@@ -76,3 +76,16 @@ def test_weights_are_drawn_by_the_seed_alone():
 
     for first, second in zip(weights(), weights(), strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "field", [{"embedding_dim": 0}, {"context_length": 2.5}, {"dropout": 1.0}, {"tie_embeddings": 1}], ids=str
+)
+def test_fields_that_most_configs_have_are_checked(field):
+    @dataclasses.dataclass(frozen=True)
+    class Config(CappedConfig):
+        tie_embeddings: bool = False
+        dropout: float = 0.0
+
+    with pytest.raises(ValueError, match=f"{next(iter(field))}="):
+        Config(**field)
