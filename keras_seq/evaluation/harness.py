@@ -1,7 +1,7 @@
 """Let EleutherAI's lm-evaluation-harness score a model of any kind: three methods (`pip install lm_eval`).
 
     loglikelihood           log p(continuation | context), and whether greedy generation would give it
-    loglikelihood_rolling   log p(text), all tokens but the first, as `score_text` reads it
+    loglikelihood_rolling   log p(text), in windows as `score_text` reads it
     generate_until          text after a context, up to one of the stop strings
 
 https://github.com/EleutherAI/lm-evaluation-harness
@@ -14,8 +14,8 @@ from keras import ops
 from lm_eval.api.model import LM
 
 from keras_seq import checks
+from keras_seq.evaluation.evaluator import Evaluator
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.evaluation.text_score import score_text
 from keras_seq.generation import TextGenerator
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.kernels.compiled import compiled
@@ -38,8 +38,8 @@ class HarnessModel(LM):
         model: A `LanguageModel`.
         tokenizer: Its tokenizer.
         stop_token_ids: Ids that end a generated text.
-        prefix_token_id: Id before an empty context of `loglikelihood`; None if there is none, which only tasks with
-            contexts allow.
+        prefix_token_id: Id that begins a text, before an empty context and in `loglikelihood_rolling`; without it
+            contexts may not be empty, and the first token of a text is not scored.
 
     Raises:
         ValueError: As `TextGenerator`, or `prefix_token_id` is not an id of the tokenizer.
@@ -50,6 +50,7 @@ class HarnessModel(LM):
         if prefix_token_id is not None:
             checks.integer("prefix_token_id", prefix_token_id, 0, tokenizer.vocabulary_size - 1)
         self.model, self.tokenizer, self.generator = model, tokenizer, TextGenerator(model, tokenizer)
+        self.evaluator = Evaluator(model)
         self.stop_token_ids, self.prefix_token_id = stop_token_ids, prefix_token_id
         self._logits = compiled(lambda ids: model(ids, training=False), model, reduce_retracing=True)
 
@@ -69,20 +70,16 @@ class HarnessModel(LM):
         return [self._score(*request.args) for request in requests]
 
     def loglikelihood_rolling(self, requests, disable_tqdm: bool = False) -> list[float]:
-        """Return log p(text) in nats, of all tokens but the first: minus the sum of the losses of `score_text`.
+        """Return log p(text) in nats: of all tokens, or without a `prefix_token_id` of all but the first.
 
         Args:
             requests: Instances with `args` of a text.
             disable_tqdm: Ignored; there is no progress bar.
 
         Raises:
-            ValueError: Logits are not finite.
+            ValueError: No token of a text can be scored, or logits are not finite.
         """
-        texts = (request.args[0] for request in requests)
-        losses = [score_text(self.model, self.tokenizer, text).token_losses[1:] for text in texts]
-        if not all(np.isfinite(x).all() for x in losses):
-            raise not_finite()
-        return [-float(x.sum()) for x in losses]
+        return [self._score_text(*request.args) for request in requests]
 
     def generate_until(self, requests, disable_tqdm: bool = False) -> list[str]:
         """Return the text after each context, up to the first of its stop strings.
@@ -123,6 +120,16 @@ class HarnessModel(LM):
         if not np.isfinite(losses).all():
             raise not_finite()
         return -float(losses.sum(dtype="float64")), bool((logits.argmax(-1) == targets).all())
+
+    def _score_text(self, text):
+        prefix = [] if self.prefix_token_id is None else [self.prefix_token_id]
+        ids = np.array([*prefix, *self.tokenizer.encode(text).tolist()], "int32")
+        if len(ids) < 2:
+            raise ValueError(f"The text {text!r:.80} has no token that follows another one; expected a longer text.")
+        losses = self.evaluator.streaming_token_losses(ids)
+        if not np.isfinite(losses).all():
+            raise not_finite()
+        return -float(losses.sum(dtype="float64"))
 
     def _generate(self, context, options, seed):
         until = options.get("until") or ()

@@ -100,7 +100,7 @@ def patched_logits(
         The model's outputs, `[B, T, V]`, at least float32.
 
     Raises:
-        ValueError: The shapes do not match, or a layer does not exist or is not called.
+        ValueError: The shapes do not match, a layer does not exist or is not called, or the mask is no mask.
     """
     ids, source_ids = np.asarray(ids), np.asarray(source_ids)
     if ids.ndim != 2 or source_ids.shape not in (ids.shape, (1, *ids.shape[1:])):
@@ -121,9 +121,16 @@ def logits_given(model: keras.Model, ids, outputs: Mapping[str, np.ndarray], mas
         The model's outputs, `[B, T, V]`, at least float32.
 
     Raises:
-        ValueError: A layer does not exist, is not called, or has outputs of another width.
+        ValueError: A layer does not exist, is not called, or has outputs of another width, or the mask does not fit.
     """
-    mask = np.broadcast_to(True if mask is None else np.asarray(mask, bool), np.shape(ids))[..., None]
+    mask, shape = np.array(True if mask is None else mask), np.shape(ids)
+    fits = mask.ndim <= len(shape) and all(
+        n in (1, size) for n, size in zip(mask.shape[::-1], shape[::-1], strict=False)
+    )
+    if not fits or not np.isin(mask, (0, 1)).all():
+        expected = f"booleans of a shape that broadcasts to that of ids, {shape}"
+        raise ValueError(f"mask: {checks.short_repr(mask)} of shape {mask.shape}; expected {expected}.")
+    mask = np.broadcast_to(mask.astype(bool), shape)[..., None]
 
     def replace(name, output):
         if outputs[name].shape[-1] != output.shape[-1]:

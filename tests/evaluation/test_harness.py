@@ -161,3 +161,18 @@ def test_a_continuation_has_tokens_and_fits_the_context(model, continuation, cou
         pytest.skip("it takes any length")
     with pytest.raises(ValueError, match=f"has {count} tokens; expected 1 to "):
         HarnessModel(model, TOKENIZER).loglikelihood([Instance("loglikelihood", {}, ("abc", continuation), 0)])
+
+
+def test_a_prefix_begins_every_text_whose_first_token_is_then_scored(model):
+    prefixed = HarnessModel(model, TOKENIZER, prefix_token_id=TOKENIZER.encode(".")[0])
+    short, long = "a bad cab", "a bad cab. a fed head"  # longer than GPT-2's context
+
+    def rolling(harness_model, text):
+        return harness_model.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, (text,), 0)])[0]
+
+    expected, _ = prefixed.loglikelihood([Instance("loglikelihood", {}, ("", short), 0)])[0]
+    assert rolling(prefixed, short) == pytest.approx(expected, abs=1e-4)
+    assert rolling(prefixed, long) == pytest.approx(rolling(HarnessModel(model, TOKENIZER), f".{long}"), abs=1e-4)
+    assert rolling(prefixed, "a") < 0
+    with pytest.raises(ValueError, match="'a' has no token that follows another"):
+        rolling(HarnessModel(model, TOKENIZER), "a")

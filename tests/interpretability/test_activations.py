@@ -148,3 +148,13 @@ def test_mistakes_are_named(small):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [np.ones(T + 1, bool), np.ones((3, 1, T), bool), np.arange(T), np.full(T, np.nan), "all"],
+    ids=["length", "rank", "positions", "nan", "text"],
+)
+def test_a_mask_that_does_not_fit_is_named(small, mask):
+    with pytest.raises(ValueError, match=r"(?s)mask: .*; expected booleans of a shape that broadcasts to that of ids"):
+        patched_logits(small("lstm"), IDS, SOURCE, mask=mask)
