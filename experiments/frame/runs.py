@@ -66,11 +66,12 @@ def start_or_resume(
             yield _apply_changes(folder, saved, config), folder
         return
     config = command_line(config_class, script, description, arguments, further=Machine)
+    if config.smoke:  # tiny sizes of what is not given
+        config = command_line(config_class, script, description, arguments, replaced(config_class(), smoke), Machine)
     parent = pathlib.Path(config.log_dir) / experiment
     nearest = next(path for path in (parent, *parent.parents) if os.path.lexists(path))
     if not nearest.is_dir():
         raise ValueError(f"--log-dir {config.log_dir}: {nearest} is not a folder; expected a folder or an unused name.")
-    config = replaced(config, smoke) if config.smoke else config
     machine.use_devices()
     machine.check(config, arguments)
     new_folder = timestamped_folder(parent) if processes.is_first() else contextlib.nullcontext(parent / "new")

@@ -26,7 +26,9 @@ Resume = Annotated[
     ),
 ]
 Smoke = Annotated[
-    bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help="Test that everything works: seconds, tiny sizes.")
+    bool,
+    tyro.conf.FlagCreatePairsOff,
+    tyro.conf.arg(help="Test that everything works: tiny sizes, but for those given."),
 ]
 SMOKE_TRAIN = {"warmup_steps": 4, "log_every": 5, "validate_every": 10, "checkpoint_every": 10}
 

@@ -56,15 +56,17 @@ def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout
     if _sizes_differ(q.shape[0], k.shape[0], v.shape[0]) or _sizes_differ(k.shape[1], v.shape[1]):
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
         raise ValueError(f"{shapes}; expected one batch size B, and k and v of one length S.")
-    batch_size = -1 if q.shape[0] is None and isinstance(q, keras.KerasTensor) else ops.shape(q)[0]
     q = checks.where_boolean(q, mask)
     mask = checks.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     heads, key_dim = q.shape[2:]
     kv_heads = k.shape[2]
-    length, size = ops.shape(q)[1], ops.shape(k)[1]
+    (batch_size, length), size = _batch_and_length(q), ops.shape(k)[1]
+    if 0 in (q.shape[1], k.shape[1]):  # which TensorFlow's einsum refuses
+        y_shape, shape = (batch_size, length, heads, v.shape[-1]), (batch_size, heads, length, size)
+        return ops.zeros(y_shape, v.dtype), ops.zeros(shape, v.dtype)
     scale = ops.convert_to_tensor(key_dim**-0.5 if scale is None else scale, q.dtype)
     q = q * scale  # before the product, so that float16 overflows later
-    q = ops.reshape(q, (-1, length, kv_heads, heads // kv_heads, key_dim))
+    q = ops.reshape(q, (batch_size, length, kv_heads, heads // kv_heads, key_dim))
     scores = ops.einsum("btngk,bsnk->bngts", q, k)
     scores = ops.reshape(
         scores, (batch_size, heads, length, size)
@@ -86,7 +88,7 @@ def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout
     # an error where the mask has another batch size in a graph
     dropped_weights = ops.reshape(dropped_weights, (batch_size, kv_heads, heads // kv_heads, length, size))
     y = ops.einsum("bngts,bsnk->btngk", dropped_weights, v)
-    return ops.reshape(y, (-1, length, heads, v.shape[-1])), weights
+    return ops.reshape(y, (batch_size, length, heads, v.shape[-1])), weights
 
 
 def _sizes_differ(*sizes):
@@ -117,8 +119,14 @@ def _reshape(x, shape):
     return kernels.dispatch("reshape", ops.reshape, x, shape)(x, shape)
 
 
+def _batch_and_length(x):
+    """Return B and T of `[B, T, ...]` for a reshape; -1 only for a symbolic B, as -1 is ambiguous where T is 0."""
+    batch_size, length = ops.shape(x)[:2]
+    return -1 if batch_size is None else batch_size, length
+
+
 def _split_heads(x, num_heads, key_dim):
-    return _reshape(x, (-1, ops.shape(x)[1], num_heads, key_dim))
+    return _reshape(x, (*_batch_and_length(x), num_heads, key_dim))
 
 
 class MultiHeadAttentionBase(DirectCall):
@@ -275,7 +283,7 @@ class MultiHeadAttentionBase(DirectCall):
 
     def merge_heads(self, y):
         """Concatenate the heads `[B, T, H, K']` and apply the output projection: `[B, T, D]`."""
-        return self.output_dense(_reshape(y, (-1, ops.shape(y)[1], self.num_heads * self._value_dim)))
+        return self.output_dense(_reshape(y, (*_batch_and_length(y), self.num_heads * self._value_dim)))
 
     def compute_output_spec(self, *args, **kwargs):
         """Return the shapes and dtypes of `call`, including the optional outputs."""

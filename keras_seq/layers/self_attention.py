@@ -172,7 +172,10 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
     ):
         """Apply self-attention; the arguments are documented in the class."""
         if state is not None and not self.causal:
-            raise ValueError("state was passed with causal=False; expected causal=True.")
+            raise ValueError(
+                "A state, the second argument, was passed with causal=False; expected causal=True, or CrossAttention, "
+                "which attends to another sequence."
+            )
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)

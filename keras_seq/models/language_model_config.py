@@ -12,20 +12,23 @@ import keras
 from keras_seq import checks, layers
 from keras_seq.models.language_model import LanguageModel
 
-SIZES = ("embedding_dim", "units", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim")
+SIZES = {
+    *("embedding_dim", "units", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim"),
+    "context_length",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModelConfig(abc.ABC):
-    """Base class of the configs of language models: a subclass defines fields, `model_name` and `blocks`.
+    """Base class of the configs of language models: a subclass defines `blocks` and fields, such as `embedding_dim`.
 
-    One field is `embedding_dim`. If there is a field `context_length`, the maximum number of positions, it has to be
-    given to build the model; otherwise there is no limit.
+    If there is a field `context_length`, the maximum number of positions, it has to be given to build the model;
+    otherwise there is no limit. `model_name` is the name of the Keras model. Checked are `dropout`, `tie_embeddings`
+    and the sizes that the models here have (SIZES).
 
     ```python
     @dataclasses.dataclass(frozen=True)
     class LinearAttentionConfig(LanguageModelConfig):
-        model_name = "linear_attention"
         embedding_dim: int = 128
 
         def blocks(self, dtype=None):
@@ -36,7 +39,7 @@ class LanguageModelConfig(abc.ABC):
     ```
     """
 
-    model_name: ClassVar[str]
+    model_name: ClassVar[str | None] = None
 
     # without annotations, or fields of these names would be a config's first
     tie_embeddings = False  # whether the head is the transposed embedding matrix
@@ -44,11 +47,11 @@ class LanguageModelConfig(abc.ABC):
     logit_soft_cap = None  # with a tied head, c of the logits c tanh(logits / c); None for the logits themselves
 
     def __post_init__(self):
-        """Check the fields that most configs have."""
-        for name in (name for name in SIZES if name in self.__dataclass_fields__):
-            checks.positive_integer(name, getattr(self, name))
-        if getattr(self, "context_length", None) is not None:
-            checks.positive_integer("context_length", self.context_length)
+        """Check the fields that most configs have; a size may be None if that is its default."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in SIZES and not value is field.default is None:
+                checks.positive_integer(field.name, value)
         checks.fraction("dropout", getattr(self, "dropout", 0.0))
         checks.boolean("tie_embeddings", self.tie_embeddings)
 
@@ -89,7 +92,7 @@ class LanguageModelConfig(abc.ABC):
 
     def _context_length(self):
         """Return the maximum number of positions, or None for a model without a limit."""
-        if "context_length" not in self.__dataclass_fields__:
+        if not hasattr(self, "context_length"):
             return None
         if self.context_length is None:
             raise ValueError(

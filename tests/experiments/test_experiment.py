@@ -52,6 +52,13 @@ def test_a_report_is_written_and_told(hello, tmp_path, capsys):
     assert "It works." in capsys.readouterr().out
 
 
+def test_a_smoke_run_has_its_sizes_but_for_the_options_that_are_given(hello):
+    said = []
+    for options in ((), ("--smoke",), ("--smoke", "--name", "cat"), ("--name", "cat", "--smoke")):
+        hello(lambda settings, folder: said.append(settings.name) or a_report(settings, folder), *options)
+    assert said == [HelloConfig.name, "mouse", "cat", "cat"]
+
+
 def test_failures_are_an_exit_status_and_sentences_after_the_report(hello, tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         hello(lambda settings, folder: a_report(settings, folder, ["It leaks.", "So does that."]))

@@ -119,7 +119,7 @@ def test_wrong_use():
     causal.build((None, None, D))
     with pytest.raises(ValueError, match="capacity=None; expected an integer"):
         causal.get_initial_state(B)
-    with pytest.raises(ValueError, match="state was passed with causal=False"):
+    with pytest.raises(ValueError, match="was passed with causal=False"):
         layer(inputs(), state=causal.get_initial_state(B, T))
 
 

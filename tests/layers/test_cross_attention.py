@@ -60,6 +60,13 @@ def test_a_context_that_is_all_padding_gives_zeros():
     assert (y[1] != 0).all()
 
 
+def test_a_context_without_positions_gives_zeros_and_no_queries_no_outputs():
+    x, context = inputs()
+    y, scores = CrossAttention(2, use_bias=False)(x, context=context[:, :0], return_attention_scores=True)
+    assert (tuple(scores.shape), tuple(y.shape), numpy(y).any()) == ((B, 2, T, 0), (B, T, D), False)
+    assert tuple(CrossAttention(2)(x[:, :0], context=context).shape) == (B, 0, D)
+
+
 def test_keras_hands_over_the_masks_of_two_embeddings():
     layer = CrossAttention(2)
     x_ids, context_ids = np.array([[1, 2, 0], [3, 4, 5]]), np.array([[1, 2, 0, 3, 0], [1, 2, 3, 4, 5]])

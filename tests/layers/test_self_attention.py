@@ -290,3 +290,14 @@ def test_wrong_shapes():
         layer(inputs(), attention_mask=np.ones(T, bool))
     with pytest.raises(ValueError, match="ndim=3"):
         layer(np.zeros((B, D), "float32"))
+    with pytest.raises(ValueError, match=r"A state, the second argument, .* or CrossAttention"):
+        layer(inputs(), inputs())
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_sequence_without_positions_stays_one(positions, causal):
+    layer = MultiHeadSelfAttention(2, causal=causal, positions=POSITIONS[positions], num_key_value_heads=1)
+    assert tuple(layer(inputs(length=0)).shape) == (B, 0, D)
+    y, scores = layer(inputs(length=0), mask=np.ones((B, 0), bool), return_attention_scores=True)
+    assert (tuple(y.shape), tuple(scores.shape)) == ((B, 0, D), (B, 2, 0, 0))

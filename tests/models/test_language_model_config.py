@@ -89,3 +89,15 @@ def test_fields_that_most_configs_have_are_checked(field):
 
     with pytest.raises(ValueError, match=f"{next(iter(field))}="):
         Config(**field)
+
+
+def test_a_size_may_be_none_by_default_only():
+    @dataclasses.dataclass(frozen=True)
+    class Config(DenseConfig):
+        model_name = None
+        feed_forward_dim: int | None = None
+
+    assert Config().build_model(7).name.startswith("language_model")
+    for field in ({"feed_forward_dim": 0}, {"embedding_dim": None}):
+        with pytest.raises(ValueError, match=f"{next(iter(field))}="):
+            Config(**field)

@@ -1,5 +1,6 @@
 """Steps that torch replays are Keras's own; what does more than compute on tensors is left to Keras."""
 
+import contextlib
 import dataclasses
 import gc
 
@@ -14,6 +15,8 @@ from tests.models.test_language_model import SMALL
 
 if keras.backend.backend() != "torch":
     pytest.skip("only torch replays steps", allow_module_level=True)
+
+import torch
 
 from keras_seq.kernels.torch import replayed_step
 
@@ -255,6 +258,41 @@ def test_another_loss_optimizer_or_set_of_weights_is_recorded_anew():
     got = [model.train_on_batch(BATCHES[0][0], y) for _ in range(3)]
     expected = float(np.mean((keras.ops.convert_to_numpy(model(BATCHES[0][0])) - y) ** 2))
     assert got[0] > got[1] > got[2] > expected
+
+
+@pytest.mark.parametrize("kind", ["variable", "tensor", "teacher"])
+def test_what_a_loss_reads_besides_the_model_may_change(kind):
+    beta, tensor, teacher = keras.Variable(0.0), torch.zeros(()), keras.layers.Dense(1)
+    teacher.build((None, 3))
+
+    def loss(y, y_pred):
+        factor = {"variable": beta, "tensor": tensor, "teacher": keras.ops.sum(teacher.kernel)}[kind]
+        return (1 - factor) * keras.ops.square(y - y_pred)  # 1 - factor depends on no input of the step
+
+    def losses(is_replayed):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        with contextlib.nullcontext() if is_replayed else kernels.disabled():
+            compile_model(model, TRAIN, total_steps=20, loss=loss)
+        for share in np.linspace(0, 1, 6):
+            beta.assign(share)
+            tensor.fill_(share)
+            teacher.kernel.assign(np.full((3, 1), share / 3))
+            yield model.train_on_batch(np.ones((4, 3)), np.ones((4, 1)))
+            model.reset_metrics()
+        assert not is_replayed or None not in records(model)
+
+    replayed = [*losses(is_replayed=True)]
+    np.testing.assert_allclose(replayed, [*losses(is_replayed=False)], rtol=1e-5, atol=1e-6)
+    assert replayed[0] > 0
+    assert replayed[-1] == pytest.approx(0, abs=1e-6)
+
+
+def test_a_training_step_of_the_users_is_not_replaced():
+    model, calls = LSTM.build_model(V), []
+    model.train_step = lambda data: calls.append(data) or type(model).train_step(model, data)
+    trained(model)
+    assert len(calls) == len(BATCHES)
 
 
 def test_without_kernels_and_where_it_makes_no_sense_keras_trains():

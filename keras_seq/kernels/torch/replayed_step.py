@@ -4,11 +4,12 @@ In small models the Python of layers, masks and losses takes as long as a tenth 
 STEPS_BEFORE steps of one shape the operations are recorded, which takes as long as some twenty steps, and from then on
 only these are called: losses and gradients are the same but for rounding.
 
-What layers and losses hold besides variables, such as a dropout rate, a regularizer or a dtype policy, is part of the
-record, as it is of a compiled step: compile the model again after a change. Variables that come and go, as in
-`quantize`, need none. A step that does more than compute on tensors is never recorded, and Keras runs it: one that
-draws random numbers from a seed (not those of torch's own generator), reads a value (a loss scale), goes by a mask, or
-has layers that are neither ours nor Keras's, or hooks of torch. A replayed step leaves no `.grad`.
+Variables are read in each step, those of a loss, too. What layers and losses hold besides, such as a dropout rate, a
+regularizer or a dtype policy, is part of the record, as it is of a compiled step: compile the model again after a
+change. Variables of the model that come and go, as in `quantize`, need none. A step that does more than compute on
+tensors is never recorded, and Keras runs it: one that draws random numbers from a seed (not those of torch's own
+generator), reads a value (a loss scale), goes by a mask, or has layers that are neither ours nor Keras's, or hooks of
+torch. A replayed step leaves no `.grad`.
 """
 
 import functools
@@ -42,6 +43,7 @@ def supports(model, train) -> bool:
     return (
         on_cpu()  # not tested on a GPU
         and type(model).train_step is keras.Model.train_step
+        and isinstance(vars(model).get("train_step"), ReplayedStep | None)  # not the user's
         and train.precision != "float16"
         and not train.rematerialization
         and all(type(layer).__module__.split(".")[0] in PACKAGES for layer in model._flatten_layers())

@@ -14,8 +14,9 @@ def simplified(module: torch.fx.GraphModule, donated: Sequence[int] = ()):
     """Return the function of a recorded module, from tensors to tensors.
 
     Calls of `detach` go, as do a transposition of a transposition and a view of a view; small tensors that depend on
-    constants alone are computed here, unless they are drawn, or a call of the graph works in place. Slots of a cache
-    that is donated, and read nowhere else, are written in place.
+    constants alone are computed here, unless they are drawn, or a call of the graph works in place. A constant was
+    created by the recorded function: what was there before, such as a variable of a loss, may change, and is read in
+    each call. Slots of a cache that is donated, and read nowhere else, are written in place.
 
     Args:
         module: What `make_fx` returns; it is changed.
@@ -25,7 +26,7 @@ def simplified(module: torch.fx.GraphModule, donated: Sequence[int] = ()):
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     calls = [node for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
     in_place = any(map(works_in_place, calls))
-    constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
+    constants = {node: getattr(module, node.target) for node in graph.nodes if _is_created(node)}
     for node in calls:
         first = next(iter(node.all_input_nodes), None)
         repeats = first is not None and first.target is node.target
@@ -70,6 +71,11 @@ def works_in_place(node) -> bool:
 def is_drawn(node) -> bool:
     """Return whether a node of a graph draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _is_created(node):
+    """Return whether a node is a tensor that the recorded function created, of which make_fx then uses copies only."""
+    return node.op == "get_attr" and all(user.target is aten.lift_fresh_copy.default for user in node.users)
 
 
 def _call_operators(function, calls):
