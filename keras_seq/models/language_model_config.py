@@ -1,6 +1,8 @@
-"""Define language models by configs: frozen dataclasses that make the layers between embedding and head.
+"""Build language models from configs, frozen dataclasses of their sizes.
 
-ids [B, T] -> embedding -> blocks -> head -> logits [B, T, V]
+    ids [B, T] -> embedding -> blocks -> head -> logits [B, T, V]
+
+Embedding and head are made in one way for all; a config makes the blocks.
 """
 
 import abc
@@ -13,8 +15,7 @@ from keras_seq import checks, layers
 from keras_seq.models.language_model import LanguageModel
 
 SIZES = {
-    *("embedding_dim", "units", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim"),
-    "context_length",
+    *("embedding_dim", "units", "num_layers", "num_heads", "num_key_value_heads", "feed_forward_dim", "context_length")
 }
 
 
@@ -50,7 +51,7 @@ class LanguageModelConfig(abc.ABC):
         """Check the fields that most configs have; a size may be None if that is its default."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in SIZES and not value is field.default is None:
+            if field.name in SIZES and (value, field.default) != (None, None):
                 checks.positive_integer(field.name, value)
         checks.fraction("dropout", getattr(self, "dropout", 0.0))
         checks.boolean("tie_embeddings", self.tie_embeddings)
