@@ -99,10 +99,6 @@ class CausalDepthwiseConv1D(ExplicitState):
             state = ops.where(ops.equal(_gather(segments, indices), ops.expand_dims(last, -1)), state, 0)
         return (y, state) if return_state else y
 
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)
-
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {

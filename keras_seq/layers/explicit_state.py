@@ -46,6 +46,9 @@ class ExplicitState(KeepsMatrixModes):
         """Return the dtype of sums over positions: float32, or float64 under that dtype policy."""
         return at_least_float32(self.compute_dtype)
 
+    def _to_state_dtype(self, v):
+        return ops.cast(v, self.state_dtype)
+
     def prepare_inputs(self, inputs, state, mask):
         """Check and cast the inputs of a call, and fill in the initial state.
 
@@ -89,6 +92,10 @@ class ExplicitState(KeepsMatrixModes):
     def compute_mask(self, inputs, mask=None):
         """Return the mask unchanged."""
         return mask
+
+    def compute_output_shape(self, inputs_shape) -> tuple:
+        """Return the shape of the inputs, `[B, T, D]`, as most of these layers put out."""
+        return tuple(inputs_shape)
 
     def compute_output_spec(self, *args, **kwargs):
         """Return the shapes and dtypes of `call`, including the optional outputs."""

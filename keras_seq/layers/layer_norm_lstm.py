@@ -77,9 +77,6 @@ class LayerNormLSTM(LSTM):
         z = self._to_state_dtype(self.kernel_gamma) * z
         return z if self.bias is None else z + self._to_state_dtype(self.bias)
 
-    def _to_state_dtype(self, v):
-        return ops.cast(v, self.state_dtype)
-
     def scan(self, z, state, mask, recurrent_dropout_mask, reset_mask=None):
         """Compute all time steps from the projected inputs `[B, T, 4 units]`: `(y [B, T, units], (h, c))`."""
         recurrent_kernel = self._cast(self.recurrent_kernel)

@@ -193,10 +193,6 @@ class PreNormResidual(ExplicitState):
         y = x + self.dropout_layer(y, training=training)
         return (y, state) if return_state else y
 
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs."""
-        return tuple(inputs_shape)
-
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {

@@ -119,10 +119,6 @@ class RGLRU(ExplicitState):
         y = ops.cast(h, self.compute_dtype)
         return (y, (h[:, -1], ops.cast(count[:, -1:] > 0, h.dtype))) if return_state else y
 
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)
-
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {

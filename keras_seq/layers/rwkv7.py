@@ -84,10 +84,6 @@ class RWKV7ChannelMix(ExplicitState):
         y = self.output_dense(ops.square(ops.relu(hidden)))
         return (y, last) if return_state else y
 
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)
-
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
@@ -217,10 +213,6 @@ class RWKV7Blocks(ExplicitState):
             x = x + self.dropout_layer(y, training=training)
             states.append((time_state, channel_state))
         return (x, tuple(states)) if return_state else x
-
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

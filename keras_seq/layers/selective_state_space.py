@@ -153,13 +153,6 @@ class SelectiveStateSpace(ExplicitState):
         y = self.output_dense(y)
         return (y, (inputs, h)) if return_state else y
 
-    def _to_state_dtype(self, v):
-        return ops.cast(v, self.state_dtype)
-
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)
-
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {

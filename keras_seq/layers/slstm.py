@@ -156,10 +156,6 @@ class SLSTM(HasMatrices, ExplicitState):
         y = ops.cast(merge_heads(normalize_heads(heads, scale, self.epsilon, centered=True)), self.compute_dtype)
         return (y, (inputs, state)) if return_state else y
 
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)
-
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {

@@ -123,13 +123,6 @@ class TokenMixer(ExplicitState):
         y = y * ops.silu(self._to_state_dtype(self.gate_dense(x)))
         return self.output_dense(ops.cast(y, self.compute_dtype))
 
-    def _to_state_dtype(self, v):
-        return ops.cast(v, self.state_dtype)
-
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)
-
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {
