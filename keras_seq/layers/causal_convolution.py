@@ -10,12 +10,12 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.masks import segment_numbers
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class CausalDepthwiseConv1D(ExplicitState):
+class CausalDepthwiseConv1D(ShapePreserving):
     """A depthwise causal convolution whose state is its last inputs.
 
     ```python

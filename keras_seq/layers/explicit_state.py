@@ -93,10 +93,18 @@ class ExplicitState(KeepsMatrixModes):
         """Return the mask unchanged."""
         return mask
 
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`, as most of these layers put out."""
-        return tuple(inputs_shape)
-
     def compute_output_spec(self, *args, **kwargs):
         """Return the shapes and dtypes of `call`, including the optional outputs."""
         return output_spec(self, *args, **kwargs)
+
+
+class ShapePreserving(ExplicitState):
+    """Base class of such layers from `[B, T, D]` to `[B, T, D]`.
+
+    Args:
+        **kwargs: Those of `keras.layers.Layer`.
+    """
+
+    def compute_output_shape(self, inputs_shape) -> tuple:
+        """Return the shape of the inputs, `[B, T, D]`."""
+        return tuple(inputs_shape)

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.explicit_state import ExplicitState, has_explicit_state
+from keras_seq.layers.explicit_state import ShapePreserving, has_explicit_state
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.rnn_interface import RNNInterface
@@ -109,7 +109,7 @@ def check_states(layers, state):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class PreNormResidual(ExplicitState):
+class PreNormResidual(ShapePreserving):
     """Normalize, apply layers one after the other, and add the result to the input.
 
     ```python

@@ -15,7 +15,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
-from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.linear_recurrence import linear_recurrence
 from keras_seq.layers.masks import count_elements
@@ -47,7 +47,7 @@ class DecayRadius(keras.initializers.Initializer):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class RGLRU(ExplicitState):
+class RGLRU(ShapePreserving):
     """The real-gated linear recurrent unit: an average of past inputs whose decay is gated for each feature.
 
     ```python

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.dense import Dense
-from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.normalization import LayerNormalization
 from keras_seq.layers.rwkv7_time_mix import RWKV7TimeMix
@@ -20,7 +20,7 @@ from keras_seq.layers.token_shift import ShiftRamp, previous_positions
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class RWKV7ChannelMix(ExplicitState):
+class RWKV7ChannelMix(ShapePreserving):
     """RWKV-7's feed-forward layer, which sees the previous position too.
 
     ```python
@@ -95,7 +95,7 @@ class RWKV7ChannelMix(ExplicitState):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class RWKV7Blocks(ExplicitState):
+class RWKV7Blocks(ShapePreserving):
     """A stack of RWKV-7 blocks: time mixing and channel mixing with residual connections and layer normalization.
 
     ```python

@@ -15,7 +15,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.dense import Dense
-from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.selective_scan import selective_scan
 
@@ -43,7 +43,7 @@ class TimeStepBias(keras.initializers.Initializer):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SelectiveStateSpace(ExplicitState):
+class SelectiveStateSpace(ShapePreserving):
     """A state-space layer whose time step, input and output matrices depend on the input: Mamba's mixer.
 
     ```python

@@ -18,7 +18,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
-from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.linear_recurrence import LOG_ZERO
 from keras_seq.layers.matrix import HasMatrices, Matrix
@@ -47,7 +47,7 @@ def slstm_cell(z, state):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SLSTM(HasMatrices, ExplicitState):
+class SLSTM(HasMatrices, ShapePreserving):
     """xLSTM's scalar LSTM: exponential input gates, a normalizer, and heads whose states do not mix.
 
     ```python

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.dense import Dense
-from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
 
 
@@ -59,7 +59,7 @@ class EvenlySpaced(keras.initializers.Initializer):
         return {"first": self.first, "last": self.last}
 
 
-class TokenMixer(ExplicitState):
+class TokenMixer(ShapePreserving):
     """Base class with heads, projections and the arguments that such layers share.
 
     Args:

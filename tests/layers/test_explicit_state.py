@@ -49,3 +49,27 @@ def test_under_float64_the_memory_is_float64():
         layer.build((2, 3, 4))
         parts = tree.flatten(layer.get_initial_state(2))
         assert {keras.backend.standardize_dtype(part.dtype) for part in parts} == {"float64"}
+
+
+class Twice(layers.ExplicitState):
+    """A user's layer, which puts out another width and says so by its call alone."""
+
+    def build(self, inputs_shape):
+        self._width = inputs_shape[-1]
+
+    def get_initial_state(self, batch_size):
+        return ops.zeros((batch_size, self._width), self.state_dtype)
+
+    def call(self, inputs, state=None, mask=None, return_state=False):
+        x, state, mask = self.prepare_inputs(inputs, state, mask)
+        y = ops.concatenate([x, x], axis=-1)
+        return (y, state) if return_state else y
+
+
+def test_a_users_layer_needs_no_compute_output_shape():
+    inputs = keras.Input((3, 4))
+    outputs = keras.layers.Dense(5)(Twice()(inputs))
+    x = np.ones((2, 3, 4), "float32")
+    assert tuple(keras.Model(inputs, outputs)(x).shape) == (2, 3, 5)
+    y, state = Twice()(inputs, return_state=True)
+    assert (y.shape, state.shape) == ((None, 3, 8), (None, 4))
