@@ -5,16 +5,20 @@
 A kill at any moment leaves the old file or the new one. `remove_partial_files` removes temporary files that a killed
 process left. TensorBoard reads every file with "tfevents" in its name, so temporary names do not contain that.
 
+`check_regular` is for reading: a pipe or a device, which may never end, is not opened.
+
 This module imports the standard library only, so that code without TensorFlow can use it.
 """
 
 import contextlib
+import errno
 import itertools
 import json
 import os
 import pathlib
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 
 PARTIAL = re.compile(r"\..*\.(\d+)\.partial.*")
@@ -62,6 +66,23 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     finally:
         with contextlib.suppress(OSError):  # the first error is the one to report
             _remove(temporary)
+
+
+def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
+    """Return the status of a regular file, before it is opened to be read.
+
+    Args:
+        path: Path of the file; links are followed.
+
+    Raises:
+        OSError: There is none, or it is a folder, pipe, socket or device: some of these never end.
+    """
+    status = os.stat(path)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return status
 
 
 def sync(path: str | os.PathLike[str]) -> None:

@@ -36,15 +36,16 @@ class PrepareConfig:
     to: pathlib.Path | None = None
     """Folder to write."""
     tokenizer: str = "characters"
-    """characters, words, wordpiece or bpe: trained on a sample. Or a folder with a tokenizer.json, to use that one."""
+    """characters: all that the texts have. words, wordpiece or bpe: trained on a sample. Or a folder with a
+    tokenizer.json, to use that one."""
     vocabulary_size: int | None = None
     """Most tokens of a tokenizer that is trained; not for characters."""
     field: str = "text"
     """Field of JSON objects, or column of Parquet files, that holds the text."""
     processes: int | None = None
-    """Processes that encode; one for each core by default."""
+    """Processes that read and encode; one for each core by default."""
     sample_characters: int = 1 << 26
-    """Most characters to train the tokenizer on."""
+    """About how many characters to train the tokenizer on; not for characters."""
     group_bytes: int = 1 << 27
     """Bytes of input in each file of ids."""
     verify: pathlib.Path | None = None
@@ -65,10 +66,18 @@ class PrepareConfig:
 
 
 def summary(folder: pathlib.Path, index: dict) -> str:
-    """Return what a folder holds, in a sentence."""
-    return (
+    """Return what a folder holds, and what became [UNK], in a sentence each."""
+    holds = (
         f"{folder}: {index['tokens']:,} tokens of {index['documents']:,} documents in {len(index['shards'])} files, "
         f"{index['characters']:,} characters, vocabulary size {index['vocabulary_size']:,}."
+    )
+    if not index["unknown"]:
+        return holds
+    share, examples = index["unknown"] / index["tokens"], ", ".join(map(repr, index["unknown_examples"]))
+    return (
+        f"{holds}\n{index['unknown']:,} of the tokens ({share:.2%}) are [UNK], for text that the tokenizer does not "
+        f"know, such as {examples}: --tokenizer characters and bpe keep every text; a larger --vocabulary-size or "
+        "--sample-characters, or a tokenizer trained on these texts, keeps more of it."
     )
 
 

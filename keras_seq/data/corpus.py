@@ -8,6 +8,7 @@
 million characters of char-rnn (Karpathy, 2015). Split a text before training anything on it, tokenizers included.
 """
 
+import codecs
 import functools
 import glob
 import hashlib
@@ -21,7 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from keras_seq import checks
+from keras_seq.atomic_files import check_regular
 from keras_seq.data.docstrings import standard_library_docstrings
+from keras_seq.data.document_texts import BYTE_ORDER_MARK
 from keras_seq.data.download import DownloadError, download
 from keras_seq.data.token_files import TokenFiles
 from keras_seq.data.token_shards import TOKENIZER_NAME, TokenFilesError, is_prepared
@@ -105,8 +108,8 @@ def load_corpus(
         strip_whitespace: Whether to remove all spaces and newlines, as some char-RNN scripts did.
 
     Returns:
-        A `Corpus`. In its text, `\r\n` is replaced by `\n`; nothing else is changed. A byte order mark stays, as the
-        character U+FEFF.
+        A `Corpus`. In the text of a file, `\r\n` is replaced by `\n`, and a byte order mark at its beginning left out;
+        nothing else is changed. A folder of token ids was made from such texts.
 
     Raises:
         CorpusError: The text cannot be read, is empty, is not UTF-8, or does not have the expected checksum.
@@ -125,7 +128,6 @@ def load_corpus(
     first, *others = (name for name, _ in sources.values())
     name = f"{first} and {len(others)} more" if others else first
     text, sha256 = _join_texts(sources.values())
-    text = text.replace("\r\n", "\n")
     if strip_whitespace:
         text = text.replace(" ", "").replace("\n", "")
     if not text:
@@ -134,7 +136,7 @@ def load_corpus(
     return Corpus(name, text, sha256)
 
 
-def _sources(name) -> dict[str, tuple[str, Callable[[], bytes]]]:
+def _sources(name) -> dict[str, tuple[str, Callable[[], bytes | str]]]:
     """Return the texts of a name, path, folder or pattern: by absolute path, the name and what reads it."""
     if isinstance(name, str) and name in _BUILTIN_CORPORA:
         return {name: (name, _BUILTIN_CORPORA[name])}
@@ -157,7 +159,7 @@ def _text_files(folder: str) -> list[str]:
     return [str(file) for file in files if not any(part[0] == "." for part in file.relative_to(folder).parts)]
 
 
-def _join_texts(sources: Iterable[tuple[str, Callable[[], bytes]]]) -> tuple[str, str]:
+def _join_texts(sources: Iterable[tuple[str, Callable[[], bytes | str]]]) -> tuple[str, str]:
     """Return the texts with a blank line between two, and the digest of their bytes."""
     texts, digest = [], hashlib.sha256()
     for name, read in sources:
@@ -165,25 +167,28 @@ def _join_texts(sources: Iterable[tuple[str, Callable[[], bytes]]]) -> tuple[str
             texts.append("\n" if texts[-1].endswith("\n") else "\n\n")
             digest.update(texts[-1].encode())
         data = read()
-        digest.update(data)
-        texts.append(_decode(name, data))
+        digest.update(data.encode() if isinstance(data, str) else data)
+        texts.append(data if isinstance(data, str) else _decode(name, data))
     return "".join(texts), digest.hexdigest()
 
 
 def _decode(name: str, data: bytes) -> str:
+    r"""Return a file's text without a byte order mark, and with `\n` for `\r\n`; `document_texts.py` does the same."""
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8").removeprefix(BYTE_ORDER_MARK).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
+        is_utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         raise CorpusError(
-            f"The corpus {name!r} is not UTF-8: the byte at offset {error.start} is 0x{data[error.start]:02x} "
-            f"({error.reason}); convert the file to UTF-8."
+            f"The corpus {name!r} is {'UTF-16, ' if is_utf_16 else ''}not UTF-8: the byte at offset {error.start} is "
+            f"0x{data[error.start]:02x} ({error.reason}); convert the file to UTF-8."
         ) from None
 
 
 def _read(path: str) -> bytes:
     try:
-        # Pipes and devices may never end, so they are not opened.
-        data = Path(path).read_bytes() if stat.S_ISREG(os.stat(path).st_mode) else None
+        if not _is_process_substitution(path):
+            check_regular(path)
+        return Path(path).read_bytes()
     except FileNotFoundError:
         raise CorpusError(f"The file {path!r} does not exist: a corpus is {_CORPUS_HELP}.") from None
     except PermissionError:
@@ -192,12 +197,14 @@ def _read(path: str) -> bytes:
         raise CorpusError(f"The corpus {path!r} cannot be read ({error.strerror}): name a UTF-8 text file.") from None
     except ValueError as error:
         raise CorpusError(f"{path!r} is not a valid path ({error}): name a UTF-8 text file.") from None
-    if data is None:
-        raise CorpusError(f"The corpus {path!r} is not a regular file: name a UTF-8 text file.")
-    return data
 
 
-def _decoded(folder: str) -> bytes:
+def _is_process_substitution(path: str) -> bool:
+    """Return whether a path is a pipe that the shell opened for `<(command)`, which ends with the command."""
+    return path.startswith("/dev/fd/") and stat.S_ISFIFO(os.stat(path).st_mode)
+
+
+def _decoded(folder: str) -> str:
     """Return the documents of a folder of token ids, with a blank line between two."""
     try:
         files = TokenFiles.open(folder)
@@ -209,7 +216,7 @@ def _decoded(folder: str) -> bytes:
         text = decode_documents(load_tokenizer(Path(folder) / TOKENIZER_NAME), np.asarray(files))
     except (TokenFilesError, TokenizerError) as error:
         raise CorpusError(str(error)) from None
-    return text.removeprefix(DOCUMENT_CHARACTER).replace(DOCUMENT_CHARACTER, "\n\n").encode()
+    return text.removeprefix(DOCUMENT_CHARACTER).replace(DOCUMENT_CHARACTER, "\n\n")
 
 
 def _docstrings() -> bytes:

@@ -9,16 +9,22 @@ import re
 import zlib
 from collections.abc import Iterator
 
-from keras_seq.data.documents import DocumentsError, Part, file_format
+from keras_seq.data.documents import BETWEEN_WORDS, DocumentsError, Part, file_format
 
+BYTE_ORDER_MARK = "\ufeff"
 CHUNK_BYTES = 1 << 16  # bytes of a text that are decoded at once
-MAX_CHARACTERS = 1 << 18  # in which the end of a line is looked for
+MAX_CHARACTERS = 1 << 18  # of a piece of a text that has no place between two words
 MAX_LINE_BYTES = 1 << 28  # of a line of JSON
-TO_LAST_WORD = re.compile(r"(?s:.*)\S\r?\n(?=\w)")  # to the last border of `documents.BETWEEN_WORDS`
+FIRST_BORDER = re.compile(BETWEEN_WORDS)
+LAST_BORDER = re.compile(rf"(?s:.*)(?:{BETWEEN_WORDS})")
+BORDER_CHARACTERS = 2  # behind a place that tell whether it is between two words
 
 
 def read_texts(part: Part, field: str = "text") -> Iterator[tuple[bool, str]]:
-    r"""Yield the texts of a part, documents longer than some MiB in pieces; `\r\n` becomes `\n`.
+    r"""Yield the texts of a part, long documents in pieces; `\r\n` becomes `\n`, and a byte order mark is left out.
+
+    Pieces end where no token goes over, so neither pieces nor parts change the ids. Where more than `MAX_CHARACTERS`
+    have no such place, a piece has `MAX_CHARACTERS`, counted from the last one.
 
     Args:
         part: The part to read.
@@ -37,6 +43,8 @@ def read_texts(part: Part, field: str = "text") -> Iterator[tuple[bool, str]]:
             yield from ((True, text) for text in _parquet_texts(path, field))
         else:
             with _open(part) as stream:
+                if part.start == 0 and stream.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                    raise DocumentsError(f"{path} is UTF-16, not UTF-8: convert it to UTF-8, or leave it out.")
                 yield from _jsonl_texts(path, stream, field) if kind == ".jsonl" else _plain_texts(part, stream)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -50,8 +58,7 @@ def _open(part):
         return gzip.open(path)
     if path.endswith(".zst"):
         return io.BufferedReader(_pyarrow("pyarrow", path).input_stream(path, compression="zstd"))
-    stream = io.BufferedReader(_Range(path, part.start, part.stop), CHUNK_BYTES)
-    return stream
+    return io.BufferedReader(_Range(path, part.start, part.stop), CHUNK_BYTES)
 
 
 class _Range(io.RawIOBase):
@@ -82,37 +89,40 @@ def _pyarrow(module, path):
 
 
 def _plain_texts(part, stream):
-    decoder, begins, rest = codecs.getincrementaldecoder("utf-8")(), part.start == 0, ""
-    position = part.start
+    begins, position, rest, carriage_return = part.start == 0, part.start, "", ""
+    decoder = codecs.getincrementaldecoder("utf-8-sig" if begins else "utf-8")()
     while True:
         data = stream.read(CHUNK_BYTES)
         try:
-            text = rest + decoder.decode(data, final=not data)
+            new = carriage_return + decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             raise DocumentsError(
                 f"{part.file.path} is not UTF-8 (byte 0x{error.object[error.start]:02x} near offset {position}): "
                 "convert it to UTF-8, or leave it out."
             ) from None
         position += len(data)
-        end = _end_of_line(text) if data else len(text)
-        text, rest = text[:end].replace("\r\n", "\n"), text[end:]
-        if text:
-            yield begins, text
-            begins = False
+        carriage_return = "\r" if data and new.endswith("\r") else ""  # a line feed may follow it
+        rest += new.removesuffix(carriage_return).replace("\r\n", "\n")
+        while end := _end_of_piece(rest, is_all=not data):
+            yield begins, rest[:end]
+            begins, rest = False, rest[end:]
         if not data:
             return
 
 
-def _end_of_line(text):
-    """Return where the last line between two words ends, which no token goes over; in a long text without one, any."""
-    if between_words := TO_LAST_WORD.match(text):
-        return between_words.end()
-    is_long = len(text) >= MAX_CHARACTERS
-    return (text.rfind("\n") + 1 or len(text) - text.endswith("\r")) if is_long else 0
+def _end_of_piece(text, is_all):
+    """Return the length of the next piece of a text, 0 if more has to be read; `is_all` of it may be here."""
+    first = FIRST_BORDER.search(text)
+    if first is None and len(text) < MAX_CHARACTERS + BORDER_CHARACTERS:
+        return min(len(text), MAX_CHARACTERS) if is_all else 0
+    if first is None or first.end() > MAX_CHARACTERS:
+        return MAX_CHARACTERS
+    return len(text) if is_all else LAST_BORDER.match(text).end()
 
 
 def _jsonl_texts(path, stream, field):
     for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), 1):
+        line = line.removeprefix(codecs.BOM_UTF8)
         if not line.strip():
             continue
         try:

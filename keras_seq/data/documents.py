@@ -6,7 +6,8 @@
     the first two with .gz or .zst             the same, compressed                 (.zst needs pyarrow)
 
 A folder stands for all such files below it whose names, like those of their folders, do not begin with a period. Large
-files that are neither compressed nor Parquet are divided at the ends of lines.
+files that are neither compressed nor Parquet are divided: *.jsonl between two lines, others between two words, where no
+token ends elsewhere than in the whole text. A text without such a place stays whole.
 """
 
 import dataclasses
@@ -17,8 +18,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-ALIGN_BYTES = 1 << 16  # bytes in which the end of a line is looked for
-BETWEEN_WORDS = re.compile(r"(?<=\S)\r?\n(?=\w)")  # ends of lines that no token goes over
+from keras_seq.atomic_files import check_regular
+
+ALIGN_BYTES = 1 << 16  # bytes that are searched for a border at once
+# No token goes over these places: behind the end of a line between two words, and before the space between two.
+BETWEEN_WORDS = r"(?<=\S)\n(?=\w)|(?<=\w)(?= \w)"
+IN_FILE = re.compile(BETWEEN_WORDS.replace(r"\n", r"\r?\n"))  # where `\r\n` has not become `\n` yet
 SUFFIXES = (".txt", ".jsonl", ".parquet")
 COMPRESSIONS = (".gz", ".zst")
 
@@ -49,7 +54,7 @@ class InputFile:
             DocumentsError: It cannot be read or is no regular file.
         """
         try:
-            status = os.stat(path)
+            status = check_regular(path)
             with open(path, "rb"):
                 pass
         except OSError as error:
@@ -81,16 +86,17 @@ class Part:
     stop: int
 
 
-def find_files(inputs: Sequence[str]) -> list[InputFile]:
+def find_files(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[InputFile]:
     """Return the files that names, folders and patterns stand for, each once, those of a folder sorted by name.
 
     Args:
-        inputs: Paths of files and folders, and patterns such as `"texts/*.jsonl"`.
+        inputs: Paths of files and folders, and patterns such as `"texts/*.jsonl"`; or one of them.
 
     Raises:
         DocumentsError: There is no file, or one cannot be read.
     """
     paths = {}
+    inputs = [os.fspath(one) for one in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
     for name in inputs:
         is_pattern = not os.path.lexists(name) and {*"*?["} & {*name}
         for one in sorted(glob.glob(name, recursive=True)) if is_pattern else [name]:
@@ -146,22 +152,21 @@ def divide(files: Sequence[InputFile], part_bytes: int) -> list[tuple[Part, ...]
 def _divide_file(file, part_bytes):
     borders = [0]
     with open(file.path, "rb") as stream:
-        for position in range(part_bytes, file.size, part_bytes):
-            borders.append(max(borders[-1], _next_border(stream, position, file_format(file.path) == ".jsonl")))
-    return [Part(file, *pair) for pair in itertools.pairwise([*borders, file.size]) if pair[0] < pair[1]]
+        while borders[-1] < file.size:
+            position = min(borders[-1] + part_bytes, file.size)
+            borders.append(min(_next_border(stream, position, file_format(file.path) == ".jsonl"), file.size))
+    return [Part(file, *pair) for pair in itertools.pairwise(borders)]
 
 
 def _next_border(stream, position, is_jsonl):
-    """Return the start of a line after a position; in a text with long lines, that of the next character."""
+    """Return the first place after a position where a file can be divided; its end if there is none."""
     stream.seek(position)
     while block := stream.read(ALIGN_BYTES):
+        if is_jsonl and (end := block.find(b"\n") + 1):
+            return position + end
         start = next((n for n, byte in enumerate(block) if byte & 0xC0 != 0x80), len(block))  # of a character
         text = block[start:].decode("utf-8", "ignore")
-        if not is_jsonl and (border := BETWEEN_WORDS.search(text)):
+        if not is_jsonl and (border := IN_FILE.search(text)):
             return position + start + len(text[: border.end()].encode())
-        if end := block.find(b"\n") + 1:
-            return position + end
-        if not is_jsonl and start < len(block):
-            return position + start
         position += len(block)
     return position

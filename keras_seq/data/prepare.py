@@ -2,15 +2,16 @@
 
     files -> groups of about 128 MiB -> one shard each -> index
 
-What a shard contains depends on the files, the tokenizer and `group_bytes` only. A killed run leaves whole shards and
-temporary files; the next one writes what is missing, and the folder ends with the same bytes. The index is written
-last, and nothing reads a folder without it.
+The ids depend on the files and the tokenizer only; `group_bytes` says how many a shard has. A killed run leaves whole
+shards and temporary files; the next one writes what is missing, and the folder ends with the same bytes. The index is
+written last, and nothing reads a folder without it.
 """
 
 import concurrent.futures
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import importlib.util
 import json
@@ -24,7 +25,7 @@ from pathlib import Path
 import filelock
 
 from keras_seq import checks
-from keras_seq.atomic_files import remove_partial_files, write_json
+from keras_seq.atomic_files import check_regular, remove_partial_files, write_json
 from keras_seq.data.documents import DocumentsError, divide, find_files
 from keras_seq.data.token_shards import (
     INDEX_NAME,
@@ -36,16 +37,17 @@ from keras_seq.data.token_shards import (
     write_index,
 )
 from keras_seq.data.token_writer import ShardWriter
-from keras_seq.data.tokenizer_training import train_tokenizer
+from keras_seq.data.tokenizer_training import character_tokenizer, distinct_characters, train_tokenizer
 from keras_seq.tokenizers import TOKENIZERS, Tokenizer, document_token, load_tokenizer
 
-PLAN_SCHEMA = 1
+PLAN_SCHEMA = 2
+MAX_EXAMPLES = 5  # of unknown text in the index
 GROUP_BYTES = 1 << 27
 MIN_PARALLEL_BYTES = 1 << 24  # starting processes takes seconds
 
 
 def prepare(
-    inputs: Sequence[str],
+    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     folder: str | os.PathLike[str],
     tokenizer: str | Tokenizer = "characters",
     field: str = "text",
@@ -60,16 +62,18 @@ def prepare(
     Args:
         inputs: Files, folders and patterns, as for `find_files`.
         folder: The folder to write: new, empty, or of a run with the same arguments.
-        tokenizer: A tokenizer, or a key of `TOKENIZERS` to train one on a sample.
+        tokenizer: A tokenizer; `"characters"`, to collect all characters of the texts; or another key of `TOKENIZERS`,
+            to train one on a sample.
         field: Field of JSON objects or column of Parquet files that holds the text.
-        processes: Processes that encode; by default one for each core, and one in all for little text.
+        processes: Processes that read; by default one for each core, and one in all for little text.
         group_bytes: Bytes of input in a shard.
-        sample_characters: Most characters to train the tokenizer on.
-        progress: Called with the bytes of input that are done, and all.
+        sample_characters: About how many characters to train the tokenizer on.
+        progress: Called with the bytes of input that are done, and all. To collect characters, all are read first.
         **tokenizer_options: Further arguments of the tokenizer's `from_text`, such as `vocabulary_size`.
 
     Returns:
-        The index of the folder.
+        The index of the folder. `index["unknown"]` is the number of tokens that became `[UNK]`, and
+        `index["unknown_examples"]` has some of the texts that did.
 
     Raises:
         DocumentsError: A file cannot be read or was changed, or the folder has other content.
@@ -79,6 +83,9 @@ def prepare(
         OSError: The folder cannot be written.
         ValueError: An argument is out of its range.
     """
+    _check_tokenizer(tokenizer, tokenizer_options)
+    if processes is not None:
+        checks.positive_integer("processes", processes)
     checks.positive_integer("group_bytes", group_bytes)
     checks.positive_integer("sample_characters", sample_characters)
     folder, files = Path(folder), find_files(inputs)
@@ -97,8 +104,17 @@ def prepare(
             _check_plan(folder, plan)
             if not (folder / INDEX_NAME).exists():
                 groups = divide(files, group_bytes)
-                tokenizer = _tokenizer(folder, plan, tokenizer, groups, field, sample_characters, tokenizer_options)
-                writer = ShardWriter(folder, tokenizer, field)
+
+                def train(kind):
+                    if kind != "characters":
+                        return train_tokenizer(kind, files, field, sample_characters, **tokenizer_options)
+                    collect = functools.partial(distinct_characters, field=field)
+                    characters = {*"".join(_map(collect, [(group,) for group in groups], groups, processes, progress))}
+                    if not characters:
+                        raise DocumentsError(f"{files[0].path}: the documents have no text to train a tokenizer on.")
+                    return character_tokenizer(characters)
+
+                writer = ShardWriter(folder, _tokenizer(folder, plan, tokenizer, train), field)
                 _write_shards(writer, groups, processes, progress)
                 _write_index(writer, len(groups))
             for path in folder.glob("[0-9]*.json"):  # records of shards, which the index holds
@@ -112,6 +128,16 @@ def prepare(
     return index
 
 
+def _check_tokenizer(tokenizer, options):
+    if isinstance(tokenizer, str):
+        checks.one_of("tokenizer", tokenizer, TOKENIZERS)
+    elif not isinstance(tokenizer, Tokenizer):
+        raise ValueError(f"tokenizer={checks.short_repr(tokenizer)}; expected {', '.join(TOKENIZERS)} or a tokenizer.")
+    for name, value in options.items() if tokenizer == "characters" or isinstance(tokenizer, Tokenizer) else ():
+        kind = "characters, all of which are collected" if tokenizer == "characters" else "a tokenizer as it is"
+        raise ValueError(f"{name}={value!r}; expected it with a tokenizer that is trained, not with {kind}.")
+
+
 def _check_plan(folder, plan):
     """Raise a DocumentsError unless a folder is empty or of a run with the same plan, whose tokenizer goes on."""
     if not (folder / PLAN_NAME).exists():
@@ -119,10 +145,11 @@ def _check_plan(folder, plan):
             raise DocumentsError(f"{folder} has other files, such as {others[0]}: name a new folder.")
         return
     try:
+        check_regular(folder / PLAN_NAME)
         written = json.loads((folder / PLAN_NAME).read_bytes())
         is_known, options = written["schema"] == PLAN_SCHEMA, written["options"]
         old, new = ({path: (size, modified) for path, size, modified in one["inputs"]} for one in (written, plan))
-    except (ValueError, KeyError, TypeError):
+    except (OSError, RecursionError, ValueError, KeyError, TypeError):
         is_known = False
     if not is_known:
         raise DocumentsError(f"{folder / PLAN_NAME} is damaged or of another version: remove the folder.")
@@ -141,7 +168,7 @@ def _check_plan(folder, plan):
     plan["tokenizer_sha256"] = written.get("tokenizer_sha256")
 
 
-def _tokenizer(folder, plan, tokenizer, groups, field, sample_characters, options):
+def _tokenizer(folder, plan, tokenizer, train):
     """Return the tokenizer, after writing it and its digest to the folder; the one there, if a run was stopped."""
     path, expected = folder / TOKENIZER_NAME, plan["tokenizer_sha256"]
     if expected is not None:
@@ -151,9 +178,7 @@ def _tokenizer(folder, plan, tokenizer, groups, field, sample_characters, option
             )
         return load_tokenizer(path)
     write_json(folder / PLAN_NAME, plan)  # from now on the folder is this run's
-    if isinstance(tokenizer, str):
-        checks.one_of("tokenizer", tokenizer, TOKENIZERS)
-        tokenizer = train_tokenizer(tokenizer, groups, field, sample_characters, **options)
+    tokenizer = train(tokenizer) if isinstance(tokenizer, str) else tokenizer
     document_token(tokenizer)
     tokenizer.save(path)
     write_json(folder / PLAN_NAME, {**plan, "tokenizer_sha256": file_sha256(path)})
@@ -161,24 +186,30 @@ def _tokenizer(folder, plan, tokenizer, groups, field, sample_characters, option
 
 
 def _write_shards(writer, groups, processes, progress):
-    sizes = [sum(part.stop - part.start for part in group) for group in groups]
     missing = [number for number in range(len(groups)) if not writer.is_written(number)]
-    done = sum(sizes) - sum(sizes[number] for number in missing)
-    progress(done, sum(sizes))
+    _map(writer.write, [(number, groups[number]) for number in missing], groups, processes, progress)
+
+
+def _map(function, calls, groups, processes, progress):
+    """Return what a function returns for some calls, whose last argument is a group: here, or in processes."""
+    sizes = [sum(part.stop - part.start for part in group) for *_, group in calls]
+    total = sum(part.stop - part.start for group in groups for part in group)
+    done = total - sum(sizes)
+    progress(done, total)
     if processes is None:
-        processes = 1 if sum(sizes) - done < MIN_PARALLEL_BYTES else os.cpu_count() or 1
-    processes = min(processes, len(missing))
+        processes = 1 if total - done < MIN_PARALLEL_BYTES else os.cpu_count() or 1
+    processes, results = min(processes, len(calls)), [None] * len(calls)
     if processes <= 1:
-        for number in missing:
-            writer.write(number, groups[number])
-            progress(done := done + sizes[number], sum(sizes))
-        return
-    with _pool(processes, writer.folder, writer.field) as pool:
-        futures = {pool.submit(_write, number, groups[number]): number for number in missing}
+        for number, call in enumerate(calls):
+            results[number] = function(*call)
+            progress(done := done + sizes[number], total)
+        return results
+    with _pool(processes) as pool:
+        futures = {pool.submit(function, *call): number for number, call in enumerate(calls)}
         try:
             for future in concurrent.futures.as_completed(futures):
-                future.result()
-                progress(done := done + sizes[futures[future]], sum(sizes))
+                results[futures[future]] = future.result()
+                progress(done := done + sizes[futures[future]], total)
         except concurrent.futures.BrokenExecutor:
             raise DocumentsError(
                 "A process that encodes was killed, perhaps for its memory: run the same command again, with fewer "
@@ -186,11 +217,12 @@ def _write_shards(writer, groups, processes, progress):
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+    return results
 
 
 @contextlib.contextmanager
-def _pool(processes, *arguments):
-    """Return a pool of processes with a writer each; if possible without a backend, which they do not use."""
+def _pool(processes):
+    """Return a pool of processes, if possible without a backend, which they do not use."""
     environment = {"TOKENIZERS_PARALLELISM": "false"}
     if importlib.util.find_spec("scipy"):  # which Keras's NumPy backend needs
         environment["KERAS_BACKEND"] = "numpy"
@@ -198,31 +230,25 @@ def _pool(processes, *arguments):
     os.environ.update(environment)
     try:
         context = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(processes, context, _initialize, arguments) as pool:
+        with concurrent.futures.ProcessPoolExecutor(processes, context, _end_with_parent) as pool:
             yield pool
     finally:
         for name, value in old.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def _initialize(folder, field):
-    global _writer
-    _writer = ShardWriter(folder, load_tokenizer(folder / TOKENIZER_NAME), field)
-
-    def end_with_parent():
+def _end_with_parent():
+    def wait():
         connection.wait([multiprocessing.parent_process().sentinel])
         os._exit(1)
 
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def _write(number, group):
-    _writer.write(number, group)
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _write_index(writer, num_shards):
     shards = [json.loads(writer.record_path(number).read_bytes()) for number in range(num_shards)]
-    totals = {name: sum(shard[name] for shard in shards) for name in ("tokens", "documents", "characters")}
+    totals = {name: sum(shard[name] for shard in shards) for name in ("tokens", "documents", "characters", "unknown")}
+    examples = dict.fromkeys(text for shard in shards for text in shard["unknown_examples"])
     write_index(
         writer.folder,
         {
@@ -231,6 +257,7 @@ def _write_index(writer, num_shards):
             "document_token": document_token(writer.tokenizer),
             "tokenizer_sha256": file_sha256(writer.folder / TOKENIZER_NAME),
             **totals,
+            "unknown_examples": [*examples][:MAX_EXAMPLES],
             "sha256": _digest("".join(shard["sha256"] for shard in shards)),
             "shards": shards,
         },

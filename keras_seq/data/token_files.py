@@ -137,8 +137,13 @@ class TokenFiles:
 
         Raises:
             TokenFilesError: A file cannot be read, or has an id of V or more.
+            ValueError: A row is not within the N ids, or the starts are not integers.
         """
-        starts = np.asarray(starts, "int64")
+        checks.integer("length", length, min_value=0)
+        starts = np.asarray(starts)
+        if starts.size and starts.dtype.kind not in "iu":
+            raise ValueError(f"starts={checks.short_repr(starts)}; expected integers.")
+        starts = starts.astype("int64", copy=False)
         return self.spans(starts.ravel(), np.full(starts.size, length)).reshape(*starts.shape, length)
 
     def spans(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -153,9 +158,16 @@ class TokenFiles:
 
         Raises:
             TokenFilesError: A file cannot be read, or has an id of V or more.
+            ValueError: A span is not within the N ids.
         """
         if not len(starts) or not lengths[0]:
             return np.empty(0, "int32")
+        ends = starts + lengths
+        if starts.min() < 0 or ends.max() > len(self):
+            first = int(np.argmax((starts < 0) | (ends > len(self))))
+            raise ValueError(
+                f"Ids from {starts[first]} to {ends[first]} were asked for; expected positions from 0 to {len(self)}."
+            )
         ids = np.frombuffer(self._read(starts + self.start, lengths), self._dtype)
         if self._limit is not None and ids.max() >= self._limit:
             first = int(np.argmax(ids >= self._limit))
@@ -202,7 +214,7 @@ class TokenFiles:
             if offset >= stop:
                 return
             if shard.documents is not None:
-                starts = np.fromfile(shard.documents, "<u8").astype("int64")
+                starts = _read_starts(shard)
             elif self.document_token is None:
                 raise TokenFilesError(f"{shard.path} does not tell where documents begin: give a document_token.")
             else:
@@ -254,6 +266,17 @@ class TokenFiles:
         for shard in self.shards:
             shard.check_size()
             shard.check_content()
+
+
+def _read_starts(shard):
+    """Return where documents begin in a file, int64 `[documents]`, in ascending order."""
+    starts = np.fromfile(shard.documents, "<u8")
+    if len(starts) and (starts[-1] >= shard.num_tokens or (starts[1:] <= starts[:-1]).any()):
+        raise TokenFilesError(
+            f"{shard.documents} is damaged: expected positions in ascending order, below {shard.num_tokens}; copy it "
+            "again, or prepare the folder again."
+        )
+    return starts.astype("int64")
 
 
 def concatenated(parts: Sequence[TokenFiles]) -> TokenFiles:

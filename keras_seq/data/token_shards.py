@@ -13,15 +13,16 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 
-from keras_seq.atomic_files import write_json
+from keras_seq.atomic_files import check_regular, write_json
 
 INDEX_NAME, PLAN_NAME, TOKENIZER_NAME, INDEX_SCHEMA = "index.json", "inputs.json", "tokenizer.json", 1
-HEADER_BYTES = 1024
-HEADER_DTYPES = {20240520: "<u2", 20240801: "<u4"}  # by the magic number: ids of GPT-2, ids of Llama 3
+HEADER_BYTES, MAX_HEADER_FIELDS = 1024, 16
+HEADERS = {(20240520, 1): "<u2", (20240801, 7): "<u4"}  # by magic number and version: ids of GPT-2, ids of Llama 3
 DTYPES = {"uint16": "<u2", "uint32": "<u4"}
 READ_BYTES = 1 << 20
 
@@ -78,7 +79,7 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
 
 def _check_size(path, expected):
     try:
-        size = os.stat(path).st_size
+        size = check_regular(path).st_size
     except OSError as error:
         raise TokenFilesError(
             f"{path} cannot be read ({error.strerror}), but the index names it: copy it again, or prepare the folder "
@@ -97,20 +98,29 @@ def foreign_shard(path: str | os.PathLike[str]) -> Shard:
         path: Path of the file.
 
     Raises:
-        TokenFilesError: The file cannot be read or is empty, or its size does not fit.
+        TokenFilesError: The file cannot be read or is empty, its header is of another format, or its size does not fit.
     """
     path = Path(path)
     try:
+        size = check_regular(path).st_size
         with path.open("rb") as file:
-            header = np.frombuffer(file.read(12), "<i4", count=-1) if path.stat().st_size >= HEADER_BYTES else [0]
-        size = path.stat().st_size
+            header = np.frombuffer(file.read(HEADER_BYTES if size >= HEADER_BYTES else 0), "<i4")
     except OSError as error:
         raise TokenFilesError(
             f"{path} cannot be read ({error.strerror}): name a .bin file of ids, or a folder with some."
         ) from None
-    if (dtype := HEADER_DTYPES.get(int(header[0]))) is not None:
+    magic, version = (*header[:2].tolist(), None, None)[:2]
+    # No text has ids like a header's: a few numbers, and zeros.
+    is_header = header[:MAX_HEADER_FIELDS].any() and not header[MAX_HEADER_FIELDS:].any()
+    if (dtype := HEADERS.get((magic, version))) is not None:
         shard = Shard(path, int(header[2]), dtype, HEADER_BYTES)
         shard.check_size()
+    elif is_header or magic in {known for known, _ in HEADERS}:
+        known = " or ".join(f"{one} in version {number}" for one, number in HEADERS)
+        raise TokenFilesError(
+            f"{path} has a header with the magic number {magic} in version {version}; expected {known}, as llm.c and "
+            "modded-nanogpt write ids."
+        )
     elif size % 2 or not size:
         raise TokenFilesError(f"{path} has {size:,} bytes; expected ids of two bytes each, as nanoGPT writes them.")
     else:
@@ -141,6 +151,7 @@ def read_index(folder: str | os.PathLike[str]) -> dict:
     """
     path = Path(folder) / INDEX_NAME
     try:
+        check_regular(path)
         index = json.loads(path.read_bytes())
         checksum = index.pop("checksum")
         is_valid = checksum == _checksum(index)
@@ -149,20 +160,57 @@ def read_index(folder: str | os.PathLike[str]) -> dict:
             f"{path} cannot be read ({error.strerror}): give a folder of python -m experiments.prepare, which writes "
             "the index last, or run that again to continue."
         ) from None
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (RecursionError, ValueError, KeyError, AttributeError, TypeError):
         is_valid = False
     if not is_valid:
         raise TokenFilesError(f"{path} is damaged: copy it again, or remove the folder and prepare it again.")
-    if index["schema"] != INDEX_SCHEMA:
+    if index.get("schema") != INDEX_SCHEMA:
         raise TokenFilesError(
-            f"{path} has schema={index['schema']}; expected {INDEX_SCHEMA}: prepare the folder again with this version."
+            f"{path} has schema={index.get('schema')!r:.40}; expected {INDEX_SCHEMA}: prepare the folder again with "
+            "this version."
         )
+    _check_entries(path, index)
     tokenizer = Path(folder) / TOKENIZER_NAME
     if not tokenizer.is_file() or file_sha256(tokenizer) != index["tokenizer_sha256"]:
         raise TokenFilesError(
             f"{tokenizer} does not fit: it is not the tokenizer that the ids were encoded with; copy that one there."
         )
     return index
+
+
+def _check_entries(path, index):
+    """Raise a TokenFilesError unless an index has the entries that are read, with values of their kinds."""
+    shards = index.get("shards")
+    shards = shards if isinstance(shards, list) and shards and all(isinstance(one, dict) for one in shards) else [{}]
+    for entries, expected in ((index, INDEX_ENTRIES), *((shard, SHARD_ENTRIES) for shard in shards)):
+        for name, (is_valid, description) in expected.items():
+            if not is_valid(entries.get(name)):
+                raise TokenFilesError(
+                    f"{path} is damaged: {name}={entries.get(name)!r:.40}; expected {description}: copy it again, or "
+                    "remove the folder and prepare it again."
+                )
+
+
+def _is_count(value):
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+COUNT = _is_count, "an integer of at least 0"
+DIGEST = (lambda value: isinstance(value, str)), "a digest"
+INDEX_ENTRIES = {
+    "dtype": ((lambda value: isinstance(value, str) and value in DTYPES), " or ".join(DTYPES)),
+    "vocabulary_size": COUNT,
+    "document_token": COUNT,
+    "tokenizer_sha256": DIGEST,
+    "sha256": DIGEST,
+}
+SHARD_ENTRIES = {
+    "name": ((lambda value: isinstance(value, str) and re.fullmatch("[0-9]{5,}", value)), "the number of a shard"),
+    "tokens": COUNT,
+    "documents": COUNT,
+    "sha256": DIGEST,
+    "documents_sha256": DIGEST,
+}
 
 
 def index_shards(folder: str | os.PathLike[str], index: dict) -> list[Shard]:

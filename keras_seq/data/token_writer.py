@@ -21,7 +21,11 @@ from keras_seq.tokenizers import Tokenizer, TokenizerError, document_token
 from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER
 from keras_seq.tokenizers.subword_tokenizers import SubwordTokenizer
 
-RECORD_KEYS = "name", "tokens", "documents", "characters", "sha256", "documents_sha256"
+RECORD_KEYS = (
+    *("name", "tokens", "documents", "characters", "unknown", "unknown_examples"),
+    *("sha256", "documents_sha256"),
+)
+MAX_EXAMPLES, MAX_EXAMPLE_CHARACTERS = 5, 40  # of unknown text in a record
 BATCH_CHARACTERS = 1 << 16  # characters that are encoded at once; larger arrays would need new pages each time
 
 
@@ -79,33 +83,46 @@ class ShardWriter:
             TokenizerError: A text has a character that the tokenizer does not know.
             OSError: The shard cannot be written.
         """
-        name, tokens, characters = f"{number:05d}", 0, 0
+        name, tokens, characters, unknown, examples = f"{number:05d}", 0, 0, 0, {}
         starts, digest = [], hashlib.sha256()
+        oov_id = self._oov_id
         with atomic_write(self.folder / f"{name}.bin") as temporary, temporary.open("wb") as file:
-            for ids, begins, length in self._encoded(group):
+            for ids, begins, text in self._encoded(group):
+                if oov_id is not None and (count := int((ids == oov_id).sum())):
+                    unknown += count
+                    if len(examples) < MAX_EXAMPLES:
+                        examples |= dict.fromkeys(self.tokenizer.unknown_parts(text))
                 if begins:
                     starts.append(tokens)
                     ids = np.concatenate([[document_token(self.tokenizer)], ids])
                 data = ids.astype(DTYPES[self.dtype]).tobytes()
                 file.write(data)
                 digest.update(data)
-                tokens, characters = tokens + len(ids), characters + length
+                tokens, characters = tokens + len(ids), characters + len(text)
         documents = np.array(starts, "<u8").tobytes()
         with atomic_write(self.folder / f"{name}.documents") as temporary:
             temporary.write_bytes(documents)
         digests = digest.hexdigest(), hashlib.sha256(documents).hexdigest()
-        record = zip(RECORD_KEYS, (name, tokens, len(starts), characters, *digests), strict=True)
+        examples = [text[:MAX_EXAMPLE_CHARACTERS] for text in [*examples][:MAX_EXAMPLES]]
+        values = name, tokens, len(starts), characters, unknown, examples, *digests
+        record = zip(RECORD_KEYS, values, strict=True)
         write_json(self.record_path(number), dict(record))
 
-    def _encoded(self, group) -> Iterator[tuple[np.ndarray, bool, int]]:
-        """Yield the ids of texts, whether they begin a document, and their numbers of characters."""
+    @property
+    def _oov_id(self):
+        """The id of text that the tokenizer does not know; None if it has none."""
+        oov_token, vocabulary = self.tokenizer.oov_token, self.tokenizer.vocabulary
+        return vocabulary.index(oov_token) if oov_token in vocabulary else None
+
+    def _encoded(self, group) -> Iterator[tuple[np.ndarray, bool, str]]:
+        """Yield the ids of texts, whether they begin a document, and the texts."""
         for path, batch in self._batches(group):
             try:
                 encoded = self.tokenizer.encode_texts([text for _, text in batch])
             except TokenizerError as error:
                 raise TokenizerError(f"{path}: the tokenizer does not fit: {error}") from None
             for ids, (begins, text) in zip(encoded, batch, strict=True):
-                yield ids, begins, len(text)
+                yield ids, begins, text
 
     def _batches(self, group):
         """Yield the path of a file, and about `BATCH_CHARACTERS` of its texts."""

@@ -8,6 +8,7 @@ names the constructor arguments that are saved.
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -104,6 +105,18 @@ class Tokenizer:
         """
         return [self.encode(text) for text in texts]
 
+    def unknown_parts(self, text: str) -> list[str]:
+        """Return the parts of a text that become the `oov_token`, each once, in the order of the text.
+
+        Args:
+            text: As for `encode`.
+
+        Raises:
+            TokenizerError: As for `encode`.
+        """
+        check_text(text)
+        return []
+
     def decode(self, ids: np.ndarray | list[int]) -> str:
         """Convert ids to a text, special tokens included as their names.
 
@@ -193,8 +206,9 @@ def check_ids(ids: np.ndarray | list[int], size: int, noun: str, hint: str = "")
     return array
 
 
-def check_training_text(text: str) -> None:
-    """Raise a TokenizerError unless a value is a `str` with at least one character."""
-    check_text(text)
-    if not text:
+def check_training_texts(texts: Sequence[str]) -> None:
+    """Raise a TokenizerError unless values are texts with at least one character in all."""
+    for text in texts:
+        check_text(text)
+    if not any(texts):
         raise TokenizerError("text=''; expected at least one character to train a tokenizer on.")

@@ -131,6 +131,12 @@ class CharacterTokenizer(Tokenizer):
                 raise_text_error(chunk, None if self._oov_token else self._characters, start)
         return ids
 
+    def unknown_parts(self, text: str) -> list[str]:
+        """Return the characters of a text that become `[UNK]`; see the base class."""
+        self.encode(text)
+        known = {*self._characters}
+        return [character for character in dict.fromkeys(text) if character not in known]
+
     def decode(self, ids: np.ndarray | list[int]) -> str:
         """Convert ids to a text.
 

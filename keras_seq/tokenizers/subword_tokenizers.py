@@ -10,6 +10,7 @@ tokens.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from keras_seq import checks
 from keras_seq.checks import short_repr
-from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer, check_training_text
+from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer, check_training_texts
 from keras_seq.tokenizers.segment_packing import SPECIAL_TOKENS, pack_segments
 from keras_seq.tokenizers.text_errors import TokenizerError, check_text
 
@@ -77,6 +78,13 @@ class SubwordTokenizer(Tokenizer):
     def encode_texts(self, texts: list[str]) -> list[np.ndarray]:
         """Convert several texts to ids, on all cores; see the base class."""
         return [np.array(ids, np.int32) for ids in self._encode_rows("texts", texts)] if texts else []
+
+    def unknown_parts(self, text: str) -> list[str]:
+        """Return the words of a text that become `[UNK]`; see the base class."""
+        check_text(text)
+        encoding = self._pipeline.encode(text, add_special_tokens=False)
+        pairs = zip(encoding.ids, encoding.offsets, strict=True)
+        return [*dict.fromkeys(text[slice(*span)] for id, span in pairs if id == SPECIAL_TOKENS[OOV_TOKEN])]
 
     def _encode_rows(self, name: str, texts: list[str]) -> list[list[int]]:
         if not isinstance(texts, list | tuple | np.ndarray) or not len(texts):
@@ -140,12 +148,21 @@ class WordPieceTokenizer(SubwordTokenizer):
             TokenizerError: The text is empty, not a text or has no word, or `lowercase` is not a bool.
             ValueError: `vocabulary_size` or `min_count` is not an integer or too small.
         """
-        check_training_text(text)
+        return cls.from_texts([text], vocabulary_size, min_count, lowercase)
+
+    @classmethod
+    def from_texts(
+        cls, texts: Sequence[str], vocabulary_size: int = 8192, min_count: int = 2, lowercase: bool = False
+    ) -> Self:
+        """Train a tokenizer on several texts, such as documents, which no token goes over; see `from_text`."""
+        check_training_texts(texts)
+        num_characters = sum(map(len, texts))
         checks.integer("min_count", min_count, min_value=1)
         pipeline = _word_pipeline(lowercase)
-        words = {w for w, _ in pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(text))}
+        normalized = map(pipeline.normalizer.normalize_str, texts)
+        words = {word for text in normalized for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(text)}
         if not words:
-            raise TokenizerError(f"text={short_repr(text)}; expected at least one word to train on.")
+            raise TokenizerError(f"text={short_repr(texts[0])}; expected at least one word to train on.")
         continuations = sorted({PREFIX + character for word in words for character in word[1:]})
         min_size = len(SPECIAL_TOKENS) + len(continuations) + len(set("".join(words)))
         reason = f"for {len(SPECIAL_TOKENS)} special tokens and the characters of this text"
@@ -153,13 +170,13 @@ class WordPieceTokenizer(SubwordTokenizer):
         # The library numbers continuations in the order of a hash map, which differs from run to run (tokenizers#1794).
         # Listed as special tokens, they have fixed ids.
         trainer = trainers.WordPieceTrainer(
-            vocab_size=min(vocabulary_size, min_size + len(text)),  # the library allocates memory for all of them
-            min_frequency=min(min_count, len(text) + 1),
+            vocab_size=min(vocabulary_size, min_size + num_characters),  # the library allocates memory for all of them
+            min_frequency=min(min_count, num_characters + 1),
             special_tokens=[*SPECIAL_TOKENS, *continuations],
             continuing_subword_prefix=PREFIX,
             show_progress=False,
         )
-        pipeline.train_from_iterator([text], trainer)
+        pipeline.train_from_iterator(texts, trainer)
         token_to_id = pipeline.get_vocab()
         return cls(sorted(token_to_id, key=token_to_id.get), lowercase)
 
@@ -174,7 +191,7 @@ class BytePairTokenizer(SubwordTokenizer):
             keys of `SPECIAL_TOKENS`, the 256 bytes and the merged tokens.
 
     Raises:
-        TokenizerError: A merge is not a pair of bytes or earlier merged tokens.
+        TokenizerError: A merge is not a pair of bytes or earlier merged tokens, or is there twice.
 
     >>> tokenizer = BytePairTokenizer.from_text("low lower lowest slow slower slowest")
     >>> tokenizer.decode(tokenizer.encode("  slöwest?"))
@@ -188,12 +205,16 @@ class BytePairTokenizer(SubwordTokenizer):
         token_to_id = {token: id for id, token in enumerate([*SPECIAL_TOKENS, *ALPHABET])}
         if not isinstance(merges, list):
             raise TokenizerError(f"merges={short_repr(merges)}; expected a list of pairs of tokens.")
+        seen = set()
         for merge in merges:
             is_pair = isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge)
             if not is_pair or not token_to_id.keys() >= {*merge} or SPECIAL_TOKENS.keys() & {*merge, "".join(merge)}:
                 raise TokenizerError(
                     f"A merge must be a list of two tokens, bytes or made by earlier merges, not {short_repr(merge)}."
                 )
+            if tuple(merge) in seen:
+                raise TokenizerError(f"A merge must be in the list once, but {merge} is there again.")
+            seen.add(tuple(merge))
             token_to_id.setdefault("".join(merge), len(token_to_id))
         pipeline = tokenizers.Tokenizer(models.BPE(token_to_id, [tuple(merge) for merge in merges]))
         pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -219,13 +240,18 @@ class BytePairTokenizer(SubwordTokenizer):
             TokenizerError: The text is empty or not a text.
             ValueError: `vocabulary_size` or `min_count` is not an integer or too small.
         """
-        check_training_text(text)
+        return cls.from_texts([text], vocabulary_size, min_count)
+
+    @classmethod
+    def from_texts(cls, texts: Sequence[str], vocabulary_size: int = 8192, min_count: int = 2) -> Self:
+        """Train a tokenizer on several texts, such as documents, which no token goes over; see `from_text`."""
+        check_training_texts(texts)
         checks.integer("min_count", min_count, min_value=1)
         min_size = len(SPECIAL_TOKENS) + len(ALPHABET)
         reason = f"for {len(SPECIAL_TOKENS)} special tokens and {len(ALPHABET)} bytes"
         checks.integer("vocabulary_size", vocabulary_size, min_size, reason=reason)
         pipeline = cls([])._pipeline
-        num_bytes = len(text.encode())
+        num_bytes = sum(len(text.encode()) for text in texts)
         trainer = trainers.BpeTrainer(
             vocab_size=min(vocabulary_size, min_size + num_bytes),  # the library allocates memory for all of them
             min_frequency=min(min_count, num_bytes + 1),
@@ -233,7 +259,7 @@ class BytePairTokenizer(SubwordTokenizer):
             initial_alphabet=ALPHABET,
             show_progress=False,
         )
-        pipeline.train_from_iterator([text], trainer)
+        pipeline.train_from_iterator(texts, trainer)
         return cls(json.loads(pipeline.to_str())["model"]["merges"])
 
 

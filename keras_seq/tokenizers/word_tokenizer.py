@@ -9,10 +9,11 @@ cannot contain as a token, because its brackets are split off.
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Self
 
 from keras_seq import checks
-from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer, check_training_text
+from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer, check_training_texts
 from keras_seq.tokenizers.text_errors import TokenizerError, check_text
 
 
@@ -70,12 +71,17 @@ class WordTokenizer(Tokenizer):
             TokenizerError: The text is empty or not a text, or no token occurs so often.
             ValueError: `vocabulary_size` is not an integer of at least 2, or `min_count` of at least 1.
         """
-        check_training_text(text)
+        return cls.from_texts([text], vocabulary_size, min_count)
+
+    @classmethod
+    def from_texts(cls, texts: Sequence[str], vocabulary_size: int | None = None, min_count: int = 1) -> Self:
+        """Create a tokenizer of several texts, such as documents, which no token goes over; see `from_text`."""
+        check_training_texts(texts)
         checks.integer("min_count", min_count, min_value=1)
         if vocabulary_size is not None:
             reason = f"for {OOV_TOKEN} and one token"
             checks.integer("vocabulary_size", vocabulary_size, min_value=2, reason=reason)
-        counts = Counter(split_words(text))
+        counts = Counter(token for text in texts for token in split_words(text))
         frequent = sorted(
             (token for token in counts if counts[token] >= min_count), key=lambda token: (-counts[token], token)
         )
@@ -85,6 +91,10 @@ class WordTokenizer(Tokenizer):
                 "smaller number."
             )
         return cls([OOV_TOKEN, *frequent][:vocabulary_size])
+
+    def unknown_parts(self, text: str) -> list[str]:
+        """Return the tokens of a text that become `[UNK]`; see the base class."""
+        return [token for token in dict.fromkeys(split_words(text)) if token not in self._id_of]
 
     def _encode(self, text: str) -> list[int]:
         return [self._id_of.get(token, 0) for token in split_words(text)]

@@ -95,7 +95,7 @@ def test_a_file_is_read_as_it_is_but_for_its_line_ends(tmp_path_factory, data):
     ("data", "text"),
     [
         (b"a\r\nb\rc\n\rd", "a\nb\rc\n\rd"),
-        (b"\xef\xbb\xbfa", "\ufeffa"),
+        (b"\xef\xbb\xbfa\xef\xbb\xbf", "a\ufeff"),
         (b"a\x00b", "a\x00b"),
         ("👩‍👩‍👧 e\u0301 漢字 \U0010ffff".encode(), "👩‍👩‍👧 e\u0301 漢字 \U0010ffff"),
     ],

@@ -90,14 +90,18 @@ def test_two_processes_write_the_same_bytes(texts, tmp_path):
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
-def test_large_files_are_divided_at_lines_or_else_at_characters(tmp_path):
-    text = "é" * 70000 + "\n" + "ab\n" * 30000
+@pytest.mark.parametrize(
+    ("text", "num_groups"),
+    [("é" * 70_000 + "\n" + "ab\n" * 30_000, 5), ("é word" * 30_000, 9), ("é" * 600_000, 1), ("-\n" * 300_000, 1)],
+)
+def test_large_files_are_divided_between_two_words_or_not_at_all(tmp_path, text, num_groups):
     (tmp_path / "long.txt").write_text(text)
-    groups = divide(find_files([str(tmp_path / "long.txt")]), 20000)
-    assert len(groups) > 8
+    groups = divide(find_files(tmp_path / "long.txt"), 20_000)
+    assert len(groups) >= num_groups
     pieces = [list(read_texts(part)) for [part] in groups]
     assert "".join(piece for parts in pieces for _, piece in parts) == text
     assert [begins for parts in pieces for begins, _ in parts].count(True) == 1
+    assert max(len(piece) for parts in pieces for _, piece in parts) <= 1 << 18
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -126,10 +130,10 @@ def test_a_border_within_the_last_character(tmp_path, ending):
         assert "".join(text for part in parts for _, text in read_texts(part)) == text
 
 
-def test_the_tokenizer_of_a_sample_knows_other_characters_as_unknown(tmp_path):
+def test_all_characters_are_collected(tmp_path):
     (tmp_path / "a.txt").write_text("abc" * 100 + "x")
     prepare([str(tmp_path / "a.txt")], tmp_path / "out", sample_characters=10)
-    assert decoded(tmp_path / "out") == ["abc" * 100 + "\ufffd"]
+    assert decoded(tmp_path / "out") == ["abc" * 100 + "x"]
     (tmp_path / "b.txt").write_text("cab")
     tokenizer = load_tokenizer(tmp_path / "out" / "tokenizer.json")
     prepare([str(tmp_path / "b.txt")], tmp_path / "more", tokenizer)
