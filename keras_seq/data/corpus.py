@@ -94,7 +94,7 @@ def load_corpus(
     separates them, so that the last paragraph of one does not run into the next. Each file is read once.
 
     Args:
-        name_or_path: `"docstrings"`, the docstrings of the running Python's standard library, each paragraph once (1.3
+        name_or_path: `"docstrings"`, the docstrings of the running Python's standard library without repetitions (1.1
             million characters, kept in Keras's cache); `"pydoc"`, its help topics (half a million characters, with
             repetitions; both texts differ between Python versions); `"shakespeare"`, from the folder in the
             environment variable `KERAS_SEQ_DATA`, else from Keras's cache, else downloaded into that cache; the path of

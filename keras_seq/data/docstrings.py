@@ -1,9 +1,12 @@
 """Collect the docstrings of Python's standard library as one text: each paragraph once, in the order of the modules.
 
-The text has about 1.3 million characters of English about programs. Modules that Linux distributions package
+Many paragraphs repeat another one with a few words changed. A paragraph is left out if the text before it has more than
+a fifth of its word 4-grams: copies would favor baselines that look up the past, such as compressors and n-grams.
+
+The text has about 1.1 million characters of English about programs. Modules that Linux distributions package
 separately (Tk, IDLE) and modules that later versions removed (distutils, lib2to3) are left out, so that a Python
 version has the same text on nearly every system. Parsing the sources takes seconds, so the text is cached, in a file
-whose name contains the version and a digest of the sources' names and sizes:
+whose name contains the version and a digest of the rule and of the sources' names and sizes:
 
     docstrings-3.11.7-5ad09f3c.txt        [64 digits: the sha256 of the rest] [newline] [the text in UTF-8]
 """
@@ -16,7 +19,7 @@ import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from keras_seq.atomic_files import write_bytes
@@ -24,6 +27,7 @@ from keras_seq.atomic_files import write_bytes
 EXCLUDED_MODULES = {"distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "tkinter", "turtle", "turtledemo"}
 TEST_FOLDERS = {"test", "tests", "idle_test"}
 DOCUMENTED_NODES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+GRAM_WORDS, MAX_SEEN = 4, 0.2  # words of an n-gram; the largest fraction of a paragraph's that may be seen before
 NESTED_FIELDS = ("body", "handlers", "orelse", "finalbody")
 
 
@@ -36,18 +40,30 @@ def standard_library_docstrings(cache: Path, library: Path | None = None) -> byt
     """
     library = library or Path(sysconfig.get_path("stdlib"))
     sources = list(_sources(library))
+    rule = f"{GRAM_WORDS} {MAX_SEEN}\n"
     sizes = "\n".join(f"{path.relative_to(library).as_posix()} {path.stat().st_size}" for path in sources)
-    sources_digest = hashlib.sha256(sizes.encode()).hexdigest()[:8]
+    sources_digest = hashlib.sha256((rule + sizes).encode()).hexdigest()[:8]
     cached = cache / f"docstrings-{platform.python_version()}-{sources_digest}.txt"
     with contextlib.suppress(OSError):
         checksum, _, text = cached.read_bytes().partition(b"\n")
         if hashlib.sha256(text).hexdigest().encode() == checksum:
             return text
-    text = "\n\n".join(dict.fromkeys(paragraph for path in sources for paragraph in paragraphs(path))).encode()
+    text = "\n\n".join(without_repetitions(paragraph for path in sources for paragraph in paragraphs(path))).encode()
     with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
         write_bytes(cached, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
     return text
+
+
+def without_repetitions(texts: Iterable[str]) -> Iterator[str]:
+    """Yield each text once, unless those before it have more than `MAX_SEEN` of its word n-grams."""
+    seen = set()
+    for text in dict.fromkeys(texts):
+        words = re.findall(r"\w+", text.lower())
+        grams = [*zip(*(words[start:] for start in range(GRAM_WORDS)), strict=False)]
+        if sum(gram in seen for gram in grams) <= MAX_SEEN * len(grams):
+            seen.update(grams)
+            yield text
 
 
 def _sources(library) -> Iterator[Path]:

@@ -1,4 +1,5 @@
 import os
+import re
 import time
 
 import pytest
@@ -51,6 +52,28 @@ def test_each_paragraph_once_in_the_order_of_the_sources(library, tmp_path):
     assert standard_library_docstrings(tmp_path / "cache", library).decode() == TEXT
 
 
+def test_a_paragraph_that_repeats_more_than_a_fifth_of_its_four_word_runs_is_left_out():
+    texts = {
+        "one two three four five six seven": True,
+        "one two three four five six eight": False,  # 3 of 4 runs
+        "one two three": True,  # too short for a run
+        "a b c d e f g h": True,
+        "One Two three four A1 B1 C1 D1": True,  # 1 of 5
+        "p q r s one two three four five": False,  # 2 of 6
+        "p q r s t u": True,  # those of a text that was left out do not count
+        "five, six: seven? eight!": True,
+    }
+    assert list(docstrings.without_repetitions([*texts, *texts])) == [text for text in texts if texts[text]]
+
+
+def test_a_text_that_another_rule_cached_is_not_read(library, tmp_path, monkeypatch):
+    standard_library_docstrings(tmp_path, library)
+    before = {*tmp_path.glob("*.txt")}
+    monkeypatch.setattr(docstrings, "MAX_SEEN", 0.5)
+    standard_library_docstrings(tmp_path, library)
+    assert len({*tmp_path.glob("*.txt")} - before) == 1
+
+
 def test_it_is_read_from_the_cache_while_that_is_whole_and_the_sources_are_the_same(library, tmp_path, monkeypatch):
     cache = tmp_path / "a/cache"
     text = standard_library_docstrings(cache, library)
@@ -83,8 +106,10 @@ def test_the_default_corpus(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     loaded = load_corpus()
     assert loaded.name == "docstrings"
-    assert 1_000_000 < len(loaded.text) < 2_000_000
-    assert loaded.text.count(" the ") > 8_000
+    assert 900_000 < len(loaded.text) < 1_600_000
+    words = re.findall(r"\w+", loaded.text)
+    assert len(set(zip(*(words[start:] for start in range(4)), strict=False))) > 0.95 * len(words)
+    assert loaded.text.count(" the ") > 6_000
     assert len(set(loaded.text)) < 200
     assert os.listdir(tmp_path / "datasets")[0].startswith("docstrings-")
     before = time.process_time()
