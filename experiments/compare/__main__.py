@@ -25,6 +25,8 @@ whole text. Expected on tiny Shakespeare: val_loss@64 1.532 (LSTM) and 1.575 (Tr
 import dataclasses
 import pathlib
 
+import numpy as np
+
 from experiments.compare import budgets as compare_budgets
 from experiments.compare import sweep as compare_sweep
 from experiments.compare.diagnostics import diagnostics
@@ -85,7 +87,7 @@ def train_one(
         budget.steps,
         train,
         run_config(config, budget.name, budget.model_config, train, model, data.corpus, **extra),
-        diagnostics=diagnostics(tokenizer, train.validated_part(scored_text), config.sequence_length),
+        diagnostics=diagnostics(tokenizer, scored_text, config.sequence_length, train),
         callbacks=[embeddings, *([Profiler(run)] if config.profile else [])],
     )
     embeddings.write(model)  # a run stopped in its last validation has not reached the end of the epoch
@@ -104,7 +106,9 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     if config.sweep is not None:
         sweep_ids, sweep_scored = data.hold_out_ids(min_length)
         make_windows(config, config.recurrent_windows, sweep_ids, seed=0)
-    config.train.validated_part(data.validation_text, min_length)
+    config.train.validated_characters(len(data.validation_text), min_length)
+    length, num_characters = config.sequence_length, len(data.validation_text)
+    sample = training.validation_sample(data.validation, length, config.train, num_characters)
 
     def plan_windows(kind):
         return make_windows(config, kind, data.train, seed=0)
@@ -112,7 +116,8 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     budgets = compare_budgets.plan(config, folder, data.tokenizer.vocabulary_size, plan_windows)
     data.introduce(config.train, min_length, f"batches of {config.batch_size} x {config.sequence_length}")
     print(compare_budgets.table(config, budgets).without("width"))
-    print(compare_sizes([budget.parameters for budget in budgets.values()]))
+    if sizes := compare_sizes([budget.parameters for budget in budgets.values()]):
+        print(sizes)
 
     def run(name, budget, train, seed=0, ids=data.train, scored=data.validation_text):
         path = folder / name
@@ -136,9 +141,11 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
         {"model": b.name, "seed": seed, **result, "train_flops": b.flops_per_token * result["train_tokens"]}
         for (seed, b), result in zip(planned, results, strict=True)
     ]
-    baselines = compute_baselines(data.train_text, data.validation_text)
+    stretches = None if sample is None else data.character_stretches(sample)
+    baselines = compute_baselines(data.train_text, data.validation_text, stretches=stretches)
+    scored = None if stretches is None else f"{np.diff(stretches).sum():,} characters spread over {num_characters:,}"
     note = overlap_note(data.train_text, data.validation_text)
-    return compare_report(ComparisonResults(folder, config, data.corpus, rows, budgets, baselines, sweep_runs, note))
+    return compare_report(ComparisonResults(folder, config, data.corpus, rows, budgets, baselines, sweep_runs, note, scored))
 
 
 main = experiment_main("compare", CompareConfig, SMOKE, compare, __doc__)
