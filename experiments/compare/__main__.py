@@ -35,7 +35,7 @@ from experiments.compare.report import compare_report
 from experiments.compare.settings import SMOKE, CompareConfig
 from experiments.frame.experiment import experiment_main, run_all, run_config
 from experiments.frame.report import Report
-from experiments.frame.texts import SplitCorpus, compare_sizes, overlap_note
+from experiments.frame.texts import SplitCorpus, compare_sizes, overlap_note, spread_note
 from experiments.frame.token_folders import split_corpus
 from experiments.frame.token_mixture import TokenMixture, random_windows
 from keras_seq import training
@@ -106,9 +106,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     if config.sweep is not None:
         sweep_ids, sweep_scored = data.hold_out_ids(min_length)
         make_windows(config, config.recurrent_windows, sweep_ids, seed=0)
-    config.train.validated_characters(len(data.validation_text), min_length)
-    length, num_characters = config.sequence_length, len(data.validation_text)
-    sample = training.validation_sample(data.validation, length, config.train, num_characters)
+    stretches = data.scored_stretches(config.sequence_length, config.train)
 
     def plan_windows(kind):
         return make_windows(config, kind, data.train, seed=0)
@@ -116,8 +114,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     budgets = compare_budgets.plan(config, folder, data.tokenizer.vocabulary_size, plan_windows)
     data.introduce(config.train, min_length, f"batches of {config.batch_size} x {config.sequence_length}")
     print(compare_budgets.table(config, budgets).without("width"))
-    if sizes := compare_sizes([budget.parameters for budget in budgets.values()]):
-        print(sizes)
+    print(*filter(None, [compare_sizes([budget.parameters for budget in budgets.values()])]))
 
     def run(name, budget, train, seed=0, ids=data.train, scored=data.validation_text):
         path = folder / name
@@ -141,11 +138,12 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
         {"model": b.name, "seed": seed, **result, "train_flops": b.flops_per_token * result["train_tokens"]}
         for (seed, b), result in zip(planned, results, strict=True)
     ]
-    stretches = None if sample is None else data.character_stretches(sample)
     baselines = compute_baselines(data.train_text, data.validation_text, stretches=stretches)
-    scored = None if stretches is None else f"{np.diff(stretches).sum():,} characters spread over {num_characters:,}"
+    scored = None if stretches is None else spread_note(np.diff(stretches).sum(), len(data.validation_text))
     note = overlap_note(data.train_text, data.validation_text)
-    return compare_report(ComparisonResults(folder, config, data.corpus, rows, budgets, baselines, sweep_runs, note, scored))
+    return compare_report(
+        ComparisonResults(folder, config, data.corpus, rows, budgets, baselines, sweep_runs, note, scored)
+    )
 
 
 main = experiment_main("compare", CompareConfig, SMOKE, compare, __doc__)

@@ -26,9 +26,7 @@ def diagnostics(
     names = {n: tokenizer.decode([n]) for n in set(windows[0].tolist())}
     tokens = [names[n] for n in windows[0].tolist()]
     return [
-        callbacks.LossByPosition(
-            ids, sequence_length, None if scored is None else scored.tokens // sequence_length
-        ),
+        callbacks.LossByPosition(ids, sequence_length, None if scored is None else scored.tokens // sequence_length),
         callbacks.AttentionMaps(windows, tokens),
         callbacks.GateSaturation(windows),
     ]

@@ -135,7 +135,11 @@ class ComparisonResults:
         """Return `[points, 3]`: tokens, seconds of training, loss per character."""
         lines = read_metrics(self.run(row) / "metrics.jsonl")
         clock = [(line["tokens"], line["seconds"]) for line in lines if line["split"] == "train"]
-        points = [(line["tokens"], line[scored_key(key, line)] / row["characters_per_token"]) for line in lines if line["split"] == split]
+        points = [
+            (line["tokens"], line[scored_key(key, line)] / row["characters_per_token"])
+            for line in lines
+            if line["split"] == split
+        ]
         times = np.interp([tokens for tokens, _ in points], *zip(*clock, strict=True))
         return [(tokens, seconds, loss) for (tokens, loss), seconds in zip(points, times, strict=True)]
 

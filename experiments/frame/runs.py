@@ -1,6 +1,6 @@
 """Run folders of the experiments: start a new one or resume, read and change its config.
 
-    LOG_DIR/EXPERIMENT/UTC-TIME-CORPUS/RUN/config.json        {"schema": 2, "experiment": config of the command line, ...}
+    LOG_DIR/EXPERIMENT/UTC-TIME-CORPUS/RUN/config.json    {"schema": 2, "experiment": config of the command line, ...}
 
 `--resume LOG_DIR/EXPERIMENT/FOLDER`, or a run folder in it, reads the config from there and continues the unfinished
 runs. Options given beside it may make the runs longer or change the logging, validation and checkpoint intervals; when

@@ -13,7 +13,6 @@ import numpy as np
 from experiments.frame.runs import check_same_corpus
 from keras_seq import training
 from keras_seq.data import load_corpus, verbatim_overlap
-from keras_seq.evaluation.validation_sample import ValidationSample
 from keras_seq.tokenizers import CharacterTokenizer
 
 DEFAULT_CORPUS, SMOKE_CORPUS = "docstrings", "pydoc"
@@ -82,8 +81,17 @@ class SplitCorpus:
         """The mean over the validation text."""
         return len(self.validation_text) / len(self.validation)
 
-    def character_stretches(self, sample: ValidationSample) -> np.ndarray:
-        """Return where in the validation text the stretches of a sample of its ids begin and end, `[K, 2]`."""
+    def scored_stretches(self, sequence_length: int, train: training.TrainConfig) -> np.ndarray | None:
+        """Return where in the validation text the stretches scored during training begin and end, `[K, 2]`, or None.
+
+        Raises:
+            ValueError: `train.validation_characters` is less than a window and the next character.
+        """
+        total = len(self.validation_text)
+        train.validated_characters(total, sequence_length + 1)
+        sample = training.validation_sample(self.validation, sequence_length, train, total)
+        if sample is None:
+            return None
         ends = sample.starts[:, None] + 1 + [0, sample.length]  # the first token of a stretch is not predicted
         if len(self.validation) == len(self.validation_text):
             return ends
@@ -129,7 +137,12 @@ def validation_note(train: training.TrainConfig, validation: Sequence, min_lengt
     part = train.validated_characters(total, min_length)
     if part == total:
         return ""
-    return f"; validating on {part:,} characters spread over {total:,} during training, on all of them at the end"
+    return f"; validating on {spread_note(part, total)} during training, on all of them at the end"
+
+
+def spread_note(part: int, total: int) -> str:
+    """Return how many characters of a text a sample has."""
+    return f"{part:,} characters spread over {total:,}"
 
 
 def compare_sizes(counts: Sequence[int]) -> str:

@@ -19,7 +19,6 @@ from experiments.frame.finished_run import Unknown, example_text, handle_unknown
 from experiments.frame.option_checks import check_options
 from experiments.frame.option_types import RunFolder
 from experiments.frame.pages import percent
-from experiments.frame.report import tensorboard_command
 from experiments.frame.startup import command_line, exit_with_message
 from experiments.inspect_model.findings import Findings, find
 from experiments.inspect_model.page import inspect_page

@@ -83,8 +83,8 @@ class MaskedCorpus(SplitCorpus):
         sample = MaskedRows(inputs, rows[indices], self.masked.is_masked[indices])
         if not sample.is_masked.any():
             raise ValueError(
-                f"--train.validation-characters {train.validation_characters}: none of their tokens is masked; expected "
-                "more characters."
+                f"--train.validation-characters {train.validation_characters}: none of their tokens is masked; "
+                "expected more characters."
             )
         return sample
 

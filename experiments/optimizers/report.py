@@ -62,7 +62,7 @@ def plot(folder: pathlib.Path, results: Sequence[OptimizerResult]):
             rates.plot(diverged, np.ones(len(diverged)), "x", color=style["color"], markersize=8, **at_top)
     plots.label_ends(curves, ends)
     plots.token_axis(curves, "training tokens (characters), each optimizer at its best learning rate")
-    note = plots.sample_note(folder / results[0].runs[0]["run"])
+    note = next((plots.sample_note(folder / result.best["run"]) for result in results if result.best), "")
     curves.set_ylabel(f"held-out loss{note} (nats per character)")
     rates.set_xscale("log")
     rates.set_xlabel("learning rate" + (" (x: diverged)" if some_diverged else ""))

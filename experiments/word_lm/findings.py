@@ -59,7 +59,9 @@ def at_equal_positions(folder: pathlib.Path, rows: Sequence[dict]) -> dict[str, 
     curves, tokens_per_epoch = [], []
     for row in rows:
         for split, key in LOSS_KEYS.items():
-            points = [(line["tokens"], line[scored_key(key, line)]) for line in read_metrics(folder / row["run"], split)]
+            points = [
+                (line["tokens"], line[scored_key(key, line)]) for line in read_metrics(folder / row["run"], split)
+            ]
             curves.append([*zip(*points, strict=True)])
             tokens_per_epoch.append(row["tokens_per_epoch"])
     epochs = range(1, int(min(row["epochs"] for row in rows)) + 1)

@@ -208,7 +208,9 @@ class Evaluator:
         """
         return LossSum.from_losses(self.streaming_token_losses(ids, chunk_length, chunked))
 
-    def streaming_token_losses(self, ids, chunk_length: int = CHUNK_LENGTH, chunked: np.ndarray | None = None) -> np.ndarray:
+    def streaming_token_losses(
+        self, ids, chunk_length: int = CHUNK_LENGTH, chunked: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return the token losses of `streaming_loss`.
 
         Args:
@@ -259,7 +261,9 @@ class Evaluator:
         starts = np.maximum(0, sample.starts + sample.length - length)
         rows = ids[starts[:, None] + np.arange(length + 1)]
         if context is None:
-            size = max(1, min(MAX_PARTS, MAX_LOGITS // (min(CHUNK_LENGTH, length) * (self.vocabulary_size or MAX_LOGITS))))
+            size = max(
+                1, min(MAX_PARTS, MAX_LOGITS // (min(CHUNK_LENGTH, length) * (self.vocabulary_size or MAX_LOGITS)))
+            )
             losses = independent_losses(self._step, self.model.get_initial_state, rows, min(CHUNK_LENGTH, length), size)
         else:
             known = {} if chunked is None else dict(zip(sample.window_starts.tolist(), chunked, strict=True))
@@ -288,7 +292,7 @@ class Evaluator:
         return self._sliding_rows(ids[None], np.zeros(1, int), context_length, known, uncached)[0]
 
     def _sliding_rows(self, rows, row_starts, context_length, known, uncached):
-        """Return `_sliding` of each of the rows `[K, N]`, `[K, N - 1]`; `known` has losses of windows by their start."""
+        """Return `_sliding` of each row of `[K, N]`, `[K, N - 1]`; `known` has losses of windows by their start."""
         count = rows.shape[1] - 1
         length = min(context_length, count)
         last = count - length  # where the last window starts, so that it ends with the text

@@ -83,7 +83,8 @@ def independent_losses(
     """Return the losses `[K, N - 1]` of texts `[K, N]`, each read from the initial state.
 
     Args:
-        step: As for `streaming_losses`, as is `get_initial_state`.
+        step: As for `streaming_losses`.
+        get_initial_state: As for `streaming_losses`.
         rows: Integers `[K, N]`.
         chunk_length: Ids of a call and row.
         batch_size: Rows of a call.

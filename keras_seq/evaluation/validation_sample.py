@@ -86,7 +86,9 @@ def sample_windows(ids: np.ndarray, sequence_length: int, num_windows: int) -> V
     edges = spread_edges(windows, num_windows // size)
     free = np.diff(edges) - size + 1
     places = random_draws.uniform((len(free),), _seed(ids), 0, "validation sample")
-    return ValidationSample((edges[:-1] + (places * free).astype(int)) * sequence_length, size * sequence_length, sequence_length)
+    return ValidationSample(
+        (edges[:-1] + (places * free).astype(int)) * sequence_length, size * sequence_length, sequence_length
+    )
 
 
 def sample_rows(rows: np.ndarray, num_rows: int) -> np.ndarray:

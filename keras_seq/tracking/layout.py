@@ -72,13 +72,19 @@ def hparams_columns(hparams: Iterable[str], keys: Iterable[str]) -> Summary:
         # the page sorts by `differs`, then by name, and shows the first ones
         hparam_infos=[api_pb2.HParamInfo(name=name, differs=n < NUM_COLUMNS) for n, name in enumerate(hparams)],
         metric_infos=[
-            api_pb2.MetricInfo(name=api_pb2.MetricName(tag=scalar_tag(key)), display_name=COLUMN_NAMES.get(key, key))
+            api_pb2.MetricInfo(name=api_pb2.MetricName(tag=scalar_tag(key)), display_name=_column(key))
             for key in columns
         ],
     )
     metadata = hparams_metadata.create_summary_metadata(HParamsPluginData(experiment=experiment))
     value = Summary.Value(tag=hparams_metadata.EXPERIMENT_TAG, metadata=metadata, tensor=hparams_metadata.NULL_TENSOR)
     return Summary(value=[value])
+
+
+def _column(key):
+    """Return the title of a column: scores after training have the names of the reports."""
+    name = COLUMN_NAMES.get(key, key.removeprefix("result/"))
+    return f"{name}, last validation" if key.startswith("val_") else name
 
 
 def charts(keys: Iterable[str], titles: Mapping[str, str]) -> Summary:

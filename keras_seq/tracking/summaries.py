@@ -46,9 +46,16 @@ class Summaries:
         return {n: v for n, v in self.scalars.items() if n.partition("/")[0] not in replaced} | self.curves
 
     def format_scalars(self) -> str:
-        """Return the ungrouped scalars as one line: `validation: loss 1.218, loss_streaming 1.156`."""
-        values = (f"{name.removeprefix('val_')} {value:.4g}" for name, value in self.scalars.items() if "/" not in name)
-        return f"validation: {', '.join(values)}"
+        """Return the ungrouped scalars as one line: `validation: loss 1.218`, `validation sample: loss 1.221`."""
+        scalars = {name: value for name, value in self.scalars.items() if "/" not in name}
+        names = (name.removesuffix(SAMPLE).removeprefix("val_") for name in scalars)
+        values = (f"{name} {value:.4g}" for name, value in zip(names, scalars.values(), strict=True))
+        return f"validation{' sample' if any(map(is_of_sample, scalars)) else ''}: {', '.join(values)}"
+
+
+def is_of_sample(name: str) -> bool:
+    """Return whether a number is of a part of the validation data."""
+    return name.endswith(SAMPLE)
 
 
 def scored_key(name: str, scalars: Mapping) -> str:

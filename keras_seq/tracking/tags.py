@@ -15,7 +15,7 @@ tag in one run of TensorBoard, so that a model has one color in all charts.
 import pathlib
 from collections.abc import Mapping
 
-from keras_seq.tracking.summaries import SAMPLE
+from keras_seq.tracking.summaries import SAMPLE, is_of_sample
 
 LOSSES = {
     "loss": "Loss/training",
@@ -71,7 +71,7 @@ def describe(name: str, descriptions: Mapping[str, str] = {}) -> str:
     known = {**DESCRIPTIONS, **descriptions}
     if name.startswith("result/"):
         return " ".join(filter(None, ("After training, over all of the validation data.", known.get(name[7:]))))
-    if name.endswith(SAMPLE):
+    if is_of_sample(name):
         whole = describe(name.removesuffix(SAMPLE), descriptions)
         return " ".join(filter(None, ("Of a sample that is spread evenly over the validation data.", whole)))
     groups = (name, *map(str, pathlib.PurePosixPath(name).parents))

@@ -98,7 +98,8 @@ class ValidationCallback(EveryNSteps):
         logger: `MetricsLogger` that the scalars are written to.
         every: Interval in steps.
         last_step: Last step of the training.
-        patience: Validations without a new best `val_loss`, of a sample or of all data, after which training ends; None never ends it.
+        patience: Validations without a new best `val_loss`, of a sample or of all data, after which training ends; None
+            never ends it.
     """
 
     def __init__(
