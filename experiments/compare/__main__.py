@@ -25,8 +25,6 @@ whole text. Expected on tiny Shakespeare: val_loss@64 1.532 (LSTM) and 1.575 (Tr
 import dataclasses
 import pathlib
 
-import numpy as np
-
 from experiments.compare import budgets as compare_budgets
 from experiments.compare import sweep as compare_sweep
 from experiments.compare.diagnostics import diagnostics
@@ -139,7 +137,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
         for (seed, b), result in zip(planned, results, strict=True)
     ]
     baselines = compute_baselines(data.train_text, data.validation_text, stretches=stretches)
-    scored = None if stretches is None else spread_note(np.diff(stretches).sum(), len(data.validation_text))
+    scored = None if stretches is None else spread_note((stretches @ [-1, 1]).sum(), len(data.validation_text))
     note = overlap_note(data.train_text, data.validation_text)
     return compare_report(
         ComparisonResults(folder, config, data.corpus, rows, budgets, baselines, sweep_runs, note, scored)

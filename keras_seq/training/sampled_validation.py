@@ -77,7 +77,7 @@ def check_sample(sample: ValidationSample, last_loss: float, token_losses: np.nd
     if not abs(last_loss - loss) <= limit + 1e-4 * abs(loss):  # rounding
         warnings.warn(
             f"The last val_loss_sample is {last_loss:.3f}, and val_loss, of the whole validation text, is {loss:.3f}: "
-            f"by chance they differ by {limit:.3f} at most, so the curve of this run does not speak for its result; raise "
-            "--train.validation-characters.",
+            f"by chance they differ by {limit:.3f} at most, so the curve of this run does not speak for its result; "
+            "raise --train.validation-characters.",
             stacklevel=2,
         )
