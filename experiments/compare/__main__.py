@@ -33,7 +33,7 @@ from experiments.compare.report import compare_report
 from experiments.compare.settings import SMOKE, CompareConfig
 from experiments.frame.experiment import experiment_main, run_all, run_config
 from experiments.frame.report import Report
-from experiments.frame.texts import SplitCorpus, compare_sizes, overlap_note
+from experiments.frame.texts import SplitCorpus, compare_sizes, overlap_note, spread_note
 from experiments.frame.token_folders import split_corpus
 from experiments.frame.token_mixture import TokenMixture, random_windows
 from keras_seq import training
@@ -85,7 +85,7 @@ def train_one(
         budget.steps,
         train,
         run_config(config, budget.name, budget.model_config, train, model, data.corpus, **extra),
-        diagnostics=diagnostics(tokenizer, train.validated_part(scored_text), config.sequence_length),
+        diagnostics=diagnostics(tokenizer, scored_text, config.sequence_length, train),
         callbacks=[embeddings, *([Profiler(run)] if config.profile else [])],
     )
     embeddings.write(model)  # a run stopped in its last validation has not reached the end of the epoch
@@ -104,7 +104,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     if config.sweep is not None:
         sweep_ids, sweep_scored = data.hold_out_ids(min_length)
         make_windows(config, config.recurrent_windows, sweep_ids, seed=0)
-    config.train.validated_part(data.validation_text, min_length)
+    stretches = data.scored_stretches(config.sequence_length, config.train)
 
     def plan_windows(kind):
         return make_windows(config, kind, data.train, seed=0)
@@ -112,7 +112,7 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
     budgets = compare_budgets.plan(config, folder, data.tokenizer.vocabulary_size, plan_windows)
     data.introduce(config.train, min_length, f"batches of {config.batch_size} x {config.sequence_length}")
     print(compare_budgets.table(config, budgets).without("width"))
-    print(compare_sizes([budget.parameters for budget in budgets.values()]))
+    print(*filter(None, [compare_sizes([budget.parameters for budget in budgets.values()])]))
 
     def run(name, budget, train, seed=0, ids=data.train, scored=data.validation_text):
         path = folder / name
@@ -136,9 +136,12 @@ def compare(config: CompareConfig, folder: pathlib.Path) -> Report:
         {"model": b.name, "seed": seed, **result, "train_flops": b.flops_per_token * result["train_tokens"]}
         for (seed, b), result in zip(planned, results, strict=True)
     ]
-    baselines = compute_baselines(data.train_text, data.validation_text)
+    baselines = compute_baselines(data.train_text, data.validation_text, stretches=stretches)
+    scored = None if stretches is None else spread_note((stretches @ [-1, 1]).sum(), len(data.validation_text))
     note = overlap_note(data.train_text, data.validation_text)
-    return compare_report(ComparisonResults(folder, config, data.corpus, rows, budgets, baselines, sweep_runs, note))
+    return compare_report(
+        ComparisonResults(folder, config, data.corpus, rows, budgets, baselines, sweep_runs, note, scored)
+    )
 
 
 main = experiment_main("compare", CompareConfig, SMOKE, compare, __doc__)

@@ -16,6 +16,7 @@ from experiments.compare.sweep import SweepRun
 from keras_seq.baselines import Baseline
 from keras_seq.data import Corpus
 from keras_seq.evaluation.difference import Difference, paired_difference
+from keras_seq.tracking import scored_key
 from keras_seq.training import read_metrics
 
 CURVES = {  # label: split and key in metrics.jsonl
@@ -37,6 +38,7 @@ class ComparisonResults:
     baselines: tuple[Baseline, ...]
     sweep_runs: list[SweepRun] = dataclasses.field(default_factory=list)
     note: str | None = None
+    scored: str | None = None  # the sample of the validation text that the curves are of
 
     @property
     def models(self) -> list[str]:
@@ -79,23 +81,37 @@ class ComparisonResults:
     def verdict(self) -> str:
         """Which model has the lowest val_loss, whether that is more than chance, and what needs no training."""
         order = sorted(self.models, key=lambda model: self.mean(model, "val_loss_per_character"))
-        loss = self.mean(order[0], "val_loss_per_character")
+        first, *others = (self.mean(model, "val_loss_per_character") for model in order)
         if len(order) == 1:
-            return f"{order[0]} has a val_loss of {loss:.3f} nats per character; {self._against_baselines(loss)}."
+            return f"{order[0]} has a val_loss of {first:.3f} nats per character. {self._against_baselines('It')}"
         gap = self.difference(*order[:2])
         certainty = "more than chance" if gap.significant else "within chance"
-        scope = "the text" if self.num_seeds == 1 else "the text and the seeds"
-        caution = ", and other seeds may differ by more" if self.num_seeds == 1 else ""
+        scope = "on this text; with one seed each, other seeds may differ by more"
         return (
-            f"{order[0]} has the lowest val_loss, {loss:.3f} nats per character. {order[1]} is {gap.mean:.4f} higher "
-            f"(95 % interval over {scope}: {gap.low:+.4f} to {gap.high:+.4f}), which is {certainty}{caution}. The best "
-            f"model {self._against_baselines(loss)}."
+            f"{order[0]} has the lowest val_loss, {first:.3f} nats per character. {order[1]} has {others[0]:.3f}, "
+            f"{gap.mean:.4f} more (95 % interval {gap.low:+.4f} to {gap.high:+.4f}): {certainty} "
+            f"{scope if self.num_seeds == 1 else 'for text and seeds like these'}. "
+            f"{self._against_baselines('The best model')}"
         )
 
-    def _against_baselines(self, loss):
+    def _against_baselines(self, subject):
+        """Compare with what also has all the text before a character to predict it from."""
+        key = "val_loss_per_character_streaming"
+        model, loss = min(((model, self.mean(model, key)) for model in self.models), key=lambda item: item[1])
         best = min(self.baselines, key=lambda baseline: baseline.loss_per_character)
         relation = "is below" if loss < best.loss_per_character else "does not reach"
-        return f"{relation} the best baseline, {best.name} with {best.loss_per_character:.3f}"
+        return (
+            f"{subject} {relation} the best baseline: reading the text from start to end, {model} has "
+            f"{loss:.3f} (val_loss_streaming), {best.name} {best.loss_per_character:.3f}."
+        )
+
+    @property
+    def curve_baselines(self) -> list[tuple[str, float]]:
+        """Name and loss of each baseline, of the part of the text that the curves are of."""
+        return [
+            (b.name, b.loss_per_character if b.sample_loss_per_character is None else b.sample_loss_per_character)
+            for b in self.baselines
+        ]
 
     @functools.cache  # noqa: B019
     def curve(self, model: str, name: str) -> dict[str, list[float]]:
@@ -119,7 +135,11 @@ class ComparisonResults:
         """Return `[points, 3]`: tokens, seconds of training, loss per character."""
         lines = read_metrics(self.run(row) / "metrics.jsonl")
         clock = [(line["tokens"], line["seconds"]) for line in lines if line["split"] == "train"]
-        points = [(line["tokens"], line[key] / row["characters_per_token"]) for line in lines if line["split"] == split]
+        points = [
+            (line["tokens"], line[scored_key(key, line)] / row["characters_per_token"])
+            for line in lines
+            if line["split"] == split
+        ]
         times = np.interp([tokens for tokens, _ in points], *zip(*clock, strict=True))
         return [(tokens, seconds, loss) for (tokens, loss), seconds in zip(points, times, strict=True)]
 

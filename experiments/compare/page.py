@@ -53,7 +53,7 @@ def _data(results):
         }
         for model in results.models
     ]
-    baselines = [{"name": b.name, "loss": round(b.loss_per_character, 4)} for b in results.baselines]
+    baselines = [{"name": name, "loss": round(loss, 4)} for name, loss in results.curve_baselines]
     return {"models": models, "baselines": baselines, "num_seeds": results.num_seeds}
 
 

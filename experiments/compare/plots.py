@@ -6,7 +6,6 @@ from matplotlib.axes import Axes
 
 from experiments.compare.findings import CURVES, ComparisonResults
 from experiments.frame import plots
-from keras_seq.baselines import Baseline
 
 STYLES = {
     "train loss": {"alpha": 0.35, "linewidth": 1.2},
@@ -16,6 +15,7 @@ STYLES = {
 FILLS = {"val_loss_per_character": "full", "val_loss_per_character_streaming": "none"}
 BASELINES = ("unigram", "2-gram", "3-gram", "4-gram", "6-gram", "xz", "bzip2")  # lines that are far enough apart
 LABEL_DISTANCE = 0.035  # fraction of the axes' height
+NOTE = {"fontsize": 7.5, "color": "0.45", "pad": 3}
 DASHED = {"color": "0.55", "linewidth": 0.7, "linestyle": (0, (4, 3)), "zorder": 0}
 
 
@@ -45,16 +45,18 @@ def plot_curves(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
                 highest = max(highest, curve["mean"][0])
     lowest = min(min(results.curve(model, name)["low"]) for model in colors for name in STYLES)
     axes.set_ylim(lowest - 0.05, max(highest + 0.1, lowest + 0.5))
-    plot_baselines(axes, results.baselines)
+    plot_baselines(axes, results.curve_baselines)
+    if results.scored:
+        axes.set_title(f"validation and baselines: {results.scored}", loc="left", **NOTE)
     plots.token_axis(axes, "training tokens (characters)")
     axes.set_ylabel("loss (nats per character)")
     plots.legend(axes, colors, STYLES, loc="upper left", bbox_to_anchor=(0, -0.1), ncols=4)
 
 
-def plot_baselines(axes: Axes, baselines: Sequence[Baseline]):
-    """Plot a thin line for each baseline within the y limits, and name the others below the axes' title."""
+def plot_baselines(axes: Axes, baselines: Sequence[tuple[str, float]]):
+    """Plot a thin line for each baseline, name and loss, within the y limits, and name the others above the axes."""
     low, high = axes.get_ylim()
-    named = sorted((b.loss_per_character, b.name) for b in baselines if b.name in BASELINES)
+    named = sorted((loss, name) for name, loss in baselines if name in BASELINES)
     visible = [(loss, name) for loss, name in named if low < loss < high]
     for (loss, name), y in zip(
         visible, plots.spread([b[0] for b in visible], LABEL_DISTANCE * (high - low)), strict=True
@@ -63,7 +65,7 @@ def plot_baselines(axes: Axes, baselines: Sequence[Baseline]):
         axes.text(0.005, y, name, transform=axes.get_yaxis_transform(), fontsize=7.5, color="0.45", va="bottom")
     hidden = [f"{name} {loss:.2f}" for loss, name in named if not low < loss < high]
     if hidden:
-        axes.set_title(f"baselines off the scale: {', '.join(hidden)}", fontsize=7.5, color="0.45", loc="right", pad=3)
+        axes.set_title(f"off the scale: {', '.join(hidden)}", loc="right", **NOTE)
 
 
 def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
@@ -78,13 +80,13 @@ def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, 
     axes.set_yticks(range(len(order)), order)
     axes.set_ylim(-0.6, len(order) - 0.2)
     axes.margins(x=0.12)
-    axes.set_xlabel("final loss (nats per character)")
+    axes.set_xlabel("final loss of the whole validation text (nats per character)")
     best = min(results.baselines, key=lambda baseline: baseline.loss_per_character)
     low, high = axes.get_xlim()
     if low < best.loss_per_character < high:
         axes.axvline(best.loss_per_character, **DASHED)
     title = f"best baseline: {best.name} {best.loss_per_character:.3f}"
-    axes.set_title(title, fontsize=7.5, color="0.45", loc="right", pad=3)
+    axes.set_title(title, loc="right", **NOTE)
     dot = {"marker": "o", "linestyle": "", "markersize": 7}
     styles = {key.replace("_per_character", ""): {**dot, "fillstyle": fill} for key, fill in FILLS.items()}
     plots.legend(axes, {}, styles, loc="upper left", bbox_to_anchor=(0, -0.1), ncols=2)

@@ -54,7 +54,7 @@ def differences_table(results: ComparisonResults) -> Table:
         "model": lambda item: item[0],
         f"difference to {results.models[0]}": lambda item: f"{item[1].mean:+.4f}",
         "95 % interval": lambda item: f"{item[1].low:+.4f} to {item[1].high:+.4f}",
-        "significant": lambda item: "yes" if item[1].significant else "no",
+        "more than chance": lambda item: "yes" if item[1].significant else "no",
     }
     return Table.of([*results.differences.items()], columns)
 

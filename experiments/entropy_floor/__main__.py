@@ -48,7 +48,7 @@ def train_one(run: pathlib.Path, config: EntropyFloorConfig, name: str, corpus: 
         training_model=training_model,
         tokenizer=corpus.tokenizer,
         characters_per_token=1.0,
-        **training.capped_validation(validate, corpus.validation, config.train, config.sequence_length + 1),
+        **training.sampled_validation(validate, corpus.validation, config.sequence_length, config.train),
     )
 
 

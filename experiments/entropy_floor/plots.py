@@ -20,7 +20,8 @@ def plot(folder: pathlib.Path, rows: Sequence[dict]):
     for (losses, excess), name in zip(axes.T, names, strict=True):
         plot_corpus(losses, excess, folder, [row for row in rows if row["corpus"] == name], colors)
         losses.set_title(name)
-    axes[0, 0].set_ylabel("val_loss_streaming (nats per token)")
+    note = plots.sample_note(next(folder / row["run"] for row in rows if row["run"]))
+    axes[0, 0].set_ylabel(f"val_loss_streaming{note} (nats per token)")
     axes[1, 0].set_ylabel("excess loss")
     plots.legend(axes[0, 0], colors, loc="best", fontsize=9)
     plots.save(figure, folder / "entropy_floor.png")

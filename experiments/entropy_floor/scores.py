@@ -59,15 +59,20 @@ def excess_loss(losses: np.ndarray, source_losses: np.ndarray) -> dict[str, floa
 
 
 def validator(model: keras.Model, corpus: SyntheticCorpus, config: EntropyFloorConfig) -> Callable:
-    """Return the function from the first ids of the validation text to their scores and a sample."""
+    """Return the function from the sample of the validation text to score, None for all, to its scores and a text."""
     evaluator, generator = Evaluator(model), TextGenerator(model, corpus.tokenizer)
 
-    def validate(ids):
-        losses = evaluator.streaming_token_losses(ids)
+    def validate(sample):
+        ids, source_losses = corpus.validation, corpus.source_losses
+        if sample is None:
+            losses = evaluator.streaming_token_losses(ids)
+        else:
+            losses = evaluator.stretch_token_losses(ids, sample).reshape(-1)
+            source_losses = source_losses[sample.targets - 1]
         scalars = {
-            "val_loss": evaluator.chunked_loss(ids, config.sequence_length).mean,
+            "val_loss": evaluator.chunked_loss(ids, config.sequence_length, sample).mean,
             "val_loss_streaming": float(losses.mean(dtype="float64")),
-            **excess_loss(losses, corpus.source_losses[: len(ids) - 1]),
+            **excess_loss(losses, source_losses),
         }
         return Summaries(scalars, {"sample": generator(corpus.tokenizer.decode(ids[:1]), config.train.sample_length)})
 

@@ -49,6 +49,6 @@ def plot(folder: pathlib.Path, rows: Sequence[dict]):
     for row in rows:
         axes.plot(*plots.curve(folder / row["run"]), color=colors[row["method"]], marker="o")
     plots.token_axis(axes)
-    axes.set_ylabel("validation loss (nats per token)")
+    axes.set_ylabel(f"validation loss{plots.sample_note(folder / rows[0]['run'])} (nats per token)")
     plots.legend(axes, colors)
     plots.save(figure, folder / "finetune.png")

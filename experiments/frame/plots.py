@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter
 from experiments.frame.tables import thousands
 from keras_seq.atomic_files import atomic_write
 from keras_seq.tracking.render import to_pixels
+from keras_seq.tracking.summaries import is_of_sample, scored_key
 from keras_seq.training import read_metrics
 
 plt.style.use(pathlib.Path(__file__).with_name("style.mplstyle"))
@@ -59,9 +60,14 @@ def colors(names: Sequence[str]) -> dict[str, str]:
 
 
 def curve(run: pathlib.Path, key: str = "val_loss", split: str = "validation") -> tuple[list[int], list[float]]:
-    """Return the training tokens and the values of the points of a curve of a run."""
-    points = [(line["tokens"], line[key]) for line in read_metrics(run, split)]
+    """Return the training tokens and the values of the points of a curve of a run, of a sample where one was scored."""
+    points = [(line["tokens"], line[scored_key(key, line)]) for line in read_metrics(run, split)]
     return tuple(map(list, zip(*points, strict=True)))
+
+
+def sample_note(run: pathlib.Path) -> str:
+    """Return " of a sample" if the validations of a run scored a sample of the validation data, else ""."""
+    return " of a sample" if any(is_of_sample(key) for line in read_metrics(run, "validation") for key in line) else ""
 
 
 def token_axis(axes: Axes, label: str = "training tokens"):

@@ -46,8 +46,10 @@ def random_windows_run(
         extra = {"batch_size": batch_size, "steps": steps, "seed": settings.seed}
         config = run_config(settings, name, model_config, train, model, data.corpus, **extra)
 
-        def validate(ids):
-            return Summaries({"val_loss": evaluator.chunked_loss(ids, sequence_length).mean})
+        scored = data.validation if data.held_out is None else data.held_out
+
+        def validate(sample):
+            return Summaries({"val_loss": evaluator.chunked_loss(scored, sequence_length, sample).mean})
 
         def finish_result(summaries):
             result = {"model": name, "batch_size": batch_size, "learning_rate": config["train"]["learning_rate"]}
@@ -68,9 +70,7 @@ def random_windows_run(
             tokenizer=data.tokenizer,
             characters_per_token=data.characters_per_token,
             finish=finish_result,
-            **training.capped_validation(
-                validate, data.validation if data.held_out is None else data.held_out, train, sequence_length + 1
-            ),
+            **training.sampled_validation(validate, scored, sequence_length, train),
         )
 
     return run, settings.seed, train_one

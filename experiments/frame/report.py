@@ -15,6 +15,7 @@ from experiments.frame.shell import command, python
 from experiments.frame.tables import Table, indented
 from keras_seq.atomic_files import write_json, write_text
 
+TENSORBOARD_ADDRESS = "http://localhost:6006/?smoothing=0"
 WIDTH = 80  # of a terminal, in characters
 
 
@@ -63,6 +64,7 @@ class Report:
 
     def _commands(self, folder):
         lines = ["To view the curves in TensorBoard:", f"    {tensorboard_command(folder)}"]
+        lines += [f"    then open {TENSORBOARD_ADDRESS}    (smoothing off: it hides where few points cross)"]
         if self.runs:
             score = python("-m", "experiments.score_text", self.runs[0], "--text", "Some text.", "--html", "score.html")
             lines += ["To see how a model reads a text:", f"    {score}"]

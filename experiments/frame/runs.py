@@ -1,8 +1,8 @@
 """Run folders of the experiments: start a new one or resume, read and change its config.
 
-    LOG_DIR/EXPERIMENT/UTC-TIME/RUN/config.json        {"schema": 2, "experiment": config of the command line, ...}
+    LOG_DIR/EXPERIMENT/UTC-TIME-CORPUS/RUN/config.json    {"schema": 2, "experiment": config of the command line, ...}
 
-`--resume LOG_DIR/EXPERIMENT/UTC-TIME`, or a run folder in it, reads the config from there and continues the unfinished
+`--resume LOG_DIR/EXPERIMENT/FOLDER`, or a run folder in it, reads the config from there and continues the unfinished
 runs. Options given beside it may make the runs longer or change the logging, validation and checkpoint intervals; when
 the runs become longer, the finished ones are trained further too. The folder is locked: one process at a time.
 """
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from experiments.frame.folders import timestamped_folder
+from experiments.frame.folders import corpus_label, timestamped_folder
 from experiments.frame.interruption import run_folders
 from experiments.frame.jobs import is_worker
 from experiments.frame.machine import Machine, first_process_speaks
@@ -74,7 +74,8 @@ def start_or_resume(
         raise ValueError(f"--log-dir {config.log_dir}: {nearest} is not a folder; expected a folder or an unused name.")
     machine.use_devices()
     machine.check(config, arguments)
-    new_folder = timestamped_folder(parent) if processes.is_first() else contextlib.nullcontext(parent / "new")
+    label = corpus_label(config)
+    new_folder = timestamped_folder(parent, label) if processes.is_first() else contextlib.nullcontext(parent / "new")
     with first_process_speaks(), new_folder as folder, processes.private_folder(folder) as folder, lock(folder):
         if is_shared:
             checksummed_json.write(folder / SETTINGS, {"experiment": dataclasses.asdict(config)})

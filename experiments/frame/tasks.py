@@ -16,7 +16,7 @@ from keras_seq.tracking import Summaries
 
 
 class Task(Protocol):
-    """A task for one model."""
+    """A task for one model; where `validate` scores a sample, its `final_validate` scores all."""
 
     model: keras.Model
     dataset: Callable  # from start_step and stop_step to the tf.data.Dataset of the training batches
@@ -65,6 +65,7 @@ def run_task(
             task.validate,
             run_config(settings, name, model_config, train, task.model, corpus, seed=seed),
             loss=task.loss,
+            final_validate_fn=getattr(task, "final_validate", None),
             diagnostics=task.diagnostics,
             finish=lambda summaries: {"model": name, **task.test()},
             **options,

@@ -81,6 +81,24 @@ class SplitCorpus:
         """The mean over the validation text."""
         return len(self.validation_text) / len(self.validation)
 
+    def scored_stretches(self, sequence_length: int, train: training.TrainConfig) -> np.ndarray | None:
+        """Return where in the validation text the stretches scored during training begin and end, `[K, 2]`, or None.
+
+        Raises:
+            ValueError: `train.validation_characters` is less than a window and the next character.
+        """
+        total = len(self.validation_text)
+        train.validated_characters(total, sequence_length + 1)
+        sample = training.validation_sample(self.validation, sequence_length, train, total)
+        if sample is None:
+            return None
+        ends = sample.starts[:, None] + 1 + [0, sample.length]  # the first token of a stretch is not predicted
+        if len(self.validation) == len(self.validation_text):
+            return ends
+        lengths = [len(self.tokenizer.decode(ids)) for ids in np.split(self.validation, ends.reshape(-1))]
+        scale = len(self.validation_text) / sum(lengths)  # 1, unless the tokens of a character were separated
+        return (np.cumsum(lengths[:-1]) * scale).astype(int).reshape(-1, 2)
+
     def introduce(self, train: training.TrainConfig, min_length: int, plan: str, scored: Sequence | None = None):
         """Print sizes, the plan, what is scored during training, and a note if the validation text is not new."""
         parts = {"training": self.train, "held-out": self.held_out, "validation": self.validation}
@@ -115,14 +133,22 @@ def validation_note(train: training.TrainConfig, validation: Sequence, min_lengt
     Raises:
         ValueError: `train.validation_characters` is less than `min_length`.
     """
-    part, total = len(train.validated_part(validation, min_length)), len(validation)
+    total = len(validation)
+    part = train.validated_characters(total, min_length)
     if part == total:
         return ""
-    return f"; validating on the first {part:,} of {total:,} characters during training, on all of them at the end"
+    return f"; validating on {spread_note(part, total)} during training, on all of them at the end"
+
+
+def spread_note(part: int, total: int) -> str:
+    """Return how many characters of a text a sample has."""
+    return f"{part:,} characters spread over {total:,}"
 
 
 def compare_sizes(counts: Sequence[int]) -> str:
-    """Return a sentence that compares the largest and the smallest of the numbers of parameters."""
+    """Return a sentence that compares the largest and the smallest of the numbers of parameters; "" for one model."""
+    if len(counts) == 1:
+        return ""
     ratio = max(counts) / min(counts)
-    size = f"The largest model has {ratio:.2f} times the parameters of the smallest"
+    size = f"The largest model has {ratio - 1:.1%} more parameters than the smallest"
     return f"{size}{'.' if ratio <= MAX_PARAMETER_RATIO else ': more than the 5 % that count as equal here.'}"

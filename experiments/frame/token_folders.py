@@ -3,8 +3,9 @@
     --corpus FOLDER [FOLDER ...]      of `python -m experiments.prepare`: training reads its windows from the files
     --corpus 0.7:FOLDER 0.3:FOLDER    the same with weights: token_mixture.py
 
-The validation part begins with the first document after nine tenths of the ids, and its beginning is scored. Baselines
-and the search for copied passages see the beginning of the training part.
+The validation part begins with the first document after nine tenths of the ids. Of a large one, stretches that are spread
+evenly over it are scored, each of which begins a document. Baselines and the search for copied passages see the
+beginning of the training part.
 """
 
 import hashlib
@@ -21,6 +22,7 @@ from experiments.frame.token_mixture import TokenMixture, weighted_names
 from keras_seq.data import Corpus, CorpusError, TokenFiles
 from keras_seq.data.token_files import concatenated
 from keras_seq.data.token_shards import TOKENIZER_NAME, is_prepared, read_index
+from keras_seq.evaluation.validation_sample import MAX_STRETCHES, spread_edges
 from keras_seq.tokenizers import load_tokenizer
 from keras_seq.tokenizers.document_token import decode_documents, encode_documents
 
@@ -58,7 +60,7 @@ class SplitTokens(SplitCorpus):
     """Folders of token ids, split into a training, held-out and validation part.
 
     `train` are `TokenFiles`, or a `TokenMixture` of weighted folders, each of which is split. `held_out` and
-    `validation` are the first `MAX_TOKENS_AS_TEXT` ids of their parts.
+    `validation` are at most `MAX_TOKENS_AS_TEXT` ids, spread over their parts.
 
     Args:
         names: The folders, all of one tokenizer.
@@ -96,11 +98,11 @@ class SplitTokens(SplitCorpus):
         if weights is not None:
             files = TokenMixture(tuple(parts), tuple(weights))
         self.train, validation = self._split(files, min_length)
-        self.validation = validation[:MAX_TOKENS_AS_TEXT]
+        self.validation = spread_over(validation, document_token=self.document_token)
         self.held_out = self.held_out_text = None
         if held_out:
             self.train, held_out_part = self._split(self.train, min_length)
-            self.held_out = held_out_part[:MAX_TOKENS_AS_TEXT]
+            self.held_out = spread_over(held_out_part, document_token=self.document_token)
             self.held_out_text = decode_documents(self.tokenizer, self.held_out)
         self.train_text = decode_documents(self.tokenizer, self.train[:MAX_TOKENS_AS_TEXT])
         self.validation_text = decode_documents(self.tokenizer, self.validation)
@@ -123,8 +125,24 @@ class SplitTokens(SplitCorpus):
     def hold_out_ids(self, min_length: int) -> tuple[TokenFiles | TokenMixture, str]:
         """Return the training part without its last tenth, and the text of that tenth."""
         train, held_out = self._split(self.train, min_length)
-        return train, decode_documents(self.tokenizer, held_out[:MAX_TOKENS_AS_TEXT])
+        return train, decode_documents(self.tokenizer, spread_over(held_out, document_token=self.document_token))
 
     def encode(self, text: str) -> np.ndarray:
         """Return the ids of a text, in which U+001E begins a document, `[N]`."""
         return encode_documents(self.tokenizer, text)
+
+
+def spread_over(
+    ids: TokenFiles | TokenMixture, count: int = MAX_TOKENS_AS_TEXT, document_token: int | None = None
+) -> np.ndarray:
+    """Read at most `count` ids, `[<= count]`: all, or 128 stretches that are spread evenly, each a document."""
+    if isinstance(ids, TokenMixture):
+        counts = ids.counts(count)
+        return np.concatenate([spread_over(part, n, document_token) for part, n in zip(ids.parts, counts, strict=True)])
+    if len(ids) <= count or count < MAX_STRETCHES:
+        return ids[:count]
+    starts = spread_edges(len(ids), MAX_STRETCHES)[:-1].tolist()
+    stretches = np.stack([ids[start : start + count // MAX_STRETCHES] for start in starts])
+    if document_token is not None:
+        stretches[:, 0] = document_token
+    return stretches.reshape(-1)

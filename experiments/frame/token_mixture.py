@@ -39,9 +39,13 @@ class TokenMixture:
 
     def __getitem__(self, index: slice) -> np.ndarray:
         """Read the beginnings of the sources."""
+        return np.concatenate([part[:n] for part, n in zip(self.parts, self.counts(index.stop), strict=True)])
+
+    def counts(self, total: int) -> list[int]:
+        """Return how many ids of each source are its share of `total` ids, or of as many as all shares allow."""
         shares = [weight / sum(self.weights) for weight in self.weights]
-        total = min(index.stop, *(len(part) / share for part, share in zip(self.parts, shares, strict=True)))
-        return np.concatenate([part[: int(total * share)] for part, share in zip(self.parts, shares, strict=True)])
+        total = min(total, *(len(part) / share for part, share in zip(self.parts, shares, strict=True)))
+        return [int(total * share) for share in shares]
 
 
 def weighted_names(names: Sequence[str]) -> tuple[list[str], list[float] | None]:

@@ -7,7 +7,7 @@
 Time: 20 to 60 seconds.
 
 RUN is the folder of a finished run of a language model. RUN/inspect, or FOLDER, gets an interactive page, inspect.html,
-and plots as PNG files and for TensorBoard.
+and plots as PNG files.
 """
 
 import dataclasses
@@ -19,7 +19,6 @@ from experiments.frame.finished_run import Unknown, example_text, handle_unknown
 from experiments.frame.option_checks import check_options
 from experiments.frame.option_types import RunFolder
 from experiments.frame.pages import percent
-from experiments.frame.report import tensorboard_command
 from experiments.frame.startup import command_line, exit_with_message
 from experiments.inspect_model.findings import Findings, find
 from experiments.inspect_model.page import inspect_page
@@ -28,8 +27,6 @@ from keras_seq.atomic_files import write_text
 from keras_seq.evaluation.model_trace import ModelTrace, trace_model
 from keras_seq.evaluation.trace_plots import plot_trace
 from keras_seq.tokenizers.show_whitespace import show_whitespace
-from keras_seq.tracking.event_records import EventFile
-from keras_seq.tracking.tensorboard import image_proto
 from keras_seq.training import load_language_model
 from keras_seq.training.run_folder import within
 
@@ -70,13 +67,10 @@ def truncate(model, ids, option="--text"):
 
 
 def write_outputs(folder: pathlib.Path, trace: ModelTrace, findings: Findings, run: pathlib.Path):
-    """Write the page and the plots, also as images for TensorBoard, where each call is a new step."""
+    """Write the page and the plots."""
     folder.mkdir(parents=True, exist_ok=True)
-    step = len(list(folder.glob("events.out.tfevents.*")))
-    events = EventFile(folder)
     for name, figure in itertools.chain(plot_trace(trace), plot_findings(trace, findings)):
         plots.save(figure, folder / f"{name}.png")
-        events.write(step, [image_proto(name, plots.pixels(figure)[None])])
     write_text(folder / "inspect.html", inspect_page(trace, run, findings))
 
 
@@ -100,7 +94,7 @@ def main(arguments: list[str] | None = None):
     line = "   ".join(f"{show_whitespace(token)} {percent(p)}" for token, p in predictions)
     print(f"Predictions after the last token:  {line}")
     print(*findings.sentences(), sep="\n")
-    print(f"Page:   {folder / 'inspect.html'}\nPlots:  {folder}/*.png\nTensorBoard:   {tensorboard_command(folder)}")
+    print(f"Page:   {folder / 'inspect.html'}\nPlots:  {folder}/*.png")
 
 
 if __name__ == "__main__":

@@ -52,9 +52,13 @@ class Findings:
         ]
         if self.best_head:
             name, head, score = self.best_head
+            equal = np.log(2) / self.repeat_length
             lines.append(
                 f"Head {head} of {name} looks most at what followed the same token before: {score:.2f} of its "
-                f"attention, where equal attention to all would be {np.log(2) / self.repeat_length:.2f}."
+                f"attention, where equal attention to all would be {equal:.2f}."
+                if score > equal
+                else f"No head looks at what followed the same token before: at most {score:.2f} of its attention, "
+                f"where equal attention to all would be {equal:.2f}."
             )
         last = [*self.memory.values()][-1]
         far = max((d for d, accuracy in last.items() if accuracy >= 0.5), default=None)

@@ -38,11 +38,14 @@ def train_one(run: pathlib.Path, config: MaskedLMConfig, data: MaskedCorpus) -> 
         return {**rows, "token_ids": masked_ids}, targets, weights
 
     def finish(summaries):
-        scored = data.validated[data.validation_text]
-        targets = scored.targets[scored.is_masked]
+        targets = data.masked.targets[data.masked.is_masked]
         baseline = unigram_baseline(data.train, targets, tokenizer.vocabulary_size)
         return {"masked_tokens": len(targets), "unigram_baseline": baseline}
 
+    validations = {"validate_fn": lambda: validate(data.sample or data.masked)}
+    if data.sample is not None:
+        validations["final_validate_fn"] = lambda: validate(data.masked)
+        validations["final_duration_ratio"] = len(data.masked.targets) / len(data.sample.targets)
     row, validate = encode_masked(data.texts[0], tokenizer, length), validator(model, tokenizer, data.texts)
     attention = AttentionMaps(row, [tokenizer.vocabulary[n] for n in row["token_ids"][0]])
     return training.train_model(
@@ -57,7 +60,7 @@ def train_one(run: pathlib.Path, config: MaskedLMConfig, data: MaskedCorpus) -> 
         loss=TokenCrossEntropy(),
         diagnostics=[functools.partial(attention.compute_summaries, model)],
         finish=finish,
-        **training.capped_validation(lambda text: validate(data.validated[text]), data.validation_text, train),
+        **validations,
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from experiments.frame.texts import SplitCorpus
 from experiments.masked_lm.settings import MaskedLMConfig
 from keras_seq.data import ArrayBatches, MaskedLMMaskGenerator
+from keras_seq.evaluation.validation_sample import sample_rows
 from keras_seq.tokenizers import SPECIAL_TOKENS, WordPieceTokenizer
 from keras_seq.tokenizers.segment_packing import pack_segments
 
@@ -33,7 +34,7 @@ class MaskedRows:
 
 
 class MaskedCorpus(SplitCorpus):
-    """A corpus in word pieces, the texts to fill, and the masked rows of the validation text and of its scored part."""
+    """A corpus in word pieces, the texts to fill, the masked rows of the validation text, and a sample of them."""
 
     def __init__(self, config: MaskedLMConfig, folder: pathlib.Path):
         def tokenizer(text, train_text):
@@ -44,8 +45,8 @@ class MaskedCorpus(SplitCorpus):
         self._check("training", self.train, self.length + (config.batch_size - 1) * (self.length // OVERLAP))
         rows = segment_pairs(self.train, self.length, self.length // OVERLAP, config.seed)
         self.train_batches = ArrayBatches(rows, config.batch_size, config.seed)
-        part = config.train.validated_part(self.validation_text)
-        self.validated = {text: self._masked_rows(text) for text in (part, self.validation_text)}
+        self.masked = self._masked_rows(self.validation_text)
+        self.sample = self._sample(config.train)
         self.texts = config.text or SENTENCES.get(config.corpus) or self._passages()
         for text in self.texts:
             encode_masked(text, self.tokenizer, self.length)
@@ -53,8 +54,8 @@ class MaskedCorpus(SplitCorpus):
     def _check(self, part, ids, needed):
         if len(ids) < needed:
             raise ValueError(
-                f"The {part} text has {len(ids)} tokens; expected at least {needed}: give a longer one (--corpus, "
-                "--train.validation-characters), or a smaller --encoder.context-length or --batch-size."
+                f"The {part} text has {len(ids)} tokens; expected at least {needed}: give a longer one (--corpus), "
+                "or a smaller --encoder.context-length or --batch-size."
             )
 
     def mask_generator(self, seed: int) -> MaskedLMMaskGenerator:
@@ -70,6 +71,22 @@ class MaskedCorpus(SplitCorpus):
         if not weights.any():
             raise ValueError("None of the validation tokens is masked; expected a longer validation split.")
         return MaskedRows({**rows, "token_ids": masked_ids}, targets, weights > 0)
+
+    def _sample(self, train):
+        """Return the rows that are scored during training, spread evenly over all; None for all."""
+        rows, total = self.masked.targets, len(self.validation_text)
+        count = train.validated_characters(total, 2) * len(rows) // total
+        if count == len(rows):
+            return None
+        indices = sample_rows(rows, max(1, count))
+        inputs = {name: values[indices] for name, values in self.masked.inputs.items()}
+        sample = MaskedRows(inputs, rows[indices], self.masked.is_masked[indices])
+        if not sample.is_masked.any():
+            raise ValueError(
+                f"--train.validation-characters {train.validation_characters}: none of their tokens is masked; "
+                "expected more characters."
+            )
+        return sample
 
     def _passages(self):
         """Return up to four passages of the validation text, each with [MASK] for the token in the middle."""

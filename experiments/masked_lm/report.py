@@ -62,7 +62,7 @@ def plot_curves(folder: pathlib.Path, run: pathlib.Path, baseline: dict):
     figure, (losses, accuracies) = plots.subplots(1, 2, figsize=(11, 4.6))
     losses.plot(*plots.curve(run, "loss", "train"), color="C0", alpha=0.45, label="training")
     for axes, key, label, color in (
-        (losses, "val_loss", "validation", "C1"),
+        (losses, "val_loss", f"validation{plots.sample_note(run)}", "C1"),
         (accuracies, "top5_accuracy", "top-5 accuracy", "C2"),
         (accuracies, "accuracy", "accuracy", "C1"),
     ):
@@ -72,7 +72,7 @@ def plot_curves(folder: pathlib.Path, run: pathlib.Path, baseline: dict):
         plots.token_axis(axes, "training tokens, masked or not")
         axes.legend()
     losses.set_ylabel("loss (nats per masked token)")
-    accuracies.set_ylabel("accuracy, validation")
+    accuracies.set_ylabel(f"accuracy{plots.sample_note(run)}, validation")
     accuracies.yaxis.set_major_formatter(PercentFormatter(1.0))
     accuracies.set_ylim(bottom=0)
     plots.save(figure, folder / "masked_lm.png")

@@ -39,8 +39,8 @@ def train_one(
     model = lstm.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
     evaluator = Evaluator(model)
 
-    def validate(ids):
-        loss = evaluator.chunked_loss(ids, length).mean
+    def validate(sample):
+        loss = evaluator.chunked_loss(data.validation, length, sample).mean
         return Summaries({"val_loss": loss, "val_loss_per_original_character": loss * char_ratio})
 
     def finish(summaries):
@@ -58,7 +58,7 @@ def train_one(
         training_model=training.stateful_training_model(model, recipe.batch_size, length),
         tokenizer=data.tokenizer,
         finish=finish,
-        **training.capped_validation(validate, data.validation, train, length + 1),
+        **training.sampled_validation(validate, data.validation, length, train),
     )
 
 

@@ -50,10 +50,10 @@ def train_member(run: pathlib.Path, config: ShakespeareConfig, name: str, seed: 
     model = model_config.build_model(data.tokenizer.vocabulary_size, dtype=train.dtype_policy)
     windows = config.windows(name, data.train, seed)
     training_model, dataset_fn = training.fit_inputs(model, windows)
-    evaluator = Evaluator(model)
+    evaluator, ids = Evaluator(model), scored_part(data)[1]
 
-    def validate(ids):
-        return Summaries({"val_loss": evaluator.chunked_loss(ids, length).mean})
+    def validate(sample):
+        return Summaries({"val_loss": evaluator.chunked_loss(ids, length, sample).mean})
 
     return training.train_model(
         run,
@@ -66,7 +66,7 @@ def train_member(run: pathlib.Path, config: ShakespeareConfig, name: str, seed: 
         training_model=training_model,
         tokenizer=data.tokenizer,
         characters_per_token=1.0,
-        **training.capped_validation(validate, scored_part(data)[1], train, length + 1),
+        **training.sampled_validation(validate, ids, length, train),
     )
 
 

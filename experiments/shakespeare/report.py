@@ -60,9 +60,10 @@ def plot(folder: pathlib.Path, config: ShakespeareConfig, rows: Sequence[dict]):
     """Write shakespeare.png: curves of the members, the ensembles' val_loss, and nanoGPT's loss as a line."""
     figure, axes = plots.subplots(figsize=(8, 4.8))
     colors, highest = plots.colors([row["model"] for row in rows]), 0.0
+    first = folder / f"{rows[0]['run']}-member0"
     styles = {
         "train loss of a member": {"alpha": 0.3, "linewidth": 1},
-        f"val_loss@{config.context_length} of a member": {"marker": "o", "linewidth": 1},
+        f"val_loss@{config.context_length}{plots.sample_note(first)} of a member": {"marker": "o", "linewidth": 1},
         f"val_loss@{config.context_length} of the ensemble": {"marker": "*", "linestyle": "", "markersize": 12},
     }
     train, validation, star = styles.values()

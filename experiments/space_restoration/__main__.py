@@ -44,7 +44,7 @@ def compare(settings: SpaceRestorationConfig, folder: pathlib.Path) -> Report | 
     counts = [build_tagger(getattr(settings, name), data.num_ids).count_params() for name in settings.models]
     plan = f"{settings.steps:,} steps of {settings.batch_size} x {settings.sequence_length}"
     data.introduce(settings.train, settings.sequence_length, plan)
-    print(compare_sizes(counts))
+    print(*filter(None, [compare_sizes(counts)]))
 
     def new_task(name):
         return SpacingTask(

@@ -6,8 +6,10 @@ A word is a maximal run of characters other than white space in the original tex
 and all its capitals are predicted correctly, and no space is predicted inside it.
 """
 
+import functools
 import re
 import textwrap
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -20,8 +22,10 @@ from keras_seq.evaluation.overlapping_windows import overlapping_window_logits
 from keras_seq.kernels.compiled import compiled
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
+from keras_seq.training import validation_sample
 
 LINE_WIDTH = 76  # of a sample, in characters
+WINDOWS = 4  # lengths of a window in the shortest stretch of a sample
 
 
 class Tagger:
@@ -80,18 +84,22 @@ class SpacingTask:
         self.model, self.data, self.dataset = model, data, data.batches.dataset
         self.tokens_per_step = settings.batch_size * settings.sequence_length
         self.tagger = Tagger(model, data.tokenizer, settings.sequence_length)
-        self.part = settings.train.validated_part(data.validation_text, settings.sequence_length)
+        self.sample_texts = stretches(data.validation_text, settings)
+        if self.sample_texts is not None:
+            self.final_validate = functools.partial(self.validate, (data.validation_text,))
 
-    def scores(self, text: str) -> dict[str, float]:
-        """Compute the loss and all scores of a text."""
-        tags, logits = strip_spacing(text)[1], self.tagger.logits(self.data.encode(text))
+    def scores(self, *texts: str) -> dict[str, float]:
+        """Compute the loss and all scores of texts."""
+        tags = np.concatenate([strip_spacing(text)[1] for text in texts])
+        logits = np.concatenate([self.tagger.logits(self.data.encode(text)) for text in texts])
         return {"val_loss": float(np.mean(token_losses(logits, tags))), **tag_scores(tags, logits.argmax(-1))}
 
-    def validate(self) -> Summaries:
-        """Score the beginning of the validation text, and restore a passage of it."""
-        scores = self.scores(self.part)
+    def validate(self, texts: Sequence[str] | None = None) -> Summaries:
+        """Score texts, by default the sample of the validation text, and restore a passage of the validation text."""
+        text = self.data.validation_text
+        scores = self.scores(*(texts or self.sample_texts or [text]))
         scalars = {name: scores[name] for name in ("val_loss", "space_f1", "capital_f1", "word_accuracy")}
-        return Summaries(scalars, {"sample": self.sample(self.part)})
+        return Summaries(scalars, {"sample": self.sample(text)})
 
     def test(self) -> dict:
         """Score all of the validation text."""
@@ -103,6 +111,17 @@ class SpacingTask:
         parts = {"original": original, "stripped": strip_spacing(original)[0], "restored": self.tagger(original)}
         wrap = textwrap.TextWrapper(LINE_WIDTH, break_on_hyphens=False)
         return "\n\n".join(f"{name}:\n{wrap.fill(part)}" for name, part in parts.items())
+
+
+def stretches(text: str, settings: SpaceRestorationConfig) -> list[str] | None:
+    """Return the parts of a text that are scored during training, without the words cut at their ends; None for all."""
+    ids = np.frombuffer(text.encode("utf-32-le"), "<u4").astype("int64")
+    settings.train.validated_characters(len(text), settings.sequence_length)
+    sample = validation_sample(ids, min(WINDOWS * settings.sequence_length, len(text) - 1), settings.train)
+    if sample is None:
+        return None
+    parts = [text[start : start + sample.length] for start in sample.starts]
+    return [" ".join(words[1:-1]) for part in parts if len(words := part.split()) > 2] or parts
 
 
 def passage(text: str, length: int = 400) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.frame.texts import SplitCorpus
 from keras_seq.tokenizers import split_words
+from keras_seq.tracking.summaries import SAMPLE, scored_key
 from keras_seq.training import read_metrics
 from keras_seq.training.metrics_logger import LOSS_KEYS
 
@@ -34,7 +35,8 @@ def corpus_info(data: SplitCorpus, sequence_length: int) -> dict:
 
 def with_curve_findings(folder: pathlib.Path, row: dict, tokens_per_word: float) -> dict:
     """Return a run's row with its best and its last validation, in perplexity per token or per word."""
-    validation = read_metrics(folder / row["run"], "validation")
+    lines = read_metrics(folder / row["run"], "validation")
+    validation = [{name.removesuffix(SAMPLE): value for name, value in line.items()} for line in lines]
     best = min(validation, key=lambda line: line["val_loss"])
     return {
         **row,
@@ -57,7 +59,9 @@ def at_equal_positions(folder: pathlib.Path, rows: Sequence[dict]) -> dict[str, 
     curves, tokens_per_epoch = [], []
     for row in rows:
         for split, key in LOSS_KEYS.items():
-            points = [(line["tokens"], line[key]) for line in read_metrics(folder / row["run"], split)]
+            points = [
+                (line["tokens"], line[scored_key(key, line)]) for line in read_metrics(folder / row["run"], split)
+            ]
             curves.append([*zip(*points, strict=True)])
             tokens_per_epoch.append(row["tokens_per_epoch"])
     epochs = range(1, int(min(row["epochs"] for row in rows)) + 1)

@@ -62,7 +62,7 @@ def plot(folder: pathlib.Path, rows: Sequence[dict]):
     colors = plots.colors([f"{row['windows']} windows" for row in rows])
     point = {"linewidth": 2, "marker": "o", "markersize": 7}
     styles = {"training": {"alpha": 0.4, "linewidth": 1.3}, "validation, its minimum marked": point}
-    highest = 0.0
+    highest, note = 0.0, plots.sample_note(folder / rows[0]["run"])
     for row, color in zip(rows, colors.values(), strict=True):
         for (split, key), style in zip(LOSS_KEYS.items(), styles.values(), strict=True):
             tokens, losses = plots.curve(folder / row["run"], key, split)
@@ -70,7 +70,7 @@ def plot(folder: pathlib.Path, rows: Sequence[dict]):
             for axes, unit in zip(panels, (1, row["tokens_per_epoch"]), strict=True):
                 axes.plot(np.divide(tokens, unit), np.exp(losses), **style)
         highest = max(highest, np.exp(losses[0]))
-    panels[0].set(yscale="log", ylim=(None, 1.5 * highest), ylabel="perplexity per token")
+    panels[0].set(yscale="log", ylim=(None, 1.5 * highest), ylabel=f"perplexity{note} per token")
     panels[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panels[0].yaxis.set_major_formatter("{x:g}")
     panels[0].yaxis.set_minor_formatter("")

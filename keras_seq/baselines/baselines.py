@@ -5,7 +5,8 @@
     n-gram       interpolated Kneser-Ney with a context of n - 1 characters
     xz, bzip2    what the validation text adds to the size of the compressed training text
 
-All are nats per character, averaged over the whole validation text, like the losses of models.
+All are nats per character, averaged over the whole validation text. They have all text before a character to predict it
+from, as models have in `val_loss_streaming`.
 """
 
 import dataclasses
@@ -26,10 +27,12 @@ class Baseline:
     Args:
         name: Name of the baseline, such as "unigram".
         loss_per_character: Mean loss in nats per character.
+        sample_loss_per_character: The mean over some stretches of the text; None if none were given.
     """
 
     name: str
     loss_per_character: float
+    sample_loss_per_character: float | None = None
 
     @property
     def bits_per_character(self) -> float:
@@ -37,13 +40,17 @@ class Baseline:
         return self.loss_per_character / math.log(2)
 
 
-def compute_baselines(train_text: str, validation_text: str, order: int = 6) -> tuple[Baseline, ...]:
+def compute_baselines(
+    train_text: str, validation_text: str, order: int = 6, stretches: np.ndarray | None = None
+) -> tuple[Baseline, ...]:
     """Compute the losses of n-gram models and compressors on a validation text.
 
     Args:
         train_text: The text to count n-grams in, which compressors read first.
         validation_text: The text to score.
         order: Maximum n of the n-gram models, at least 1.
+        stretches: Where the stretches of the validation text begin and end whose mean loss is wanted too, integers
+            `[K, 2]`: those of a validation during training. Compressors read them one after the other.
 
     Returns:
         The baselines "uniform", "unigram", "2-gram", ..., "xz", "bzip2", in this order.
@@ -59,11 +66,19 @@ def compute_baselines(train_text: str, validation_text: str, order: int = 6) -> 
     characters = np.frombuffer((train_text + validation_text).encode("utf-32-le"), "<u4")
     alphabet, ids = np.unique(characters, return_inverse=True)
     train_ids, validation_ids = ids[: len(train_text)], ids[len(train_text) :]
-    baselines = [Baseline("uniform", math.log(len(alphabet)))]
+    spans = [] if stretches is None else [slice(*span) for span in np.asarray(stretches).tolist()]
+    sample_text = "".join(validation_text[span] for span in spans)
+    uniform = math.log(len(alphabet))
+    baselines = [Baseline("uniform", uniform, uniform if sample_text else None)]
     for n in range(1, order + 1):
         name = "unigram" if n == 1 else f"{n}-gram"
         losses = KneserNeyNGrams(train_ids, n, len(alphabet)).token_losses(validation_ids)
-        baselines.append(Baseline(name, float(losses.mean())))
+        sample_loss = float(np.concatenate([losses[span] for span in spans]).mean()) if sample_text else None
+        baselines.append(Baseline(name, float(losses.mean()), sample_loss))
     for name in COMPRESSORS:
-        baselines.append(Baseline(name, compressed_bits(name, train_text, validation_text) * math.log(2)))
+        loss, sample_loss = (
+            compressed_bits(name, train_text, text) * math.log(2) if text else None
+            for text in (validation_text, sample_text)
+        )
+        baselines.append(Baseline(name, loss, sample_loss))
     return tuple(baselines)

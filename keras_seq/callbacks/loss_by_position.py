@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from keras_seq.callbacks.diagnostic import Diagnostic
 from keras_seq.evaluation.evaluator import get_evaluator
+from keras_seq.evaluation.validation_sample import sample_windows
 from keras_seq.tracking.render import to_pixels
 from keras_seq.tracking.summaries import Summaries
 
@@ -37,7 +38,7 @@ class LossByPosition(Diagnostic):
     Args:
         ids: Integers `[N]` that are not trained on.
         sequence_length: T, tokens of a window.
-        max_windows: Maximum number of windows to score, from the start of the ids; None scores all.
+        max_windows: Maximum number of windows to score, spread evenly over the ids; None scores all.
         **kwargs: Arguments of `Diagnostic`.
 
     Raises:
@@ -53,8 +54,8 @@ class LossByPosition(Diagnostic):
                 f"LossByPosition: {len(ids)} ids, sequence_length={sequence_length}, max_windows={max_windows}; "
                 "expected at least one window of at least one position, and one more id."
             )
-        self.ids = ids[: min(windows, max_windows or windows) * sequence_length + 1]
-        self.sequence_length = sequence_length
+        self.ids, self.sequence_length = ids, sequence_length
+        self.sample = sample_windows(ids, sequence_length, max_windows or windows)
 
     def missing_requirement(self, model: keras.Model) -> str | None:
         """Return None: every language model has losses."""
@@ -63,7 +64,7 @@ class LossByPosition(Diagnostic):
     def compute_summaries(self, model: keras.Model) -> Summaries:
         """Return the plot and the losses at a few positions."""
         evaluator = get_evaluator(model)
-        losses = evaluator.chunked_token_losses(self.ids, self.sequence_length)
+        losses = evaluator.chunked_token_losses(self.ids, self.sequence_length, self.sample)
         mean = losses.mean(axis=0, dtype="float64")
         smoothed, starts = quarter_means(mean)
         positions = [t for t in (8**n - 1 for n in range(8)) if t < self.sequence_length]

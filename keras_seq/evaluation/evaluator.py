@@ -23,12 +23,15 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.progress_bar import track_progress
-from keras_seq.evaluation.streaming import num_parts, streaming_losses
+from keras_seq.evaluation.streaming import MAX_LOGITS, MAX_PARTS, independent_losses, num_parts, streaming_losses
+from keras_seq.evaluation.validation_sample import ValidationSample
 from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.kernels.compiled import compiled
 from keras_seq.kernels.devices import divide_rows
 from keras_seq.layers.introspection import vocabulary_size
 
+WARM_UP = 128  # tokens, at least, that a model reads before a stretch of a sample
+CHUNK_LENGTH = 256  # tokens per call and row of a model that carries its state
 DEFAULT_WINDOW = 1024  # tokens of a window for a model that takes any length and carries no state
 MAX_LOSS_PER_WORD = 100  # above it, word perplexity is not reported (e.g. text without spaces)
 _SHARED_LOSSES = contextvars.ContextVar("shared_losses", default=None)
@@ -143,21 +146,23 @@ class Evaluator:
         logits, state = self.model(x, state=state, training=False, return_state=True)
         return token_losses(logits, y), state
 
-    def chunked_loss(self, ids, sequence_length: int) -> LossSum:
+    def chunked_loss(self, ids, sequence_length: int, sample: ValidationSample | None = None) -> LossSum:
         """Return the loss over disjoint windows, each from the zero state.
 
         Args:
             ids: Integers `[N]`; those after the last whole window are not scored.
             sequence_length: T, tokens of a window.
+            sample: The windows to score; by default all.
         """
-        return LossSum.from_losses(self.chunked_token_losses(ids, sequence_length))
+        return LossSum.from_losses(self.chunked_token_losses(ids, sequence_length, sample))
 
-    def chunked_token_losses(self, ids, sequence_length: int) -> np.ndarray:
+    def chunked_token_losses(self, ids, sequence_length: int, sample: ValidationSample | None = None) -> np.ndarray:
         """Return the token losses of `chunked_loss`; their mean over the windows is the loss by position.
 
         Args:
             ids: Integers `[N]`; those after the last whole window are not scored.
             sequence_length: T, tokens of a window.
+            sample: The windows to score, of `sample_windows(ids, sequence_length, ...)`; by default all.
 
         Returns:
             float32 `[windows, T]`, in nats.
@@ -169,9 +174,9 @@ class Evaluator:
         windows = (len(ids) - 1) // length
         if windows < 1:
             raise ValueError(f"{len(ids)} ids; expected at least {length + 1} with sequence_length={length}.")
-        x = ids[: windows * length].reshape(windows, length)
-        y = ids[1 : windows * length + 1].reshape(windows, length)
-        return self.independent_token_losses(x, y)
+        starts = np.arange(windows) * length if sample is None else sample.window_starts
+        x = ids[starts[:, None] + np.arange(length)]
+        return self.independent_token_losses(x, ids[starts[:, None] + np.arange(1, length + 1)])
 
     def independent_token_losses(self, x, y) -> np.ndarray:
         """Return the token losses of independent windows, each from the zero state.
@@ -192,7 +197,7 @@ class Evaluator:
             shared[key] = self._windows(x, y, x.size + 1)
         return shared[key]
 
-    def streaming_loss(self, ids, chunk_length: int = 256, chunked: np.ndarray | None = None) -> LossSum:
+    def streaming_loss(self, ids, chunk_length: int = CHUNK_LENGTH, chunked: np.ndarray | None = None) -> LossSum:
         """Return the loss over the text from start to end; every id except the first is predicted once.
 
         Args:
@@ -203,7 +208,9 @@ class Evaluator:
         """
         return LossSum.from_losses(self.streaming_token_losses(ids, chunk_length, chunked))
 
-    def streaming_token_losses(self, ids, chunk_length: int = 256, chunked: np.ndarray | None = None) -> np.ndarray:
+    def streaming_token_losses(
+        self, ids, chunk_length: int = CHUNK_LENGTH, chunked: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return the token losses of `streaming_loss`.
 
         Args:
@@ -231,6 +238,39 @@ class Evaluator:
         step = self._xla_step if parts == 1 and len(ids) > length else self._step
         return streaming_losses(step, self.model.get_initial_state, ids, min(length, len(ids) - 1), parts)
 
+    def stretch_token_losses(self, ids, sample: ValidationSample, chunked: np.ndarray | None = None) -> np.ndarray:
+        """Return streaming losses of the stretches of a sample.
+
+        A model that carries its state reads each stretch from a zero state max(128, T) tokens before it, or at the
+        start of the text. Windows of a model with a context length C move by C / 2, the first one from C / 2 tokens
+        before the stretch. The tokens before it are read and not scored.
+
+        Args:
+            ids: The text, integers `[N]`.
+            sample: Of `sample_windows(ids, ...)`.
+            chunked: `chunked_token_losses` of the sample. Where T is the context length, half of the windows of the
+                streaming loss are among them and are not scored again.
+
+        Returns:
+            float32 `[K, length]`, in nats.
+        """
+        ids, uncached = self._checked(ids), None if self._carries else self._uncached
+        context = self.model.context_length if self._carries else uncached.context_length or DEFAULT_WINDOW
+        before = max(WARM_UP, sample.sequence_length) if context is None else context // 2
+        length = min(max(before + sample.length, context or 0), len(ids) - 1)  # of a row, tokens before it included
+        starts = np.maximum(0, sample.starts + sample.length - length)
+        rows = ids[starts[:, None] + np.arange(length + 1)]
+        if context is None:
+            size = max(
+                1, min(MAX_PARTS, MAX_LOGITS // (min(CHUNK_LENGTH, length) * (self.vocabulary_size or MAX_LOGITS)))
+            )
+            losses = independent_losses(self._step, self.model.get_initial_state, rows, min(CHUNK_LENGTH, length), size)
+        else:
+            known = {} if chunked is None else dict(zip(sample.window_starts.tolist(), chunked, strict=True))
+            losses = self._sliding_rows(rows, starts, context, known, uncached)
+        scored = (sample.starts - starts)[:, None] + np.arange(sample.length)
+        return np.take_along_axis(losses, scored, axis=1)
+
     def _checked(self, ids):
         """Return the ids as an array `[N]`, checked to be below V if that is known."""
         ids = np.asarray(ids)
@@ -246,18 +286,29 @@ class Evaluator:
 
         `chunked` are the losses of disjoint windows; those of the same length are not scored again.
         """
-        length = min(context_length, len(ids) - 1)
-        last = len(ids) - 1 - length  # where the last window starts, so that it ends with the text
-        starts = np.array([*range(0, last, max(1, length // 2)), last])
-        losses, is_new = np.empty((len(starts), length), "float32"), np.ones(len(starts), bool)
+        known, length = {}, min(context_length, len(ids) - 1)
         if chunked is not None and chunked.shape == ((len(ids) - 1) // length, length):
-            is_new = starts % length > 0
-            losses[~is_new] = chunked[starts[~is_new] // length]
-        if is_new.any():
-            windows = ids[starts[is_new][:, None] + np.arange(length + 1)]
-            losses[is_new] = self._windows(windows[:, :-1], windows[:, 1:], len(ids), uncached)
-        first_new = np.concatenate([[0], starts[:-1] + length - starts[1:]])
-        return losses[np.arange(length) >= first_new[:, None]]
+            known = dict(zip(range(0, len(ids) - 1, length), chunked, strict=False))
+        return self._sliding_rows(ids[None], np.zeros(1, int), context_length, known, uncached)[0]
+
+    def _sliding_rows(self, rows, row_starts, context_length, known, uncached):
+        """Return `_sliding` of each row of `[K, N]`, `[K, N - 1]`; `known` has losses of windows by their start."""
+        count = rows.shape[1] - 1
+        length = min(context_length, count)
+        last = count - length  # where the last window starts, so that it ends with the text
+        offsets = np.array([*range(0, last, max(1, length // 2)), last])
+        starts = (row_starts[:, None] + offsets).reshape(-1).tolist()
+        windows = rows[:, offsets[:, None] + np.arange(length + 1)].reshape(-1, length + 1)
+        is_known = np.array([start in known and len(known[start]) == length for start in starts])
+        losses = np.empty((len(starts), length), "float32")
+        for n in np.flatnonzero(is_known):
+            losses[n] = known[starts[n]]
+        if not is_known.all():
+            new = windows[~is_known]
+            losses[~is_known] = self._windows(new[:, :-1], new[:, 1:], rows.size, uncached)
+        first_new = np.concatenate([[0], offsets[:-1] + length - offsets[1:]])
+        is_first = np.arange(length) >= first_new[:, None]
+        return losses.reshape(len(rows), len(offsets), length)[:, is_first]
 
     def _windows(self, x, y, total, uncached=None):
         """Return the losses of windows `[windows, T]`; `total` tokens are shown as the size of the text."""

@@ -77,6 +77,30 @@ def streaming_losses(
     return np.concatenate(losses, axis=1).reshape(-1)[:count]
 
 
+def independent_losses(
+    step: Callable, get_initial_state: Callable, rows: np.ndarray, chunk_length: int, batch_size: int
+) -> np.ndarray:
+    """Return the losses `[K, N - 1]` of texts `[K, N]`, each read from the initial state.
+
+    Args:
+        step: As for `streaming_losses`.
+        get_initial_state: As for `streaming_losses`.
+        rows: Integers `[K, N]`.
+        chunk_length: Ids of a call and row.
+        batch_size: Rows of a call.
+    """
+    (num_rows, count), losses = rows[:, 1:].shape, []
+    padded = np.pad(rows, ((0, -num_rows % batch_size), (0, -count % chunk_length)))
+    for first in track_progress(range(0, num_rows, batch_size), rows.size):
+        batch, state, parts = padded[first : first + batch_size], get_initial_state(batch_size), []
+        for start in range(0, count, chunk_length):
+            stop = start + chunk_length
+            part, state = step(batch[:, start:stop], batch[:, start + 1 : stop + 1], state)
+            parts.append(ops.convert_to_numpy(part))
+        losses.append(np.concatenate(parts, axis=1))
+    return np.concatenate(losses)[:num_rows, :count]
+
+
 def _equal(state, other, rows):
     """Return whether the first rows of two states differ by rounding alone."""
     for mine, its in zip(tree.flatten(state), tree.flatten(other), strict=True):

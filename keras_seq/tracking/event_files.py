@@ -1,7 +1,8 @@
 """Truncate TensorBoard event files to a checkpoint's step, so that a resumed run logs each point once.
 
     events after the checkpoint's tokens, duplicates,
-    a truncated last event, the run's settings            dropped; each start writes the settings again
+    a truncated last event, the run's settings            dropped; each start writes the settings again,
+    and its result                                        each end the result
     all others                                            merged into events.out.tfevents.0000000000.TOKENS.BYTES
 
 That name sorts before any with a time, so a resumed run has every point once and in order, whatever the clock says. A
@@ -18,7 +19,7 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
 from keras_seq.atomic_files import set_aside, write_bytes
 from keras_seq.tracking.event_records import FILE_VERSION, decode, encode, read_records
-from keras_seq.tracking.tags import SETTINGS
+from keras_seq.tracking.tags import RESULT, SETTINGS
 
 START_TAGS = {"_hparams_/session_start_info", SETTINGS}  # written again at each start
 TRUNCATED_NAME = "events.out.tfevents.0000000000.{tokens}.{size}"
@@ -73,7 +74,7 @@ def truncate_after(
         readable[path] = sum(map(len, records))
         for record in records:
             event = decode(record)
-            if event.summary.value and event.step <= tokens and event.summary.value[0].tag not in START_TAGS:
+            if event.summary.value and event.step <= tokens and not _is_written_again(event.summary.value[0].tag):
                 events[record] = event  # keyed by content: a kill between two files leaves an event in both
     pattern = re.compile(re.escape(TRUNCATED_NAME.format(tokens=tokens, size="SIZE")).replace("SIZE", r"(\d+)"))
     truncated = {path: int(match[1]) for path in paths if (match := pattern.fullmatch(path.name))}
@@ -90,6 +91,11 @@ def truncate_after(
         paths = [path for path in paths if path.name != name]
     for path in paths:
         path.unlink(missing_ok=True)
+
+
+def _is_written_again(tag):
+    """Return whether an event is written at each start of a run, or at its end, which a resumed run moves."""
+    return tag in START_TAGS or tag.startswith(f"{RESULT}/")
 
 
 def _restored(folder, events, points, corrupt):

@@ -1,6 +1,6 @@
 """Set up TensorBoard's HParams and Custom Scalars pages from a run's own event file.
 
-HParams            a row per run: model, parameters, seed and learning rate; losses, seconds and tokens per second
+HParams            a row per run: model, corpus, parameters, seed and learning rate; the result's losses, seconds, ...
 Custom Scalars     training and validation loss in one chart; a chart for each of the `curves` of diagnostics
 
 HParams takes the columns of one run of a folder, Custom Scalars the charts of all, so nothing is written beside the
@@ -23,15 +23,15 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.util.tensor_util import make_tensor_proto
 
+from keras_seq.tracking.summaries import SAMPLE, scored_key
 from keras_seq.tracking.tags import LOSSES, detail_tag, scalar_tag
 
 PARAMETERS = "parameters (millions)"  # the table shows five digits, so that a count would be 8.2113e+5
 NUM_COLUMNS = 5
-FIRST = ("model.name", PARAMETERS, "seed", "train.learning_rate")
-LOSS_COLUMNS = {
-    "loss": "training loss (nats per token)",
-    "val_loss": "val_loss (nats per token)",
-    "val_loss_streaming": "val_loss_streaming (nats per token)",
+FIRST = ("model.name", "corpus.name", PARAMETERS, "seed", "train.learning_rate")
+RESULTS = ("val_loss", "val_loss_streaming")  # the first columns of numbers, over all of the validation data
+COLUMN_NAMES = {"loss": "training loss (nats per token)"} | {
+    f"result/{key}": f"{key} (nats per token)" for key in RESULTS
 }
 # Groups of settings that are equal in all runs of a folder, or too many for a table.
 OMITTED = {"experiment", "model", "train", "corpus", "tokenizer", "versions", "environment"}
@@ -65,19 +65,26 @@ def hparams_columns(hparams: Iterable[str], keys: Iterable[str]) -> Summary:
         hparams: Names of the hyperparameters.
         keys: Keys of a validation's scalars.
     """
-    losses = [key for key in ("val_loss", "val_loss_streaming") if key in keys]
-    columns = dict.fromkeys([*losses, "loss", "seconds", "tokens_per_second", *keys])
+    names = [key.removesuffix(SAMPLE) for key in keys]
+    results = [f"result/{name}" for name in dict.fromkeys([*RESULTS, *names]) if name in names]
+    columns = dict.fromkeys([*results[:2], "loss", "seconds", "tokens_per_second", *results, *keys])
     experiment = api_pb2.Experiment(
         # the page sorts by `differs`, then by name, and shows the first ones
         hparam_infos=[api_pb2.HParamInfo(name=name, differs=n < NUM_COLUMNS) for n, name in enumerate(hparams)],
         metric_infos=[
-            api_pb2.MetricInfo(name=api_pb2.MetricName(tag=scalar_tag(key)), display_name=LOSS_COLUMNS.get(key, key))
+            api_pb2.MetricInfo(name=api_pb2.MetricName(tag=scalar_tag(key)), display_name=_column(key))
             for key in columns
         ],
     )
     metadata = hparams_metadata.create_summary_metadata(HParamsPluginData(experiment=experiment))
     value = Summary.Value(tag=hparams_metadata.EXPERIMENT_TAG, metadata=metadata, tensor=hparams_metadata.NULL_TENSOR)
     return Summary(value=[value])
+
+
+def _column(key):
+    """Return the title of a column: scores after training have the names of the reports."""
+    name = COLUMN_NAMES.get(key, key.removeprefix("result/"))
+    return f"{name}, last validation" if key.startswith("val_") else name
 
 
 def charts(keys: Iterable[str], titles: Mapping[str, str]) -> Summary:
@@ -87,9 +94,10 @@ def charts(keys: Iterable[str], titles: Mapping[str, str]) -> Summary:
         keys: Keys of a validation's scalars.
         titles: Titles of the charts of a validation's curves, by name.
     """
-    losses = {"Training and validation loss (nats per token)": ["loss", "val_loss"]}
-    if "val_loss_streaming" in keys:
-        losses["Gain from preceding text (nats per token)"] = ["val_loss", "val_loss_streaming"]
+    loss, streaming = (scored_key(key, keys) for key in RESULTS)
+    losses = {"Training and validation loss (nats per token)": ["loss", loss]}
+    if streaming in keys:
+        losses["Gain from preceding text (nats per token)"] = [loss, streaming]
     categories = {
         "Losses": {title: [LOSSES[key] for key in both] for title, both in losses.items()},
         "Diagnostics": {title: [detail_tag(name)] for name, title in titles.items()},

@@ -1,8 +1,11 @@
 """Hold the results of one validation: scalars, texts, images and histograms to log."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
+
+SAMPLE = "_sample"  # at the end of the name of a number that is of a part of the validation data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +34,11 @@ class Summaries:
         """Return both; where names clash, the right one counts."""
         return Summaries(*(getattr(self, f.name) | getattr(other, f.name) for f in dataclasses.fields(self)))
 
+    def of_sample(self) -> "Summaries":
+        """Return these with `_sample` at the end of each ungrouped scalar's name: numbers of a part of the data."""
+        scalars = {name if "/" in name else f"{name}{SAMPLE}": value for name, value in self.scalars.items()}
+        return dataclasses.replace(self, scalars=scalars)
+
     @property
     def charted(self) -> dict[str, float]:
         """Return the numbers that are drawn: the curves, and the scalars of groups that they do not replace."""
@@ -38,6 +46,23 @@ class Summaries:
         return {n: v for n, v in self.scalars.items() if n.partition("/")[0] not in replaced} | self.curves
 
     def format_scalars(self) -> str:
-        """Return the ungrouped scalars as one line: `validation: loss 1.218, loss_streaming 1.156`."""
-        values = (f"{name.removeprefix('val_')} {value:.4g}" for name, value in self.scalars.items() if "/" not in name)
-        return f"validation: {', '.join(values)}"
+        """Return the ungrouped scalars as one line: `validation: loss 1.218`, `validation sample: loss 1.221`."""
+        scalars = {name: value for name, value in self.scalars.items() if "/" not in name}
+        names = (name.removesuffix(SAMPLE).removeprefix("val_") for name in scalars)
+        values = (f"{name} {value:.4g}" for name, value in zip(names, scalars.values(), strict=True))
+        return f"validation{' sample' if any(map(is_of_sample, scalars)) else ''}: {', '.join(values)}"
+
+
+def is_of_sample(name: str) -> bool:
+    """Return whether a number is of a part of the validation data."""
+    return name.endswith(SAMPLE)
+
+
+def scored_key(name: str, scalars: Mapping) -> str:
+    """Return the key under which a validation has a number: the name, or that of a part of the data.
+
+    Args:
+        name: Name of the number over all of the validation data, such as `val_loss`.
+        scalars: The validation's numbers by key.
+    """
+    return f"{name}{SAMPLE}" if f"{name}{SAMPLE}" in scalars else name

@@ -1,6 +1,8 @@
 """Derive TensorBoard's tags from the keys of metrics.jsonl, and describe them with their units.
 
     loss, val_loss, val_loss_streaming       Loss/training, Loss/validation, Loss/validation_streaming
+    val_loss_sample                          Loss/validation_sample
+    result/val_loss                          Result/val_loss
     gradient_norm                            Training/gradient_norm
     val_accuracy                             Validation/accuracy
     loss_by_position/7                       Validation/loss_by_position/7
@@ -13,11 +15,16 @@ tag in one run of TensorBoard, so that a model has one color in all charts.
 import pathlib
 from collections.abc import Mapping
 
+from keras_seq.tracking.summaries import SAMPLE, is_of_sample
+
 LOSSES = {
     "loss": "Loss/training",
     "val_loss": "Loss/validation",
     "val_loss_streaming": "Loss/validation_streaming",
+    "val_loss_sample": "Loss/validation_sample",
+    "val_loss_streaming_sample": "Loss/validation_streaming_sample",
 }
+RESULT = "Result"  # group of the scores after training, of all of the validation data
 SETTINGS = "settings"  # the text with all settings of a run
 DESCRIPTIONS = {
     "loss": "Mean training loss of a logging interval, in nats per token.",
@@ -37,6 +44,8 @@ def scalar_tag(key: str) -> str:
     """Return the tag of a key of metrics.jsonl; validation keys without a group begin with `val_`."""
     if key in LOSSES:
         return LOSSES[key]
+    if key.startswith("result/"):
+        return f"{RESULT}/{key.removeprefix('result/')}"
     if "/" in key:
         return detail_tag(key)
     return f"Validation/{key.removeprefix('val_')}" if key.startswith("val_") else f"Training/{key}"
@@ -60,5 +69,10 @@ def describe(name: str, descriptions: Mapping[str, str] = {}) -> str:
         descriptions: Descriptions by name or group, which come before those of the keys above.
     """
     known = {**DESCRIPTIONS, **descriptions}
+    if name.startswith("result/"):
+        return " ".join(filter(None, ("After training, over all of the validation data.", known.get(name[7:]))))
+    if is_of_sample(name):
+        whole = describe(name.removesuffix(SAMPLE), descriptions)
+        return " ".join(filter(None, ("Of a sample that is spread evenly over the validation data.", whole)))
     groups = (name, *map(str, pathlib.PurePosixPath(name).parents))
     return next((known[group] for group in groups if group in known), "")

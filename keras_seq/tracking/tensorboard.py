@@ -23,7 +23,7 @@ from tensorboard.util.tensor_util import make_tensor_proto
 from keras_seq import checks
 from keras_seq.tracking import layout
 from keras_seq.tracking.event_records import EventFile
-from keras_seq.tracking.summaries import Summaries
+from keras_seq.tracking.summaries import Summaries, scored_key
 from keras_seq.tracking.tags import SETTINGS, describe, detail_tag, scalar_tag, validation_key
 
 TRAIN_KEYS = ("loss", "gradient_norm", "learning_rate", "tokens_per_second", "seconds")  # of metrics.jsonl
@@ -89,7 +89,7 @@ class TokenTensorBoard(keras.callbacks.Callback):
         self._file.write(tokens, summary_protos(summaries, TOKENS_AXIS))
         if self._hparams and keys:
             self._file.write(tokens, [layout.hparams_columns(self._hparams, keys)])
-        if "val_loss" in keys:
+        if scored_key("val_loss", keys) in keys:
             self._file.write(tokens, [layout.charts(keys, titles)])
 
     def write_settings(self, settings: Mapping[str, Any], model: keras.Model):

@@ -1,6 +1,5 @@
 """Train models in a loop that resumes exactly: configuration, optimizers, checkpoints, logs, results."""
 
-from keras_seq.training.capped_validation import capped_validation
 from keras_seq.training.checkpoint_callback import TrainingInterrupted
 from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.compilation import compile_model
@@ -13,6 +12,7 @@ from keras_seq.training.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, AdamW,
 from keras_seq.training.processes import LostProcess, noticing_loss
 from keras_seq.training.result_files import load_result, write_result
 from keras_seq.training.run_folder import load_language_model, load_run
+from keras_seq.training.sampled_validation import sampled_validation, validation_sample
 from keras_seq.training.schedules import InverseSqrtDecay, WarmupLinearDecay
 from keras_seq.training.training_run import fit_inputs, stateful_training_model, train_model
 
@@ -33,7 +33,6 @@ __all__ = [
     "TrainingDiverged",
     "TrainingInterrupted",
     "WarmupLinearDecay",
-    "capped_validation",
     "fit_inputs",
     "compile_model",
     "fit_resumable",
@@ -42,8 +41,10 @@ __all__ = [
     "load_run",
     "noticing_loss",
     "read_metrics",
+    "sampled_validation",
     "stateful_training_model",
     "train_language_model",
     "train_model",
+    "validation_sample",
     "write_result",
 ]

@@ -11,10 +11,12 @@ if they are corrupt.
 A variable's name is its index and its path, so that layers of the same name stay apart. Automatic suffixes such as
 `_1` are stripped from the path, because a second model in the same process gets different ones. `latest` holds the name
 of the last checkpoint, so that a missing one is noticed. best.safetensors is a copy of the checkpoint with the lowest
-validation loss.
+validation loss. A finished run keeps its last and its best checkpoint: one file with two names where they are the same.
 """
 
 import base64
+import contextlib
+import filecmp
 import json
 import pathlib
 import re
@@ -159,6 +161,24 @@ def prune(folder: str | pathlib.Path, max_to_keep: int = MAX_TO_KEEP):
     """
     for old in list_checkpoints(folder)[:-max_to_keep]:
         old.unlink()
+
+
+def keep_last(folder: str | pathlib.Path):
+    """Keep one checkpoint of a finished run, and the best one, which takes no space if it is the same.
+
+    A resumed run goes on from the last one as from any; a kill between two steps of this leaves more files than needed.
+
+    Args:
+        folder: Folder of the checkpoints.
+    """
+    best, paths = pathlib.Path(folder) / BEST, list_checkpoints(folder)
+    if not paths or not _metadata(paths[-1]):
+        return  # the others are what a corrupt one is restored from
+    prune(folder, 1)
+    if best.is_file() and not best.samefile(paths[-1]) and filecmp.cmp(best, paths[-1], shallow=False):
+        with contextlib.suppress(OSError, NotImplementedError), atomic_write(best) as temporary:
+            temporary.unlink(missing_ok=True)
+            temporary.hardlink_to(paths[-1])  # a file system without links has two files
 
 
 def save_best_copy(path: str | pathlib.Path):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import keras
@@ -80,7 +79,7 @@ class TrainConfig:
     validate_every: int = 250
     """Steps between two validations, each with a text sample."""
     validation_characters: int | None = 150_000
-    """Characters of the validation split, from its beginning, to score during training; None scores all. The final
+    """Characters of the validation split, spread evenly over it, to score during training; None scores all. The final
     scores are always over the whole split."""
     checkpoint_every: int = 500
     """Steps between two checkpoints."""
@@ -140,11 +139,11 @@ class TrainConfig:
             value = getattr(self, name)
             raise ValueError(f"{name}={value!r}; expected None, or optimizer={' or '.join(optimizers)}.")
 
-    def validated_part(self, validation: Sequence, min_characters: int = 2) -> Sequence:
-        """Return the beginning of the validation text, or of its character ids, that is scored during training.
+    def validated_characters(self, total: int, min_characters: int = 2) -> int:
+        """Return how many characters of the validation text are scored during training.
 
         Args:
-            validation: The whole text, or its ids.
+            total: Characters of the whole text.
             min_characters: Fewest characters that can be scored: those of a window, and the next one.
 
         Raises:
@@ -156,7 +155,7 @@ class TrainConfig:
                 f"--train.validation-characters {size}: expected at least {min_characters:,}, a window and the next "
                 "character, or None for all."
             )
-        return validation[:size]
+        return total if size is None else min(size, total)
 
     def peak_learning_rate(self, model: keras.Model) -> float:
         """Return `learning_rate`, or the default for the optimizer and the model's family."""

@@ -3,6 +3,7 @@
 Losses are in nats per token of the tokenizer. Losses per character of the text compare across tokenizers.
 """
 
+import copy
 import functools
 import math
 import pathlib
@@ -14,12 +15,15 @@ import numpy as np
 from keras_seq import checks
 from keras_seq.atomic_files import atomic_write
 from keras_seq.evaluation.evaluator import LossSum, get_evaluator, word_perplexity
+from keras_seq.evaluation.validation_sample import ValidationSample
 from keras_seq.generation import TextGenerator
 from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.document_token import encode_documents
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.config import TrainConfig
+from keras_seq.training.metrics_logger import read_metrics
 from keras_seq.training.result_files import describe_tokenizer
+from keras_seq.training.sampled_validation import check_sample, validation_sample
 from keras_seq.training.training_run import fit_inputs, train_model
 
 
@@ -45,8 +49,9 @@ def train_language_model(
         tokenizer: The tokenizer of its ids.
         windows: The training batches. With `StatefulWindows`, a model whose state has no length carries it from batch
             to batch.
-        validation: Text that is not trained on. Its first `train.validation_characters` are scored at every validation,
-            the last step included, so that the points of the curve compare; all of it is scored for the result.
+        validation: Text that is not trained on. `train.validation_characters` of it, spread evenly and at the same
+            places for every model and seed, are scored at every validation (`val_loss_sample`), the last step included,
+            so that the points of the curve compare; all of it is scored for the result.
         total_steps: Step at which training ends.
         train: Training config.
         config: Contents of config.json.
@@ -71,14 +76,18 @@ def train_language_model(
     folder, length = pathlib.Path(folder), val_sequence_length or windows.sequence_length
     training_model, dataset_fn = fit_inputs(model, windows)
     final_validator = validator = LanguageModelValidator(model, tokenizer, validation, length, train.sample_length)
-    part = train.validated_part(validation)
-    if len(part) < len(validation):
-        validator = LanguageModelValidator(model, tokenizer, part, length, train.sample_length)
-        validator.generator = final_validator.generator  # compiled once
+    sample = validation_sample(final_validator.ids, length, train, len(validation))
+    if sample is not None:
+        validator = copy.copy(final_validator)
+        validator.sample = sample
 
     def finish_result(summaries):
         with atomic_write(folder / "val_token_losses.npy") as temporary:
             np.save(temporary, final_validator.chunked_token_losses)
+        if sample is not None:
+            check_sample(
+                sample, read_metrics(folder, "validation")[-1]["val_loss_sample"], final_validator.chunked_token_losses
+            )
         more = {} if finish is None else finish(summaries)
         return {**_scores(final_validator, summaries, validation), **more}
 
@@ -97,7 +106,7 @@ def train_language_model(
         diagnostics=[functools.partial(diagnostic.compute_summaries, model) for diagnostic in diagnostics],
         callbacks=callbacks,
         final_validate_fn=None if validator is final_validator else final_validator,
-        final_duration_ratio=len(validation) / len(part),
+        final_duration_ratio=1.0 if sample is None else len(final_validator.ids) / sample.tokens,
         finish=finish_result,
     )
 
@@ -133,9 +142,14 @@ class LanguageModelValidator:
         sequence_length: T of the windows of `val_loss`.
         sample_length: Tokens of the text sample.
 
+    Attributes:
+        sample: The `ValidationSample` of the text to score; None scores all.
+
     Raises:
         ValueError: If the text has fewer than `sequence_length + 1` tokens.
     """
+
+    sample: ValidationSample | None = None
 
     def __init__(self, model: keras.Model, tokenizer, text: str, sequence_length: int, sample_length: int):
         self.evaluator, self.generator = get_evaluator(model), TextGenerator(model, tokenizer)
@@ -144,8 +158,7 @@ class LanguageModelValidator:
         if len(self.ids) <= sequence_length:
             raise ValueError(
                 f"{len(text):,} characters of validation text are {len(self.ids)} tokens; expected at least "
-                f"{sequence_length + 1}, a window and the next token: give a longer text, or raise "
-                "--train.validation-characters."
+                f"{sequence_length + 1}, a window and the next token: give a longer text."
             )
         self.characters_per_token = len(text) / len(self.ids)
         starts_line = "\n" in text and len(tokenizer.encode("\n"))
@@ -153,9 +166,12 @@ class LanguageModelValidator:
 
     def __call__(self) -> Summaries:
         """Return the validation's scalars and its sample."""
-        self.chunked_token_losses = self.evaluator.chunked_token_losses(self.ids, self.sequence_length)
-        loss = LossSum.from_losses(self.chunked_token_losses)
-        streaming = self.evaluator.streaming_loss(self.ids, chunked=self.chunked_token_losses)
+        losses = self.evaluator.chunked_token_losses(self.ids, self.sequence_length, self.sample)
+        if self.sample is None:
+            streaming = self.evaluator.streaming_loss(self.ids, chunked=losses)
+        else:
+            streaming = LossSum.from_losses(self.evaluator.stretch_token_losses(self.ids, self.sample, losses))
+        self.chunked_token_losses, loss = losses, LossSum.from_losses(losses)
         return Summaries(
             {
                 "val_loss": loss.mean,

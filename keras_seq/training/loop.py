@@ -23,7 +23,8 @@ from keras_seq.evaluation.evaluator import sharing_losses
 from keras_seq.evaluation.progress_bar import ProgressBar
 from keras_seq.stop_signals import StopRequest, StopRequested
 from keras_seq.tracking.event_files import truncate_after
-from keras_seq.tracking.summaries import Summaries
+from keras_seq.tracking.summaries import SAMPLE, Summaries
+from keras_seq.tracking.tags import validation_key
 from keras_seq.tracking.tensorboard import curve_points
 from keras_seq.tracking.tracker import import_tracker, open_tracker
 from keras_seq.training import checkpoints, checksummed_json, processes
@@ -59,8 +60,9 @@ def fit_resumable(
     """Train a compiled model to `total_steps`, from the latest checkpoint in `folder` if there is one.
 
     `validate_fn` scores the same data every time, so that the points of a curve compare, the last one included; the
-    best checkpoint, the patience and the progress bar use it. If that is only a part of the validation data,
-    `final_validate_fn` scores all of it once, after the last step; its scalars are in no curve.
+    best checkpoint, the patience and the progress bar use it. If that is only a sample of the validation data,
+    `final_validate_fn` scores all of it once, after the last step; its scalars are in no curve, and those of the curve
+    are called `val_loss_sample`, ... .
 
     Args:
         folder: The run's folder; logs/README.md lists its files.
@@ -149,7 +151,7 @@ class _Run:
         """Return the summaries of the validation and all diagnostics; the logger times both."""
         with averaged_weights(self.training_model), sharing_losses():
             with logger.timing("validation"):
-                summaries = self.validate_fn()
+                summaries = self.validate_fn() if self.final_validate_fn is None else self.validate_fn().of_sample()
             with logger.timing("diagnostics"):
                 return functools.reduce(operator.or_, (diagnostic() for diagnostic in self.diagnostics), summaries)
 
@@ -189,6 +191,7 @@ class _Run:
         )
         metrics, event_file_sizes = checkpoints.logs_at(self.folder / "checkpoints", start_step)
         lines = logger.resume_at(start_step, metrics)
+        self._check_protocol(lines)
         truncate_after(self.folder, start_step * tokens if start_step else -1, event_file_sizes, curve_points(lines))
         self._apply_rollback(logger, lines, start_step, divergence)
         progress = ProgressBar(
@@ -225,7 +228,21 @@ class _Run:
                 callbacks=[StepSeed(), TerminateOnNonFinite(), logger, validation, saver, progress, *self.callbacks],
             )
         self.training_model.optimizer.finalize_variable_values(self.training_model.trainable_variables)  # as `fit` does
-        return logger, self._final_summaries(validation, progress, logger)
+        summaries = self._final_summaries(validation, progress, logger)
+        scores = {f"result/{validation_key(k)}": v for k, v in summaries.scalars.items() if "/" not in k}
+        tracker.record(logger.step * tokens, scores)
+        return logger, summaries
+
+    def _check_protocol(self, lines):
+        """Refuse a run whose validations scored another part of the data: their losses would be in one curve."""
+        key, other = "val_loss", f"val_loss{SAMPLE}"
+        if self.final_validate_fn is not None:
+            key, other = other, key
+        if any(line["split"] == "validation" and other in line for line in lines):
+            raise CheckpointError(
+                f"{self.folder} was validated by {other}, and would go on with {key}, of another part of the "
+                "validation data: start a new run, or resume it with the version and the options that began it."
+            )
 
     def _interruptible(self):
         """Return a block that a stop ends at once; several processes end it together, when it is done."""
@@ -261,6 +278,7 @@ class _Run:
                     return progress.final_validation(self.final_validate_fn)
         except StopRequested:
             self.raise_if_stopped()
+            raise
 
     def _set_steps_per_execution(self, steps):
         """Set `steps_per_execution` and rebuild the train function, which Keras caches."""

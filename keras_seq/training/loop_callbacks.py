@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from keras_seq.kernels.devices import seed_dropout
 from keras_seq.stop_signals import StopRequested
-from keras_seq.tracking.summaries import Summaries
+from keras_seq.tracking.summaries import Summaries, scored_key
 
 SEED_STATE = "seed_generator_state"  # Keras's name of the variable that seeds a layer
 
@@ -98,7 +98,8 @@ class ValidationCallback(EveryNSteps):
         logger: `MetricsLogger` that the scalars are written to.
         every: Interval in steps.
         last_step: Last step of the training.
-        patience: Validations without a new best `val_loss` after which training ends; None never ends it.
+        patience: Validations without a new best `val_loss`, of a sample or of all data, after which training ends; None
+            never ends it.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class ValidationCallback(EveryNSteps):
         """Restore the best loss and the wait from the lines of metrics.jsonl."""
         for line in lines:
             if line["split"] == "validation":
-                self._update_best(line["step"], line.get("val_loss", math.inf))
+                self._update_best(line["step"], _loss(line))
 
     def is_missing(self, step: int, lines: list[dict]) -> bool:
         """Return whether the validation of a step was cut off by a stop.
@@ -158,9 +159,13 @@ class ValidationCallback(EveryNSteps):
         with self.logger.timing("diagnostics"):
             self.logger.tracker.write(tokens, self.last_summaries)
         tqdm.write(f"{tokens:>12,} tokens   train loss {loss:.3f}   {self.last_summaries.format_scalars()}")
-        self._update_best(step, self.last_summaries.scalars.get("val_loss", math.inf))
+        self._update_best(step, _loss(self.last_summaries.scalars))
         if self.out_of_patience and step < self.last_step:
             best = "none was finite" if self.best_step is None else f"the best was at step {self.best_step:,}"
             tqdm.write(f"No better validation loss in {self.wait} validations: {best}.")
             self.logger.on_interval(step, logs)
             self.model.stop_training = True
+
+
+def _loss(scalars):
+    return scalars.get(scored_key("val_loss", scalars), math.inf)

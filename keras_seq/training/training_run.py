@@ -16,7 +16,7 @@ from keras_seq.data.windows import Windows
 from keras_seq.layers import Stateful
 from keras_seq.saving.keras_file import save_model
 from keras_seq.tracking.summaries import Summaries
-from keras_seq.training import processes
+from keras_seq.training import checkpoints, processes
 from keras_seq.training.compilation import compile_model
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.environment import environment, versions
@@ -127,6 +127,7 @@ def train_model(
             **({} if finish is None else finish(summaries)),
         }
         write_result(folder, result)
+        checkpoints.keep_last(folder / "checkpoints")
     return result
 
 

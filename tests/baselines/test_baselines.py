@@ -2,9 +2,10 @@ import collections
 import math
 import random
 
+import numpy as np
 import pytest
 
-from keras_seq.baselines import compressed_bits, compute_baselines
+from keras_seq.baselines import KneserNeyNGrams, compressed_bits, compute_baselines
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +58,18 @@ def test_an_empty_text_and_no_order_are_refused():
             compute_baselines(train, validation)
     with pytest.raises(ValueError, match="order=0"):
         compute_baselines("a", "a", order=0)
+
+
+def test_the_loss_of_stretches_is_of_their_characters_alone():
+    train, validation = "abcabcabd" * 30, "abcab" * 20 + "zzzz" * 10
+    stretches = np.array([[3, 9], [100, 110], [120, 121]])
+    whole, found = (compute_baselines(train, validation, order=3, stretches=s) for s in (None, stretches))
+    assert [b.loss_per_character for b in whole] == [b.loss_per_character for b in found]
+    assert {b.sample_loss_per_character for b in whole} == {None}
+    alphabet, ids = np.unique([*map(ord, train + validation)], return_inverse=True)
+    losses = KneserNeyNGrams(ids[: len(train)], 3, len(alphabet)).token_losses(ids[len(train) :])
+    chosen = np.concatenate([losses[start:stop] for start, stop in stretches])
+    by_name = {b.name: b.sample_loss_per_character for b in found}
+    assert by_name["3-gram"] == pytest.approx(chosen.mean())
+    text = "".join(validation[start:stop] for start, stop in stretches)
+    assert by_name["xz"] == pytest.approx(compressed_bits("xz", train, text) * math.log(2))

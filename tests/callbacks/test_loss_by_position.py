@@ -5,6 +5,7 @@ import pytest
 from keras_seq.callbacks import LossByPosition
 from keras_seq.callbacks.loss_by_position import plot_loss_by_position, quarter_means
 from keras_seq.evaluation.evaluator import get_evaluator
+from keras_seq.evaluation.validation_sample import sample_windows
 from tests.callbacks.conftest import IDS, LENGTH, MODELS, VOCABULARY
 
 
@@ -17,7 +18,10 @@ def log_softmax(logits):
 @pytest.mark.parametrize(("max_windows", "windows"), [(None, (len(IDS) - 1) // LENGTH), (5, 5)])
 def test_it_is_the_mean_over_windows_from_the_zero_state(name, max_windows, windows, randomize):
     model = randomize(MODELS[name].build_model(VOCABULARY.vocabulary_size))
-    x, y = (IDS[start : start + windows * LENGTH].reshape(windows, LENGTH) for start in (0, 1))
+    sample = sample_windows(np.asarray(IDS), LENGTH, windows)
+    starts = np.arange(windows) * LENGTH if sample is None else sample.window_starts
+    assert len(starts) == windows
+    x, y = (np.asarray(IDS)[starts[:, None] + np.arange(first, first + LENGTH)] for first in (0, 1))
     p = np.take_along_axis(log_softmax(model(x, training=False)), y[..., None], axis=-1)[..., 0]
     summaries = LossByPosition(IDS, LENGTH, max_windows=max_windows).compute_summaries(model)
     losses = -p.mean(axis=0)

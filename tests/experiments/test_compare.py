@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from experiments.frame.settings import replaced
 from experiments.frame.texts import SplitCorpus
 from keras_seq.data import load_corpus
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.training import checksummed_json, read_metrics
+from keras_seq.training import checksummed_json, read_metrics, training_run, validation_sample
 from tests.experiments.conftest import COMPARED
 
 KEYS = {
@@ -36,13 +37,17 @@ def test_it_leaves_a_whole_folder_for_every_model(smoke):
             assert (run / part).stat().st_size > 0
         assert list(run.glob("events.out.tfevents.*"))
         checkpoints = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
-        assert checkpoints == ["step-00000010.safetensors", "step-00000020.safetensors"]
+        assert checkpoints == ["step-00000020.safetensors"]
+        best, last = (run / "checkpoints" / name for name in ("best.safetensors", checkpoints[0]))
+        assert best.samefile(last) == (best.read_bytes() == last.read_bytes())  # no second copy
     assert not list(smoke.folder.rglob("*partial*"))
 
 
 def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
     assert [row["model"] for row in smoke.rows] == [*COMPARED]
     assert len({(row["train_tokens"], row["val_sequence_length"], row["seed"]) for row in smoke.rows}) == 1
+    text, (_, validation) = load_corpus("pydoc").text, load_corpus("pydoc").split()
+    ids = CharacterTokenizer.from_text(text).encode(validation)
     for row in smoke.rows:
         assert row.keys() >= KEYS
         assert row["train_tokens"] == 20 * 4 * 32
@@ -52,9 +57,12 @@ def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
         *_, last = (line for line in read_metrics(run) if line["split"] == "validation")
         losses = np.load(run / "val_token_losses.npy")
         assert row["val_loss_per_character"] == pytest.approx(losses.mean(), rel=1e-5)
-        # a point of the curve is of the first windows
-        validated = (CompareConfig().train.validation_characters - 1) // row["val_sequence_length"]
-        assert last["val_loss"] == pytest.approx(losses[:validated].mean(), rel=1e-5)
+        # a point of the curve is of a sample of the windows
+        sample = validation_sample(ids, row["val_sequence_length"], CompareConfig().train)
+        chosen = sample.window_starts // row["val_sequence_length"]
+        assert last["val_loss_sample"] == pytest.approx(losses[chosen].mean(), rel=1e-5)
+        # and says what the result says
+        assert abs(last["val_loss_sample"] - row["val_loss"]) < 2 * sample.standard_error(losses)
         assert (
             json.loads((run / "result.json").read_text(encoding="utf-8")).items()
             >= {key: value for key, value in row.items() if key not in ("model", "seed", "train_flops")}.items()
@@ -118,11 +126,21 @@ def test_the_config_makes_the_same_comparison_again(smoke):
 
 
 @pytest.mark.slow
-def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures(smoke, copied):
+def test_to_resume_what_is_half_done_in_another_process_ends_at_the_same_figures(smoke, copied, monkeypatch):
+    def kill(run, result):
+        raise KeyboardInterrupt
+
     folder = copied(smoke.folder, "half")
     run = folder / "lstm-seed0"
-    for part in ("result.json", "model.keras", "checkpoints/latest", "checkpoints/step-00000020.safetensors"):
+    shutil.rmtree(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(training_run, "write_result", kill)  # the older checkpoints go after it
+        with pytest.raises((KeyboardInterrupt, SystemExit)):
+            compare.main(["--resume", str(folder)])
+    for part in ("model.keras", *(f"checkpoints/{name}" for name in ("latest", "best.safetensors"))):
         (run / part).unlink()
+    (run / "checkpoints/step-00000020.safetensors").unlink()
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000010.safetensors"]
     for part in ("compare.json", "compare.md", "loss_curves.png"):
         (folder / part).unlink()
     compare.main(["--resume", str(folder)])

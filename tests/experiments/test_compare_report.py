@@ -164,13 +164,49 @@ def test_one_seed_has_no_bands_and_an_interval_of_the_text_alone(results, monkey
 
 def test_the_verdict_says_what_is_best_by_how_much_and_how_certain_that_is(results):
     assert results.verdict.startswith("lstm has the lowest val_loss, 1.998 nats")
-    assert "transformer is 0.1975 higher" in results.verdict
-    assert "which is more than chance. The best model is below the best baseline, xz with 3.000." in results.verdict
+    assert "transformer has 2.195, 0.1975 more (95 % interval +0." in results.verdict
+    assert "): more than chance for text and seeds like these. The best model is below the best" in results.verdict
+    start_to_end = "baseline: reading the text from start to end, lstm has 1.898 (val_loss_streaming), xz 3.000."
+    assert results.verdict.endswith(start_to_end)
     one = dataclasses.replace(results, rows=[row for row in results.rows if row["seed"] == 0])
-    assert "interval over the text:" in one.verdict
-    assert "other seeds may differ by more" in one.verdict
+    assert "more than chance on this text; with one seed each, other seeds may differ by more." in one.verdict
     alone = dataclasses.replace(results, rows=results.for_model("transformer"))
     assert alone.verdict.startswith("transformer has a val_loss of 2.19")
+    assert "nats per character. It is below the best baseline: reading" in alone.verdict
+    assert "times" not in tables.column_notes(alone.rows[:1])
+    assert "more parameters" not in tables.column_notes(alone.rows[:1])
+
+
+def test_a_compressor_is_compared_with_the_loss_that_has_all_text_before_too(results):
+    rows = [{**row, "val_loss_per_character": 3.2, "val_loss_per_character_streaming": 2.9} for row in results.rows]
+    verdict = dataclasses.replace(results, rows=rows).verdict
+    assert "The best model is below the best baseline" in verdict  # xz has 3.0
+
+
+def test_curves_and_baselines_of_a_picture_are_of_the_same_text(results, monkeypatch):
+    baselines = tuple(Baseline(b.name, b.loss_per_character, b.loss_per_character + 0.25) for b in results.baselines)
+    scored = "40 characters spread over 400"
+    sampled = dataclasses.replace(results, baselines=baselines, scored=scored)
+    axes, ends = plotted(sampled, monkeypatch)
+    assert {line.get_ydata()[0] for line in axes.get_lines()[3 * len(MODELS) :]} == {3.65, 3.25}
+    assert scored in axes.get_title(loc="left")
+    assert "xz 3.000" in ends.get_title(loc="right")  # beside the final losses, of all of the text
+    page = comparison_html(sampled)
+    assert json.loads(Reader(page).data)["baselines"][2] == {"name": "xz", "loss": 3.25}
+    assert scored in page
+    assert "| xz" in str(tables.baselines_table(sampled))
+    assert "3.000" in str(tables.baselines_table(sampled))
+
+
+def test_curves_of_a_sample_are_found_by_its_name(results):
+    names = ("val_loss", "val_loss_streaming")
+    expected = [results.curve("lstm", name) for name in names]
+    for path in results.folder.glob("lstm-*/metrics.jsonl"):
+        text = path.read_text(encoding="utf-8")
+        for name in names:
+            text = text.replace(f'"{name}"', f'"{name}_sample"')
+        path.write_text(text, encoding="utf-8")
+    assert [dataclasses.replace(results).curve("lstm", name) for name in names] == expected
 
 
 def test_the_report_has_rows_differences_baselines_plot_and_samples(results):

@@ -53,7 +53,7 @@ def test_it_introduces_itself_with_the_sizes_of_its_parts_and_what_is_validated(
     data.introduce(TrainConfig(validation_characters=20), 5, "3 steps")
     said = capsys.readouterr().out
     assert f"{len(data.train)} training tokens, {len(data.held_out)} held-out tokens, {len(data.validation)}" in said
-    assert "; 3 steps; validating on the first 20 of 35 characters during training, on all of them at the end" in said
+    assert "; 3 steps; validating on 20 characters spread over 35 during training, on all of them at the end" in said
     with pytest.raises(ValueError, match=r"--train\.validation-characters 20"):
         data.introduce(TrainConfig(validation_characters=20), 21, "3 steps")
     assert validation_note(TrainConfig(), data.validation, 5) == ""

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.compare import __main__ as compare
 from experiments.frame import texts, token_folders
-from experiments.frame.token_folders import SplitTokens, split_corpus
+from experiments.frame.token_folders import SplitTokens, split_corpus, spread_over
 from experiments.frame.token_mixture import random_windows
 from experiments.prepare import __main__ as prepare_main
 from keras_seq.data import MixedWindows, RandomWindows, TokenFiles, load_corpus
@@ -51,6 +51,17 @@ def test_the_parts_are_those_on_disk(folders, tmp_path, kind):
     assert (data.characters_per_token == 1) == (kind == "characters")
     sweep_ids, sweep_text = data.hold_out_ids(10)
     assert np.array_equal(np.concatenate([sweep_ids, data.encode(sweep_text)]), data.train)
+
+
+def test_of_a_large_part_stretches_from_all_over_it_are_read(folders):
+    files = TokenFiles.open(folders("bpe"))
+    ids, count = np.asarray(files), 128 * (len(files) // 300)
+    assert np.array_equal(spread_over(files, len(ids)), ids)
+    found = spread_over(files, count, files.document_token).reshape(128, -1)
+    assert (found[:, 0] == files.document_token).all()
+    for n, row in enumerate(found):
+        start = n * len(ids) // 128
+        assert np.array_equal(row[1:], ids[start + 1 : start + found.shape[1]])
 
 
 def test_two_folders_of_one_tokenizer_are_one_corpus(folders, tmp_path):

@@ -11,7 +11,8 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util.tensor_util import make_ndarray
 
-from keras_seq.tracking import Summaries, TokenTensorBoard
+from keras_seq.tracking import Summaries, TokenTensorBoard, scored_key
+from keras_seq.tracking.tags import describe
 from keras_seq.tracking.tensorboard import curve_points
 
 SETTINGS = {
@@ -115,6 +116,24 @@ def test_both_of_two_is_what_either_found():
     assert (one | other).format_scalars() == "validation: loss 3"  # what has a group is detail
 
 
+def test_numbers_of_a_sample_have_its_name_in_every_place(tmp_path):
+    sample = Summaries({"val_loss": 2.0, "accuracy": 0.5, "a/b": 1.0}).of_sample()
+    assert sample.scalars == {"val_loss_sample": 2.0, "accuracy_sample": 0.5, "a/b": 1.0}
+    assert sample.format_scalars() == "validation sample: loss 2, accuracy 0.5"
+    assert [scored_key(key, sample.scalars) for key in ("val_loss", "accuracy", "other")] == [
+        *("val_loss_sample", "accuracy_sample", "other")
+    ]
+    board = TokenTensorBoard(tmp_path)
+    board.write(7, sample)
+    board.record(7, {"result/val_loss": 3.0})
+    tags = {"Loss/validation_sample", "Validation/accuracy_sample", "diagnostics/a/b", "Result/val_loss"}
+    assert {*read(tmp_path).Tags()["tensors"]} == {*tags, "custom_scalars__config__"}
+    assert describe("val_loss_sample").startswith(
+        "Of a sample that is spread evenly over the validation data. Mean loss"
+    )
+    assert describe("result/val_loss").startswith("After training, over all of the validation data. Mean loss")
+
+
 def test_charts_of_losses_and_curves_have_titles_and_match_one_tag_each(run):
     (event,) = read(run).Tensors("custom_scalars__config__")
     layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
@@ -151,8 +170,9 @@ def test_the_row_of_the_hparams_table_has_the_settings_that_tell_runs_apart(run)
     experiment = hparams(run, "_hparams_/experiment").experiment
     assert {info.name for info in experiment.hparam_infos if info.differs} == {*values}  # shown from the start
     assert [info.name.tag for info in experiment.metric_infos] == [
-        *("Loss/validation", "Loss/validation_streaming", "Loss/training", "Training/seconds"),
-        *("Training/tokens_per_second", "Validation/accuracy"),
+        *("Result/val_loss", "Result/val_loss_streaming", "Loss/training", "Training/seconds"),
+        *("Training/tokens_per_second", "Result/val_accuracy"),
+        *("Loss/validation", "Loss/validation_streaming", "Validation/accuracy"),
     ]
     assert experiment.metric_infos[0].display_name == "val_loss (nats per token)"
 

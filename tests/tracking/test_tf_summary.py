@@ -113,11 +113,13 @@ def test_the_hparams_page_is_that_of_tensorboard(monkeypatch):
         [
             api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag), display_name=name)
             for tag, name in {
-                "Loss/validation": "val_loss (nats per token)",
+                "Result/val_loss": "val_loss (nats per token)",
+                "Result/val_accuracy": "val_accuracy",
                 "Loss/training": "training loss (nats per token)",
                 "Training/seconds": "seconds",
                 "Training/tokens_per_second": "tokens_per_second",
-                "Validation/accuracy": "val_accuracy",
+                "Loss/validation": "val_loss, last validation",
+                "Validation/accuracy": "val_accuracy, last validation",
             }.items()
         ],
         time_created_secs=0,

@@ -313,9 +313,20 @@ def test_the_final_scores_are_computed_once_and_are_in_no_curve(line, tmp_path):
         calls.append(1)
         return Summaries({"val_loss": 7.0})
 
-    _, logged = line(final=final, losses=[3.0, 2.0, 2.5, 2.6])
-    assert_same((_, logged), line("plain", losses=[3.0, 2.0, 2.5, 2.6]))
+    weights, logged = line(final=final, losses=[3.0, 2.0, 2.5, 2.6])
+    plain = line("plain", losses=[3.0, 2.0, 2.5, 2.6])
+    renamed = [{name.removesuffix("_sample"): value for name, value in entry.items()} for entry in logged]
+    assert_same((weights, renamed), plain)
+    assert [entry.get("val_loss_sample") for entry in logged if entry["split"] == "validation"] == [3.0, 2.0, 2.5, 2.6]
     assert calls == [1]
+
+
+def test_the_result_is_a_point_at_the_end_and_only_there(line, tmp_path):
+    for steps in (2, 2, 4):  # done again, and made longer
+        line(steps=steps, final=lambda: Summaries({"val_loss": 7.0, "a/b": 1.0}))
+    assert [point[:2] for point in points(tmp_path / "run") if point[0].startswith("Result")] == [
+        ("Result/val_loss", 4 * 6)
+    ]
 
 
 def test_a_stop_while_the_final_scores_are_computed_keeps_the_training(line, tmp_path):
@@ -329,7 +340,7 @@ def test_a_stop_while_the_final_scores_are_computed_keeps_the_training(line, tmp
     with pytest.raises(TrainingInterrupted) as stop:
         line(final=pressed)
     assert stop.value.path.name == "step-00000008.safetensors"
-    assert_same(line(batches=none, final=lambda: Summaries({})), line("whole"))
+    assert_same(line(batches=none, final=lambda: Summaries({})), line("whole", final=lambda: Summaries({})))
 
 
 def test_a_stop_in_a_step_that_diverges_is_heard_after_the_way_back(line):
@@ -393,7 +404,8 @@ def test_a_tracker_gets_the_points_of_metrics_jsonl_in_one_run_and_changes_nothi
     assert points(tmp_path / "run") == points(tmp_path / "plain")
     ((name, sent),) = package.runs.items()
     assert name.startswith("run-")
-    assert [step for step, _ in sent] == [12, 12, 24, 24, "end", 36, 36, 48, 48, "end"]
+    assert [step for step, _ in sent] == [12, 12, 24, 24, "end", 36, 36, 48, 48, 48, "end"]
+    assert sent.pop(-2) == (48, {"Result/val_loss": 2.6})
     assert [values for step, values in sent if step == "end"] == [{"seed": 0}] * 2
     shown = [next(iter(values.values())) for step, values in sent if step != "end"]
     assert shown == [entry.get("loss", entry.get("val_loss")) for entry in plain[1]]
