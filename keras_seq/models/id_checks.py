@@ -4,6 +4,8 @@ Types and shapes are always checked, values only where they are known, outside o
 can be raised, the embedding of an invalid id is NaN, which propagates to the outputs.
 """
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
@@ -142,7 +144,10 @@ class TokenIdCheck(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class InvalidIdsToNaN(keras.layers.Layer):
-    """Replace the embeddings of invalid ids by NaN.
+    """Replace the embeddings of invalid ids by NaN, after an embedding with `mask_zero=True`.
+
+    Masking: the output has the Keras mask of the embedding, false at id 0. It is made again from the ids, because
+    Keras's `ReversibleEmbedding` loses it in 8 and 4 bits.
 
     Args:
         vocabulary_size: V; ids from 0 to V - 1 are valid.
@@ -163,7 +168,8 @@ class InvalidIdsToNaN(keras.layers.Layer):
 
     def call(self, x, ids):
         """Apply the layer; the class docstring describes the call arguments."""
-        return ops.where(ops.expand_dims(_is_valid(ids, self.vocabulary_size), -1), x, float("nan"))
+        valid = ops.expand_dims(_is_valid(ids, self.vocabulary_size), -1)
+        return _mask_setter()(ids, ops.where(valid, x, float("nan")))
 
     def compute_output_spec(self, x, ids):
         """Return the shape and dtype of the output without computing it."""
@@ -172,3 +178,22 @@ class InvalidIdsToNaN(keras.layers.Layer):
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
         return {**super().get_config(), "vocabulary_size": self.vocabulary_size}
+
+
+@functools.cache
+def _mask_setter():
+    return _MaskSetter(name="mask_setter", autocast=False)
+
+
+class _MaskSetter(keras.layers.Layer):
+    """Give a tensor the mask of ids: Keras computes masks from the first argument of a layer's call."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, ids, x):
+        return x
+
+    def compute_mask(self, ids, previous_mask):
+        return ops.not_equal(ids, 0)

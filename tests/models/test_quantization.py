@@ -15,12 +15,17 @@ from keras_seq.models import (
     LANGUAGE_MODELS,
     MODELS,
     BertConfig,
+    BiLSTMConfig,
+    EncoderDecoder,
     Ensemble,
+    LanguageModel,
     LlamaConfig,
     LSTMConfig,
     Seq2SeqConfig,
     masked_lm,
     quantization_report,
+    text_classifier,
+    token_classifier,
 )
 from keras_seq.models.lora import enable_lora
 from keras_seq.saving import load_untrusted_model, save_model
@@ -189,3 +194,55 @@ def test_mistakes_are_named():
     enable_lora(adapted, 2)
     with pytest.raises(ValueError, match="has LoRA; expected to merge it"):
         adapted.quantize("int8")
+
+
+def text_models():
+    """Return a builder for every kind of model that masks padding, which is id 0."""
+    bert = BertConfig(8, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=8, dropout=0.0)
+    heads = {
+        "masked_lm": masked_lm,
+        "token_classifier": lambda encoder: token_classifier(encoder, 3),
+        "text_classifier": lambda encoder: text_classifier(encoder, 3),
+    }
+    translator = Seq2SeqConfig(8, num_heads=2, feed_forward_dim=12, num_encoder_layers=1, num_decoder_layers=1)
+    encoder = {"bert": bert, "bilstm": BiLSTMConfig(embedding_dim=4, units=4, num_layers=1), "seq2seq": translator}
+    made = {name: lambda config=config: config.build_model(VOCABULARY) for name, config in encoder.items()}
+    made |= {name: lambda head=head: head(bert.build_model(VOCABULARY)) for name, head in heads.items()}
+    for name, config in SMALL.items():
+        made[name] = lambda config=config: dataclasses.replace(config, dropout=0.0).build_model(VOCABULARY)
+    for embedding in (keras.layers.Embedding, keras.layers.ReversibleEmbedding):
+        made[f"language model of {embedding.__name__}"] = lambda embedding=embedding: LanguageModel(
+            embedding(VOCABULARY, 4, mask_zero=True), [layers.GatedLinearAttention(1)], keras.layers.Dense(VOCABULARY)
+        )
+    return made
+
+
+def rows_of(model, ids, masks=False):
+    """Return the outputs at the first three positions, or of the whole text."""
+    if isinstance(model, EncoderDecoder):
+        inputs = {"encoder_token_ids": ids, "decoder_token_ids": ids}
+    elif isinstance(getattr(model, "input", None), dict):
+        inputs = {"token_ids": ids, "segment_ids": 0 * ids}
+    else:
+        inputs = ids
+    masked = {"mask": ids != 0} if masks else {}
+    return [ops.convert_to_numpy(y)[:, :3] for y in keras.tree.flatten(model(inputs, **masked))]
+
+
+MASKING = {"bert", "masked_lm", "language model of ReversibleEmbedding"}
+
+
+@MODES
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in MASKING else pytest.mark.rare) for name in text_models()]
+)
+def test_padding_changes_nothing_in_8_and_4_bits_before_and_after_saving(randomize, tmp_path, name, mode):
+    padded, masks = np.array([[9, 8, 7, 0, 0, 0]], "int32"), name in LANGUAGE_MODELS
+    model = text_models()[name]()
+    rows_of(model, padded)
+    randomize(model, scale=1.0).quantize(mode)
+    save_model(tmp_path / "model.keras", model)
+    for copy in (model, keras.saving.load_model(tmp_path / "model.keras")):
+        for row, expected in zip(rows_of(copy, padded, masks), rows_of(copy, padded[:, :3]), strict=True):
+            assert np.abs(row).max() > 0
+            np.testing.assert_allclose(row, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
