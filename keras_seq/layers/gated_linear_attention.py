@@ -10,8 +10,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
-from keras_seq.layers.token_mixer import TokenMixer, where_valid
+from keras_seq.layers.token_mixer import TokenMixer
 
 TEMPERATURE = 16.0  # of the gates: the decay is 0.96 where the pre-activation is 0
 CHUNK_SIZE = 16  # decays down to exp(-5) in a position are exact: pre-activations down to -80

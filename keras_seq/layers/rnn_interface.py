@@ -14,6 +14,7 @@ from keras import ops, tree
 from keras_seq import checks
 from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.keras_cell import KerasCell
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.state_checks import shapes
 
 
@@ -88,6 +89,7 @@ class RNNInterface(ExplicitState):
             inputs, self._structured(state, initial_state), inputs_mask if mask is None else mask
         )
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        projected_inputs = None if projected_inputs is None else where_valid(mask, projected_inputs)
         if self.go_backwards and reset_mask is not None:
             raise ValueError(f"{self.name} has go_backwards=True; expected False with a reset_mask, which is forwards.")
         if self.go_backwards:

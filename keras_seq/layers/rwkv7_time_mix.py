@@ -19,6 +19,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.token_mixer import (
     EvenlySpaced,
@@ -26,7 +27,6 @@ from keras_seq.layers.token_mixer import (
     merge_heads,
     normalize_heads,
     normalize_length,
-    where_valid,
 )
 from keras_seq.layers.token_shift import ShiftRamp, previous_positions
 
@@ -156,7 +156,7 @@ class RWKV7TimeMix(TokenMixer):
         value = v
         if first_value is not None:
             share = ops.sigmoid(self._up("residual", self.residual_down(shifted("v"))))
-            v = v + (self._to_state_dtype(first_value) - v) * share
+            v = v + (self._to_state_dtype(where_valid(mask, first_value)) - v) * share
         kappa = normalize_length(self._heads(k * self._to_state_dtype(self.key_scale)), 1e-12)
         k = k * (1 + (a - 1) * self._to_state_dtype(self.key_rate))
         r, k, v, a, log_w = map(self._heads, (r, where_valid(mask, k), v, a, where_valid(mask, log_w)))

@@ -22,7 +22,7 @@ from keras_seq.layers.cache import (
     next_position,
     without_earlier_documents,
 )
-from keras_seq.layers.masks import compute_attention_mask, compute_positions, segment_numbers
+from keras_seq.layers.masks import compute_attention_mask, compute_positions, segment_numbers, where_valid
 from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.state_checks import check_state
 
@@ -178,6 +178,7 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             )
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
+        x = where_valid(mask, x)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         x = checks.where_boolean(x, attention_mask)
         is_first_call = state is None
