@@ -353,8 +353,14 @@ def _same_sizes(x, values, rank):
     """Return whether the first axes of two tensors are equal, a boolean scalar; None where that is known."""
     if values is None or None not in (*values.shape[:rank], *x.shape[:rank]):
         return None
-    shape, expected = ops.shape(values), ops.shape(x)
-    return ops.all(ops.stack([ops.equal(shape[axis], expected[axis]) for axis in range(rank)]))
+    return ops.all(ops.stack([ops.equal(_counted(values, axis), _counted(x, axis)) for axis in range(rank)]))
+
+
+def _counted(x, axis):
+    """Return the size of an axis, counted by values: TensorFlow takes sizes for equal if a later addition needs it."""
+    is_zero, others = ops.equal(x, 0), [n for n in range(len(x.shape)) if n != axis]
+    exists = ops.all(ops.logical_or(is_zero, ops.logical_not(is_zero)), axis=others)
+    return ops.sum(ops.cast(exists, "int32"))
 
 
 def attention_mask(

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.attention import MultiHeadAttentionBase
+from keras_seq.layers.document_borders import nan_where_attended, with_nan
 from keras_seq.layers.masks import where_valid
 from keras_seq.layers.state_checks import check_state, shapes
 
@@ -141,7 +142,12 @@ class CrossAttention(MultiHeadAttentionBase):
             allowed = ops.expand_dims(allowed, 1) if len(attention_mask.shape) == 4 else allowed
             allowed = ops.logical_and(allowed, attention_mask)
         q, k, v = self.project_query(x), state["key"], state["value"]
+        if attention_mask is not None:  # a weight of 0 times NaN is NaN
+            is_nan = ops.isnan(k[:, :, 0, 0])
+            k, v = (where_valid(ops.logical_not(is_nan), one) for one in (k, v))
         y, scores = self.attend(q, k, v, allowed, None, training, return_attention_scores)
+        if attention_mask is not None:
+            y, _ = with_nan(nan_where_attended(is_nan, allowed), y)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 

@@ -19,6 +19,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.document_borders import finite_inputs, with_nan
 from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.token_mixer import (
@@ -141,6 +142,7 @@ class RWKV7TimeMix(TokenMixer):
             )
         x, (last, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        x, (last, s), nan = finite_inputs(x, (last, s), reset_mask)
         previous, last = previous_positions(x, last, mask, reset_mask)
 
         def shifted(name):
@@ -176,7 +178,8 @@ class RWKV7TimeMix(TokenMixer):
         y = normalize_heads(y, gamma, self._head_dim * 1e-5, beta, centered=True)
         y = y + ops.sum(r * k * self._to_state_dtype(self.bonus), axis=-1, keepdims=True) * v
         y = self.output_dense(ops.cast(merge_heads(y), self.compute_dtype) * g)
-        outputs = y, *((value,) if return_value else ()), *(((last, s),) if return_state else ())
+        y, state = with_nan(nan, y, (last, s))
+        outputs = y, *((value,) if return_value else ()), *((state,) if return_state else ())
         return outputs if len(outputs) > 1 else y
 
     def _up(self, name, x):
