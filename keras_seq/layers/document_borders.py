@@ -5,8 +5,8 @@
     outputs     a   b    c  |  d   e
     returned    a  NaN  NaN |  d   e             NaN from there to the end of the document, and in its state
 
-What is computed with is finite, so gradients are clean too, those of the weights included where the outputs of the
-other document have no part in the loss.
+What is computed with is finite, and no gradient comes back from what is returned as NaN: those of the other documents
+are clean too.
 """
 
 from keras import ops, tree
@@ -24,7 +24,7 @@ def finite_inputs(x, state, reset_mask):
         reset_mask: `[B, T]` boolean, true where a document begins; None changes nothing.
 
     Returns:
-        `(x, state, nan)`: nan is `[B, T]`, NaN from what was not finite to the end of its document, else 0; or None.
+        `(x, state, is_nan)`: is_nan `[B, T]` is true from what was not finite to the end of its document; or None.
     """
     if reset_mask is None:
         return x, state, None
@@ -36,52 +36,50 @@ def finite_inputs(x, state, reset_mask):
     def finite(tensor):
         return ops.where(_with_axes(begins_finite, tensor), tensor, 0.0) if _is_float(tensor) else tensor
 
-    nan = nan_to_the_end(is_finite, reset_mask, ops.cast(ops.logical_not(begins_finite), "int32"))
-    return where_valid(is_finite, x), tree.map_structure(finite, state), nan
+    is_nan = nan_to_the_end(is_finite, reset_mask, ops.cast(ops.logical_not(begins_finite), "int32"))
+    return where_valid(is_finite, x), tree.map_structure(finite, state), is_nan
 
 
 def nan_to_the_end(is_finite, reset_mask, start=0):
-    """Return NaN from positions that are not finite to the ends of their documents, else 0: `[B, T]`.
+    """Return booleans `[B, T]`, true from positions that are not finite to the ends of their documents.
 
     Args:
         is_finite: `[B, T]` boolean.
         reset_mask: `[B, T]` boolean, true where a document begins.
         start: int32 `[B]`, 1 where the state before the first position was not finite.
     """
-    count = count_elements(ops.shape(is_finite)[1], ops.logical_not(is_finite), start, reset_mask)
-    return ops.where(count > 0, float("nan"), 0.0)
+    return count_elements(ops.shape(is_finite)[1], ops.logical_not(is_finite), start, reset_mask) > 0
 
 
 def nan_where_attended(is_nan, allowed):
-    """Return NaN for queries that may attend to a key that was not finite, else 0: `[B, T]`.
+    """Return booleans `[B, T]`, true for queries that may attend to a key that was not finite.
 
     Args:
         is_nan: `[B, S]` boolean.
         allowed: Booleans, broadcastable to `[B, T, S]` or `[B, H, T, S]`.
     """
     is_nan = ops.expand_dims(is_nan, [1, 2] if len(allowed.shape) == 4 else 1)
-    attends = ops.any(ops.logical_and(allowed, is_nan), axis=(1, 3) if len(allowed.shape) == 4 else 2)
-    return ops.where(attends, float("nan"), 0.0)
+    return ops.any(ops.logical_and(allowed, is_nan), axis=(1, 3) if len(allowed.shape) == 4 else 2)
 
 
-def with_nan(nan, y, state=None):
-    """Add NaN to what a layer computed from what is finite.
+def with_nan(is_nan, y, state=None):
+    """Put NaN into what a layer computed from what is finite.
 
     Args:
-        nan: `[B, T]`, NaN or 0; None changes nothing.
+        is_nan: `[B, T]` boolean; None changes nothing.
         y: `[B, T, ...]`.
         state: The last state, of tensors `[B, ...]`, or None.
 
     Returns:
         `(y, state)`.
     """
-    if nan is None:
+    if is_nan is None:
         return y, state
 
-    def add(nan, x):
-        return x + ops.cast(_with_axes(nan, x), x.dtype) if _is_float(x) else x
+    def put(is_nan, x):
+        return ops.where(_with_axes(is_nan, x), float("nan"), x) if _is_float(x) else x
 
-    return add(nan, y), None if state is None else tree.map_structure(lambda tensor: add(nan[:, -1], tensor), state)
+    return put(is_nan, y), None if state is None else tree.map_structure(lambda x: put(is_nan[:, -1], x), state)
 
 
 def flagged(x):
@@ -98,8 +96,8 @@ def flagged(x):
 
 
 def unflagged(x):
-    """Return `[..., D]` of `flagged` ones `[..., D + 1]`, plus NaN where the last feature is not 0."""
-    return x[..., :-1] + ops.cast(ops.where(x[..., -1:] > 0, float("nan"), 0.0), x.dtype)
+    """Return `[..., D]` of `flagged` ones `[..., D + 1]`, NaN where the last feature is not 0."""
+    return ops.where(x[..., -1:] > 0, float("nan"), x[..., :-1])
 
 
 def _is_float(tensor):

@@ -97,7 +97,7 @@ class GatedDeltaNet(TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, s), nan = finite_inputs(x, (inputs, s), reset_mask)
+        x, (inputs, s), is_nan = finite_inputs(x, (inputs, s), reset_mask)
         qkv = ops.concatenate([self.query_dense(x), self.key_dense(x), self.value_dense(x)], axis=-1)
         qkv, inputs = self.convolution(qkv, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         keys = self.query_dense.units
@@ -108,7 +108,7 @@ class GatedDeltaNet(TokenMixer):
         log_decay = where_valid(mask, -ops.exp(self._to_state_dtype(self.log_a)) * delta)
         y, s = matrix_recurrence(q, k * ops.expand_dims(beta, -1), v, log_decay, s, a=-k, reset_mask=reset_mask)
         y = self._gated_output(y, x)
-        y, state = with_nan(nan, y, (inputs, s))
+        y, state = with_nan(is_nan, y, (inputs, s))
         return (y, state) if return_state else y
 
     def get_config(self):

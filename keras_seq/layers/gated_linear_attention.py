@@ -88,7 +88,7 @@ class GatedLinearAttention(TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, state, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, state, nan = finite_inputs(x, state, reset_mask)
+        x, state, is_nan = finite_inputs(x, state, reset_mask)
         q, k, v, decay = (
             self._to_state_dtype(self._heads(part))
             for part in (
@@ -110,7 +110,7 @@ class GatedLinearAttention(TokenMixer):
             chunk_size=CHUNK_SIZE,
         )
         y = self._gated_output(y, x)
-        y, state = with_nan(nan, y, state)
+        y, state = with_nan(is_nan, y, state)
         return (y, state) if return_state else y
 
     def get_config(self):

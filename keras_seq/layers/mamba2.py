@@ -101,7 +101,7 @@ class Mamba2(TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, s), nan = finite_inputs(x, (inputs, s), reset_mask)
+        x, (inputs, s), is_nan = finite_inputs(x, (inputs, s), reset_mask)
         gate, u = ops.split(self.input_dense(x), 2, axis=-1)
         u = ops.concatenate([u, self.bc_dense(x)], axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
@@ -115,7 +115,7 @@ class Mamba2(TokenMixer):
         y = merge_heads(y + ops.expand_dims(self._to_state_dtype(self.skip), -1) * u)
         y = self._normalize(y * ops.silu(self._to_state_dtype(gate)))
         y = self.output_dense(ops.cast(y, self.compute_dtype))
-        y, state = with_nan(nan, y, (inputs, s))
+        y, state = with_nan(is_nan, y, (inputs, s))
         return (y, state) if return_state else y
 
     def _of_heads(self, v):

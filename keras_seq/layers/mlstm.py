@@ -161,7 +161,7 @@ class MLSTM(HasMatrices, TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, state), nan = finite_inputs(x, (inputs, state), reset_mask)
+        x, (inputs, state), is_nan = finite_inputs(x, (inputs, state), reset_mask)
         u, z = ops.split(self.input_dense(x), 2, axis=-1)
         c, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         c = ops.silu(c)
@@ -176,7 +176,7 @@ class MLSTM(HasMatrices, TokenMixer):
         h = merge_heads(normalize_heads(h, scale, self.epsilon, centered=True))
         h = h + self._to_state_dtype(self.skip) * self._to_state_dtype(c)
         y = self.output_dense(ops.cast(h, self.compute_dtype) * ops.silu(z))
-        y, state = with_nan(nan, y, (inputs, state))
+        y, state = with_nan(is_nan, y, (inputs, state))
         return (y, state) if return_state else y
 
     def get_config(self):

@@ -106,7 +106,7 @@ class RGLRU(ShapePreserving):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (h, started), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (h, started), nan = finite_inputs(x, (h, started), reset_mask)
+        x, (h, started), is_nan = finite_inputs(x, (h, started), reset_mask)
         count = count_elements(ops.shape(x)[1], mask, started[:, 0], reset_mask)  # [B, T]
         is_first = ops.expand_dims(count <= 1, -1)  # where valid; padding before it writes nothing
         r = ops.sigmoid(ops.cast(self.recurrence_gate(x), self.state_dtype))
@@ -119,7 +119,7 @@ class RGLRU(ShapePreserving):
             a = ops.where(ops.expand_dims(reset_mask, -1), 0.0, a)
         h = linear_recurrence(a, where_valid(mask, drive), h)
         state = h[:, -1], ops.cast(count[:, -1:] > 0, h.dtype)
-        y, state = with_nan(nan, ops.cast(h, self.compute_dtype), state)
+        y, state = with_nan(is_nan, ops.cast(h, self.compute_dtype), state)
         return (y, state) if return_state else y
 
     def get_config(self):
@@ -186,13 +186,13 @@ class GriffinRecurrentBlock(TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, h), nan = finite_inputs(x, (inputs, h), reset_mask)
+        x, (inputs, h), is_nan = finite_inputs(x, (inputs, h), reset_mask)
         u, inputs = self.convolution(
             self.input_dense(x), state=inputs, mask=mask, reset_mask=reset_mask, return_state=True
         )
         u, h = self.rg_lru(u, state=h, mask=mask, reset_mask=reset_mask, return_state=True)
         y = self.output_dense(u * ops.gelu(self.gate_dense(x), approximate=True))
-        y, state = with_nan(nan, y, (inputs, h))
+        y, state = with_nan(is_nan, y, (inputs, h))
         return (y, state) if return_state else y
 
     def get_config(self):

@@ -92,10 +92,10 @@ class RNNInterface(ExplicitState):
         )
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         if projected_inputs is None:
-            x, state, nan = finite_inputs(x, state, reset_mask)
+            x, state, is_nan = finite_inputs(x, state, reset_mask)
         else:  # x is not used
             projected_inputs = where_valid(mask, projected_inputs)
-            projected_inputs, state, nan = finite_inputs(projected_inputs, state, reset_mask)
+            projected_inputs, state, is_nan = finite_inputs(projected_inputs, state, reset_mask)
         if self.go_backwards and reset_mask is not None:
             raise ValueError(f"{self.name} has go_backwards=True; expected False with a reset_mask, which is forwards.")
         if self.go_backwards:
@@ -105,7 +105,7 @@ class RNNInterface(ExplicitState):
         y, state = self.sequence(
             x, state, mask, training, projected_inputs, **({} if reset_mask is None else {"reset_mask": reset_mask})
         )
-        y, state = with_nan(nan, y, state)
+        y, state = with_nan(is_nan, y, state)
         if not self.return_sequences:
             y = tree.flatten(state)[0]  # masked positions copy it, so it is the last non-padding output
         if mask is not None and self.zero_output_for_mask:

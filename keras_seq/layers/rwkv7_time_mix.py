@@ -142,7 +142,7 @@ class RWKV7TimeMix(TokenMixer):
             )
         x, (last, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (last, s), nan = finite_inputs(x, (last, s), reset_mask)
+        x, (last, s), is_nan = finite_inputs(x, (last, s), reset_mask)
         previous, last = previous_positions(x, last, mask, reset_mask)
 
         def shifted(name):
@@ -178,7 +178,7 @@ class RWKV7TimeMix(TokenMixer):
         y = normalize_heads(y, gamma, self._head_dim * 1e-5, beta, centered=True)
         y = y + ops.sum(r * k * self._to_state_dtype(self.bonus), axis=-1, keepdims=True) * v
         y = self.output_dense(ops.cast(merge_heads(y), self.compute_dtype) * g)
-        y, state = with_nan(nan, y, (last, s))
+        y, state = with_nan(is_nan, y, (last, s))
         outputs = y, *((value,) if return_value else ()), *((state,) if return_state else ())
         return outputs if len(outputs) > 1 else y
 

@@ -137,7 +137,7 @@ class SelectiveStateSpace(ShapePreserving):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, h), nan = finite_inputs(x, (inputs, h), reset_mask)
+        x, (inputs, h), is_nan = finite_inputs(x, (inputs, h), reset_mask)
         u, gate = ops.split(self.input_dense(x), 2, axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
@@ -153,7 +153,7 @@ class SelectiveStateSpace(ShapePreserving):
         y, h = selective_scan(u, delta, a, b, c, h, reset_mask)
         y = ops.cast(y + self._to_state_dtype(self.skip) * u, self.compute_dtype) * ops.silu(gate)
         y = self.output_dense(y)
-        y, state = with_nan(nan, y, (inputs, h))
+        y, state = with_nan(is_nan, y, (inputs, h))
         return (y, state) if return_state else y
 
     def get_config(self):

@@ -135,7 +135,7 @@ class SLSTM(HasMatrices, ShapePreserving):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, state), nan = finite_inputs(x, (inputs, state), reset_mask)
+        x, (inputs, state), is_nan = finite_inputs(x, (inputs, state), reset_mask)
         u, inputs = self.convolution(x, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
         z = ops.concatenate([dense(v) for dense, v in zip(self.input_denses, (u, u, x, x), strict=True)], axis=-1)
@@ -156,7 +156,7 @@ class SLSTM(HasMatrices, ShapePreserving):
         heads = ops.reshape(h, (*ops.shape(h)[:2], self.num_heads, size))
         scale = ops.reshape(self.scale, (self.num_heads, size))
         y = ops.cast(merge_heads(normalize_heads(heads, scale, self.epsilon, centered=True)), self.compute_dtype)
-        y, state = with_nan(nan, y, (inputs, state))
+        y, state = with_nan(is_nan, y, (inputs, state))
         return (y, state) if return_state else y
 
     def get_config(self):
