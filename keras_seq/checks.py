@@ -283,13 +283,17 @@ def masked(name: str, x, mask, rank: int = 2) -> tuple:
         rank: Rank of the mask.
 
     Returns:
-        `(x, mask)`: the mask as booleans, and `x`, which becomes NaN if a running graph finds that they do not fit.
+        `(x, mask)`: the mask as booleans, and `x`. If a running graph finds that they do not fit, x is NaN and the mask
+        is true, so that NaN is hidden nowhere.
 
     Raises:
         ValueError: As for `boolean_mask`.
     """
     checked = boolean_mask(name, mask, ranks=(rank,), x=x)
-    return with_axes_of(where_boolean(x, mask), checked, rank), checked
+    for fits in (_holds_booleans(mask), _same_sizes(x, checked, rank)):
+        if fits is not None:
+            x, checked = ops.where(fits, x, float("nan")), ops.logical_or(checked, ops.logical_not(fits))
+    return x, checked
 
 
 def where_boolean(x, mask):
@@ -299,9 +303,15 @@ def where_boolean(x, mask):
         x: A tensor.
         mask: A mask as it was passed; nothing is added to the graph for booleans and known values.
     """
+    fits = _holds_booleans(mask)
+    return x if fits is None else ops.where(fits, x, float("nan"))
+
+
+def _holds_booleans(mask):
+    """Return whether a mask as it was passed holds 0 and 1 only, a boolean scalar; None where that is known."""
     if mask is None or not hasattr(mask, "shape") or dtype_of(mask) == "bool" or static_value(mask) is not None:
-        return x
-    return ops.where(ops.all(ops.logical_or(ops.equal(mask, 0), ops.equal(mask, 1))), x, float("nan"))
+        return None
+    return ops.all(ops.logical_or(ops.equal(mask, 0), ops.equal(mask, 1)))
 
 
 def same_axes(name: str, values, x, rank: int) -> None:
@@ -335,11 +345,22 @@ def with_axes_of(x, values, rank: int):
         values: A tensor; None, or all sizes known, adds nothing to the graph.
         rank: Number of axes that must agree.
     """
+    fits = _same_sizes(x, values, rank)
+    return x if fits is None else ops.where(fits, x, float("nan"))
+
+
+def _same_sizes(x, values, rank):
+    """Return whether the first axes of two tensors are equal, a boolean scalar; None where that is known."""
     if values is None or None not in (*values.shape[:rank], *x.shape[:rank]):
-        return x
-    shape, expected = ops.shape(values), ops.shape(x)
-    same = [ops.equal(shape[axis], expected[axis]) for axis in range(rank)]
-    return ops.where(ops.all(ops.stack(same)), x, float("nan"))
+        return None
+    return ops.all(ops.stack([ops.equal(_counted(values, axis), _counted(x, axis)) for axis in range(rank)]))
+
+
+def _counted(x, axis):
+    """Return the size of an axis, counted by values: TensorFlow takes sizes for equal if a later addition needs it."""
+    is_zero, others = ops.equal(x, 0), [n for n in range(len(x.shape)) if n != axis]
+    exists = ops.all(ops.logical_or(is_zero, ops.logical_not(is_zero)), axis=others)
+    return ops.sum(ops.cast(exists, "int32"))
 
 
 def attention_mask(

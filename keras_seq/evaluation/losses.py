@@ -47,6 +47,7 @@ def token_losses(logits, targets, label_smoothing: float = 0.0):
     is_token, size = targets >= 0, logits.shape[-1]
     in_vocabulary = targets < size
     targets = ops.clip(targets, 0, size - 1)
+    logits = ops.where(ops.expand_dims(is_token, -1), logits, 0.0)  # at padding even the gradient of NaN is zero
     losses = ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
     if label_smoothing:
         differences = logits - ops.take_along_axis(logits, targets[..., None], axis=-1)  # z_v - z_y

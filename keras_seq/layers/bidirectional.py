@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.frozen import freeze_inner_layers
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix import KeepsMatrixModes
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.stateful import Stateful
@@ -107,6 +108,7 @@ class Bidirectional(KeepsMatrixModes):
         """Apply the layer; the class docstring describes the call arguments."""
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
+        x = where_valid(mask, x)
         initial_state = [] if initial_state is None else list(initial_state)
         if len(initial_state) % 2:
             raise ValueError(

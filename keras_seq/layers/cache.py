@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from keras import ops
 
 from keras_seq import checks, kernels
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.state_checks import shapes
 
 
@@ -147,7 +148,7 @@ def appended_segments(cache, segments):
 
 
 def without_earlier_documents(cache, segments):
-    """Mark the slots of all documents but the last as empty.
+    """Mark the slots of all documents but the last as empty, and forget their keys, which may be NaN.
 
     Args:
         cache: A cache.
@@ -157,7 +158,8 @@ def without_earlier_documents(cache, segments):
         The new cache.
     """
     is_last = ops.equal(segments, ops.max(segments, axis=1, keepdims=True))
-    return {**cache, "position": ops.where(is_last, cache["position"], -1)}
+    position = ops.where(is_last, cache["position"], -1)
+    return {**cache, "key": where_valid(is_last, cache["key"]), "position": position}
 
 
 def append_to_window(cache, key, value, positions, is_masked: bool, segments=None):

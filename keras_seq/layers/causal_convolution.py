@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.document_borders import flagged, unflagged
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.masks import segment_numbers
 
@@ -74,7 +75,11 @@ class CausalDepthwiseConv1D(ShapePreserving):
             order = ops.argsort(ops.where(mask, position, position + ops.shape(x)[1]), axis=1)
             x = _gather(x, order)
             segment = segment if segment is None else ops.take_along_axis(segment, order, axis=1)
+        kernel, bias = (ops.cast(v, self.compute_dtype) for v in (self.kernel, self.bias))
         x = ops.concatenate([previous, x], axis=1)
+        if reset_mask is not None:  # a further feature counts what is not finite among the K inputs
+            x = flagged(x)
+            kernel, bias = ops.pad(kernel, ((0, 0), (0, 1)), constant_values=1), ops.pad(bias, (0, 1))
         num_previous = self.kernel_size - 1
 
         def inputs_before(k):  # those of the same document
@@ -84,7 +89,6 @@ class CausalDepthwiseConv1D(ShapePreserving):
             segment_before = ops.pad(segment, ((0, 0), (k, 0)))[:, :-k]  # documents before this call are segment 0
             return ops.where(ops.expand_dims(ops.equal(segment_before, segment), -1), before, 0)
 
-        kernel, bias = (ops.cast(v, self.compute_dtype) for v in (self.kernel, self.bias))
         y = sum(inputs_before(k) * kernel[k] for k in range(self.kernel_size)) + bias
         if mask is None:
             state = x[:, -num_previous:]
@@ -97,6 +101,8 @@ class CausalDepthwiseConv1D(ShapePreserving):
             first = ops.shape(segment)[1] if mask is None else count[:, -1:]
             indices = ops.zeros_like(last) + first + ops.arange(num_previous, dtype="int32")
             state = ops.where(ops.equal(_gather(segments, indices), ops.expand_dims(last, -1)), state, 0)
+        if reset_mask is not None:
+            y, state = unflagged(y), unflagged(state)
         return (y, state) if return_state else y
 
     def get_config(self):

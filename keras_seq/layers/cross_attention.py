@@ -12,6 +12,8 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.attention import MultiHeadAttentionBase
+from keras_seq.layers.document_borders import nan_where_attended, with_nan
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.state_checks import check_state, shapes
 
 
@@ -43,9 +45,11 @@ class CrossAttention(MultiHeadAttentionBase):
         **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: `[B, T, D]`, source of the queries. Its mask is passed on and has no effect here.
+        inputs: `[B, T, D]`, source of the queries.
         context: `[B, S, D']`, source of keys and values. Not needed with a `state`.
         state: The context's keys, values and mask, from `project_context`.
+        mask: `[B, T]`, true at non-padding positions of the inputs; padding counts as zeros. It is passed on.
+        inputs_mask: What Keras passes for `mask`.
         context_mask: `[B, S]`, true at non-padding positions of the context; Keras passes the context's own mask. Where
             all positions are padding, y is zeros (plus the output bias).
         attention_mask: Booleans, true where attending is allowed, `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may
@@ -88,7 +92,7 @@ class CrossAttention(MultiHeadAttentionBase):
             )
         checks.real("context", context)
         context, is_valid = checks.masked("context_mask", context, context_mask)
-        k, v = self.project_key_value(context)
+        k, v = self.project_key_value(where_valid(is_valid, context))
         is_valid = ops.ones(ops.shape(context)[:2], "bool") if is_valid is None else is_valid
         return {"key": k, "value": v, "mask": is_valid}
 
@@ -112,10 +116,12 @@ class CrossAttention(MultiHeadAttentionBase):
         training: bool | None = None,
         return_state: bool = False,
         return_attention_scores: bool = False,
+        inputs_mask=None,
     ):
         """Apply cross-attention; the arguments are documented in the class."""
         checks.real("inputs", inputs)
-        x = inputs
+        x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
+        x = where_valid(mask, x)
         if state is None:
             if context is None:
                 raise ValueError("context=None and state=None; expected one of them.")
@@ -136,7 +142,12 @@ class CrossAttention(MultiHeadAttentionBase):
             allowed = ops.expand_dims(allowed, 1) if len(attention_mask.shape) == 4 else allowed
             allowed = ops.logical_and(allowed, attention_mask)
         q, k, v = self.project_query(x), state["key"], state["value"]
+        if attention_mask is not None:  # a weight of 0 times NaN is NaN
+            is_nan = ops.isnan(k[:, :, 0, 0])
+            k, v = (where_valid(ops.logical_not(is_nan), one) for one in (k, v))
         y, scores = self.attend(q, k, v, allowed, None, training, return_attention_scores)
+        if attention_mask is not None:
+            y, _ = with_nan(nan_where_attended(is_nan, allowed), y)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 

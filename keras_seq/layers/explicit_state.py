@@ -11,6 +11,7 @@ import keras
 from keras import ops, tree
 
 from keras_seq import checks
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix import KeepsMatrixModes
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.precision import at_least_float32
@@ -58,8 +59,8 @@ class ExplicitState(KeepsMatrixModes):
             mask: `[B, T]`, true at non-padding positions, or None.
 
         Returns:
-            `(x, state, mask)`: x in the compute dtype, the state in the dtypes of the initial state, a boolean mask or
-            None.
+            `(x, state, mask)`: x in the compute dtype, zeros where the mask is false, the state in the dtypes of the
+            initial state, a boolean mask or None.
 
         Raises:
             ValueError: If inputs are complex or have no position, the state has other shapes than `get_initial_state`
@@ -68,12 +69,14 @@ class ExplicitState(KeepsMatrixModes):
         checks.real("inputs", inputs)
         if inputs.shape[1] == 0:
             raise ValueError(f"inputs has shape {tuple(inputs.shape)}; expected at least one position.")
-        x, initial = inputs, self.get_initial_state(ops.shape(inputs)[0])
+        initial = self.get_initial_state(ops.shape(inputs)[0])
         if state is not None:
             check_state(self.name, state, shapes(initial))
             initial = cast_like(state, initial)
+        x, mask = checks.masked("mask", ops.cast(inputs, self.compute_dtype), mask)
+        x = where_valid(mask, x)  # whatever stands there
+        if state is not None:
             x = functools.reduce(lambda x, tensor: checks.with_axes_of(x, tensor, rank=1), tree.flatten(initial), x)
-        x, mask = checks.masked("mask", ops.cast(x, self.compute_dtype), mask)
         return x, initial, mask
 
     def step(self, x, state):

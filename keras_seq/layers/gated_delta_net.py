@@ -12,9 +12,11 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
+from keras_seq.layers.document_borders import finite_inputs, with_nan
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.selective_state_space import TimeStepBias
-from keras_seq.layers.token_mixer import TokenMixer, normalize_length, where_valid
+from keras_seq.layers.token_mixer import TokenMixer, normalize_length
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -95,6 +97,7 @@ class GatedDeltaNet(TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        x, (inputs, s), is_nan = finite_inputs(x, (inputs, s), reset_mask)
         qkv = ops.concatenate([self.query_dense(x), self.key_dense(x), self.value_dense(x)], axis=-1)
         qkv, inputs = self.convolution(qkv, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         keys = self.query_dense.units
@@ -105,7 +108,8 @@ class GatedDeltaNet(TokenMixer):
         log_decay = where_valid(mask, -ops.exp(self._to_state_dtype(self.log_a)) * delta)
         y, s = matrix_recurrence(q, k * ops.expand_dims(beta, -1), v, log_decay, s, a=-k, reset_mask=reset_mask)
         y = self._gated_output(y, x)
-        return (y, (inputs, s)) if return_state else y
+        y, state = with_nan(is_nan, y, (inputs, s))
+        return (y, state) if return_state else y
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

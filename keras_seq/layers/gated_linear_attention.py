@@ -10,8 +10,10 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.document_borders import finite_inputs, with_nan
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
-from keras_seq.layers.token_mixer import TokenMixer, where_valid
+from keras_seq.layers.token_mixer import TokenMixer
 
 TEMPERATURE = 16.0  # of the gates: the decay is 0.96 where the pre-activation is 0
 CHUNK_SIZE = 16  # decays down to exp(-5) in a position are exact: pre-activations down to -80
@@ -86,6 +88,7 @@ class GatedLinearAttention(TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, state, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        x, state, is_nan = finite_inputs(x, state, reset_mask)
         q, k, v, decay = (
             self._to_state_dtype(self._heads(part))
             for part in (
@@ -107,6 +110,7 @@ class GatedLinearAttention(TokenMixer):
             chunk_size=CHUNK_SIZE,
         )
         y = self._gated_output(y, x)
+        y, state = with_nan(is_nan, y, state)
         return (y, state) if return_state else y
 
     def get_config(self):

@@ -12,9 +12,11 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
+from keras_seq.layers.document_borders import finite_inputs, with_nan
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.selective_state_space import TimeStepBias
-from keras_seq.layers.token_mixer import TokenMixer, merge_heads, normalize_heads, where_valid
+from keras_seq.layers.token_mixer import TokenMixer, merge_heads, normalize_heads
 
 
 def log_head_numbers(shape, dtype=None):
@@ -99,6 +101,7 @@ class Mamba2(TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        x, (inputs, s), is_nan = finite_inputs(x, (inputs, s), reset_mask)
         gate, u = ops.split(self.input_dense(x), 2, axis=-1)
         u = ops.concatenate([u, self.bc_dense(x)], axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
@@ -112,7 +115,8 @@ class Mamba2(TokenMixer):
         y = merge_heads(y + ops.expand_dims(self._to_state_dtype(self.skip), -1) * u)
         y = self._normalize(y * ops.silu(self._to_state_dtype(gate)))
         y = self.output_dense(ops.cast(y, self.compute_dtype))
-        return (y, (inputs, s)) if return_state else y
+        y, state = with_nan(is_nan, y, (inputs, s))
+        return (y, state) if return_state else y
 
     def _of_heads(self, v):
         """Return B or C `[B, T, G N]` as `[B, T, H, N]`, or with one head for all if there is one group."""

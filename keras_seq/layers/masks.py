@@ -52,6 +52,21 @@ def count_elements(length, mask=None, start=0, reset_mask=None):
     return ops.where(segment > 0, counted - before, counted + start)
 
 
+def where_valid(mask, x, otherwise: float = 0.0):
+    """Return x `[B, T, ...]`, with another number at padding.
+
+    Args:
+        mask: `[B, T]` boolean, or None.
+        x: `[B, T, ...]`.
+        otherwise: The number.
+    """
+    if mask is None:
+        return x
+    for _ in x.shape[2:]:
+        mask = ops.expand_dims(mask, -1)
+    return ops.where(mask, x, otherwise)
+
+
 def compute_positions(length, mask=None, start=0, reset_mask=None):
     """Compute the positions of `length` elements that follow `start` non-padding elements.
 

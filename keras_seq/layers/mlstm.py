@@ -18,10 +18,12 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
+from keras_seq.layers.document_borders import finite_inputs, with_nan
 from keras_seq.layers.linear_recurrence import LOG_ZERO, max_plus_recurrence
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix import HasMatrices, Matrix
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
-from keras_seq.layers.token_mixer import EvenlySpaced, TokenMixer, merge_heads, normalize_heads, where_valid
+from keras_seq.layers.token_mixer import EvenlySpaced, TokenMixer, merge_heads, normalize_heads
 
 DENOMINATOR_EPSILON = 1e-6
 
@@ -159,6 +161,7 @@ class MLSTM(HasMatrices, TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        x, (inputs, state), is_nan = finite_inputs(x, (inputs, state), reset_mask)
         u, z = ops.split(self.input_dense(x), 2, axis=-1)
         c, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         c = ops.silu(c)
@@ -173,7 +176,8 @@ class MLSTM(HasMatrices, TokenMixer):
         h = merge_heads(normalize_heads(h, scale, self.epsilon, centered=True))
         h = h + self._to_state_dtype(self.skip) * self._to_state_dtype(c)
         y = self.output_dense(ops.cast(h, self.compute_dtype) * ops.silu(z))
-        return (y, (inputs, state)) if return_state else y
+        y, state = with_nan(is_nan, y, (inputs, state))
+        return (y, state) if return_state else y
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.masks import compute_positions, count_elements
+from keras_seq.layers.masks import compute_positions, count_elements, where_valid
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.state_checks import check_state
 
@@ -116,6 +116,7 @@ class AdditivePositions(keras.layers.Layer):
         if not isinstance(start, int) and len(start.shape):
             x = checks.with_axes_of(x, start, rank=1)
         x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)
+        x = where_valid(mask, x)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         positions = compute_positions(ops.shape(x)[1], mask, start, reset_mask)
         vectors = self.position_vectors(positions, x.shape[1], start)

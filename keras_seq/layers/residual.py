@@ -8,6 +8,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.explicit_state import ShapePreserving, has_explicit_state
 from keras_seq.layers.frozen import freeze_inner_layers
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.rnn_interface import RNNInterface
 from keras_seq.layers.state_checks import shapes
@@ -183,6 +184,7 @@ class PreNormResidual(ShapePreserving):
         """Apply the layer; the class docstring describes the call arguments."""
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", ops.cast(inputs, self.compute_dtype), inputs_mask if mask is None else mask)
+        x = where_valid(mask, x)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         if reset_mask is not None:
             check_separates_documents(self.layers)

@@ -15,11 +15,12 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
+from keras_seq.layers.document_borders import finite_inputs, with_nan
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.linear_recurrence import linear_recurrence
-from keras_seq.layers.masks import count_elements
-from keras_seq.layers.token_mixer import TokenMixer, where_valid
+from keras_seq.layers.masks import count_elements, where_valid
+from keras_seq.layers.token_mixer import TokenMixer
 
 EXPONENT = 8.0  # c, by which a is the more sensitive to r
 
@@ -105,6 +106,7 @@ class RGLRU(ShapePreserving):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (h, started), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        x, (h, started), is_nan = finite_inputs(x, (h, started), reset_mask)
         count = count_elements(ops.shape(x)[1], mask, started[:, 0], reset_mask)  # [B, T]
         is_first = ops.expand_dims(count <= 1, -1)  # where valid; padding before it writes nothing
         r = ops.sigmoid(ops.cast(self.recurrence_gate(x), self.state_dtype))
@@ -116,8 +118,9 @@ class RGLRU(ShapePreserving):
         if reset_mask is not None:
             a = ops.where(ops.expand_dims(reset_mask, -1), 0.0, a)
         h = linear_recurrence(a, where_valid(mask, drive), h)
-        y = ops.cast(h, self.compute_dtype)
-        return (y, (h[:, -1], ops.cast(count[:, -1:] > 0, h.dtype))) if return_state else y
+        state = h[:, -1], ops.cast(count[:, -1:] > 0, h.dtype)
+        y, state = with_nan(is_nan, ops.cast(h, self.compute_dtype), state)
+        return (y, state) if return_state else y
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""
@@ -183,12 +186,14 @@ class GriffinRecurrentBlock(TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        x, (inputs, h), is_nan = finite_inputs(x, (inputs, h), reset_mask)
         u, inputs = self.convolution(
             self.input_dense(x), state=inputs, mask=mask, reset_mask=reset_mask, return_state=True
         )
         u, h = self.rg_lru(u, state=h, mask=mask, reset_mask=reset_mask, return_state=True)
         y = self.output_dense(u * ops.gelu(self.gate_dense(x), approximate=True))
-        return (y, (inputs, h)) if return_state else y
+        y, state = with_nan(is_nan, y, (inputs, h))
+        return (y, state) if return_state else y
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

@@ -4,7 +4,8 @@
     y, h, c      = layer(x)                                 with return_state=True in the constructor, as in Keras
     y, state     = layer(x, return_state=True)              in the call: the state as one structure
 
-`initial_state=`, Keras's name, means the same as `state=`; both take the state as a structure or as a flat list.
+`initial_state=`, Keras's name, means the same as `state=`; of several tensors both take a tuple or a list. As in Keras,
+`initial_state=` also takes a list of one.
 """
 
 import types
@@ -12,8 +13,10 @@ import types
 from keras import ops, tree
 
 from keras_seq import checks
+from keras_seq.layers.document_borders import finite_inputs, with_nan
 from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.keras_cell import KerasCell
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.state_checks import shapes
 
 
@@ -88,6 +91,11 @@ class RNNInterface(ExplicitState):
             inputs, self._structured(state, initial_state), inputs_mask if mask is None else mask
         )
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        if projected_inputs is None:
+            x, state, is_nan = finite_inputs(x, state, reset_mask)
+        else:  # x is not used
+            projected_inputs = where_valid(mask, projected_inputs)
+            projected_inputs, state, is_nan = finite_inputs(projected_inputs, state, reset_mask)
         if self.go_backwards and reset_mask is not None:
             raise ValueError(f"{self.name} has go_backwards=True; expected False with a reset_mask, which is forwards.")
         if self.go_backwards:
@@ -97,6 +105,7 @@ class RNNInterface(ExplicitState):
         y, state = self.sequence(
             x, state, mask, training, projected_inputs, **({} if reset_mask is None else {"reset_mask": reset_mask})
         )
+        y, state = with_nan(is_nan, y, state)
         if not self.return_sequences:
             y = tree.flatten(state)[0]  # masked positions copy it, so it is the last non-padding output
         if mask is not None and self.zero_output_for_mask:
@@ -116,8 +125,12 @@ class RNNInterface(ExplicitState):
             state = initial_state
         if state is None:
             return None
-        tensors, names = tree.flatten(state), self.state_parts
-        if len(tensors) != len(names) or isinstance(state, dict):  # which is flattened in the order of its keys
+        names = self.state_parts
+        if len(names) == 1 and initial_state is None:
+            tensors = [state]
+        else:  # Keras's layers take a list of one tensor too
+            tensors = state if isinstance(state, list | tuple) else [state]
+        if len(tensors) != len(names) or not all(hasattr(tensor, "shape") for tensor in tensors):
             raise ValueError(f"{self.name}: state has the shapes {shapes(state)}; expected {', '.join(names)}.")
         return tuple(tensors) if len(names) > 1 else tensors[0]
 

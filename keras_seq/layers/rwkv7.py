@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.dense import Dense
+from keras_seq.layers.document_borders import flagged, unflagged
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.normalization import LayerNormalization
@@ -79,10 +80,20 @@ class RWKV7ChannelMix(ShapePreserving):
         """Apply the layer; the class docstring describes the call arguments."""
         x, last, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        previous, last = previous_positions(x, last, mask, reset_mask)
-        hidden = self.hidden_dense(x + (previous - x) * ops.cast(self.shift, x.dtype))
-        y = self.output_dense(ops.square(ops.relu(hidden)))
+        if reset_mask is None:
+            previous, last = previous_positions(x, last, mask)
+            y = self._mix(x, previous)
+        else:
+            x = flagged(x)
+            previous, last = previous_positions(x, flagged(last), mask, reset_mask)
+            y = self._mix(x[..., :-1], previous[..., :-1])
+            y = unflagged(ops.concatenate([y, (x + previous)[..., -1:]], axis=-1))
+            last = unflagged(last)
         return (y, last) if return_state else y
+
+    def _mix(self, x, previous):
+        hidden = self.hidden_dense(x + (previous - x) * ops.cast(self.shift, x.dtype))
+        return self.output_dense(ops.square(ops.relu(hidden)))
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

@@ -19,6 +19,8 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.document_borders import finite_inputs, with_nan
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.token_mixer import (
     EvenlySpaced,
@@ -26,7 +28,6 @@ from keras_seq.layers.token_mixer import (
     merge_heads,
     normalize_heads,
     normalize_length,
-    where_valid,
 )
 from keras_seq.layers.token_shift import ShiftRamp, previous_positions
 
@@ -141,6 +142,7 @@ class RWKV7TimeMix(TokenMixer):
             )
         x, (last, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        x, (last, s), is_nan = finite_inputs(x, (last, s), reset_mask)
         previous, last = previous_positions(x, last, mask, reset_mask)
 
         def shifted(name):
@@ -156,7 +158,7 @@ class RWKV7TimeMix(TokenMixer):
         value = v
         if first_value is not None:
             share = ops.sigmoid(self._up("residual", self.residual_down(shifted("v"))))
-            v = v + (self._to_state_dtype(first_value) - v) * share
+            v = v + (self._to_state_dtype(where_valid(mask, first_value)) - v) * share
         kappa = normalize_length(self._heads(k * self._to_state_dtype(self.key_scale)), 1e-12)
         k = k * (1 + (a - 1) * self._to_state_dtype(self.key_rate))
         r, k, v, a, log_w = map(self._heads, (r, where_valid(mask, k), v, a, where_valid(mask, log_w)))
@@ -176,7 +178,8 @@ class RWKV7TimeMix(TokenMixer):
         y = normalize_heads(y, gamma, self._head_dim * 1e-5, beta, centered=True)
         y = y + ops.sum(r * k * self._to_state_dtype(self.bonus), axis=-1, keepdims=True) * v
         y = self.output_dense(ops.cast(merge_heads(y), self.compute_dtype) * g)
-        outputs = y, *((value,) if return_value else ()), *(((last, s),) if return_state else ())
+        y, state = with_nan(is_nan, y, (last, s))
+        outputs = y, *((value,) if return_value else ()), *((state,) if return_state else ())
         return outputs if len(outputs) > 1 else y
 
     def _up(self, name, x):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.masks import where_valid
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -21,8 +22,10 @@ class SegmentEmbedding(keras.layers.Layer):
         **kwargs: Those of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: `[B, T, D]`. Its mask is passed on.
+        inputs: `[B, T, D]`.
         segment_ids: Integers `[B, T]`, 0 .. num_segments - 1.
+        mask: `[B, T]`, true at non-padding positions, or None. Padding counts as zeros, of segment 0. It is passed on.
+        inputs_mask: What Keras passes for `mask`.
 
     Raises:
         ValueError: If an argument is out of its range, the inputs are not `[B, T, D]`, or the segment ids are not
@@ -43,13 +46,16 @@ class SegmentEmbedding(keras.layers.Layer):
             shape=(self.num_segments, width), initializer=self.embeddings_initializer, name="embeddings"
         )
 
-    def call(self, inputs, segment_ids):
+    def call(self, inputs, segment_ids, mask=None, inputs_mask=None):
         """Add the vectors; the arguments are documented in the class."""
         checks.real("inputs", inputs)
-        checks.ids_below("segment_ids", segment_ids, self.num_segments)
         segment_ids = checks.integers("segment_ids", segment_ids)
         checks.same_axes("segment_ids", segment_ids, inputs, rank=2)
-        x = checks.with_axes_of(ops.cast(inputs, self.compute_dtype), segment_ids, rank=2)
+        mask = inputs_mask if mask is None else mask
+        x, mask = checks.masked("mask", ops.cast(inputs, self.compute_dtype), mask)
+        x, segment_ids = where_valid(mask, x), where_valid(mask, segment_ids, 0)
+        checks.ids_below("segment_ids", segment_ids, self.num_segments)
+        x = checks.with_axes_of(x, segment_ids, rank=2)
         rows = ops.take(self.embeddings, ops.clip(segment_ids, 0, self.num_segments - 1), axis=0)
         is_valid = ops.logical_and(segment_ids >= 0, segment_ids < self.num_segments)
         return x + ops.cast(ops.where(ops.expand_dims(is_valid, -1), rows, float("nan")), x.dtype)

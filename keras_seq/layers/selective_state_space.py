@@ -15,6 +15,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.dense import Dense
+from keras_seq.layers.document_borders import finite_inputs, with_nan
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.selective_scan import selective_scan
@@ -136,6 +137,7 @@ class SelectiveStateSpace(ShapePreserving):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        x, (inputs, h), is_nan = finite_inputs(x, (inputs, h), reset_mask)
         u, gate = ops.split(self.input_dense(x), 2, axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
@@ -151,7 +153,8 @@ class SelectiveStateSpace(ShapePreserving):
         y, h = selective_scan(u, delta, a, b, c, h, reset_mask)
         y = ops.cast(y + self._to_state_dtype(self.skip) * u, self.compute_dtype) * ops.silu(gate)
         y = self.output_dense(y)
-        return (y, (inputs, h)) if return_state else y
+        y, state = with_nan(is_nan, y, (inputs, h))
+        return (y, state) if return_state else y
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

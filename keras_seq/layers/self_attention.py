@@ -22,7 +22,8 @@ from keras_seq.layers.cache import (
     next_position,
     without_earlier_documents,
 )
-from keras_seq.layers.masks import compute_attention_mask, compute_positions, segment_numbers
+from keras_seq.layers.document_borders import nan_to_the_end, nan_where_attended, with_nan
+from keras_seq.layers.masks import compute_attention_mask, compute_positions, segment_numbers, where_valid
 from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.state_checks import check_state
 
@@ -178,9 +179,13 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             )
         checks.real("inputs", inputs)
         x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
+        x = where_valid(mask, x)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         x = checks.where_boolean(x, attention_mask)
-        is_first_call = state is None
+        is_first_call, is_finite = state is None, None
+        if reset_mask is not None or attention_mask is not None:  # a weight of 0 times NaN is NaN
+            is_finite = ops.all(ops.isfinite(x), axis=-1)
+            x = where_valid(is_finite, x)
         if not is_first_call:
             check_state(
                 self.name, state, cache_shapes(state, x.shape[0], self._num_kv_heads, self._key_dim, self._value_dim)
@@ -200,6 +205,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         if self.positions is not None:
             q, k = self.positions.rotate(q, query_positions), self.positions.rotate(k, key_positions)
         query_segments = key_segments = None if reset_mask is None else segment_numbers(reset_mask)
+        holds_nan = is_finite is not None and (return_state or not is_first_call)
+        if holds_nan:
+            k = where_valid(is_finite, k, float("nan"))  # for the state to remember
         if holds_window:
             masked = mask is not None
             slots, key_segments, state = append_to_window(state, k, v, key_positions, masked, key_segments)
@@ -215,6 +223,10 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         if return_state and is_first_call and self.sliding_window is not None and mask is not None:
             state = in_order(state)
 
+        if holds_nan:
+            is_finite = ops.logical_not(ops.isnan(k[:, :, 0, 0]))
+            k = where_valid(is_finite, k)
+
         bias = None
         if self.positions is not None:
             bias = self.positions.bias(query_positions, key_positions, self.num_heads)
@@ -224,6 +236,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         kernel = kernels.dispatch("causal_attention", None, *args) if is_plain_causal else None
         if kernel is not None:
             y = self.merge_heads(kernel(*args))
+            if is_finite is not None:
+                y, _ = with_nan(nan_to_the_end(is_finite, reset_mask), y)
             return (y, state) if return_state else y
 
         allowed = compute_attention_mask(query_positions, key_positions, self.causal, self.sliding_window)
@@ -235,6 +249,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
                 allowed = ops.expand_dims(allowed, 1)
             allowed = attention_mask if allowed is None else ops.logical_and(allowed, attention_mask)
         y, scores = self.attend(q, k, v, allowed, bias, training, return_attention_scores)
+        if is_finite is not None:
+            y, _ = with_nan(nan_where_attended(ops.logical_not(is_finite), allowed), y)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
 

@@ -18,6 +18,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
+from keras_seq.layers.document_borders import finite_inputs, with_nan
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.linear_recurrence import LOG_ZERO
@@ -134,6 +135,7 @@ class SLSTM(HasMatrices, ShapePreserving):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
+        x, (inputs, state), is_nan = finite_inputs(x, (inputs, state), reset_mask)
         u, inputs = self.convolution(x, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
         z = ops.concatenate([dense(v) for dense, v in zip(self.input_denses, (u, u, x, x), strict=True)], axis=-1)
@@ -154,7 +156,8 @@ class SLSTM(HasMatrices, ShapePreserving):
         heads = ops.reshape(h, (*ops.shape(h)[:2], self.num_heads, size))
         scale = ops.reshape(self.scale, (self.num_heads, size))
         y = ops.cast(merge_heads(normalize_heads(heads, scale, self.epsilon, centered=True)), self.compute_dtype)
-        return (y, (inputs, state)) if return_state else y
+        y, state = with_nan(is_nan, y, (inputs, state))
+        return (y, state) if return_state else y
 
     def get_config(self):
         """Return the constructor's arguments, from which `from_config` builds an equal object."""

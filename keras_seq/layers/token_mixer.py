@@ -137,16 +137,3 @@ class TokenMixer(ShapePreserving):
 def merge_heads(x):
     """Return `[B, T, H, V]` as `[B, T, H V]`."""
     return ops.reshape(x, (*ops.shape(x)[:2], x.shape[2] * x.shape[3]))
-
-
-def where_valid(mask, x, otherwise: float = 0.0):
-    """Return x `[B, T, ...]`, with another number at padding.
-
-    Args:
-        mask: `[B, T]` boolean, or None.
-        x: `[B, T, ...]`.
-        otherwise: The number.
-    """
-    if mask is None:
-        return x
-    return ops.where(ops.reshape(mask, (*ops.shape(mask), *(1 for _ in x.shape[2:]))), x, otherwise)

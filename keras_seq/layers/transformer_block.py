@@ -15,6 +15,7 @@ from keras_seq.layers.cross_attention import CrossAttention
 from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward, gelu_tanh
 from keras_seq.layers.frozen import freeze_inner_layers
+from keras_seq.layers.masks import where_valid
 from keras_seq.layers.normalization import NORMALIZATIONS
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.relative_positions import deserialize_positions
@@ -226,10 +227,10 @@ class TransformerBlock(DirectCall):
     ):
         """Apply the block; the arguments are documented in the class."""
         checks.real("inputs", inputs)
-        x = inputs
+        x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
+        x = where_valid(mask, x)
         if context is not None and not self.cross_attention:
             raise ValueError("context was passed with cross_attention=False; expected cross_attention=True.")
-        mask = inputs_mask if mask is None else mask
         if state is not None:
             self._check_state(state)
         state_in, state_out, scores = state or {}, {}, {}

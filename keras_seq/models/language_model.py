@@ -192,6 +192,8 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
         if ids.shape[1] == 0:
             raise ValueError(f"ids has shape {tuple(ids.shape)}; expected at least one position.")
         vocabulary_size = getattr(self.embedding, "input_dim", None)
+        if mask is not None:  # whatever stands at padding
+            ids = ops.where(checks.boolean_mask("mask", mask, ranks=(2,), x=ids), ids, 0)
         ids = validate_token_ids("ids", ids, vocabulary_size)
         if state is None and return_state:
             state = self.get_initial_state(ops.shape(ids)[0])

@@ -1,0 +1,115 @@
+"""Keep NaN and infinity within their document: 0 times NaN is NaN, so a decay or a weight of 0 separates nothing.
+
+    inputs      1  NaN   1  |  1   1             | : a document begins
+    computed    1   0    1  |  1   1
+    outputs     a   b    c  |  d   e
+    returned    a  NaN  NaN |  d   e             NaN from there to the end of the document, and in its state
+
+What is computed with is finite, and no gradient comes back from what is returned as NaN: those of the other documents
+are clean too.
+"""
+
+from keras import ops, tree
+
+from keras_seq import checks
+from keras_seq.layers.masks import count_elements, where_valid
+
+
+def finite_inputs(x, state, reset_mask):
+    """Replace what is not finite by zeros, for `with_nan` to put NaN back.
+
+    Args:
+        x: `[B, T, D]`.
+        state: State before the first position, a nested structure of tensors `[B, ...]`.
+        reset_mask: `[B, T]` boolean, true where a document begins; None changes nothing.
+
+    Returns:
+        `(x, state, is_nan)`: is_nan `[B, T]` is true from what was not finite to the end of its document; or None.
+    """
+    if reset_mask is None:
+        return x, state, None
+    is_finite = ops.all(ops.isfinite(x), axis=-1)
+    begins_finite = ops.ones_like(is_finite[:, 0])
+    for tensor in filter(_is_float, tree.flatten(state)):
+        begins_finite = ops.logical_and(begins_finite, ops.all(_as_rows(ops.isfinite(tensor)), axis=-1))
+
+    def finite(tensor):
+        return ops.where(_with_axes(begins_finite, tensor), tensor, 0.0) if _is_float(tensor) else tensor
+
+    is_nan = nan_to_the_end(is_finite, reset_mask, ops.cast(ops.logical_not(begins_finite), "int32"))
+    return where_valid(is_finite, x), tree.map_structure(finite, state), is_nan
+
+
+def nan_to_the_end(is_finite, reset_mask, start=0):
+    """Return booleans `[B, T]`, true from positions that are not finite to the ends of their documents.
+
+    Args:
+        is_finite: `[B, T]` boolean.
+        reset_mask: `[B, T]` boolean, true where a document begins.
+        start: int32 `[B]`, 1 where the state before the first position was not finite.
+    """
+    return count_elements(ops.shape(is_finite)[1], ops.logical_not(is_finite), start, reset_mask) > 0
+
+
+def nan_where_attended(is_nan, allowed):
+    """Return booleans `[B, T]`, true for queries that may attend to a key that was not finite.
+
+    Args:
+        is_nan: `[B, S]` boolean.
+        allowed: Booleans, broadcastable to `[B, T, S]` or `[B, H, T, S]`.
+    """
+    is_nan = ops.expand_dims(is_nan, [1, 2] if len(allowed.shape) == 4 else 1)
+    return ops.any(ops.logical_and(allowed, is_nan), axis=(1, 3) if len(allowed.shape) == 4 else 2)
+
+
+def with_nan(is_nan, y, state=None):
+    """Put NaN into what a layer computed from what is finite.
+
+    Args:
+        is_nan: `[B, T]` boolean; None changes nothing.
+        y: `[B, T, ...]`.
+        state: The last state, of tensors `[B, ...]`, or None.
+
+    Returns:
+        `(y, state)`.
+    """
+    if is_nan is None:
+        return y, state
+
+    def put(is_nan, x):
+        return ops.where(_with_axes(is_nan, x), float("nan"), x) if _is_float(x) else x
+
+    return put(is_nan, y), None if state is None else tree.map_structure(lambda x: put(is_nan[:, -1], x), state)
+
+
+def flagged(x):
+    """Replace what is not finite by zeros and append a feature that is 1 there, for layers that select positions.
+
+    Args:
+        x: `[..., D]`.
+
+    Returns:
+        `[..., D + 1]`.
+    """
+    is_finite = ops.all(ops.isfinite(x), axis=-1, keepdims=True)
+    return ops.concatenate([ops.where(is_finite, x, 0.0), ops.cast(ops.logical_not(is_finite), x.dtype)], axis=-1)
+
+
+def unflagged(x):
+    """Return `[..., D]` of `flagged` ones `[..., D + 1]`, NaN where the last feature is not 0."""
+    return ops.where(x[..., -1:] > 0, float("nan"), x[..., :-1])
+
+
+def _is_float(tensor):
+    return "float" in checks.dtype_of(tensor)
+
+
+def _with_axes(rows, x):
+    """Return a tensor with axes of size 1 appended, as many as x has."""
+    for _ in range(len(x.shape) - len(rows.shape)):
+        rows = ops.expand_dims(rows, -1)
+    return rows
+
+
+def _as_rows(x):
+    return ops.reshape(x, (ops.shape(x)[0], -1)) if len(x.shape) != 2 else x

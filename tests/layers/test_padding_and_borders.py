@@ -1,0 +1,291 @@
+"""Whatever stands at a masked position, or in the document before a border, changes nothing elsewhere: no value, no
+gradient, no state; NaN, infinity and numbers that overflow included. Over the layers of test_contract.py."""
+
+import contextlib
+import inspect
+
+import numpy as np
+import pytest
+from keras import ops, tree
+
+from keras_seq import kernels, layers
+from tests.layers.conftest import BACKEND, compiled
+from tests.layers.test_contract import CASES, UNLIKE, B, S, T, arrays, numpy, run
+
+MASK = np.array([[1, 0, 1, 1, 0], [0, 1, 1, 0, 1]], bool)
+RESET = np.array([[0, 0, 0, 1, 0]] * B, bool)
+CONTEXT_MASK = np.array([[1, 0, 1, 0], [0, 0, 1, 1]], bool)
+BAD = np.array([np.nan, np.inf, -np.inf, 1e38], "float32")
+
+
+def takes(case, argument):
+    return argument in inspect.signature(case.make().call).parameters
+
+
+MASKED = {name: case for name, case in CASES.items() if takes(case, "mask")}
+SEPARATING = {name: case for name, case in CASES.items() if takes(case, "reset_mask")}
+STATEFUL = {name: case for name, case in SEPARATING.items() if hasattr(case.make(), "get_initial_state")}
+KERNELS = pytest.mark.parametrize("kernels_on", [True, pytest.param(False, marks=pytest.mark.rare)])
+
+
+def table(cases, *others):
+    """Parametrize over the names of layers; on JAX, which compiles every one, unlike ones speak for the others."""
+    quick = (*UNLIKE, *others) if BACKEND == "jax" else cases
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=[] if name in quick else [pytest.mark.rare]) for name in cases]
+    )
+
+
+def built(name, randomize):
+    case = CASES[name]
+    layer = case.make()
+    run(layer, arrays(case))
+    return case, randomize(layer)
+
+
+def capacity(layer):
+    parameters = inspect.signature(layer.get_initial_state).parameters
+    return {"capacity": 2 * T} if "capacity" in parameters else {}
+
+
+def with_bad(x, mask):
+    """x with numbers that are not finite, or nearly so, where the mask is false."""
+    x = x.copy()
+    x[~mask] = np.resize(BAD, (~mask).sum())[:, None]
+    return x
+
+
+def outcome(layer, values, gradients, direction, **masks):
+    """The output, and the gradients by the weights and the inputs of its sum in a direction."""
+    weights = [numpy(v) for v in layer.trainable_variables]
+
+    def forward(values):
+        weights, (x, *context) = values[: len(layer.trainable_variables)], values[len(layer.trainable_variables) :]
+        kwargs = {"context": context[0]} if context else {}
+        result, _ = layer.stateless_call(weights, layer.non_trainable_variables, x, **kwargs, **masks)
+        return result[0] if isinstance(result, tuple) else result
+
+    def loss(values):
+        return ops.sum(ops.where(direction != 0, forward(values) * direction, 0.0))
+
+    arrays = [*weights, *values]
+    y = numpy(compiled(forward)([ops.convert_to_tensor(v) for v in arrays]))
+    return y, gradients(compiled(loss), arrays)
+
+
+def compare(clean, bad, rows, inputs):
+    """Equal outputs at these rows, and equal, finite gradients; those of the inputs at their own rows."""
+    np.testing.assert_array_equal(bad[0][rows], clean[0][rows])
+    assert np.isfinite(clean[0][rows]).all()
+    for n, (expected, got) in enumerate(zip(clean[1], bad[1], strict=True)):
+        part = inputs.get(n - len(clean[1]), slice(None))
+        np.testing.assert_allclose(got[part], expected[part], atol=1e-6, rtol=1e-5)
+
+
+@table(MASKED)
+@KERNELS
+def test_whatever_stands_at_masked_positions_changes_nothing(name, kernels_on, randomize, gradients):
+    case, layer = built(name, randomize)
+    values = arrays(case)
+    masks = {"mask": MASK, **({"context_mask": CONTEXT_MASK} if case.context else {})}
+    shape = numpy(run(layer, values)).shape
+    direction = np.random.default_rng(1).normal(size=shape).astype("float32") * MASK[..., None]
+    valid = [MASK, CONTEXT_MASK][: len(values)]
+    bad = [with_bad(v, mask) for v, mask in zip(values, valid, strict=True)]
+    with kernels.disabled() if not kernels_on else contextlib.nullcontext():
+        clean, dirty = (outcome(layer, each, gradients, direction, **masks) for each in (values, bad))
+    compare(clean, dirty, MASK, {-len(values) + n: mask for n, mask in enumerate(valid)})
+    for gradient, mask in zip(dirty[1][-len(values) :], valid, strict=True):
+        assert not gradient[~mask].any()
+
+
+@table(STATEFUL)
+def test_nor_does_it_reach_the_state_or_later_calls(name, randomize):
+    case, layer = built(name, randomize)
+    x, *context = arrays(case)
+    more = arrays(case, seed=1)[0]
+    context = {"context": context[0]} if context else {}
+
+    def both(x):
+        state = layer.get_initial_state(B, **capacity(layer), **context)
+        y, state = layer(x, mask=MASK, state=state, return_state=True)
+        again, state = layer(more, mask=MASK, state=state, return_state=True)
+        return numpy(y)[MASK], numpy(again)[MASK], *map(numpy, tree.flatten(state))
+
+    for got, expected in zip(both(with_bad(x, MASK)), both(x), strict=True):
+        np.testing.assert_array_equal(got, expected)
+        assert np.isfinite(got).all()
+
+
+# of these the gradients of weights that act at each position by itself are as they come
+WITH_POSITIONWISE_PARTS = ("PreNormResidual", "TransformerBlock", "RWKV7Blocks")
+
+
+@table(SEPARATING)
+@KERNELS
+@pytest.mark.parametrize("masked", [False, pytest.param(True, marks=pytest.mark.rare)])
+def test_a_document_that_is_not_finite_stays_by_itself(name, kernels_on, masked, randomize, gradients):
+    case, layer = built(name, randomize)
+    values = arrays(case)
+    after = np.arange(T) >= 3
+    mask = {"mask": np.array([[1, 1, 0, 1, 1], [1, 1, 1, 0, 1]], bool)} if masked else {}
+    rows = mask.get("mask", np.ones((B, T), bool)) & after
+    shape = numpy(run(layer, values)).shape
+    direction = np.random.default_rng(1).normal(size=shape).astype("float32") * rows[..., None]
+    bad = [values[0].copy(), *values[1:]]
+    bad[0][0, 1], bad[0][1, 1] = np.nan, np.inf
+    with kernels.disabled() if not kernels_on else contextlib.nullcontext():
+        clean, dirty = (outcome(layer, each, gradients, direction, reset_mask=RESET, **mask) for each in (values, bad))
+    assert not np.isfinite(dirty[0][:, 1]).all(axis=-1).any()  # and is not hidden
+    if name in WITH_POSITIONWISE_PARTS:
+        clean, dirty = ((y, gradient[-len(values) :][:1]) for y, gradient in (clean, dirty))
+    x_gradient = -1 if name in WITH_POSITIONWISE_PARTS else -len(values)
+    compare(clean, dirty, rows, {x_gradient: np.broadcast_to(after, (B, T))})
+
+
+@table(STATEFUL)
+def test_a_state_that_is_not_finite_ends_with_its_document(name, randomize):
+    case, layer = built(name, randomize)
+    x, *context = arrays(case)
+    more = arrays(case, seed=1)[0]
+    context = {"context": context[0]} if context else {}
+    bad = x.copy()
+    bad[:, T - 1] = np.nan
+
+    def later(x, reset_mask):
+        state = layer.get_initial_state(B, **capacity(layer), **context)
+        _, state = layer(x, state=state, reset_mask=RESET, return_state=True)
+        y, state = layer(more, state=state, reset_mask=reset_mask, return_state=True)
+        again, _ = layer(more[:, :1], state=state, return_state=True) if not capacity(layer) else (y, None)
+        return numpy(y), numpy(again)
+
+    border = np.zeros((B, T), bool)
+    border[:, 2] = True
+    for got, expected in zip(later(bad, border), later(x, border), strict=True):
+        np.testing.assert_array_equal(got[:, -1], expected[:, -1])
+        assert np.isfinite(expected).all()
+    if "Positional" in name or "Positions" in name:
+        return  # a state of numbers of positions
+    assert np.isnan(later(bad, np.zeros_like(border))[0][:, 0]).any()  # the document goes on
+
+
+@table(MASKED)
+def test_a_mask_of_another_shape_or_type_is_refused(name):
+    case = CASES[name]
+    layer, mask = case.make(), np.ones((B, T), bool)
+    values = arrays(case)
+    run(layer, values)
+    wrong = mask[:, :-1], mask[:1], mask[0], mask[..., None], mask[:, :1], mask.astype("float32"), mask * 2, mask * -1
+    arguments = {"mask": wrong}
+    if takes(case, "reset_mask"):
+        arguments["reset_mask"] = wrong
+    if case.context:
+        one = np.ones((B, S), bool)
+        arguments["context_mask"] = one[:, :-1], one[:1], one[0], one[..., None], one.astype("float32"), one * 2
+        arguments["attention_mask"] = np.ones((T - 1, S), bool), mask.astype("float32")[:, :, None], one[0]
+    for argument, values_of_it in arguments.items():
+        for value in values_of_it:
+            with pytest.raises(ValueError, match=argument):
+                run(layer, values, **{argument: value})
+
+
+@table(STATEFUL)
+def test_a_state_inside_a_list_is_refused(name):
+    layer = CASES[name].make()
+    x, *context = arrays(CASES[name])
+    run(layer, [x, *context])
+    context = {"context": context[0]} if context else {}
+    state = layer.get_initial_state(B, **capacity(layer), **context)
+    with pytest.raises(ValueError, match="state"):
+        layer(x, state=[state], return_state=True)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="sizes are known in all other programs")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in UNLIKE else [pytest.mark.rare]) for name in MASKED]
+)
+def test_in_a_graph_a_mask_of_another_size_is_never_spread(name, randomize):
+    import tensorflow as tf
+
+    case, layer = built(name, randomize)
+    values = arrays(case)
+    names = [argument for argument in ("mask", "reset_mask") if takes(case, argument)]
+    signature = [tf.TensorSpec((None, None, v.shape[-1])) for v in values]
+
+    def refused(call):
+        try:
+            return not np.isfinite(numpy(call())).any()
+        except (tf.errors.InvalidArgumentError, ValueError):
+            return True
+
+    for argument in names:
+        with_mask = tf.function(
+            lambda values, mask, argument=argument: run(layer, values, **{argument: mask}),
+            input_signature=[signature, tf.TensorSpec((None, None), tf.bool)],
+        )
+        assert np.isfinite(numpy(with_mask(values, np.eye(B, T, dtype=bool)))).all()
+        for shape in ((1, T), (B, 1), (1, 1), (B, T + 1)):
+            for mask in (np.zeros(shape, bool), np.ones(shape, bool)):
+                assert refused(lambda mask=mask, call=with_mask: call(values, mask)), (argument, shape)
+    if name not in STATEFUL or case.context:
+        return
+    state = layer.get_initial_state(3, **capacity(layer))
+    flat = tree.flatten(state)
+    specs = [tf.TensorSpec((None, *v.shape[1:]) if len(v.shape) else (), v.dtype) for v in flat]
+    with_state = tf.function(
+        lambda x, *flat: layer(x, state=tree.pack_sequence_as(state, flat)),
+        input_signature=[
+            signature[0],
+            *(tf.TensorSpec((None, *v.shape[1:]) if len(v.shape) else (), v.dtype) for v in flat),
+        ],
+    )
+    three = np.concatenate([values[0], values[0][:1]])
+    assert np.isfinite(numpy(with_state(three, *flat))).all()
+    for x, part in ((three[:1], flat), (three[:2], flat), (three, [v[:1] if len(v.shape) else v for v in flat])):
+        assert refused(lambda x=x, part=part: with_state(x, *part)), (len(x), len(part))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("shape", [(T, T), (B, T, T), (B, 2, T, T)])
+def test_keys_that_an_attention_mask_hides_are_not_seen(shape, causal, randomize):
+    layer = layers.MultiHeadSelfAttention(2, causal=causal)
+    cross = layers.CrossAttention(2)
+    x = arrays(CASES["LSTM"])[0]
+    layer(x), cross(x, context=x)
+    mask, bad = np.ones(shape, bool), x.copy()
+    mask[..., 1] = False
+    bad[:, 1] = np.nan
+    others = np.arange(T) != 1
+    for call in (
+        lambda x: randomize(layer, seed=3)(x, attention_mask=mask),
+        lambda context: randomize(cross, seed=3)(x, context=context, attention_mask=mask),
+    ):
+        np.testing.assert_array_equal(numpy(call(bad))[:, others], numpy(call(x))[:, others])
+    mask[..., 2, 1] = True  # a query that may
+    assert np.isnan(numpy(layer(bad, attention_mask=mask))[:, 2]).all()
+    assert np.isnan(numpy(cross(x, context=bad, attention_mask=mask))[:, 2]).all()
+
+
+def test_segments_of_padding_are_not_read():
+    layer, x = layers.SegmentEmbedding(2), arrays(CASES["LSTM"])[0]
+    segments = np.ones((B, T), "int32")
+    expected = numpy(layer(x, segments, mask=MASK))
+    segments[~MASK] = -7
+    got = numpy(layer(with_bad(x, MASK), segments, mask=MASK))
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(got[MASK], numpy(layer(x, np.ones((B, T), "int32")))[MASK])
+
+
+def test_projected_inputs_of_padding_are_not_read(randomize, gradients):
+    layer = layers.LSTM(3, return_sequences=True)
+    x = arrays(CASES["LSTM"])[0]
+    layer(x)
+    randomize(layer)
+    z = numpy(layer.project_inputs(x))
+
+    def loss(values):
+        return ops.sum(layer(x, projected_inputs=values[0], mask=MASK) * MASK[..., None])
+
+    for got, expected in zip(gradients(loss, [with_bad(z, MASK)]), gradients(loss, [z]), strict=True):
+        np.testing.assert_array_equal(got[MASK], expected[MASK])
+        assert not got[~MASK].any()
