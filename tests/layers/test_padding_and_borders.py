@@ -66,7 +66,7 @@ def outcome(layer, values, gradients, direction, **masks):
         return result[0] if isinstance(result, tuple) else result
 
     def loss(values):
-        return ops.sum(ops.where(direction != 0, forward(values) * direction, 0.0))
+        return ops.sum(ops.where(direction != 0, forward(values) * ops.convert_to_tensor(direction), 0.0))
 
     arrays = [*weights, *values]
     y = numpy(compiled(forward)([ops.convert_to_tensor(v) for v in arrays]))
@@ -134,8 +134,11 @@ def test_a_document_that_is_not_finite_stays_by_itself(name, kernels_on, masked,
     direction = np.random.default_rng(1).normal(size=shape).astype("float32") * rows[..., None]
     bad = [values[0].copy(), *values[1:]]
     bad[0][0, 1], bad[0][1, 1] = np.nan, np.inf
+    huge = [values[0].copy(), *values[1:]]
+    huge[0][0, 0], huge[0][1, 1] = 1e30, 1e38
     with kernels.disabled() if not kernels_on else contextlib.nullcontext():
         clean, dirty = (outcome(layer, each, gradients, direction, reset_mask=RESET, **mask) for each in (values, bad))
+    np.testing.assert_array_equal(numpy(run(layer, huge, reset_mask=RESET, **mask))[rows], clean[0][rows])
     assert not np.isfinite(dirty[0][:, 1]).all(axis=-1).any()  # and is not hidden
     if name in WITH_POSITIONWISE_PARTS:
         clean, dirty = ((y, gradient[-len(values) :][:1]) for y, gradient in (clean, dirty))
@@ -234,10 +237,7 @@ def test_in_a_graph_a_mask_of_another_size_is_never_spread(name, randomize):
     specs = [tf.TensorSpec((None, *v.shape[1:]) if len(v.shape) else (), v.dtype) for v in flat]
     with_state = tf.function(
         lambda x, *flat: layer(x, state=tree.pack_sequence_as(state, flat)),
-        input_signature=[
-            signature[0],
-            *(tf.TensorSpec((None, *v.shape[1:]) if len(v.shape) else (), v.dtype) for v in flat),
-        ],
+        input_signature=[signature[0], *specs],
     )
     three = np.concatenate([values[0], values[0][:1]])
     assert np.isfinite(numpy(with_state(three, *flat))).all()
