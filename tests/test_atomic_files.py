@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from keras_seq.atomic_files import atomic_write, remove_partial_files, set_aside, write_json, write_text
+from keras_seq.atomic_files import atomic_write, check_regular, remove_partial_files, set_aside, write_json, write_text
 from keras_seq.tokenizers import CharacterTokenizer
 
 
@@ -126,6 +126,20 @@ def test_a_folder_in_the_place_of_a_file_is_named_with_what_to_do(tmp_path):
             write(tmp_path / name, "ab")
         assert error.value.filename == str(tmp_path / name)
     assert sorted(os.listdir(tmp_path)) == ["result.txt", "tokenizer.json"]
+
+
+def test_only_a_regular_file_is_one_to_read(tmp_path):
+    (tmp_path / "file").write_text("abc")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("file", "link"):
+        assert check_regular(tmp_path / name).st_size == 3
+    for name, reason in {"zero": "regular", "pipe": "regular", "folder": "directory", "none": "No such file"}.items():
+        with pytest.raises(OSError, match=reason) as error:
+            check_regular(tmp_path / name)
+        assert error.value.filename == str(tmp_path / name)
 
 
 def test_what_was_set_aside_before_stays(tmp_path):

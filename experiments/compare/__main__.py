@@ -39,7 +39,7 @@ from experiments.frame.token_mixture import TokenMixture, random_windows
 from keras_seq import training
 from keras_seq.baselines import compute_baselines
 from keras_seq.callbacks import EmbeddingProjector, Profiler
-from keras_seq.data import PackedDocuments, StatefulWindows
+from keras_seq.data import PackedDocuments, StatefulWindows, TokenFiles
 from keras_seq.data.step_dataset import StepBatches
 
 
@@ -52,6 +52,12 @@ def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StepBatche
         raise ValueError(
             f"A --corpus with weights has no {kind} windows: expected --recurrent-windows random and "
             "--transformer-windows random."
+        )
+    if kind == "packed" and not isinstance(ids, TokenFiles):
+        names = [name for name in ("recurrent_windows", "transformer_windows") if getattr(config, name) == "packed"]
+        raise ValueError(
+            f"--{names[0].replace('_', '-')} packed: expected a --corpus of folders that python -m experiments.prepare "
+            "wrote, which says where documents begin."
         )
     if kind == "packed":
         return PackedDocuments(ids, **sizes)

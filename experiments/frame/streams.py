@@ -26,14 +26,16 @@ def prepare_streams():
 
 
 def read_standard_input() -> str:
-    """Return all of standard input.
+    r"""Return all of standard input, as `load_corpus` returns a file: `\r\n` is `\n`, without a byte order mark.
 
     Raises:
         ValueError: It is not UTF-8.
     """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(newline="")  # leave line ends as they are
     try:
         text = sys.stdin.read()
         text.encode()  # where the locale is C, bytes that are not UTF-8 have become surrogates
     except UnicodeError as error:
         raise ValueError(f"Standard input is not UTF-8 from offset {error.start} on: convert it to UTF-8.") from None
-    return text
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")

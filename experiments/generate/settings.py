@@ -9,6 +9,7 @@ import tyro
 from experiments.frame.finished_run import Unknown
 from experiments.frame.option_checks import check_options
 from experiments.frame.option_types import RunFolder
+from keras_seq.data import load_corpus
 from keras_seq.generation import Constraint, SamplingConfig, choices, json_schema, regex
 
 
@@ -83,5 +84,5 @@ class GenerateConfig:
     def constraint(self) -> Constraint | None:
         """The constraint that the options ask for, or None."""
         if self.json_schema is not None:
-            return json_schema(self.json_schema.read_text(encoding="utf-8"))
+            return json_schema(load_corpus(self.json_schema).text)
         return regex(self.regex) if self.regex is not None else choices(self.choices) if self.choices else None

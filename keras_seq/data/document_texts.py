@@ -89,7 +89,7 @@ def _pyarrow(module, path):
 
 
 def _plain_texts(part, stream):
-    begins, position, rest, carriage_return = part.start == 0, part.start, "", ""
+    begins, position, rest, carriage_return, before = part.start == 0, part.start, "", "", ""
     decoder = codecs.getincrementaldecoder("utf-8-sig" if begins else "utf-8")()
     while True:
         data = stream.read(CHUNK_BYTES)
@@ -103,21 +103,25 @@ def _plain_texts(part, stream):
         position += len(data)
         carriage_return = "\r" if data and new.endswith("\r") else ""  # a line feed may follow it
         rest += new.removesuffix(carriage_return).replace("\r\n", "\n")
-        while end := _end_of_piece(rest, is_all=not data):
+        while end := _end_of_piece(rest, before, is_all=not data):
             yield begins, rest[:end]
-            begins, rest = False, rest[end:]
+            begins, before, rest = False, rest[end - 1], rest[end:]
         if not data:
             return
 
 
-def _end_of_piece(text, is_all):
-    """Return the length of the next piece of a text, 0 if more has to be read; `is_all` of it may be here."""
-    first = FIRST_BORDER.search(text)
+def _end_of_piece(text, before, is_all):
+    """Return the length of the next piece of a text, 0 if more has to be read; `is_all` of it may be here.
+
+    A piece cut at `MAX_CHARACTERS` may be followed by an end of a line, so the character before the text counts.
+    """
+    joined = before + text
+    first = next((match.end() for match in FIRST_BORDER.finditer(joined) if match.end() > len(before)), None)
     if first is None and len(text) < MAX_CHARACTERS + BORDER_CHARACTERS:
         return min(len(text), MAX_CHARACTERS) if is_all else 0
-    if first is None or first.end() > MAX_CHARACTERS:
+    if first is None or first - len(before) > MAX_CHARACTERS:
         return MAX_CHARACTERS
-    return len(text) if is_all else LAST_BORDER.match(text).end()
+    return len(text) if is_all else LAST_BORDER.match(joined).end() - len(before)
 
 
 def _jsonl_texts(path, stream, field):

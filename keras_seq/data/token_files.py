@@ -162,11 +162,11 @@ class TokenFiles:
         """
         if not len(starts) or not lengths[0]:
             return np.empty(0, "int32")
-        ends = starts + lengths
-        if starts.min() < 0 or ends.max() > len(self):
-            first = int(np.argmax((starts < 0) | (ends > len(self))))
+        is_outside = (starts < 0) | (starts > len(self) - lengths)
+        if is_outside.any():
+            start, length = (int(values[np.argmax(is_outside)]) for values in (starts, lengths))
             raise ValueError(
-                f"Ids from {starts[first]} to {ends[first]} were asked for; expected positions from 0 to {len(self)}."
+                f"Ids from {start} to {start + length} were asked for; expected them from 0 to {len(self)}."
             )
         ids = np.frombuffer(self._read(starts + self.start, lengths), self._dtype)
         if self._limit is not None and ids.max() >= self._limit:

@@ -18,7 +18,7 @@ from keras_seq import checks, kernels
 from keras_seq.layers.dense import Dense
 from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.masks import compute_attention_mask
+from keras_seq.layers.masks import compute_attention_mask, where_valid
 from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.precision import at_least_float32
@@ -32,7 +32,8 @@ def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout
         k: Keys `[B, S, G, K]` with G a divisor of H: query head h attends to key head h * G // H.
         v: Values `[B, S, G, K']`.
         mask: Booleans (or 0 and 1) `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may be 1), true where attending is
-            allowed. A query with nothing to attend to gives zeros. An additive float mask is a `bias`.
+            allowed. A query with nothing to attend to gives zeros. Keys and values that are not finite count for the
+            queries that may attend to them only. An additive float mask is a `bias`.
         bias: Added to the scores, broadcastable to `[B, H, T, S]`.
         scale: Factor of the scores; 1 / sqrt(K) unless given.
         dropout: A function applied to the weights before the product with the values.
@@ -43,6 +44,20 @@ def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout
     Raises:
         ValueError: If the shapes do not match, a tensor is complex, or the mask is a float mask.
     """
+    q, k, v, mask = _checked(q, k, v, mask)
+    if mask is None:
+        return _attention(q, k, v, mask, bias, scale, dropout)
+    is_finite = ops.logical_and(*(ops.all(ops.isfinite(x), axis=(2, 3)) for x in (k, v)))  # [B, S]
+    k, v = where_valid(is_finite, k), where_valid(is_finite, v)  # a weight of 0 times NaN is NaN
+    y, weights = _attention(q, k, v, mask, bias, scale, dropout)
+    mask = mask[None] if len(mask.shape) == 2 else mask
+    mask = mask[:, None] if len(mask.shape) == 3 else mask  # [B, H, T, S]
+    is_nan = ops.any(ops.logical_and(mask, ops.logical_not(is_finite)[:, None, None]), axis=-1, keepdims=True)
+    y = ops.where(ops.swapaxes(is_nan, 1, 2), float("nan"), y)
+    return y, ops.where(is_nan, float("nan"), weights)
+
+
+def _checked(q, k, v, mask):
     q, k, v = (ops.convert_to_tensor(x) for x in (q, k, v))
     for name, x in (("q", q), ("k", k), ("v", v)):
         checks.real(name, x)
@@ -58,6 +73,11 @@ def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout
         raise ValueError(f"{shapes}; expected one batch size B, and k and v of one length S.")
     q = checks.where_boolean(q, mask)
     mask = checks.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+    return q, k, v, mask
+
+
+def _attention(q, k, v, mask, bias=None, scale=None, dropout=None):
+    """Compute `attention` of checked arguments, keys and values finite where a mask hides some."""
     heads, key_dim = q.shape[2:]
     kv_heads = k.shape[2]
     (batch_size, length), size = _batch_and_length(q), ops.shape(k)[1]
@@ -112,7 +132,7 @@ def causal_attention(q, k, v):
 
 def _causal_attention(q, k, v):
     positions = ops.arange(ops.shape(q)[1])
-    return attention(q, k, v, compute_attention_mask(positions, positions, causal=True))[0]
+    return _attention(*_checked(q, k, v, compute_attention_mask(positions, positions, causal=True)))[0]
 
 
 def _reshape(x, shape):
@@ -259,8 +279,8 @@ class MultiHeadAttentionBase(DirectCall):
 
         Args:
             q: Queries `[B, T, H, K]`.
-            k: Keys `[B, S, G, K]`, G the number of key and value heads.
-            v: Values `[B, S, G, K']`.
+            k: Keys `[B, S, G, K]`, G the number of key and value heads, finite where a mask hides some.
+            v: Values `[B, S, G, K']`, likewise.
             mask: Booleans, broadcastable to `[B, T, S]` or `[B, H, T, S]`, or None.
             bias: Added to the scores, broadcastable to `[B, H, T, S]`, or None.
             training: Whether to apply dropout.
@@ -274,7 +294,8 @@ class MultiHeadAttentionBase(DirectCall):
         kernel = None if return_scores else kernels.dispatch("masked_attention", None, *args)
         if kernel is not None:
             return self.merge_heads(kernel(*args)), None
-        y, weights = attention(q, k, v, mask, bias, dropout=dropout and functools.partial(dropout, training=training))
+        dropout = dropout and functools.partial(dropout, training=training)
+        y, weights = _attention(*_checked(q, k, v, mask), bias, dropout=dropout)
         return self.merge_heads(y), weights
 
     def active_dropout(self, training: bool | None):

@@ -9,26 +9,31 @@ What is computed with is finite, and no gradient comes back from what is returne
 are clean too.
 """
 
+import math
+
 from keras import ops, tree
 
 from keras_seq import checks
 from keras_seq.layers.masks import count_elements, where_valid
 
+MAX_FACTOR = 1e9  # of layers with products of several inputs, which then are far inside float32
 
-def finite_inputs(x, state, reset_mask):
+
+def finite_inputs(x, state, reset_mask, largest: float = math.inf):
     """Replace what is not finite by zeros, for `with_nan` to put NaN back.
 
     Args:
         x: `[B, T, D]`.
         state: State before the first position, a nested structure of tensors `[B, ...]`.
         reset_mask: `[B, T]` boolean, true where a document begins; None changes nothing.
+        largest: Inputs of this size and more count as not finite.
 
     Returns:
         `(x, state, is_nan)`: is_nan `[B, T]` is true from what was not finite to the end of its document; or None.
     """
     if reset_mask is None:
         return x, state, None
-    is_finite = ops.all(ops.isfinite(x), axis=-1)
+    is_finite = ops.all(ops.abs(x) < largest, axis=-1)
     begins_finite = ops.ones_like(is_finite[:, 0])
     for tensor in filter(_is_float, tree.flatten(state)):
         begins_finite = ops.logical_and(begins_finite, ops.all(_as_rows(ops.isfinite(tensor)), axis=-1))

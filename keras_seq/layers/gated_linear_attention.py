@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.document_borders import finite_inputs, with_nan
+from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.token_mixer import TokenMixer
@@ -88,7 +88,7 @@ class GatedLinearAttention(TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, state, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, state, is_nan = finite_inputs(x, state, reset_mask)
+        x, state, is_nan = finite_inputs(x, state, reset_mask, MAX_FACTOR)
         q, k, v, decay = (
             self._to_state_dtype(self._heads(part))
             for part in (

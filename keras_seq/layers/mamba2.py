@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
-from keras_seq.layers.document_borders import finite_inputs, with_nan
+from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.selective_state_space import TimeStepBias
@@ -101,7 +101,7 @@ class Mamba2(TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, s), is_nan = finite_inputs(x, (inputs, s), reset_mask)
+        x, (inputs, s), is_nan = finite_inputs(x, (inputs, s), reset_mask, MAX_FACTOR)
         gate, u = ops.split(self.input_dense(x), 2, axis=-1)
         u = ops.concatenate([u, self.bc_dense(x)], axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)

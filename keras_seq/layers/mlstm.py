@@ -18,7 +18,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
-from keras_seq.layers.document_borders import finite_inputs, with_nan
+from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.linear_recurrence import LOG_ZERO, max_plus_recurrence
 from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix import HasMatrices, Matrix
@@ -161,7 +161,7 @@ class MLSTM(HasMatrices, TokenMixer):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, state), is_nan = finite_inputs(x, (inputs, state), reset_mask)
+        x, (inputs, state), is_nan = finite_inputs(x, (inputs, state), reset_mask, MAX_FACTOR)
         u, z = ops.split(self.input_dense(x), 2, axis=-1)
         c, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         c = ops.silu(c)

@@ -19,7 +19,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.document_borders import finite_inputs, with_nan
+from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.token_mixer import (
@@ -142,7 +142,7 @@ class RWKV7TimeMix(TokenMixer):
             )
         x, (last, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (last, s), is_nan = finite_inputs(x, (last, s), reset_mask)
+        x, (last, s), is_nan = finite_inputs(x, (last, s), reset_mask, MAX_FACTOR)
         previous, last = previous_positions(x, last, mask, reset_mask)
 
         def shifted(name):

@@ -15,7 +15,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.dense import Dense
-from keras_seq.layers.document_borders import finite_inputs, with_nan
+from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.selective_scan import selective_scan
@@ -137,7 +137,7 @@ class SelectiveStateSpace(ShapePreserving):
         """Apply the layer; the class docstring describes the call arguments."""
         x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, h), is_nan = finite_inputs(x, (inputs, h), reset_mask)
+        x, (inputs, h), is_nan = finite_inputs(x, (inputs, h), reset_mask, MAX_FACTOR)
         u, gate = ops.split(self.input_dense(x), 2, axis=-1)
         u, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from keras_seq import checks
-from keras_seq.atomic_files import atomic_write
+from keras_seq.atomic_files import atomic_write, check_regular
 from keras_seq.layers.introspection import named_layers, named_weights
 from keras_seq.layers.matrix import HasMatrices
 
@@ -142,6 +142,7 @@ def load_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
         AdapterError: It is not such a file, or one of another model; the model is unchanged then.
     """
     try:
+        check_regular(path)
         with safe_open(path, framework="np") as file:
             arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}

@@ -4,6 +4,8 @@
 tokens in a text, such as `<|endoftext|>`, are one id, and those that the model was trained with are added.
 """
 
+import json
+
 import numpy as np
 import tokenizers
 
@@ -12,12 +14,14 @@ from keras_seq.checks import short_repr
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
 from keras_seq.tokenizers.text_errors import TokenizerError, check_text
 
+MAX_IDS = 1 << 22  # four times as many as the largest vocabularies have: an id may not decide about memory
+
 
 class PretrainedTokenizer(Tokenizer):
     """Convert text to ids by a tokenizer.json.
 
     Args:
-        pipeline: The text of the tokenizer.json.
+        pipeline: The text of the tokenizer.json, with ids below 2^22.
         vocabulary_size: V of the model, at least the number of tokens; ids without a token decode to nothing. None for
             the number of tokens.
         add_special_tokens: Whether `encode` adds the special tokens of the file, such as `[CLS]`, as transformers does.
@@ -45,13 +49,16 @@ class PretrainedTokenizer(Tokenizer):
             raise
         except BaseException as error:  # the library also raises a PanicException, which is no Exception
             raise TokenizerError(f"pipeline={short_repr(pipeline)}; expected a tokenizer.json: {error}.") from None
+        self._check_added_tokens(pipeline)
         self._pipeline.no_padding()
         self._pipeline.no_truncation()
         token_of = {id: token for token, id in self._pipeline.get_vocab(with_added_tokens=True).items()}
         num_ids = max(token_of, default=-1) + 1
+        if num_ids > MAX_IDS:
+            raise TokenizerError(f"The tokenizer has the id {num_ids - 1}; expected ids below {MAX_IDS}.")
         if vocabulary_size is None:
             vocabulary_size = num_ids
-        if checks.integer("vocabulary_size", vocabulary_size, 1) < num_ids:
+        if checks.integer("vocabulary_size", vocabulary_size, 1, MAX_IDS) < num_ids:
             raise TokenizerError(
                 f"The tokenizer has {num_ids} ids; expected at most vocabulary_size={vocabulary_size}."
             )
@@ -67,6 +74,16 @@ class PretrainedTokenizer(Tokenizer):
         ):
             raise TokenizerError(f"special_tokens={short_repr(special_tokens)}; expected texts by name.")
         self.chat_template, self.special_tokens = chat_template, dict(special_tokens)
+
+    def _check_added_tokens(self, pipeline):
+        """Raise a TokenizerError for an added token whose id in the file the library did not take."""
+        for token in json.loads(pipeline).get("added_tokens") or ():
+            id = self._pipeline.token_to_id(token["content"])
+            if id != token["id"]:
+                raise TokenizerError(
+                    f"The added token {token['content']!r:.40} has the id {token['id']} in the tokenizer.json; "
+                    f"expected {id}, because added tokens follow the vocabulary one by one."
+                )
 
     @property
     def pipeline(self) -> str:

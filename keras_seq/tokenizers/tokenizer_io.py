@@ -6,11 +6,10 @@
 import errno
 import json
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from keras_seq.atomic_files import write_text
+from keras_seq.atomic_files import check_regular, write_text
 from keras_seq.tokenizers.text_errors import TokenizerError
 
 SCHEMA = 2  # version of the file format
@@ -68,10 +67,8 @@ def read_tokenizer(path: str | os.PathLike[str], from_config: Callable[[dict], o
 
 def _read(path: Path) -> bytes:
     """Read a regular file of limited size; pipes and devices may never end."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "expected a regular file")
-    if status.st_size > MAX_TOKENIZER_BYTES:
-        raise OSError(errno.EFBIG, f"it has {status.st_size} bytes; expected at most {MAX_TOKENIZER_BYTES}")
+    size = check_regular(path).st_size
+    if size > MAX_TOKENIZER_BYTES:
+        raise OSError(errno.EFBIG, f"it has {size} bytes; expected at most {MAX_TOKENIZER_BYTES}")
     with path.open("rb") as file:
         return file.read(MAX_TOKENIZER_BYTES + 1)

@@ -1,11 +1,18 @@
 """Files and folders that experiments are told to read: missing, of another kind, empty, torn, not what they say."""
 
+import contextlib
 import os
+import shutil
+import socket
 
 import pytest
 
+from keras_seq.data import TokenFiles, load_corpus
+from keras_seq.data.prepare import prepare
+from keras_seq.models.lora import load_adapters
+from keras_seq.saving.safe_loading import load_untrusted_model
 from keras_seq.tokenizers import CharacterTokenizer, load_tokenizer
-from keras_seq.training.run_folder import within
+from keras_seq.training.run_folder import load_run, within
 from tests.bad_input.options import EXPERIMENTS, REQUIRED, options
 
 WITH_CORPUS = [name for name, (_, kind) in EXPERIMENTS.items() if "corpus" in dict(options(kind))]
@@ -36,6 +43,60 @@ def test_a_corpus_that_is_not_there(ends, tmp_path, name):
     os.mkfifo(tmp_path / "pipe")
     for value in ("missing.txt", "folder", "pipe", "/dev/zero", ""):
         assert (value or "corpus") in ends(EXPERIMENTS[name][0], "--corpus", value)
+
+
+READ = {  # what opens the path of a file or folder; a folder with the path as one of its files, if named
+    "corpus": (load_corpus, None),
+    "documents": (lambda path: prepare(path, path.parent / "out"), None),
+    "ids": (TokenFiles.open, None),
+    "index": (TokenFiles.open, "index.json"),
+    "ids of a prepared folder": (TokenFiles.open, "00000.bin"),
+    "documents of a prepared folder": (TokenFiles.open, "00000.documents"),
+    "tokenizer of a prepared folder": (TokenFiles.open, "tokenizer.json"),
+    "tokenizer": (load_tokenizer, None),
+    "model": (load_untrusted_model, None),
+    "run": (load_run, "model.keras"),
+    "adapters": (lambda path: load_adapters(None, path), None),
+}
+
+
+def bound_socket(path):
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as one:
+        one.bind(path.name)  # short: the current folder has it
+
+
+MAKE = {
+    "pipe": os.mkfifo,
+    "socket": bound_socket,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "folder": os.mkdir,
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A prepared folder."""
+    folder = tmp_path_factory.mktemp("prepared")
+    (folder / "a.txt").write_text("to be or not to be")
+    prepare(folder / "a.txt", folder / "ids")
+    return folder / "ids"
+
+
+@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("name", READ)
+def test_what_may_never_end_is_not_opened(refused, prepared, tmp_path, monkeypatch, name, kind):
+    """A read of it would hang, so the test would."""
+    read, member = READ[name]
+    path = tmp_path / "text.txt"
+    if member is not None:
+        path = tmp_path / "folder" / member
+        shutil.copytree(prepared, path.parent)
+        path.unlink(missing_ok=True)
+    monkeypatch.chdir(path.parent)
+    MAKE[kind](path)
+    if kind == "folder" and name in ("corpus", "documents", "ids"):
+        (path / "sub.txt").mkdir()
+    refused(lambda: read(path if member is None else path.parent), path.name if name != "run" else "folder")
 
 
 SETTINGS = {  # what a config.json may say instead of the settings of an experiment
@@ -131,6 +192,7 @@ TOKENIZER_FILES = {
     "too much": b'{"schema": 2, "registry_name": "characters", "characters": "ab", "oov_token": null, "more": 1}',
     "NaN": b"NaN",
     "an older one": b'{"characters": "ab", "unknown": "error"}',
+    "a merge twice": b'{"schema": 2, "registry_name": "bpe", "merges": [["a", "b"], ["a", "b"]]}',
     "merges of nothing": b'{"schema": 2, "registry_name": "bpe", "merges": [["x", "yy"]]}',
     "tokens twice": b'{"schema": 2, "registry_name": "words", "vocabulary": ["[UNK]", "a", "a"]}',
 }

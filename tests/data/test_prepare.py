@@ -14,12 +14,12 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from keras_seq import atomic_files
-from keras_seq.data import TokenFiles, TokenFilesError
+from keras_seq.data import TokenFiles, TokenFilesError, document_texts, load_corpus
 from keras_seq.data import prepare as prepare_module
 from keras_seq.data.document_texts import read_texts
 from keras_seq.data.documents import DocumentsError, Part, divide, find_files
 from keras_seq.data.prepare import prepare
-from keras_seq.tokenizers import TokenizerError, WordTokenizer, document_token, load_tokenizer
+from keras_seq.tokenizers import CharacterTokenizer, TokenizerError, WordTokenizer, document_token, load_tokenizer
 from keras_seq.tokenizers.word_tokenizer import split_words
 
 TEXTS = ["One\r\ntwo.\r\n", "\n\nThé end\x1e of it", "", "z" * 50 + "\n" + "yé " * 100, "last, but\nnot least\n"]
@@ -130,6 +130,108 @@ def test_a_border_within_the_last_character(tmp_path, ending):
         assert "".join(text for part in parts for _, text in read_texts(part)) == text
 
 
+HOSTILE = [
+    "\ufeffab\r\ncd é\n\n日本語\r\n\r\nxyz\r\r\n" * 3 + "no newline here " * 9 + "\r\n" + "é" * 60,
+    "second é\r\ndoc.\r\n",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f44d\U0001f3fd " * 4,
+    "One 'word', it's (2) words.\n- a list\n\tcode  = 3;\n" * 5,
+    "w" * 5_000,
+]
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """Texts with line ends of all kinds, a byte order mark, emoji, and a word of 5,000 letters."""
+    (tmp_path / "texts").mkdir()
+    for number, text in enumerate(HOSTILE):
+        (tmp_path / "texts" / f"{number}.txt").write_bytes(text.encode())
+    return tmp_path / "texts"
+
+
+@pytest.mark.parametrize("kind", ["characters", "words", "wordpiece", "bpe"])
+def test_where_groups_of_bytes_end_changes_nothing(hostile, tmp_path, kind):
+    options = {} if kind == "characters" else {"vocabulary_size": 300}
+    results = []
+    for group_bytes in (1 << 27, 1, 50, 333):
+        folder = tmp_path / str(group_bytes)
+        index = prepare(hostile, folder, kind, group_bytes=group_bytes, processes=1, **options)
+        files, tokenizer = TokenFiles.open(folder), (folder / "tokenizer.json").read_bytes()
+        results.append((tokenizer, files[:].tolist(), files.document_starts().tolist(), index["unknown"]))
+        assert results[-1] == results[0], group_bytes
+    if kind in ("characters", "bpe"):
+        texts = [text.removeprefix("\ufeff").replace("\r\n", "\n") for text in HOSTILE]
+        assert decoded(folder) == texts
+
+
+@pytest.mark.parametrize("length", [20, 31])
+def test_a_text_without_a_place_between_words_is_cut_wherever_its_bytes_are_read(hostile, monkeypatch, length):
+    (hostile / "5.txt").write_text("x" * 40 + "\nab\n" + "é" * 33 + " b " + "-" * 50 + "c d" + "\n" * 30 + "e\r\n" * 9)
+    monkeypatch.setattr(document_texts, "MAX_CHARACTERS", length)
+    results = []
+    for chunk, group_bytes in ((17, 1 << 27), (3, 1 << 27), (7, 1), (1, 40), (13, 9)):
+        monkeypatch.setattr(document_texts, "CHUNK_BYTES", chunk)
+        pieces = [p for group in divide(find_files(hostile), group_bytes) for part in group for p in read_texts(part)]
+        results.append([token for _, text in pieces for token in split_words(text)])
+        assert results[-1] == results[0], (chunk, group_bytes)
+    assert max(map(len, results[0])) <= length
+
+
+def test_a_tokenizer_knows_the_text_that_it_was_trained_on(tmp_path):
+    for name, text in {"a": "One.\n", "b": "x" * 5_000, "c": HOSTILE[2], "d": "One.\n"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text(text)
+        (tmp_path / name / "b.txt").write_text("" if name != "d" else text)
+        index = prepare(tmp_path / name, tmp_path / f"{name}-out", "words")
+        assert (index["unknown"], index["unknown_examples"]) == (0, []), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "unknown", "examples"),
+    [("characters", 0, []), ("words", 2, ["neW", "文"]), ("wordpiece", 2, ["neW", "文"])],
+)
+def test_what_a_tokenizer_does_not_know_is_counted_and_named(tmp_path, kind, unknown, examples):
+    (tmp_path / "a.txt").write_text("one or two " * 99 + "neW 文")
+    index = prepare(tmp_path / "a.txt", tmp_path / "out", kind)
+    assert (index["unknown"], index["unknown_examples"]) == (unknown, examples)
+    (tmp_path / "b.txt").write_text("or ö two")
+    tokenizer = CharacterTokenizer("\x1e ortw", oov_token="[UNK]")
+    index = prepare(tmp_path / "b.txt", tmp_path / "more", tokenizer)
+    assert (index["unknown"], index["unknown_examples"]) == (1, ["ö"])
+
+
+@pytest.mark.parametrize("ending", [".txt", ".txt.gz"])
+@pytest.mark.parametrize(
+    "data", [b"\xef\xbb\xbfab\r\n", b"a\r\r\nb\n\r", b"a\rb\r", b"\xef\xbb\xbf\xef\xbb\xbfx", b" \n"]
+)
+def test_a_prepared_folder_and_a_corpus_are_the_same_text(tmp_path, data, ending):
+    (tmp_path / "a.txt").write_bytes(data)
+    (tmp_path / f"b{ending}").write_bytes(gzip.compress(data) if ending == ".txt.gz" else data)
+    prepare(tmp_path / f"b{ending}", tmp_path / "out")
+    for strip_whitespace in (False, True) if data.strip() else (False,):
+        expected = load_corpus(tmp_path / "a.txt", strip_whitespace).text
+        assert load_corpus(tmp_path / "out", strip_whitespace).text == expected
+    (tmp_path / "c.jsonl").write_bytes(b"\xef\xbb\xbf" + json.dumps({"text": "\ufeffa\r\r\n"}).encode() + b"\r\n")
+    assert [*read_texts(Part(find_files(tmp_path / "c.jsonl")[0], 0, 99))] == [(True, "\ufeffa\r\n")]
+
+
+@pytest.mark.parametrize(
+    ("match", "options"),
+    [
+        ("processes=-3", {"processes": -3}),
+        ("processes=0", {"processes": 0}),
+        ("vocabulary_size=500.*characters", {"vocabulary_size": 500}),
+        ("min_count=2.*a tokenizer as it is", {"tokenizer": CharacterTokenizer("\x1eab"), "min_count": 2}),
+        ("tokenizer='letters'", {"tokenizer": "letters"}),
+        ("tokenizer=int 3", {"tokenizer": 3}),
+        ("group_bytes=0", {"group_bytes": 0}),
+        ("sample_characters=0", {"sample_characters": 0}),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_before_anything_is_written(texts, tmp_path, match, options):
+    refused(match, texts, tmp_path / "out", error=ValueError, **options)
+    assert not (tmp_path / "out").exists()
+
+
 def test_all_characters_are_collected(tmp_path):
     (tmp_path / "a.txt").write_text("abc" * 100 + "x")
     prepare([str(tmp_path / "a.txt")], tmp_path / "out", sample_characters=10)
@@ -217,6 +319,8 @@ def refused(match, *arguments, error=DocumentsError, **options):
 
 def test_inputs_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "utf16.txt").write_bytes("a".encode("utf-16"))
+    (tmp_path / "utf16.jsonl").write_bytes('{"text": "a"}'.encode("utf-16"))
     (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"text"\n')
     (tmp_path / "field.jsonl").write_text('{"body": "a"}\n')
     (tmp_path / "null.jsonl").write_text('{"text": null}\n')
@@ -226,6 +330,8 @@ def test_inputs_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "folder").mkdir()
     for name, match in [
         ("latin.txt", r"latin\.txt is not UTF-8 \(byte 0xe9"),
+        ("utf16.txt", r"utf16\.txt is UTF-16, not UTF-8"),
+        ("utf16.jsonl", r"utf16\.jsonl is UTF-16, not UTF-8"),
         ("bad.jsonl", r"bad\.jsonl has a line \(2 in this part\) that is not JSON"),
         ("field.jsonl", "without the field 'text': name it with --field"),
         ("null.jsonl", "1 in this part.* whose 'text' is None, no text: leave it out"),

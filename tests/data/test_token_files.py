@@ -1,6 +1,7 @@
 """Ids on disk are the same ids: in rows, windows, mixtures and packed documents, across the borders of files."""
 
 import itertools
+import json
 import os
 
 import numpy as np
@@ -15,7 +16,9 @@ from keras_seq.data import (
     StatefulWindows,
     TokenFiles,
     TokenFilesError,
+    token_shards,
 )
+from keras_seq.data.prepare import prepare
 from keras_seq.data.token_files import concatenated
 
 BORDER = 7
@@ -130,6 +133,91 @@ def test_folders_are_concatenated(files, ids):
         concatenated([files.part(0, 9), files])
     with pytest.raises(ValueError, match="same tokenizer"):
         concatenated([files, TokenFiles(files.shards, document_token=3)])
+
+
+@pytest.mark.parametrize(
+    ("starts", "length"),
+    [([699], 2), ([-1], 2), ([[0], [700]], 1), ([0, -300], 9), ([2**62], 2), ([1.5], 2), ([0], -1)],
+)
+def test_rows_outside_are_refused_in_parts_too(files, starts, length):
+    for sequence in (files.part(100, 800), TokenFiles(files.part(0, 1).shards[:1]).part(0, 30)):
+        with pytest.raises(ValueError, match=r"^(Ids from -?\d+ to|starts=|length=).*expected"):
+            sequence.rows(starts, length)
+    assert files.part(100, 800).rows([[698], [0]], 2).shape == (2, 1, 2)
+
+
+def header(*fields):
+    values = np.zeros(256, "<i4")
+    values[: len(fields)] = fields
+    return values.tobytes()
+
+
+def test_a_header_of_another_format_is_not_ids(tmp_path):
+    path, ids = tmp_path / "a.bin", bytes(range(200))
+    for fields in [(20240521, 1, 100), (20240522, 1, 7, 9), (20240520, 2, 100), (20240801, 1, 50), (1, 1, 100), (7,)]:
+        path.write_bytes(header(*fields) + ids)
+        with pytest.raises(TokenFilesError, match=rf"a\.bin has a header with the magic number {fields[0]} in version"):
+            TokenFiles.open(path)
+    path.write_bytes(header(20240801, 7, 50) + ids)
+    assert len(TokenFiles.open(path)) == 50
+    for data in (ids * 9, bytes(4096)):  # nanoGPT's
+        path.write_bytes(data)
+        assert len(TokenFiles.open(path)) == len(data) // 2
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """A function that rewrites the index of a prepared folder, with its checksum, and returns the folder."""
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("to be", "or not", "to")))
+    prepare(tmp_path / "a.jsonl", tmp_path / "out")
+    index = token_shards.read_index(tmp_path / "out")
+
+    def rewrite(drop=None, shard=None, **values):
+        changed = {**index, **values, "shards": [{**index["shards"][0], **(shard or {})}]} | values
+        changed = {name: value for name, value in changed.items() if name not in ("schema", drop)}
+        token_shards.write_index(tmp_path / "out", changed)
+        return tmp_path / "out"
+
+    return rewrite
+
+
+@pytest.mark.parametrize(
+    ("match", "change"),
+    [
+        *((f"{name}=None", {"drop": name}) for name in ("dtype", "vocabulary_size", "document_token", "sha256")),
+        ("dtype='uint64'; expected uint16 or uint32", {"dtype": "uint64"}),
+        ("dtype=\\['uint16'\\]", {"dtype": ["uint16"]}),
+        ("vocabulary_size='9'", {"vocabulary_size": "9"}),
+        ("document_token=-1", {"document_token": -1}),
+        *(("name=None", {"shards": shards}) for shards in (None, [], {}, [3])),
+        ("tokens=True", {"shard": {"tokens": True}}),
+        ("tokens=1.5", {"shard": {"tokens": 1.5}}),
+        ("name='../a'", {"shard": {"name": "../a"}}),
+        ("sha256=3", {"shard": {"sha256": 3}}),
+    ],
+)
+def test_an_index_without_what_is_read_is_damaged(prepared, match, change):
+    folder = prepared(**change)
+    with pytest.raises(TokenFilesError, match=rf"index\.json is damaged: {match}"):
+        TokenFiles.open(folder)
+
+
+@pytest.mark.parametrize("data", ["[" * 100_000, '{"a":' * 100_000, "7", "null", "", '"\\ud800"'])
+def test_an_index_that_is_none_is_damaged(prepared, data):
+    folder = prepared()
+    (folder / "index.json").write_text(data)
+    with pytest.raises(TokenFilesError, match=r"index\.json is damaged"):
+        TokenFiles.open(folder)
+
+
+@pytest.mark.parametrize("starts", [[6, 0, 13], [0, 6, 6], [0, 6, 99], [0, 6, 2**63], [13, 6, 0]])
+def test_documents_out_of_order_are_damage(prepared, starts):
+    folder = prepared()
+    (folder / "00000.documents").write_bytes(np.array(starts, "<u8").tobytes())
+    files = TokenFiles.open(folder)
+    for read in (files.document_starts, files.split, lambda: PackedDocuments(files, 1, 2)):
+        with pytest.raises(TokenFilesError, match=r"00000\.documents is damaged: expected positions in ascending"):
+            read()
 
 
 def test_damage_is_named(folder, files, tmp_path):

@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_seq.evaluation.losses import TokenCrossEntropy, token_cross_entropy, token_losses, token_weights
+from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity
 
 B, T, V = 3, 5, 7
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool)
@@ -198,3 +199,42 @@ def test_a_mask_of_other_integers_than_0_and_1_gives_no_plausible_loss(batch):
     assert np.isnan(compiled(logits, targets, 2 * mask))
     with pytest.raises(ValueError, match="mask"):
         token_cross_entropy(logits, targets, 2 * mask)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e38])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_logits_at_padding_are_not_read(batch, smoothing, bad):
+    logits, targets = batch
+    targets[MASK & (targets == 0)] = 1
+    targets[~MASK] = 0
+    dirty = np.where(MASK[..., None], logits, np.float32(bad))
+    losses = {
+        "mask": lambda z: token_cross_entropy(z, targets, MASK, label_smoothing=smoothing),
+        "below zero": lambda z: ops.sum(token_losses(z, np.where(MASK, targets, -1), smoothing)),
+        "ignore_class": lambda z: TokenCrossEntropy(smoothing, ignore_class=0)(targets, z),
+        "sample_weight": lambda z: TokenCrossEntropy(smoothing)(targets, z, MASK.astype("float32")),
+    }
+    for name, loss in losses.items():
+        results = []
+        for values in (logits, dirty):
+            z = tf.constant(values)
+            with tf.GradientTape() as tape:
+                tape.watch(z)
+                value = loss(z)
+            results.append((float(value), tape.gradient(value, z).numpy()))
+        (expected, gradient), (got, dirty_gradient) = results
+        assert got == expected, name
+        np.testing.assert_array_equal(dirty_gradient, gradient, err_msg=name)
+        assert not dirty_gradient[~MASK].any()
+
+
+def test_logits_at_padding_do_not_count_in_the_metrics(batch):
+    logits, targets = batch
+    dirty, weights = np.where(MASK[..., None], logits, np.float32("nan")), MASK.astype("float32")
+    for metric in (Perplexity, lambda: BitsPerCharacter(np.ones(V))):
+        results = []
+        for values in (logits, dirty):
+            one = metric()
+            one.update_state(targets, values, weights)
+            results.append(float(one.result()))
+        assert results[0] == results[1]

@@ -150,10 +150,21 @@ def test_mistakes_are_one_sentence(folders, refused, tmp_path):
     assert "name a .bin file of ids, or a folder" in refused(main, "--verify", path)
     log_dir = "--log-dir", tmp_path / "logs", "--smoke"
     assert "prepare wrote" in refused(compare.main, "--documents", "--corpus", path + "/a.jsonl", *log_dir)
+    for option in ("--recurrent-windows", "--transformer-windows"):
+        said = refused(compare.main, option, "packed", "--corpus", path + "/a.jsonl", *log_dir)
+        assert f"{option} packed: expected a --corpus of folders" in said
     mixed = refused(compare.main, "--corpus", f"1:{folders('bpe')}", *log_dir, "--train.validation-characters", "none")
     assert "has no stateful windows: expected --recurrent-windows random" in mixed
     (tmp_path / "inputs.json").write_text("{}")
     assert "index.json cannot be read" in refused(compare.main, "--corpus", tmp_path, *log_dir)
+
+
+def test_prepare_says_what_a_tokenizer_does_not_know(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("one or two " * 99 + "neW 文")
+    for kind in ("words", "wordpiece", "characters", "bpe"):
+        prepare_main.main([str(tmp_path / "a.txt"), "--to", str(tmp_path / kind), "--tokenizer", kind])
+        said = capsys.readouterr().out
+        assert ("are [UNK], for text that the tokenizer does not know, such as 'neW', '文'" in said) == ("word" in kind)
 
 
 def test_prepare_and_verify(folders, tmp_path, capsys):

@@ -71,7 +71,7 @@ def test_keras_hands_over_the_masks_of_two_embeddings():
     layer = CrossAttention(2)
     x_ids, context_ids = np.array([[1, 2, 0], [3, 4, 5]]), np.array([[1, 2, 0, 3, 0], [1, 2, 3, 4, 5]])
     x, context = (keras.layers.Embedding(6, width, mask_zero=True) for width in (D, C))
-    expected = layer(numpy(x(x_ids)), context=numpy(context(context_ids)), context_mask=REAL)
+    expected = layer(numpy(x(x_ids)), context=numpy(context(context_ids)), context_mask=REAL, mask=x_ids != 0)
     np.testing.assert_allclose(numpy(layer(x(x_ids), context=context(context_ids))), numpy(expected), atol=1e-6)
 
 
