@@ -59,6 +59,7 @@ def compile_model(
     optimizer = OPTIMIZERS[train.optimizer](
         schedule or WarmupLinearDecay(peak, total_steps, train.warmup_steps, train.final_lr_fraction), **options
     )
+    optimizer.train_config = train
     if train.weight_decay is not None:
         optimizer.exclude_from_weight_decay([v for v in training_model.trainable_variables if len(v.shape) < 2])
     training_model.compile(

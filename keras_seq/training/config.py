@@ -28,6 +28,11 @@ MUONS = ("muon", "normuon")  # optimizers with an AdamW part
 ADAM_LR_RATIOS = {"recurrent": 0.4, "residual": 0.2}
 NS_STEPS = {"recurrent": 2, "residual": 3}  # of Muon; gates of 408 x 408 take long, and lose least with 2
 MAX_STEPS_PER_EXECUTION = 1 if keras.backend.backend() == "torch" else 25  # Keras accepts no more with PyTorch
+# Fields of TrainConfig that `compile_model` uses; a model that its user compiled has its own instead.
+COMPILED_FIELDS = (
+    *("optimizer", "learning_rate", "adam_lr_ratio", "weight_decay", "beta_2", "warmup_steps", "final_lr_fraction"),
+    *("global_clipnorm", "gradient_accumulation_steps", "rematerialization", "use_ema", "ema_momentum", "precision"),
+)
 DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 

@@ -80,6 +80,7 @@ class GradientGuard:
         # not self.global_clipnorm, by which Keras's `apply` would clip once more, and so for the accumulation
         self._max_norm, self._accumulation_steps = global_clipnorm, gradient_accumulation_steps
         self.initial_scale = loss_scale_factor
+        self.train_config = None  # of `compile_model`
 
     def build(self, variables):
         """Create the optimizer's variables and the guard's counters."""

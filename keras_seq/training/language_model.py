@@ -19,7 +19,7 @@ from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.document_token import encode_documents
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.config import TrainConfig
-from keras_seq.training.result_files import describe_tokenizer
+from keras_seq.training.run_settings import text_digest
 from keras_seq.training.training_run import fit_inputs, train_model
 
 
@@ -49,7 +49,7 @@ def train_language_model(
             the last step included, so that the points of the curve compare; all of it is scored for the result.
         total_steps: Step at which training ends.
         train: Training config.
-        config: Contents of config.json.
+        config: Contents of config.json; what else decides the result is added, the digest of `validation` too.
         val_sequence_length: T of the windows of `val_loss`; by default that of the training windows.
         diagnostics: Objects with `compute_summaries(model) -> Summaries`, run at every validation.
         callbacks: Further callbacks for Keras's `fit`.
@@ -90,7 +90,10 @@ def train_language_model(
         total_steps,
         train,
         validator,
-        {**config, "tokenizer": describe_tokenizer(tokenizer)},
+        {
+            **config,
+            "validation": {"characters": len(validation), "sha256": text_digest(validation), "sequence_length": length},
+        },
         training_model=training_model,
         tokenizer=tokenizer,
         characters_per_token=final_validator.characters_per_token,

@@ -22,8 +22,9 @@ from keras_seq.training.config import TrainConfig
 from keras_seq.training.environment import environment, versions
 from keras_seq.training.gradient_guard import GradientGuard
 from keras_seq.training.loop import fit_resumable
-from keras_seq.training.result_files import write_result
+from keras_seq.training.result_files import describe_tokenizer, write_result
 from keras_seq.training.run_lock import lock_run
+from keras_seq.training.run_settings import model_name
 
 
 def train_model(
@@ -58,7 +59,8 @@ def train_model(
         total_steps: Step at which training ends.
         train: Training config.
         validate_fn: Function without arguments that returns the `Summaries` of the current model.
-        config: Contents of config.json; versions and environment are added.
+        config: Contents of config.json; what else decides the result is added (`run_settings`), the tokenizer,
+            versions and environment. What `validate_fn` scores it cannot know: name it, such as by a digest.
         training_model: What `fit` trains, if it is not the model itself (`fit_inputs`). It is compiled by
             `compile_model` unless it is compiled already, with an optimizer of `keras_seq.training`.
         tokenizer: Saved as tokenizer.json; None for a model without one.
@@ -101,7 +103,13 @@ def train_model(
             total_steps,
             train,
             validate_fn,
-            {**config, "versions": versions(), "environment": environment()},
+            {
+                "model": {"name": model_name(model)},
+                **config,
+                **({} if tokenizer is None else {"tokenizer": describe_tokenizer(tokenizer)}),
+                "versions": versions(),
+                "environment": environment(),
+            },
             folder.name,
             characters_per_token,
             diagnostics,
