@@ -47,7 +47,8 @@ def compile_model(
         tokens_per_step: Approximate number of tokens of a batch; decides whether XLA compiles the step.
 
     Raises:
-        ValueError: The model has no trainable weight, or no residual blocks although `train.rematerialization` is set.
+        ValueError: The model has no trainable weight.
+        OptionError: It has no residual blocks although `train.rematerialization` is set.
     """
     require_weights(training_model.trainable_variables)
     if train.rematerialization:

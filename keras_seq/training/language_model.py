@@ -19,8 +19,15 @@ from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.document_token import encode_documents
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.config import TrainConfig
+from keras_seq.training.loop_callbacks import TrainingDiverged
 from keras_seq.training.run_settings import text_digest
 from keras_seq.training.training_run import fit_inputs, train_model
+
+DIVERGED = (
+    "The validation loss is {:.3g} nats per token: training has diverged; try a smaller --train.learning-rate or a "
+    "longer --train.warmup-steps."
+)
+MAX_LOSS = 700.0  # nats; its perplexity is the largest that a float holds
 
 
 def train_language_model(
@@ -61,7 +68,7 @@ def train_language_model(
     Raises:
         ValueError: If the tokenizer and the model differ in vocabulary size, `total_steps` is not an integer of at
             least 1, or the validation text is shorter than a window.
-        TrainingDiverged: As `fit_resumable`.
+        TrainingDiverged: As `fit_resumable`; or the final loss is above MAX_LOSS.
         TrainingInterrupted: As `fit_resumable`.
         CheckpointError: As `fit_resumable`.
         OSError: As `fit_resumable`.
@@ -108,6 +115,8 @@ def train_language_model(
 def _scores(validator, summaries, validation) -> dict:
     """Return the entries of result.json that only language models have."""
     loss, streaming = summaries.scalars["val_loss"], summaries.scalars["val_loss_streaming"]
+    if not max(loss, streaming) < MAX_LOSS:
+        raise TrainingDiverged(DIVERGED.format(loss))
     per_character, per_character_streaming = (x / validator.characters_per_token for x in (loss, streaming))
     return {
         "characters_per_token": validator.characters_per_token,
@@ -155,10 +164,12 @@ class LanguageModelValidator:
         self.prompt = "\n" if starts_line else tokenizer.decode(self.ids[:1])
 
     def __call__(self) -> Summaries:
-        """Return the validation's scalars and its sample."""
+        """Return the validation's scalars and its sample; raise `TrainingDiverged` if a loss is not finite."""
         self.chunked_token_losses = self.evaluator.chunked_token_losses(self.ids, self.sequence_length)
         loss = LossSum.from_losses(self.chunked_token_losses)
         streaming = self.evaluator.streaming_loss(self.ids, chunked=self.chunked_token_losses)
+        if not loss.mean + streaming.mean < math.inf:
+            raise TrainingDiverged(DIVERGED.format(loss.mean))
         return Summaries(
             {
                 "val_loss": loss.mean,

@@ -32,6 +32,7 @@ from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.loop_callbacks import StepSeed, TerminateOnNonFinite, TrainingDiverged, ValidationCallback
 from keras_seq.training.metrics_logger import MetricsLogger
+from keras_seq.training.option_effects import OptionError, check_options, words_of_no_effect
 from keras_seq.training.resume_check import check_resumable, flatten
 from keras_seq.training.run_lock import lock_run
 from keras_seq.training.run_settings import model_name, run_settings
@@ -89,6 +90,8 @@ def fit_resumable(
 
     Raises:
         ValueError: If the package of the tracker is not installed.
+        OptionError: If an option does not fit the model or the number of steps, or the model was trained before and
+            not compiled anew.
         TrainingDiverged: If a loss or gradient was NaN or infinite and, with on_nan="rollback", all MAX_ROLLBACKS
             rollbacks were used.
         TrainingInterrupted: If a stop was requested (stop_signals.py), after a checkpoint is saved. A validation that
@@ -97,7 +100,10 @@ def fit_resumable(
         OSError: If a file cannot be written, or another process trains in the folder.
     """
     import_tracker(train.tracker)
+    check_options(training_model, train, total_steps)
     folder = pathlib.Path(folder)
+    if (step := int(training_model.optimizer.step)) and not checkpoints.has_checkpoints(folder / "checkpoints"):
+        raise OptionError(f"{training_model.name} was trained for {step} steps; expected it newly compiled or built.")
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     settings = run_settings(training_model, dataset_fn, tokens_per_step, total_steps, train)
     if isinstance(config.get("train"), dict):  # what a model that is compiled has instead of the options of `train`
@@ -222,6 +228,8 @@ class _Run:
         if start_step and not trains:
             tqdm.write(f"{self.folder} has done all its steps; the files after training are written again.")
         if trains:
+            for word in words_of_no_effect(self.training_model, train, last_step):
+                tqdm.write(word)
             self._set_steps_per_execution(train.steps_per_execution_from(start_step))
             self.training_model.fit(
                 self.dataset_fn(start_step, last_step),
