@@ -28,7 +28,7 @@ EVERYWHERE = {"checks", "atomic_files", "stop_signals"}
 MAY_IMPORT = {package: {*ORDER[n + 1 :], *EVERYWHERE} for n, package in enumerate(ORDER)}
 BACKENDS = {"tensorflow", "jax", "torch"}
 TENSORFLOW_ONLY = {  # the files of keras_seq that import TensorFlow, besides kernels/tensorflow
-    *("kernels/compiled.py", "data/tf_pipeline.py", "tokenizers/character_tables.py"),
+    *("kernels/compiled.py", "kernels/replicas.py", "data/tf_pipeline.py", "tokenizers/character_tables.py"),
     *("saving/text_graph.py", "saving/onnx_step.py", "callbacks/profiler.py"),
 }
 EXPERIMENTS = sorted(path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py"))

@@ -70,7 +70,9 @@ def run_once(run: pathlib.Path, seed: int, train_one: Callable[[], dict]) -> dic
     A worker of several jobs trains it unless another process does; then it waits for that.
 
     Raises:
-        RuntimeError: Training raised a ValueError. All options were checked before, so it is a bug, with its traceback.
+        OptionError: An option does not fit the model or its number of steps.
+        RuntimeError: Training raised another ValueError. All options were checked before, so it is a bug, with its
+            traceback.
     """
     return run_all([(run, seed, train_one)])[0] if is_worker() else _run_once(run, seed, train_one)
 
@@ -83,7 +85,7 @@ def _run_once(run, seed, train_one):
     print(f"\n{run.name}")
     try:
         return train_one()
-    except training.CheckpointError:
+    except (training.CheckpointError, training.OptionError):
         raise
     except ValueError as error:
         raise RuntimeError(f"{run.name} failed while training.") from error

@@ -11,6 +11,7 @@ The axis is the number of gradients computed: one for each example that a step u
 largest curvature. Expected: small batches are ahead after 2 epochs, full batches after 50 (docs/experiments.md).
 """
 
+import dataclasses
 import pathlib
 
 import keras
@@ -34,7 +35,7 @@ def train_one(run: pathlib.Path, config: GradientDescentConfig, name: str, probl
     logit = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", name="logit")
     model = keras.Sequential([keras.Input((config.num_features,)), logit], name="logistic_regression")
     intervals = {"log_every": epoch, "validate_every": 2 * epoch, "checkpoint_every": 10 * epoch}
-    train = training.TrainConfig("sgd", rate, warmup_steps=0, final_lr_fraction=1.0, **intervals)
+    train = training.TrainConfig(**intervals)
     schedule = keras.optimizers.schedules.InverseTimeDecay(rate, epoch, 1.0) if method.decay else rate
     model.compile(
         training.OPTIMIZERS["sgd"](schedule, momentum=method.momentum, nesterov=method.momentum > 0),
@@ -43,7 +44,8 @@ def train_one(run: pathlib.Path, config: GradientDescentConfig, name: str, probl
         jit_compile=False,
     )
     model.optimizer.build(model.trainable_variables)
-    content = run_config(config, name, method, train, seed=config.seed)
+    described = dataclasses.replace(train, optimizer="sgd", learning_rate=rate, warmup_steps=0, final_lr_fraction=1.0)
+    content = run_config(config, name, method, described, seed=config.seed)
     content["train"]["global_clipnorm"] = None  # as in the optimizer above
 
     def validate():

@@ -15,6 +15,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.kernels import replicas
 from keras_seq.evaluation.keras_mask import keras_mask
 
 REDUCTIONS = ("mean_with_sample_weight", "sum", "none", None)
@@ -38,7 +39,7 @@ def token_losses(logits, targets, label_smoothing: float = 0.0):
     2.079
     """
     checks.fraction("label_smoothing", label_smoothing)
-    logits, targets = ops.cast(logits, "float32"), _integers(targets)
+    logits, targets = ops.cast(logits, "float32"), as_targets(targets)
     if len(logits.shape) < 1 or len(logits.shape) != len(targets.shape) + 1:
         raise ValueError(
             f"logits of shape {tuple(logits.shape)} for targets of shape {tuple(targets.shape)}; "
@@ -74,7 +75,7 @@ def token_weights(targets, mask=None, sample_weight=None, ignore_class: int | No
     >>> ops.convert_to_numpy(token_weights([[4, 0, 7]], ignore_class=0)).tolist()
     [[1.0, 0.0, 1.0]]
     """
-    targets, mask_argument = _integers(targets), mask
+    targets, mask_argument = as_targets(targets), mask
     is_token = targets >= 0
     if ignore_class is not None:
         is_token = ops.logical_and(is_token, targets != ignore_class)
@@ -108,7 +109,7 @@ def token_cross_entropy(logits, targets, mask=None, ignore_class: int | None = N
     2.079
     """
     weights = token_weights(targets, mask, ignore_class=ignore_class)
-    losses = token_losses(logits, ops.where(weights > 0, _integers(targets), -1), label_smoothing)
+    losses = token_losses(logits, ops.where(weights > 0, as_targets(targets), -1), label_smoothing)
     return ops.divide_no_nan(ops.sum(losses * weights), ops.sum(weights))
 
 
@@ -163,9 +164,21 @@ class TokenCrossEntropy(keras.losses.Loss):
             y_pred: Logits `[B, T, V]`, with their Keras mask.
             sample_weight: The sample weights of `fit`, `[B]` or `[B, T]`, or None.
         """
-        targets = _integers(y_true)
+        targets = as_targets(y_true)
         weights = token_weights(targets, keras_mask(y_pred), sample_weight, self.ignore_class)
-        return super().__call__(ops.where(weights > 0, targets, -1), y_pred, weights)
+        targets = ops.where(weights > 0, targets, -1)
+        if self.reduction in ("mean_with_sample_weight", "sum") and replicas.in_replica():
+            return self._over_replicas(targets, y_pred, weights)
+        return super().__call__(targets, y_pred, weights)
+
+    def _over_replicas(self, targets, logits, weights):
+        """Compute the loss of the tokens of all replicas, divided by their number: Keras adds losses and gradients."""
+        own, num_tokens = ops.sum(self.call(targets, logits) * weights), ops.sum(weights)
+        total, num_tokens = replicas.sums([ops.stop_gradient(own), num_tokens])
+        if self.reduction == "sum":
+            num_tokens = ops.ones_like(num_tokens)
+        own = ops.divide_no_nan(own, num_tokens)
+        return ops.divide_no_nan(total, num_tokens) / replicas.count() + own - ops.stop_gradient(own)
 
     def call(self, y_true, y_pred):
         """Compute the loss of each token, which Keras then averages."""
@@ -176,8 +189,9 @@ class TokenCrossEntropy(keras.losses.Loss):
         return {**super().get_config(), "label_smoothing": self.label_smoothing, "ignore_class": self.ignore_class}
 
 
-def _integers(targets):
-    return checks.integers("targets", ops.convert_to_tensor(targets))
+def as_targets(targets):
+    """Return targets as int32; raise a ValueError if they are not integers."""
+    return checks.integers("targets", replicas.whole_numbers(ops.convert_to_tensor(targets)))
 
 
 def _over_tokens(name, values, targets):

@@ -15,9 +15,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq import checks
 from keras_seq.evaluation.keras_mask import keras_mask
-from keras_seq.evaluation.losses import token_losses, token_weights
+from keras_seq.evaluation.losses import as_targets, token_losses, token_weights
 
 
 def two_sum(a, b):
@@ -53,7 +52,7 @@ class _LossRatio(keras.metrics.Metric):
             y_pred: Logits `[B, T, V]`, with their Keras mask.
             sample_weight: `[B, T]`, `[B]` or None.
         """
-        targets = checks.integers("targets", ops.convert_to_tensor(y_true))
+        targets = as_targets(y_true)
         weights = token_weights(targets, keras_mask(y_pred), sample_weight, self.ignore_class)
         targets = ops.where(weights > 0, targets, -1)
         total = ops.sum(weights * token_losses(y_pred, targets))

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.kernels import replicas
 
 REMEDY = " [B, T], the ids that tokenizer.encode gives; a keras.Input of them needs dtype='int32'"
 
@@ -37,6 +38,7 @@ def as_ids(name: str, ids):
         raise ValueError(f"{name}={ids!r}; expected integers{REMEDY}.")
     if hasattr(ids, "row_splits"):
         raise ValueError(f"{name} is ragged; expected integers [B, T]: pad them, as to_tensor() does.")
+    ids = replicas.whole_numbers(ids)
     _check_type(name, ids)
     if len(ids.shape) != 2:
         raise ValueError(f"{name} has shape {tuple(ids.shape)}; expected [B, T].")

@@ -34,7 +34,10 @@ COLUMN_NAMES = {"loss": "training loss (nats per token)"} | {
     f"result/{key}": f"{key} (nats per token)" for key in RESULTS
 }
 # Groups of settings that are equal in all runs of a folder, or too many for a table.
-OMITTED = {"experiment", "model", "train", "corpus", "tokenizer", "versions", "environment"}
+OMITTED = {
+    *("experiment", "model", "train", "corpus", "tokenizer", "versions", "environment"),
+    *("optimizer", "loss", "length", "batches", "validation"),
+}
 
 
 def select_hparams(settings: Mapping[str, Any], model: keras.Model) -> dict[str, bool | int | float | str]:
@@ -45,7 +48,11 @@ def select_hparams(settings: Mapping[str, Any], model: keras.Model) -> dict[str,
         model: The model that is trained.
     """
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
-    settings = {**settings, PARAMETERS: parameters / 1e6}
+    compiled = {  # by its user, so that `train` does not name them
+        "train.learning_rate": settings.get("optimizer.learning_rate"),
+        "train.optimizer": settings.get("optimizer.class", "").rpartition(">")[2].lower() or None,
+    }
+    settings = {**compiled, **settings, PARAMETERS: parameters / 1e6}
     if "seed" in settings:
         settings["seed"] = str(settings["seed"])  # a name: the table shows numbers as 1.0000
     others = (name for name in settings if name.partition(".")[0] not in OMITTED)

@@ -47,7 +47,8 @@ def compile_model(
         tokens_per_step: Approximate number of tokens of a batch; decides whether XLA compiles the step.
 
     Raises:
-        ValueError: The model has no trainable weight, or no residual blocks although `train.rematerialization` is set.
+        ValueError: The model has no trainable weight.
+        OptionError: It has no residual blocks although `train.rematerialization` is set.
     """
     require_weights(training_model.trainable_variables)
     if train.rematerialization:
@@ -59,6 +60,7 @@ def compile_model(
     optimizer = OPTIMIZERS[train.optimizer](
         schedule or WarmupLinearDecay(peak, total_steps, train.warmup_steps, train.final_lr_fraction), **options
     )
+    optimizer.train_config = train
     if train.weight_decay is not None:
         optimizer.exclude_from_weight_decay([v for v in training_model.trainable_variables if len(v.shape) < 2])
     training_model.compile(

@@ -23,10 +23,16 @@ LEARNING_RATES = {
     "rmsprop": {"recurrent": 0.06, "residual": 3e-3},
     "lion": {"recurrent": 0.012, "residual": 1.2e-3},
 }
+MAX_FLOAT32 = 3.4e38
 MUONS = ("muon", "normuon")  # optimizers with an AdamW part
 ADAM_LR_RATIOS = {"recurrent": 0.4, "residual": 0.2}
 NS_STEPS = {"recurrent": 2, "residual": 3}  # of Muon; gates of 408 x 408 take long, and lose least with 2
 MAX_STEPS_PER_EXECUTION = 1 if keras.backend.backend() == "torch" else 25  # Keras accepts no more with PyTorch
+# Fields of TrainConfig that `compile_model` uses; a model that its user compiled has its own instead.
+COMPILED_FIELDS = (
+    *("optimizer", "learning_rate", "adam_lr_ratio", "weight_decay", "beta_2", "warmup_steps", "final_lr_fraction"),
+    *("global_clipnorm", "gradient_accumulation_steps", "rematerialization", "use_ema", "ema_momentum", "precision"),
+)
 DTYPE_POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
@@ -40,7 +46,8 @@ class TrainConfig:
     """Set how a model is trained. Durations are in steps; a step is one batch.
 
     Raises:
-        ValueError: If a value is out of its range, or `checkpoint_every_seconds` is combined with a rollback.
+        ValueError: If a value is out of its range, an option has no effect beside the others, such as `ema_momentum`
+            without `use_ema`, or `checkpoint_every_seconds` is combined with a rollback.
     """
 
     optimizer: Literal["muon", "normuon", "adamw", "adam", "sgd", "adagrad", "rmsprop", "lion"] = "muon"
@@ -125,8 +132,14 @@ class TrainConfig:
         checks.number("final_lr_fraction", self.final_lr_fraction, 0, 1)
         checks.boolean("rematerialization", self.rematerialization)
         checks.boolean("use_ema", self.use_ema)
+        if self.learning_rate is not None:
+            checks.number("learning_rate", self.learning_rate, 0, MAX_FLOAT32)
         if self.ema_momentum is not None:
             checks.fraction("ema_momentum", self.ema_momentum)
+            if not self.use_ema:
+                raise ValueError(f"ema_momentum={self.ema_momentum!r}; expected None, or use_ema=True.")
+        if self.adam_lr_ratio is not None:
+            self._check_optimizer("adam_lr_ratio", MUONS)
         if self.weight_decay is not None:
             checks.number("weight_decay", self.weight_decay, 0)
             self._check_optimizer("weight_decay", (*MUONS, "adamw"))

@@ -19,6 +19,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks, kernels
+from keras_seq.kernels import replicas
 from keras_seq.training.conditional_update import assign_if
 from keras_seq.training.gradient_lists import add_all, dense, scale_all, sums_of_squares
 
@@ -80,6 +81,7 @@ class GradientGuard:
         # not self.global_clipnorm, by which Keras's `apply` would clip once more, and so for the accumulation
         self._max_norm, self._accumulation_steps = global_clipnorm, gradient_accumulation_steps
         self.initial_scale = loss_scale_factor
+        self.train_config = None  # of `compile_model`
 
     def build(self, variables):
         """Create the optimizer's variables and the guard's counters."""
@@ -125,6 +127,11 @@ class GradientGuard:
         return self.add_variable((), initializer=keras.initializers.Constant(value), dtype=dtype, name=name)
 
     @property
+    def accumulation_steps(self):
+        """Return the batches whose mean gradient makes an update, or None."""
+        return self._accumulation_steps
+
+    @property
     def step(self):
         """Return the number of batches so far."""
         return self._iterations
@@ -136,7 +143,13 @@ class GradientGuard:
         return self._iterations if steps is None else ops.floor_divide(self._iterations, steps)
 
     def scale_loss(self, loss):
-        """Return the scaled loss, of which Keras computes the gradients; if it is not finite, one of them is NaN."""
+        """Return the scaled loss, of which Keras computes the gradients; if it is not finite, one of them is NaN.
+
+        Args:
+            loss: Scalar tensor; or a number, which stays one.
+        """
+        if isinstance(loss, int | float):
+            return loss if self.loss_scale_factor is None else loss * self.loss_scale_factor
         if not self.built:
             return super().scale_loss(loss)
         weights = [v for v in self._trainable_variables if v.trainable]  # one may have been frozen
@@ -157,6 +170,12 @@ class GradientGuard:
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         require_weights(variables)
         grads = [dense(g, v.shape) for g, v in zip(grads, variables, strict=True)]
+        if replicas.in_replica():
+            replicas.update(lambda sums: self._accumulate(sums, variables), grads, variables)
+        else:
+            self._accumulate(grads, variables)
+
+    def _accumulate(self, grads, variables):
         steps = self._accumulation_steps
         if steps is None:
             self._update(grads, variables)
@@ -211,12 +230,20 @@ class GradientGuard:
             if kernel := kernels.dispatch("adam", None, *args):
                 kernel(*args)
                 return
-        super()._backend_update_step(grads, trainable_variables, learning_rate)
+        if not replicas.in_strategy():
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+            return
+        for gradient, variable in zip(grads, trainable_variables, strict=True):  # the copies of this device
+            self.update_step(gradient, variable.value, learning_rate)
 
     def _apply_weight_decay(self, variables):
         """Decay the weights, unless by nothing; none may be left, which Keras on torch refuses."""
         variables = [v for v in variables if self._use_weight_decay(v)]
-        if self.weight_decay and variables:
+        if self.weight_decay and replicas.in_strategy():
+            for variable in variables:
+                rate, decay = (ops.cast(x, variable.dtype) for x in (self.learning_rate, self.weight_decay))
+                variable.assign_sub(variable * decay * rate)
+        elif self.weight_decay and variables:
             super()._apply_weight_decay(variables)
 
     def _update_model_variables_moving_average(self, trainable_variables):

@@ -21,10 +21,17 @@ from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.document_token import encode_documents
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.config import TrainConfig
+from keras_seq.training.loop_callbacks import TrainingDiverged
 from keras_seq.training.metrics_logger import read_metrics
-from keras_seq.training.result_files import describe_tokenizer
+from keras_seq.training.run_settings import text_digest
 from keras_seq.training.sampled_validation import check_sample, validation_sample
 from keras_seq.training.training_run import fit_inputs, train_model
+
+DIVERGED = (
+    "The validation loss is {:.3g} nats per token: training has diverged; try a smaller --train.learning-rate or a "
+    "longer --train.warmup-steps."
+)
+MAX_LOSS = 700.0  # nats; its perplexity is the largest that a float holds
 
 
 def train_language_model(
@@ -54,7 +61,7 @@ def train_language_model(
             so that the points of the curve compare; all of it is scored for the result.
         total_steps: Step at which training ends.
         train: Training config.
-        config: Contents of config.json.
+        config: Contents of config.json; what else decides the result is added, the digest of `validation` too.
         val_sequence_length: T of the windows of `val_loss`; by default that of the training windows.
         diagnostics: Objects with `compute_summaries(model) -> Summaries`, run at every validation.
         callbacks: Further callbacks for Keras's `fit`.
@@ -66,7 +73,7 @@ def train_language_model(
     Raises:
         ValueError: If the tokenizer and the model differ in vocabulary size, `total_steps` is not an integer of at
             least 1, or the validation text is shorter than a window.
-        TrainingDiverged: As `fit_resumable`.
+        TrainingDiverged: As `fit_resumable`; or the final loss is above MAX_LOSS.
         TrainingInterrupted: As `fit_resumable`.
         CheckpointError: As `fit_resumable`.
         OSError: As `fit_resumable`.
@@ -99,7 +106,10 @@ def train_language_model(
         total_steps,
         train,
         validator,
-        {**config, "tokenizer": describe_tokenizer(tokenizer)},
+        {
+            **config,
+            "validation": {"characters": len(validation), "sha256": text_digest(validation), "sequence_length": length},
+        },
         training_model=training_model,
         tokenizer=tokenizer,
         characters_per_token=final_validator.characters_per_token,
@@ -114,6 +124,8 @@ def train_language_model(
 def _scores(validator, summaries, validation) -> dict:
     """Return the entries of result.json that only language models have."""
     loss, streaming = summaries.scalars["val_loss"], summaries.scalars["val_loss_streaming"]
+    if not max(loss, streaming) < MAX_LOSS:
+        raise TrainingDiverged(DIVERGED.format(loss))
     per_character, per_character_streaming = (x / validator.characters_per_token for x in (loss, streaming))
     return {
         "characters_per_token": validator.characters_per_token,
@@ -165,13 +177,15 @@ class LanguageModelValidator:
         self.prompt = "\n" if starts_line else tokenizer.decode(self.ids[:1])
 
     def __call__(self) -> Summaries:
-        """Return the validation's scalars and its sample."""
+        """Return the validation's scalars and its sample; raise `TrainingDiverged` if a loss is not finite."""
         losses = self.evaluator.chunked_token_losses(self.ids, self.sequence_length, self.sample)
         if self.sample is None:
             streaming = self.evaluator.streaming_loss(self.ids, chunked=losses)
         else:
             streaming = LossSum.from_losses(self.evaluator.stretch_token_losses(self.ids, self.sample, losses))
         self.chunked_token_losses, loss = losses, LossSum.from_losses(losses)
+        if not loss.mean + streaming.mean < math.inf:
+            raise TrainingDiverged(DIVERGED.format(loss.mean))
         return Summaries(
             {
                 "val_loss": loss.mean,

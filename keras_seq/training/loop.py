@@ -33,8 +33,10 @@ from keras_seq.training.checkpoints import CheckpointError
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.loop_callbacks import StepSeed, TerminateOnNonFinite, TrainingDiverged, ValidationCallback
 from keras_seq.training.metrics_logger import MetricsLogger
+from keras_seq.training.option_effects import OptionError, check_options, words_of_no_effect
 from keras_seq.training.resume_check import check_resumable, flatten
 from keras_seq.training.run_lock import lock_run
+from keras_seq.training.run_settings import model_name, run_settings
 from keras_seq.training.weight_average import averaged_weights
 
 MAX_ROLLBACKS = 3
@@ -74,7 +76,7 @@ def fit_resumable(
         total_steps: Step at which training ends.
         train: Training config: intervals of logs, validations and checkpoints.
         validate_fn: Function without arguments that returns the `Summaries` of the current model.
-        config: Contents of config.json.
+        config: Contents of config.json, to which `run_settings` are added: a run is resumed with the same ones.
         name: Name of the run in the progress bar.
         characters_per_token: Mean, for the training curve in bits per character; None for no such curve.
         diagnostics: Further functions like `validate_fn`, whose summaries are added to its.
@@ -90,16 +92,25 @@ def fit_resumable(
 
     Raises:
         ValueError: If the package of the tracker is not installed.
+        OptionError: If an option does not fit the model or the number of steps, or the model was trained before and
+            not compiled anew.
         TrainingDiverged: If a loss or gradient was NaN or infinite and, with on_nan="rollback", all MAX_ROLLBACKS
             rollbacks were used.
         TrainingInterrupted: If a stop was requested (stop_signals.py), after a checkpoint is saved. A validation that
             was cut off is repeated on resume.
-        CheckpointError: If the run in the folder has another config, or its files are corrupt.
+        CheckpointError: If the run in the folder has other settings or another config, or its files are corrupt.
         OSError: If a file cannot be written, or another process trains in the folder.
     """
     import_tracker(train.tracker)
+    check_options(training_model, train, total_steps)
     folder = pathlib.Path(folder)
+    if (step := int(training_model.optimizer.step)) and not checkpoints.has_checkpoints(folder / "checkpoints"):
+        raise OptionError(f"{training_model.name} was trained for {step} steps; expected it newly compiled or built.")
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    settings = run_settings(training_model, dataset_fn, tokens_per_step, total_steps, train)
+    if isinstance(config.get("train"), dict):  # what a model that is compiled has instead of the options of `train`
+        settings["train"] = config["train"] | settings["train"]
+    config = {"model": {"name": model_name(training_model)}, **config, **settings}
     with lock(folder):
         check_resumable(folder, config)
         remove_leftovers(folder)
@@ -210,7 +221,8 @@ class _Run:
         validation.restore_from(lines)
         saver = CheckpointCallback(self.folder / "checkpoints", train, last_step, logger, validation, self.stop)
         cleanup.callback(progress.on_train_end)
-        tracker.write_settings(flatten(self.config), self.training_model)
+        shown = {name: part for name, part in self.config.items() if name != "architecture"}  # of hundreds of lines
+        tracker.write_settings(flatten(shown), self.training_model)
         if validation.is_missing(start_step, lines):
             self._repeat_validation(start_step, logger, validation, saver)
         if start_step and validation.best_step == start_step:  # a kill may have prevented the copy
@@ -219,6 +231,8 @@ class _Run:
         if start_step and not trains:
             tqdm.write(f"{self.folder} has done all its steps; the files after training are written again.")
         if trains:
+            for word in words_of_no_effect(self.training_model, train, last_step):
+                tqdm.write(word)
             self._set_steps_per_execution(train.steps_per_execution_from(start_step))
             self.training_model.fit(
                 self.dataset_fn(start_step, last_step),

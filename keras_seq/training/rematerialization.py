@@ -13,6 +13,7 @@ import keras
 from keras_seq.checks import dtype_of
 from keras_seq.layers import PreNormResidual, TransformerBlock
 from keras_seq.layers.introspection import iter_layers
+from keras_seq.training.option_effects import OptionError
 
 
 def rematerialize_blocks(model: keras.Model) -> None:
@@ -22,11 +23,11 @@ def rematerialize_blocks(model: keras.Model) -> None:
         model: A built model.
 
     Raises:
-        ValueError: If it has no such block.
+        OptionError: If it has no such block.
     """
     blocks = [layer for layer in iter_layers(model) if isinstance(layer, TransformerBlock | PreNormResidual)]
     if not blocks:
-        raise ValueError(f"rematerialization=True, but {model.name} has no TransformerBlock and no PreNormResidual.")
+        raise OptionError(f"rematerialization=True, but {model.name} has no TransformerBlock and no PreNormResidual.")
     for block in blocks:
         if "call" not in vars(block):  # else it is done
             block.call = _rematerialized(block, block.call)

@@ -2,6 +2,8 @@
 
     diff(config.json, the config now)  <=  MUTABLE, and no name in GROW_ONLY is smaller
 
+A part of RECORDED (run_settings.py) that an older run did not record is not compared.
+
 If the number of steps is raised on resume, the decay is stretched, so the learning rate jumps up at that step. The
 result differs from that of a run that had this length from the start.
 """
@@ -13,6 +15,7 @@ import warnings
 from keras_seq.atomic_files import atomic_write, set_aside
 from keras_seq.training import checkpoints, checksummed_json
 from keras_seq.training.checkpoints import CheckpointError, CorruptCheckpointError
+from keras_seq.training.run_settings import RECORDED
 
 INTERVALS = {
     "log_every",
@@ -22,7 +25,9 @@ INTERVALS = {
     "max_checkpoints_to_keep",
     "patience",
 }
-GROW_ONLY = {"tokens", "steps", "epochs", "num_seeds"}
+GROW_ONLY = {"tokens", "steps", "total_steps", "epochs", "num_seeds"}
+RECORDED_LATER = {*RECORDED, "model", "tokenizer", "validation"}  # parts that runs of keras_seq 0.2.0 may not have
+OF_LIBRARIES = ("optimizer", "loss", "architecture")  # parts that have the arguments of Keras's own classes
 MUTABLE = INTERVALS | GROW_ONLY | {"on_nan", "tracker"}
 VERSION_KEYS = {"commit", "keras", "tensorflow", "jax", "torch", "numpy", "python"}  # others may change the last bits
 MACHINE_KEYS = {"backend", "cores", "threads", "processor", "devices"}  # and so may other backends and machines
@@ -107,12 +112,17 @@ def check_resumable(folder: str | pathlib.Path, config: dict):
     folder = pathlib.Path(folder)
     if not checkpoints.has_checkpoints(folder / "checkpoints"):
         return
-    differences = diff({**read_config(folder), "experiment": {}}, {**config, "experiment": {}})
+    before, now = ({**part, "experiment": {}} for part in (read_config(folder), config))
+    for name in RECORDED_LATER - (before.keys() & now.keys()):
+        before.pop(name, None), now.pop(name, None)
+    differences = diff(before, now)
     versions, machine = (
         {name: pair for name, pair in differences.items() if leaf_name(name) in keys}
         for keys in (VERSION_KEYS, MACHINE_KEYS)
     )
     other = {name: pair for name, pair in differences.items() if name not in versions and name not in machine}
+    unknown = flatten(before).keys() ^ flatten(now).keys()
+    other = {name: pair for name, pair in other.items() if name not in unknown or not _is_new(name, bool(versions))}
     refused = {name: pair for name, pair in other.items() if not _may_change(name, *pair)}
     if refused:
         raise CheckpointError(
@@ -127,6 +137,12 @@ def check_resumable(folder: str | pathlib.Path, config: dict):
             "differ from an uninterrupted run.",
             stacklevel=3,
         )
+
+
+def _is_new(name, other_versions):
+    """Return whether a name that one of the configs lacks may be that of an option of later versions."""
+    part = name.partition(".")[0]
+    return part == "train" or (other_versions and part in OF_LIBRARIES)
 
 
 def _may_change(name, before, now):

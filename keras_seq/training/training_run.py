@@ -6,7 +6,9 @@
 """
 
 import contextlib
+import math
 import pathlib
+import weakref
 from collections.abc import Callable, Sequence
 
 import keras
@@ -22,8 +24,14 @@ from keras_seq.training.config import TrainConfig
 from keras_seq.training.environment import environment, versions
 from keras_seq.training.gradient_guard import GradientGuard
 from keras_seq.training.loop import fit_resumable
-from keras_seq.training.result_files import write_result
+from keras_seq.training.loop_callbacks import TrainingDiverged
+from keras_seq.training.option_effects import check_options
+from keras_seq.training.result_files import describe_tokenizer, write_result
 from keras_seq.training.run_lock import lock_run
+from keras_seq.training.run_settings import model_name
+
+
+_compiled_here = weakref.WeakSet()  # models that `train_model` compiled, and compiles anew for another training
 
 
 def train_model(
@@ -58,9 +66,10 @@ def train_model(
         total_steps: Step at which training ends.
         train: Training config.
         validate_fn: Function without arguments that returns the `Summaries` of the current model.
-        config: Contents of config.json; versions and environment are added.
+        config: Contents of config.json; what else decides the result is added (`run_settings`), the tokenizer,
+            versions and environment. What `validate_fn` scores it cannot know: name it, such as by a digest.
         training_model: What `fit` trains, if it is not the model itself (`fit_inputs`). It is compiled by
-            `compile_model` unless it is compiled already, with an optimizer of `keras_seq.training`.
+            `compile_model`, unless its user compiled it, with an optimizer of `keras_seq.training`.
         tokenizer: Saved as tokenizer.json; None for a model without one.
         loss: As for `compile_model`, as is `schedule`.
         schedule: Keras learning rate schedule.
@@ -80,6 +89,7 @@ def train_model(
 
     Raises:
         ValueError: The model is compiled with another optimizer.
+        OptionError: As `fit_resumable`.
         TrainingDiverged: As `fit_resumable`.
         TrainingInterrupted: As `fit_resumable`.
         CheckpointError: As `fit_resumable`.
@@ -87,10 +97,12 @@ def train_model(
         LostProcess: Of several processes, another one ended (processes.py).
     """
     folder, training_model = pathlib.Path(folder), model if training_model is None else training_model
-    if not training_model.compiled:
+    if not training_model.compiled or training_model in _compiled_here:
         compile_model(training_model, train, total_steps, loss, schedule, tokens_per_step)
+        _compiled_here.add(training_model)
     else:
         _build_compiled(training_model, dataset_fn)
+    check_options(training_model, train, total_steps)
     folder.mkdir(parents=True, exist_ok=True)
     with processes.noticing_loss(), lock_run(folder):
         logger, summaries = fit_resumable(
@@ -101,7 +113,13 @@ def train_model(
             total_steps,
             train,
             validate_fn,
-            {**config, "versions": versions(), "environment": environment()},
+            {
+                "model": {"name": model_name(model)},
+                **config,
+                **({} if tokenizer is None else {"tokenizer": describe_tokenizer(tokenizer)}),
+                "versions": versions(),
+                "environment": environment(),
+            },
             folder.name,
             characters_per_token,
             diagnostics,
@@ -126,6 +144,9 @@ def train_model(
             **summaries.texts,
             **({} if finish is None else finish(summaries)),
         }
+        for name, value in result.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise TrainingDiverged(f"{name} is {value} at the end of {folder.name}: training has diverged; try a smaller learning rate.", logger.step)
         write_result(folder, result)
         checkpoints.keep_last(folder / "checkpoints")
     return result

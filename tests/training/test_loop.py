@@ -66,7 +66,7 @@ class Batches:
         x = self.x.copy()
         if self.times > 0 and self.poison is not None:
             x[self.poison] = np.nan
-        self.times -= 1
+        self.times -= (first, last) != (0, 1)  # which config.json tells from other data
         return tf.data.Dataset.from_tensor_slices((x[first:last], self.y[first:last]))
 
 
@@ -179,7 +179,7 @@ def test_a_longer_run_goes_on_where_the_shorter_ended_and_a_shorter_is_refused(l
     line()
     longer = line(steps=12)
     assert_same(longer, line("at once", steps=12))  # this learning rate has no end to move
-    with pytest.raises(CheckpointError, match=r"is at step 12.* not 10"):
+    with pytest.raises(CheckpointError, match=r"length\.steps was 12 and is 10"):
         line(steps=10)
 
 
@@ -331,7 +331,8 @@ def test_the_result_is_a_point_at_the_end_and_only_there(line, tmp_path):
 
 def test_a_stop_while_the_final_scores_are_computed_keeps_the_training(line, tmp_path):
     def none(first, last):
-        raise AssertionError("trained on")
+        assert (first, last) == (0, 1), "trained on"
+        return Batches()(first, last)
 
     def pressed():
         os.kill(os.getpid(), signal.SIGINT)
@@ -357,7 +358,8 @@ def test_patience_ends_the_training_once_and_for_all(line, tmp_path):
     assert logged[-1]["split"] == "train"  # the open interval is closed
 
     def none(first, last):
-        raise AssertionError("trained on")
+        assert (first, last) == (0, 1), "trained on"
+        return Batches()(first, last)
 
     _, again = line(batches=none, patience=2, steps=24, log_every=3)
     assert again == logged
@@ -406,7 +408,9 @@ def test_a_tracker_gets_the_points_of_metrics_jsonl_in_one_run_and_changes_nothi
     assert name.startswith("run-")
     assert [step for step, _ in sent] == [12, 12, 24, 24, "end", 36, 36, 48, 48, 48, "end"]
     assert sent.pop(-2) == (48, {"Result/val_loss": 2.6})
-    assert [values for step, values in sent if step == "end"] == [{"seed": 0}] * 2
+    first, second = (values for step, values in sent if step == "end")
+    assert first == second
+    assert {"seed": 0, "train.log_every": 2, "optimizer.class": "keras_seq>AdamW"}.items() <= first.items()
     shown = [next(iter(values.values())) for step, values in sent if step != "end"]
     assert shown == [entry.get("loss", entry.get("val_loss")) for entry in plain[1]]
 
