@@ -8,10 +8,11 @@ import importlib.machinery
 import os
 import sys
 
-from experiments.frame.backend import check_backend
+from experiments.frame.backend import DEFAULT, check_backend
 from experiments.frame.imports import Finder
 from experiments.frame.streams import prepare_streams
 
 prepare_streams()
-check_backend(os.environ.setdefault("KERAS_BACKEND", "tensorflow"))
+check_backend(os.environ.get("KERAS_BACKEND"))
+os.environ.setdefault("KERAS_BACKEND", DEFAULT)
 sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), Finder)
