@@ -192,7 +192,9 @@ def sequence_shape(name: str, shape: Sequence) -> int:
         ValueError: The shape has another rank, or D is unknown.
     """
     if len(shape) != 3 or shape[-1] is None:
-        remedy = " A recurrent layer gives that with return_sequences=True." if len(shape) == 2 else ""
+        remedy = ""
+        if len(shape) == 2:
+            remedy = " Ids [B, T] go through an Embedding first; a recurrent layer gives it with return_sequences=True."
         raise ValueError(f"{name} has shape {tuple(shape)}; expected [B, T, D] with D known.{remedy}")
     return shape[-1]
 
