@@ -14,14 +14,20 @@ from experiments.frame.catalog import PACKAGE
 
 FIELDS = re.compile(r"\n    (\w+): "), re.compile(r'name="(\w+)"')  # a field, and another name of one
 OPTION = re.compile(r"--([A-Za-z][\w-]*(?:\.[\w-]+)*)(?:=.*)?", re.DOTALL)
-OURS = {"help", "help_all", "tyro_print_completion", "tyro_write_completion"}
+BUILT_IN = {"help", "help_all", "tyro_print_completion", "tyro_write_completion"}
 SYNONYMS = {  # names in other programs
     **dict.fromkeys(("epochs", "num_epochs", "max_epochs", "steps", "max_steps", "iterations", "max_iters"), "tokens"),
     **dict.fromkeys(("lr", "learning_rate"), "train.learning_rate"),
     **dict.fromkeys(("data", "dataset", "input", "text_file"), "corpus"),
     **dict.fromkeys(("block_size", "seq_len", "seq_length", "max_length", "context_length"), "sequence_length"),
     **dict.fromkeys(("out", "out_dir", "output", "output_dir", "logdir"), "log_dir"),
-    **{"seeds": "num_seeds", "seed": "num_seeds", "batch": "batch_size", "model": "models", "optimizer": "train.optimizer"},
+    **{
+        "seeds": "num_seeds",
+        "seed": "num_seeds",
+        "batch": "batch_size",
+        "model": "models",
+        "optimizer": "train.optimizer",
+    },
     **{"length": "max_new_tokens", "n": "num_samples", "format": "to", "tokenizer_type": "tokenizer"},
 }
 
@@ -38,7 +44,7 @@ def check_names(module: str, arguments: Sequence[str]) -> None:
     name = module.removeprefix("experiments.").removesuffix(".__main__")
     if not (PACKAGE / name / "__main__.py").exists() or not (options := names(arguments)):
         return
-    known = OURS | _fields(PACKAGE, PACKAGE.parent / "keras_seq")
+    known = BUILT_IN | _fields(PACKAGE, PACKAGE.parent / "keras_seq")
     for option in options:
         if not all(part in known or part.removeprefix("no_") in known for part in option.split(".")):
             own = _fields(PACKAGE / name)

@@ -202,7 +202,9 @@ class SamplingConfig:
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, numbers.Real) or not SMALLEST <= value <= 1:
-                raise ValueError(f"{name}={value!r}; expected a number above 0 (at least {SMALLEST:.2g}) and at most 1.")
+                raise ValueError(
+                    f"{name}={value!r}; expected a number above 0 (at least {SMALLEST:.2g}) and at most 1."
+                )
         if self.repetition_penalty is not None:
             checks.positive_number("repetition_penalty", self.repetition_penalty)
 

@@ -10,7 +10,8 @@ SPELLINGS = {  # of arguments in Keras, KerasHub, PyTorch, transformers and tuto
     **dict.fromkeys(("ff_dim", "ffn_dim", "mlp_dim", "d_ff", "dff"), "feed_forward_dim"),
     **dict.fromkeys(("num_attention_heads", "num_query_heads", "nhead", "n_head", "n_heads", "heads"), "num_heads"),
     **{"num_kv_heads": "num_key_value_heads", "head_dim": "key_dim", "head_size": "key_dim"},
-    **{"dropout_rate": "dropout", "rate": "dropout", "is_causal": "causal", "use_causal_mask": "causal"},
+    **{"hidden_size": "units", "num_units": "units", "dropout_rate": "dropout", "rate": "dropout"},
+    **{"is_causal": "causal", "use_causal_mask": "causal"},
 }
 
 

@@ -123,8 +123,8 @@ def _check_dtype(dtype):
         is_float = False
     if dtype is not None and not is_float:
         raise ValueError(
-            f"dtype={dtype!r}; expected a policy of floats, such as 'float32' or 'mixed_bfloat16': model.quantize('int8') "
-            "comes after loading."
+            f"dtype={dtype!r}; expected a policy of floats, such as 'float32' or 'mixed_bfloat16': "
+            "model.quantize('int8') comes after loading."
         )
 
 
@@ -134,7 +134,9 @@ def _architecture(family, values):
         return family.architectures[0]
     if not isinstance(names, list) or names[0] not in family.architectures:
         raise PretrainedError(
-            shortened(f"config.json: architectures={names!r}; expected one of {', '.join(family.architectures)}", values)
+            shortened(
+                f"config.json: architectures={names!r}; expected one of {', '.join(family.architectures)}", values
+            )
             + "."
         )
     return names[0]

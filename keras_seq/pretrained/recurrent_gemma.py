@@ -1,7 +1,7 @@
 """RecurrentGemma (Botev et al., 2024): `RecurrentGemmaForCausalLM`, Griffin's RG-LRU and local attention in turns."""
 
 from keras_seq import checks
-from keras_seq.layers import GriffinRecurrentBlock, RotaryPositions, TransformerBlock
+from keras_seq.layers import GriffinRecurrentBlock, TransformerBlock
 from keras_seq.models.recurrent_gemma import RecurrentGemmaConfig
 from keras_seq.pretrained.family import (
     CONVOLUTION,
@@ -151,7 +151,11 @@ RECURRENT_GEMMA = Family(
             },
             _read_widths,
             _write_widths,
-            {"embedding_dim": "hidden_size", "num_heads": "num_attention_heads", "feed_forward_dim": "intermediate_size"},
+            {
+                "embedding_dim": "hidden_size",
+                "num_heads": "num_attention_heads",
+                "feed_forward_dim": "intermediate_size",
+            },
         ),
         same("conv1d_width", "kernel_size", 4),
         same("attention_window_size", "sliding_window", 2048),

@@ -65,7 +65,9 @@ def rope_values(values: dict) -> tuple[dict, str]:
     older, newer = (values[key] or {} for key in ("rope_scaling", "rope_parameters"))
     for key in older.keys() & newer.keys():
         if older[key] != newer[key]:
-            raise ValueError(f"rope_scaling has {key}={older[key]!r}, rope_parameters {newer[key]!r}; expected the same")
+            raise ValueError(
+                f"rope_scaling has {key}={older[key]!r}, rope_parameters {newer[key]!r}; expected the same"
+            )
     rope = older | newer
     kinds = [rope.pop(key) for key in ("rope_type", "type") if key in rope]  # two spellings, maybe side by side
     if len(kinds) == 2 and kinds[0] != kinds[1]:

@@ -143,8 +143,8 @@ def initialize(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) 
                 part = value[..., end - target.shape[-1] : end]
                 if overflows(part, target.dtype):
                     raise PretrainedError(
-                        f"The tensor {name!r} has values that {target.dtype} cannot hold; expected another dtype=, such "
-                        "as 'bfloat16' or 'mixed_float16'."
+                        f"The tensor {name!r} has values that {target.dtype} cannot hold; expected another dtype=, "
+                        "such as 'bfloat16' or 'mixed_float16'."
                     )
                 target._initialize(ops.convert_to_tensor(np.ascontiguousarray(part), dtype=target.dtype))
                 target._initializer = None

@@ -79,8 +79,8 @@ def _chat_template(folder, options):
         template = next((entry.get("template") for entry in template if entry.get("name") == "default"), None)
     if template is not None and not isinstance(template, str):
         raise PretrainedError(
-            f"tokenizer_config.json: chat_template={template!r:.80}; expected a text, or a list of objects with name and "
-            "template."
+            f"tokenizer_config.json: chat_template={template!r:.80}; expected a text, or a list of objects with name "
+            "and template."
         )
     return template
 

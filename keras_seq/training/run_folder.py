@@ -41,7 +41,9 @@ def load_run(run: str | os.PathLike[str]) -> tuple[keras.Model, Tokenizer]:
                 expected = "the folder of a finished run"
                 if has_checkpoints(run / "checkpoints"):
                     remedy = f"to go on from the latest checkpoint, --resume {run} with the run's experiment"
-                    raise ValueError(f"{run}: {name} is missing, the run is not finished; expected {expected}: {remedy}.")
+                    raise ValueError(
+                        f"{run}: {name} is missing, the run is not finished; expected {expected}: {remedy}."
+                    )
                 raise ValueError(f"{run}: {name} is missing; expected {expected}{_runs_in(run)}.")
         model, tokenizer = load_untrusted_model(run / FILES[0]), load_tokenizer(run / FILES[1])
         result_files.check_loaded(run, tokenizer)

@@ -27,7 +27,9 @@ def run(tmp_path):
 
 @pytest.mark.parametrize("name", ["gpt2", "openai-community/gpt2"])
 def test_a_name_of_the_hub_is_no_folder_but_names_what_gets_one(name):
-    message = rf"^{name} does not exist; .* a Hugging Face folder, which keras_seq\.pretrained\.download gets by its name"
+    message = (
+        rf"^{name} does not exist; .* a Hugging Face folder, which keras_seq\.pretrained\.download gets by its name"
+    )
     with pytest.raises(ValueError, match=message):
         load_run_or_folder(pathlib.Path(name))
     with pytest.raises(pretrained.PretrainedError, match=rf"^{name} is not a folder; .*pretrained\.download"):

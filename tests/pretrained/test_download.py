@@ -34,7 +34,9 @@ def test_only_a_commit_is_fetched_and_only_if_that_is_said(calls):
     for revision in ("main", None, COMMIT[:-1], COMMIT.upper()):
         with pytest.raises(PretrainedError, match="expected a commit of a/b, 40 hexadecimal digits: `git ls-remote"):
             download("a/b", revision)
-    with pytest.raises(PretrainedError, match=r"`git ls-remote https://huggingface\.co/gpt2 HEAD` prints the latest\.$"):
+    with pytest.raises(
+        PretrainedError, match=r"`git ls-remote https://huggingface\.co/gpt2 HEAD` prints the latest\.$"
+    ):
         download("gpt2")
     assert len(calls) == 2
 

@@ -177,7 +177,9 @@ def test_the_ids_that_end_a_text_are_of_the_vocabulary(hugging_face, folder, tmp
     assert pretrained.load(gpt2).stop_token_ids == ()
 
 
-@pytest.mark.parametrize("dtype", ["int32", "bool", "int8_from_float32", "float8_from_float32", "string", "x", 7, ["float32"]])
+@pytest.mark.parametrize(
+    "dtype", ["int32", "bool", "int8_from_float32", "float8_from_float32", "string", "x", 7, ["float32"]]
+)
 def test_another_dtype_than_one_of_floats_is_refused(folder, dtype):
     with pytest.raises(ValueError, match=r"^dtype=.*; expected a policy of floats"):
         pretrained.load(folder, dtype=dtype)

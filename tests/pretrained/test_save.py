@@ -149,7 +149,9 @@ def test_a_folder_is_never_overwritten(loaded, tmp_path):
     (here / "note").touch()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for path in (here, here / "note", tmp_path / "link"):
-        with pytest.raises(pretrained.PretrainedError, match="exists already; expected the name of a new folder, or an"):
+        with pytest.raises(
+            pretrained.PretrainedError, match="exists already; expected the name of a new folder, or an"
+        ):
             pretrained.save(model, path)
     assert [path.name for path in here.iterdir()] == ["note"]
 
