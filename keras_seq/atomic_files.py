@@ -85,6 +85,41 @@ def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
     return status
 
 
+def is_free(path: str | os.PathLike[str]) -> bool:
+    """Return whether `atomic_folder` can write there: nothing is at this path, or an empty folder."""
+    return not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path))
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """Yield a new folder, and give it this path when it is whole.
+
+    An empty folder at this path stays, as it may be a mount point or the current folder: the files are written within
+    it, in a folder of their own, and moved up one by one, in the reverse order of their names, so that config.json and
+    saved_model.pb, without which nothing is loaded, are among the last.
+
+    Args:
+        path: Path of the folder, for which `is_free` is true.
+
+    Yields:
+        The temporary folder.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    path = pathlib.Path(path)
+    is_new = not os.path.lexists(path)
+    whole = path if is_new else path / ".whole"
+    with atomic_write(whole) as temporary:
+        temporary.mkdir(parents=True)
+        yield temporary
+    if not is_new:
+        for part in sorted(whole.iterdir(), reverse=True):
+            os.replace(part, path / part.name)
+        whole.rmdir()
+        sync_folder(path)
+
+
 def sync(path: str | os.PathLike[str]) -> None:
     """Flush the contents of a file to disk with `fsync`."""
     with open(path, "rb") as file:

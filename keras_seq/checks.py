@@ -5,6 +5,7 @@ Messages have one form: the argument's name and value, what was expected, and a 
 
 import math
 import numbers
+import sys
 from collections.abc import Collection, Sequence
 
 import keras
@@ -13,6 +14,7 @@ from keras import ops
 
 MAX_INT32 = 2**31 - 1  # of a size: TensorFlow stores shapes as int32 in many places
 MAX_INT64 = 2**63 - 1
+MAX_FLOAT = sys.float_info.max  # an integer may be greater, which float() refuses
 MAX_BATCH_IDS = 2**31  # TensorFlow counts elements in 32 bits in many places
 
 
@@ -74,7 +76,7 @@ def positive_number(name: str, value: object) -> float:
     Raises:
         ValueError: The value is not such a number.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value <= MAX_FLOAT:
         raise ValueError(f"{name}={value!r}; expected a number greater than 0.")
     return float(value)
 
@@ -107,7 +109,7 @@ def number(name: str, value: object, min_value: float, max_value: float = math.i
         ValueError: The value is not such a number.
     """
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not (is_real and min_value <= value <= max_value and math.isfinite(value)):
+    if not (is_real and min_value <= value <= max_value and abs(value) <= MAX_FLOAT):
         limit = f"of at least {min_value}" if max_value == math.inf else f"from {min_value} to {max_value}"
         raise ValueError(f"{name}={value!r}; expected a number {limit}.")
     return float(value)
@@ -139,7 +141,7 @@ def one_of(name: str, value: object, options: Collection) -> object:
     Raises:
         ValueError: The value is not among them.
     """
-    if value not in options:
+    if value not in tuple(options):  # whose values are compared and not hashed, as a list cannot be
         raise ValueError(f"{name}={value!r}; expected one of {', '.join(map(repr, options))}.")
     return value
 
@@ -190,7 +192,9 @@ def sequence_shape(name: str, shape: Sequence) -> int:
         ValueError: The shape has another rank, or D is unknown.
     """
     if len(shape) != 3 or shape[-1] is None:
-        remedy = " A recurrent layer gives that with return_sequences=True." if len(shape) == 2 else ""
+        remedy = ""
+        if len(shape) == 2:
+            remedy = " Ids [B, T] go through an Embedding first; a recurrent layer gives it with return_sequences=True."
         raise ValueError(f"{name} has shape {tuple(shape)}; expected [B, T, D] with D known.{remedy}")
     return shape[-1]
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import os
 import pathlib
 import resource
@@ -11,6 +12,11 @@ import time
 # before TensorFlow is imported: its notes are nobody's output, and XLA compiles for longer than its programs run
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+# PyTorch's CUDA build brings triton. Imported after TensorFlow, it aborts Python: both register the options of LLVM
+# (TensorFlow 2.21, triton 3.9). Torch imports it on demand, so that `import torch` before TensorFlow is not enough.
+with contextlib.suppress(ImportError):
+    importlib.import_module("triton")
 
 import numpy as np
 import pytest

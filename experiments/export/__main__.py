@@ -3,7 +3,7 @@
     python -m experiments.export RUN --to saved_model    # text in, text out, on plain TensorFlow without keras_seq
     python -m experiments.export RUN --to keras          # one .keras file from texts to logits, including the tokenizer
     python -m experiments.export RUN --to onnx           # one step of an rnn, gru or lstm; pip install -e ".[onnx]"
-    python -m experiments.export RUN --to hugging_face   # a gpt2, llama, mamba or bert for transformers and others
+    python -m experiments.export RUN --to hugging_face   # a gpt2, llama, mamba or mamba2 for transformers and others
 
 Time: seconds.
 
@@ -33,6 +33,13 @@ from keras_seq.training import load_run
 FILE_NAMES = {
     **{"saved_model": "saved_model", "keras": "text_to_logits.keras"},
     **{"onnx": "step.onnx", "hugging_face": "hugging_face"},
+}
+USES = {  # how to use what was written, in Python
+    "saved_model": "tf.saved_model.load({path!r}).generate('The ', tf.constant(200, tf.int64), 0.8, "
+    "tf.constant(1, tf.int64))    # 200 characters, temperature 0.8, seed 1",
+    "keras": "import keras_seq; keras.models.load_model({path!r})(tf.constant(['The end']))    # logits [1, T, V]",
+    "onnx": "onnxruntime.InferenceSession({path!r})    # ids [B, 1] and states, at first zeros, to logits and states",
+    "hugging_face": "transformers.AutoModelForCausalLM.from_pretrained({path!r})",
 }
 
 
@@ -71,7 +78,7 @@ def main(arguments: Sequence[str] | None = None):
             raise ValueError(f"--out {out}: expected the name of a new .keras file.")
         with atomic_write(out) as temporary:
             with_text_input(model, tokenizer).save(temporary)
-    print(f"Written: {out}")
+    print(f"Written: {out}\nTo use it: {USES[config.to].format(path=str(out))}")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,12 @@ def load_run_or_folder(path: pathlib.Path) -> pretrained.Pretrained:
     Raises:
         ValueError: It is neither, or a folder without a tokenizer.
     """
+    if not path.is_dir() and not path.name.endswith((".keras", ".json")):
+        problem = "is not a folder" if path.exists() else "does not exist"
+        raise ValueError(
+            f"{path} {problem}; expected the folder of a finished run, or a Hugging Face folder, which "
+            "keras_seq.pretrained.download gets by its name (docs/pretrained.md)."
+        )
     if not any((path / name).exists() for name in ("model.safetensors", "model.safetensors.index.json")):
         model, tokenizer = load_run(path)
         return pretrained.Pretrained(model, tokenizer, None, tokenizer.vocabulary_size)

@@ -1,6 +1,7 @@
 """Start and end a script: parse the command line, turn user errors into one line and an exit status."""
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import re
@@ -14,6 +15,7 @@ import tyro
 from experiments.frame import interruption
 from experiments.frame.imports import filtered_stderr
 from experiments.frame.option_help import print_help
+from experiments.frame.option_names import names, suggested, unrecognized
 from experiments.frame.option_types import RULES
 
 RULE = ("─", "╰", "---")  # what a horizontal line of a frame begins with; hyphens where there are no box characters
@@ -45,6 +47,10 @@ def command_line(
     except SystemExit as stop:
         if not stop.code:  # a script for the completion of a shell
             raise
+        fields = {field.name for field in dataclasses.fields(config_class)}
+        for option in names(arguments) if "Unrecognized" in framed.getvalue() else ():
+            if option not in fields and (suggestion := suggested(option, fields)):
+                raise ValueError(f"{unrecognized(option, suggestion)}.") from None
         raise ValueError(f"{_first_sentence(framed.getvalue())} (--help lists the options).") from None
 
 

@@ -14,6 +14,8 @@ import dataclasses
 import itertools
 import pathlib
 
+from tqdm import tqdm
+
 from experiments.frame import plots
 from experiments.frame.finished_run import Unknown, example_text, handle_unknown
 from experiments.frame.option_checks import check_options
@@ -85,9 +87,16 @@ def main(arguments: list[str] | None = None):
     if config.source_text is not None:
         source_ids = tokenizer.encode(handle_unknown(config.source_text, tokenizer, unknown))
         source_ids, _ = truncate(model, source_ids, "--source-text")
-    trace, findings = trace_model(model, tokenizer, ids), find(model, tokenizer, ids, source_ids)
     folder = within(config.run, config.run / "inspect") if config.out is None else config.out
-    write_outputs(folder, trace, findings, config.run)
+    with tqdm(total=3, bar_format="{desc} ({n} of {total} done, {elapsed})", leave=False, disable=None) as progress:
+        progress.set_description_str(f"Running the model on {len(ids)} tokens")
+        trace = trace_model(model, tokenizer, ids)
+        progress.update()
+        progress.set_description_str("Probing what its layers know, which takes most of the time")
+        findings = find(model, tokenizer, ids, source_ids)
+        progress.update()
+        progress.set_description_str("Drawing")
+        write_outputs(folder, trace, findings, config.run)
     if message and config.text is not None:
         print(message)
     predictions = trace.top_predictions()[-1]

@@ -9,6 +9,7 @@ million characters of char-rnn (Karpathy, 2015). Split a text before training an
 """
 
 import codecs
+import difflib
 import functools
 import glob
 import hashlib
@@ -190,7 +191,9 @@ def _read(path: str) -> bytes:
             check_regular(path)
         return Path(path).read_bytes()
     except FileNotFoundError:
-        raise CorpusError(f"The file {path!r} does not exist: a corpus is {_CORPUS_HELP}.") from None
+        nearest = difflib.get_close_matches(os.path.basename(str(path)), _BUILTIN_CORPORA, n=1)
+        suggestion = f"; perhaps you meant {nearest[0]}" if nearest else ""
+        raise CorpusError(f"The file {path!r} does not exist: a corpus is {_CORPUS_HELP}{suggestion}.") from None
     except PermissionError:
         raise CorpusError(f"The file {path!r} may not be read: change its permissions or name another.") from None
     except OSError as error:

@@ -5,6 +5,9 @@
     generate_until          text after a context, up to one of the stop strings
 
 https://github.com/EleutherAI/lm-evaluation-harness
+
+Beside TensorFlow and PyTorch's CUDA build, import `triton` before anything else: imported after TensorFlow, as torch
+does on demand, it aborts Python (TensorFlow 2.21, triton 3.9).
 """
 
 import itertools

@@ -13,6 +13,7 @@ likeliest id. They run in float32, in the order above, each on the output of the
 
 import dataclasses
 import math
+import numbers
 
 import numpy as np
 from keras import ops
@@ -198,8 +199,12 @@ class SamplingConfig:
             checks.positive_integer("top_k", self.top_k)
         for name in ("top_p", "min_p", "typical_p"):
             value = getattr(self, name)
-            if value is not None and not checks.number(name, value, min_value=0, max_value=1) >= SMALLEST:
-                raise ValueError(f"{name}={value}; expected a number above 0 (at least {SMALLEST:.2g}) and at most 1.")
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not SMALLEST <= value <= 1:
+                raise ValueError(
+                    f"{name}={value!r}; expected a number above 0 (at least {SMALLEST:.2g}) and at most 1."
+                )
         if self.repetition_penalty is not None:
             checks.positive_number("repetition_penalty", self.repetition_penalty)
 

@@ -1,6 +1,7 @@
 """Read a config.json by a family's settings, and write one: every key is used, known to change nothing, or refused."""
 
 import dataclasses
+import re
 from typing import Any
 
 from keras_seq import checks
@@ -29,6 +30,37 @@ CONSTANTS = {  # of every config
     "quantization_config": None,
     "auto_map": None,
 }
+NULLABLE = {"head_dim", "num_key_value_heads", "sliding_window"}  # null: it follows from other keys, or is off
+OBJECTS = {"rope_scaling", "rope_parameters"}
+LAYERS = {"n_layer", "num_hidden_layers"}
+MAX_LAYERS = 10_000  # before a list of as many is made
+OTHER_VALUES = {"layer_types", "block_types", "time_step_limit", "time_step_rank"}  # a setting checks them itself
+
+
+def check_value(key: str, value: Any, default: Any) -> None:
+    """Check that a key has a value of the kind of its default: True or False, a size, or a positive number or rate.
+
+    Args:
+        key: The key.
+        value: Its value.
+        default: The default. None is that of a size, or of an object, that may be left out.
+
+    Raises:
+        ValueError: It has another.
+    """
+    if value is None and (default is None or "drop" in key or key in NULLABLE):
+        return
+    if isinstance(default, bool):
+        checks.boolean(key, value)
+    elif key in OBJECTS:
+        if not isinstance(value, dict):
+            raise ValueError(f"{key}={value!r}; expected an object, or null")
+    elif "drop" in key:
+        checks.fraction(key, value)
+    elif isinstance(default, float):
+        checks.positive_number(key, value)
+    elif not isinstance(default, str) and key not in OTHER_VALUES:
+        checks.integer(key, value, int(key != "max_window_layers"), MAX_LAYERS if key in LAYERS else checks.MAX_INT32)
 
 
 def vocabulary_size(config: dict) -> int:
@@ -43,7 +75,7 @@ def vocabulary_size(config: dict) -> int:
     try:
         return checks.positive_integer("vocab_size", config.get("vocab_size"))
     except ValueError as error:
-        raise PretrainedError(f"config.json: {error}") from None
+        raise PretrainedError(f"config.json: {shortened(error, config)}.") from None
 
 
 def read_config(family: Family, config: dict, dropout: float | None = None) -> Any:
@@ -65,17 +97,44 @@ def read_config(family: Family, config: dict, dropout: float | None = None) -> A
             "may change logits; expected a key that keras_seq knows."
         )
     for key, value in constants.items():
-        if config.get(key, value) != value:
-            raise PretrainedError(f"config.json: {key}={_short(config[key])}; expected {value!r}.")
+        if (given := config.get(key, value)) != value or isinstance(given, bool) != isinstance(value, bool):
+            raise PretrainedError(f"config.json: {key}={_short(given)}; expected {value!r}.")
     values = {key: value for setting in family.settings for key, value in setting.defaults.items()} | config
     fields = {}
     try:
-        for setting in family.settings:
-            if dropout is None or not any("drop" in key for key in setting.defaults):
-                fields |= setting.read(values)
+        settings = [s for s in family.settings if dropout is None or not any("drop" in key for key in s.defaults)]
+        for setting in settings:
+            for key, default in setting.defaults.items():
+                check_value(key, values[key], default)
+        for setting in settings:
+            fields |= setting.read(values)
         return family.config(**fields, **({} if dropout is None else {"dropout": dropout}))
-    except (TypeError, ValueError, KeyError, ZeroDivisionError) as error:
-        raise PretrainedError(f"config.json: {str(error).rstrip('.')}.") from None
+    except ValueError as error:
+        raise PretrainedError(f"config.json: {shortened(in_keys(family, str(error)), config)}.") from None
+
+
+def in_keys(family: Family, message: str) -> str:
+    """Return a message of a keras_seq config or layer with the keys of config.json instead of fields.
+
+    Args:
+        family: The family.
+        message: The message.
+    """
+    keys = {field: key for setting in family.settings for field, key in setting.fields.items()}
+    return re.sub(r"\b\w+\b(?==)", lambda match: keys.get(match[0], match[0]), message)
+
+
+def shortened(message: Any, config: dict) -> str:
+    """Return a message without the full stop, and without the middle of long values of the file.
+
+    Args:
+        message: The message, or an error.
+        config: What config.json holds.
+    """
+    message = str(message).rstrip(".")
+    for value in config.values():
+        message = message.replace(repr(value), _short(value))
+    return message
 
 
 def _short(value):

@@ -1,7 +1,8 @@
 """Get a Hugging Face folder by its name: a pinned revision, from this machine's cache, and from the network if allowed.
 
-folder = download("HuggingFaceTB/SmolLM2-135M", revision=COMMIT, online=True)       # once
-loaded = load(download("HuggingFaceTB/SmolLM2-135M", revision=COMMIT))              # then offline
+commit = "607a30d783dfa663caf39e06633721c8d4cfcd7e"        # git ls-remote https://huggingface.co/NAME HEAD prints it
+folder = download("openai-community/gpt2", revision=commit, online=True)       # once
+loaded = load(download("openai-community/gpt2", revision=commit))              # then offline
 """
 
 import pathlib
@@ -13,12 +14,13 @@ FILES = ("config.json", "generation_config.json", "*.safetensors", "*.safetensor
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
 
 
-def download(name: str, revision: str, online: bool = False) -> pathlib.Path:
+def download(name: str, revision: str | None = None, online: bool = False) -> pathlib.Path:
     """Return the folder of a model in `huggingface_hub`'s cache; pickles and code are never fetched.
 
     Args:
         name: Name of the repository, such as `openai-community/gpt2`.
-        revision: The commit, 40 hexadecimal digits: a branch would be other weights one day.
+        revision: The commit, 40 hexadecimal digits: a branch would be other weights one day. The error for another
+            value has the command that prints the latest commit.
         online: Whether files that are not in the cache may be fetched.
 
     Returns:
@@ -29,7 +31,10 @@ def download(name: str, revision: str, online: bool = False) -> pathlib.Path:
             cache and cannot or may not be fetched.
     """
     if not isinstance(revision, str) or not re.fullmatch(r"[0-9a-f]{40}", revision):
-        raise PretrainedError(f"revision={revision!r}; expected a commit of {name}, 40 hexadecimal digits.")
+        raise PretrainedError(
+            f"revision={revision!r}; expected a commit of {name}, 40 hexadecimal digits: "
+            f"`git ls-remote https://huggingface.co/{name} HEAD` prints the latest."
+        )
     try:
         from huggingface_hub import snapshot_download  # here, because it is an extra
     except ImportError:

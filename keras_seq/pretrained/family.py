@@ -52,6 +52,8 @@ class Setting:
     value it cannot express."""
     write: Callable[[Any], dict]
     """From a keras_seq config to keys."""
+    fields: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Fields that errors of the config and the layers name, and the keys to name instead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Family:
     """From a Keras model to the config that builds it; it raises a ValueError for another model."""
     architecture_of: Callable[[Any], str]
     """From a Keras model to the class of transformers that computes the same."""
+    eos_token_id: int | None = None
+    """What transformers writes where no id ends a text, for any vocabulary."""
     base_prefix: str = ""
     """Beginning of the names that a class without a head, `...Model`, does not write."""
     build: Callable[..., Any] | None = None
@@ -95,7 +99,8 @@ def same(key: str, field: str, default: Any) -> Setting:
         field: The field of the keras_seq config.
         default: What transformers assumes.
     """
-    return Setting({key: default}, lambda values: {field: values[key]}, lambda config: {key: getattr(config, field)})
+    read, write = lambda values: {field: values[key]}, lambda config: {key: getattr(config, field)}
+    return Setting({key: default}, read, write, {field: key})
 
 
 def choice(key: str, field: str, default: str, options: dict[str, Any]) -> Setting:
@@ -115,7 +120,7 @@ def choice(key: str, field: str, default: str, options: dict[str, Any]) -> Setti
         return {field: options[value]}
 
     written = {value: name for name, value in reversed(options.items())}
-    return Setting({key: default}, read, lambda config: {key: written.get(getattr(config, field))})
+    return Setting({key: default}, read, lambda config: {key: written.get(getattr(config, field))}, {field: key})
 
 
 def fixed(**fields: Any) -> Setting:

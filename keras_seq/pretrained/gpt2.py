@@ -1,6 +1,5 @@
 """GPT-2 (Radford et al., 2019): `GPT2LMHeadModel`. Its matrices lie as Keras's do, [in, out]."""
 
-from keras_seq import checks
 from keras_seq.models.gpt2 import ACTIVATIONS, GPT2Config
 from keras_seq.pretrained.family import AS_IT_IS, Family, Setting, Tensor, choice, dropouts, linear, normalization, same
 from keras_seq.pretrained.structure import blocks_of, name_of
@@ -38,11 +37,6 @@ def describe(model) -> GPT2Config:
     )
 
 
-def _hidden_width(values):
-    width = checks.positive_integer("n_embd", values["n_embd"])
-    return {"feed_forward_dim": 4 * width if values["n_inner"] is None else values["n_inner"]}
-
-
 GPT2 = Family(
     model_type="gpt2",
     architectures=("GPT2LMHeadModel", "GPT2Model"),
@@ -51,7 +45,12 @@ GPT2 = Family(
         same("n_embd", "embedding_dim", 768),
         same("n_layer", "num_layers", 12),
         same("n_head", "num_heads", 12),
-        Setting({"n_inner": None}, _hidden_width, lambda config: {"n_inner": config.feed_forward_dim}),
+        Setting(
+            {"n_inner": None},
+            lambda values: {"feed_forward_dim": values["n_inner"] or 4 * values["n_embd"]},
+            lambda config: {"n_inner": config.feed_forward_dim},
+            {"feed_forward_dim": "n_inner"},
+        ),
         same("n_positions", "context_length", 1024),
         choice("activation_function", "activation", "gelu_new", ACTIVATION_NAMES),
         same("layer_norm_epsilon", "epsilon", 1e-5),
@@ -87,4 +86,5 @@ GPT2 = Family(
     renames=((r"^(?!transformer\.|lm_head\.)", "transformer."),),
     describe=describe,
     architecture_of=lambda model: "GPT2LMHeadModel",
+    eos_token_id=50_256,
 )

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from keras_seq import checks
 from keras_seq.layers import RotaryPositions
 from keras_seq.models.llama import LlamaConfig
 from keras_seq.pretrained.family import Family, Setting, Tensor, choice, dropouts, fixed, linear, normalization, same
@@ -51,7 +50,7 @@ def _heads(default_heads, default_key_dim, omitted=False):
     """Return the settings of `num_key_value_heads` and `head_dim`, None for those that follow from others."""
 
     def read(values):
-        size, num_heads = (checks.positive_integer(key, values[key]) for key in ("hidden_size", "num_attention_heads"))
+        size, num_heads = values["hidden_size"], values["num_attention_heads"]
         heads, width = values["num_key_value_heads"], values.get("head_dim")
         width = None if width == size / num_heads else width
         return {"num_key_value_heads": num_heads if heads is None else heads, "key_dim": width}
@@ -61,7 +60,10 @@ def _heads(default_heads, default_key_dim, omitted=False):
         return {"num_key_value_heads": config.num_key_value_heads} | ({} if omitted else {"head_dim": width})
 
     return Setting(
-        {"num_key_value_heads": default_heads} | ({} if omitted else {"head_dim": default_key_dim}), read, write
+        {"num_key_value_heads": default_heads} | ({} if omitted else {"head_dim": default_key_dim}),
+        read,
+        write,
+        {"key_dim": "head_dim"},
     )
 
 
@@ -71,7 +73,7 @@ def _read_windows(values):
     full = first if values["use_sliding_window"] and window is not None else num_layers
     expected = ["full_attention" if n < full else "sliding_attention" for n in range(num_layers)]
     if values["layer_types"] not in (None, expected):
-        raise ValueError(f"layer_types={values['layer_types']}; expected {expected}")
+        raise ValueError(f"layer_types={values['layer_types']!r}; expected {expected}")
     if full >= num_layers:
         return {"sliding_window": None, "full_attention_layers": 0}
     return {"sliding_window": window, "full_attention_layers": full}

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 import keras
 
-from keras_seq.pretrained.config_table import read_config, vocabulary_size
+from keras_seq import checks
+from keras_seq.pretrained.config_table import in_keys, read_config, shortened, vocabulary_size
 from keras_seq.pretrained.families import FAMILIES
 from keras_seq.pretrained.structure import without_memory
 from keras_seq.pretrained.tensor_files import PretrainedError, TensorFiles, read_json
@@ -59,11 +60,21 @@ def load(
 
     Raises:
         PretrainedError: A file is missing, truncated or not of its format; config.json has a key that is unknown or a
-            value that keras_seq cannot express; a tensor is missing, left over or has another shape.
+            value that keras_seq cannot express; a tensor is missing, left over, has another shape or values that the
+            dtype cannot hold.
+        ValueError: An argument is out of its range.
     """
     folder = pathlib.Path(folder)
     if not folder.is_dir():
-        raise PretrainedError(f"{folder} is not a folder; expected one with config.json and model.safetensors.")
+        raise PretrainedError(
+            f"{folder} is not a folder; expected one with config.json and model.safetensors: keras_seq.pretrained."
+            "download returns that of a model on the Hugging Face hub."
+        )
+    _check_dtype(dtype)
+    if dropout is not None:
+        checks.fraction("dropout", dropout)
+    if isinstance(ignore, str):
+        raise ValueError(f"ignore={ignore!r}; expected a list of patterns.")
     values = read_json(folder / "config.json")
     family = FAMILIES.get(values.get("model_type") if isinstance(values.get("model_type"), str) else None)
     if family is None:
@@ -72,6 +83,8 @@ def load(
         )
     architecture = _architecture(family, values)
     config, size = read_config(family, values, dropout), vocabulary_size(values)
+    stop_token_ids = _stop_token_ids(folder, values, size, family)
+    tokenizer = read_tokenizer_files(folder, family.model_type, size)
 
     def build():
         if family.build:
@@ -81,12 +94,13 @@ def load(
     with TensorFiles(folder) as files:
         if config.num_layers > len(files):  # each of which would take time, if no memory
             raise PretrainedError(
-                f"config.json: num_layers={config.num_layers}; expected as many as the {len(files)} tensors can be of."
+                in_keys(family, f"config.json: num_layers={config.num_layers}; expected as many as ")
+                + f"the {len(files)} tensors can be of."
             )
         try:
             models = without_memory(build)
         except ValueError as error:
-            raise PretrainedError(f"config.json: {str(error).rstrip('.')}.") from None
+            raise PretrainedError(f"config.json: {in_keys(family, str(error)).rstrip('.')}.") from None
         variables = variables_of(models)
         tensors = match(family, {path: tuple(weight.shape) for path, weight in variables.items()}, files, ignore)
         initialize(tensors, variables, files)
@@ -94,27 +108,50 @@ def load(
         for variable in model.variables:
             if variable._value is None:  # seeds of dropout
                 variable._deferred_initialize()
-    return Pretrained(
-        models[0],
-        read_tokenizer_files(folder, family.model_type, size),
-        config,
-        size,
-        _stop_token_ids(folder, values),
-        models[1] if len(models) > 1 else None,
-    )
+    encoder = models[1] if len(models) > 1 else None
+    return Pretrained(models[0], tokenizer, config, size, stop_token_ids, encoder)
+
+
+def _check_dtype(dtype):
+    """Raise a ValueError unless Keras knows the dtype, and it is one of floats."""
+    try:
+        policy = keras.dtype_policies.get(dtype)
+        is_float = not isinstance(policy, keras.dtype_policies.QuantizedDTypePolicy) and all(
+            keras.backend.is_float_dtype(name) for name in (policy.variable_dtype, policy.compute_dtype)
+        )
+    except (ValueError, TypeError):
+        is_float = False
+    if dtype is not None and not is_float:
+        raise ValueError(
+            f"dtype={dtype!r}; expected a policy of floats, such as 'float32' or 'mixed_bfloat16': "
+            "model.quantize('int8') comes after loading."
+        )
 
 
 def _architecture(family, values):
-    names = values.get("architectures") or [family.architectures[0]]
+    names = values.get("architectures")
+    if names is None or names == []:
+        return family.architectures[0]
     if not isinstance(names, list) or names[0] not in family.architectures:
         raise PretrainedError(
-            f"config.json: architectures={names!r}; expected one of {', '.join(family.architectures)}."
+            shortened(
+                f"config.json: architectures={names!r}; expected one of {', '.join(family.architectures)}", values
+            )
+            + "."
         )
     return names[0]
 
 
-def _stop_token_ids(folder, values):
+def _stop_token_ids(folder, values, vocabulary_size, family):
     path = folder / "generation_config.json"
-    ids = (read_json(path) if path.exists() else {}).get("eos_token_id", values.get("eos_token_id"))
-    ids = ids if isinstance(ids, list) else [ids]
-    return tuple(id for id in ids if isinstance(id, int) and not isinstance(id, bool))
+    generation = read_json(path) if path.exists() else {}
+    file, named = (path.name, generation) if "eos_token_id" in generation else ("config.json", values)
+    ids = named.get("eos_token_id")
+    if ids is None or (ids == family.eos_token_id and ids >= vocabulary_size):
+        return ()
+    for id in ids if isinstance(ids, list) else [ids]:
+        if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < vocabulary_size:
+            raise PretrainedError(
+                f"{file}: eos_token_id={id!r:.80}; expected ids from 0 to {vocabulary_size - 1}, or null."
+            )
+    return tuple(ids) if isinstance(ids, list) else (ids,)

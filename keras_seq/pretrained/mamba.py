@@ -61,8 +61,10 @@ def describe(model) -> MambaConfig:
 
 
 def _read_rank(values):
-    rank, width = values["time_step_rank"], checks.positive_integer("hidden_size", values["hidden_size"])
-    return {"dt_rank": None if rank in ("auto", -(-width // 16)) else rank}
+    rank, default = values["time_step_rank"], -(-values["hidden_size"] // 16)
+    if rank != "auto":
+        checks.positive_integer("time_step_rank", rank)
+    return {"dt_rank": None if rank in ("auto", default) else rank}
 
 
 def _write_rank(config):

@@ -2,7 +2,6 @@
 
 import math
 
-from keras_seq import checks
 from keras_seq.layers import Mamba2
 from keras_seq.models.linear_recurrent import Mamba2Config
 from keras_seq.pretrained.family import CONVOLUTION, TRANSPOSED, Family, Setting, Tensor, linear, normalization, same
@@ -48,8 +47,7 @@ def _head_dim(width, num_heads, head_dim):
 
 
 def _read_heads(values):
-    keys = "hidden_size", "expand", "num_heads", "head_dim"
-    width, expand, num_heads, head_dim = (checks.positive_integer(key, values[key]) for key in keys)
+    width, expand, num_heads, head_dim = (values[key] for key in ("hidden_size", "expand", "num_heads", "head_dim"))
     if num_heads * head_dim != expand * width or values["intermediate_size"] not in (None, expand * width):
         raise ValueError(f"num_heads={num_heads}, head_dim={head_dim}; expected a product of expand * hidden_size")
     return {"num_heads": num_heads, "head_dim": _head_dim(width, num_heads, head_dim)}
@@ -64,7 +62,7 @@ def _write_heads(config):
 def _read_limits(values):
     limits = values["time_step_limit"]
     if limits not in ([0, math.inf], [0, {"__float__": "Infinity"}]):  # JSON has no infinity
-        raise ValueError(f"time_step_limit={limits}; expected [0, Infinity]")
+        raise ValueError(f"time_step_limit={limits!r}; expected [0, Infinity]")
     return {}
 
 

@@ -1,7 +1,7 @@
 """RecurrentGemma (Botev et al., 2024): `RecurrentGemmaForCausalLM`, Griffin's RG-LRU and local attention in turns."""
 
 from keras_seq import checks
-from keras_seq.layers import GriffinRecurrentBlock, RotaryPositions, TransformerBlock
+from keras_seq.layers import GriffinRecurrentBlock, TransformerBlock
 from keras_seq.models.recurrent_gemma import RecurrentGemmaConfig
 from keras_seq.pretrained.family import (
     CONVOLUTION,
@@ -14,6 +14,7 @@ from keras_seq.pretrained.family import (
     normalization,
     same,
 )
+from keras_seq.pretrained.rotary_settings import rope_values, rotary
 from keras_seq.pretrained.structure import blocks_of
 
 H, B, F = "model.layers.{n}.", "block_{n}/", "feed_forward_{n}/"
@@ -69,14 +70,14 @@ def describe(model) -> RecurrentGemmaConfig:
 
 def _period(kinds):
     """Return the shortest pattern that gives these kinds if it is repeated."""
-    return next(kinds[:n] for n in range(1, len(kinds) + 1) if (kinds[:n] * len(kinds)).startswith(kinds))
+    return next(kinds[:n] for n in range(1, len(kinds) + 1) if kinds.startswith(kinds[n:]))
 
 
 def _read_kinds(values):
-    types, num_layers = values["block_types"], checks.positive_integer("num_hidden_layers", values["num_hidden_layers"])
+    types, num_layers = values["block_types"], values["num_hidden_layers"]
     if not isinstance(types, list) or not types or not all(isinstance(t, str) and t in KINDS for t in types):
         raise ValueError(f"block_types={types!r}; expected a list of {' and '.join(map(repr, KINDS))}")
-    kinds = "".join(KINDS[kind] for kind in types)
+    kinds = "".join(KINDS[kind] for kind in types[:num_layers])
     num_layers = min(num_layers, 100 * len(kinds))  # as often as transformers repeats them
     return {"num_layers": num_layers, "pattern": _period((kinds * num_layers)[:num_layers])}
 
@@ -88,8 +89,7 @@ def _write_kinds(config):
 
 
 def _read_widths(values):
-    keys = "hidden_size", "num_attention_heads", "intermediate_size"
-    width, num_heads, feed_forward_dim = (checks.positive_integer(key, values[key]) for key in keys)
+    width, num_heads = values["hidden_size"], values["num_attention_heads"]
     if values["head_dim"] not in (None, width // num_heads):
         raise ValueError(f"head_dim={values['head_dim']}; expected hidden_size / num_attention_heads")
     heads, units = values["num_key_value_heads"], values["lru_width"]
@@ -98,7 +98,7 @@ def _read_widths(values):
         "num_heads": num_heads,
         "num_key_value_heads": num_heads if heads is None else heads,
         "lru_width": None if units == width else units,
-        "feed_forward_dim": feed_forward_dim // 2,  # transformers halves it, too
+        "feed_forward_dim": values["intermediate_size"] // 2,  # transformers halves it, too
     }
 
 
@@ -114,14 +114,14 @@ def _write_widths(config):
 
 
 def _read_rotation(values):
-    rope = {"rope_theta": values["rope_theta"], "partial_rotary_factor": values["partial_rotary_factor"]}
-    rope |= {"rope_type": "default"} | (values["rope_parameters"] or {})
-    if rope.pop("rope_type") != "default" or values["rope_scaling"] is not None:
-        raise ValueError(f"rope_parameters={values['rope_parameters']!r}; expected no scaling")
-    base, factor = rope.pop("rope_theta"), rope.pop("partial_rotary_factor")
+    rope, name = rope_values(values)
+    if rope.pop("rope_type") != "default":
+        raise ValueError(f"{name}={values[name]!r}; expected no scaling")
+    base, factor = rope.pop("rope_theta"), rope.pop("partial_rotary_factor", values["partial_rotary_factor"])
     for key in rope:
-        raise ValueError(f"rope_parameters: {key}={rope[key]!r} is unknown")
-    return {"positions": RotaryPositions(base=float(base), partial_rotary_factor=float(factor))}
+        raise ValueError(f"{name}: {key}={rope[key]!r} is unknown")
+    factor = checks.positive_number(f"{name}: partial_rotary_factor", factor)
+    return {"positions": rotary({"base": "rope_theta"}, base=float(base), partial_rotary_factor=factor)}
 
 
 def _write_rotation(config):
@@ -151,6 +151,11 @@ RECURRENT_GEMMA = Family(
             },
             _read_widths,
             _write_widths,
+            {
+                "embedding_dim": "hidden_size",
+                "num_heads": "num_attention_heads",
+                "feed_forward_dim": "intermediate_size",
+            },
         ),
         same("conv1d_width", "kernel_size", 4),
         same("attention_window_size", "sliding_window", 2048),

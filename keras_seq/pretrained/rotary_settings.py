@@ -1,7 +1,9 @@
 """The rotary positions of a config.json: `rope_theta` and `rope_scaling`, or since transformers 5 `rope_parameters`."""
 
 import math
+import re
 
+from keras_seq import checks
 from keras_seq.layers import RotaryPositions
 from keras_seq.pretrained.family import Setting
 
@@ -23,23 +25,71 @@ KEYS = {  # of each rope_type, and the arguments of RotaryPositions that say the
 }
 
 
+OPTIONAL = {"yarn": {"beta_slow", "beta_fast"}}  # by rope_type
+
+
 def _read(values):
-    rope = {**(values["rope_scaling"] or {}), **(values["rope_parameters"] or {})}
-    base = rope.pop("rope_theta", values["rope_theta"])
-    kind = rope.pop("rope_type", rope.pop("type", "default"))
-    rope.pop("type", None)  # both spellings, side by side
-    if kind not in KEYS:
-        raise ValueError(f"rope_type={kind!r}; expected one of {', '.join(KEYS)}")
-    amplitude = rope.pop("attention_factor", None)
-    if kind == "yarn":
-        rope.setdefault("original_max_position_embeddings", values["max_position_embeddings"])
-        if amplitude is not None and not math.isclose(amplitude, 0.1 * math.log(rope["factor"]) + 1):
-            raise ValueError(f"rope_parameters: attention_factor={amplitude}; expected 0.1 ln(factor) + 1")
-    for key in rope.keys() - KEYS[kind].keys():
-        raise ValueError(f"rope_parameters: {key}={rope[key]!r} is unknown for rope_type={kind!r}")
+    rope, name = rope_values(values)
+    kind = rope.pop("rope_type")
+    if not isinstance(kind, str) or kind not in KEYS:
+        raise ValueError(f"{name}: rope_type={kind!r}; expected one of {', '.join(KEYS)}")
+    base, amplitude = rope.pop("rope_theta"), rope.pop("attention_factor", None) if kind == "yarn" else None
+    for key in KEYS[kind]:
+        if rope.get(key) is None and key not in OPTIONAL.get(kind, ()):
+            raise ValueError(f"{name}: {key} is missing; expected a number for rope_type={kind!r}")
+    for key, value in rope.items():
+        if key not in KEYS[kind]:
+            raise ValueError(f"{name}: {key}={value!r} is unknown for rope_type={kind!r}")
+        if value is not None:
+            check = checks.positive_integer if key == "original_max_position_embeddings" else checks.positive_number
+            check(f"{name}: {key}", value)
+    if amplitude is not None:
+        checks.positive_number(f"{name}: attention_factor", amplitude)
+        if not math.isclose(amplitude, 0.1 * math.log(rope["factor"]) + 1):
+            raise ValueError(f"{name}: attention_factor={amplitude}; expected 0.1 ln(factor) + 1")
     arguments = {argument: rope[key] for key, argument in KEYS[kind].items() if rope.get(key) is not None}
+    keys = {"base": "rope_theta"} | {argument: key for key, argument in KEYS[kind].items()}
     scaling = None if kind == "default" else kind
-    return {"positions": RotaryPositions(base=float(base), scaling=scaling, **arguments)}
+    return {"positions": rotary(keys, base=float(base), scaling=scaling, **arguments)}
+
+
+def rope_values(values: dict) -> tuple[dict, str]:
+    """Return what config.json says of rotations, `rope_theta` and `rope_type` included, and the key that says it.
+
+    Args:
+        values: The values of all keys of the config.
+
+    Raises:
+        ValueError: Two keys say different things.
+    """
+    older, newer = (values[key] or {} for key in ("rope_scaling", "rope_parameters"))
+    for key in older.keys() & newer.keys():
+        if older[key] != newer[key]:
+            raise ValueError(
+                f"rope_scaling has {key}={older[key]!r}, rope_parameters {newer[key]!r}; expected the same"
+            )
+    rope = older | newer
+    kinds = [rope.pop(key) for key in ("rope_type", "type") if key in rope]  # two spellings, maybe side by side
+    if len(kinds) == 2 and kinds[0] != kinds[1]:
+        raise ValueError(f"rope_type={kinds[0]!r}, type={kinds[1]!r}; expected the same")
+    name = "rope_scaling" if older and not newer else "rope_parameters"
+    rope = {"rope_theta": values["rope_theta"], "rope_type": kinds[0] if kinds else "default"} | rope
+    checks.positive_number(f"{name}: rope_theta", rope["rope_theta"])
+    return rope, name
+
+
+def rotary(keys: dict[str, str], **arguments) -> RotaryPositions:
+    """Return rotary positions, or raise a ValueError with the keys of config.json instead of arguments.
+
+    Args:
+        keys: The keys by argument.
+        **arguments: The arguments of `RotaryPositions`.
+    """
+    try:
+        return RotaryPositions(**arguments)
+    except ValueError as error:
+        message = re.sub(r"\b\w+\b(?==)", lambda match: keys.get(match[0], match[0]), str(error))
+        raise ValueError(message) from None
 
 
 def _write(config):

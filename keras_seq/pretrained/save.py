@@ -11,6 +11,7 @@ The family is the first whose config, read off the layers, builds the same model
 import json
 import math
 import pathlib
+from collections.abc import Collection
 
 import keras
 import ml_dtypes
@@ -18,7 +19,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from keras_seq import checks
-from keras_seq.atomic_files import atomic_write
+from keras_seq.atomic_files import atomic_folder, is_free
 from keras_seq.layers import GriffinRecurrentBlock, TransformerBlock
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
 from keras_seq.models import LanguageModel
@@ -27,7 +28,7 @@ from keras_seq.pretrained.config_table import differences, write_config
 from keras_seq.pretrained.families import FAMILIES
 from keras_seq.pretrained.family import Family
 from keras_seq.pretrained.structure import same_function, without_memory
-from keras_seq.pretrained.tensor_files import INDEX, SINGLE, PretrainedError
+from keras_seq.pretrained.tensor_files import INDEX, SINGLE, PretrainedError, overflows
 from keras_seq.pretrained.tensor_table import expected_tensors, tensor_of, tensor_shape, variables_of
 from keras_seq.pretrained.tokenizer_files import write_tokenizer_files
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
@@ -50,10 +51,10 @@ def save(
         model: A model of `GPT2Config`, `LlamaConfig`, `MambaConfig`, `Mamba2Config`, `RecurrentGemmaConfig` or
             `BertConfig`, or `masked_lm(encoder)`; it may have been trained, saved and loaded. Adapters are merged in
             the file.
-        folder: The folder to write, atomically; it must not exist.
+        folder: The folder to write: a new one, at once when it is whole, or an empty one.
         tokenizer: Its tokenizer, or None.
         dtype: `"float32"`, `"float16"` or `"bfloat16"`.
-        stop_token_ids: Ids that end a generated text.
+        stop_token_ids: Ids that end a generated text, below V.
         max_shard_bytes: Size of the largest file; more tensors go to further files, with an index.
 
     Returns:
@@ -61,15 +62,19 @@ def save(
 
     Raises:
         PretrainedError: No class of transformers computes what the model does; the message names the nearest that
-            would. Or the folder exists, or the tokenizer has no tokenizer.json.
+            would. Or the folder has files, the tokenizer has no tokenizer.json, or a weight is not a finite number or
+            would not be one in this dtype.
         ValueError: An argument is out of its range, or the tokenizer is that of another model.
     """
     folder = pathlib.Path(folder)
     checks.one_of("dtype", dtype, DTYPES)
     checks.integer("max_shard_bytes", max_shard_bytes, 1)
-    if folder.exists():
-        raise PretrainedError(f"{folder} exists already; expected the name of a new folder.")
+    if not is_free(folder):
+        raise PretrainedError(f"{folder} exists already; expected the name of a new folder, or an empty one.")
     size = _vocabulary_size(model)
+    if isinstance(stop_token_ids, str) or not isinstance(stop_token_ids, Collection):
+        raise ValueError(f"stop_token_ids={stop_token_ids!r}; expected ids, such as (3,).")
+    stop_token_ids = [checks.integer("stop_token_ids", id, 0, size - 1) for id in stop_token_ids]
     if tokenizer is not None:
         check_tokenizer(tokenizer, model, size)
     family, config = find_family(model, size)
@@ -80,11 +85,10 @@ def save(
         "vocab_size": size,
         "torch_dtype": dtype,
         "bos_token_id": None,
-        "eos_token_id": list(stop_token_ids) or None,
+        "eos_token_id": stop_token_ids or None,
         **write_config(family, config),
     }
-    with atomic_write(folder) as temporary:
-        temporary.mkdir(parents=True)
+    with atomic_folder(folder) as temporary:
         (temporary / "config.json").write_text(json.dumps(values, indent=2), encoding="utf-8")
         _write_tensors(temporary, family, architecture, _merged(model), DTYPES[dtype], max_shard_bytes)
         if tokenizer is not None:
@@ -132,7 +136,9 @@ def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, objec
         near = min(near or (math.inf,), (len(changes), family.model_type, changes))
     if near is None:
         raise PretrainedError(
-            f"No class of transformers computes what {model.name} does; the nearest is {_nearest(model)}."
+            f"No class of transformers computes what {model.name} does; the nearest is keras_seq's {_nearest(model)}: "
+            f"train one of {', '.join(dict.fromkeys(f.config.__name__ for f in FAMILIES.values()))}, for instance by "
+            "python -m experiments.compare --models llama (or gpt2, mamba, mamba2)."
         )
     _, model_type, changes = near
     raise PretrainedError(
@@ -160,6 +166,18 @@ def _merged(model):
     return {path: merged.get(id(v), v) for path, v in variables.items() if not is_adapter(v)}
 
 
+def _finite(name, values, dtype):
+    """Return values in a dtype; raise an error for those that are infinite there, or not numbers."""
+    if not np.isfinite(values).all():
+        raise PretrainedError(f"The tensor {name!r} has values that are NaN or infinite; expected a trained model.")
+    if overflows(values, dtype):
+        raise PretrainedError(
+            f"The tensor {name!r} has values of up to {np.abs(values).max():.3g}, which dtype={np.dtype(dtype).name!r} "
+            f"cannot hold; expected dtype={'bfloat16' if dtype is np.float16 else 'float32'!r}."
+        )
+    return values.astype(dtype, copy=False)
+
+
 def _write_tensors(folder, family, architecture, variables, dtype, max_shard_bytes):
     shapes = {path: tuple(variable.shape) for path, variable in variables.items()}
     prefix = family.base_prefix if architecture.endswith("Model") else ""
@@ -181,7 +199,7 @@ def _write_tensors(folder, family, architecture, variables, dtype, max_shard_byt
         else [f"model-{n + 1:05}-of-{len(shards):05}.safetensors" for n in range(len(shards))]
     )
     for file, names in zip(files, shards, strict=True):
-        arrays = {name: tensor_of(tensors[name], variables).astype(dtype, copy=False) for name in names}
+        arrays = {name: _finite(name, tensor_of(tensors[name], variables), dtype) for name in names}
         save_file(arrays, folder / file, metadata={"format": "pt"})
     if len(shards) > 1:
         weight_map = {name: file for file, names in zip(files, shards, strict=True) for name in names}

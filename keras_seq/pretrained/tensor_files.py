@@ -11,6 +11,7 @@ twice. NumPy has no bfloat16: `ml_dtypes` has.
 import contextlib
 import json
 import pathlib
+import stat
 import struct
 
 import ml_dtypes
@@ -20,11 +21,33 @@ from safetensors import SafetensorError, safe_open
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 ALIGNMENT = 64  # bytes
-MAX_JSON_BYTES = 1 << 26
+MAX_TEXT_BYTES = 1 << 26
 
 
 class PretrainedError(ValueError):
     """Report a folder that cannot be loaded, or a model that cannot be saved, as a Hugging Face folder."""
+
+
+def read_text(path: pathlib.Path) -> str:
+    """Return the text of a regular file of limited size: pipes and devices may never end.
+
+    Args:
+        path: The file.
+
+    Raises:
+        PretrainedError: It is missing, too large, not a regular file, or not UTF-8.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise PretrainedError(f"{path} is not a regular file; expected a text.")
+        if status.st_size > MAX_TEXT_BYTES:
+            raise PretrainedError(f"{path} has {status.st_size} bytes; expected at most {MAX_TEXT_BYTES}.")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PretrainedError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise PretrainedError(f"{path} is not UTF-8: {error}.") from None
 
 
 def read_json(path: pathlib.Path) -> dict:
@@ -34,17 +57,12 @@ def read_json(path: pathlib.Path) -> dict:
         path: The file.
 
     Raises:
-        PretrainedError: It is missing, too large, or not a JSON object.
+        PretrainedError: As `read_text`; or it is not a JSON object.
     """
+    text = read_text(path)
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise PretrainedError(f"{path} has {path.stat().st_size} bytes; expected at most {MAX_JSON_BYTES}.")
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PretrainedError(f"{path} cannot be read: {error.strerror}.") from None
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, PretrainedError):
-            raise
         raise PretrainedError(f"{path} is not JSON: {error}.") from None
     if not isinstance(value, dict):
         raise PretrainedError(f"{path} holds a {type(value).__name__}; expected a JSON object.")
@@ -65,6 +83,8 @@ class TensorFiles(contextlib.ExitStack):
         super().__init__()
         self._entries = {}  # by tensor: its open file, its entry in the header, and where the header ends
         for path in _paths(folder):
+            if not path.is_file():
+                raise PretrainedError(f"{path} is not a regular file; expected safetensors.")
             try:
                 with safe_open(path, framework="np"):
                     pass
@@ -145,3 +165,17 @@ def _paths(folder):
         if not (folder / name).is_file():
             raise PretrainedError(f"{index} names the file {name!r}, which is not in {folder}.")
     return [folder / name for name in names]
+
+
+def overflows(values: np.ndarray, dtype) -> bool:
+    """Return whether a finite number becomes infinity in another dtype.
+
+    Args:
+        values: Numbers of any shape.
+        dtype: A floating-point dtype or its name.
+    """
+    limit = ml_dtypes.finfo(dtype).max
+    if ml_dtypes.finfo(values.dtype).max <= limit:
+        return False
+    with np.errstate(over="ignore"):
+        return bool((np.isinf(values.astype(dtype)) & np.isfinite(values)).any())

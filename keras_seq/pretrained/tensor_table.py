@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_seq.layers.introspection import named_weights
 from keras_seq.pretrained.family import Family, Layout, Tensor
-from keras_seq.pretrained.tensor_files import PretrainedError, TensorFiles
+from keras_seq.pretrained.tensor_files import PretrainedError, TensorFiles, overflows
 
 MAX_NAMES = 3  # in a message
 
@@ -82,7 +82,9 @@ def match(family: Family, shapes: dict[str, tuple[int, ...]], files: TensorFiles
             )
         names_in_file[table_name] = name
     copies = {name: family.tied[name] for name in names_in_file.keys() & family.tied.keys() - expected.keys()}
-    _refuse("lacks", expected.keys() - names_in_file.keys(), "expected a file of the same model")
+    missing = expected.keys() - names_in_file.keys()
+    tied = ", or tie_word_embeddings=true in config.json" if missing & family.tied.keys() else ""
+    _refuse("lacks", missing, f"expected a file of the same model{tied}")
     _refuse(
         "also holds",
         names_in_file.keys() - expected.keys() - copies.keys(),
@@ -128,7 +130,8 @@ def initialize(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) 
         files: The open files.
 
     Raises:
-        PretrainedError: A tied tensor has other values than the one that it repeats.
+        PretrainedError: A tied tensor has other values than the one that it repeats, or a value would be infinity in
+            the dtype of its variable.
     """
     names = {tensor.name: name for name, tensor in tensors.items() if tensor.variables}
     for name, tensor in sorted(tensors.items(), key=lambda item: -math.prod(files.shape(item[0]))):
@@ -138,11 +141,17 @@ def initialize(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) 
             ends = np.cumsum([target.shape[-1] for target in targets])
             for target, end in zip(targets, ends, strict=True):
                 part = value[..., end - target.shape[-1] : end]
+                if overflows(part, target.dtype):
+                    raise PretrainedError(
+                        f"The tensor {name!r} has values that {target.dtype} cannot hold; expected another dtype=, "
+                        "such as 'bfloat16' or 'mixed_float16'."
+                    )
                 target._initialize(ops.convert_to_tensor(np.ascontiguousarray(part), dtype=target.dtype))
                 target._initializer = None
         elif not np.array_equal(files.read(name), files.read(names[tensor.name])):
             raise PretrainedError(
-                f"The tensor {name!r} differs from {names[tensor.name]!r}; expected equal values, as the two are tied."
+                f"The tensor {name!r} differs from {names[tensor.name]!r}; expected equal values, as config.json ties "
+                "the two: tie_word_embeddings=true."
             )
 
 

@@ -12,7 +12,7 @@ import pathlib
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from keras_seq.pretrained.tensor_files import PretrainedError, read_json
+from keras_seq.pretrained.tensor_files import PretrainedError, read_json, read_text
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer
 from keras_seq.tokenizers.pretrained_tokenizer import PretrainedTokenizer
@@ -20,6 +20,7 @@ from keras_seq.tokenizers.subword_tokenizers import SubwordTokenizer
 from keras_seq.tokenizers.text_errors import TokenizerError
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+BOOLEANS = ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "add_prefix_space")  # null: the default
 
 
 def read_tokenizer_files(folder: pathlib.Path, model_type: str, vocabulary_size: int) -> PretrainedTokenizer | None:
@@ -35,10 +36,13 @@ def read_tokenizer_files(folder: pathlib.Path, model_type: str, vocabulary_size:
     """
     options_file = folder / "tokenizer_config.json"
     options = read_json(options_file) if options_file.exists() else {}
-    special = {name: _content(options[name]) for name in SPECIAL if options.get(name)}
+    special = {name: _content(name, options[name]) for name in SPECIAL if options.get(name) is not None}
+    for name in BOOLEANS:
+        if options.get(name) is not None and not isinstance(options[name], bool):
+            raise PretrainedError(f"{options_file}: {name}={options[name]!r:.80}; expected true or false.")
     try:
         if (folder / "tokenizer.json").exists():
-            pipeline = (folder / "tokenizer.json").read_text(encoding="utf-8")
+            pipeline = read_text(folder / "tokenizer.json")
         elif (folder / "vocab.txt").exists():
             pipeline = _word_piece(folder / "vocab.txt", options)
         elif model_type == "gpt2" and (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
@@ -59,27 +63,35 @@ def read_tokenizer_files(folder: pathlib.Path, model_type: str, vocabulary_size:
         raise PretrainedError(f"The tokenizer of {folder} cannot be loaded: {str(error).rstrip('.')}.") from None
 
 
-def _content(token):
-    return str(token.get("content") if isinstance(token, dict) else token)
+def _content(name, token):
+    content = token.get("content") if isinstance(token, dict) else token
+    if not isinstance(content, str):
+        raise PretrainedError(f"tokenizer_config.json: {name}={token!r:.80}; expected a text, or its content.")
+    return content
 
 
 def _chat_template(folder, options):
     path = folder / "chat_template.jinja"
     if path.exists():
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     template = options.get("chat_template")
-    if isinstance(template, list):  # several, by name
-        template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
-    return template if isinstance(template, str) else None
+    if isinstance(template, list) and all(isinstance(entry, dict) for entry in template):  # several, by name
+        template = next((entry.get("template") for entry in template if entry.get("name") == "default"), None)
+    if template is not None and not isinstance(template, str):
+        raise PretrainedError(
+            f"tokenizer_config.json: chat_template={template!r:.80}; expected a text, or a list of objects with name "
+            "and template."
+        )
+    return template
 
 
 def _word_piece(path, options):
-    tokens = path.read_text(encoding="utf-8").split("\n")
+    tokens = read_text(path).split("\n")
     token_to_id = {token: id for id, token in enumerate(tokens) if token}
     pipeline = tokenizers.Tokenizer(models.WordPiece(token_to_id, unk_token="[UNK]", max_input_chars_per_word=100))
     pipeline.normalizer = normalizers.BertNormalizer(
-        lowercase=options.get("do_lower_case", True),
-        handle_chinese_chars=options.get("tokenize_chinese_chars", True),
+        lowercase=options.get("do_lower_case") is not False,
+        handle_chinese_chars=options.get("tokenize_chinese_chars") is not False,
         strip_accents=options.get("strip_accents"),
     )
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -96,6 +108,8 @@ def _word_piece(path, options):
 
 
 def _byte_pairs(folder, options, special):
+    for name in ("vocab.json", "merges.txt"):
+        read_text(folder / name)  # a file that the library, which opens it by its name, can read
     pipeline = tokenizers.Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
     prefix_space = bool(options.get("add_prefix_space", False))
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)

@@ -8,7 +8,7 @@ import os
 import pathlib
 
 from keras_seq import checks
-from keras_seq.atomic_files import atomic_write
+from keras_seq.atomic_files import atomic_folder, is_free
 
 
 def export_saved_model(model, tokenizer, path: str | os.PathLike) -> None:
@@ -17,21 +17,20 @@ def export_saved_model(model, tokenizer, path: str | os.PathLike) -> None:
     Args:
         model: A `LanguageModel`.
         tokenizer: The `CharacterTokenizer` that the model was trained with.
-        path: The folder to write; it must not exist.
+        path: The folder to write: a new one, or an empty one.
 
     Raises:
-        ValueError: The tokenizer is of another class or vocabulary size, `path` exists or has a `[`, which TensorFlow
+        ValueError: The tokenizer is of another class or vocabulary size, `path` has files or a `[`, which TensorFlow
             reads as a pattern, or Keras's backend is not TensorFlow.
         OSError: The folder cannot be written; the error names `path`.
     """
     path = pathlib.Path(path)
-    if path.exists():
-        raise ValueError(f"{path} exists already; expected the name of a new folder.")
+    if not is_free(path):
+        raise ValueError(f"{path} exists already; expected the name of a new folder, or an empty one.")
     if "[" in str(path.absolute()):
         raise ValueError(f"{path.absolute()} has a '[': TensorFlow could not load it; expected another path.")
     checks.tensorflow_backend("A SavedModel")
     from keras_seq.saving.text_graph import ExportedTextGenerator  # here, as other backends do without TensorFlow
 
-    with atomic_write(path) as temporary:
-        temporary.mkdir()
+    with atomic_folder(path) as temporary:
         ExportedTextGenerator(model, tokenizer).save(temporary)

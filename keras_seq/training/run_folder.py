@@ -10,7 +10,7 @@ from keras_seq.saving.safe_loading import UntrustedModelError, load_untrusted_mo
 from keras_seq.tokenizers import TokenizerError, load_tokenizer
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
 from keras_seq.training import checksummed_json, result_files
-from keras_seq.training.checkpoints import CorruptCheckpointError
+from keras_seq.training.checkpoints import CorruptCheckpointError, has_checkpoints
 
 FILES = (result_files.MODEL, result_files.TOKENIZER)
 
@@ -28,6 +28,9 @@ def load_run(run: str | os.PathLike[str]) -> tuple[keras.Model, Tokenizer]:
         ValueError: If a file is missing, corrupt, of another run, written by an older version, or a link out of `run`.
     """
     run = pathlib.Path(run)
+    if not run.is_dir():
+        expected = f"its folder {run.parent}" if run.name in FILES else "the folder of a finished run"
+        raise ValueError(f"{run} {'is a file' if run.exists() else 'does not exist'}; expected {expected}.")
     for name in (*FILES, "config.json", "result.json"):
         within(run, run / name)
     try:
@@ -35,7 +38,13 @@ def load_run(run: str | os.PathLike[str]) -> tuple[keras.Model, Tokenizer]:
             checksummed_json.read(run / "config.json")  # refuses a run of keras_seq 0.1, whose files have other names
         for name in FILES:
             if not (run / name).is_file():
-                raise ValueError(f"{run}: {name} is missing; expected the folder of a finished run{_runs_in(run)}.")
+                expected = "the folder of a finished run"
+                if has_checkpoints(run / "checkpoints"):
+                    remedy = f"to go on from the latest checkpoint, --resume {run} with the run's experiment"
+                    raise ValueError(
+                        f"{run}: {name} is missing, the run is not finished; expected {expected}: {remedy}."
+                    )
+                raise ValueError(f"{run}: {name} is missing; expected {expected}{_runs_in(run)}.")
         model, tokenizer = load_untrusted_model(run / FILES[0]), load_tokenizer(run / FILES[1])
         result_files.check_loaded(run, tokenizer)
     except (UntrustedModelError, TokenizerError, CorruptCheckpointError) as error:

@@ -166,3 +166,28 @@ def test_what_stands_behind_an_encoder_wants_one(refused):
 def test_the_checks_name_the_argument_and_the_value(refused, check, bad):
     for value in bad:
         assert refused(lambda value=value: check("some_name", value), "some_name=", "expected").count(repr(value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "name", "expected"),
+    [
+        (layers.TransformerBlock, {"num_heads": 2}, "intermediate_dim", "feed_forward_dim"),  # KerasHub
+        (layers.TransformerBlock, {"num_heads": 2}, "ff_dim", "feed_forward_dim"),
+        (layers.TransformerBlock, {"feed_forward_dim": 8}, "nhead", "num_heads"),  # PyTorch
+        (layers.FeedForward, {}, "dim_feedforward", "feed_forward_dim"),
+        (layers.GatedFeedForward, {}, "intermediate_size", "feed_forward_dim"),  # transformers
+        (layers.MultiHeadSelfAttention, {}, "num_attention_heads", "num_heads"),
+        (layers.MultiHeadSelfAttention, {"num_heads": 2}, "dropout_rate", "dropout"),
+        (layers.CrossAttention, {"num_heads": 2}, "head_dim", "key_dim"),
+        (layers.LSTM, {}, "hidden_size", "units"),
+    ],
+)
+def test_an_argument_by_a_name_from_elsewhere_names_ours(refused, kind, options, name, expected):
+    refused(lambda: kind(**options, **{name: 8}), rf"^{kind.__name__} has no argument {name}=8; expected {expected}\.$")
+
+
+@pytest.mark.parametrize("kind", [layers.LSTM, layers.SLSTM, layers.TransformerBlock, layers.Mamba2])
+def test_ids_without_an_embedding_are_told_where_they_go(refused, kind):
+    layer = kind(2, 4) if kind is layers.TransformerBlock else kind(4)
+    for ids in (np.zeros((2, 3), "int32"), keras.Input((3,), dtype="int32")):
+        refused(lambda ids=ids: layer(ids), r"Ids \[B, T\] go through an Embedding first")

@@ -21,7 +21,9 @@ def run(smoke, copied):
 @pytest.mark.slow
 def test_a_saved_model_stands_beside_the_model(run, capsys):
     export.main([str(run)])
-    assert capsys.readouterr().out == f"Written: {run / 'saved_model'}\n"
+    written, use = capsys.readouterr().out.splitlines()
+    assert written == f"Written: {run / 'saved_model'}"
+    assert len(eval(use.removeprefix("To use it: "), {"tf": tf}).numpy()) >= 200
     loaded, int64 = tf.saved_model.load(run / "saved_model"), lambda number: tf.constant(number, tf.int64)
     text = loaded.generate("The ", int64(20), 0.8, int64(3)).numpy().decode()
     assert text == generate(*load_run(run), "The ", max_new_tokens=20, temperature=0.8, seed=3)
@@ -29,7 +31,9 @@ def test_a_saved_model_stands_beside_the_model(run, capsys):
 
 def test_a_keras_file_takes_text(run, tmp_path, capsys):
     export.main([str(run), "--to", "keras", "--out", str(tmp_path / "a.keras")])
-    assert capsys.readouterr().out == f"Written: {tmp_path / 'a.keras'}\n"
+    written, use = capsys.readouterr().out.splitlines()
+    assert written == f"Written: {tmp_path / 'a.keras'}"
+    assert eval(use.partition("; ")[2], {"tf": tf, "keras": keras}).shape[:2] == (1, 7)
     assert keras.models.load_model(tmp_path / "a.keras")(tf.constant(["The end"])).shape[:2] == (1, 7)
 
 
@@ -62,6 +66,12 @@ def test_a_folder_that_cannot_be_written(run, fails, monkeypatch, tmp_path):
     monkeypatch.setattr(pathlib.Path, "mkdir", read_only)
     assert fails(export.main, run) == f"experiments.export: {run / 'saved_model'}: Read-only file system.\n"
     assert not [*run.glob("*saved_model*")]
+
+
+def test_what_transformers_does_not_have_names_models_that_it_has(run, fails):
+    sentence = fails(export.main, run, "--to", "hugging_face")
+    assert "nearest is keras_seq's MambaConfig: train one of GPT2Config, LlamaConfig" in sentence
+    assert "python -m experiments.compare --models llama (or gpt2, mamba, mamba2)." in sentence
 
 
 def test_words_cannot_be_exported(run, fails):

@@ -1,6 +1,15 @@
+import pathlib
+
 import pytest
 
-from experiments.frame.finished_run import NEUTRAL_TEXT, describe_run, example_text, run_label
+from experiments.frame.finished_run import (
+    NEUTRAL_TEXT,
+    describe_run,
+    example_text,
+    load_run_or_folder,
+    run_label,
+)
+from keras_seq import pretrained
 from keras_seq.data import load_corpus
 from keras_seq.training import checksummed_json
 
@@ -14,6 +23,23 @@ def run(tmp_path):
         return tmp_path
 
     return run
+
+
+@pytest.mark.parametrize("name", ["gpt2", "openai-community/gpt2"])
+def test_a_name_of_the_hub_is_no_folder_but_names_what_gets_one(name):
+    message = (
+        rf"^{name} does not exist; .* a Hugging Face folder, which keras_seq\.pretrained\.download gets by its name"
+    )
+    with pytest.raises(ValueError, match=message):
+        load_run_or_folder(pathlib.Path(name))
+    with pytest.raises(pretrained.PretrainedError, match=rf"^{name} is not a folder; .*pretrained\.download"):
+        pretrained.load(name)
+
+
+def test_a_file_of_a_run_names_the_folder(tmp_path):
+    (tmp_path / "model.keras").touch()
+    with pytest.raises(ValueError, match=rf"model\.keras is a file; expected its folder {tmp_path}\.$"):
+        load_run_or_folder(tmp_path / "model.keras")
 
 
 def test_a_run_is_called_by_its_folders(tmp_path):

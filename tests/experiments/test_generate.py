@@ -127,7 +127,7 @@ def test_in_a_process_of_its_own_it_says_nothing_but_the_text(smoke, python, wri
 @pytest.mark.parametrize(
     ("run", "options", "names"),
     [
-        ("nowhere", "", "model.keras is missing"),
+        ("nowhere", "", "nowhere does not exist"),
         (".", "", "-seed0"),
         ("no-tokenizer", "", "tokenizer.json is missing"),
         ("torn-tokenizer", "", "tokenizer.json"),

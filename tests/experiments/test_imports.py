@@ -1,5 +1,6 @@
 import importlib.machinery
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -7,9 +8,10 @@ import tempfile
 import keras
 import pytest
 
-from experiments.frame.backend import check_backend
+from experiments.frame import backend
 from experiments.frame.imports import Finder, QuietLoader, filtered_stderr
 
+ROOT = pathlib.Path(__file__).parents[2]
 NOTES = b"""\
 2026-01-01 00:00:00.000000: I external/local_xla/xla/tsl/cuda/cudart_stub.cc:31] Could not find cuda drivers
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
@@ -74,17 +76,47 @@ def test_experiments_import_tensorflow_only_where_it_is_needed():
     ("name", "expected"),
     [
         ("Torch", "expected tensorflow, jax or torch."),
-        ("jax", "jax is not installed; install it, or choose another."),
+        ("jax", f"jax is not installed in {sys.executable}; install it there, or set KERAS_BACKEND to another."),
     ],
 )
 def test_a_wrong_backend_ends_a_process_before_keras_is_imported(monkeypatch, capsys, name, expected):
     monkeypatch.setitem(sys.modules, "jax", None)
+    monkeypatch.setattr(backend, "ENVIRONMENT", pathlib.Path("nowhere"))
     with pytest.raises(SystemExit) as stop:
-        check_backend(name)
+        backend.check_backend(name)
     assert stop.value.code == 2
     assert capsys.readouterr().err == f"KERAS_BACKEND={name}: {expected}\n"
-    check_backend("")
-    check_backend(keras.backend.backend())
+    backend.check_backend("")
+    backend.check_backend(keras.backend.backend())
+
+
+@pytest.mark.parametrize("name", [None, "tensorflow"])
+def test_a_backend_that_another_environment_has_names_both_interpreters(monkeypatch, capsys, tmp_path, name):
+    """As with the Python of the system after `make compare`."""
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.setattr(backend, "ENVIRONMENT", tmp_path / ".venv")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".venv/lib/python3.11/site-packages/tensorflow").mkdir(parents=True)
+    (tmp_path / ".venv/bin").mkdir()
+    (tmp_path / ".venv/bin/python").touch()
+    with pytest.raises(SystemExit) as stop:
+        backend.check_backend(name)
+    assert stop.value.code == 2
+    subject = "The default backend, tensorflow," if name is None else "KERAS_BACKEND=tensorflow: tensorflow"
+    remedy = ".venv/bin/python has it: run that one, or activate its environment"
+    assert capsys.readouterr().err == f"{subject} is not installed in {sys.executable}; {remedy}.\n"
+
+
+def test_the_folder_above_a_clone_imports_the_package_and_not_the_clone(tmp_path):
+    """`make` installs into .venv; another installation may be of another kind."""
+    if pathlib.Path(sys.prefix) != ROOT / ".venv":
+        pytest.skip("runs in the .venv of the clone")
+    (tmp_path / "keras_seq").mkdir()  # as a clone is named
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    code = "import importlib.util; print(importlib.util.find_spec('keras_seq').origin)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == f"{ROOT / 'keras_seq' / '__init__.py'}\n", "install it again: pip install -e ."
 
 
 def test_every_command_line_checks_the_backend():

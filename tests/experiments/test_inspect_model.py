@@ -83,7 +83,7 @@ def test_a_model_without_a_context_length_takes_200_tokens():
 @pytest.mark.parametrize(
     ("run", "options", "names"),
     [
-        ("nowhere", "", "model.keras is missing"),
+        ("nowhere", "", "nowhere does not exist"),
         ("lstm-seed0", "--text=a", "at least 2"),
         ("lstm-seed0", "--text=", "at least 2"),
         ("lstm-seed0", "--text=a猫", "'猫' (U+732B): change the text, or add --unknown drop"),

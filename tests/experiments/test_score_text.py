@@ -108,7 +108,7 @@ def test_the_list_links_to_the_tokens(tmp_path):
 @pytest.mark.parametrize(
     ("run", "options", "names"),
     [
-        ("nowhere", "--text=ab", "model.keras is missing"),
+        ("nowhere", "--text=ab", "nowhere does not exist"),
         ("lstm-seed0", "", "neither was given"),
         ("lstm-seed0", "--text=ab --file=-", "both were given"),
         ("lstm-seed0", "--text=a", "at least 2"),

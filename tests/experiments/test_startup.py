@@ -128,6 +128,8 @@ def test_an_option_has_the_value_of_its_type(arguments, field, value):
     [
         ("--units 1", r"Unrecognized options: --units, 1; perhaps you meant --gru.units or --lstm.units"),
         ("--modles lstm", r"Unrecognized options: --modles, lstm; perhaps you meant --models"),
+        ("--epochs 3", r"Unrecognized options: --epochs; perhaps you meant --tokens"),
+        ("--dataset x", r"Unrecognized options: --dataset; perhaps you meant --corpus"),
         ("word", r"Unrecognized options: word"),
         ("--models ltsm", r"--models ltsm: expected one of lstm, gru; perhaps you meant lstm"),
         ("--factors 1 many", r"--factors many: expected a number, such as 0.003 or 3e-3"),

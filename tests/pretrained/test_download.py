@@ -32,8 +32,12 @@ def test_only_a_commit_is_fetched_and_only_if_that_is_said(calls):
         assert (name, options["revision"], options["local_files_only"]) == ("a/b", COMMIT, not online)
         assert not [pattern for pattern in options["allow_patterns"] if pattern.endswith((".bin", ".py", ".pt", "*"))]
     for revision in ("main", None, COMMIT[:-1], COMMIT.upper()):
-        with pytest.raises(PretrainedError, match="expected a commit of a/b, 40 hexadecimal digits"):
+        with pytest.raises(PretrainedError, match="expected a commit of a/b, 40 hexadecimal digits: `git ls-remote"):
             download("a/b", revision)
+    with pytest.raises(
+        PretrainedError, match=r"`git ls-remote https://huggingface\.co/gpt2 HEAD` prints the latest\.$"
+    ):
+        download("gpt2")
     assert len(calls) == 2
 
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import math
+import os
 import shutil
 import struct
 
@@ -14,8 +16,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from keras_seq import pretrained
-from keras_seq.pretrained.config_table import CONSTANTS, IGNORED
-from tests.pretrained.random_configs import CONFIGS
+from keras_seq.pretrained.config_table import CONSTANTS, IGNORED, NULLABLE, OBJECTS, read_config
+from keras_seq.pretrained.tokenizer_files import write_tokenizer_files
+from keras_seq.tokenizers import CharacterTokenizer
+from tests.pretrained.random_configs import CONFIGS, ROPE
 
 
 @pytest.fixture
@@ -23,12 +27,13 @@ def folder(hugging_face, tmp_path):
     return shutil.copytree(hugging_face("llama-gqa").folder, tmp_path / "folder")
 
 
-def refused(folder):
+def refused(folder, **options):
     with pytest.raises(pretrained.PretrainedError) as error:
-        pretrained.load(folder)
+        pretrained.load(folder, **options)
     message = str(error.value)
     assert message.endswith(".")
     assert "\n" not in message
+    assert len(message) < 500
     return message
 
 
@@ -51,22 +56,38 @@ def change_config(folder, **changes):
         ({"hidden_act": ["silu"]}, "hidden_act=['silu']"),
         ({"vocab_size": 10**9}, "has the shape [41, 24]; expected [1000000000, 24]"),
         ({"vocab_size": -1}, "vocab_size=-1"),
-        ({"hidden_size": "24"}, "hidden_size='24'"),
-        ({"num_hidden_layers": 2.5}, "num_layers=2.5"),
-        ({"num_hidden_layers": 10**9}, "num_layers=1000000000; expected as many as the"),
+        ({"vocab_size": "41"}, "vocab_size='41'"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers=1000000000; expected an integer of at least 1 and at most"),
+        ({"num_hidden_layers": 10**4}, "num_hidden_layers=10000; expected as many as the"),
         ({"num_hidden_layers": 3}, "lacks model.layers.2"),
         ({"num_hidden_layers": 1}, "also holds model.layers.1"),
-        ({"num_attention_heads": 0}, "num_attention_heads=0"),
-        ({"num_attention_heads": 5}, "num_heads"),
-        ({"rms_norm_eps": "tiny"}, "epsilon='tiny'"),
-        ({"rms_norm_eps": -1.0}, "epsilon=-1.0"),
+        ({"num_attention_heads": 5}, "num_attention_heads=5"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads=3"),
+        ({"head_dim": 5}, "head_dim=5"),
+        ({"rope_theta": "10000"}, "rope_theta='10000'; expected a number greater than 0"),
+        ({"rope_parameters": {"rope_theta": 1.0}}, "rope_theta=1.0; expected a number greater than 1"),
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "rope_type='longrope'"),
+        ({"rope_parameters": {"rope_type": ["yarn"]}}, "rope_type=['yarn']"),
+        ({"rope_parameters": {"rope_type": "linear", "type": "yarn"}}, "rope_type='linear', type='yarn'"),
+        ({"rope_parameters": {"rope_theta": 9.0}, "rope_scaling": {"rope_theta": 8.0}}, "rope_theta=8.0"),
         ({"rope_parameters": {"rope_type": "linear", "rope_theta": 9.0, "factor": 2.0, "x": 1}}, "x=1 is unknown"),
-        ({"rope_parameters": 7}, "config.json:"),
-        ({"rope_parameters": {"rope_type": "default", "rope_theta": "fast"}}, "config.json:"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "factor=0.5; expected a number of at least 1"),
+        ({"rope_parameters": {**ROPE["llama3"], "low_freq_factor": 9.0}}, "low_freq_factor"),
+        ({"rope_parameters": {**ROPE["yarn"], "attention_factor": "2"}}, "rope_parameters: attention_factor='2'"),
+        ({"rope_parameters": {"rope_type": "default", "attention_factor": 2.0}}, "attention_factor=2.0 is unknown"),
         ({"attention_bias": True}, "lacks"),
-        ({"attention_bias": "no"}, "attention_bias='no'"),
         ({"attention_dropout": 2.0}, "dropout=2.0"),
+        ({"architectures": {}}, "architectures={}; expected one of LlamaForCausalLM"),
+        ({"architectures": "LlamaForCausalLM"}, "architectures='LlamaForCausalLM'"),
+        ({"architectures": [{}]}, "architectures=[{}]"),
+        ({"tie_word_embeddings": True}, "tie_word_embeddings=true"),  # its head has other values
+        ({"hidden_size": "9" * 10**5}, "hidden_size='99999"),
+        ({"new_option": "9" * 10**5}, "new_option='99999"),
+        ({"eos_token_id": 41}, "config.json: eos_token_id=41; expected ids from 0 to 40, or null"),
+        ({"eos_token_id": [1, -1]}, "config.json: eos_token_id=-1"),
+        ({"eos_token_id": "</s>"}, "config.json: eos_token_id='</s>'"),
+        ({"eos_token_id": 2.0}, "config.json: eos_token_id=2.0"),
+        ({"eos_token_id": True}, "config.json: eos_token_id=True"),
     ],
 )
 def test_configs_that_say_something_else_are_refused(folder, changes, message):
@@ -84,7 +105,7 @@ def test_configs_that_say_something_else_are_refused(folder, changes, message):
         ("gemma", {"hidden_activation": "gelu"}, "hidden_activation='gelu'; expected 'gelu_pytorch_tanh'"),
         ("gemma", {"block_types": ["recurrent", "mamba"]}, "expected a list of 'recurrent' and 'attention'"),
         ("gemma", {"rope_parameters": {"rope_type": "yarn"}}, "expected no scaling"),
-        ("gemma", {"lru_width": 25}, "lru_width=25; expected a multiple of num_heads=3"),
+        ("gemma", {"lru_width": 25}, "lru_width=25; expected a multiple of num_attention_heads=3"),
         ("gemma", {"head_dim": 4}, "head_dim=4; expected hidden_size / num_attention_heads"),
     ],
 )
@@ -92,6 +113,137 @@ def test_what_recurrent_families_cannot_express_is_refused(hugging_face, tmp_pat
     folder = shutil.copytree(hugging_face(name).folder, tmp_path / "folder")
     change_config(folder, **changes)
     assert message in refused(folder)
+
+
+def wrong_values(key, default):
+    """Return values that a key cannot have, by the kind of its default."""
+    if isinstance(default, bool):
+        return ["yes", 0, 1, 1.0, None, [True], {}]
+    if key in OBJECTS:
+        return ["linear", 7, 0, True, [], [{}]]
+    if isinstance(default, str):
+        return ["other", 2.0 if key == "time_step_rank" else 7, True, None, [default], {}]
+    if isinstance(default, list) or key == "layer_types":
+        return ["attention", 7, True, [7], [None], {}, []]
+    numbers = ["7", "", True, [7], {}, -1, 10**400]
+    if "drop" in key:
+        return [*numbers, 1.0, math.nan]
+    if isinstance(default, float):
+        return [*numbers, 0, math.nan, math.inf, None]
+    nullable = default is None or key in NULLABLE
+    return [*numbers, 2.0, 2**31, *([] if nullable else [None]), *([] if key == "max_window_layers" else [0])]
+
+
+ONE_A_FAMILY = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "bert-encoder", "mamba", "mamba2", "gemma"]
+
+
+@pytest.mark.parametrize("name", ONE_A_FAMILY)
+def test_every_key_refuses_a_value_of_another_kind_by_its_name(hugging_face, name):
+    values = json.loads((hugging_face(name).folder / "config.json").read_text())
+    family = pretrained.FAMILIES[values["model_type"]]
+    read_config(family, values)
+    defaults = {key: default for setting in family.settings for key, default in setting.defaults.items()}
+    cases = [(key, wrong) for key, default in defaults.items() for wrong in wrong_values(key, default)]
+    cases += [(key, wrong) for key, value in {**CONSTANTS, **family.constants}.items() for wrong in ("other", [7])]
+    cases += [(key, int(value)) for key, value in family.constants.items() if isinstance(value, bool)]
+    for key, wrong in cases:
+        with pytest.raises(pretrained.PretrainedError, match=rf"^config\.json: {key}=.*; expected .*\.$") as error:
+            read_config(family, values | {key: wrong})
+        assert repr(wrong)[:60] in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["linear", "yarn", "llama3"])
+@pytest.mark.parametrize("key", ["rope_parameters", "rope_scaling"])
+def test_a_scaling_without_its_fields_is_refused(hugging_face, key, kind):
+    values = json.loads((hugging_face("llama").folder / "config.json").read_text()) | {"rope_parameters": None}
+    rope = ROPE[kind]
+    read_config(pretrained.FAMILIES["llama"], values | {key: rope})
+    for field in rope.keys() - {"rope_type", "rope_theta"}:
+        for wrong in (None, "2", True, [2], -1.0, 0):
+            message = rf"^config\.json: {key}: {field}(=| is missing).*; expected"
+            with pytest.raises(pretrained.PretrainedError, match=message):
+                read_config(pretrained.FAMILIES["llama"], values | {key: rope | {field: wrong}})
+
+
+def test_the_ids_that_end_a_text_are_of_the_vocabulary(hugging_face, folder, tmp_path):
+    path = folder / "generation_config.json"
+    for wrong in (41, -1, "a", 1.5, [3, None], {}):
+        path.write_text(json.dumps({"eos_token_id": wrong}))
+        assert "generation_config.json: eos_token_id=" in refused(folder)
+    path.write_text(json.dumps({"eos_token_id": None}))
+    assert pretrained.load(folder).stop_token_ids == ()
+    gpt2 = shutil.copytree(hugging_face("gpt2").folder, tmp_path / "gpt2")
+    change_config(gpt2, eos_token_id=50256)  # of every GPT-2 of transformers, for any vocabulary
+    assert pretrained.load(gpt2).stop_token_ids == ()
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int32", "bool", "int8_from_float32", "float8_from_float32", "string", "x", 7, ["float32"]]
+)
+def test_another_dtype_than_one_of_floats_is_refused(folder, dtype):
+    with pytest.raises(ValueError, match=r"^dtype=.*; expected a policy of floats"):
+        pretrained.load(folder, dtype=dtype)
+
+
+def test_arguments_of_another_kind_are_refused(folder):
+    with pytest.raises(ValueError, match=r"^ignore='lm_head\*'; expected a list"):
+        pretrained.load(folder, ignore="lm_head*")
+    for dropout in ("0.1", 1.0, -0.1, True):
+        with pytest.raises(ValueError, match=r"^dropout="):
+            pretrained.load(folder, dropout=dropout)
+
+
+def test_weights_that_a_dtype_cannot_hold_are_refused(folder):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file(tensors | {"model.norm.weight": 1e6 * tensors["model.norm.weight"]}, path)
+    message = "'model.norm.weight' has values that float16 cannot hold; expected another dtype="
+    assert message in refused(folder, dtype="float16")
+    for dtype in ("bfloat16", "mixed_float16"):
+        pretrained.load(folder, dtype=dtype)
+
+
+def test_a_head_that_is_missing_names_the_key_that_ties_it(hugging_face, tmp_path):
+    folder = shutil.copytree(hugging_face("gpt2").folder, tmp_path / "folder")
+    change_config(folder, tie_word_embeddings=False)
+    assert "lacks lm_head.weight; expected a file of the same model, or tie_word_embeddings=true" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json"),
+        *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+    ],
+)
+def test_pipes_and_devices_are_not_read(folder, name):
+    tokenizer = CharacterTokenizer.from_text("abc")
+    write_tokenizer_files(folder, tokenizer)
+    path = folder / name
+    path.unlink(missing_ok=True)
+    if "index" in name:
+        (folder / "model.safetensors").unlink()
+    path.symlink_to("/dev/zero")
+    assert f"{name} is not a regular file" in refused(folder)
+    path.unlink()
+    os.mkfifo(path)
+    assert f"{name} is not a regular file" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"chat_template": ["{{ messages }}"]},
+        {"chat_template": 7},
+        {"bos_token": 7},
+        {"eos_token": {"content": None}},
+        {"do_lower_case": "no"},
+    ],
+)
+def test_options_of_a_tokenizer_of_another_kind_are_refused(folder, options):
+    write_tokenizer_files(folder, CharacterTokenizer.from_text("abc"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(options))
+    assert f"tokenizer_config.json: {next(iter(options))}=" in refused(folder)
 
 
 @pytest.mark.parametrize("family", pretrained.FAMILIES)

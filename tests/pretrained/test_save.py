@@ -124,8 +124,8 @@ def quantized():
     [
         (with_documents, "model.document_token = None"),
         (quantized, "quantized in int8"),
-        (lambda: LSTMConfig(8, units=8).build_model(V), "nearest is MambaConfig"),
-        (lambda: HawkConfig(8, num_layers=1).build_model(V), "nearest is RecurrentGemmaConfig"),
+        (lambda: LSTMConfig(8, units=8).build_model(V), "nearest is keras_seq's MambaConfig: .*--models llama"),
+        (lambda: HawkConfig(8, num_layers=1).build_model(V), r"nearest is keras_seq's RecurrentGemmaConfig"),
         (lambda: Mamba2Config(8, num_layers=1, num_heads=3).build_model(V), "expected a product of expand"),
         (lambda: dataclasses.replace(BUILT["gpt2"], use_bias=False).build_model(V), "use_bias=True"),
         (
@@ -144,10 +144,66 @@ def test_a_model_that_transformers_does_not_have_is_refused(tmp_path, make, mess
 
 
 def test_a_folder_is_never_overwritten(loaded, tmp_path):
-    with pytest.raises(pretrained.PretrainedError, match="exists already"):
-        pretrained.save(loaded("gpt2").model, tmp_path)
-    with pytest.raises(ValueError, match="dtype='int8'"):
-        pretrained.save(loaded("gpt2").model, tmp_path / "out", dtype="int8")
+    model, here = loaded("gpt2").model, tmp_path / "here"
+    here.mkdir()
+    (here / "note").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for path in (here, here / "note", tmp_path / "link"):
+        with pytest.raises(
+            pretrained.PretrainedError, match="exists already; expected the name of a new folder, or an"
+        ):
+            pretrained.save(model, path)
+    assert [path.name for path in here.iterdir()] == ["note"]
+
+
+def test_an_empty_folder_is_written_to_where_it_is(loaded, tmp_path, monkeypatch):
+    """It may be the current folder, a link, or a mount point."""
+    folder, model = tmp_path / "empty", loaded("gpt2").model
+    folder.mkdir()
+    number = folder.stat().st_ino
+    monkeypatch.chdir(folder)
+    pretrained.save(model, ".")
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    assert folder.stat().st_ino == number
+    assert pretrained.load(".").config == loaded("gpt2").config
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "int8"}, "dtype='int8'; expected one of"),
+        ({"dtype": ["float32"]}, "dtype="),
+        ({"stop_token_ids": (V,)}, f"stop_token_ids={V}; expected an integer of at least 0 and at most {V - 1}"),
+        ({"stop_token_ids": (-1,)}, "stop_token_ids=-1"),
+        ({"stop_token_ids": ("a",)}, "stop_token_ids='a'"),
+        ({"stop_token_ids": (True,)}, "stop_token_ids=True"),
+        ({"stop_token_ids": "ab"}, "stop_token_ids='ab'; expected ids"),
+        ({"stop_token_ids": 3}, r"stop_token_ids=3; expected ids, such as \(3,\)"),
+    ],
+)
+def test_arguments_out_of_their_range_are_refused(loaded, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        pretrained.save(loaded("gpt2").model, tmp_path / "out", **options)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "message"),
+    [
+        (1e6, "float16", r"values of up to 1e\+06, which dtype='float16' cannot hold; expected dtype='bfloat16'"),
+        (3.4e38, "bfloat16", r"values of up to 3.4e\+38, which dtype='bfloat16' cannot hold; expected dtype='float32'"),
+        (np.nan, "float32", "values that are NaN or infinite"),
+        (-np.inf, "bfloat16", "values that are NaN or infinite"),
+    ],
+)
+def test_no_weight_is_written_as_infinity_or_nan(loaded, tmp_path, value, dtype, message):
+    model = keras.models.clone_model(loaded("gpt2").model)
+    model.get_layer("normalization").weights[0].assign([1.0] * 23 + [value])
+    with pytest.raises(pretrained.PretrainedError, match=f"^The tensor 'transformer.ln_f.weight' has {message}"):
+        pretrained.save(model, tmp_path / "out", dtype=dtype)
+    assert not [*tmp_path.iterdir()]
+    if dtype != "float32" and np.isfinite(value):
+        pretrained.save(model, tmp_path / "out")
 
 
 def test_logits_survive_a_save_in_keras_and_one_here(loaded, tmp_path):

@@ -27,11 +27,23 @@ def test_the_model_and_the_tokenizer_are_those_of_the_run(run):
 
 
 def test_a_folder_that_is_no_run_is_refused_and_one_with_runs_names_them(run):
-    with pytest.raises(ValueError, match=r"model\.keras is missing; expected the folder of a finished run\.$"):
+    with pytest.raises(ValueError, match=r"nowhere does not exist; expected the folder of a finished run\.$"):
         load_run(run / "nowhere")
+    with pytest.raises(ValueError, match=rf"model\.keras is a file; expected its folder {run}\.$"):
+        load_run(run / "model.keras")
+    (run / "new").mkdir()
+    with pytest.raises(ValueError, match=r"model\.keras is missing; expected the folder of a finished run\.$"):
+        load_run(run / "new")
     shutil.copytree(run, run.with_name("lstm-seed1"))
     with pytest.raises(ValueError, match=rf"finished run, such as {run} or {run.with_name('lstm-seed1')}\.$"):
         load_run(run.parent)
+
+
+def test_a_run_that_is_not_finished_names_how_to_finish_it(run):
+    (run / "model.keras").unlink()
+    remedy = f"to go on from the latest checkpoint, --resume {run} with the run's experiment"
+    with pytest.raises(ValueError, match=rf"model\.keras is missing, the run is not finished; .*: {remedy}\.$"):
+        load_run(run)
 
 
 def test_a_model_that_is_not_that_of_the_run_is_refused_with_the_remedy(run):
