@@ -46,9 +46,8 @@ def plot_curves(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
     lowest = min(min(results.curve(model, name)["low"]) for model in colors for name in STYLES)
     axes.set_ylim(lowest - 0.05, max(highest + 0.1, lowest + 0.5))
     plot_baselines(axes, results.curve_baselines)
-    if results.scored:
-        axes.set_xlabel(f"training tokens (characters)\nvalidation and baselines: {results.scored}")
-    plots.token_axis(axes, "training tokens (characters)")
+    scored = f"\nvalidation and baselines: {results.scored}" if results.scored else ""
+    plots.token_axis(axes, f"training tokens (characters){scored}")
     axes.set_ylabel("loss (nats per character)")
     plots.legend(axes, colors, STYLES, loc="upper left", bbox_to_anchor=(0, -0.15), ncols=3)
 
@@ -69,7 +68,7 @@ def plot_baselines(axes: Axes, baselines: Sequence[tuple[str, float]]):
 
 
 def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
-    """Plot the final losses, the best model on top: dots for each seed and the mean val_loss; then the best baselines."""
+    """Plot the final losses, best model on top: dots for each seed, the mean val_loss; below the best baselines."""
     order = sorted(colors, key=lambda model: results.mean(model, "val_loss_per_character"), reverse=True)
     for y, model in enumerate(order):
         for key, fill in FILLS.items():
