@@ -25,6 +25,8 @@ CURVES = {  # label: split and key in metrics.jsonl
     "val_loss_streaming": ("validation", "val_loss_streaming"),
 }
 
+NUM_BEST = 3  # baselines beside the final losses
+
 
 @dataclasses.dataclass(frozen=True, eq=False)  # hashed by identity, for the caches
 class ComparisonResults:
@@ -98,7 +100,7 @@ class ComparisonResults:
         """Compare with what also has all the text before a character to predict it from."""
         key = "val_loss_per_character_streaming"
         model, loss = min(((model, self.mean(model, key)) for model in self.models), key=lambda item: item[1])
-        best = min(self.baselines, key=lambda baseline: baseline.loss_per_character)
+        best = self.best_baselines[0]
         relation = "is below" if loss < best.loss_per_character else "does not reach"
         return (
             f"{subject} {relation} the best baseline: reading the text from start to end, {model} has "
@@ -107,11 +109,16 @@ class ComparisonResults:
 
     @property
     def curve_baselines(self) -> list[tuple[str, float]]:
-        """Name and loss of each baseline, of the part of the text that the curves are of."""
-        return [
-            (b.name, b.loss_per_character if b.sample_loss_per_character is None else b.sample_loss_per_character)
-            for b in self.baselines
-        ]
+        """Name and loss of each baseline of the same text as the curves: a compressor has none of a sample."""
+        if self.scored is None:
+            return [(b.name, b.loss_per_character) for b in self.baselines]
+        losses = ((b.name, b.sample_loss_per_character) for b in self.baselines)
+        return [(name, loss) for name, loss in losses if loss is not None]
+
+    @property
+    def best_baselines(self) -> list[Baseline]:
+        """The best baselines of the whole text, the best one first."""
+        return sorted(self.baselines, key=lambda baseline: baseline.loss_per_character)[:NUM_BEST]
 
     @functools.cache  # noqa: B019
     def curve(self, model: str, name: str) -> dict[str, list[float]]:

@@ -28,6 +28,7 @@ def comparison_html(results: ComparisonResults) -> str:
         title=f"{names} on {results.corpus.name}",
         verdict=results.verdict,
         results=results,
+        finals=_finals(results),
         date=re.sub(r"^(\d{4})(\d\d)(\d\d)-.*", r"\1-\2-\3", results.folder.name),
         main=tables.results_table(results),
         differences=tables.differences_table(results) if len(models) > 1 else None,
@@ -55,6 +56,18 @@ def _data(results):
     ]
     baselines = [{"name": name, "loss": round(loss, 4)} for name, loss in results.curve_baselines]
     return {"models": models, "baselines": baselines, "num_seeds": results.num_seeds}
+
+
+def _finals(results):
+    """Return rows of the final losses: a name, the number of its color, and each loss with its place from 0 to 100."""
+    keys = ("val_loss_per_character", "val_loss_per_character_streaming")
+    rows = [(model, n % 10, [results.mean(model, key) for key in keys]) for n, model in enumerate(results.models)]
+    rows = sorted(rows, key=lambda row: row[2][0])
+    rows += [(b.name, None, [None, b.loss_per_character]) for b in results.best_baselines]
+    losses = [loss for *_, pair in rows for loss in pair if loss is not None]
+    low, width = min(losses), max(max(losses) - min(losses), 1e-9)
+    place = lambda loss: None if loss is None else (loss, 100 * (loss - low) / width)  # noqa: E731
+    return [(name, color, *map(place, pair)) for name, color, pair in rows]
 
 
 def _rounded(curve):

@@ -46,11 +46,10 @@ def plot_curves(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
     lowest = min(min(results.curve(model, name)["low"]) for model in colors for name in STYLES)
     axes.set_ylim(lowest - 0.05, max(highest + 0.1, lowest + 0.5))
     plot_baselines(axes, results.curve_baselines)
-    if results.scored:
-        axes.set_title(f"validation and baselines: {results.scored}", loc="left", **NOTE)
-    plots.token_axis(axes, "training tokens (characters)")
+    scored = f"\nvalidation and baselines: {results.scored}" if results.scored else ""
+    plots.token_axis(axes, f"training tokens (characters){scored}")
     axes.set_ylabel("loss (nats per character)")
-    plots.legend(axes, colors, STYLES, loc="upper left", bbox_to_anchor=(0, -0.1), ncols=4)
+    plots.legend(axes, colors, STYLES, loc="upper left", bbox_to_anchor=(0, -0.15), ncols=3)
 
 
 def plot_baselines(axes: Axes, baselines: Sequence[tuple[str, float]]):
@@ -69,7 +68,7 @@ def plot_baselines(axes: Axes, baselines: Sequence[tuple[str, float]]):
 
 
 def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
-    """Plot the final losses, the best model on top: a dot for each seed, and the mean val_loss as a number."""
+    """Plot the final losses, best model on top: dots for each seed, the mean val_loss; below the best baselines."""
     order = sorted(colors, key=lambda model: results.mean(model, "val_loss_per_character"), reverse=True)
     for y, model in enumerate(order):
         for key, fill in FILLS.items():
@@ -77,16 +76,19 @@ def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, 
             axes.plot(losses, [y] * len(losses), "o", color=colors[model], markersize=7, fillstyle=fill)
         mean = results.mean(model, "val_loss_per_character")
         axes.annotate(f"{mean:.3f}", (mean, y), (0, 8), textcoords="offset points", ha="center", fontsize=9)
-    axes.set_yticks(range(len(order)), order)
-    axes.set_ylim(-0.6, len(order) - 0.2)
+    for y, baseline in enumerate(results.best_baselines, start=1):
+        loss = baseline.loss_per_character
+        axes.plot([loss], [-y], "o", color="0.55", markersize=7, fillstyle="none")
+        axes.annotate(
+            f"{loss:.3f}", (loss, -y), (0, 8), textcoords="offset points", ha="center", fontsize=9, color="0.45"
+        )
+    names = [*(b.name for b in reversed(results.best_baselines)), *order]
+    axes.set_yticks(range(len(order) - len(names), len(order)), names)
+    axes.axhline(-0.5, **DASHED)
+    axes.set_ylim(len(order) - len(names) - 0.4, len(order) - 0.3)
     axes.margins(x=0.12)
-    axes.set_xlabel("final loss of the whole validation text (nats per character)")
-    best = min(results.baselines, key=lambda baseline: baseline.loss_per_character)
-    low, high = axes.get_xlim()
-    if low < best.loss_per_character < high:
-        axes.axvline(best.loss_per_character, **DASHED)
-    title = f"best baseline: {best.name} {best.loss_per_character:.3f}"
-    axes.set_title(title, loc="right", **NOTE)
+    axes.set_xlabel("final loss (nats per character),\nwhole validation text")
+    axes.set_title("baselines have all the text before, as val_loss_streaming has", loc="right", **NOTE)
     dot = {"marker": "o", "linestyle": "", "markersize": 7}
     styles = {key.replace("_per_character", ""): {**dot, "fillstyle": fill} for key, fill in FILLS.items()}
-    plots.legend(axes, {}, styles, loc="upper left", bbox_to_anchor=(0, -0.1), ncols=2)
+    plots.legend(axes, {}, styles, loc="upper left", bbox_to_anchor=(-0.1, -0.15), ncols=2)

@@ -3,8 +3,8 @@
     --corpus FOLDER [FOLDER ...]      of `python -m experiments.prepare`: training reads its windows from the files
     --corpus 0.7:FOLDER 0.3:FOLDER    the same with weights: token_mixture.py
 
-The validation part begins with the first document after nine tenths of the ids. Of a large one, stretches that are spread
-evenly over it are scored, each of which begins a document. Baselines and the search for copied passages see the
+The validation part begins with the first document after nine tenths of the ids. Of a large one, stretches that are
+spread evenly over it are scored, each of which begins a document. Baselines and the search for copied passages see the
 beginning of the training part.
 """
 

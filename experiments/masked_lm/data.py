@@ -78,7 +78,12 @@ class MaskedCorpus(SplitCorpus):
         count = train.validated_characters(total, 2) * len(rows) // total
         if count == len(rows):
             return None
-        indices = sample_rows(rows, max(1, count))
+        if count < 1:
+            raise ValueError(
+                f"--train.validation-characters {train.validation_characters}: less than a row of {self.length} tokens; "
+                "expected more characters."
+            )
+        indices = sample_rows(rows, count)
         inputs = {name: values[indices] for name, values in self.masked.inputs.items()}
         sample = MaskedRows(inputs, rows[indices], self.masked.is_masked[indices])
         if not sample.is_masked.any():

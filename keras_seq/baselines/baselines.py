@@ -27,7 +27,8 @@ class Baseline:
     Args:
         name: Name of the baseline, such as "unigram".
         loss_per_character: Mean loss in nats per character.
-        sample_loss_per_character: The mean over some stretches of the text; None if none were given.
+        sample_loss_per_character: The mean over some stretches of the text; None if none were given, and for
+            compressors, which have no loss of a character.
     """
 
     name: str
@@ -50,7 +51,7 @@ def compute_baselines(
         validation_text: The text to score.
         order: Maximum n of the n-gram models, at least 1.
         stretches: Where the stretches of the validation text begin and end whose mean loss is wanted too, integers
-            `[K, 2]`: those of a validation during training. Compressors read them one after the other.
+            `[K, 2]`: those of a validation during training.
 
     Returns:
         The baselines "uniform", "unigram", "2-gram", ..., "xz", "bzip2", in this order.
@@ -67,18 +68,13 @@ def compute_baselines(
     alphabet, ids = np.unique(characters, return_inverse=True)
     train_ids, validation_ids = ids[: len(train_text)], ids[len(train_text) :]
     spans = [] if stretches is None else [slice(*span) for span in np.asarray(stretches).tolist()]
-    sample_text = "".join(validation_text[span] for span in spans)
     uniform = math.log(len(alphabet))
-    baselines = [Baseline("uniform", uniform, uniform if sample_text else None)]
+    baselines = [Baseline("uniform", uniform, uniform if spans else None)]
     for n in range(1, order + 1):
         name = "unigram" if n == 1 else f"{n}-gram"
         losses = KneserNeyNGrams(train_ids, n, len(alphabet)).token_losses(validation_ids)
-        sample_loss = float(np.concatenate([losses[span] for span in spans]).mean()) if sample_text else None
+        sample_loss = float(np.concatenate([losses[span] for span in spans]).mean()) if spans else None
         baselines.append(Baseline(name, float(losses.mean()), sample_loss))
     for name in COMPRESSORS:
-        loss, sample_loss = (
-            compressed_bits(name, train_text, text) * math.log(2) if text else None
-            for text in (validation_text, sample_text)
-        )
-        baselines.append(Baseline(name, loss, sample_loss))
+        baselines.append(Baseline(name, compressed_bits(name, train_text, validation_text) * math.log(2)))
     return tuple(baselines)

@@ -85,7 +85,7 @@ def sample_windows(ids: np.ndarray, sequence_length: int, num_windows: int) -> V
     size = -(-num_windows // MAX_STRETCHES)
     edges = spread_edges(windows, num_windows // size)
     free = np.diff(edges) - size + 1
-    places = random_draws.uniform((len(free),), _seed(ids), 0, "validation sample")
+    places = random_draws.uniform((len(free),), _seed(ids), 0, "stretches")
     return ValidationSample(
         (edges[:-1] + (places * free).astype(int)) * sequence_length, size * sequence_length, sequence_length
     )
@@ -102,7 +102,7 @@ def sample_rows(rows: np.ndarray, num_rows: int) -> np.ndarray:
         Increasing indices `[num_rows]`.
     """
     edges = spread_edges(len(rows), num_rows)
-    places = random_draws.uniform((num_rows,), _seed(rows), 0, "validation sample")
+    places = random_draws.uniform((num_rows,), _seed(rows), 0, "stretches")
     return edges[:-1] + (places * np.diff(edges)).astype(int)
 
 

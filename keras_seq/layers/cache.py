@@ -2,8 +2,9 @@
 
     {"key": [B, S, G, K], "value": [B, S, G, K'], "position": [B, S], "length": scalar}
 
-The first `length` slots are filled; `position` is the position of each slot in its row (-1: empty or padding). Shapes
-and dtypes never change, so a cache can be a loop variable, and a step is traced once.
+The first `length` slots are filled; `position` is the position of each slot in its row (-1: empty or padding). A key is
+NaN where the inputs of a document were not finite. Shapes and dtypes never change, so a cache can be a loop variable,
+and a step is traced once.
 
 A layer with a sliding window needs no more slots than the window: there the slots hold the last positions, in ascending
 order, and `length` counts all that were ever appended.

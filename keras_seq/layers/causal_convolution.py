@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.document_borders import flagged, unflagged
+from keras_seq.layers.document_borders import join_finite, split_finite
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.masks import segment_numbers
 
@@ -75,34 +75,40 @@ class CausalDepthwiseConv1D(ShapePreserving):
             order = ops.argsort(ops.where(mask, position, position + ops.shape(x)[1]), axis=1)
             x = _gather(x, order)
             segment = segment if segment is None else ops.take_along_axis(segment, order, axis=1)
-        kernel, bias = (ops.cast(v, self.compute_dtype) for v in (self.kernel, self.bias))
         x = ops.concatenate([previous, x], axis=1)
-        if reset_mask is not None:  # a further feature counts what is not finite among the K inputs
-            x = flagged(x)
-            kernel, bias = ops.pad(kernel, ((0, 0), (0, 1)), constant_values=1), ops.pad(bias, (0, 1))
         num_previous = self.kernel_size - 1
 
-        def inputs_before(k):  # those of the same document
-            before = x[:, num_previous - k : -k or None]
-            if not k or segment is None:
-                return before
-            segment_before = ops.pad(segment, ((0, 0), (k, 0)))[:, :-k]  # documents before this call are segment 0
-            return ops.where(ops.expand_dims(ops.equal(segment_before, segment), -1), before, 0)
+        def convolve(x, kernel, bias):
+            """Return y and the last inputs."""
 
-        y = sum(inputs_before(k) * kernel[k] for k in range(self.kernel_size)) + bias
-        if mask is None:
-            state = x[:, -num_previous:]
-        else:
-            y = ops.where(ops.expand_dims(mask, -1), _gather(y, ops.maximum(count - 1, 0)), 0)
-            state = _gather(x, count[:, -1:] + ops.arange(num_previous, dtype="int32"))
-        if segment is not None:
-            last = ops.max(segment_numbers(reset_mask), axis=1, keepdims=True)
-            segments = ops.expand_dims(ops.pad(segment, ((0, 0), (num_previous, 0))), -1)
-            first = ops.shape(segment)[1] if mask is None else count[:, -1:]
-            indices = ops.zeros_like(last) + first + ops.arange(num_previous, dtype="int32")
-            state = ops.where(ops.equal(_gather(segments, indices), ops.expand_dims(last, -1)), state, 0)
-        if reset_mask is not None:
-            y, state = unflagged(y), unflagged(state)
+            def inputs_before(k):  # those of the same document
+                before = x[:, num_previous - k : -k or None]
+                if not k or segment is None:
+                    return before
+                segment_before = ops.pad(segment, ((0, 0), (k, 0)))[:, :-k]  # documents before this call are segment 0
+                return ops.where(ops.expand_dims(ops.equal(segment_before, segment), -1), before, 0)
+
+            y = sum(inputs_before(k) * kernel[k] for k in range(self.kernel_size)) + bias
+            if mask is None:
+                state = x[:, -num_previous:]
+            else:
+                y = ops.where(ops.expand_dims(mask, -1), _gather(y, ops.maximum(count - 1, 0)), 0)
+                state = _gather(x, count[:, -1:] + ops.arange(num_previous, dtype="int32"))
+            if segment is not None:
+                last = ops.max(segment_numbers(reset_mask), axis=1, keepdims=True)
+                segments = ops.expand_dims(ops.pad(segment, ((0, 0), (num_previous, 0))), -1)
+                first = ops.shape(segment)[1] if mask is None else count[:, -1:]
+                indices = ops.zeros_like(last) + first + ops.arange(num_previous, dtype="int32")
+                state = ops.where(ops.equal(_gather(segments, indices), ops.expand_dims(last, -1)), state, 0)
+            return y, state
+
+        kernel, bias = (ops.cast(v, self.compute_dtype) for v in (self.kernel, self.bias))
+        if reset_mask is None:
+            y, state = convolve(x, kernel, bias)
+        else:  # and count what is not finite among the K inputs
+            x, flags = split_finite(x)
+            results = convolve(x, kernel, bias), convolve(flags, ops.ones((self.kernel_size, 1), flags.dtype), 0)
+            y, state = map(join_finite, *results)
         return (y, state) if return_state else y
 
     def get_config(self):

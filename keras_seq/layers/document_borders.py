@@ -87,22 +87,22 @@ def with_nan(is_nan, y, state=None):
     return put(is_nan, y), None if state is None else tree.map_structure(lambda x: put(is_nan[:, -1], x), state)
 
 
-def flagged(x):
-    """Replace what is not finite by zeros and append a feature that is 1 there, for layers that select positions.
+def split_finite(x):
+    """Split inputs for layers that select positions, and do the same to both parts.
 
     Args:
         x: `[..., D]`.
 
     Returns:
-        `[..., D + 1]`.
+        `(finite, flags)`: x with zeros for vectors that are not finite, and `[..., 1]`, 1 for these, else 0.
     """
     is_finite = ops.all(ops.isfinite(x), axis=-1, keepdims=True)
-    return ops.concatenate([ops.where(is_finite, x, 0.0), ops.cast(ops.logical_not(is_finite), x.dtype)], axis=-1)
+    return ops.where(is_finite, x, 0.0), ops.cast(ops.logical_not(is_finite), x.dtype)
 
 
-def unflagged(x):
-    """Return `[..., D]` of `flagged` ones `[..., D + 1]`, NaN where the last feature is not 0."""
-    return ops.where(x[..., -1:] > 0, float("nan"), x[..., :-1])
+def join_finite(y, flags):
+    """Return `y [..., D]`, NaN where the flags `[..., 1]` are not 0."""
+    return ops.where(flags > 0, float("nan"), y)
 
 
 def _is_float(tensor):

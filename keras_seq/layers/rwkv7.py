@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.dense import Dense
-from keras_seq.layers.document_borders import flagged, unflagged
+from keras_seq.layers.document_borders import join_finite, split_finite
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.normalization import LayerNormalization
@@ -84,11 +84,11 @@ class RWKV7ChannelMix(ShapePreserving):
             previous, last = previous_positions(x, last, mask)
             y = self._mix(x, previous)
         else:
-            x = flagged(x)
-            previous, last = previous_positions(x, flagged(last), mask, reset_mask)
-            y = self._mix(x[..., :-1], previous[..., :-1])
-            y = unflagged(ops.concatenate([y, (x + previous)[..., -1:]], axis=-1))
-            last = unflagged(last)
+            (x, flags), (last, last_flags) = split_finite(x), split_finite(last)
+            previous, last = previous_positions(x, last, mask, reset_mask)
+            previous_flags, last_flags = previous_positions(flags, last_flags, mask, reset_mask)
+            y = join_finite(self._mix(x, previous), flags + previous_flags)
+            last = join_finite(last, last_flags)
         return (y, last) if return_state else y
 
     def _mix(self, x, previous):

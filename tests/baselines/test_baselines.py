@@ -71,5 +71,4 @@ def test_the_loss_of_stretches_is_of_their_characters_alone():
     chosen = np.concatenate([losses[start:stop] for start, stop in stretches])
     by_name = {b.name: b.sample_loss_per_character for b in found}
     assert by_name["3-gram"] == pytest.approx(chosen.mean())
-    text = "".join(validation[start:stop] for start, stop in stretches)
-    assert by_name["xz"] == pytest.approx(compressed_bits("xz", train, text) * math.log(2))
+    assert by_name["xz"] is None  # no compressor says what a character costs

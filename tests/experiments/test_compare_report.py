@@ -138,8 +138,8 @@ def test_the_plot_shows_every_point_with_bands_in_one_color_a_model(results, mon
     legends = [[t.get_text() for t in part.get_texts()] for part in axes.get_children() if isinstance(part, Legend)]
     assert legends == [["lstm", "transformer", "train loss", "val_loss", "val_loss_streaming"]]
     shown = {}
-    for line in ends.get_lines():
-        model = [label.get_text() for label in ends.get_yticklabels()][int(line.get_ydata()[0])]
+    for line in ends.get_lines()[: 2 * len(MODELS)]:
+        model = [label.get_text() for label in ends.get_yticklabels()][int(line.get_ydata()[0]) + 3]
         key = "val_loss_per_character_streaming" if line.get_fillstyle() == "none" else "val_loss_per_character"
         shown[model, key] = list(line.get_xdata())
     keys = ("val_loss_per_character", "val_loss_per_character_streaming")
@@ -151,7 +151,7 @@ def test_baselines_are_lines_or_named_as_off_the_scale(results, monkeypatch):
     assert {line.get_ydata()[0] for line in axes.get_lines()[3 * len(MODELS) :]} == {3.4, 3.0}
     assert {"2-gram", "xz"} <= {text.get_text() for text in axes.texts}
     assert axes.get_title(loc="right").endswith("off the scale: unigram 9.00")
-    assert "xz 3.000" in ends.get_title(loc="right")
+    assert [line.get_xdata()[0] for line in ends.get_lines()[-4:-1]] == [3.0, 3.4, 9.0]
 
 
 def test_one_seed_has_no_bands_and_an_interval_of_the_text_alone(results, monkeypatch):
@@ -184,15 +184,24 @@ def test_a_compressor_is_compared_with_the_loss_that_has_all_text_before_too(res
 
 
 def test_curves_and_baselines_of_a_picture_are_of_the_same_text(results, monkeypatch):
-    baselines = tuple(Baseline(b.name, b.loss_per_character, b.loss_per_character + 0.25) for b in results.baselines)
+    baselines = tuple(
+        Baseline(b.name, b.loss_per_character, None if b.name == "xz" else b.loss_per_character - 0.15)
+        for b in results.baselines
+    )
     scored = "40 characters spread over 400"
     sampled = dataclasses.replace(results, baselines=baselines, scored=scored)
     axes, ends = plotted(sampled, monkeypatch)
-    assert {line.get_ydata()[0] for line in axes.get_lines()[3 * len(MODELS) :]} == {3.65, 3.25}
-    assert scored in axes.get_title(loc="left")
-    assert "xz 3.000" in ends.get_title(loc="right")  # beside the final losses, of all of the text
+    assert {line.get_ydata()[0] for line in axes.get_lines()[3 * len(MODELS) :]} == {3.25}
+    assert scored in axes.get_xlabel()
+    assert [label.get_text() for label in ends.get_yticklabels()][:3] == [
+        "unigram",
+        "2-gram",
+        "xz",
+    ]  # of all of the text
+    assert "3.000" in {text.get_text() for text in ends.texts}
     page = comparison_html(sampled)
-    assert json.loads(Reader(page).data)["baselines"][2] == {"name": "xz", "loss": 3.25}
+    assert json.loads(Reader(page).data)["baselines"][1] == {"name": "2-gram", "loss": 3.25}
+    assert page.index('<div class="finals">') < page.index("xz</span>") < page.index("Loss during training")
     assert scored in page
     assert "| xz" in str(tables.baselines_table(sampled))
     assert "3.000" in str(tables.baselines_table(sampled))

@@ -98,12 +98,16 @@ def test_scores_are_of_the_masked_tokens_only_and_the_same_every_time(data, mode
     assert validate(rows).scalars == scalars
 
 
-def test_what_is_scored_during_training_is_the_beginning_and_at_the_end_all_of_the_text(config, tmp_path):
+def test_what_is_scored_during_training_is_a_sample_and_at_the_end_all_of_the_text(config, tmp_path):
     train = training.TrainConfig(validation_characters=60)
     part = MaskedCorpus(dataclasses.replace(config, mask_rate=0.5, train=train), tmp_path)
-    assert [*part.validated] == [part.validation_text[:60], part.validation_text]
-    sizes = [len(rows.targets) for rows in part.validated.values()]
-    assert sizes[0] < sizes[1]
+    rows, sample = part.masked.targets, part.sample
+    assert len(sample.targets) == 60 * len(rows) // len(part.validation_text) >= 1
+    places = [np.flatnonzero((rows == row).all(axis=1))[0] for row in sample.targets]
+    assert places == sorted(places)
+    assert (part.masked.is_masked[places] == sample.is_masked).all()
+    whole = dataclasses.replace(config, train=training.TrainConfig(validation_characters=None))
+    assert MaskedCorpus(whole, tmp_path).sample is None
 
 
 def test_texts_to_fill_are_cut_from_the_validation_split(data):

@@ -288,3 +288,29 @@ def test_a_latest_that_is_no_name_is_reported_and_written_again(small, tmp_path,
     path.unlink()
     with pytest.warns(UserWarning, match="step-00000002.safetensors' is missing"):  # still missed
         assert checkpoints.load_latest(tmp_path, small(9)) == 1
+
+
+@pytest.mark.parametrize("best", [3, 2, None])
+def test_a_finished_run_keeps_its_last_checkpoint_and_the_best_one_without_a_second_copy(tmp_path, best):
+    for step in (1, 2, 3):
+        path = checkpoints.save(tmp_path, small(step), max_to_keep=3)
+        if step == best:
+            checkpoints.save_best_copy(path)
+    content = (tmp_path / checkpoints.BEST).read_bytes() if best else None
+    for _ in range(2):  # again, as after a kill
+        checkpoints.keep_last(tmp_path)
+        assert names(tmp_path) == ["step-00000003.safetensors"]
+        assert (tmp_path / checkpoints.BEST).exists() == (best is not None)
+        if best:
+            assert (tmp_path / checkpoints.BEST).read_bytes() == content
+            assert (tmp_path / checkpoints.BEST).samefile(path) == (best == 3)
+    assert checkpoints.load_latest(tmp_path, small(9)) == 3
+    assert not list(tmp_path.glob(".*partial*"))
+
+
+def test_a_finished_run_whose_last_checkpoint_is_corrupt_keeps_the_others(tmp_path):
+    for step in (1, 2):
+        path = checkpoints.save(tmp_path, small(step), max_to_keep=2)
+    flip(path)
+    checkpoints.keep_last(tmp_path)
+    assert len(names(tmp_path)) == 2
