@@ -4,7 +4,16 @@ import pathlib
 
 import pytest
 
-from keras_seq.atomic_files import atomic_write, check_regular, remove_partial_files, set_aside, write_json, write_text
+from keras_seq.atomic_files import (
+    atomic_folder,
+    atomic_write,
+    check_regular,
+    is_free,
+    remove_partial_files,
+    set_aside,
+    write_json,
+    write_text,
+)
 from keras_seq.tokenizers import CharacterTokenizer
 
 
@@ -63,6 +72,38 @@ def test_after_an_error_no_half_written_folder_is_there(tmp_path):
         fail()
     assert error.value.filename == str(tmp_path / "exported")
     assert os.listdir(tmp_path) == []
+
+
+def test_an_empty_folder_gets_its_files_and_stays(tmp_path, monkeypatch):
+    path, moved, replace = tmp_path / "out", [], os.replace
+    path.mkdir()
+    number = path.stat().st_ino
+
+    def fail():
+        with atomic_folder(path) as temporary:
+            (temporary / "config.json").touch()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert not [*path.iterdir()]
+    monkeypatch.setattr(os, "replace", lambda old, new: (moved.append(pathlib.Path(new).name), replace(old, new)))
+    with atomic_folder(path) as temporary:
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            (temporary / name).write_text(name)
+        assert not [file for file in path.iterdir() if file != temporary]
+    assert moved == [".whole", "tokenizer.json", "model.safetensors", "config.json"]  # without which nothing is loaded
+    assert sorted(os.listdir(path)) == ["config.json", "model.safetensors", "tokenizer.json"]
+    assert path.stat().st_ino == number
+
+
+def test_a_path_is_free_for_a_folder_if_nothing_is_there_or_an_empty_one(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    assert is_free(tmp_path / "new")
+    assert is_free(tmp_path / "empty")
+    assert not any(map(is_free, (tmp_path, tmp_path / "file", tmp_path / "link")))
 
 
 def test_a_folder_that_a_killed_process_left_is_removed(tmp_path):

@@ -121,6 +121,8 @@ def in_keys(family: Family, message: str) -> str:
         message: The message.
     """
     keys = {field: key for setting in family.settings for field, key in setting.fields.items()}
+    message = message.replace("the width D=", f"{keys.get('embedding_dim', 'the width')}=")
+    message = message.replace(", or a key_dim", f", or a {keys['key_dim']}" if "key_dim" in keys else "")
     return re.sub(r"\b\w+\b(?==)", lambda match: keys.get(match[0], match[0]), message)
 
 

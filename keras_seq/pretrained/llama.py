@@ -70,10 +70,13 @@ def _heads(default_heads, default_key_dim, omitted=False):
 def _read_windows(values):
     """Return Qwen's windows: off, or those of the layers from `max_window_layers` on."""
     num_layers, window, first = values["num_hidden_layers"], values["sliding_window"], values["max_window_layers"]
-    full = first if values["use_sliding_window"] and window is not None else num_layers
+    full = min(first, num_layers) if values["use_sliding_window"] and window is not None else num_layers
     expected = ["full_attention" if n < full else "sliding_attention" for n in range(num_layers)]
     if values["layer_types"] not in (None, expected):
-        raise ValueError(f"layer_types={values['layer_types']!r}; expected {expected}")
+        raise ValueError(
+            f"layer_types={values['layer_types']!r}; expected num_hidden_layers={num_layers} of them, the first {full} "
+            "'full_attention' and the others 'sliding_attention'"
+        )
     if full >= num_layers:
         return {"sliding_window": None, "full_attention_layers": 0}
     return {"sliding_window": window, "full_attention_layers": full}

@@ -48,7 +48,9 @@ def _head_dim(width, num_heads, head_dim):
 
 def _read_heads(values):
     width, expand, num_heads, head_dim = (values[key] for key in ("hidden_size", "expand", "num_heads", "head_dim"))
-    if num_heads * head_dim != expand * width or values["intermediate_size"] not in (None, expand * width):
+    if values["intermediate_size"] not in (None, expand * width):
+        raise ValueError(f"intermediate_size={values['intermediate_size']}; expected expand * hidden_size")
+    if num_heads * head_dim != expand * width:
         raise ValueError(f"num_heads={num_heads}, head_dim={head_dim}; expected a product of expand * hidden_size")
     return {"num_heads": num_heads, "head_dim": _head_dim(width, num_heads, head_dim)}
 

@@ -14,11 +14,12 @@ from keras_seq.pretrained.family import (
     normalization,
     same,
 )
-from keras_seq.pretrained.rotary_settings import rope_values, rotary
+from keras_seq.pretrained.rotary_settings import BASE, rope_values, rotary
 from keras_seq.pretrained.structure import blocks_of
 
 H, B, F = "model.layers.{n}.", "block_{n}/", "feed_forward_{n}/"
 KINDS = {"recurrent": "r", "attention": "a"}
+SHARE = 0.5  # of a head that is rotated, where config.json does not say it
 BLOCKS = Layout(  # [H, W, W]; ours has the H matrices side by side, [W, H W]
     lambda a: a.transpose(1, 0, 2).reshape(a.shape[1], -1),
     lambda a: a.reshape(a.shape[0], -1, a.shape[0]).transpose(1, 0, 2),
@@ -117,7 +118,10 @@ def _read_rotation(values):
     rope, name = rope_values(values)
     if rope.pop("rope_type") != "default":
         raise ValueError(f"{name}={values[name]!r}; expected no scaling")
-    base, factor = rope.pop("rope_theta"), rope.pop("partial_rotary_factor", values["partial_rotary_factor"])
+    outer = values["partial_rotary_factor"]
+    base, factor = rope.pop("rope_theta"), rope.pop("partial_rotary_factor", outer)
+    if outer not in (SHARE, factor):
+        raise ValueError(f"partial_rotary_factor={outer!r}, and {factor!r} in {name}; expected the same")
     for key in rope:
         raise ValueError(f"{name}: {key}={rope[key]!r} is unknown")
     factor = checks.positive_number(f"{name}: partial_rotary_factor", factor)
@@ -142,7 +146,10 @@ RECURRENT_GEMMA = Family(
     config=RecurrentGemmaConfig,
     settings=(
         Setting(
-            {"num_hidden_layers": 26, "block_types": ["recurrent", "recurrent", "attention"]}, _read_kinds, _write_kinds
+            {"num_hidden_layers": 26, "block_types": ["recurrent", "recurrent", "attention"]},
+            _read_kinds,
+            _write_kinds,
+            {"num_layers": "num_hidden_layers", "pattern": "block_types"},
         ),
         Setting(
             {
@@ -163,7 +170,7 @@ RECURRENT_GEMMA = Family(
         same("logits_soft_cap", "logit_soft_cap", 30.0),
         same("rms_norm_eps", "epsilon", 1e-6),
         Setting(
-            {"rope_theta": 10_000.0, "rope_scaling": None, "rope_parameters": None, "partial_rotary_factor": 0.5},
+            {"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None, "partial_rotary_factor": SHARE},
             _read_rotation,
             _write_rotation,
         ),

@@ -7,6 +7,7 @@ from keras_seq import checks
 from keras_seq.layers import RotaryPositions
 from keras_seq.pretrained.family import Setting
 
+BASE = 10_000.0  # where config.json does not say it
 KEYS = {  # of each rope_type, and the arguments of RotaryPositions that say the same
     "default": {},
     "linear": {"factor": "scaling_factor"},
@@ -75,6 +76,10 @@ def rope_values(values: dict) -> tuple[dict, str]:
     name = "rope_scaling" if older and not newer else "rope_parameters"
     rope = {"rope_theta": values["rope_theta"], "rope_type": kinds[0] if kinds else "default"} | rope
     checks.positive_number(f"{name}: rope_theta", rope["rope_theta"])
+    if values["rope_theta"] not in (BASE, rope["rope_theta"]):
+        raise ValueError(
+            f"rope_theta={values['rope_theta']!r}, and {rope['rope_theta']!r} in {name}; expected the same"
+        )
     return rope, name
 
 
@@ -101,4 +106,4 @@ def _write(config):
     return {"rope_theta": positions.base, "rope_scaling": None if positions.scaling is None else scaling}
 
 
-ROTARY = Setting({"rope_theta": 10_000.0, "rope_scaling": None, "rope_parameters": None}, _read, _write)
+ROTARY = Setting({"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None}, _read, _write)

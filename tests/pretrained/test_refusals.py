@@ -65,6 +65,7 @@ def change_config(folder, **changes):
         ({"num_key_value_heads": 3}, "num_key_value_heads=3"),
         ({"head_dim": 5}, "head_dim=5"),
         ({"rope_theta": "10000"}, "rope_theta='10000'; expected a number greater than 0"),
+        ({"rope_theta": 5.0}, "rope_theta=5.0, and 10000.0 in rope_parameters; expected the same"),
         ({"rope_parameters": {"rope_theta": 1.0}}, "rope_theta=1.0; expected a number greater than 1"),
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "rope_type='longrope'"),
         ({"rope_parameters": {"rope_type": ["yarn"]}}, "rope_type=['yarn']"),
@@ -100,16 +101,22 @@ def test_configs_that_say_something_else_are_refused(folder, changes, message):
     [
         ("mamba2", {"time_step_limit": [0.0, 0.1]}, "time_step_limit=[0.0, 0.1]; expected [0, Infinity]"),
         ("mamba2", {"head_dim": 9}, "num_heads=6, head_dim=9; expected a product of expand * hidden_size"),
+        ("mamba2", {"intermediate_size": 47}, "intermediate_size=47; expected expand * hidden_size"),
+        ("qwen3", {"num_hidden_layers": 10_000}, "expected num_hidden_layers=10000 of them, the first 10000 'full_att"),
+        ("gemma", {"partial_rotary_factor": 0.3}, "partial_rotary_factor=0.3, and 0.5 in rope_parameters"),
+        ("gemma", {"num_hidden_layers": 90}, "num_hidden_layers=90; expected as many as the"),
         ("mamba2", {"use_conv_bias": False}, "use_conv_bias=False; expected True"),
         ("gemma", {"tie_word_embeddings": False}, "tie_word_embeddings=False; expected True"),
         ("gemma", {"hidden_activation": "gelu"}, "hidden_activation='gelu'; expected 'gelu_pytorch_tanh'"),
         ("gemma", {"block_types": ["recurrent", "mamba"]}, "expected a list of 'recurrent' and 'attention'"),
         ("gemma", {"rope_parameters": {"rope_type": "yarn"}}, "expected no scaling"),
+        ("bert-encoder", {"hidden_size": 25}, "num_attention_heads=3; expected a divisor of hidden_size=25."),
+        ("gpt2", {"n_head": 5}, "n_head=5; expected a divisor of n_embd=24."),
         ("gemma", {"lru_width": 25}, "lru_width=25; expected a multiple of num_attention_heads=3"),
         ("gemma", {"head_dim": 4}, "head_dim=4; expected hidden_size / num_attention_heads"),
     ],
 )
-def test_what_recurrent_families_cannot_express_is_refused(hugging_face, tmp_path, name, changes, message):
+def test_what_other_families_cannot_express_is_refused(hugging_face, tmp_path, name, changes, message):
     folder = shutil.copytree(hugging_face(name).folder, tmp_path / "folder")
     change_config(folder, **changes)
     assert message in refused(folder)
