@@ -34,12 +34,12 @@ from experiments.compare.settings import SMOKE, CompareConfig
 from experiments.frame.experiment import experiment_main, run_all, run_config
 from experiments.frame.report import Report
 from experiments.frame.texts import SplitCorpus, compare_sizes, overlap_note, spread_note
-from experiments.frame.token_folders import split_corpus
+from experiments.frame.token_folders import packed_documents, split_corpus
 from experiments.frame.token_mixture import TokenMixture, random_windows
 from keras_seq import training
 from keras_seq.baselines import compute_baselines
 from keras_seq.callbacks import EmbeddingProjector, Profiler
-from keras_seq.data import PackedDocuments, StatefulWindows, TokenFiles
+from keras_seq.data import StatefulWindows
 from keras_seq.data.step_dataset import StepBatches
 
 
@@ -53,14 +53,8 @@ def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StepBatche
             f"A --corpus with weights has no {kind} windows: expected --recurrent-windows random and "
             "--transformer-windows random."
         )
-    if kind == "packed" and not isinstance(ids, TokenFiles):
-        names = [name for name in ("recurrent_windows", "transformer_windows") if getattr(config, name) == "packed"]
-        raise ValueError(
-            f"--{names[0].replace('_', '-')} packed: expected a --corpus of folders that python -m experiments.prepare "
-            "wrote, which says where documents begin."
-        )
     if kind == "packed":
-        return PackedDocuments(ids, **sizes)
+        return packed_documents(ids, **sizes)
     return StatefulWindows(ids, reset_prob=config.reset_prob, **sizes)
 
 

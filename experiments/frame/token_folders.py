@@ -19,7 +19,7 @@ import numpy as np
 from experiments.frame.runs import check_same_corpus
 from experiments.frame.texts import SplitCorpus
 from experiments.frame.token_mixture import TokenMixture, weighted_names
-from keras_seq.data import Corpus, CorpusError, TokenFiles
+from keras_seq.data import Corpus, CorpusError, PackedDocuments, TokenFiles
 from keras_seq.data.token_files import concatenated
 from keras_seq.data.token_shards import TOKENIZER_NAME, is_prepared, read_index
 from keras_seq.evaluation.validation_sample import MAX_STRETCHES, spread_edges
@@ -54,6 +54,20 @@ def split_corpus(
             "token ids; expected folders of one kind, each of python -m experiments.prepare."
         )
     return SplitTokens(names, folder, min_length, held_out, weights)
+
+
+def packed_documents(ids: Any, **sizes: int) -> PackedDocuments:
+    """Return the `PackedDocuments` of token files.
+
+    Raises:
+        ValueError: The ids are those of a text, which does not say where documents begin.
+    """
+    if not isinstance(ids, TokenFiles):
+        raise ValueError(
+            "--recurrent-windows or --transformer-windows packed: expected a --corpus of folders that python -m "
+            "experiments.prepare wrote, which say where documents begin."
+        )
+    return PackedDocuments(ids, **sizes)
 
 
 class SplitTokens(SplitCorpus):

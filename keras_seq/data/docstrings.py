@@ -27,7 +27,7 @@ from keras_seq.atomic_files import write_bytes
 EXCLUDED_MODULES = {"distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "tkinter", "turtle", "turtledemo"}
 TEST_FOLDERS = {"test", "tests", "idle_test"}
 DOCUMENTED_NODES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-GRAM_WORDS, MAX_SEEN = 4, 0.2  # words of an n-gram; the largest fraction of a paragraph's that may be seen before
+GRAM_WORDS, MAX_REPEATED = 4, 0.2  # words of an n-gram; the largest fraction of a paragraph's that may be seen before
 NESTED_FIELDS = ("body", "handlers", "orelse", "finalbody")
 
 
@@ -40,7 +40,7 @@ def standard_library_docstrings(cache: Path, library: Path | None = None) -> byt
     """
     library = library or Path(sysconfig.get_path("stdlib"))
     sources = list(_sources(library))
-    rule = f"{GRAM_WORDS} {MAX_SEEN}\n"
+    rule = f"{GRAM_WORDS} {MAX_REPEATED}\n"
     sizes = "\n".join(f"{path.relative_to(library).as_posix()} {path.stat().st_size}" for path in sources)
     sources_digest = hashlib.sha256((rule + sizes).encode()).hexdigest()[:8]
     cached = cache / f"docstrings-{platform.python_version()}-{sources_digest}.txt"
@@ -56,13 +56,13 @@ def standard_library_docstrings(cache: Path, library: Path | None = None) -> byt
 
 
 def without_repetitions(texts: Iterable[str]) -> Iterator[str]:
-    """Yield each text once, unless those before it have more than `MAX_SEEN` of its word n-grams."""
-    seen = set()
+    """Yield each text once, unless those before it have more than `MAX_REPEATED` of its word n-grams."""
+    earlier = set()
     for text in dict.fromkeys(texts):
         words = re.findall(r"\w+", text.lower())
         grams = [*zip(*(words[start:] for start in range(GRAM_WORDS)), strict=False)]
-        if sum(gram in seen for gram in grams) <= MAX_SEEN * len(grams):
-            seen.update(grams)
+        if sum(gram in earlier for gram in grams) <= MAX_REPEATED * len(grams):
+            earlier.update(grams)
             yield text
 
 

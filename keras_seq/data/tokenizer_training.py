@@ -96,7 +96,7 @@ def training_texts(files: Sequence[InputFile], field: str, sample_characters: in
             texts[-1].append(text)
             continues = True
         continues = continues and is_whole
-    joined = ["".join(pieces) for pieces in texts]
+    joined = ["".join(parts) for parts in texts]
     left = max(1, int(sum(map(len, joined)) * TRAIN_FRACTION))
     for number, text in enumerate(joined):
         if left <= len(text):

@@ -205,16 +205,16 @@ class BytePairTokenizer(SubwordTokenizer):
         token_to_id = {token: id for id, token in enumerate([*SPECIAL_TOKENS, *ALPHABET])}
         if not isinstance(merges, list):
             raise TokenizerError(f"merges={short_repr(merges)}; expected a list of pairs of tokens.")
-        seen = set()
+        merged = set()
         for merge in merges:
             is_pair = isinstance(merge, list) and len(merge) == 2 and all(isinstance(part, str) for part in merge)
             if not is_pair or not token_to_id.keys() >= {*merge} or SPECIAL_TOKENS.keys() & {*merge, "".join(merge)}:
                 raise TokenizerError(
                     f"A merge must be a list of two tokens, bytes or made by earlier merges, not {short_repr(merge)}."
                 )
-            if tuple(merge) in seen:
+            if tuple(merge) in merged:
                 raise TokenizerError(f"A merge must be in the list once, but {merge} is there again.")
-            seen.add(tuple(merge))
+            merged.add(tuple(merge))
             token_to_id.setdefault("".join(merge), len(token_to_id))
         pipeline = tokenizers.Tokenizer(models.BPE(token_to_id, [tuple(merge) for merge in merges]))
         pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

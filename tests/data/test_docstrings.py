@@ -69,7 +69,7 @@ def test_a_paragraph_that_repeats_more_than_a_fifth_of_its_four_word_runs_is_lef
 def test_a_text_that_another_rule_cached_is_not_read(library, tmp_path, monkeypatch):
     standard_library_docstrings(tmp_path, library)
     before = {*tmp_path.glob("*.txt")}
-    monkeypatch.setattr(docstrings, "MAX_SEEN", 0.5)
+    monkeypatch.setattr(docstrings, "MAX_REPEATED", 0.5)
     standard_library_docstrings(tmp_path, library)
     assert len({*tmp_path.glob("*.txt")} - before) == 1
 
