@@ -140,6 +140,8 @@ def test_a_document_that_is_not_finite_stays_by_itself(name, kernels_on, masked,
         clean, dirty = (outcome(layer, each, gradients, direction, reset_mask=RESET, **mask) for each in (values, bad))
     huge = numpy(run(layer, huge, reset_mask=RESET, **mask))
     np.testing.assert_allclose(huge[rows], clean[0][rows], atol=1e-6, rtol=1e-5)
+    if BACKEND != "jax":
+        assert run(layer, [v[:0] for v in values], reset_mask=RESET[:0]).shape == (0, *shape[1:])
     assert not np.isfinite(dirty[0][:, 1]).all(axis=-1).any()  # and is not hidden
     if name in WITH_POSITIONWISE_PARTS:
         clean, dirty = ((y, gradient[-len(values) :][:1]) for y, gradient in (clean, dirty))
