@@ -291,3 +291,16 @@ def test_projected_inputs_of_padding_are_not_read(randomize, gradients):
     for got, expected in zip(gradients(loss, [with_bad(z, MASK)]), gradients(loss, [z]), strict=True):
         np.testing.assert_array_equal(got[MASK], expected[MASK])
         assert not got[~MASK].any()
+
+
+@pytest.mark.parametrize("shape", [(T, T), (B, T, T), (B, 2, T, T), (1, T)])
+def test_the_function_sees_no_key_that_its_mask_hides(shape):
+    q, k, v = (np.random.default_rng(n).normal(size=(B, T, 2, 3)).astype("float32") for n in range(3))
+    mask = np.ones(shape, bool)
+    mask[..., 1] = False
+    dirty_k, dirty_v = k.copy(), v.copy()
+    dirty_k[0, 1], dirty_v[1, 1] = np.nan, np.inf
+    for got, expected in zip(layers.attention(q, dirty_k, dirty_v, mask), layers.attention(q, k, v, mask), strict=True):
+        np.testing.assert_array_equal(numpy(got), numpy(expected))
+    mask[..., 1] = True
+    assert np.isnan(numpy(layers.attention(q, dirty_k, dirty_v, mask)[0])).all()
