@@ -95,7 +95,7 @@ class CausalDepthwiseConv1D(ShapePreserving):
                 y = ops.where(ops.expand_dims(mask, -1), _gather(y, ops.maximum(count - 1, 0)), 0)
                 state = _gather(x, count[:, -1:] + ops.arange(num_previous, dtype="int32"))
             if segment is not None:
-                last = ops.max(segment_numbers(reset_mask), axis=1, keepdims=True)
+                last = segment_numbers(reset_mask)[:, -1:]
                 segments = ops.expand_dims(ops.pad(segment, ((0, 0), (num_previous, 0))), -1)
                 first = ops.shape(segment)[1] if mask is None else count[:, -1:]
                 indices = ops.zeros_like(last) + first + ops.arange(num_previous, dtype="int32")

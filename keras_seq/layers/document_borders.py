@@ -36,7 +36,8 @@ def finite_inputs(x, state, reset_mask, largest: float = math.inf):
     is_finite = ops.all(ops.abs(x) < largest, axis=-1)
     begins_finite = ops.ones_like(is_finite[:, 0])
     for tensor in filter(_is_float, tree.flatten(state)):
-        begins_finite = ops.logical_and(begins_finite, ops.all(_as_rows(ops.isfinite(tensor)), axis=-1))
+        of_rows = ops.all(ops.isfinite(tensor), axis=tuple(range(1, len(tensor.shape))))
+        begins_finite = ops.logical_and(begins_finite, of_rows)
 
     def finite(tensor):
         return ops.where(_with_axes(begins_finite, tensor), tensor, 0.0) if _is_float(tensor) else tensor
@@ -114,7 +115,3 @@ def _with_axes(rows, x):
     for _ in range(len(x.shape) - len(rows.shape)):
         rows = ops.expand_dims(rows, -1)
     return rows
-
-
-def _as_rows(x):
-    return ops.reshape(x, (ops.shape(x)[0], -1)) if len(x.shape) != 2 else x

@@ -140,6 +140,8 @@ def test_a_document_that_is_not_finite_stays_by_itself(name, kernels_on, masked,
         clean, dirty = (outcome(layer, each, gradients, direction, reset_mask=RESET, **mask) for each in (values, bad))
     huge = numpy(run(layer, huge, reset_mask=RESET, **mask))
     np.testing.assert_allclose(huge[rows], clean[0][rows], atol=1e-6, rtol=1e-5)
+    if BACKEND != "jax":
+        assert run(layer, [v[:0] for v in values], reset_mask=RESET[:0]).shape == (0, *shape[1:])
     assert not np.isfinite(dirty[0][:, 1]).all(axis=-1).any()  # and is not hidden
     if name in WITH_POSITIONWISE_PARTS:
         clean, dirty = ((y, gradient[-len(values) :][:1]) for y, gradient in (clean, dirty))
@@ -289,3 +291,16 @@ def test_projected_inputs_of_padding_are_not_read(randomize, gradients):
     for got, expected in zip(gradients(loss, [with_bad(z, MASK)]), gradients(loss, [z]), strict=True):
         np.testing.assert_array_equal(got[MASK], expected[MASK])
         assert not got[~MASK].any()
+
+
+@pytest.mark.parametrize("shape", [(T, T), (B, T, T), (B, 2, T, T), (1, T)])
+def test_the_function_sees_no_key_that_its_mask_hides(shape):
+    q, k, v = (np.random.default_rng(n).normal(size=(B, T, 2, 3)).astype("float32") for n in range(3))
+    mask = np.ones(shape, bool)
+    mask[..., 1] = False
+    dirty_k, dirty_v = k.copy(), v.copy()
+    dirty_k[0, 1], dirty_v[1, 1] = np.nan, np.inf
+    for got, expected in zip(layers.attention(q, dirty_k, dirty_v, mask), layers.attention(q, k, v, mask), strict=True):
+        np.testing.assert_array_equal(numpy(got), numpy(expected))
+    mask[..., 1] = True
+    assert np.isnan(numpy(layers.attention(q, dirty_k, dirty_v, mask)[0])).all()
