@@ -49,7 +49,7 @@ def plot_curves(axes: Axes, results: ComparisonResults, colors: dict[str, str]):
     scored = f"\nvalidation and baselines: {results.scored}" if results.scored else ""
     plots.token_axis(axes, f"training tokens (characters){scored}")
     axes.set_ylabel("loss (nats per character)")
-    plots.legend(axes, colors, STYLES, loc="upper left", bbox_to_anchor=(0, -0.15), ncols=3)
+    plots.legend(axes, colors, STYLES, loc="upper left", bbox_to_anchor=(0, -0.18), ncols=3)
 
 
 def plot_baselines(axes: Axes, baselines: Sequence[tuple[str, float]]):
@@ -91,4 +91,4 @@ def plot_final_losses(axes: Axes, results: ComparisonResults, colors: dict[str, 
     axes.set_title("baselines have all the text before, as val_loss_streaming has", loc="right", **NOTE)
     dot = {"marker": "o", "linestyle": "", "markersize": 7}
     styles = {key.replace("_per_character", ""): {**dot, "fillstyle": fill} for key, fill in FILLS.items()}
-    plots.legend(axes, {}, styles, loc="upper left", bbox_to_anchor=(-0.1, -0.15), ncols=2)
+    plots.legend(axes, {}, styles, loc="upper left", bbox_to_anchor=(-0.1, -0.18), ncols=2)

@@ -80,8 +80,8 @@ class MaskedCorpus(SplitCorpus):
             return None
         if count < 1:
             raise ValueError(
-                f"--train.validation-characters {train.validation_characters}: less than a row of {self.length} tokens; "
-                "expected more characters."
+                f"--train.validation-characters {train.validation_characters}: less than a row of {self.length} "
+                "tokens; expected more characters."
             )
         indices = sample_rows(rows, count)
         inputs = {name: values[indices] for name, values in self.masked.inputs.items()}

@@ -30,7 +30,7 @@ from keras_seq.kernels.compiled import compiled
 from keras_seq.kernels.devices import divide_rows
 from keras_seq.layers.introspection import vocabulary_size
 
-WARM_UP = 128  # tokens, at least, that a model reads before a stretch of a sample
+MIN_CONTEXT = 128  # tokens, at least, that a model reads before a stretch of a sample
 CHUNK_LENGTH = 256  # tokens per call and row of a model that carries its state
 DEFAULT_WINDOW = 1024  # tokens of a window for a model that takes any length and carries no state
 MAX_LOSS_PER_WORD = 100  # above it, word perplexity is not reported (e.g. text without spaces)
@@ -256,7 +256,7 @@ class Evaluator:
         """
         ids, uncached = self._checked(ids), None if self._carries else self._uncached
         context = self.model.context_length if self._carries else uncached.context_length or DEFAULT_WINDOW
-        before = max(WARM_UP, sample.sequence_length) if context is None else context // 2
+        before = max(MIN_CONTEXT, sample.sequence_length) if context is None else context // 2
         length = min(max(before + sample.length, context or 0), len(ids) - 1)  # of a row, tokens before it included
         starts = np.maximum(0, sample.starts + sample.length - length)
         rows = ids[starts[:, None] + np.arange(length + 1)]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_seq.evaluation import Evaluator
-from keras_seq.evaluation.evaluator import WARM_UP
+from keras_seq.evaluation.evaluator import MIN_CONTEXT
 from keras_seq.evaluation.validation_sample import MAX_STRETCHES, sample_rows, sample_windows
 from keras_seq.models import GatedDeltaNetConfig, LSTMConfig, TransformerConfig
 from tests.evaluation.test_evaluator import VOCABULARY, Toy, some_ids
@@ -64,7 +64,7 @@ def test_sampled_losses_are_those_of_the_whole_text_or_of_texts_that_begin_befor
     found = evaluator.stretch_token_losses(ids, sample, chunked)
     assert found.shape == (len(sample.starts), sample.length)
     context = getattr(model, "context_length", 8)
-    before = max(WARM_UP, length) if context is None else max(context // 2, context - length)
+    before = max(MIN_CONTEXT, length) if context is None else max(context // 2, context - length)
     for start, losses in zip(sample.starts, found, strict=True):
         begin = max(0, start - before) if context is None or start >= before else 0
         stop = start + sample.length
@@ -83,7 +83,7 @@ def test_stretches_of_a_known_model(context_length, windows):
     losses = Evaluator(toy, batch_size=16).stretch_token_losses(ids, sample)
     if context_length is None:
         for start, row in zip(sample.starts, losses, strict=True):
-            begin = max(0, start - WARM_UP)
+            begin = max(0, start - MIN_CONTEXT)
             expected = toy.losses(ids[begin : start + length + 1])[start - begin :]
             np.testing.assert_allclose(row, expected, rtol=2e-5)
     else:

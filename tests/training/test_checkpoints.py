@@ -291,7 +291,7 @@ def test_a_latest_that_is_no_name_is_reported_and_written_again(small, tmp_path,
 
 
 @pytest.mark.parametrize("best", [3, 2, None])
-def test_a_finished_run_keeps_its_last_checkpoint_and_the_best_one_without_a_second_copy(tmp_path, best):
+def test_a_finished_run_keeps_its_last_checkpoint_and_the_best_one_without_a_second_copy(small, tmp_path, best):
     for step in (1, 2, 3):
         path = checkpoints.save(tmp_path, small(step), max_to_keep=3)
         if step == best:
@@ -308,7 +308,7 @@ def test_a_finished_run_keeps_its_last_checkpoint_and_the_best_one_without_a_sec
     assert not list(tmp_path.glob(".*partial*"))
 
 
-def test_a_finished_run_whose_last_checkpoint_is_corrupt_keeps_the_others(tmp_path):
+def test_a_finished_run_whose_last_checkpoint_is_corrupt_keeps_the_others(small, tmp_path):
     for step in (1, 2):
         path = checkpoints.save(tmp_path, small(step), max_to_keep=2)
     flip(path)
