@@ -23,7 +23,8 @@ def test_a_saved_model_stands_beside_the_model(run, capsys):
     export.main([str(run)])
     written, use = capsys.readouterr().out.splitlines()
     assert written == f"Written: {run / 'saved_model'}"
-    assert len(eval(use.removeprefix("To use it: "), {"tf": tf}).numpy()) >= 200
+    exec(use.removeprefix("To use it: "), names := {"tf": tf})
+    assert len(names["text"].numpy()) >= 200
     loaded, int64 = tf.saved_model.load(run / "saved_model"), lambda number: tf.constant(number, tf.int64)
     text = loaded.generate("The ", int64(20), 0.8, int64(3)).numpy().decode()
     assert text == generate(*load_run(run), "The ", max_new_tokens=20, temperature=0.8, seed=3)
