@@ -86,7 +86,7 @@ class CrossAttention(MultiHeadAttentionBase):
             raise ValueError(
                 f"{self.name} is not built; expected a call or `build(inputs_shape, context_shape)` first."
             )
-        checks.real("context", context)
+        context = checks.real("context", context, self.compute_dtype)
         context, is_valid = checks.masked("context_mask", context, context_mask)
         k, v = self.project_key_value(context)
         is_valid = ops.ones(ops.shape(context)[:2], "bool") if is_valid is None else is_valid
@@ -114,8 +114,7 @@ class CrossAttention(MultiHeadAttentionBase):
         return_attention_scores: bool = False,
     ):
         """Apply cross-attention; the arguments are documented in the class."""
-        checks.real("inputs", inputs)
-        x = inputs
+        x = checks.real("inputs", inputs, self.compute_dtype)
         if state is None:
             if context is None:
                 raise ValueError("context=None and state=None; expected one of them.")

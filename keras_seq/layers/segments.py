@@ -4,10 +4,11 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.checked_call import CheckedCall
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SegmentEmbedding(keras.layers.Layer):
+class SegmentEmbedding(CheckedCall):
     """Add a learned vector by segment.
 
     ```python
@@ -45,11 +46,11 @@ class SegmentEmbedding(keras.layers.Layer):
 
     def call(self, inputs, segment_ids):
         """Add the vectors; the arguments are documented in the class."""
-        checks.real("inputs", inputs)
         checks.ids_below("segment_ids", segment_ids, self.num_segments)
         segment_ids = checks.integers("segment_ids", segment_ids)
         checks.same_axes("segment_ids", segment_ids, inputs, rank=2)
-        x = checks.with_axes_of(ops.cast(inputs, self.compute_dtype), segment_ids, rank=2)
+        x = ops.cast(checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
+        x = checks.with_axes_of(x, segment_ids, rank=2)
         rows = ops.take(self.embeddings, ops.clip(segment_ids, 0, self.num_segments - 1), axis=0)
         is_valid = ops.logical_and(segment_ids >= 0, segment_ids < self.num_segments)
         return x + ops.cast(ops.where(ops.expand_dims(is_valid, -1), rows, float("nan")), x.dtype)
