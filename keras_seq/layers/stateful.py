@@ -77,7 +77,8 @@ class Stateful(KeepsMatrixModes):
 
     Raises:
         ValueError: If the layer has no explicit state, was built with `return_state=True` or `go_backwards=True`,
-            or has a state that is not `[B, ...]`; if a training batch has another number of rows than `batch_size`.
+            or has a state that is not `[B, ...]`; if a training batch has another number of rows than `batch_size`: in
+            graphs of TensorFlow its InvalidArgumentError, and NaN where XLA compiles them.
     """
 
     def __init__(self, layer, batch_size: int, **kwargs):
