@@ -3,8 +3,10 @@
 Messages have one form: the argument's name and value, what was expected, and a remedy where there is one.
 """
 
+import functools
 import math
 import numbers
+import re
 import sys
 from collections.abc import Collection, Sequence
 
@@ -201,23 +203,66 @@ def sequence_shape(name: str, shape: Sequence) -> int:
 
 def dtype_of(values) -> str:
     """Return the name of the dtype of a tensor or array of any backend."""
-    return str(getattr(values.dtype, "name", values.dtype)).removeprefix("torch.")
+    return _dtype_name(values.dtype)
 
 
-def real(name: str, x) -> None:
-    """Raise unless `x` is a dense tensor of real numbers.
+def _dtype_name(dtype) -> str:
+    return str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+
+
+def dense(name: str, x, expected: str = "real numbers") -> None:
+    """Raise unless `x` is a dense tensor of real numbers, integers or booleans.
+
+    Args:
+        name: Name of the tensor, for the message.
+        x: A tensor or an array of any shape and backend, symbolic ones too.
+        expected: What the tensor should hold, for the message.
+
+    Raises:
+        ValueError: It is not a tensor, is ragged or sparse, or holds complex numbers, strings or objects.
+    """
+    if not hasattr(x, "dtype"):
+        if hasattr(x, "__array__"):  # a table, for example, that Keras converts
+            return
+        raise ValueError(f"{name} is {short_repr(x)}; expected a tensor or an array of {expected}.")
+    if hasattr(x, "row_splits") or getattr(x, "ragged", False) or getattr(x, "is_nested", False):
+        raise ValueError(f"{name} is ragged; expected [B, T, D]: pad it, as to_tensor() does, and give a mask [B, T].")
+    if (
+        getattr(x, "sparse", False)  # a `keras.Input`
+        or any(hasattr(x, part) for part in ("dense_shape", "nse", "nnz"))  # of TensorFlow, JAX and SciPy
+        or "sparse" in str(getattr(x, "layout", ""))  # of PyTorch
+    ):
+        raise ValueError(f"{name} is sparse; expected a dense tensor: convert it, as to_dense() does.")
+    if not _is_number(x.dtype):
+        raise ValueError(f"{name} has the dtype {dtype_of(x)}; expected {expected}.")
+
+
+@functools.cache
+def _is_number(dtype) -> bool:
+    return re.fullmatch(r"bool|bfloat16|u?int\d+|float(8\w*|16|32|64)", _dtype_name(dtype)) is not None
+
+
+@functools.cache
+def _is_float(dtype) -> bool:
+    return _is_number(dtype) and "float" in _dtype_name(dtype)
+
+
+def real(name: str, x, dtype: str):
+    """Return `x` as it is, or integers and booleans in a floating point dtype, in which products and means are right.
 
     Args:
         name: Name of the tensor, for the message.
         x: A tensor of any shape.
+        dtype: Dtype for integers and booleans.
 
     Raises:
-        ValueError: The tensor is ragged or complex; a cast would drop the imaginary part.
+        ValueError: It holds complex numbers, which a cast would cut, strings or objects.
     """
-    if hasattr(x, "row_splits"):
-        raise ValueError(f"{name} is ragged; expected [B, T, D]: pad it, as to_tensor() does, and give a mask [B, T].")
-    if "complex" in dtype_of(x):
+    if _is_float(x.dtype):
+        return x
+    if not _is_number(x.dtype):
         raise ValueError(f"{name} has the dtype {dtype_of(x)}; expected real numbers.")
+    return ops.cast(x, dtype)
 
 
 def integers(name: str, values, remedy: str = ""):

@@ -18,6 +18,7 @@ _KERNELS = {
     "tensorflow": {
         "bias_add": "tensorflow.bias_add",
         "causal_attention": "tensorflow.causal_attention",
+        "checked_rows": "tensorflow.checked_rows",
         "embedding_projection": "tensorflow.embedding_projection",
         "fused_rnn": "cudnn",
         "gru": "tensorflow.gru",

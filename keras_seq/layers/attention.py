@@ -58,9 +58,8 @@ def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout
 
 
 def _checked(q, k, v, mask):
-    q, k, v = (ops.convert_to_tensor(x) for x in (q, k, v))
+    q, k, v = (checks.real(name, ops.convert_to_tensor(x), "float32") for name, x in (("q", q), ("k", k), ("v", v)))
     for name, x in (("q", q), ("k", k), ("v", v)):
-        checks.real(name, x)
         if len(x.shape) != 4:
             raise ValueError(f"{name} has shape {tuple(x.shape)}; expected [B, T, H, K].")
     if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2] or q.shape[2] % k.shape[2]:

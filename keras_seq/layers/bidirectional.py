@@ -93,7 +93,7 @@ class Bidirectional(KeepsMatrixModes):
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
-        checks.sequence_shape("inputs", inputs_shape)
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: checks.sequence_shape("inputs", inputs_shape)})
         for layer in (self.layer, self.backward_layer):
             if not layer.built:
                 layer.build(inputs_shape)
@@ -106,8 +106,8 @@ class Bidirectional(KeepsMatrixModes):
 
     def call(self, inputs, initial_state=None, mask=None, inputs_mask=None, training: bool | None = None):
         """Apply the layer; the class docstring describes the call arguments."""
-        checks.real("inputs", inputs)
-        x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
+        x = checks.real("inputs", inputs, self.compute_dtype)
+        x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)
         x = where_valid(mask, x)
         initial_state = [] if initial_state is None else list(initial_state)
         if len(initial_state) % 2:

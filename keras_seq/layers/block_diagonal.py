@@ -8,7 +8,7 @@ from keras_seq.layers.matrix import HasMatrices, Matrix
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class BlockDiagonalDense(HasMatrices, keras.layers.Layer):
+class BlockDiagonalDense(HasMatrices):
     """Multiply each group of features by a square matrix of its own.
 
     Args:
@@ -54,7 +54,8 @@ class BlockDiagonalDense(HasMatrices, keras.layers.Layer):
     def call(self, inputs):
         """Map `[B, T, D]` to `[B, T, D]`."""
         size, width = self.kernel.shape
-        x = ops.reshape(inputs, (*ops.shape(inputs)[:2], self.num_blocks, size))
+        x = checks.real("inputs", inputs, self.compute_dtype)
+        x = ops.reshape(x, (*ops.shape(x)[:2], self.num_blocks, size))
         kernel = ops.reshape(ops.cast(self.kernel, x.dtype), (size, self.num_blocks, size))
         # [B, N, T, W] times [N, W, W]
         y = ops.swapaxes(ops.matmul(ops.swapaxes(x, 1, 2), ops.swapaxes(kernel, 0, 1)), 1, 2)

@@ -90,7 +90,7 @@ class CrossAttention(MultiHeadAttentionBase):
             raise ValueError(
                 f"{self.name} is not built; expected a call or `build(inputs_shape, context_shape)` first."
             )
-        checks.real("context", context)
+        context = checks.real("context", context, self.compute_dtype)
         context, is_valid = checks.masked("context_mask", context, context_mask)
         k, v = self.project_key_value(where_valid(is_valid, context))
         is_valid = ops.ones(ops.shape(context)[:2], "bool") if is_valid is None else is_valid
@@ -119,8 +119,8 @@ class CrossAttention(MultiHeadAttentionBase):
         inputs_mask=None,
     ):
         """Apply cross-attention; the arguments are documented in the class."""
-        checks.real("inputs", inputs)
-        x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
+        x = checks.real("inputs", inputs, self.compute_dtype)
+        x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)
         x = where_valid(mask, x)
         if state is None:
             if context is None:

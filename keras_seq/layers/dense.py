@@ -6,7 +6,7 @@ y = activation(x W + b),   db = sum over all positions of dy
 import keras
 from keras import ops
 
-from keras_seq import kernels
+from keras_seq import checks, kernels
 from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.matrix import HasMatrices, Matrix
 
@@ -43,6 +43,6 @@ class Dense(HasMatrices, DirectCall, keras.layers.Dense):
 
     def call(self, inputs):
         """Map `[..., D]` to `[..., units]`."""
-        args = inputs, self.kernel, self.bias
+        args = checks.real("inputs", inputs, self.compute_dtype), self.kernel, self.bias
         x = kernels.dispatch("dense", dense, *args)(*args)
         return x if self.activation is None else self.activation(x)

@@ -66,7 +66,7 @@ class ExplicitState(KeepsMatrixModes):
             ValueError: If inputs are complex or have no position, the state has other shapes than `get_initial_state`
                 returns for this batch, or the mask is not `[B, T]` or not boolean.
         """
-        checks.real("inputs", inputs)
+        inputs = checks.real("inputs", inputs, self.compute_dtype)
         if inputs.shape[1] == 0:
             raise ValueError(f"inputs has shape {tuple(inputs.shape)}; expected at least one position.")
         initial = self.get_initial_state(ops.shape(inputs)[0])

@@ -9,6 +9,7 @@ associative, so T positions take about log2(T) rounds of it instead of T steps.
 from keras import ops
 
 from keras_seq import kernels
+from keras_seq.layers.scan import scan
 
 LOG_ZERO = -1e30  # stands for log 0, finite so that no gradient is NaN
 
@@ -59,15 +60,7 @@ def max_plus_recurrence(a, b, h):
         return first[0] + second[0], ops.maximum(second[0] + first[1], second[1])
 
     first_h = ops.maximum(b[:, :1], a[:, :1] + ops.expand_dims(h, 1))
-    b, length = ops.concatenate([first_h, b[:, 1:]], axis=1), a.shape[1]
-    if not isinstance(length, int):
-        return _scan(compose, a, b, LOG_ZERO)
-    shift, rest = 1, ((0, 0),) * (len(a.shape) - 2)
-    while shift < length:  # not Keras's associative scan, which XLA cannot compile on TensorFlow for an odd T
-        padding = ((0, 0), (shift, 0), *rest)
-        earlier = ops.pad(a[:, :-shift], padding), ops.pad(b[:, :-shift], padding, constant_values=LOG_ZERO)
-        (a, b), shift = compose(earlier, (a, b)), 2 * shift
-    return b
+    return _scan(compose, a, ops.concatenate([first_h, b[:, 1:]], axis=1), LOG_ZERO)
 
 
 def log_add(a, b):
@@ -103,15 +96,18 @@ def _log_linear_recurrence(log_a, log_b, h):
 
 def _scan(compose, a, b, identity):
     """Return b composed up to every position; adding `identity` as a b changes nothing."""
-    if isinstance(a.shape[1], int):
-        h = ops.associative_scan(compose, (a, b), axis=1)[1]
-        return ops.reshape(h, ops.shape(b))  # restores the static shape in TensorFlow's graphs
-    # Keras's associative scan needs a known T. a and b are scanned as one tensor, as in `recurrence`.
-    pairs = ops.swapaxes(ops.stack([a, b], axis=-1), 0, 1)
-
-    def time_step(h, pair):
-        h = compose((pair[..., 0], h), (pair[..., 0], pair[..., 1]))[1]
-        return h, h
-
-    _, h = ops.scan(time_step, ops.full_like(b[:, 0], identity), pairs)
+    length, rest = a.shape[1], ((0, 0),) * (len(a.shape) - 2)
+    if isinstance(length, int):  # not Keras's associative scan, which XLA cannot compile on TensorFlow
+        shift = 1
+        while shift < length:
+            padding = ((0, 0), (shift, 0), *rest)
+            earlier = ops.pad(a[:, :-shift], padding), ops.pad(b[:, :-shift], padding, constant_values=identity)
+            (a, b), shift = compose(earlier, (a, b)), 2 * shift
+        return b
+    pairs = ops.swapaxes(ops.stack([a, b], axis=-1), 0, 1)  # one tensor, as `scan` takes it
+    h, _ = scan(
+        lambda h, pair: compose((pair[..., 0], h), (pair[..., 0], pair[..., 1]))[1],
+        ops.full_like(b[:, 0], identity),
+        pairs,
+    )
     return ops.swapaxes(h, 0, 1)

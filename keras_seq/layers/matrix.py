@@ -14,6 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.checked_call import CheckedCall
 
 MODES = ("int8", "int4")
 GROUP = 128  # rows that share a scale, in int4
@@ -82,7 +83,7 @@ def dequantize(stored, scale, num_rows: int, mode: str):
     return ops.cast(stored, "float32") / ops.cast(scale, "float32")
 
 
-class KeepsMatrixModes(keras.layers.Layer):
+class KeepsMatrixModes(CheckedCall):
     """Base class of layers with matrices, and of layers of such layers: a file tells how each matrix is stored.
 
     A layer's config does not name the layers that it creates, but each has to be built for 8 or 4 bits before its

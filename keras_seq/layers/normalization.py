@@ -1,14 +1,19 @@
 """Layer and RMS normalization (Ba et al., 2016; Zhang & Sennrich, 2019) with an optimized kernel for many rows.
 
+`LayerNormalization` and `RMSNormalization` have the arguments, defaults and weights of Keras's layers of these names.
+
 n = (x - mean) / sqrt(variance + epsilon),   y = gamma n + beta           over the features of a position
 RMS: the same with 0 for the mean, and without beta; zero-centered RMS: y = (1 + w) n, whose w starts at 0
 """
 
+import math
+
 import keras
 from keras import ops
 
-from keras_seq import kernels
+from keras_seq import checks, kernels
 from keras_seq.layers.direct_call import DirectCall
+from keras_seq.layers.precision import at_least_float32
 
 
 def normalize(x, gamma, beta, epsilon: float, centered: bool):
@@ -33,53 +38,112 @@ def _normalize(*args):
     return kernels.dispatch("normalization", normalize, *args)(*args)
 
 
-@keras.saving.register_keras_serializable(package="keras_seq")
-class LayerNormalization(DirectCall, keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` over the last axis.
+class OverAxes(DirectCall):
+    """Base class of normalizations over one or several axes, whose weights have the sizes of these axes.
 
     Args:
-        epsilon: Added to the variance.
-        center: Whether to add a learned offset, beta.
-        **kwargs: Those of `keras.layers.LayerNormalization` except `axis` and `scale`.
+        **kwargs: Those of the Keras class.
+    """
+
+    def sizes(self, inputs_shape) -> tuple[int, ...]:
+        """Check `axis` against the shape of the inputs, and return the sizes on these axes.
+
+        Args:
+            inputs_shape: Their shape.
+
+        Raises:
+            ValueError: `axis` is no axis of the inputs, or names one twice, or a size is unknown.
+        """
+        rank, axes = len(inputs_shape), self.axis if isinstance(self.axis, list | tuple) else [self.axis]
+        valid = {axis % rank for axis in axes if isinstance(axis, int) and -rank <= axis < rank}
+        if not valid or len(valid) < len(axes):
+            raise ValueError(f"axis={self.axis!r}; expected axes of the inputs, which have shape {inputs_shape}.")
+        self.axis = sorted(axes)
+        sizes = tuple(inputs_shape[axis] for axis in self.axis)
+        if None in sizes:
+            raise ValueError(f"inputs has shape {inputs_shape}; expected known sizes on axis {self.axis}.")
+        min_rank = max(axis + 1 if axis >= 0 else -axis for axis in self.axis)
+        self.input_spec = keras.InputSpec(min_ndim=min_rank, axes=dict(zip(self.axis, sizes, strict=True)))
+        return sizes
+
+    def normalize(self, x, gamma, beta, centered: bool):
+        """Normalize `x` over the axes, as `normalize` does over the last one; gamma may be None."""
+        rank = len(x.shape)
+        axes = sorted(axis % rank for axis in self.axis)
+        gamma = ops.ones([x.shape[axis] for axis in axes], x.dtype) if gamma is None else gamma
+        if axes == [rank - 1]:
+            return _normalize(x, gamma, beta, self.epsilon, centered)
+        last = list(range(-len(axes), 0))
+        x = ops.moveaxis(x, axes, last)
+        flat = ops.reshape(x, (*ops.shape(x)[: last[0]], math.prod(gamma.shape)))
+        gamma, beta = (None if weight is None else ops.reshape(weight, [-1]) for weight in (gamma, beta))
+        y = _normalize(flat, gamma, beta, self.epsilon, centered)
+        return ops.moveaxis(ops.reshape(y, ops.shape(x)), last, axes)
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class LayerNormalization(OverAxes, keras.layers.LayerNormalization):
+    """`keras.layers.LayerNormalization`, which is right for integers too and faster for many rows.
+
+    ```python
+    y = LayerNormalization()(x)  # x [..., D] -> y [..., D]
+    y = LayerNormalization(axis=[1, 2], epsilon=1e-5, scale=False)(x)
+    ```
+
+    Arguments, their order and defaults, weights and results are those of Keras's class: `axis=-1, epsilon=1e-3,
+    center=True, scale=True`, and so on. (PyTorch's default epsilon is 1e-5, which the blocks of this package use.)
+
+    Raises:
+        ValueError: If `axis` is no axis of the inputs.
     """
 
     float_weight = "gamma"
 
-    def __init__(self, epsilon: float = 1e-5, center: bool = True, **kwargs):
-        super().__init__(axis=-1, epsilon=epsilon, center=center, scale=True, **kwargs)
+    def build(self, inputs_shape):
+        """Create the weights for inputs of this shape."""
+        self.sizes(inputs_shape)
+        super().build(inputs_shape)
 
     def call(self, inputs):
-        """Normalize `[..., D]`."""
-        return ops.cast(_normalize(inputs, self.gamma, self.beta, self.epsilon, True), self.compute_dtype)
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        config = super().get_config()
-        return {name: value for name, value in config.items() if name not in ("axis", "scale", "rms_scaling")}
+        """Normalize the axes of `inputs`."""
+        x = checks.real("inputs", inputs, at_least_float32(self.compute_dtype))
+        if self.rms_scaling:
+            return super().call(x)
+        return ops.cast(self.normalize(x, self.gamma, self.beta, True), self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class RMSNormalization(DirectCall, keras.layers.RMSNormalization):
-    """`keras.layers.RMSNormalization` over the last axis.
+class RMSNormalization(OverAxes, keras.layers.RMSNormalization):
+    """`keras.layers.RMSNormalization`, which is right for integers and over any axis too, and faster for many rows.
+
+    ```python
+    y = RMSNormalization()(x)  # x [..., D] -> y [..., D]
+    ```
 
     Args:
+        axis: The axis, or axes, to normalize over.
         epsilon: Added to the mean square.
         **kwargs: Those of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If `axis` is no axis of the inputs.
     """
 
     float_weight = "scale"
+    initial_scale = "ones"
 
-    def __init__(self, epsilon: float = 1e-6, **kwargs):
-        super().__init__(axis=-1, epsilon=epsilon, **kwargs)
+    def __init__(self, axis=-1, epsilon: float = 1e-6, **kwargs):
+        super().__init__(axis=axis, epsilon=epsilon, **kwargs)
         self.supports_masking = True  # Keras's layer passes masks on but does not set this
 
-    def call(self, inputs):
-        """Normalize `[..., D]`."""
-        return _normalize(inputs, self.scale, None, self.epsilon, False)
+    def build(self, inputs_shape):
+        """Create the weights for inputs of this shape."""
+        self.scale = self.add_weight(name="scale", shape=self.sizes(inputs_shape), initializer=self.initial_scale)
+        self.built = True
 
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {**keras.layers.Layer.get_config(self), "epsilon": self.epsilon}
+    def call(self, inputs):
+        """Normalize the axes of `inputs`."""
+        return self.normalize(checks.real("inputs", inputs, self.compute_dtype), self.scale, None, False)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -89,18 +153,20 @@ class ZeroCenteredRMSNormalization(RMSNormalization):
     It is Gemma's (Gemma Team, 2024, arXiv:2403.08295).
 
     Args:
+        axis: The axis, or axes, to normalize over.
         epsilon: Added to the mean square.
         **kwargs: Those of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If `axis` is no axis of the inputs.
     """
 
-    def build(self, inputs_shape):
-        """Create the weights, zeros, for inputs `[..., D]`."""
-        self.scale = self.add_weight(name="scale", shape=(inputs_shape[-1],), initializer="zeros")
-        self.built = True
+    initial_scale = "zeros"
 
     def call(self, inputs):
-        """Normalize `[..., D]`."""
-        return _normalize(inputs, ops.add(self.scale, 1), None, self.epsilon, False)
+        """Normalize the axes of `inputs`."""
+        x = checks.real("inputs", inputs, self.compute_dtype)
+        return self.normalize(x, ops.add(self.scale, 1), None, False)
 
 
 NORMALIZATIONS = {
@@ -108,3 +174,18 @@ NORMALIZATIONS = {
     "rms": RMSNormalization,
     "zero_centered_rms": ZeroCenteredRMSNormalization,
 }
+
+
+def make_normalization(kind: str, epsilon: float | None = None, **kwargs):
+    """Make a normalization over the last axis, as blocks have it.
+
+    Args:
+        kind: A key of `NORMALIZATIONS`.
+        epsilon: Added to the variance or mean square; 1e-5 for `"layer"` and 1e-6 for the others unless given.
+        **kwargs: Those of the class.
+
+    Returns:
+        The layer.
+    """
+    default = 1e-5 if kind == "layer" else 1e-6  # PyTorch's and Keras's
+    return NORMALIZATIONS[kind](epsilon=default if epsilon is None else epsilon, **kwargs)

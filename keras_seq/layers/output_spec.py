@@ -24,7 +24,7 @@ def output_spec(layer, inputs, *args, **kwargs):
     Raises:
         ValueError: As `call` raises it.
     """
-    checks.real("inputs", inputs)
+    checks.dense("inputs", inputs)
     given = {name for name, value in kwargs.items() if value is not None and value is not False}
     masks = [kwargs[name] for name in given.intersection(MASKS)]
     fits = all(mask.dtype == "bool" and tuple(mask.shape) == tuple(inputs.shape[:2]) for mask in masks)

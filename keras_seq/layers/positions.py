@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.checked_call import CheckedCall
 from keras_seq.layers.masks import compute_positions, count_elements, where_valid
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.state_checks import check_state
@@ -60,7 +61,7 @@ def check_start(start, x):
     return ops.where(start <= MAX_START, start, -1)
 
 
-class AdditivePositions(keras.layers.Layer):
+class AdditivePositions(CheckedCall):
     """Base class of layers that add a vector by position; it counts the positions.
 
     Args:
@@ -106,13 +107,13 @@ class AdditivePositions(keras.layers.Layer):
         self, inputs, start=0, mask=None, inputs_mask=None, state=None, return_state: bool = False, reset_mask=None
     ):
         """Add the vectors; the arguments are documented in the subclasses."""
-        checks.real("inputs", inputs)
         if state is not None:
             if not (isinstance(start, int) and start == 0):
                 raise ValueError(f"start={start} and a state were passed; expected only one of them.")
             check_state(self.name, state, list(inputs.shape[:1]))
             start = state
-        x, start = ops.cast(inputs, self.compute_dtype), check_start(start, inputs)
+        x = ops.cast(checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
+        start = check_start(start, inputs)
         if not isinstance(start, int) and len(start.shape):
             x = checks.with_axes_of(x, start, rank=1)
         x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)

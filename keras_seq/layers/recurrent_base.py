@@ -15,6 +15,7 @@ from keras_seq import checks, kernels
 from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.matrix import HasMatrices, Matrix
 from keras_seq.layers.rnn_interface import RNNInterface
+from keras_seq.layers.scan import scan
 
 
 def recurrence(cell: Callable, z, state, mask=None, reset_mask=None):
@@ -44,13 +45,13 @@ def _recurrence(cell, z, state, mask=None, reset_mask=None):
         if mask is not None:
             is_valid = inputs[:, width : width + 1] > 0
             new = tree.map_structure(lambda new, old: ops.where(is_valid, new, old), new, state)
-        return new, new
+        return new
 
-    # masks are further columns of z, because Keras scans two tensors only where T is known
+    # masks are further columns of z, so that one tensor is scanned
     columns = [ops.expand_dims(ops.cast(one, z.dtype), -1) for one in (mask, reset_mask) if one is not None]
     z = ops.concatenate([z, *columns], axis=-1) if columns else z
-    state, states = ops.scan(time_step, state, ops.swapaxes(z, 0, 1))
-    return ops.swapaxes(tree.flatten(states)[0], 0, 1), state
+    y, state = scan(time_step, state, ops.swapaxes(z, 0, 1))
+    return ops.swapaxes(y, 0, 1), state
 
 
 class RecurrentBase(DirectCall, RNNInterface, HasMatrices):

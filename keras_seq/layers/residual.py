@@ -9,7 +9,7 @@ from keras_seq import checks
 from keras_seq.layers.explicit_state import ShapePreserving, has_explicit_state
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.masks import where_valid
-from keras_seq.layers.normalization import NORMALIZATIONS
+from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
 from keras_seq.layers.rnn_interface import RNNInterface
 from keras_seq.layers.state_checks import shapes
 
@@ -123,7 +123,7 @@ class PreNormResidual(ShapePreserving):
         layers: A list of layers; the last one returns the width of the inputs again.
         normalization: `"rms"`, `"zero_centered_rms"` or `"layer"`, the normalization before the first layer.
         dropout: Fraction of the result to drop in training, before it is added.
-        epsilon: Added to the mean square or variance by the normalization; its own default unless given.
+        epsilon: Added to the mean square (1e-6 unless given) or variance (1e-5) by the normalization.
         **kwargs: Those of `keras.layers.Layer`.
 
     The state is a tuple with an entry for each layer that has a state.
@@ -149,14 +149,14 @@ class PreNormResidual(ShapePreserving):
         self.normalization = checks.one_of("normalization", normalization, NORMALIZATIONS)
         self.dropout = checks.fraction("dropout", dropout)
         self.epsilon = None if epsilon is None else checks.positive_number("epsilon", epsilon)
-        options = {} if epsilon is None else {"epsilon": self.epsilon}
-        self.normalization_layer = NORMALIZATIONS[normalization](
-            name="normalization", dtype=self.dtype_policy, **options
+        self.normalization_layer = make_normalization(
+            normalization, self.epsilon, name="normalization", dtype=self.dtype_policy
         )
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
+        self.input_spec = keras.InputSpec(ndim=3, axes={-1: checks.sequence_shape("inputs", inputs_shape)})
         self.normalization_layer.build(inputs_shape)
         shape = inputs_shape
         for layer in self.layers:
@@ -182,8 +182,8 @@ class PreNormResidual(ShapePreserving):
         reset_mask=None,
     ):
         """Apply the layer; the class docstring describes the call arguments."""
-        checks.real("inputs", inputs)
-        x, mask = checks.masked("mask", ops.cast(inputs, self.compute_dtype), inputs_mask if mask is None else mask)
+        x = ops.cast(checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
+        x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)
         x = where_valid(mask, x)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         if reset_mask is not None:

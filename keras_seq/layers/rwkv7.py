@@ -15,7 +15,7 @@ from keras_seq.layers.dense import Dense
 from keras_seq.layers.document_borders import join_finite, split_finite
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.normalization import LayerNormalization
+from keras_seq.layers.normalization import make_normalization
 from keras_seq.layers.rwkv7_time_mix import RWKV7TimeMix
 from keras_seq.layers.token_shift import ShiftRamp, previous_positions
 
@@ -153,7 +153,7 @@ class RWKV7Blocks(ShapePreserving):
         self.residual_initializer = keras.initializers.get(residual_initializer)
         dtype = self.dtype_policy
         self.normalizations = [
-            LayerNormalization(dtype=dtype, name=f"normalization_{n}") for n in range(2 * num_layers + 1)
+            make_normalization("layer", name=f"normalization_{n}", dtype=dtype) for n in range(2 * num_layers + 1)
         ]
         self.time_mixes = [
             RWKV7TimeMix(

@@ -4,11 +4,12 @@ import keras
 from keras import ops
 
 from keras_seq import checks
+from keras_seq.layers.checked_call import CheckedCall
 from keras_seq.layers.masks import where_valid
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SegmentEmbedding(keras.layers.Layer):
+class SegmentEmbedding(CheckedCall):
     """Add a learned vector by segment.
 
     ```python
@@ -48,11 +49,10 @@ class SegmentEmbedding(keras.layers.Layer):
 
     def call(self, inputs, segment_ids, mask=None, inputs_mask=None):
         """Add the vectors; the arguments are documented in the class."""
-        checks.real("inputs", inputs)
         segment_ids = checks.integers("segment_ids", segment_ids)
         checks.same_axes("segment_ids", segment_ids, inputs, rank=2)
-        mask = inputs_mask if mask is None else mask
-        x, mask = checks.masked("mask", ops.cast(inputs, self.compute_dtype), mask)
+        x = ops.cast(checks.real("inputs", inputs, self.compute_dtype), self.compute_dtype)
+        x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)
         x, segment_ids = where_valid(mask, x), where_valid(mask, segment_ids, 0)
         checks.ids_below("segment_ids", segment_ids, self.num_segments)
         x = checks.with_axes_of(x, segment_ids, rank=2)

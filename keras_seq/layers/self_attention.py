@@ -177,8 +177,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
                 "A state, the second argument, was passed with causal=False; expected causal=True, or CrossAttention, "
                 "which attends to another sequence."
             )
-        checks.real("inputs", inputs)
-        x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
+        x = checks.real("inputs", inputs, self.compute_dtype)
+        x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)
         x = where_valid(mask, x)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         x = checks.where_boolean(x, attention_mask)

@@ -10,10 +10,37 @@ import inspect
 import keras
 from keras import ops, tree
 
-from keras_seq import checks
+from keras_seq import checks, kernels
 from keras_seq.layers.explicit_state import has_explicit_state
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.matrix import KeepsMatrixModes
+
+
+def checked_rows(x, batch_size: int, expected: str):
+    """Return x if it has the expected number of rows.
+
+    Args:
+        x: `[B, ...]`.
+        batch_size: The expected B.
+        expected: What is expected and what to do, for the message.
+
+    Returns:
+        x; where a running graph finds another number of rows, NaN, or -1 for integers, which are then no ids.
+
+    Raises:
+        ValueError: x has another number of rows.
+    """
+    if x.shape[0] is None:
+        otherwise = -1 if "int" in checks.dtype_of(x) else float("nan")
+        return ops.where(ops.equal(ops.shape(x)[0], batch_size), x, otherwise)
+    if x.shape[0] != batch_size:
+        raise ValueError(f"inputs have {x.shape[0]} rows; {expected}.")
+    return x
+
+
+def _take_rows(x, count):
+    """Return the first rows of x, and its last one where it has too few."""
+    return ops.take(x, ops.minimum(ops.arange(count), ops.shape(x)[0] - 1), axis=0)
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -50,7 +77,8 @@ class Stateful(KeepsMatrixModes):
 
     Raises:
         ValueError: If the layer has no explicit state, was built with `return_state=True` or `go_backwards=True`,
-            or has a state that is not `[B, ...]`; if a training batch has another number of rows than `batch_size`.
+            or has a state that is not `[B, ...]`; if a training batch has another number of rows than `batch_size`: in
+            graphs of TensorFlow its InvalidArgumentError, and NaN where XLA compiles them.
     """
 
     def __init__(self, layer, batch_size: int, **kwargs):
@@ -111,18 +139,20 @@ class Stateful(KeepsMatrixModes):
         if tuple(rows.shape) != (self.batch_size,):
             raise ValueError(f"rows has shape {tuple(rows.shape)}; expected [B] with B={self.batch_size}.")
         rows = checks.boolean_mask("rows", rows, ranks=(1,))
-        for variable, value in zip(self.state, self._with_reset_rows(self._read_state(), rows), strict=True):
+        for variable, value in zip(
+            self.state, self._with_reset_rows(self._read_state(), rows, self.batch_size), strict=True
+        ):
             variable.assign(value)
 
     def _read_state(self):
         # copies, because torch assigns in place and the backward pass still needs the old values
         return [ops.copy(ops.stop_gradient(ops.convert_to_tensor(variable))) for variable in self.state]
 
-    def _with_reset_rows(self, state, rows):
+    def _with_reset_rows(self, state, rows, num_rows):
         """Return the tensors of the state with the given rows set to the initial state."""
         return [
             ops.where(ops.reshape(rows, (-1,) + (1,) * (len(initial.shape) - 1)), initial, tensor)
-            for initial, tensor in zip(tree.flatten(self.layer.get_initial_state(self.batch_size)), state, strict=True)
+            for initial, tensor in zip(tree.flatten(self.layer.get_initial_state(num_rows)), state, strict=True)
         ]
 
     def call(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training: bool | None = None):
@@ -135,14 +165,20 @@ class Stateful(KeepsMatrixModes):
             masked["reset_mask"], reset_mask = reset_mask, None
         if not training:
             return self.layer(inputs, training=False, **masked)
-        if inputs.shape[0] not in (None, self.batch_size):
-            raise ValueError(f"inputs have {inputs.shape[0]} rows; expected batch_size={self.batch_size} in training.")
-        state = self._read_state()
+        remedy = "drop the remainder of the data, or pad it to as many rows"
+        args = inputs, self.batch_size, f"expected batch_size={self.batch_size} of Stateful in training: {remedy}"
+        inputs = kernels.dispatch("checked_rows", checked_rows, *args)(*args)
+        state, num_rows = self._read_state(), inputs.shape[0]
+        is_unknown = num_rows is None
+        if is_unknown:  # one number of rows everywhere, so that the check above is all that can fail
+            num_rows = ops.shape(inputs)[0]
+            state = [_take_rows(tensor, num_rows) for tensor in state]
         if reset_mask is not None:
-            state = self._with_reset_rows(state, reset_mask)
+            state = self._with_reset_rows(state, reset_mask, num_rows)
         state = tree.pack_sequence_as(self.layer.get_initial_state(self.batch_size), state)
         y, state = self.layer(inputs, state=state, training=True, return_state=True, **masked)
         for variable, value in zip(self.state, tree.flatten(state), strict=True):
+            value = _take_rows(value, self.batch_size) if is_unknown else value
             variable.assign(ops.stop_gradient(value))
         return checks.with_axes_of(checks.where_boolean(y, unchecked_mask), reset_mask, rank=1)
 

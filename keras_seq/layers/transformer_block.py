@@ -16,7 +16,7 @@ from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward, gelu_tanh
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.masks import where_valid
-from keras_seq.layers.normalization import NORMALIZATIONS
+from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.self_attention import MultiHeadSelfAttention
@@ -58,7 +58,7 @@ class TransformerBlock(DirectCall):
             those of the attended values, and the matrices of the feed-forward sublayer add a bias; as `use_bias`
             unless given.
         key_dim: K, width of a head; D / H unless given.
-        epsilon: Added to the variance or mean square by all normalizations; their own defaults unless given.
+        epsilon: Added to the variance (1e-5 unless given) or mean square (1e-6) by all normalizations.
         positions: `RotaryPositions()`, `AlibiPositions()` or None, for self-attention.
         use_qk_norm: Whether to RMS-normalize queries and keys per head, in both attentions.
         num_key_value_heads: Number of key and value heads, a divisor of H; H unless given. In both attentions.
@@ -176,9 +176,8 @@ class TransformerBlock(DirectCall):
 
     def _normalization(self, sublayer):
         options = {"center": self.use_bias} if self.normalization == "layer" else {}
-        return NORMALIZATIONS[self.normalization](
-            name=f"{sublayer}_normalization", dtype=self.dtype_policy, **options, **self._epsilon_option
-        )
+        name = f"{sublayer}_normalization"
+        return make_normalization(self.normalization, self.epsilon, name=name, dtype=self.dtype_policy, **options)
 
     def build(self, inputs_shape, context_shape=None):
         """Create the weights for inputs `[B, T, D]` and, with cross-attention, a context `[B, S, D']`."""
@@ -226,8 +225,8 @@ class TransformerBlock(DirectCall):
         reset_mask=None,
     ):
         """Apply the block; the arguments are documented in the class."""
-        checks.real("inputs", inputs)
-        x, mask = checks.masked("mask", inputs, inputs_mask if mask is None else mask)
+        x = checks.real("inputs", inputs, self.compute_dtype)
+        x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)
         x = where_valid(mask, x)
         if context is not None and not self.cross_attention:
             raise ValueError("context was passed with cross_attention=False; expected cross_attention=True.")

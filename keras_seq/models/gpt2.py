@@ -90,4 +90,5 @@ class GPT2Config(LanguageModelConfig):
                 name=f"block_{n}",
             )
             blocks.append(block)
-        return [*blocks, layers.LayerNormalization(self.epsilon, self.use_bias, dtype=dtype, name="normalization")]
+        options = {"center": self.use_bias, "dtype": dtype, "name": "normalization"}
+        return [*blocks, layers.LayerNormalization(epsilon=self.epsilon, **options)]

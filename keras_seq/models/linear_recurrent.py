@@ -54,7 +54,7 @@ class MixerModelConfig(LanguageModelConfig):
     def blocks(self, dtype=None) -> list:
         """Return the layers between embedding and head."""
         blocks = [layer for n in range(self.num_layers) for layer in self.block(n, dtype)]
-        return [*blocks, layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")]
+        return [*blocks, layers.RMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]
 
     def block(self, n: int, dtype=None) -> list:
         """Return the layers of block n.

@@ -114,4 +114,4 @@ class LlamaConfig(LanguageModelConfig):
             )
             for n in range(self.num_layers)
         ]
-        return [*blocks, layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")]
+        return [*blocks, layers.RMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]

@@ -70,4 +70,4 @@ class MambaConfig(LanguageModelConfig):
             )
             for n in range(self.num_layers)
         ]
-        return [*blocks, layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")]
+        return [*blocks, layers.RMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]

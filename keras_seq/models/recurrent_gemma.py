@@ -134,4 +134,4 @@ class RecurrentGemmaConfig(LanguageModelConfig):
         blocks = [keras.layers.Rescaling(scale, dtype=dtype, name="embedding_scale")]
         for n, kind in enumerate(self.kinds):
             blocks += [self._attention_block(n, dtype)] if kind == "a" else self._recurrent_blocks(n, dtype)
-        return [*blocks, layers.ZeroCenteredRMSNormalization(self.epsilon, dtype=dtype, name="normalization")]
+        return [*blocks, layers.ZeroCenteredRMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]

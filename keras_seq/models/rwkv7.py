@@ -48,4 +48,4 @@ class RWKV7Config(MixerModelConfig):
             dtype=dtype,
             name="blocks",
         )
-        return [blocks, layers.RMSNormalization(self.epsilon, dtype=dtype, name="normalization")]
+        return [blocks, layers.RMSNormalization(epsilon=self.epsilon, dtype=dtype, name="normalization")]

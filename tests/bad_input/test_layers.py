@@ -1,10 +1,13 @@
 """Layers and models refuse their arguments where they are made, not where a tensor meets them."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
 
 from keras_seq import checks, layers, models
+from tests.layers.test_contract import BACKEND, CASES, B, D, T, arrays, run
 
 WHOLE = (0, -1, 1.5, "x", None, True, float("nan"), 2**63)
 RECURRENT_HEADS = (
@@ -133,6 +136,36 @@ SHAPES = {
 @pytest.mark.parametrize("layer", SHAPES.values(), ids=SHAPES)
 def test_a_layer_says_which_shape_it_wants(refused, layer):
     refused(lambda: layer(X[0]), r"\[B, T, D\]")
+
+
+def odd_inputs():
+    """What is no dense tensor of real numbers, or has another width than `X`, by backend."""
+    x = np.zeros((B, T, D), "float32")
+    yield from (None, x.tolist(), np.full(x.shape, "a"), x.astype("complex64"), x.astype(object), x[0, 0])
+    yield from (np.zeros((B, T, D + 1), "float32"), keras.Input((T, D), sparse=True))
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        yield from (tf.sparse.from_dense(x), tf.RaggedTensor.from_tensor(x), tf.constant(np.full(x.shape, "a")))
+    elif BACKEND == "jax":
+        from jax.experimental import sparse
+
+        yield sparse.BCOO.fromdense(x)
+    else:
+        import torch
+
+        yield from (torch.tensor(x).to_sparse(), torch.tensor(x, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_layer_names_inputs_that_cannot_be(refused, name):
+    layer, values = CASES[name].make(), arrays(CASES[name])
+    run(layer, values)
+    for x in odd_inputs():
+        refused(lambda x=x: run(layer, [x, *values[1:]]), "inputs")
+    refused(lambda: run(CASES[name].make(), [np.full((B, T, D), "a"), *values[1:]]), "inputs")
+    if "mask" in inspect.signature(layer.call).parameters:
+        refused(lambda: run(layer, values, mask=np.full((B, T), "a")), "mask")
 
 
 def test_attention_says_which_shapes_belong_together(refused):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq import layers
+from keras_seq import kernels, layers
 from tests.layers.conftest import compiled, rare_on_jax
 
 BACKEND = keras.backend.backend()
@@ -445,6 +445,35 @@ def check_precision(case, policy):
 
 
 @others_are_rare(where=("tensorflow", "jax"))
+@rare_on_jax("policy", ["bfloat16", "float16"], quick=("bfloat16",))
+def test_weights_may_be_of_half_precision_too(case, policy):
+    values = arrays(case)
+    layer, reference = case.make(dtype=policy), case.make()
+    y = run(layer, values)
+    run(reference, values)
+    reference.set_weights([numpy(ops.cast(weight, "float32")) for weight in layer.weights])
+    expected = numpy(run(reference, values))
+    assert keras.backend.standardize_dtype(y.dtype) == policy
+    assert np.abs(numpy(ops.cast(y, "float32")) - expected).mean() < 0.03 * np.abs(expected).mean()
+
+
+@others_are_rare(where=("jax",))
+def test_integers_and_booleans_are_the_same_numbers_as_floats(case, randomize):
+    layer, _ = case.make(), arrays(case)
+    run(layer, arrays(case))
+    randomize(layer)
+    for dtype in ("int32", "uint8", "bool"):
+        values = [np.round(np.abs(3 * v)).astype(dtype) for v in arrays(case)]
+        expected = numpy(run(layer, [v.astype("float32") for v in values]))
+        y = numpy(run(layer, values))
+        assert y.dtype == expected.dtype
+        np.testing.assert_array_equal(y, expected)
+        inputs = [keras.Input((None, v.shape[-1]), dtype=dtype) for v in values]
+        y = numpy(keras.Model(inputs, run(layer, inputs))(values))
+        np.testing.assert_allclose(y, expected, atol=1e-6)
+
+
+@others_are_rare(where=("tensorflow", "jax"))
 def test_the_global_policy_counts_where_none_is_given(case):
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
@@ -488,6 +517,21 @@ def test_compiled_equals_eager(case):
     values = arrays(case)
     got, expected = model.predict_on_batch(one_or_all(values)), numpy(model(one_or_all(values)))
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5 * max(1, np.abs(expected).max()))
+
+
+@others_are_rare(where=("tensorflow",), unlike=("SimpleRNN", "MinGRU"))
+def test_references_train_compiled_by_xla_too(case):
+    if BACKEND != "tensorflow":
+        pytest.skip("of JAX all is compiled; torch.compile needs a C++ compiler and a minute")
+    lengths = (T,) if case is CASES["LearnedPositions"] else (T, 70)  # unrolled, and in a loop
+    for length in lengths:
+        with kernels.disabled():
+            model, values = model_of.__wrapped__(case), arrays(case, length=length)
+            expected = (numpy(model(one_or_all(values))) ** 2).mean()
+            model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=True)
+            loss = model.train_on_batch(one_or_all(values), np.zeros((B, length, 3)))
+        assert loss == pytest.approx(expected, rel=0.5 if case.dropout else 1e-4)
+        assert all(np.isfinite(numpy(weight)).all() for weight in model.weights)
 
 
 @others_are_rare(where=("tensorflow", "jax"), unlike=(*UNLIKE, "RWKV7Blocks"))

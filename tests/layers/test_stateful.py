@@ -1,4 +1,5 @@
 import functools
+import inspect
 import itertools
 
 import keras
@@ -6,8 +7,20 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_seq.layers import GRU, LSTM, MinGRU, MultiHeadSelfAttention, SelectiveStateSpace, SimpleRNN, Stateful
+from keras_seq.layers import (
+    GRU,
+    LSTM,
+    SLSTM,
+    CausalDepthwiseConv1D,
+    MinGRU,
+    MultiHeadSelfAttention,
+    PositionalEncoding,
+    SelectiveStateSpace,
+    SimpleRNN,
+    Stateful,
+)
 from tests.layers.conftest import rare_on_jax
+from tests.layers.test_contract import STATEFUL
 
 BACKEND = keras.backend.backend()
 LAYERS = {
@@ -293,5 +306,42 @@ def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="expected B rows in every tensor"):
         Stateful(attention, 3).build((3, 5, 2))
     _, stateful = make()
-    with pytest.raises(ValueError, match="inputs have 2 rows; expected batch_size=3"):
+    with pytest.raises(ValueError, match=r"inputs have 2 rows; expected batch_size=3 .*drop the remainder"):
         stateful(np.zeros((2, 5, 2), "float32"), training=True)
+
+
+@pytest.mark.parametrize("name", [name for name in STATEFUL if name != "MultiHeadSelfAttention"])
+def test_a_remainder_of_a_batch_is_refused(name):
+    layer = STATEFUL[name].make()
+    if "capacity" in inspect.signature(layer.get_initial_state).parameters:
+        layer = PositionalEncoding()
+    stateful = Stateful(layer, 4)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(4, 5, 6)).astype("float32")
+    stateful(x, training=True)
+    before = numpy_state(stateful)
+    for rows in (1, 3, 5):
+        with pytest.raises(ValueError, match=rf"inputs have {rows} rows; expected batch_size=4 .*drop the remainder"):
+            stateful(np.resize(x, (rows, 5, 6)), training=True)
+    for was, now in zip(before, numpy_state(stateful), strict=True):
+        np.testing.assert_array_equal(was, now)
+
+
+@pytest.mark.parametrize("make_layer", [lambda: SLSTM(2), lambda: CausalDepthwiseConv1D(3)], ids=["SLSTM", "Conv"])
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.rare)])
+def test_a_remainder_in_fit_is_refused_or_shows(make_layer, rows, jit_compile):
+    if BACKEND != "tensorflow" and jit_compile:
+        pytest.skip("the same as without on JAX; torch.compile needs a C++ compiler and a minute")
+    x = keras.Input((4, 8))
+    stateful = Stateful(make_layer(), 4)
+    model = keras.Model(x, stateful(x))
+    model.compile("sgd", "mse", jit_compile=jit_compile or BACKEND == "jax")
+    data = np.random.default_rng(0).normal(size=(4 + rows, 4, 8)).astype("float32")
+    assert model.predict(data, batch_size=4, verbose=0).shape == data.shape
+    if jit_compile:  # XLA cannot raise
+        assert np.isnan(model.fit(data, data, batch_size=4, shuffle=False, verbose=0).history["loss"]).all()
+        assert [len(state) for state in numpy_state(stateful)] == [4] * len(stateful.state)
+        return
+    with pytest.raises(Exception, match=r"inputs have.*rows.*expected batch_size=4 .*drop the remainder"):
+        model.fit(data, data, batch_size=4, shuffle=False, verbose=0)

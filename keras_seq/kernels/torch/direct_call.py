@@ -27,9 +27,17 @@ def supports(layer, args, kwargs) -> bool:
         and keras.backend.standardize_dtype(args[0].dtype) == layer.compute_dtype
         and _weights_have_their_dtype(layer)
         and not hasattr(args[0], "_keras_mask")
+        and _has_the_shape(layer.input_spec, args[0])
         and layer.activity_regularizer is None
         and layer.quantization_mode is None
         and not (layer._forward_hooks or layer._forward_pre_hooks)
+    )
+
+
+def _has_the_shape(spec, x):
+    """Return whether Keras's call, which refuses other inputs, would take a tensor."""
+    return x.layout is torch.strided and (
+        spec is None or (x.shape[-1] == spec.axes.get(-1) and spec.ndim in (None, x.ndim))
     )
 
 
