@@ -26,7 +26,7 @@ def prepare_streams():
 
 
 def read_standard_input() -> str:
-    """Return all of standard input.
+    r"""Return all of standard input, with `\r\n` as `\n`, as in a corpus.
 
     Raises:
         ValueError: It is not UTF-8.
@@ -36,4 +36,4 @@ def read_standard_input() -> str:
         text.encode()  # where the locale is C, bytes that are not UTF-8 have become surrogates
     except UnicodeError as error:
         raise ValueError(f"Standard input is not UTF-8 from offset {error.start} on: convert it to UTF-8.") from None
-    return text
+    return text.replace("\r\n", "\n")

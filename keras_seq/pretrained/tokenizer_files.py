@@ -12,6 +12,7 @@ import pathlib
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
+from keras_seq.checks import short_repr
 from keras_seq.pretrained.tensor_files import PretrainedError, read_json
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer
@@ -68,9 +69,14 @@ def _chat_template(folder, options):
     if path.exists():
         return path.read_text(encoding="utf-8")
     template = options.get("chat_template")
-    if isinstance(template, list):  # several, by name
+    if isinstance(template, list) and all(isinstance(entry, dict) for entry in template):  # several, by name
         template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
-    return template if isinstance(template, str) else None
+    if not isinstance(template, str | None):
+        raise PretrainedError(
+            f"{folder / 'tokenizer_config.json'} has chat_template={short_repr(template)}; expected a text, or "
+            "objects with name and template."
+        )
+    return template
 
 
 def _word_piece(path, options):

@@ -131,6 +131,10 @@ class CharacterTokenizer(Tokenizer):
                 raise_text_error(chunk, None if self._oov_token else self._characters, start)
         return ids
 
+    def _encode_with_offsets(self, text: str):
+        starts = np.arange(len(text))
+        return self.encode(text), np.stack([starts, starts + 1], axis=1)
+
     def decode(self, ids: np.ndarray | list[int]) -> str:
         """Convert ids to a text.
 
