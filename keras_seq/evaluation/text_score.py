@@ -17,9 +17,9 @@ import numpy as np
 from keras_seq.evaluation.evaluator import Evaluator
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.layers.introspection import check_tokenizer
+from keras_seq.tokenizers.show_whitespace import show_whitespace
 from keras_seq.tokenizers.text_errors import check_text
 from keras_seq.tokenizers.token_offsets import piece_ends, token_offsets
-from keras_seq.tokenizers.show_whitespace import show_whitespace
 
 CONTEXT_CHARACTERS = 20  # on each side of a token with a high loss
 MAX_SHOWN = 10_000  # tokens in a notebook
@@ -43,7 +43,7 @@ class TextScore:
 
     Args:
         tokens: The piece of the text that each token stands for; joined they are the text. That of an unknown word is
-            the word, that of a token that the tokenizer adds is empty, and of the parts of a character the first has it.
+            the word, that of a token that the tokenizer adds is empty; of the parts of a character, the first has it.
         token_losses: float32 `[N]`, in nats; NaN for the first token.
         num_characters: Characters of all tokens after the first.
         names: Names of the tokens in the vocabulary, shown for those of empty pieces, such as `</s>`.

@@ -1,6 +1,6 @@
 """Make a constraint of a JSON schema: texts that are valid JSON, and valid by the schema.
 
-    schema  ->  checks, references put in their place, names and patterns escaped  ->  outlines-core's regular expression
+    schema  ->  checks; references in their place, names and patterns escaped  ->  outlines-core's regular expression
 
 outlines-core writes what it does not check: a quote in a pattern would end its string. So what is invalid, what no text
 can meet and what a regular expression cannot say is refused here.
@@ -46,9 +46,9 @@ def json_schema(schema: dict[str, Any] | str) -> Constraint:
     """Return the constraint that a text is JSON of a schema, without white space between its parts.
 
     Properties have the order of the schema, and no others follow them. Where nothing says what an array or an object
-    holds, these are texts, numbers, Booleans and null. Keywords that a regular expression cannot express, such as `minimum`, are
-    refused, and so are references of a schema to itself. A `pattern` is that of a whole string, and has no character
-    that JSON escapes.
+    holds, these are texts, numbers, Booleans and null. Keywords that a regular expression cannot express, such as
+    `minimum`, are refused, and so are references of a schema to itself. A `pattern` is that of a whole string, and has
+    no character that JSON escapes.
 
     Args:
         schema: A JSON schema, or its text.

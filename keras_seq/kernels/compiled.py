@@ -82,7 +82,7 @@ def _jax(function, model):
         values = [variable.value for variable in _variables(model)]
         if jitted is None or settings() != present:
             # another function: JAX shares what it traced among those that are equal
-            jitted = jax.jit(functools.wraps(with_variables)(lambda *args: with_variables(*args)), out_shardings=whole)
+            jitted = jax.jit(lambda *args: with_variables(*args), out_shardings=whole)
             result = jitted(values, *args)
             settings = Settings(model)  # after the call, which builds a model that was not built
             present = settings()
@@ -170,6 +170,9 @@ def _torch_traced(function, model, donate_argnums):
     return for_present_weights
 
 
+SIMPLE = bool | int | float | str | None | keras.DTypePolicy  # types of settings
+
+
 class Settings:
     """The settings of a model and of the layers in it, which compiled code has as constants.
 
@@ -185,18 +188,17 @@ class Settings:
                 for value in vars(layer).values():
                     layers += [child for child in (value if isinstance(value, list | tuple) else (value,))]
         layers = {id(layer): layer for layer in layers if isinstance(layer, keras.layers.Layer)}.values()
-        self._named = [(layer, _argument_names(type(layer))) for layer in layers]
+        self._named = [
+            (
+                attributes,
+                [name for name in _argument_names(type(layer)) if isinstance(attributes.get(name, ()), SIMPLE)],
+            )
+            for layer, attributes in ((layer, vars(layer)) for layer in layers)
+        ]
 
     def __call__(self) -> list:
         """Return the values that they have now."""
-        values = []
-        for layer, names in self._named:
-            attributes = vars(layer)
-            for name in names:
-                value = attributes.get(name)
-                if value is None or isinstance(value, bool | int | float | str):
-                    values.append(value)
-        return values
+        return [attributes.get(name) for attributes, names in self._named for name in names]
 
 
 @functools.cache

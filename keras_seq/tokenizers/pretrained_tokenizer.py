@@ -131,7 +131,8 @@ class PretrainedTokenizer(Tokenizer):
         """Return the text that a chat model continues; encode it by `without_special_tokens()`.
 
         Args:
-            messages: Dicts with `"role"` (`"system"`, `"user"` or `"assistant"`) and `"content"`, of what JSON can hold.
+            messages: Dicts with `"role"` (`"system"`, `"user"` or `"assistant"`) and `"content"`; what
+                JSON can hold.
             add_generation_prompt: Whether to end with the beginning of the assistant's turn.
 
         Raises:
@@ -178,9 +179,9 @@ class PretrainedTokenizer(Tokenizer):
             encoding = self._untrimmed.encode(text, add_special_tokens=self.add_special_tokens)
         offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
         texts = np.flatnonzero(offsets[:, 1] > offsets[:, 0])[:2]  # the first two tokens that stand for text
-        if len(texts) == 2 and offsets[texts[1], 0] < offsets[texts[0], 1]:
-            if not self._decode([encoding.ids[texts[0]]]).strip():  # a space that the tokenizer puts before a text
-                offsets[texts[0], 1] = offsets[texts[1], 0]
+        share = len(texts) == 2 and offsets[texts[1], 0] < offsets[texts[0], 1]
+        if share and not self._decode([encoding.ids[texts[0]]]).strip():  # a space that is put before a text
+            offsets[texts[0], 1] = offsets[texts[1], 0]
         return encoding.ids, offsets
 
     def _decode(self, ids: list[int]) -> str:
