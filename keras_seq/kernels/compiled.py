@@ -181,20 +181,15 @@ class Settings:
     """
 
     def __init__(self, model):
-        layers, found = [*getattr(model, "models", (model,))], set()
+        layers, found, self._named = [*getattr(model, "models", (model,))], set(), []
         for layer in layers:  # which grows
             if isinstance(layer, keras.layers.Layer) and id(layer) not in found:
                 found.add(id(layer))
-                for value in vars(layer).values():
-                    layers += [child for child in (value if isinstance(value, list | tuple) else (value,))]
-        layers = {id(layer): layer for layer in layers if isinstance(layer, keras.layers.Layer)}.values()
-        self._named = [
-            (
-                attributes,
-                [name for name in _argument_names(type(layer)) if isinstance(attributes.get(name, ()), SIMPLE)],
-            )
-            for layer, attributes in ((layer, vars(layer)) for layer in layers)
-        ]
+                attributes = vars(layer)
+                for value in attributes.values():
+                    layers += value if isinstance(value, list | tuple) else (value,)
+                names = [name for name in _argument_names(type(layer)) if isinstance(attributes.get(name, ()), SIMPLE)]
+                self._named.append((attributes, names))
 
     def __call__(self) -> list:
         """Return the values that they have now."""

@@ -1,4 +1,4 @@
-"""JSON schemas: what is accepted gives valid JSON, valid by the schema, as the jsonschema package says; else a sentence."""
+"""What is accepted gives JSON that is valid by the schema, as jsonschema says; the rest is refused."""
 
 import json
 import random

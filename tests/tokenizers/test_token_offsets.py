@@ -36,7 +36,7 @@ def sentence_piece():
     model = models.BPE({t: n for n, t in enumerate(tokens)}, [("\u2581", "t")], unk_token="<unk>", byte_fallback=True)
     pipeline = tokenizers.Tokenizer(model)
     pipeline.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    steps = decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     pipeline.decoder = decoders.Sequence(steps)
     return PretrainedTokenizer(pipeline.to_str())
 
@@ -60,11 +60,7 @@ CASES = [  # tokenizer, text, pieces of the first tokens
     (CharacterTokenizer.from_text(TEXT, oov_token="[UNK]"), "xbe", ["x", "b", "e"]),
     (WordTokenizer.from_text(TEXT), "extraordinary be", ["extraordinary", " ", "be"]),
     (WordPieceTokenizer.from_text(TEXT), "Q to be ", ["Q", " to", " be "]),
-    (
-        WordPieceTokenizer.from_text(TEXT + " \u00c9t\u00e9", lowercase=True),
-        "\u00c9T\u00c9 to",
-        ["\u00c9T", "\u00c9", " to"],
-    ),
+    (WordPieceTokenizer.from_text(TEXT, lowercase=True), "TÓ to", ["TÓ", " to"]),
     (BYTES, "\u00e9 be", ["\u00e9", "", " be"]),
     (BYTES, "\U0001f600 be", ["\U0001f600", "", "", "", " be"]),
     (with_bos(), "to be", ["", "to", " be"]),
@@ -116,7 +112,7 @@ def test_an_id_that_the_library_would_change_or_that_is_huge_is_refused():
 def test_a_regular_expression_that_backtracks_for_ever_is_one_sentence():
     pipeline = tokenizers.Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     pipeline.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("(x+x+)+y"), "isolated")
-    with pytest.raises(ValueError, match="cannot be encoded: .*retry-limit"):
+    with pytest.raises(ValueError, match=r"cannot be encoded: .*retry-limit"):
         PretrainedTokenizer(pipeline.to_str()).encode("x" * 40)
 
 
