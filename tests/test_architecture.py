@@ -24,7 +24,7 @@ ORDER = (  # each package may import those that follow it
     *("evaluation", "generation", "tracking", "pretrained"),
     *("models", "data", "baselines", "tokenizers", "layers", "kernels"),
 )
-EVERYWHERE = {"checks", "atomic_files", "stop_signals"}
+EVERYWHERE = {"checks", "atomic_files", "bounded_process", "stop_signals"}
 MAY_IMPORT = {package: {*ORDER[n + 1 :], *EVERYWHERE} for n, package in enumerate(ORDER)}
 BACKENDS = {"tensorflow", "jax", "torch"}
 TENSORFLOW_ONLY = {  # the files of keras_seq that import TensorFlow, besides kernels/tensorflow

@@ -62,10 +62,14 @@ def example_text(run: pathlib.Path) -> str:
 
 
 def handle_unknown(text: str, tokenizer: Tokenizer, how: Unknown) -> str:
-    """Return the text without its unknown characters; raise a ValueError that names them if `how` is "error"."""
+    r"""Return the text without its unknown characters; raise a ValueError that names them if `how` is "error".
+
+    Where `\r` is unknown, `\r\n` becomes `\n` first, as in a corpus.
+    """
     if not isinstance(tokenizer, CharacterTokenizer) or tokenizer.oov_token is not None:
         return text  # every text has ids
     known = set(tokenizer.characters)
+    text = text if "\r" in known else text.replace("\r\n", "\n")
     unknown = [*dict.fromkeys(character for character in text if character not in known)]
     if unknown and how == "error":
         names = ", ".join(f"{character!r} (U+{ord(character):04X})" for character in unknown[:MAX_CHARACTERS_TO_NAME])

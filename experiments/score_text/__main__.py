@@ -69,7 +69,9 @@ def format_report(score: TextScore, num_highest_losses: int) -> str:
     """Format the message for the terminal."""
     highest = score.highest_losses(num_highest_losses)
     lines = [
-        f"{score.num_characters:,} characters, without the first token, which is not predicted",
+        f"{score.num_characters:,} characters, without the first token, which is not predicted"
+        if score.tokens[0]
+        else f"{score.num_characters:,} characters, after {score.shown(0)}, which is not predicted",
         f"{score.loss_per_character:.4f} nats per character, {score.bits_per_character:.4f} bits per character",
         *(["\nTokens with the highest loss:"] if highest else []),
     ]
@@ -88,7 +90,7 @@ def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, num_hi
         title=f"How well {describe_run(run)} predicts a text",
         run=run_label(run),
         score=score,
-        tokens=[*zip(score.tokens, score.token_losses.tolist(), shades, strict=True)],
+        tokens=[*zip(map(score.shown, range(len(score.tokens))), score.token_losses.tolist(), shades, strict=True)],
         uniform_loss=uniform_loss,
         highest=score.highest_losses(num_highest_losses),
     )

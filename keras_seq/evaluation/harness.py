@@ -22,6 +22,7 @@ from keras_seq.evaluation.losses import token_losses
 from keras_seq.generation import TextGenerator
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.kernels.compiled import compiled
+from keras_seq.tokenizers.token_offsets import token_offsets
 
 FILTERS = ("top_k", "top_p", "min_p", "typical_p", "repetition_penalty")
 NO_FILTER = {"top_k": 0, "min_p": 0}
@@ -35,14 +36,16 @@ class HarnessModel(LM):
     results = lm_eval.simple_evaluate(model=HarnessModel(model, tokenizer), tasks=["lambada_openai"])
     ```
 
-    A context that is too long for the model loses its beginning, as in the harness's own models.
+    A context that is too long for the model loses its beginning, as in the harness's own models. A token that the
+    tokenizer begins every text with is a context, never scored itself, and needs no `prefix_token_id` before it.
 
     Args:
         model: A `LanguageModel`.
         tokenizer: Its tokenizer.
         stop_token_ids: Ids that end a generated text.
-        prefix_token_id: Id that begins a text, before an empty context and in `loglikelihood_rolling`; without it
-            contexts may not be empty, and the first token of a text is not scored.
+        prefix_token_id: Id that begins a text, before an empty context and in `loglikelihood_rolling`; without it, or
+            a token that the tokenizer begins texts with, contexts may not be empty, and the first token of a text is
+            not scored.
 
     Raises:
         ValueError: As `TextGenerator`, or `prefix_token_id` is not an id of the tokenizer.
@@ -52,7 +55,8 @@ class HarnessModel(LM):
         super().__init__()
         if prefix_token_id is not None:
             checks.integer("prefix_token_id", prefix_token_id, 0, tokenizer.vocabulary_size - 1)
-        self.model, self.tokenizer, self.generator = model, tokenizer, TextGenerator(model, tokenizer)
+        self.model, self.tokenizer = model, tokenizer
+        self.generator = TextGenerator(model, _NeverEmpty(tokenizer, prefix_token_id))
         self.evaluator = Evaluator(model)
         self.stop_token_ids, self.prefix_token_id = stop_token_ids, prefix_token_id
         self._logits = compiled(lambda ids: model(ids, training=False), model, reduce_retracing=True)
@@ -67,8 +71,8 @@ class HarnessModel(LM):
             disable_tqdm: Ignored; there is no progress bar.
 
         Raises:
-            ValueError: A context is empty and there is no `prefix_token_id`, a continuation has no token or more tokens
-                than the model's context length, or logits are not finite.
+            ValueError: A context is empty and there is no `prefix_token_id`, a continuation has more tokens than the
+                model's context length, or logits are not finite. That of an empty continuation is 0.
         """
         return [self._score(*request.args) for request in requests]
 
@@ -100,19 +104,30 @@ class HarnessModel(LM):
         """
         return [self._generate(*request.args, seed) for seed, request in enumerate(requests)]
 
+    def _ids(self, text):
+        """Return the ids of a text, without those that the tokenizer adds at its end, and how many it adds before."""
+        ids, offsets = token_offsets(self.tokenizer, text)
+        with_text = np.flatnonzero(offsets[:, 1] > offsets[:, 0])
+        if not len(with_text):
+            return ids.tolist(), len(ids)
+        return ids[: with_text[-1] + 1].tolist(), int(with_text[0])
+
     def _score(self, context, continuation):
+        if not continuation:
+            return 0.0, True
         stripped = context.rstrip()  # white space between the two is the continuation's: " word" may be one token
-        start = self.tokenizer.encode(stripped).tolist() if stripped else []
-        ids = self.tokenizer.encode(context + continuation).tolist() if continuation else start
+        start = self._ids(stripped)[0] if stripped else []
+        ids, num_added = self._ids(context + continuation)
         # fewer than those of the context where its end is one token with the continuation's beginning
         shared = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], zip(start, ids, strict=False))])
+        shared = max(shared, num_added)
         if not shared:
-            if self.prefix_token_id is None:
+            ids, shared = self._prefixed(ids, num_added), 1
+            if len(ids) < 2 or self.prefix_token_id is None:
                 raise ValueError(
                     "The context is empty, or one token with what follows; expected a longer text, or a HarnessModel "
                     "with a prefix_token_id."
                 )
-            ids, shared = [self.prefix_token_id, *ids], 1
         count, limit = len(ids) - shared, getattr(self.model, "context_length", None) or len(ids)
         if not 1 <= count <= limit:
             raise ValueError(f"The continuation {continuation!r:.80} has {count} tokens; expected 1 to {limit}.")
@@ -124,9 +139,14 @@ class HarnessModel(LM):
             raise not_finite()
         return -float(losses.sum(dtype="float64")), bool((logits.argmax(-1) == targets).all())
 
+    def _prefixed(self, ids, num_added):
+        """Return ids after the prefix, unless the tokenizer or the text itself begins with such a token."""
+        has_one = self.prefix_token_id is None or num_added or ids[:1] == [self.prefix_token_id]
+        return ids if has_one else [self.prefix_token_id, *ids]
+
     def _score_text(self, text):
-        prefix = [] if self.prefix_token_id is None else [self.prefix_token_id]
-        ids = np.array([*prefix, *self.tokenizer.encode(text).tolist()], "int32")
+        num_added = self._ids(text)[1]
+        ids = np.array(self._prefixed(self.tokenizer.encode(text).tolist(), num_added), "int32")
         if len(ids) < 2:
             raise ValueError(f"The text {text!r:.80} has no token that follows another one; expected a longer text.")
         losses = self.evaluator.streaming_token_losses(ids)
@@ -135,6 +155,8 @@ class HarnessModel(LM):
         return -float(losses.sum(dtype="float64"))
 
     def _generate(self, context, options, seed):
+        if not context and not len(self.generator.tokenizer.encode(context)):
+            raise ValueError("The context is empty; expected a text, or a HarnessModel with a prefix_token_id.")
         until = options.get("until") or ()
         until = (until,) if isinstance(until, str) else tuple(until)
         temperature, do_sample = options.get("temperature"), options.get("do_sample")
@@ -144,3 +166,21 @@ class HarnessModel(LM):
         filters = {name: options[name] for name in FILTERS if options.get(name) not in (None, NO_FILTER.get(name))}
         count = next((options[name] for name in COUNTS if options.get(name) is not None), 256)
         return "".join(self.generator.stream(context, count, temperature, seed, **stops, **filters))
+
+
+class _NeverEmpty:
+    """A tokenizer that gives the prefix for a text without tokens.
+
+    Args:
+        tokenizer: Another tokenizer.
+        prefix_token_id: The prefix, or None.
+    """
+
+    def __init__(self, tokenizer, prefix_token_id):
+        self.tokenizer, self.prefix_token_id = tokenizer, prefix_token_id
+        self.vocabulary_size, self.decode = tokenizer.vocabulary_size, tokenizer.decode
+
+    def encode(self, text):
+        """Return the ids of a text, or of no text that of the prefix."""
+        ids = self.tokenizer.encode(text)
+        return ids if len(ids) or self.prefix_token_id is None else np.array([self.prefix_token_id], "int32")

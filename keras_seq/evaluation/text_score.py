@@ -1,10 +1,13 @@
 """Score a text by a language model: the loss of every token given all preceding ones.
 
 The text is read as in `Evaluator.streaming_loss`: a recurrent model carries its state, a model with a context length C
-sees windows of C that move by C / 2. The first token has no context and no loss.
+sees windows of C that move by C / 2. The first token has no context and no loss: the characters that it stands for do
+not count. Where it is one that the tokenizer adds, such as `<s>`, it stands for none, and all characters count.
 """
 
 import dataclasses
+import html
+import itertools
 import math
 from typing import NamedTuple
 
@@ -15,8 +18,11 @@ from keras_seq.evaluation.evaluator import Evaluator
 from keras_seq.generation.sampling_loop import not_finite
 from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.show_whitespace import show_whitespace
+from keras_seq.tokenizers.text_errors import check_text
+from keras_seq.tokenizers.token_offsets import piece_ends, token_offsets
 
 CONTEXT_CHARACTERS = 20  # on each side of a token with a high loss
+MAX_SHOWN = 10_000  # tokens in a notebook
 
 
 class HighLoss(NamedTuple):
@@ -36,14 +42,17 @@ class TextScore:
     """Hold the tokens of a text and their losses.
 
     Args:
-        tokens: Text of each token; joined they are the text, if the tokenizer is lossless.
+        tokens: The piece of the text that each token stands for; joined they are the text. That of an unknown word is
+            the word, that of a token that the tokenizer adds is empty; of the parts of a character, the first has it.
         token_losses: float32 `[N]`, in nats; NaN for the first token.
         num_characters: Characters of all tokens after the first.
+        names: Names of the tokens in the vocabulary, shown for those of empty pieces, such as `</s>`.
     """
 
     tokens: tuple[str, ...]
     token_losses: np.ndarray
     num_characters: int
+    names: tuple[str, ...] = ()
 
     @property
     def loss_per_character(self) -> float:
@@ -64,10 +73,31 @@ class TextScore:
         order = 1 + np.argsort(-self.token_losses[1:], kind="stable")[:count]
         return [self._high_loss(index) for index in order.tolist()]
 
+    def shown(self, index: int) -> str:
+        """Return the piece of a token, or its name where that is empty."""
+        return self.tokens[index] or (self.names[index] if self.names else "")
+
+    def _repr_html_(self) -> str:
+        """Return the text for a notebook: the darker a token, the higher its loss, which it shows under the pointer."""
+        most = max(np.nanmax(self.token_losses, initial=0), 1e-9)
+        shown = [self.shown(index) for index in range(min(len(self.tokens), MAX_SHOWN))]
+        spans = [
+            f'<span style="background: rgba(220, 80, 40, {max(0, loss) / most:.2f})" title="{loss:.2f} nats">'
+            f"{html.escape(token)}</span>"
+            if loss == loss
+            else html.escape(token)
+            for token, loss in zip(shown, self.token_losses.tolist(), strict=False)
+        ]
+        more = f" and {len(self.tokens) - MAX_SHOWN:,} more tokens" if len(self.tokens) > MAX_SHOWN else ""
+        return (
+            f"<p>{self.bits_per_character:.3f} bits per character, {self.num_characters:,} characters</p>"
+            f'<pre style="white-space: pre-wrap">{"".join(spans)}</pre>{more}'
+        )
+
     def _high_loss(self, index):
         before = "".join(self.tokens[:index])
         after = "".join(self.tokens[index + 1 :][:CONTEXT_CHARACTERS])
-        texts = before[-CONTEXT_CHARACTERS:], self.tokens[index], after[:CONTEXT_CHARACTERS]
+        texts = before[-CONTEXT_CHARACTERS:], self.shown(index), after[:CONTEXT_CHARACTERS]
         place = before.count("\n") + 1, len(before) - before.rfind("\n")
         return HighLoss(index, float(self.token_losses[index]), *place, *map(show_whitespace, texts))
 
@@ -85,17 +115,23 @@ def score_text(model: keras.Model, tokenizer, text: str) -> TextScore:
         The tokens and their losses.
 
     Raises:
-        ValueError: If there are fewer than two tokens, an unknown character, another vocabulary size than the model's,
-            logits that are not finite, or a model that is not causal.
+        ValueError: If there are fewer than two tokens, no character after the first one, an unknown character, another
+            vocabulary size than the model's, logits that are not finite, or a model that is not causal; or if the text
+            is not a `str`.
     """
+    check_text(text)
     evaluator = Evaluator(model)
     check_tokenizer(tokenizer, model, evaluator.vocabulary_size)
-    ids = tokenizer.encode(text)
+    ids, offsets = token_offsets(tokenizer, text)
     if len(ids) < 2:
         raise ValueError(f"The text {text[:40]!r} has {len(ids)} tokens; expected at least 2: one predicts the next.")
+    ends = piece_ends(text, offsets).tolist()
+    if ends[0] == len(text):
+        raise ValueError(f"The text {text[:40]!r} has no character after its first token; expected a longer text.")
     losses = np.concatenate([[np.nan], evaluator.streaming_token_losses(ids)]).astype("float32")
     if np.isnan(losses[1:]).any():
         raise not_finite()
-    texts = {n: tokenizer.decode([n]) for n in np.unique(ids).tolist()}  # once per id: decoding takes a millisecond
-    tokens = tuple(texts[n] for n in ids.tolist())
-    return TextScore(tokens, losses, len(text) - len(tokens[0]))
+    vocabulary = getattr(tokenizer, "vocabulary", None)
+    names = () if vocabulary is None else tuple(vocabulary[id] for id in ids.tolist())
+    tokens = tuple(text[start:end] for start, end in itertools.pairwise([0, *ends]))
+    return TextScore(tokens, losses, len(text) - len(tokens[0]), names)

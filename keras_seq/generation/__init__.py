@@ -1,7 +1,8 @@
 """Generate text: sampling and searches around a model's step."""
 
-from keras_seq.generation.constraints import Constraint, choices, json_schema, regex
+from keras_seq.generation.constraints import Constraint, choices, regex
 from keras_seq.generation.contrastive import contrastive_search
+from keras_seq.generation.json_schemas import json_schema
 from keras_seq.generation.samplers import LOGIT_FILTERS, SamplingConfig, sample_token
 from keras_seq.generation.sampling_loop import SamplingLoop
 from keras_seq.generation.search import beam_search, greedy

@@ -1,44 +1,28 @@
-"""Constrain a text: to one of some choices, to a regular expression, or to JSON of a schema.
+"""Constrain a text: to one of some choices or to a regular expression; `json_schemas.py` makes one of a JSON schema.
 
     regular expression  ->  finite automaton over bytes  ->  automaton over the tokens of a tokenizer:
     table [S, V]        the state after each token, -1 where the token would lead out of the language
     distance [S]        tokens that the shortest way to the end of a text takes; 0 where a text may end
 
-Willard & Louf (2023), "Efficient guided generation for large language models", arXiv:2307.09702. The automaton and the
-regular expression of a schema are outlines-core's: `pip install "keras_seq[constraints]"`. States from which the
-tokenizer's tokens cannot reach an end are not part of the table.
+Willard & Louf (2023), "Efficient guided generation for large language models", arXiv:2307.09702. The automaton over
+bytes is outlines-core's: `pip install "keras_seq[constraints]"`. States from which the tokenizer's tokens cannot reach
+an end are not part of the table.
 """
 
 import collections
 import dataclasses
+import importlib.util
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from keras_seq.bounded_process import regex_automaton
 from keras_seq.tokenizers.token_bytes import token_bytes
 
-MAX_TABLE = 2**27  # entries of a table, 4 bytes each
+MAX_TABLE = 2**26  # entries of a table, 4 bytes each
 FAR = 2**30  # the distance of no way
-SAY_ALL = {"$ref", "anyOf", "const", "enum"}  # keywords beside which outlines-core ignores others
-LIMITS = SAY_ALL | {
-    *("type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems"),
-    *("minLength", "maxLength", "pattern"),
-}
-JSON_SCHEMA_KEYWORDS = LIMITS | {
-    *("$defs", "definitions", "title", "description", "default", "examples", "$schema", "$id", "$comment"),
-}
-JSON_TYPES = {
-    "string": str,
-    "boolean": bool,
-    "null": type(None),
-    "integer": int,
-    "number": (int, float),
-    "array": list,
-    "object": dict,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,61 +43,106 @@ class Constraint:
         """Return the automaton over the tokens of a tokenizer.
 
         Args:
-            tokenizer: A tokenizer of characters, words or byte pairs.
+            tokenizer: A tokenizer of characters, words or byte pairs, or a tokenizer.json of byte pairs or
+                SentencePiece.
             excluded: Ids that are no text, such as a model's document token.
 
         Raises:
             ValueError: The pattern is not a regular expression, no text of it can be written with the tokenizer's
-                tokens, the automaton is too large, the tokenizer has no bytes for its tokens, or outlines-core is not
-                installed.
+                tokens, the automaton is too large or takes too long, the tokenizer has no bytes for its tokens, or
+                outlines-core is not installed.
         """
-        outlines = _outlines()
-        ids = collections.defaultdict(list)
-        for n, token in enumerate(token_bytes(tokenizer)):
-            if token and n not in excluded:
-                ids[token].append(n)
-        size = tokenizer.vocabulary_size
+        tokens = [b"" if n in excluded else token or b"" for n, token in enumerate(token_bytes(tokenizer))]
         try:
-            index = outlines.Index(self.pattern, outlines.Vocabulary(size, dict(ids)))
+            table, finals = byte_automaton(self.pattern)
+            if len(table) * len(tokens) > MAX_TABLE:
+                raise ValueError(
+                    f"it has {len(table)} states for {len(tokens)} tokens; expected at most "
+                    f"{MAX_TABLE // len(tokens)}: bound its lengths and repetitions"
+                )
+            return _token_automaton(table, finals, tokens)
         except ValueError as error:
-            reason = str(error).split("This may be")[0].strip().rstrip(".")
-            raise ValueError(f"The constraint {self.pattern!r:.80} cannot be used: {reason}.") from None
-        return _automaton(index, size, self.pattern)
+            raise ValueError(f"The constraint {self.pattern!r:.80} cannot be used: {error}.") from None
 
 
-def _automaton(index, size, pattern):
-    """Return the automaton of an outlines-core index, with the start as state 0."""
-    transitions, finals = index.get_transitions(), index.get_final_states()
-    following = {s: {n: new for n, new in row.items() if n < size} for s, row in transitions.items()}
-    distance = _distances(following, finals)
-    start = index.get_initial_state()
-    states = [start, *(s for s in following if s != start and s in distance)]
-    number = {s: n for n, s in enumerate(states)}
-    if len(states) * size > MAX_TABLE:
-        raise ValueError(
-            f"The constraint {pattern!r:.80} has {len(states)} states for {size} tokens; expected at most "
-            f"{MAX_TABLE // size}: bound its lengths and repetitions."
-        )
+def byte_automaton(pattern: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the finite automaton of a regular expression: its table over bytes, and the states where a text may end.
+
+    Args:
+        pattern: In the syntax of Rust's `regex`.
+
+    Returns:
+        int32 `[S, 256]`, -1 where no text goes on; and ids of states, `[F]`. State 0 is the first one.
+
+    Raises:
+        ValueError: The pattern is not a regular expression, its automaton is too large or takes too long, or
+            outlines-core is not installed.
+    """
+    check_outlines()
+    table, finals = regex_automaton(pattern)
+    return np.frombuffer(table, "int32").reshape(-1, 256), np.array(finals, "int64")
+
+
+def _token_automaton(table, finals, tokens):
+    """Return the automaton over tokens, given as bytes; those without bytes lead nowhere."""
+    lengths = np.array([len(token) for token in tokens])
+    longest = max(lengths.max(initial=0), 1)
+    padded = np.frombuffer(b"".join(token.ljust(longest, b"\0") for token in tokens), "uint8").reshape(-1, longest)
+    following = np.where(lengths > 0, np.arange(len(table), dtype="int32")[:, None], np.int32(-1))  # [S, V]
+    with_nowhere = np.append(table, np.full((1, 256), -1, "int32"), axis=0)  # the row that -1 is
+    for position in range(longest):
+        reached = np.flatnonzero(lengths > position)
+        following[:, reached] = with_nowhere[following[:, reached], padded[reached, position]]
+    successors = _successors(following)
+    distance, reached = _distances(successors, finals.tolist()), _reachable(successors)
+    if 0 not in distance:
+        firsts = {token[0] for token in tokens if token}
+        missing = {byte for state in reached for byte in np.flatnonzero(table[state] >= 0).tolist()} - firsts
+        characters = json.dumps(bytes(sorted(missing)[:20]).decode(errors="replace"), ensure_ascii=False)
+        raise ValueError(f"no text of it can be written with the tokenizer's tokens, which lack [{characters}]")
+    states = [state for state in reached if state in distance]
+    number = np.full(len(table) + 1, -1, "int32")  # the last one is that of -1
+    number[states] = np.arange(len(states))
     # a power of two, so that few sizes are compiled
-    table = np.full((1 << (len(states) - 1).bit_length(), size), -1, "int32")
-    for s in states:
-        for n, new in following[s].items():
-            table[number[s], n] = number.get(new, -1)
-    return TokenAutomaton(table, np.array([distance[s] for s in states] + [FAR] * (len(table) - len(states)), "int32"))
+    padding = (1 << (len(states) - 1).bit_length()) - len(states)
+    result = np.pad(number[following[states]], ((0, padding), (0, 0)), constant_values=-1)
+    return TokenAutomaton(result, np.array([distance[s] for s in states] + padding * [FAR], "int32"))
 
 
-def _distances(following, finals):
+def _successors(following):
+    """Return the states that tokens lead to from each state, a list of lists."""
+    successors = []
+    for row in following:
+        is_reached = np.zeros(len(following) + 1, bool)
+        is_reached[row] = True
+        successors.append(np.flatnonzero(is_reached[:-1]).tolist())
+    return successors
+
+
+def _reachable(successors):
+    """Return the states that tokens lead to from state 0, which is the first one."""
+    reached, queue = {0: None}, collections.deque([0])
+    while queue:
+        for new in successors[queue.popleft()]:
+            if new not in reached:
+                reached[new] = None
+                queue.append(new)
+    return [*reached]
+
+
+def _distances(successors, finals):
     """Return the least number of tokens from each state to a final one, without states that have no way."""
-    sources = collections.defaultdict(set)
-    for s, row in following.items():
-        for new in row.values():
-            sources[new].add(s)
+    sources = collections.defaultdict(list)
+    for state, following in enumerate(successors):
+        for new in following:
+            sources[new].append(state)
     distance, queue = dict.fromkeys(finals, 0), collections.deque(finals)
     while queue:
         state = queue.popleft()
-        for source in sources[state] - distance.keys():
-            distance[source] = distance[state] + 1
-            queue.append(source)
+        for source in sources[state]:
+            if source not in distance:
+                distance[source] = distance[state] + 1
+                queue.append(source)
     return distance
 
 
@@ -146,69 +175,7 @@ def regex(pattern: str) -> Constraint:
     return Constraint(pattern)
 
 
-def json_schema(schema: dict[str, Any] | str) -> Constraint:
-    """Return the constraint that a text is JSON of a schema, without white space between its parts.
-
-    Properties have the order of the schema. Keywords that a regular expression cannot express, such as `minimum`, are
-    refused.
-
-    Args:
-        schema: A JSON schema, or its text.
-
-    Raises:
-        ValueError: The schema is not valid JSON, or has a keyword or type that is not supported, or outlines-core is
-            not installed.
-    """
-    _outlines()
-    from outlines_core.json_schema import build_regex_from_schema
-
-    try:
-        schema = json.loads(schema) if isinstance(schema, str) else schema
-        if not isinstance(schema, dict):
-            raise ValueError("it is not an object")
-        _check_keywords(schema)
-        return Constraint(build_regex_from_schema(json.dumps(schema), ""))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"json_schema={schema!r:.80} cannot be used: {str(error).rstrip('.')}.") from None
-
-
-def _check_keywords(schema):
-    """Refuse what outlines-core would ignore."""
-    if not isinstance(schema, dict):
-        return
-    unknown = schema.keys() - JSON_SCHEMA_KEYWORDS
-    if unknown:
-        raise ValueError(f"the keyword {min(unknown)!r} is not supported")
-    for name in sorted(SAY_ALL & schema.keys()):
-        others = schema.keys() & LIMITS - {name, *(("type",) if name in ("const", "enum") else ())}
-        if others:
-            raise ValueError(f"the keyword {min(others)!r} beside {name!r} is not supported")
-    for value in (*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())):
-        if "type" in schema and not _is_of_type(value, schema["type"]):
-            raise ValueError(f"the value {value!r} is not of type {schema['type']!r}")
-    missing = {*schema.get("required", ())} - schema.get("properties", {}).keys()
-    if missing:
-        raise ValueError(f"{min(missing)!r} is required, but not among the properties")
-    for name in ("Items", "Length"):
-        if schema.get(f"min{name}", 0) > schema.get(f"max{name}", np.inf):
-            raise ValueError(f"min{name} is above max{name}")
-    for name in ("properties", "$defs", "definitions"):
-        for inner in schema.get(name, {}).values():
-            _check_keywords(inner)
-    for inner in (schema.get("items"), schema.get("additionalProperties"), *schema.get("anyOf", ())):
-        _check_keywords(inner)
-
-
-def _is_of_type(value, names):
-    types = [JSON_TYPES.get(name) for name in (names if isinstance(names, list) else [names])]
-    if None in types:
-        raise ValueError(f"the type {names!r} is not supported")
-    return any(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)) for kind in types)
-
-
-def _outlines():
-    try:
-        import outlines_core
-    except ImportError:
-        raise ValueError("Constraints need outlines-core: pip install outlines-core.") from None
-    return outlines_core
+def check_outlines() -> None:
+    """Raise a ValueError unless outlines-core is installed."""
+    if importlib.util.find_spec("outlines_core") is None:
+        raise ValueError("Constraints need outlines-core: pip install outlines-core.")

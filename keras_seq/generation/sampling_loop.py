@@ -21,7 +21,7 @@ from keras import ops, tree
 
 from keras_seq.generation.constrained_sampling import ENDED, constraint_rows, sample_row
 from keras_seq.generation.constraints import TokenAutomaton
-from keras_seq.generation.philox import uniform_draws
+from keras_seq.generation.philox import RowDraws
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.kernels.compiled import compiled, traced
 from keras_seq.layers.introspection import vocabulary_size
@@ -29,6 +29,7 @@ from keras_seq.layers.introspection import vocabulary_size
 STEPS_PER_CALL = 32  # steps of one compiled call
 PREFILL_CHUNK = 64  # ids of a prompt in one forward pass
 MIN_CAPACITY = 256  # slots of a cache
+ROOM = 4096  # columns for new ids that a batch begins with
 
 
 class SamplingLoop:
@@ -43,16 +44,14 @@ class SamplingLoop:
 
     def __init__(self, model):
         self.model = model
-        self.context_length = math.inf if model.context_length is None else model.context_length
-        sizes = (
-            {PREFILL_CHUNK}
-            if model.context_length is None
-            else {PREFILL_CHUNK, model.context_length - cache_stride(model.context_length)}
-        )
-        self.prefill_sizes = sorted((size for size in sizes if 0 < size < self.context_length), reverse=True)
         self._traced_step = traced(self._sample_step, model, donate_argnums=(0,))
         self._prefill_fn = compiled(self._next_state, model)
         self._sample_fn = compiled(self._sample_steps, model, jit_compile=True)
+
+    @property
+    def context_length(self) -> float:
+        """The model's context length, infinite if its state has no length."""
+        return math.inf if self.model.context_length is None else self.model.context_length
 
     def __call__(
         self,
@@ -74,17 +73,18 @@ class SamplingLoop:
             automaton: What constrains the new ids, or None.
 
         Yields:
-            int32 `[B, n]` for varying n, `max_new_tokens` columns in all; with an automaton, ENDED after a text's end.
+            int32 `[B, n]` for varying n, `max_new_tokens` columns in all; with an automaton, ENDED after a text's end,
+            and no more columns once all rows have ended.
 
         Raises:
             ValueError: The model's logits are not finite, or the constraint has no text of `max_new_tokens`.
         """
         sampling = sampling or SamplingConfig()
-        ids, prompt_lengths, uniform = prepare_batch(prompts, max_new_tokens, seed, first_row)
+        ids, prompt_lengths, draws = prepare_batch(prompts, max_new_tokens, seed, first_row)
         in_text = self._in_text(prompts) if sampling.repetition_penalty is not None else ()
         rows, tables = constraint_rows(automaton, len(ids), max_new_tokens)
         num_done, num_emitted = prompt_lengths.min(), 0  # columns filled in all rows; columns yielded
-        start, end = cache_start(num_done, self.context_length), ids.shape[1]
+        start, end = cache_start(num_done, self.context_length), draws.end
         capacity = max(MIN_CAPACITY, 1 << (end - 1).bit_length())
         state, t = self._prefill(ids, start, num_done, capacity)
         while t < end:
@@ -92,28 +92,34 @@ class SamplingLoop:
                 start = cache_start(t, self.context_length)
                 state, t = self._prefill(ids, start, num_done, capacity)
             n = int(min(STEPS_PER_CALL, end - t, self.context_length - (t - 1 - start)))
+            ids = with_room(ids, t + n)
             is_prompt = np.arange(t, t + n) < np.maximum(prompt_lengths, num_done)[:, None]
             prompt_ids = _steps_first(np.where(is_prompt, ids[:, t : t + n], -1))
-            draws = _steps_first(uniform[:, t : t + n])
+            uniform, count = _steps_first(draws(t, n)), np.array(n, "int32")
             state, new, in_text, rows = self._sample_fn(
-                state, ids[:, t - 1], prompt_ids, draws, np.array(n, "int32"), sampling.options, in_text, rows, tables
+                state, ids[:, t - 1], prompt_ids, uniform, count, sampling.options, in_text, rows, tables
             )
             ids[:, t : t + n] = ops.convert_to_numpy(new)[:n].T
             if (ids[:, t : t + n] == -1).any():
                 raise not_finite()
             t += n
-            if rows and (ids[:, t - 1] == ENDED).all():
-                ids[:, t:], t = ENDED, end
             num_done = max(num_done, t)
+            if has_ended := rows and (ids[:, t - 1] == ENDED).all():
+                ids, num_done = all_ended(ids, prompt_lengths, num_done, end)
             if new := new_tokens(ids, prompt_lengths, num_emitted, num_done):
                 yield np.stack(new)
                 num_emitted += len(new[0])
+            if has_ended:
+                return
 
     def _prefill(self, ids, start, end, capacity):
         """Read full chunks of ids from `start`, at most up to `end` - 1; return the state and the next position."""
         limit = () if self.model.context_length is None else (capacity,)
         state, t = self.model.get_initial_state(len(ids), *limit), start
-        for size in self.prefill_sizes:
+        sizes = {PREFILL_CHUNK}
+        if self.model.context_length is not None:
+            sizes.add(self.context_length - cache_stride(self.context_length))
+        for size in sorted((size for size in sizes if 0 < size < self.context_length), reverse=True):
             while t + size < end:
                 state = self._prefill_fn(np.maximum(ids[:, t : t + size], 0), state)  # not ENDED
                 t += size
@@ -159,7 +165,7 @@ class SamplingLoop:
 
 
 def prepare_batch(prompts, max_new_tokens, seed, first_row):
-    """Lay out prompts in rows with room for new tokens, and draw the random numbers.
+    """Lay out prompts in rows with room for new tokens.
 
     Args:
         prompts: B lists of ids.
@@ -168,16 +174,35 @@ def prepare_batch(prompts, max_new_tokens, seed, first_row):
         first_row: Number of the first row; row b draws from (seed, first_row + b).
 
     Returns:
-        Ids, int32 `[B, N]`, zeros after each prompt; prompt lengths `[B]`; draws in [0, 1), float32 `[B, N]`.
+        Ids, int32 `[B, N]`, zeros after each prompt, where N may be less than all tokens take, see `with_room`; prompt
+        lengths `[B]`; and the `RowDraws`, whose `end` is the column after the last token.
     """
     prompt_lengths = np.array([len(prompt) for prompt in prompts])
-    ids = np.zeros((len(prompts), prompt_lengths.max() + max_new_tokens), "int32")
+    longest = int(prompt_lengths.max())
+    ids = np.zeros((len(prompts), longest + min(max_new_tokens, ROOM)), "int32")
     for row, prompt in zip(ids, prompts, strict=True):
         row[: len(prompt)] = prompt
-    uniform = np.zeros(ids.shape, "float32")
-    for row, start in enumerate(prompt_lengths):
-        uniform[row, start : start + max_new_tokens] = uniform_draws(seed, first_row + row, max_new_tokens)
-    return ids, prompt_lengths, uniform
+    return ids, prompt_lengths, RowDraws(seed, first_row, prompt_lengths, longest + max_new_tokens)
+
+
+def with_room(ids, count):
+    """Return ids `[B, N]` with at least `count` columns: as they are, or with as many zeros after them."""
+    return ids if count <= ids.shape[1] else np.pad(ids, ((0, 0), (0, max(count, ids.shape[1]))))
+
+
+def all_ended(ids, prompt_lengths, num_done, last):
+    """Return ids and filled columns such that `new_tokens` gives the last ids of all rows, the shortest prompt's too.
+
+    Args:
+        ids: `[B, N]`, of rows that have all ended.
+        prompt_lengths: `[B]`.
+        num_done: Columns that are filled in all rows.
+        last: Columns that all tokens take.
+    """
+    end = min(last, num_done + int(prompt_lengths.max() - prompt_lengths.min()))
+    ids = with_room(ids, end)
+    ids[:, num_done:end] = ENDED
+    return ids, end
 
 
 def new_tokens(ids, prompt_lengths, num_emitted, num_done):
@@ -193,7 +218,7 @@ def new_tokens(ids, prompt_lengths, num_emitted, num_done):
         A list of B arrays `[n]`, or an empty list if n is 0.
     """
     longest = prompt_lengths.max()
-    count = int(np.clip(num_done - longest, 0, ids.shape[1] - longest))
+    count = int(max(num_done - longest, 0))
     rows = zip(ids, prompt_lengths, strict=True)
     return [row[m + num_emitted : m + count] for row, m in rows] if count > num_emitted else []
 

@@ -1,14 +1,19 @@
 """Compile a function of tensors that needs no gradients, for the Keras backend at hand.
 
 TensorFlow    tf.function, traced once for each structure and shape of the arguments, by XLA where `jit_compile` is set,
-              and again once the model has other weights, as after `enable_lora` or `quantize`
+              and again once the model has other weights, as after `enable_lora` or `quantize`, or other settings
 JAX           jax.jit of (variables of the model, arguments), so that every call computes with the present weights;
-              under a Keras distribution every device, and so every process, has the whole result
+              jitted again once the model has other settings; under a Keras distribution every device, and so every
+              process, has the whole result
 torch         the function itself, without gradients: torch.compile breaks at every layer of Keras, takes a minute for
               a step of a model, and the step is slower. `traced` records the operations of a step once, by make_fx
+
+Settings are the arguments of the constructors of all layers, which are attributes: `document_token`, `context_length`,
+`dtype_policy` and the like may be set after the first call.
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 
 import keras
@@ -40,16 +45,20 @@ class _TensorFlow:
     def __init__(self, function, model, **options):
         self.function, self.model, self.options = function, model, options
         self._weights, self._traced = (), None
+        self._settings, self._values = Settings(model), None
 
     def __call__(self, *args):
         import tensorflow as tf
 
-        is_new = self._traced is None or not _same(self._weights, _weights(self.model))
+        values = self._settings()
+        is_new = self._traced is None or values != self._values or not _same(self._weights, _weights(self.model))
         if is_new:
             self._traced = tf.function(self.function, autograph=False, **self.options)  # no branch depends on a value
         result = self._traced(*args)
         if is_new:
             self._weights = _weights(self.model)  # after the call, which builds a model that was not built
+            self._settings = Settings(self.model)
+            self._values = self._settings()
         return result
 
     def num_traces(self) -> int:
@@ -66,8 +75,21 @@ def _jax(function, model):
 
     distribution = keras.distribution.distribution()
     whole = distribution and keras.distribution.TensorLayout((), distribution.device_mesh).backend_layout
-    jitted = jax.jit(with_variables, out_shardings=whole)
-    return lambda *args: jitted([variable.value for variable in _variables(model)], *args)
+    settings, present, jitted = Settings(model), None, None
+
+    def call(*args):
+        nonlocal settings, present, jitted
+        values = [variable.value for variable in _variables(model)]
+        if jitted is None or settings() != present:
+            # another function: JAX shares what it traced among those that are equal
+            jitted = jax.jit(lambda *args: with_variables(*args), out_shardings=whole)
+            result = jitted(values, *args)
+            settings = Settings(model)  # after the call, which builds a model that was not built
+            present = settings()
+            return result
+        return jitted(values, *args)
+
+    return call
 
 
 def _torch(function, model):
@@ -108,14 +130,15 @@ def _torch_traced(function, model, donate_argnums):
     from keras_seq.kernels.torch.simplified_graph import simplified
     from keras_seq.kernels.torch.split_graph import split
 
-    graphs, variables = {}, ()
+    graphs, variables, settings, values_of_settings = {}, (), Settings(model), None
 
     def for_present_weights():
-        nonlocal variables
+        nonlocal variables, settings, values_of_settings
         present = _variables(model)
-        if not _same(present, variables):  # as after `enable_lora` or `quantize`
+        if not _same(present, variables) or settings() != values_of_settings:  # as after `enable_lora` or `quantize`
             graphs.clear()
-            variables = present
+            variables, settings = present, Settings(model)
+            values_of_settings = settings()
         return functools.partial(replay, [variable.value for variable in variables], {})
 
     def replay(values, of_weights, *args):
@@ -145,6 +168,43 @@ def _torch_traced(function, model, donate_argnums):
         return simplified(first), simplified(rest, donated), result_structure
 
     return for_present_weights
+
+
+SIMPLE = bool | int | float | str | None | keras.DTypePolicy  # types of settings
+
+
+class Settings:
+    """The settings of a model and of the layers in it, which compiled code has as constants.
+
+    Args:
+        model: A layer, or an object with `models`; the layers are those that it has now.
+    """
+
+    def __init__(self, model):
+        layers, found, self._named = [*getattr(model, "models", (model,))], set(), []
+        for layer in layers:  # which grows
+            if isinstance(layer, keras.layers.Layer) and id(layer) not in found:
+                found.add(id(layer))
+                attributes = vars(layer)
+                for value in attributes.values():
+                    layers += value if isinstance(value, list | tuple) else (value,)
+                names = [name for name in _argument_names(type(layer)) if isinstance(attributes.get(name, ()), SIMPLE)]
+                self._named.append((attributes, names))
+
+    def __call__(self) -> list:
+        """Return the values that they have now."""
+        return [attributes.get(name) for attributes, names in self._named for name in names]
+
+
+@functools.cache
+def _argument_names(kind):
+    """Return the names of the attributes that hold a layer's settings, public or with an underscore before."""
+    names = {"dtype_policy", "lora_enabled", "lora_alpha"}
+    for base in kind.__mro__:
+        if issubclass(base, keras.layers.Layer) and base not in (keras.layers.Layer, keras.Model):
+            names.update(inspect.signature(base.__init__).parameters)
+    names -= {"self", "args", "kwargs", "name", "seed", "trainable"}
+    return [*sorted(names), *sorted(f"_{name}" for name in names)]
 
 
 def _variables(model):

@@ -12,6 +12,7 @@ import pathlib
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
+from keras_seq.checks import short_repr
 from keras_seq.pretrained.tensor_files import PretrainedError, read_json, read_text
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer
@@ -76,11 +77,11 @@ def _chat_template(folder, options):
         return read_text(path)
     template = options.get("chat_template")
     if isinstance(template, list) and all(isinstance(entry, dict) for entry in template):  # several, by name
-        template = next((entry.get("template") for entry in template if entry.get("name") == "default"), None)
-    if template is not None and not isinstance(template, str):
+        template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
+    if not isinstance(template, str | None):
         raise PretrainedError(
-            f"tokenizer_config.json: chat_template={template!r:.80}; expected a text, or a list of objects with name "
-            "and template."
+            f"{folder / 'tokenizer_config.json'} has chat_template={short_repr(template)}; expected a text, or "
+            "objects with name and template."
         )
     return template
 

@@ -11,6 +11,8 @@ from keras_seq.generation.samplers import sample_token
 from keras_seq.generation.sampling_loop import cache_stride, not_finite
 from keras_seq.layers.introspection import check_tokenizer
 
+PHILOX = 1  # TensorFlow's number of the algorithm
+
 
 class ExportedTextGenerator(tf.Module):
     """Hold the two exported functions, `generate` and `logits`.
@@ -59,12 +61,17 @@ class ExportedTextGenerator(tf.Module):
         return self._model(ids[None], training=False)[0]
 
     def _generate(self, prompt, max_new_tokens, temperature, seed):
-        max_new_tokens = tf.cast(_assert_non_negative(max_new_tokens, "max_new_tokens"), tf.int32)
+        max_new_tokens = _assert_non_negative(max_new_tokens, "max_new_tokens")
         temperature, seed = _assert_non_negative(temperature, "temperature"), _assert_non_negative(seed, "seed")
         temperature = tf.debugging.assert_all_finite(temperature, "temperature: expected a finite number.")
         prompt_ids = self._encode(prompt)
         prompt_length = tf.size(prompt_ids)
-        uniform = tf.random.stateless_uniform([max_new_tokens], tf.stack([seed, 0]), alg="philox")
+        fits = tf.debugging.assert_less_equal(
+            max_new_tokens, tf.int32.max - tf.cast(prompt_length, tf.int64), "max_new_tokens: expected fewer than 2^31."
+        )
+        with tf.control_dependencies([fits]):
+            max_new_tokens = tf.cast(max_new_tokens, tf.int32)
+        key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.stack([seed, 0]))
         ids = tf.concat([prompt_ids, tf.zeros([max_new_tokens], tf.int32)], axis=0)
 
         def sample_step(t, ids, state):
@@ -74,7 +81,10 @@ class ExportedTextGenerator(tf.Module):
                 state = tf.cond(is_new_cache, lambda: self._state_after(ids[start : t - 1]), lambda: state)
             logits, next_state = self._model.step(ids[None, t - 1 : t], state)
             n = t - prompt_length
-            new = sample_token(logits, uniform[n : n + 1], {"temperature": temperature})
+            # the n-th number of `stateless_uniform`: four have a counter
+            at = counter + tf.cast(tf.stack([n // 4, 0]), tf.uint64)
+            four = tf.raw_ops.StatelessRandomUniformV2(shape=[4], key=key, counter=at, alg=PHILOX, dtype=tf.float32)
+            new = sample_token(logits, four[n % 4 : n % 4 + 1], {"temperature": temperature})
             return t + 1, tf.tensor_scatter_nd_update(ids, [[t]], new), self._with_static_shapes(next_state)
 
         state = self._state_after(ids[self._cache_start(prompt_length) : prompt_length - 1])

@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_seq.checks import short_repr
 from keras_seq.tokenizers.text_errors import TokenizerError, check_text
+from keras_seq.tokenizers.token_offsets import offsets_of_texts
 from keras_seq.tokenizers.tokenizer_io import read_tokenizer, write_tokenizer
 
 OOV_TOKEN = "[UNK]"
@@ -90,6 +91,27 @@ class Tokenizer:
         """
         check_text(text)
         return np.array(self._encode(text), np.int32)
+
+    def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Convert a text to ids, and say which characters each token stands for.
+
+        Args:
+            text: As for `encode`.
+
+        Returns:
+            int32 `[N]`, and int64 `[N, 2]`: the token stands for `text[start:end]`. Start and end are equal for tokens
+            that the tokenizer adds. Tokens that are parts of one character all have that character.
+
+        Raises:
+            TokenizerError: As for `encode`.
+
+        >>> from keras_seq.tokenizers import WordTokenizer
+        >>> WordTokenizer(["[UNK]", " ", "be"]).encode_with_offsets("to be")[1].tolist()
+        [[0, 2], [2, 3], [3, 5]]
+        """
+        check_text(text)
+        ids, offsets = self._encode_with_offsets(text)
+        return np.array(ids, np.int32), np.array(offsets, np.int64).reshape(-1, 2)
 
     def encode_texts(self, texts: list[str]) -> list[np.ndarray]:
         """Convert several texts to ids, one after the other or in parallel.
@@ -173,6 +195,14 @@ class Tokenizer:
                 a tokenizer of this class.
         """
         return read_tokenizer(path, cls.from_config)
+
+    def __reduce__(self):
+        """Pickle and copy the config: tables and pipelines are made again."""
+        return type(self).from_config, (self.get_config(),)
+
+    def _encode_with_offsets(self, text: str):
+        ids = self.encode(text)
+        return ids, offsets_of_texts([self.decode([id]) for id in ids.tolist()], text)
 
     def _encode(self, text: str) -> list[int]:
         raise NotImplementedError

@@ -137,6 +137,10 @@ class CharacterTokenizer(Tokenizer):
         known = {*self._characters}
         return [character for character in dict.fromkeys(text) if character not in known]
 
+    def _encode_with_offsets(self, text: str):
+        starts = np.arange(len(text))
+        return self.encode(text), np.stack([starts, starts + 1], axis=1)
+
     def decode(self, ids: np.ndarray | list[int]) -> str:
         """Convert ids to a text.
 

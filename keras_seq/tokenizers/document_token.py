@@ -10,8 +10,7 @@ from keras_seq.tokenizers.base_tokenizer import Tokenizer
 from keras_seq.tokenizers.segment_packing import SPECIAL_TOKENS
 from keras_seq.tokenizers.subword_tokenizers import SubwordTokenizer
 from keras_seq.tokenizers.text_errors import TokenizerError
-
-DOCUMENT_CHARACTER = "\x1e"
+from keras_seq.tokenizers.token_offsets import DOCUMENT_CHARACTER
 
 
 def document_token(tokenizer: Tokenizer) -> int:

@@ -4,12 +4,14 @@
 tokens in a text, such as `<|endoftext|>`, are one id, and those that the model was trained with are added.
 """
 
+import contextlib
 import json
+from functools import cached_property
 
 import numpy as np
 import tokenizers
 
-from keras_seq import checks
+from keras_seq import bounded_process, checks
 from keras_seq.checks import short_repr
 from keras_seq.tokenizers.base_tokenizer import Tokenizer
 from keras_seq.tokenizers.text_errors import TokenizerError, check_text
@@ -43,16 +45,17 @@ class PretrainedTokenizer(Tokenizer):
         chat_template: str | None = None,
         special_tokens: dict[str, str] | None = None,
     ):
-        try:
+        with _panics(f"pipeline={short_repr(pipeline)}; expected a tokenizer.json"):
             self._pipeline = tokenizers.Tokenizer.from_str(pipeline)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # the library also raises a PanicException, which is no Exception
-            raise TokenizerError(f"pipeline={short_repr(pipeline)}; expected a tokenizer.json: {error}.") from None
-        self._check_added_tokens(pipeline)
         self._pipeline.no_padding()
         self._pipeline.no_truncation()
         token_of = {id: token for token, id in self._pipeline.get_vocab(with_added_tokens=True).items()}
+        for entry in json.loads(pipeline).get("added_tokens") or ():
+            if token_of.get(entry["id"]) != entry["content"]:  # the library gives it the next free id
+                raise TokenizerError(
+                    f"The tokenizer's added token {entry['content']!r:.80} has id {entry['id']}; expected that of the "
+                    "vocabulary, or the one after the last."
+                )
         num_ids = max(token_of, default=-1) + 1
         if num_ids > MAX_IDS:
             raise TokenizerError(f"The tokenizer has the id {num_ids - 1}; expected ids below {MAX_IDS}.")
@@ -63,7 +66,8 @@ class PretrainedTokenizer(Tokenizer):
                 f"The tokenizer has {num_ids} ids; expected at most vocabulary_size={vocabulary_size}."
             )
         # not checked as other vocabularies are: foreign ones may have gaps
-        self._vocabulary = tuple(token_of.get(id, f"<unused {id}>") for id in range(vocabulary_size))
+        self.token_names = tuple(map(token_of.get, range(vocabulary_size)))  # None in a gap
+        self._vocabulary = tuple(name or f"<unused {id}>" for id, name in enumerate(self.token_names))
         self._text = pipeline
         self.add_special_tokens = checks.boolean("add_special_tokens", add_special_tokens)
         if chat_template is not None and not isinstance(chat_template, str):
@@ -74,16 +78,6 @@ class PretrainedTokenizer(Tokenizer):
         ):
             raise TokenizerError(f"special_tokens={short_repr(special_tokens)}; expected texts by name.")
         self.chat_template, self.special_tokens = chat_template, dict(special_tokens)
-
-    def _check_added_tokens(self, pipeline):
-        """Raise a TokenizerError for an added token whose id in the file the library did not take."""
-        for token in json.loads(pipeline).get("added_tokens") or ():
-            id = self._pipeline.token_to_id(token["content"])
-            if id != token["id"]:
-                raise TokenizerError(
-                    f"The added token {token['content']!r:.40} has the id {token['id']} in the tokenizer.json; "
-                    f"expected {id}, because added tokens follow the vocabulary one by one."
-                )
 
     @property
     def pipeline(self) -> str:
@@ -125,7 +119,8 @@ class PretrainedTokenizer(Tokenizer):
             pipeline.enable_truncation(checks.positive_integer("sequence_length", sequence_length))
         pipeline.enable_padding(length=sequence_length, pad_id=0, pad_token=self._vocabulary[0])
         inputs = list(texts) if text_pairs is None else list(zip(texts, text_pairs, strict=True))
-        rows = pipeline.encode_batch(inputs, add_special_tokens=self.add_special_tokens)
+        with _panics("The texts cannot be encoded"):
+            rows = pipeline.encode_batch(inputs, add_special_tokens=self.add_special_tokens)
         return {
             "token_ids": np.array([row.ids for row in rows], np.int32),
             "segment_ids": np.array([row.type_ids for row in rows], np.int32),
@@ -136,30 +131,20 @@ class PretrainedTokenizer(Tokenizer):
         """Return the text that a chat model continues; encode it by `without_special_tokens()`.
 
         Args:
-            messages: Dicts with `"role"` (`"system"`, `"user"` or `"assistant"`) and `"content"`.
+            messages: Dicts with `"role"` (`"system"`, `"user"` or `"assistant"`) and `"content"`; what
+                JSON can hold.
             add_generation_prompt: Whether to end with the beginning of the assistant's turn.
 
         Raises:
-            TokenizerError: There is no template, or it refuses the messages.
+            TokenizerError: There is no template, it refuses the messages, or it takes too much time or memory.
         """
         if self.chat_template is None:
             raise TokenizerError("chat_template=None; expected the tokenizer of a chat model.")
-        from jinja2 import TemplateError  # here, because few need it
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        def raise_exception(message):
-            raise TokenizerError(f"The chat template says: {message}")
-
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "sort_keys": False}
-        environment.globals["raise_exception"] = raise_exception
         try:
-            return environment.from_string(self.chat_template).render(
-                messages=messages, add_generation_prompt=add_generation_prompt, **self.special_tokens
+            return bounded_process.render_chat_template(
+                self.chat_template, messages, add_generation_prompt, self.special_tokens
             )
-        except (TemplateError, TypeError, KeyError) as error:
+        except (ValueError, TypeError) as error:  # TypeError: JSON cannot hold the messages
             raise TokenizerError(f"The chat template cannot be applied to these messages: {error}.") from None
 
     def without_special_tokens(self) -> "PretrainedTokenizer":
@@ -169,8 +154,47 @@ class PretrainedTokenizer(Tokenizer):
     def _arguments(self):
         return {name: getattr(self, name) for name in self.config_fields}
 
+    @cached_property
+    def _untrimmed(self):
+        """The pipeline with offsets that have the white space of a token, which some files leave out."""
+        parts, found = [pipeline := json.loads(self._text)], False
+        for part in parts:  # which grows
+            inner = part.values() if isinstance(part, dict) else part
+            parts += [value for value in inner if isinstance(value, dict | list)]
+            if isinstance(part, dict) and part.get("trim_offsets") is True:
+                part["trim_offsets"], found = False, True
+        if not found:
+            return self._pipeline
+        untrimmed = tokenizers.Tokenizer.from_str(json.dumps(pipeline))
+        untrimmed.no_padding()
+        untrimmed.no_truncation()
+        return untrimmed
+
     def _encode(self, text: str) -> list[int]:
-        return self._pipeline.encode(text, add_special_tokens=self.add_special_tokens).ids
+        with _panics(f"The text {short_repr(text)} cannot be encoded"):
+            return self._pipeline.encode(text, add_special_tokens=self.add_special_tokens).ids
+
+    def _encode_with_offsets(self, text: str):
+        with _panics(f"The text {short_repr(text)} cannot be encoded"):
+            encoding = self._untrimmed.encode(text, add_special_tokens=self.add_special_tokens)
+        offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        texts = np.flatnonzero(offsets[:, 1] > offsets[:, 0])[:2]  # the first two tokens that stand for text
+        share = len(texts) == 2 and offsets[texts[1], 0] < offsets[texts[0], 1]
+        if share and not self._decode([encoding.ids[texts[0]]]).strip():  # a space that is put before a text
+            offsets[texts[0], 1] = offsets[texts[1], 0]
+        return encoding.ids, offsets
 
     def _decode(self, ids: list[int]) -> str:
-        return self._pipeline.decode(ids, skip_special_tokens=False)
+        with _panics("The ids cannot be decoded"):
+            return self._pipeline.decode(ids, skip_special_tokens=False)
+
+
+@contextlib.contextmanager
+def _panics(what):
+    """Raise a TokenizerError for whatever the library raises, a PanicException too, which is no Exception."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise TokenizerError(f"{what}: {str(error).rstrip('.')}.") from None

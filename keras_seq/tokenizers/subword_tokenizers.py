@@ -97,6 +97,10 @@ class SubwordTokenizer(Tokenizer):
     def _encode(self, text: str) -> list[int]:
         return self._pipeline.encode(text, add_special_tokens=False).ids
 
+    def _encode_with_offsets(self, text: str):
+        encoding = self._pipeline.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
     def _decode(self, ids: list[int]) -> str:
         return self._pipeline.decode(ids, skip_special_tokens=False)
 

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
+
 from keras_seq import checks
 from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer, check_training_texts
 from keras_seq.tokenizers.text_errors import TokenizerError, check_text
@@ -98,6 +100,11 @@ class WordTokenizer(Tokenizer):
 
     def _encode(self, text: str) -> list[int]:
         return [self._id_of.get(token, 0) for token in split_words(text)]
+
+    def _encode_with_offsets(self, text: str):
+        words = split_words(text)
+        ends = np.cumsum([len(word) for word in words], dtype="int64")
+        return [self._id_of.get(word, 0) for word in words], np.stack([np.append(0, ends)[:-1], ends], axis=1)
 
     def _decode(self, ids: list[int]) -> str:
         return "".join([self._vocabulary[id] for id in ids])

@@ -19,6 +19,7 @@ from keras_seq.evaluation.validation_sample import ValidationSample
 from keras_seq.generation import TextGenerator
 from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.document_token import encode_documents
+from keras_seq.tokenizers.token_offsets import first_token_characters
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.loop_callbacks import TrainingDiverged
@@ -172,9 +173,10 @@ class LanguageModelValidator:
                 f"{len(text):,} characters of validation text are {len(self.ids)} tokens; expected at least "
                 f"{sequence_length + 1}, a window and the next token: give a longer text."
             )
-        self.characters_per_token = len(text) / len(self.ids)
+        unpredicted = first_token_characters(tokenizer, text)  # the first token is not scored
+        self.characters_per_token = (len(text) - unpredicted) / (len(self.ids) - 1)
         starts_line = "\n" in text and len(tokenizer.encode("\n"))
-        self.prompt = "\n" if starts_line else tokenizer.decode(self.ids[:1])
+        self.prompt = "\n" if starts_line else text[: max(1, unpredicted)]
 
     def __call__(self) -> Summaries:
         """Return the validation's scalars and its sample; raise `TrainingDiverged` if a loss is not finite."""

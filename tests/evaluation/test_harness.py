@@ -13,6 +13,7 @@ from keras_seq.evaluation.harness import HarnessModel  # noqa: E402
 from keras_seq.generation import TextGenerator  # noqa: E402
 from keras_seq.models import GPT2Config, LSTMConfig  # noqa: E402
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer  # noqa: E402
+from tests.tokenizers.test_token_offsets import with_bos  # noqa: E402
 
 pytestmark = pytest.mark.rare
 TOKENIZER = CharacterTokenizer("\n .abcdefgh")
@@ -155,12 +156,34 @@ def test_an_empty_context_needs_a_prefix(model):
     assert prefixed.loglikelihood([request])[0][0] == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize(("continuation", "count"), [("", 0), ("bad" * 40, 120)])
-def test_a_continuation_has_tokens_and_fits_the_context(model, continuation, count):
-    if model.context_length is None and count:
-        pytest.skip("it takes any length")
-    with pytest.raises(ValueError, match=f"has {count} tokens; expected 1 to "):
-        HarnessModel(model, TOKENIZER).loglikelihood([Instance("loglikelihood", {}, ("abc", continuation), 0)])
+def test_a_continuation_fits_the_context_and_an_empty_one_is_certain(model):
+    harness = HarnessModel(model, TOKENIZER)
+    assert harness.loglikelihood([Instance("loglikelihood", {}, ("abc", ""), 0)]) == [(0.0, True)]
+    if model.context_length is not None:
+        with pytest.raises(ValueError, match="has 120 tokens; expected 1 to "):
+            harness.loglikelihood([Instance("loglikelihood", {}, ("abc", "bad" * 40), 0)])
+
+
+def test_an_empty_context_is_continued_after_the_prefix(model):
+    request, prefix = Instance("generate_until", {}, ("", {"max_gen_toks": 6}), 0), TOKENIZER.encode(".")[0]
+    text = HarnessModel(model, TOKENIZER, prefix_token_id=prefix).generate_until([request])[0]
+    assert f".{text}" == TextGenerator(model, TOKENIZER)(".", 6, temperature=0.0)
+    with pytest.raises(ValueError, match="prefix_token_id"):
+        HarnessModel(model, TOKENIZER).generate_until([request])
+
+
+def test_a_token_that_begins_every_text_is_not_scored():
+    tokenizer = with_bos()
+    model = LSTMConfig(embedding_dim=4, units=6).build_model(tokenizer.vocabulary_size)
+    losses = score_text(model, tokenizer, "to be").token_losses
+    for prefix in (None, int(tokenizer.encode("")[0])):
+        harness = HarnessModel(model, tokenizer, prefix_token_id=prefix)
+        rolling = harness.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, ("to be",), 0)])[0]
+        whole, last = harness.loglikelihood(
+            [Instance("loglikelihood", {}, pair, 0) for pair in (("", "to be"), ("to", " be"))]
+        )
+        assert rolling == pytest.approx(whole[0], abs=1e-5) == pytest.approx(-losses[1:].sum(), abs=1e-5)
+        assert last[0] == pytest.approx(-losses[2], abs=1e-5)
 
 
 def test_a_prefix_begins_every_text_whose_first_token_is_then_scored(model):

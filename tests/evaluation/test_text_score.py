@@ -5,7 +5,8 @@ from keras import ops
 import keras_seq
 from keras_seq.evaluation import Evaluator, TextScore, score_text
 from keras_seq.models import LSTMConfig, TransformerConfig
-from keras_seq.tokenizers import CharacterTokenizer, WordTokenizer
+from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer, WordTokenizer
+from tests.tokenizers.test_token_offsets import with_bos
 
 VOCABULARY = CharacterTokenizer("\n abcdefg")
 TEXT = "a bad cab\nfaced a bee"
@@ -52,6 +53,46 @@ def test_longer_tokens_count_their_characters():
     assert "".join(scored.tokens) == TEXT
     assert scored.num_characters == len(TEXT) - len("a")
     assert scored.loss_per_character == pytest.approx(scored.token_losses[1:].sum() / scored.num_characters)
+
+
+FIRST_TOKENS = [  # tokenizer, text, characters that the first token takes
+    (WordTokenizer.from_text("to be"), "x be", 1),
+    (WordTokenizer.from_text("to be"), "extraordinary be", 13),
+    (WordPieceTokenizer.from_text("to be"), "Q to be", 1),
+    (BytePairTokenizer.from_text("to be"), "\u00e9tude", 1),
+    (CharacterTokenizer.from_text("to be", oov_token="[UNK]"), "xbe", 1),
+    (with_bos(), "to be", 0),
+    (with_bos(), "\u00e9", 0),
+]
+
+
+@pytest.mark.parametrize(("tokenizer", "text", "first"), FIRST_TOKENS)
+def test_characters_are_those_of_the_text_that_is_scored(tokenizer, text, first):
+    model = LSTMConfig(embedding_dim=3, units=5).build_model(tokenizer.vocabulary_size)
+    scored = score_text(model, tokenizer, text)
+    ids = tokenizer.encode(text)
+    log_p = ops.convert_to_numpy(ops.log_softmax(model(ids[None, :-1])))[0]
+    bits = -log_p[range(len(ids) - 1), ids[1:]].sum() / np.log(2)
+    assert scored.num_characters == len(text) - first
+    assert scored.bits_per_character == pytest.approx(bits / (len(text) - first), rel=1e-5)
+    assert "".join(scored.tokens) == text
+    assert scored.shown(0)
+
+
+def test_nothing_after_the_first_character_is_refused():
+    tokenizer = BytePairTokenizer.from_text("to be")
+    model = LSTMConfig(embedding_dim=3, units=5).build_model(tokenizer.vocabulary_size)
+    with pytest.raises(ValueError, match="no character after its first token"):
+        score_text(model, tokenizer, "\u00e9")
+    with pytest.raises(ValueError, match="text must be a str"):
+        score_text(model, tokenizer, b"to be")
+
+
+def test_a_notebook_shows_the_text_with_its_losses():
+    scored = TextScore(("", "<b>", "d"), np.array([np.nan, 1, 0.5], "float32"), 4, ("<s>", "<b>", "d"))
+    page = scored._repr_html_()
+    assert "&lt;s&gt;<span" in page
+    assert 'title="1.00 nats">&lt;b&gt;</span>' in page
 
 
 @pytest.mark.parametrize("text", ["", "a"])

@@ -12,7 +12,13 @@ from keras import ops
 from keras_seq.generation import SamplingConfig, SamplingLoop, TextGenerator, choices, json_schema, regex
 from keras_seq.generation.constrained_sampling import ENDED
 from keras_seq.models import GPT2Config, LSTMConfig
-from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer, WordTokenizer
+from keras_seq.tokenizers import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    PretrainedTokenizer,
+    WordPieceTokenizer,
+    WordTokenizer,
+)
 
 pytest.importorskip("outlines_core")
 pytestmark = pytest.mark.any_backend
@@ -221,6 +227,16 @@ def test_subwords_and_words_write_the_pattern(tokenizer):
     assert len(set(texts)) > 1
 
 
+def test_a_tokenizer_json_of_bytes_writes_the_texts_of_its_tokenizer():
+    tokenizer = BytePairTokenizer.from_text("cat dog")
+    model = LSTMConfig(embedding_dim=4, units=8).build_model(tokenizer.vocabulary_size)
+    read = PretrainedTokenizer(tokenizer.to_tokenizer_json())
+    for constraint in (choices([" dog", " cat"]), regex("[a-z]+  é"), regex("[😀-🙏]")):
+        texts = [TextGenerator(model, each)("cat", 20, constraint=constraint, seed=3) for each in (tokenizer, read)]
+        assert re.fullmatch(f"cat({constraint.pattern})", texts[0])
+        assert texts[0] == texts[1]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -232,6 +248,10 @@ def test_subwords_and_words_write_the_pattern(tokenizer):
         (lambda: regex("ax").automaton(TOKENIZER), r"cannot be used: .*\[\"x\"\]"),
         (lambda: regex("a").automaton(TOKENIZER, [0]), "cannot be used"),
         (lambda: regex("a").automaton(WordPieceTokenizer.from_text("abc")), "WordPieceTokenizer does not keep white"),
+        (
+            lambda: regex("a").automaton(PretrainedTokenizer(WordPieceTokenizer.from_text("abc").to_tokenizer_json())),
+            "The decoder of the tokenizer.json, WordPiece, does not give each token bytes",
+        ),
         (lambda: json_schema("{"), "json_schema='{' cannot be used: Expecting property name"),
         (lambda: json_schema("3"), "it is not an object"),
         (lambda: json_schema({"type": "integer", "minimum": 3}), "the keyword 'minimum' is not supported"),

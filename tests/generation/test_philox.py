@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_seq.generation.philox import philox, uniform_draws
+from keras_seq.generation.philox import BLOCK, RowDraws, philox, uniform_draws
 
 pytestmark = pytest.mark.any_backend
 KNOWN_ANSWERS = [  # of Random123, by the authors of the paper: counter, key, words
@@ -44,3 +44,17 @@ def test_they_are_uniform():
     assert draws.max() < 1
     counts = np.histogram(draws, bins=20, range=(0, 1))[0]
     assert ((counts - 1000) ** 2 / 1000).sum() < 50.8  # chi-square of 19 degrees of freedom: 1 in 10,000 lies above
+
+
+def test_blocks_are_the_numbers_of_the_rows():
+    starts, end = np.array([3, 1, 2000]), 2 * BLOCK + 700
+    draws, columns = RowDraws(5, 2, starts, end), []
+    column = 1
+    while column < end:
+        count = min(37, end - column)
+        columns.append(draws(column, count))
+        column += count
+    for row, (start, found) in enumerate(zip(starts, np.concatenate(columns, axis=1), strict=True)):
+        np.testing.assert_array_equal(found[start - 1 :], uniform_draws(5, 2 + row, end - start))
+        assert not found[: start - 1].any()
+    assert RowDraws(5, 0, np.array([1]), 2**31)(1, 1).nbytes == 4

@@ -83,3 +83,27 @@ def test_a_loop_takes_other_options_and_other_batches_after_its_first(looped):
         found = np.concatenate([*loop(PROMPTS[:rows], 12, SamplingConfig(**options), seed=seed)], axis=1)
         expected = [whole_passes(model, prompt, 12, seed, n, options) for n, prompt in enumerate(PROMPTS[:rows])]
         assert found.tolist() == expected
+
+
+SETTINGS = {  # settings of a model after its first text, by name
+    "lstm": {"document_token": 2},
+    "transformer": {"document_token": 2, "context_length": 4},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_after_the_first_text_are_those_of_the_next(name, randomize):
+    model = randomize(MODELS[name].build_model(V), scale=1.0)
+    loop, options = SamplingLoop(model), SamplingConfig(temperature=0.9)
+    before = np.concatenate([*loop(PROMPTS, 20, options)], axis=1)
+    for setting, value in SETTINGS[name].items():
+        setattr(model, setting, value)
+        after = np.concatenate([*loop(PROMPTS, 20, options)], axis=1)
+        np.testing.assert_array_equal(after, np.concatenate([*SamplingLoop(model)(PROMPTS, 20, options)], axis=1))
+        assert (after != before).any()
+
+
+def test_most_tokens_take_no_memory_before_they_are_sampled(looped):
+    _, loop = looped("lstm")
+    first = next(loop([[1, 2]], 2**31 - 1, seed=3))
+    np.testing.assert_array_equal(first, next(loop([[1, 2]], 60, seed=3))[:, : first.shape[1]])

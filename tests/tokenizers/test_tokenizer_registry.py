@@ -1,5 +1,7 @@
+import copy
 import json
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -239,3 +241,16 @@ def test_a_file_is_a_tokenizer_or_one_clear_error(tmp_path_factory, data):
     except TokenizerError:
         return
     assert {"schema": 2, **tokenizer.get_config()} == json.loads(data)
+
+
+@kinds
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda tokenizer: pickle.loads(pickle.dumps(tokenizer))])
+def test_a_tokenizer_can_be_copied_and_pickled_after_use(kind, how):
+    tokenizer = TOKENIZERS[kind].from_text(TEXT)
+    tokenizer.encode(TEXT)
+    if kind == "characters":
+        pytest.importorskip("tensorflow")
+        assert tokenizer.tables
+    same = how(tokenizer)
+    assert (same, hash(same)) == (tokenizer, hash(tokenizer))
+    assert same.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()

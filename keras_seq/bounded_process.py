@@ -1,0 +1,211 @@
+"""Answer questions about what files and users give in a process of its own, which may take little time and memory.
+
+A chat template, a regular expression or a JSON schema of a few characters can ask for hours and terabytes, within a
+library's call that nothing else can end. The process is started with the first question and answers all that follow;
+one that takes too much ends it.
+
+    parent    one line of JSON: [name of the function, *arguments]           child    one line of JSON: [result, error]
+
+This file is also the child's script, so it imports nothing of keras_seq, and what a function needs within it.
+"""
+
+import atexit
+import base64
+import contextlib
+import functools
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from array import array
+
+MAX_SECONDS = 2  # of processor time for an answer
+MAX_BYTES = 2 << 30  # of address space
+MAX_STATES = 1 << 15  # of a regular expression's automaton
+
+
+class OutOfBounds(ValueError):
+    """A question took too much time or memory."""
+
+
+class _Process:
+    """The child and the pipes to it; another one is started once it has ended, and in a fork of the parent."""
+
+    def __init__(self):
+        self.lock, self.process, self.owner = threading.Lock(), None, None
+
+    def ask(self, name, *arguments):
+        request = json.dumps([name, *arguments]) + "\n"
+        with self.lock:
+            if self.process is None or self.owner != os.getpid():
+                self.start()
+            try:
+                self.process.stdin.write(request.encode())
+                self.process.stdin.flush()
+                line = self.process.stdout.readline()
+            except BrokenPipeError:
+                line = b""
+            except BaseException:  # interrupted: an answer that is on its way is not that of the next question
+                self.end()
+                raise
+            if not line:
+                self.end()
+                raise OutOfBounds(f"it takes more than {MAX_SECONDS} seconds or {MAX_BYTES >> 30} GiB of memory")
+        result, error = json.loads(line)
+        if error is not None:
+            raise ValueError(error)
+        return result
+
+    def start(self):
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        self.owner = os.getpid()
+
+    def end(self):
+        if self.process is not None and self.owner == os.getpid():
+            self.process.kill()
+            with contextlib.suppress(BrokenPipeError):  # of what was not sent
+                self.process.communicate()
+        self.process = None
+
+
+_PROCESS = _Process()
+atexit.register(_PROCESS.end)
+
+
+def render_chat_template(template: str, messages: list, add_generation_prompt: bool, special_tokens: dict) -> str:
+    """Return the text of a chat template.
+
+    Args:
+        template: In Jinja.
+        messages: What JSON can hold, usually dicts of texts.
+        add_generation_prompt: A variable of the template.
+        special_tokens: Further variables of the template.
+
+    Raises:
+        OutOfBounds: It takes too much time or memory.
+        ValueError: The template is none, or cannot be applied to the messages.
+    """
+    return _PROCESS.ask("_render_chat_template", template, messages, add_generation_prompt, special_tokens)
+
+
+def regex_automaton(pattern: str) -> tuple[bytes, list[int]]:
+    """Return the finite automaton of a regular expression over bytes.
+
+    Args:
+        pattern: In the syntax of Rust's `regex`.
+
+    Returns:
+        Its table, int32 `[S, 256]`, from state 0, -1 where no text goes on, as bytes; and the states where a text may
+        end.
+
+    Raises:
+        OutOfBounds: It takes too much time or memory.
+        ValueError: The pattern is no regular expression, or has more than `MAX_STATES` states.
+    """
+    table, finals = _PROCESS.ask("_regex_automaton", pattern)
+    return base64.b64decode(table), finals
+
+
+def json_schema_pattern(schema: str) -> str:
+    """Return the regular expression of a JSON schema, as outlines-core makes it, without white space.
+
+    Args:
+        schema: Text of the schema.
+
+    Raises:
+        OutOfBounds: It takes too much time or memory.
+        ValueError: outlines-core does not know a part of it.
+    """
+    return _PROCESS.ask("_json_schema_pattern", schema)
+
+
+@functools.cache
+def _jinja_template(text):
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def raise_exception(message):
+        raise ValueError(f"the template says: {message}")
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "sort_keys": False}
+    environment.globals["raise_exception"] = raise_exception
+    return environment.from_string(text)
+
+
+def _render_chat_template(template, messages, add_generation_prompt, special_tokens):
+    variables = {**special_tokens, "messages": messages, "add_generation_prompt": add_generation_prompt}
+    return _jinja_template(template).render(**variables)
+
+
+def _regex_automaton(pattern):
+    from outlines_core import Index, Vocabulary
+
+    index = Index(pattern, Vocabulary(256, {bytes([n]): [n] for n in range(256)}))
+    transitions, start = index.get_transitions(), index.get_initial_state()
+    states = [start, *(state for state in transitions if state != start)]
+    states += sorted(index.get_final_states() - {*states})
+    if len(states) > MAX_STATES:
+        raise ValueError(f"it has {len(states)} states; expected at most {MAX_STATES}")
+    number = {state: n for n, state in enumerate(states)}
+    table = array("i", [-1]) * (256 * len(states))
+    for state, row in transitions.items():
+        for byte, following in row.items():
+            if byte < 256 and following in number:
+                table[256 * number[state] + byte] = number[following]
+    finals = [number[state] for state in index.get_final_states()]
+    return base64.b64encode(table.tobytes()).decode(), finals
+
+
+def _json_schema_pattern(schema):
+    from outlines_core.json_schema import build_regex_from_schema
+
+    return build_regex_from_schema(schema, "")
+
+
+def _limit(which, soft, hard=None):
+    """Set a limit of this process, where the system has it."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        number = getattr(resource, which)
+        resource.setrlimit(number, (soft, resource.getrlimit(number)[1] if hard is None else hard))
+
+
+def _answer(line):
+    name, *arguments = json.loads(line)
+    try:
+        return [globals()[name](*arguments), None]
+    except MemoryError:
+        raise
+    except RecursionError:
+        return [None, "it is nested too deeply"]
+    except Exception as error:
+        reason = str(error).split("Make sure it is valid")[0]  # outlines-core's advice
+        if "Found no transitions" in reason:
+            reason = "no text matches it, or a part of it"
+        return [None, " ".join(reason.split()).rstrip(".") or type(error).__name__]
+
+
+def _serve():
+    _limit("RLIMIT_CORE", 0, 0)
+    _limit("RLIMIT_AS", MAX_BYTES)
+    for line in sys.stdin.buffer:
+        _limit("RLIMIT_CPU", math.ceil(time.process_time()) + MAX_SECONDS)  # at it the system ends the process
+        sys.stdout.buffer.write(json.dumps(_answer(line)).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,143 @@
+"""Which characters each token stands for: pieces that joined are the text, and the first of them."""
+
+import itertools
+import json
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from keras_seq.tokenizers import (
+    BytePairTokenizer,
+    CharacterTokenizer,
+    PretrainedTokenizer,
+    Tokenizer,
+    WordPieceTokenizer,
+    WordTokenizer,
+)
+from keras_seq.tokenizers.token_offsets import first_token_characters, piece_ends, token_offsets
+
+TEXT = "to be or not to be"
+BYTES = BytePairTokenizer.from_text(TEXT * 3)
+
+
+def with_bos(trim_offsets=False):
+    """Byte pairs that begin a text with <s>, as Llama 3 does."""
+    pipeline = tokenizers.Tokenizer.from_str(BYTES.to_tokenizer_json())
+    pipeline.add_special_tokens(["<s>"])
+    template = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", pipeline.token_to_id("<s>"))])
+    pipeline.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=trim_offsets), template])
+    return PretrainedTokenizer(pipeline.to_str())
+
+
+def sentence_piece():
+    """SentencePiece's way: a space before a text, bytes for unknown characters."""
+    tokens = ["<unk>", "\u2581", "b", "e", "t", "o", "\u2581t", *[f"<0x{byte:02X}>" for byte in range(256)]]
+    model = models.BPE({t: n for n, t in enumerate(tokens)}, [("\u2581", "t")], unk_token="<unk>", byte_fallback=True)
+    pipeline = tokenizers.Tokenizer(model)
+    pipeline.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    pipeline.decoder = decoders.Sequence(steps)
+    return PretrainedTokenizer(pipeline.to_str())
+
+
+class Foreign(Tokenizer):
+    """A user's tokenizer, which says nothing of offsets."""
+
+    registry_name = "foreign"
+
+    def __init__(self, vocabulary):
+        super().__init__(vocabulary, ["[UNK]"])
+
+    def _encode(self, text):
+        return [self._vocabulary.index(c) if c in self._vocabulary else 0 for c in text]
+
+    def _decode(self, ids):
+        return "".join(self._vocabulary[n] for n in ids)
+
+
+CASES = [  # tokenizer, text, pieces of the first tokens
+    (CharacterTokenizer.from_text(TEXT, oov_token="[UNK]"), "xbe", ["x", "b", "e"]),
+    (WordTokenizer.from_text(TEXT), "extraordinary be", ["extraordinary", " ", "be"]),
+    (WordPieceTokenizer.from_text(TEXT), "Q to be ", ["Q", " to", " be "]),
+    (WordPieceTokenizer.from_text(TEXT, lowercase=True), "TÓ to", ["TÓ", " to"]),
+    (BYTES, "\u00e9 be", ["\u00e9", "", " be"]),
+    (BYTES, "\U0001f600 be", ["\U0001f600", "", "", "", " be"]),
+    (with_bos(), "to be", ["", "to", " be"]),
+    (with_bos(), "\u00e9", ["", "\u00e9", ""]),
+    (with_bos(trim_offsets=True).without_special_tokens(), " be to", [" be", " to"]),
+    (with_bos(trim_offsets=True), " be to", ["", " be", " to"]),
+    (sentence_piece(), "to be", ["t", "o", " ", "b", "e"]),
+    (sentence_piece(), "\u00e9", ["", "\u00e9", ""]),
+    (Foreign(["[UNK]", "b", "e"]), "xbe", ["", "xb", "e"]),
+]
+
+
+@pytest.mark.parametrize(("tokenizer", "text", "pieces"), CASES)
+def test_pieces_are_those_of_the_text(tokenizer, text, pieces):
+    ids, offsets = token_offsets(tokenizer, text)
+    assert ids.tolist() == tokenizer.encode(text).tolist()
+    ends = piece_ends(text, offsets).tolist()
+    found = [text[start:end] for start, end in itertools.pairwise([0, *ends])]
+    assert found[: len(pieces)] == pieces
+    assert "".join(found) == text
+    assert first_token_characters(tokenizer, text) == len(pieces[0])
+
+
+def test_the_first_token_of_documents_is_a_border():
+    assert first_token_characters(BYTES, "\x1eto be") == 1
+    assert first_token_characters(WordTokenizer.from_text(TEXT), "x" * 1000 + " be") == 1000
+
+
+def test_no_text_has_no_pieces():
+    for tokenizer in (BYTES, WordTokenizer.from_text(TEXT), CharacterTokenizer("ab")):
+        ids, offsets = tokenizer.encode_with_offsets("")
+        assert (len(ids), offsets.shape) == (0, (0, 2))
+    assert with_bos().encode_with_offsets("")[1].tolist() == [[0, 0]]
+
+
+def test_an_id_that_the_library_would_change_or_that_is_huge_is_refused():
+    pipeline = json.loads(BYTES.to_tokenizer_json())
+    entry = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = pipeline | {"added_tokens": [{"id": 2**31, "content": "<x>", **entry}]}
+    with pytest.raises(ValueError, match="added token '<x>' has id 2147483648"):
+        PretrainedTokenizer(json.dumps(added))
+    pipeline["model"]["vocab"]["zz"] = 2**31
+    with pytest.raises(ValueError, match="has the id 2147483648; expected ids below"):
+        PretrainedTokenizer(json.dumps(pipeline))
+    with pytest.raises(ValueError, match="vocabulary_size=1099511627776"):
+        PretrainedTokenizer(BYTES.to_tokenizer_json(), vocabulary_size=2**40)
+
+
+def test_a_regular_expression_that_backtracks_for_ever_is_one_sentence():
+    pipeline = tokenizers.Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    pipeline.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("(x+x+)+y"), "isolated")
+    with pytest.raises(ValueError, match=r"cannot be encoded: .*retry-limit"):
+        PretrainedTokenizer(pipeline.to_str()).encode("x" * 40)
+
+
+TEMPLATES = {
+    "{{ 1 / 0 }}": "division by zero",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "nested too deeply",
+    "{{ range(10**9) }}": "Range too big",
+    "{{ raise_exception('no') }}": "the template says: no",
+    "{{ 'a' * 10**10 }}": "seconds or",
+    "{{ '%10000000000d' % 1 }}": "seconds or",
+    "{{ '{:10000000000}'.format(1) }}": "seconds or",
+    "{{ 'a' | center(10**10) }}": "seconds or",
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}": "seconds or",
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_templates_take_little_time_and_memory(template):
+    tokenizer = PretrainedTokenizer(BYTES.to_tokenizer_json(), chat_template=template)
+    with pytest.raises(ValueError, match=f"cannot be applied to these messages: .*{TEMPLATES[template]}"):
+        tokenizer.chat_prompt([{"role": "user", "content": "hi"}])
+
+
+def test_after_a_template_that_takes_too_much_others_are_applied():
+    tokenizer = PretrainedTokenizer(BYTES.to_tokenizer_json(), chat_template="{{ messages[0]['content'] }}\u00e9")
+    assert tokenizer.chat_prompt([{"role": "user", "content": "hi\n"}]) == "hi\n\u00e9"
+    with pytest.raises(ValueError, match="not JSON serializable"):
+        tokenizer.chat_prompt([{"role": "user", "content": b"hi"}])
