@@ -91,7 +91,7 @@ class CompareConfig:
         default_factory=lambda: training.TrainConfig(
             optimizer="normuon",
             use_ema=True,
-            validation_characters=16_384,  # scores use all
+            validation_characters=32_768,  # scores use all
         )
     )
     rnn: RNNConfig = dataclasses.field(default_factory=RNNConfig)

@@ -13,6 +13,7 @@ import numpy as np
 
 from experiments.compare import __main__ as compare
 from keras_seq.models import LANGUAGE_MODELS
+from keras_seq.tracking import scored_key
 from keras_seq.training import compilation, read_metrics
 
 
@@ -38,7 +39,7 @@ def main(folder):
         result = json.loads((run / "result.json").read_text())
         losses[name] = {
             "loss": [line["loss"] for line in read_metrics(run, "train")],
-            "val_loss": [*(line["val_loss"] for line in read_metrics(run, "validation")), result["val_loss"]],
+            "val_loss": [*(line[scored_key("val_loss", line)] for line in read_metrics(run, "validation")), result["val_loss"]],
             "val_loss_streaming": [result["val_loss_streaming"]],
         }
     (folder / f"{backend}.json").write_text(json.dumps(losses))
