@@ -35,8 +35,9 @@ FILE_NAMES = {
     **{"onnx": "step.onnx", "hugging_face": "hugging_face"},
 }
 USES = {  # how to use what was written, in Python
-    "saved_model": "model = tf.saved_model.load({path!r}); text = model.generate('The ', tf.constant(200, tf.int64), 0.8, "
-    "tf.constant(1, tf.int64))    # 200 characters, temperature 0.8, seed 1",
+    "saved_model": "model = tf.saved_model.load({path!r}); "
+    "text = model.generate('The ', tf.constant(200, tf.int64), 0.8, tf.constant(1, tf.int64))    "
+    "# 200 characters, temperature 0.8, seed 1",
     "keras": "import keras_seq; keras.models.load_model({path!r})(tf.constant(['The end']))    # logits [1, T, V]",
     "onnx": "onnxruntime.InferenceSession({path!r})    # ids [B, 1] and states, at first zeros, to logits and states",
     "hugging_face": "transformers.AutoModelForCausalLM.from_pretrained({path!r})",
