@@ -142,7 +142,9 @@ def odd_inputs():
     """What is no dense tensor of real numbers, or has another width than `X`, by backend."""
     x = np.zeros((B, T, D), "float32")
     yield from (None, x.tolist(), np.full(x.shape, "a"), x.astype("complex64"), x.astype(object))
-    yield from (np.zeros((B, T, D + 1), "float32"), keras.Input((T, D), sparse=True))
+    yield np.zeros((B, T, D + 1), "float32")
+    if BACKEND != "torch":  # where Keras makes no such input
+        yield keras.Input((T, D), sparse=True)
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
