@@ -141,8 +141,10 @@ def test_a_layer_says_which_shape_it_wants(refused, layer):
 def odd_inputs():
     """What is no dense tensor of real numbers, or has another width than `X`, by backend."""
     x = np.zeros((B, T, D), "float32")
-    yield from (None, x.tolist(), np.full(x.shape, "a"), x.astype("complex64"), x.astype(object), x[0, 0])
-    yield from (np.zeros((B, T, D + 1), "float32"), keras.Input((T, D), sparse=True))
+    yield from (None, x.tolist(), np.full(x.shape, "a"), x.astype("complex64"), x.astype(object))
+    yield np.zeros((B, T, D + 1), "float32")
+    if BACKEND != "torch":  # where Keras makes no such input
+        yield keras.Input((T, D), sparse=True)
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
@@ -157,11 +159,12 @@ def odd_inputs():
         yield from (torch.tensor(x).to_sparse(), torch.tensor(x, dtype=torch.complex64))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", CASES)
 def test_a_layer_names_inputs_that_cannot_be(refused, name):
     layer, values = CASES[name].make(), arrays(CASES[name])
     run(layer, values)
-    for x in odd_inputs():
+    for x in (*odd_inputs(), np.zeros((), "float32")):
         refused(lambda x=x: run(layer, [x, *values[1:]]), "inputs")
     refused(lambda: run(CASES[name].make(), [np.full((B, T, D), "a"), *values[1:]]), "inputs")
     if "mask" in inspect.signature(layer.call).parameters:

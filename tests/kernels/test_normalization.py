@@ -95,12 +95,6 @@ def test_few_values_float64_and_eager_calls_go_by_the_formula():
     assert normalization.supports(tf.zeros((4, 2)), None, None, 1e-5, True)  # whose formula Keras's differs from
 
 
-def test_the_axis_is_the_last():
-    for kind in (layers.LayerNormalization, layers.RMSNormalization):
-        with pytest.raises(TypeError, match="axis"):
-            kind(axis=1)
-
-
 def test_what_keras_saved_loads_into_ours():
     theirs, ours = (
         random_weights(module.LayerNormalization(epsilon=1e-3), (None, 4)) for module in (keras.layers, layers)
