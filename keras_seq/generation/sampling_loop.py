@@ -73,8 +73,7 @@ class SamplingLoop:
             automaton: What constrains the new ids, or None.
 
         Yields:
-            int32 `[B, n]` for varying n, `max_new_tokens` columns in all; with an automaton, ENDED after a text's end,
-            and no more columns once all rows have ended.
+            int32 `[B, n]` for varying n, `max_new_tokens` columns in all; with an automaton, ENDED after a text's end.
 
         Raises:
             ValueError: The model's logits are not finite, or the constraint has no text of `max_new_tokens`.
@@ -110,6 +109,7 @@ class SamplingLoop:
                 yield np.stack(new)
                 num_emitted += len(new[0])
             if has_ended:
+                yield from ended_columns(len(ids), max_new_tokens - num_emitted)
                 return
 
     def _prefill(self, ids, start, end, capacity):
@@ -203,6 +203,12 @@ def all_ended(ids, prompt_lengths, num_done, last):
     ids = with_room(ids, end)
     ids[:, num_done:end] = ENDED
     return ids, end
+
+
+def ended_columns(batch_size, count):
+    """Yield columns of ENDED `[B, n]`, `count` in all."""
+    for start in range(0, count, ROOM):
+        yield np.full((batch_size, min(ROOM, count - start)), ENDED, "int32")
 
 
 def new_tokens(ids, prompt_lengths, num_emitted, num_done):

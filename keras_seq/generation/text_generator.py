@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from keras_seq import checks
+from keras_seq.generation.constrained_sampling import ENDED
 from keras_seq.generation.constraints import Constraint
 from keras_seq.generation.contrastive import contrastive_search
 from keras_seq.generation.samplers import SamplingConfig
@@ -131,7 +132,7 @@ class TextGenerator:
             [prompt], max_new_tokens, temperature, seed, (stop_strings, stop_token_ids), sampling_options
         )
         automaton = self._automaton(constraint)
-        columns = self.sampling_loop([ids], max_new_tokens, sampling, seed, automaton=automaton)
+        columns = _until_ended(self.sampling_loop([ids], max_new_tokens, sampling, seed, automaton=automaton))
         new = (new[0][new[0] >= 0].tolist() for new in columns)
         return self._stream_text(ids, new, *stops)
 
@@ -211,7 +212,8 @@ class TextGenerator:
         )
         new_ids = [[] for _ in prompt_ids]  # for each row, a list of lists of ids
         automaton = self._automaton(constraint)
-        for columns in self.sampling_loop(prompt_ids, max_new_tokens, sampling, seed, automaton=automaton):
+        batches = self.sampling_loop(prompt_ids, max_new_tokens, sampling, seed, automaton=automaton)
+        for columns in _until_ended(batches):
             for row, new in zip(new_ids, columns, strict=True):
                 row.append(new[new >= 0].tolist())
             rows = zip(prompt_ids, new_ids, strict=True)
@@ -270,6 +272,14 @@ class TextGenerator:
         if unknown:
             raise ValueError(f"There is no option {min(unknown)!r}; expected one of SamplingConfig, such as top_k.")
         return prompt_ids, SamplingConfig(temperature, **sampling_options), (tuple(stops), stop_token_ids)
+
+
+def _until_ended(batches):
+    """Yield columns of ids `[B, n]` until the texts of all rows have ended under a constraint."""
+    for columns in batches:
+        yield columns
+        if (columns[:, -1:] == ENDED).all() and columns.size:
+            return
 
 
 def _until_stop(parts, stop_token_ids):

@@ -19,6 +19,7 @@ from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import (
     all_ended,
     cache_start,
+    ended_columns,
     new_tokens,
     not_finite,
     prepare_batch,
@@ -154,6 +155,7 @@ class UncachedSamplingLoop:
                 yield np.stack(new)
                 num_emitted += len(new[0])
             if has_ended:
+                yield from ended_columns(len(ids), max_new_tokens - num_emitted)
                 return
 
 

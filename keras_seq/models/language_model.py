@@ -123,7 +123,7 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
 
     @property
     def document_token(self) -> int | None:
-        """The id that begins a document, or None; set it before the model is called in compiled code."""
+        """The id that begins a document, or None; Keras's `fit` and `predict` are compiled again after it is set."""
         return self._document_token
 
     @document_token.setter
@@ -131,6 +131,8 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
         if value is not None:
             checks.integer("document_token", value, min_value=0, max_value=checks.MAX_INT32)
             check_separates_documents(self.blocks)
+        if value != getattr(self, "_document_token", value):
+            self.train_function = self.test_function = self.predict_function = None  # compiled with the old one
         self._document_token = value
 
     def build(self, input_shape):
