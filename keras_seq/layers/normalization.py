@@ -107,6 +107,7 @@ class LayerNormalization(OverAxes, keras.layers.LayerNormalization):
     def call(self, inputs):
         """Normalize the axes of `inputs`."""
         x = checks.real("inputs", inputs, at_least_float32(self.compute_dtype))
+        x = ops.cast(x, keras.backend.result_type(x.dtype, self.compute_dtype))  # Keras rounds to that of the inputs
         if self.rms_scaling:
             return super().call(x)
         return ops.cast(self.normalize(x, self.gamma, self.beta, True), self.compute_dtype)

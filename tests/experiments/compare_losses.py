@@ -39,7 +39,10 @@ def main(folder):
         result = json.loads((run / "result.json").read_text())
         losses[name] = {
             "loss": [line["loss"] for line in read_metrics(run, "train")],
-            "val_loss": [*(line[scored_key("val_loss", line)] for line in read_metrics(run, "validation")), result["val_loss"]],
+            "val_loss": [
+                *(line[scored_key("val_loss", line)] for line in read_metrics(run, "validation")),
+                result["val_loss"],
+            ],
             "val_loss_streaming": [result["val_loss_streaming"]],
         }
     (folder / f"{backend}.json").write_text(json.dumps(losses))

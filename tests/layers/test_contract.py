@@ -458,11 +458,11 @@ def test_weights_may_be_of_half_precision_too(case, policy):
 
 
 @others_are_rare(where=("jax",))
-def test_integers_and_booleans_are_the_same_numbers_as_floats(case, randomize):
+def test_integers_booleans_and_half_precision_are_the_same_numbers(case, randomize):
     layer, _ = case.make(), arrays(case)
     run(layer, arrays(case))
     randomize(layer)
-    for dtype in ("int32", "uint8", "bool"):
+    for dtype in ("int32", "uint8", "bool", "float16"):
         values = [np.round(np.abs(3 * v)).astype(dtype) for v in arrays(case)]
         expected = numpy(run(layer, [v.astype("float32") for v in values]))
         y = numpy(run(layer, values))
