@@ -80,7 +80,7 @@ class MaskedCorpus(SplitCorpus):
             return None
         if count < 1:
             raise ValueError(
-                f"--train.validation-characters {train.validation_characters}: less than a row of {self.length} tokens; "
+                f"--train.validation-characters {train.validation_characters}: no row of {self.length} tokens; "
                 "expected more characters."
             )
         indices = sample_rows(rows, count)
