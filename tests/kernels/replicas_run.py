@@ -30,13 +30,23 @@ ids[3, 2:] = ids[7, 1:] = 0
 NEXT = np.roll(ids, -1, 1) * (ids > 0)
 
 
-def functional():
-    """A model of anybody's, with a mask, a frozen layer and a weight that no loss depends on."""
+def small():
+    """A model of Keras's layers, with a mask and a frozen one."""
+    return keras.Sequential(
+        [
+            keras.layers.Embedding(9, 8, mask_zero=True),
+            keras.layers.Dense(8, "tanh"),
+            keras.layers.Dense(8, trainable=False),
+            keras.layers.Dense(9),
+        ]
+    )
+
+
+def with_layers():
+    """A model of anybody's, with layers of ours."""
     inputs = keras.Input((None,), dtype="int32")
-    x = keras.layers.Embedding(9, 8, mask_zero=True)(inputs)
-    x = layers.TransformerBlock(2, 8, causal=True)(layers.LSTM(8, return_sequences=True)(x))
-    frozen = keras.layers.Dense(8, trainable=False)(x)
-    return keras.Model(inputs, keras.layers.Dense(9)(x + frozen))
+    x = layers.LSTM(8, return_sequences=True)(keras.layers.Embedding(9, 8, mask_zero=True)(inputs))
+    return keras.Model(inputs, keras.layers.Dense(9)(layers.TransformerBlock(2, 8, causal=True)(x)))
 
 
 def language_model():
@@ -73,6 +83,7 @@ for each in ("adamw", "muon", "normuon"):
     CASES[f"{each}, NaN"] = {"make_optimizer": optimizer(each), "poison": (9, 3)}
     CASES[f"{each}, XLA"] = {"make_optimizer": optimizer(each, global_clipnorm=0.05), "jit_compile": True}
 CASES["muon, sum"] = {"make_optimizer": optimizer("muon"), "loss": lambda: TokenCrossEntropy(reduction="sum")}
+CASES["layers"] = {"make_optimizer": optimizer("normuon"), "model_fn": with_layers}
 CASES["language model"] = {"make_optimizer": optimizer("muon", **ALL_OPTIONS), "model_fn": language_model}
 
 
@@ -80,7 +91,7 @@ def differing() -> list[str]:
     """Return the names of the cases in which two devices end with other numbers than one."""
     names = []
     for name, case in CASES.items():
-        case = {"model_fn": functional, **case}
+        case = {"model_fn": small, **case}
         try:
             one, two = (trained(**case) for _ in in_turn())
         except Exception as error:
@@ -88,7 +99,7 @@ def differing() -> list[str]:
             names.append(name)
             continue
         for a, b in zip(one, two, strict=True):
-            if not np.allclose(a, b, rtol=1e-4, atol=1e-4, equal_nan=True):
+            if not np.allclose(a, b, rtol=1e-4, atol=5e-4, equal_nan=True):
                 print(name, np.abs(np.subtract(a, b)).max(), a if np.size(a) < 9 else "", b if np.size(b) < 9 else "")
                 names.append(name)
                 break
