@@ -120,6 +120,18 @@ class CompareConfig:
         if not 0 <= self.reset_prob <= 1:
             raise ValueError(f"--reset-prob {self.reset_prob}: expected a probability from 0 to 1.")
 
+        if self.sweep_tokens is not None and self.sweep_tokens > self.tokens:
+            raise ValueError(f"--sweep-tokens {self.sweep_tokens}: expected at most the --tokens, {self.tokens}.")
+
+    def options_without_effect(self) -> dict[str, str]:
+        """Return the options that have no effect beside the others, with what they would need."""
+        unused = {}
+        if self.sweep is None:
+            unused |= dict.fromkeys(("sweep_factors", "sweep_tokens"), "--sweep learning-rate")
+        if self.recurrent_windows != "stateful" or {"transformer", "gpt2", "llama"}.issuperset(self.models):
+            unused["reset_prob"] = "--recurrent-windows stateful and a recurrent model"
+        return unused
+
     @property
     def steps(self) -> int:
         """Number of batches that contain `tokens`."""

@@ -5,7 +5,7 @@ import math
 from typing import Literal
 
 from experiments.frame.option_checks import check_options
-from experiments.frame.settings import SMOKE_TRAIN, LogDir, Resume, Smoke, check_together
+from experiments.frame.settings import SMOKE_TRAIN, LogDir, Resume, Smoke, check_together, options_of_a_training
 from keras_seq import training
 from keras_seq.data.synthetic import dates
 from keras_seq.models import Seq2SeqConfig
@@ -63,6 +63,13 @@ class DateTranslationConfig:
             raise ValueError(f"--label-smoothing {self.label_smoothing}: expected at least 0 and below 1, such as 0.1.")
         if self.schedule == "inverse_square_root" and self.train.warmup_steps < 1:
             raise ValueError("--train.warmup-steps 0: expected at least 1 with --schedule inverse_square_root.")
+
+    def options_without_effect(self) -> dict[str, str]:
+        """Return the options that have no effect beside the others, with what they would need."""
+        if self.run is not None:
+            return options_of_a_training(self)
+        constant = self.schedule == "inverse_square_root"
+        return {"train.final_lr_fraction": "--schedule linear_decay"} if constant else {}
 
     def learning_rate_schedule(self) -> tuple[training.InverseSqrtDecay | None, training.TrainConfig]:
         """Return the schedule, None for the linear decay of `train`, and `train` with the peak of the schedule."""

@@ -58,6 +58,11 @@ class EntropyFloorConfig:
         check_unique("--models", self.models)
         check_unique("--corpora", self.corpora)
 
+    def options_without_effect(self) -> dict[str, str]:
+        """Return the options that have no effect beside the others, with what they would need."""
+        chosen = "markov" in self.corpora
+        return {} if chosen else dict.fromkeys(("order", "concentration"), "markov among --corpora")
+
     @property
     def steps(self) -> int:
         """Number of batches that contain `tokens`."""

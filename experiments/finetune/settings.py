@@ -82,6 +82,17 @@ class FinetuneConfig:
         if self.train.precision != "float32":
             raise ValueError(f"--train.precision {self.train.precision}: expected float32, that of the base.")
 
+    def options_without_effect(self) -> dict[str, str]:
+        """Return the options that have no effect beside the others, with what they would need."""
+        unused = {}
+        if self.base is not None:
+            unused |= dict.fromkeys(("base_corpus", "base_tokens", "model", "lstm", "llama", "mamba"), "no --from")
+        if "lora" not in self.methods:
+            unused |= dict.fromkeys(("lora_rank", "lora_alpha", "modules_to_save"), "lora among --methods")
+        if self.methods == ("scratch",):
+            unused["trainable"] = "lora or full among --methods"
+        return unused
+
     @property
     def model_config(self) -> LSTMConfig | LlamaConfig | MambaConfig:
         """The config of the base."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from experiments.frame.option_checks import check_effects
 from experiments.frame.option_help import groups_not_chosen
 from experiments.frame.startup import command_line
 from keras_seq.tracking.tracker import import_tracker
@@ -57,7 +58,7 @@ class Machine:
             arguments: Its command line, which says whose options count.
 
         Raises:
-            ValueError: They do not.
+            ValueError: They do not, or an option has no effect.
         """
         if processes.count() > 1:
             processes.check_equal({**flatten(dataclasses.asdict(config)), **versions()})
@@ -65,6 +66,7 @@ class Machine:
                 raise ValueError("--match seconds: expected one process, because each measures other times.")
         if hasattr(config, "train"):
             import_tracker(config.train.tracker)
+        check_effects(config, arguments)
         hidden = groups_not_chosen(config, arguments)
         for field in dataclasses.fields(config):
             value = getattr(config, field.name)

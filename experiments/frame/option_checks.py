@@ -12,7 +12,10 @@ import pathlib
 import re
 import types
 import typing
+from collections.abc import Sequence
 from typing import Any
+
+from experiments.frame.option_help import groups_not_chosen
 
 BUDGETS = ("tokens", "base_tokens", "sweep_tokens", "characters", "compute")
 NAMES = (
@@ -38,6 +41,27 @@ def check_options(config: Any, **minimum: float):
             text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
             text = repr(text) if not text.strip() or "\0" in text else text if len(text) <= 80 else f"{text[:77]}..."
             raise ValueError(f"{path or '--'}{name.replace('_', '-')} {text}: expected {expected}.")
+
+
+def check_effects(config: Any, arguments: Sequence[str]):
+    """Check that the options of a command line have an effect beside each other.
+
+    Args:
+        config: What it was parsed into. Its `options_without_effect()`, if there is one, returns what each of some
+            options, by its field, would need.
+        arguments: The words.
+
+    Raises:
+        ValueError: An option has none: it is that of a model that is not chosen, or needs another option.
+    """
+    unused = {group: f"{group} among the chosen" for group in groups_not_chosen(config, ())}
+    unused |= config.options_without_effect() if hasattr(config, "options_without_effect") else {}
+    for word in arguments:
+        option = word.partition("=")[0]
+        name = option[2:].replace("-", "_").removeprefix("no_")
+        for field in (name, name.partition(".")[0]):
+            if option.startswith("--") and field in unused:
+                raise ValueError(f"{option}: it has no effect here; expected {unused[field]} with it.")
 
 
 def _options(config, path=""):

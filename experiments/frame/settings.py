@@ -73,6 +73,12 @@ def check_together(option: str, value: Any, other_option: str, other_value: Any)
         raise ValueError(f"{option} and {other_option} go together: expected both or neither.")
 
 
+def options_of_a_training(settings: Any) -> dict[str, str]:
+    """Return the options that have no effect where --run names a finished run, with what they would need."""
+    others = {"run", "text", "top_k", "num_beams", "log_dir", "resume", "smoke"}
+    return {field.name: "no --run" for field in dataclasses.fields(settings) if field.name not in others}
+
+
 def num_steps(tokens: int, tokens_per_step: int) -> int:
     """Return the number of batches that contain these tokens."""
     return -(-tokens // tokens_per_step)

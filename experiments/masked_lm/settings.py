@@ -5,7 +5,16 @@ import dataclasses
 import tyro
 
 from experiments.frame.option_checks import check_options
-from experiments.frame.settings import SMOKE_TRAIN, CorpusName, LogDir, Resume, Smoke, check_together, num_steps
+from experiments.frame.settings import (
+    SMOKE_TRAIN,
+    CorpusName,
+    LogDir,
+    Resume,
+    Smoke,
+    check_together,
+    num_steps,
+    options_of_a_training,
+)
 from keras_seq import models, training
 
 
@@ -45,6 +54,10 @@ class MaskedLMConfig:
                 raise ValueError(f"--encoder.{name.replace('_', '-')} {value}: expected at least {minimum}.")
         if self.run is not None:
             check_together("--run", self.run, "--text", self.text or None)
+
+    def options_without_effect(self) -> dict[str, str]:
+        """Return the options that have no effect beside the others, with what they would need."""
+        return {"top_k": "--run"} if self.run is None else options_of_a_training(self)
 
     @property
     def steps(self) -> int:

@@ -55,6 +55,8 @@ class OptimizersConfig:
         for field, option in (("optimizer", "--optimizers"), ("learning_rate", "--factors")):
             if getattr(self.train, field) != getattr(training.TrainConfig(), field):
                 raise ValueError(f"{field}={getattr(self.train, field)}: expected the default; choose by {option}.")
+        for name in self.optimizers:
+            dataclasses.replace(self.train, optimizer=name)  # raises if an option is not for this one
 
     @property
     def steps(self) -> int:

@@ -74,6 +74,15 @@ class RecallConfig:
                 f"--alphabet-size {self.alphabet_size}: expected at least twice the --max-length, {least}."
             )
 
+    def options_without_effect(self) -> dict[str, str]:
+        """Return the options that have no effect beside the others, with what they would need."""
+        unused = {}
+        if not any(RECALL_TASKS[name].has_items for name in self.tasks):
+            unused["max_items"] = "a task with several items among --tasks"
+        if set(self.tasks) == {"parity"}:
+            unused["alphabet_size"] = "another task than parity among --tasks"
+        return unused
+
     def task(self, name: str, seed: int = 0) -> RecallTask:
         """Return a task with its training sizes."""
         task = RECALL_TASKS[name]

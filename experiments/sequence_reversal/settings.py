@@ -57,6 +57,10 @@ class SequenceReversalConfig:
             longest = f"{self.longest_sequence}, the length of the longest test sequences"
             raise ValueError(f"--transformer.context-length {length}: expected at least {longest}.")
 
+    def options_without_effect(self) -> dict[str, str]:
+        """Return the options that have no effect beside the others, with what they would need."""
+        return dict.fromkeys(("models", "lstm"), "no --broken-mask") if self.broken_mask else {}
+
     @property
     def reversal(self) -> Reversal:
         """The training sequences."""

@@ -59,6 +59,10 @@ class ShakespeareConfig:
         check_unique("--models", self.models)
         checks.number("--reset-prob", self.reset_prob, 0, 1)
 
+    def options_without_effect(self) -> dict[str, str]:
+        """Return the options that have no effect beside the others, with what they would need."""
+        return {} if "lstm" in self.models else {"reset_prob": "lstm among --models"}
+
     def model_config(self, name: str) -> LSTMConfig | LlamaConfig:
         """Return the config of a model, with its context length filled in."""
         transformer = dataclasses.replace(self.transformer, context_length=self.context_length)

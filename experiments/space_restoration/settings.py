@@ -4,7 +4,16 @@ import dataclasses
 from typing import Literal
 
 from experiments.frame.option_checks import check_options
-from experiments.frame.settings import SMOKE_TRAIN, CorpusName, LogDir, Resume, Smoke, check_together, check_unique
+from experiments.frame.settings import (
+    SMOKE_TRAIN,
+    CorpusName,
+    LogDir,
+    Resume,
+    Smoke,
+    check_together,
+    check_unique,
+    options_of_a_training,
+)
 from experiments.space_restoration.models import EncoderConfig, LSTMConfig
 from keras_seq import training
 from keras_seq.data.synthetic.spacing_task import NUM_TAGS
@@ -53,6 +62,10 @@ class SpaceRestorationConfig:
         if self.bilstm.num_tags != NUM_TAGS:
             expected = f"{NUM_TAGS}, a tag for every combination of space and capital"
             raise ValueError(f"--bilstm.num-tags {self.bilstm.num_tags}: expected {expected}.")
+
+    def options_without_effect(self) -> dict[str, str]:
+        """Return the options that have no effect beside the others, with what they would need."""
+        return {} if self.run is None else options_of_a_training(self)
 
     @property
     def steps(self) -> int:

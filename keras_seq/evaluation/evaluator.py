@@ -33,6 +33,7 @@ from keras_seq.layers.introspection import vocabulary_size
 MIN_CONTEXT = 128  # tokens, at least, that a model reads before a stretch of a sample
 CHUNK_LENGTH = 256  # tokens per call and row of a model that carries its state
 DEFAULT_WINDOW = 1024  # tokens of a window for a model that takes any length and carries no state
+MAX_EXPONENT = 709.0  # above it, exp is no float
 MAX_LOSS_PER_WORD = 100  # above it, word perplexity is not reported (e.g. text without spaces)
 _SHARED_LOSSES = contextvars.ContextVar("shared_losses", default=None)
 
@@ -80,8 +81,8 @@ class LossSum:
 
     @property
     def perplexity(self) -> float:
-        """Return exp(mean)."""
-        return math.exp(self.mean)
+        """Return exp(mean), infinity if it is larger than a float."""
+        return math.inf if self.mean > MAX_EXPONENT else math.exp(self.mean)
 
     def __add__(self, other):
         """Return the sum over the tokens of both."""

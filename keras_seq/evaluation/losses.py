@@ -15,8 +15,8 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.kernels import replicas
 from keras_seq.evaluation.keras_mask import keras_mask
+from keras_seq.kernels import replicas
 
 REDUCTIONS = ("mean_with_sample_weight", "sum", "none", None)
 

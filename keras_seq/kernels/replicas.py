@@ -1,4 +1,4 @@
-"""Compute a step in the replicas of a `tf.distribute.Strategy`, each of which has some rows of the batch, on TensorFlow.
+"""Compute a step in the replicas of a `tf.distribute.Strategy`, on TensorFlow; each has some rows of the batch.
 
 A loss is a sum over the tokens of all replicas, and its gradient too. What is updated is then the same in all replicas,
 so that each device updates its copies by itself, in conditions and compiled functions as on a device alone.

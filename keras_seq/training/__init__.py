@@ -8,8 +8,8 @@ from keras_seq.training.language_model import train_language_model
 from keras_seq.training.loop import fit_resumable
 from keras_seq.training.loop_callbacks import TrainingDiverged
 from keras_seq.training.metrics_logger import read_metrics
-from keras_seq.training.option_effects import OptionError
 from keras_seq.training.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, AdamW, Lion, Muon, NorMuon, RMSprop
+from keras_seq.training.option_effects import OptionError
 from keras_seq.training.processes import LostProcess, noticing_loss
 from keras_seq.training.result_files import load_result, write_result
 from keras_seq.training.run_folder import load_language_model, load_run

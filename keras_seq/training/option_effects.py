@@ -1,4 +1,4 @@
-"""Refuse options that cannot be meant once the model and the number of steps are known, and tell of those without effect.
+"""Refuse options that cannot be meant once the model and the steps are known, and tell of those without effect.
 
 An option without effect is an error where nothing would be learned or another result be taken for the one that was
 asked for; where a short training leaves it without effect, as in a test of seconds, it is a line on the terminal.

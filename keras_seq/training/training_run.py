@@ -30,7 +30,6 @@ from keras_seq.training.result_files import describe_tokenizer, write_result
 from keras_seq.training.run_lock import lock_run
 from keras_seq.training.run_settings import model_name
 
-
 _compiled_here = weakref.WeakSet()  # models that `train_model` compiled, and compiles anew for another training
 
 
@@ -146,7 +145,8 @@ def train_model(
         }
         for name, value in result.items():
             if isinstance(value, float) and not math.isfinite(value):
-                raise TrainingDiverged(f"{name} is {value} at the end of {folder.name}: training has diverged; try a smaller learning rate.", logger.step)
+                message = f"{name} is {value} at the end of {folder.name}: training has diverged; try a smaller "
+                raise TrainingDiverged(message + "learning rate.", logger.step)
         write_result(folder, result)
         checkpoints.keep_last(folder / "checkpoints")
     return result

@@ -160,6 +160,7 @@ def test_the_chunked_losses_stand_by_window_and_position():
 
 def test_a_guess_among_n_has_perplexity_n():
     assert LossSum(10 * np.log(5), 10).perplexity == pytest.approx(5)
+    assert LossSum(1e6, 10).perplexity == float("inf")  # as of a training that diverged
 
 
 def test_word_perplexity_spreads_the_loss_of_the_text_over_its_words():

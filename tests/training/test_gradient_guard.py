@@ -237,3 +237,10 @@ def test_a_model_without_a_trainable_weight_is_refused(make):
     if keras.backend.backend() != "jax":  # which goes by the weights that were trainable in `compile`
         with pytest.raises(ValueError, match="no trainable weight"):
             model.train_on_batch(np.ones((2, 2)), np.ones((2, 1)))
+
+
+@pytest.mark.parametrize("options", [{}, {"loss_scale_factor": 8.0}])
+def test_the_loss_may_be_a_number(make, options):
+    for loss in (1, 1.0):
+        scaled = make(**options).scale_loss(loss)
+        assert float(scaled) == options.get("loss_scale_factor", 1.0)

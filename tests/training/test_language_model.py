@@ -7,7 +7,7 @@ import pytest
 from keras_seq.evaluation import Evaluator
 from keras_seq.evaluation.validation_sample import sample_windows
 from keras_seq.saving.safe_loading import load_untrusted_model
-from keras_seq.training import CheckpointError, TrainConfig
+from keras_seq.training import CheckpointError, TrainConfig, TrainingDiverged
 from keras_seq.training.sampled_validation import check_sample
 
 LENGTH, PART = 5, 41
@@ -72,3 +72,11 @@ def test_a_run_that_was_validated_on_another_part_is_refused(tiny_run, tmp_path,
     with pytest.raises(CheckpointError, match=r"was validated by val_loss.*start a new run|another config"):
         tiny_run(tmp_path, validation_characters=after)
     assert json.loads((tmp_path / "config.json").read_text(encoding="utf-8")) == config
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+@pytest.mark.parametrize(("optimizer", "rate"), [("muon", 1e30), ("sgd", 1e30), ("adamw", 1e36)])
+def test_a_training_that_diverged_is_said_in_one_sentence(tiny_run, tmp_path, name, optimizer, rate):
+    with pytest.raises(TrainingDiverged, match="training has diverged"):
+        tiny_run(tmp_path, name, optimizer=optimizer, learning_rate=rate, warmup_steps=0)
