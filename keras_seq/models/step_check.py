@@ -26,7 +26,7 @@ from keras_seq.layers.residual import apply_sequentially, initial_states
 # Keras's layers that cannot mix positions, whatever their arguments; subclasses may
 POINTWISE = (
     *(keras.layers.Dense, keras.layers.Dropout, keras.layers.Embedding, keras.layers.Identity),
-    *(keras.layers.InputLayer, keras.layers.ReversibleEmbedding),
+    *(keras.layers.InputLayer, keras.layers.Rescaling, keras.layers.ReversibleEmbedding),
 )
 BATCH, MAX_LENGTH, SEED = 2, 64, 0
 TOLERANCE, HALF_TOLERANCE = 1e-2, 5e-2  # of the largest output; a matmul of one position may round otherwise (TF32)
@@ -49,7 +49,8 @@ def unknown_layers(layer) -> list[keras.layers.Layer]:
 
 
 def _is_known(layer):
-    if not (_package(type(layer)) == "keras_seq" or type(layer) in POINTWISE):
+    is_scalar = isinstance(getattr(layer, "scale", 1.0), int | float)  # of `Rescaling`, which also takes an array
+    if not (_package(type(layer)) == "keras_seq" or (type(layer) in POINTWISE and is_scalar)):
         return False
     functions = [v for v in vars(layer).values() if callable(v) and not isinstance(v, keras.layers.Layer | type)]
     return all(_package(function) in ("keras_seq", "keras") for function in functions)  # such as an activation
@@ -121,11 +122,12 @@ def _draw_weights(layer, generator, moderate):
     """
     values = []
     for variable in layer.variables:
-        value = ops.convert_to_numpy(variable.value)  # of one that is not there yet, its initial value
+        value, shape = ops.convert_to_numpy(variable.value), tuple(variable.shape)
+        if value.shape != shape:  # in a tf.function that makes the variables, they have no values yet
+            value = np.ones(shape)
         if keras.backend.is_float_dtype(variable.dtype):
-            noise = generator.choice([-1.0, 1.0], value.shape) * generator.uniform(0.3, 0.6, value.shape)
-            scale = 1 / math.sqrt(math.prod(value.shape[:-1]))
-            value = value.astype("float32") + scale * noise if moderate else noise
+            noise = generator.choice([-1.0, 1.0], shape) * generator.uniform(0.3, 0.6, shape)
+            value = value.astype("float32") + noise / math.sqrt(math.prod(shape[:-1])) if moderate else noise
         values.append(ops.cast(ops.convert_to_tensor(value), variable.dtype))
     return values
 

@@ -254,15 +254,15 @@ def test_the_check_changes_no_weight_and_draws_no_seed():
 @pytest.mark.parametrize("name", [*SMALL, "recurrent_gemma"])
 def test_nothing_is_computed_for_layers_of_keras_seq(name, monkeypatch):
     monkeypatch.setattr(step_check, "_difference", lambda *args: pytest.fail("computed"))
-    config = SMALL.get(name) or RecurrentGemmaConfig(
-        embedding_dim=8, num_heads=2, num_layers=3, feed_forward_dim=8
-    )
+    config = SMALL.get(name) or RecurrentGemmaConfig(embedding_dim=8, num_heads=2, num_layers=3, feed_forward_dim=8)
     config.build_model(V)
 
 
 def test_a_model_without_a_context_length_names_it():
     model = of(layers.TransformerBlock(2, 8, causal=True))
-    with pytest.raises(ValueError, match=r"capacity=None; expected the number of positions .* e\.g\. context_length=64"):
+    with pytest.raises(
+        ValueError, match=r"capacity=None; expected the number of positions .* e\.g\. context_length=64"
+    ):
         model.get_initial_state(1)
     model.context_length = 8
     assert model.step(some_ids()[:, :1], model.get_initial_state(2))[0].shape == (2, V)
