@@ -79,8 +79,8 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
         ValueError: A block is not a layer, is not causal, hides its state, gives no sequence or is listed twice; the
             head has a softmax; a layer that is not of keras_seq gives other outputs in steps than in one pass, which is
             tried once, when the model is built; a call has more positions than `context_length`, ids that are not
-            integers `[B, T]`, or a state of another structure or batch size; with `document_token`, a block keeps a state that cannot begin
-            anew within a row; an id is not in the embedding's vocabulary, in calls outside of
+            integers `[B, T]`, or a state of another structure or batch size; with `document_token`, a block keeps a
+            state that cannot begin anew within a row; an id is not in the embedding's vocabulary, in calls outside of
             compiled code. Inside, the logits of such an id are NaN.
     """
 

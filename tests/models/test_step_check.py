@@ -260,9 +260,7 @@ def test_nothing_is_computed_for_layers_of_keras_seq(name, monkeypatch):
 
 def test_a_model_without_a_context_length_names_it():
     model = of(layers.TransformerBlock(2, 8, causal=True))
-    with pytest.raises(
-        ValueError, match=r"capacity=None; expected the number of positions .* e\.g\. context_length=64"
-    ):
+    with pytest.raises(ValueError, match=r"capacity=None; expected the number of .* e\.g\. context_length=64"):
         model.get_initial_state(1)
     model.context_length = 8
     assert model.step(some_ids()[:, :1], model.get_initial_state(2))[0].shape == (2, V)
