@@ -2,6 +2,7 @@
 
 from keras_seq import kernels
 from keras_seq.layers.matrix import KeepsMatrixModes
+from keras_seq.layers.onnx_refusal import refuse_onnx_export
 
 
 class DirectCall(KeepsMatrixModes):
@@ -19,4 +20,8 @@ class DirectCall(KeepsMatrixModes):
     def __call__(self, *args, **kwargs):
         """Apply the layer."""
         direct_call = kernels.dispatch("direct_call", None, self, args, kwargs)
-        return super().__call__(*args, **kwargs) if direct_call is None else direct_call(self, args, kwargs)
+        if direct_call is None:
+            return super().__call__(*args, **kwargs)
+        if not self.exports_to_onnx:
+            refuse_onnx_export(self)
+        return direct_call(self, args, kwargs)

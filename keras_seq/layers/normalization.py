@@ -44,6 +44,7 @@ class LayerNormalization(DirectCall, keras.layers.LayerNormalization):
     """
 
     float_weight = "gamma"
+    exports_to_onnx = keras.backend.backend() == "tensorflow"  # torch's exporter loses an axis
 
     def __init__(self, epsilon: float = 1e-5, center: bool = True, **kwargs):
         super().__init__(axis=-1, epsilon=epsilon, center=center, scale=True, **kwargs)
@@ -68,6 +69,7 @@ class RMSNormalization(DirectCall, keras.layers.RMSNormalization):
     """
 
     float_weight = "scale"
+    exports_to_onnx = keras.backend.backend() == "tensorflow"  # torch's exporter loses an axis
 
     def __init__(self, epsilon: float = 1e-6, **kwargs):
         super().__init__(axis=-1, epsilon=epsilon, **kwargs)
