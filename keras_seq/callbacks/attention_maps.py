@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from keras_seq.callbacks.diagnostic import Diagnostic
+from keras_seq.callbacks.diagnostic import Diagnostic, model_arguments
 from keras_seq.evaluation.attention_weights import attention_layers, attention_weights
 from keras_seq.tracking.render import DPI, LABEL_STYLE, label, to_pixels
 from keras_seq.tracking.summaries import Summaries
@@ -54,8 +54,14 @@ class AttentionMaps(Diagnostic):
         self.x, self.tokens = x, list(tokens)
 
     def missing_requirement(self, model: keras.Model) -> str | None:
-        """Return a phrase if the model has no attention layer."""
-        return None if attention_layers(model) else "attention layer of keras_seq or keras.layers"
+        """Return a phrase if the model has no attention layer, or takes another number of inputs than x has."""
+        if not attention_layers(model):
+            return "attention layer of keras_seq or keras.layers"
+        return model_arguments(model, len(keras.tree.flatten(self.x)))
+
+    def try_model(self, model: keras.Model) -> None:
+        """Call the model on x."""
+        model(self.x, training=False)
 
     def compute_summaries(self, model: keras.Model) -> Summaries:
         """Return the images, entropies and mean entropies of all attention layers."""

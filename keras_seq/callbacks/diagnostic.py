@@ -9,9 +9,40 @@ import pathlib
 import keras
 
 from keras_seq import checks
+from keras_seq.generation.uncached_model import required_arguments
+from keras_seq.layers import Stateful
+from keras_seq.layers.introspection import iter_layers
 from keras_seq.tracking.event_records import EventFile
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.tracking.tensorboard import TOKENS_AXIS, summary_protos
+
+
+def says_nothing(name: str, model: keras.Model, missing: str) -> str:
+    """Return the message of a callback that does not apply to a model.
+
+    Args:
+        name: Name of the callback's class.
+        model: The model.
+        missing: What the model lacks, as a phrase that follows "has no".
+    """
+    remedy = ""
+    if model_arguments(model) or any(isinstance(inner, keras.Model | Stateful) for inner in [*iter_layers(model)][1:]):
+        remedy = " Pass a model that has it, of the same layers, as model= (docs/tensorboard.md)."
+    return f"{name} shows nothing of {model.name}, which has no {missing}.{remedy}"
+
+
+def model_arguments(model: keras.Model, count: int = 1) -> str | None:
+    """Return a phrase if a model does not take so many tensors; None if it does, or if that is unknown.
+
+    Args:
+        model: Any Keras model.
+        count: Number of tensors in its inputs.
+    """
+    inputs = getattr(model, "inputs", None)
+    names = [x.name for x in inputs] if inputs else required_arguments(model)
+    if len(names) == count or (not inputs and len(names) <= 1):
+        return None
+    return f"call on {count} input{'s' * (count > 1)}: it takes {', '.join(names)}"
 
 
 class Diagnostic(keras.callbacks.Callback):
@@ -51,6 +82,9 @@ class Diagnostic(keras.callbacks.Callback):
         """Return what a model lacks for this diagnostic, as a phrase for a message; None if it lacks nothing."""
         raise NotImplementedError
 
+    def try_model(self, model: keras.Model) -> None:
+        """Call a model as `compute_summaries` does, so that an error comes before an epoch is spent."""
+
     def on_train_begin(self, logs=None):
         """Create the event file; print a message if there will be nothing to show."""
         name = type(self).__name__
@@ -58,9 +92,12 @@ class Diagnostic(keras.callbacks.Callback):
             raise ValueError(
                 f"{name}: log_dir=None; expected a folder: in `Model.fit` the callback writes its own event file."
             )
-        missing = self.missing_requirement(self._target_model)
+        model = self._target_model
+        missing = self.missing_requirement(model)
         if missing:
-            print(f"{name} shows nothing of {self._target_model.name}, which has no {missing}.")
+            print(says_nothing(name, model, missing))
+        else:
+            self._try(model)
         self._file = None if missing else EventFile(self.log_dir)
         self._last_step = self._step
 
@@ -73,6 +110,16 @@ class Diagnostic(keras.callbacks.Callback):
         """Write the diagnostics if there is no `update_freq`."""
         if self.update_freq is None:
             self._write()
+
+    def _try(self, model):
+        try:
+            self.try_model(model)
+        except Exception as error:  # of somebody's own model
+            error.add_note(
+                f"{type(self).__name__} calls {model.name} by itself; if `fit` trains a wrapper of the model to "
+                "examine, pass that as model= (docs/tensorboard.md)."
+            )
+            raise
 
     @property
     def _step(self):

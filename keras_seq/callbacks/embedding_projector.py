@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from tensorboard.plugins import projector
 
 from keras_seq.atomic_files import atomic_write, write_text
+from keras_seq.callbacks.diagnostic import says_nothing
 from keras_seq.layers.introspection import named_layers
 from keras_seq.tokenizers.show_whitespace import show_whitespace
 from keras_seq.tracking.render import DPI, LABEL_STYLE, label
@@ -56,25 +57,28 @@ class EmbeddingProjector(keras.callbacks.Callback):
     Args:
         tokenizer: Tokenizer of the ids, or a list with the text of each id.
         log_dir: Folder of the run. TensorBoard looks for embeddings in folders with event files.
+        model: The model to examine if `fit` trains another one that contains it; by default the one that `fit` trains.
     """
 
-    def __init__(self, tokenizer, log_dir: str | pathlib.Path):
+    def __init__(self, tokenizer, log_dir: str | pathlib.Path, model: keras.Model | None = None):
         super().__init__()
+        self.wrapped_model = model
         self.tokens = list(getattr(tokenizer, "vocabulary", tokenizer))
         self.log_dir = pathlib.Path(log_dir)
         self._has_sprites = None  # until the first embeddings are written
 
     def on_train_begin(self, logs=None):
         """Print a message if there will be nothing to show."""
-        if not _embeddings(self.model, len(self.tokens)):
-            print(
-                f"EmbeddingProjector shows nothing of {self.model.name}, which has no Embedding of {len(self.tokens)} "
-                "rows."
-            )
+        if not _embeddings(self._target_model, len(self.tokens)):
+            print(says_nothing("EmbeddingProjector", self._target_model, f"Embedding of {len(self.tokens)} rows"))
 
     def on_epoch_end(self, epoch, logs=None):
         """Write the embeddings."""
-        self.write(self.model)
+        self.write(self._target_model)
+
+    @property
+    def _target_model(self):
+        return self.model if self.wrapped_model is None else self.wrapped_model
 
     def write(self, model: keras.Model) -> list[str]:
         """Write the embeddings of a model.

@@ -11,9 +11,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq.callbacks.diagnostic import Diagnostic
+from keras_seq.callbacks.diagnostic import Diagnostic, model_arguments
 from keras_seq.callbacks.keras_gates import has_recordable_gates, keras_gates
-from keras_seq.evaluation.layer_hooks import record_calls
+from keras_seq.evaluation.layer_hooks import ensure_built, record_calls
 from keras_seq.layers.gates import GATES, gates
 from keras_seq.layers.introspection import named_layers
 from keras_seq.tracking.summaries import Summaries
@@ -47,8 +47,15 @@ class GateSaturation(Diagnostic):
         self.x = x
 
     def missing_requirement(self, model: keras.Model) -> str | None:
-        """Return a phrase if the model has no gated layer."""
-        return None if _gated_layers(model) else "LSTM, GRU, MinGRU or MinLSTM of keras_seq or keras.layers"
+        """Return a phrase if the model has no gated layer, or takes another number of inputs than x has."""
+        if not _gated_layers(model):
+            return "LSTM, GRU, MinGRU or MinLSTM of keras_seq or keras.layers"
+        return model_arguments(model, len(keras.tree.flatten(self.x)))
+
+    def try_model(self, model: keras.Model) -> None:
+        """Call the model on x; print a message if that calls none of its gated layers."""
+        if not gate_values(model, self.x):
+            print(f"GateSaturation shows nothing of {model.name}, whose call on x calls none of its gated layers.")
 
     def compute_summaries(self, model: keras.Model) -> Summaries:
         """Return the histograms and fractions of all gates."""
@@ -69,6 +76,9 @@ def _gated_layers(model):
 def gate_values(model: keras.Model, x) -> dict[str, dict[str, np.ndarray]]:
     """Return the gates `[B, T, units]` of every gated layer, by its name in the model and the name of the gate.
 
+    A layer that is called several times has the rows of all calls, one after the other; `[1, N, units]` if they differ
+    in length. A layer that is not called has no entry.
+
     Args:
         model: Any Keras model.
         x: A batch of its inputs.
@@ -76,14 +86,31 @@ def gate_values(model: keras.Model, x) -> dict[str, dict[str, np.ndarray]]:
     names = _gated_layers(model)
     if not names:
         return {}
+    ensure_built(model, x)
     keras_layers = [layer for layer in names if has_recordable_gates(layer)]
     own_layers = [layer for layer in names if not has_recordable_gates(layer)]
     # `sequence` returns all time steps, whatever the call returns of them
     with record_calls(own_layers, "sequence") as own_calls, record_calls(keras_layers, "call") as keras_calls:
         model(x, training=False)
-    values = {layer: _own_gates(layer, args, output) for layer, args, _, output in own_calls}
-    values |= {layer: _keras_gates(layer, args, kwargs) for layer, args, kwargs, _ in keras_calls}
-    return {name: values[layer] for layer, name in names.items()}
+    values = {}
+    for layer, args, _, output in own_calls:
+        values.setdefault(layer, []).append(_own_gates(layer, args, output))
+    for layer, args, kwargs, _ in keras_calls:
+        values.setdefault(layer, []).append(_keras_gates(layer, args, kwargs))
+    return {name: _join(values[layer]) for layer, name in names.items() if layer in values}
+
+
+def _join(calls):
+    """Join the gates of several calls."""
+    joined = {}
+    for gate in calls[0]:
+        arrays = [gates_of_call[gate] for gates_of_call in calls]
+        if len({array.shape[1] for array in arrays}) > 1:
+            arrays = [array.reshape(1, -1, array.shape[-1]) for array in arrays]
+            joined[gate] = np.concatenate(arrays, axis=1)
+        else:
+            joined[gate] = np.concatenate(arrays)
+    return joined
 
 
 def _own_gates(layer, args, output):

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_seq.callbacks.diagnostic import Diagnostic
+from keras_seq.callbacks.diagnostic import Diagnostic, model_arguments
 from keras_seq.evaluation.evaluator import get_evaluator
 from keras_seq.evaluation.validation_sample import sample_windows
 from keras_seq.tracking.render import to_pixels
@@ -58,8 +58,12 @@ class LossByPosition(Diagnostic):
         self.sample = sample_windows(ids, sequence_length, max_windows or windows)
 
     def missing_requirement(self, model: keras.Model) -> str | None:
-        """Return None: every language model has losses."""
-        return None
+        """Return a phrase if the model takes more than ids; every language model has losses."""
+        return model_arguments(model)
+
+    def try_model(self, model: keras.Model) -> None:
+        """Score one window."""
+        get_evaluator(model).chunked_token_losses(self.ids[: self.sequence_length + 1], self.sequence_length)
 
     def compute_summaries(self, model: keras.Model) -> Summaries:
         """Return the plot and the losses at a few positions."""

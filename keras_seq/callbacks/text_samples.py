@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import keras
 
-from keras_seq.callbacks.diagnostic import Diagnostic
+from keras_seq.callbacks.diagnostic import Diagnostic, model_arguments
 from keras_seq.generation import generate
 from keras_seq.generation.uncached_model import UncachedModel
 from keras_seq.tokenizers.show_whitespace import show_whitespace
@@ -46,9 +46,14 @@ class TextSamples(Diagnostic):
         self.options = {"temperature": 0.8, **options}
 
     def missing_requirement(self, model: keras.Model) -> str | None:
-        """Return a phrase if the model gives no logits; raise what `generate` would raise of one that does."""
+        """Return a phrase if the model takes more than ids or gives no logits.
+
+        Raises what `generate` would raise of one that does.
+        """
         if hasattr(model, "step"):
             return None
+        if missing := model_arguments(model):
+            return missing
         shape = getattr(model, "output_shape", None)  # a subclassed model has none
         can_generate = (shape is None or len(shape) == 3) and UncachedModel(model)
         return None if can_generate else "step(ids, state) and no logits [B, T, V], without which it generates no text"

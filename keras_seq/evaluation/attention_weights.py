@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq import kernels
-from keras_seq.evaluation.layer_hooks import record_calls
+from keras_seq.evaluation.layer_hooks import ensure_built, record_calls
 from keras_seq.layers import CrossAttention, MultiHeadSelfAttention
 from keras_seq.layers.introspection import named_layers
 
@@ -25,6 +25,8 @@ def _flash(layer):
 def attention_weights(model: keras.Model, x) -> dict[str, np.ndarray]:
     """Return the weights `[B, H, T, S]` of every attention layer, float32, by its name in the model.
 
+    Further calls of a layer are named `NAME/call_2`, `NAME/call_3`, ...; a layer that is not called has no entry.
+
     Args:
         model: Any Keras model with attention layers of keras_seq or keras.layers.
         x: A batch of its inputs.
@@ -32,6 +34,7 @@ def attention_weights(model: keras.Model, x) -> dict[str, np.ndarray]:
     names = attention_layers(model)
     if not names:
         return {}
+    ensure_built(model, x)
     own_layers = [layer for layer in names if not isinstance(layer, KERAS_LAYERS)]
     keras_layers = [layer for layer in names if isinstance(layer, KERAS_LAYERS)]
     with (
@@ -40,5 +43,10 @@ def attention_weights(model: keras.Model, x) -> dict[str, np.ndarray]:
         kernels.disabled(),  # the optimized kernels do not return attention weights
     ):
         model(x, training=False)
-    weights = {layer: scores for layer, _, _, (_, scores) in own_calls + keras_calls}
-    return {name: ops.convert_to_numpy(ops.cast(weights[layer], "float32")) for layer, name in names.items()}
+    weights = {}
+    for layer, name in names.items():
+        calls = [scores for called, _, _, (_, scores) in own_calls + keras_calls if called is layer]
+        for n, scores in enumerate(calls, start=1):
+            key = name if n == 1 else f"{name}/call_{n}"
+            weights[key] = ops.convert_to_numpy(ops.cast(scores, "float32"))
+    return weights

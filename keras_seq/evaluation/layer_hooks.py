@@ -42,6 +42,17 @@ def record_calls(layers: Iterable[keras.layers.Layer], method: str, scores: bool
             del layer.__dict__[method]
 
 
+def ensure_built(model: keras.Model, x) -> None:
+    """Call a model that is not built: its first call also traces its layers, and would record symbolic calls of them.
+
+    Args:
+        model: A Keras model.
+        x: A batch of its inputs.
+    """
+    if not model.built:
+        model(x, training=False)
+
+
 @contextlib.contextmanager
 def edit_outputs(layers: Iterable[keras.layers.Layer], edit: Callable):
     """Replace the output of each layer's first call inside a `with` block.

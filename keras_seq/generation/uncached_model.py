@@ -47,8 +47,8 @@ class UncachedModel:
         inputs = getattr(model, "inputs", None) or [None]
         if not isinstance(model, keras.Model) or len(inputs) != 1:
             raise ValueError(f"model={model!r}; expected {EXPECTED}.")
-        if len(_required_arguments(model)) > 1:
-            raise ValueError(f"{model.name} takes {', '.join(_required_arguments(model))}; expected {EXPECTED}.")
+        if len(required_arguments(model)) > 1:
+            raise ValueError(f"{model.name} takes {', '.join(required_arguments(model))}; expected {EXPECTED}.")
         for layer in iter_layers(model):
             if getattr(layer, "stateful", False) is True:
                 raise ValueError(
@@ -159,7 +159,7 @@ class UncachedSamplingLoop:
                 return
 
 
-def _required_arguments(model):
+def required_arguments(model):
     """Return the names of the arguments of `call` without a default."""
     parameters = inspect.signature(model.call).parameters.values()
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

@@ -37,6 +37,12 @@ class Dense(HasMatrices, DirectCall, keras.layers.Dense):
     kernel = Matrix()
     float_weight = "kernel"
 
+    @property
+    def exports_to_onnx(self) -> bool:
+        """Whether `Model.export(format="onnx")` writes what the layer computes: tf2onnx does not know gelu's erfc."""
+        has_erfc = keras.backend.backend() == "tensorflow" and self.activation is keras.activations.gelu
+        return self.matrix_mode is None and not has_erfc
+
     def get_config(self):
         """Return the constructor's arguments; those of LoRA are left out, because a saved matrix includes it."""
         return {key: value for key, value in super().get_config().items() if key not in ("lora_rank", "lora_alpha")}

@@ -4,6 +4,7 @@ import inspect
 
 from keras_seq import kernels
 from keras_seq.layers.matrix import KeepsMatrixModes
+from keras_seq.layers.onnx_refusal import refuse_onnx_export
 
 SPELLINGS = {  # of arguments in Keras, KerasHub, PyTorch, transformers and tutorials, and here
     **dict.fromkeys(("intermediate_dim", "intermediate_size", "dim_feedforward", "hidden_dim"), "feed_forward_dim"),
@@ -38,4 +39,8 @@ class DirectCall(KeepsMatrixModes):
     def __call__(self, *args, **kwargs):
         """Apply the layer."""
         direct_call = kernels.dispatch("direct_call", None, self, args, kwargs)
-        return super().__call__(*args, **kwargs) if direct_call is None else direct_call(self, args, kwargs)
+        if direct_call is None:
+            return super().__call__(*args, **kwargs)
+        if not self.exports_to_onnx:
+            refuse_onnx_export(self)
+        return direct_call(self, args, kwargs)

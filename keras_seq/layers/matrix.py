@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.checked_call import CheckedCall
+from keras_seq.layers.onnx_refusal import refuse_onnx_export
 
 MODES = ("int8", "int4")
 GROUP = 128  # rows that share a scale, in int4
@@ -92,6 +93,14 @@ class KeepsMatrixModes(CheckedCall):
     Args:
         **kwargs: Those of `keras.layers.Layer`.
     """
+
+    exports_to_onnx = False  # whether `Model.export(format="onnx")` writes what the layer computes
+
+    def __call__(self, *args, **kwargs):
+        """Apply the layer."""
+        if not self.exports_to_onnx:
+            refuse_onnx_export(self)
+        return super().__call__(*args, **kwargs)
 
     def get_build_config(self):
         """Return the shapes that the layer was built for and, where one is quantized, the modes of its matrices."""

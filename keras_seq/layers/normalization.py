@@ -98,6 +98,7 @@ class LayerNormalization(OverAxes, keras.layers.LayerNormalization):
     """
 
     float_weight = "gamma"
+    exports_to_onnx = keras.backend.backend() == "tensorflow"  # torch's exporter loses an axis
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
@@ -132,6 +133,7 @@ class RMSNormalization(OverAxes, keras.layers.RMSNormalization):
 
     float_weight = "scale"
     initial_scale = "ones"
+    exports_to_onnx = keras.backend.backend() == "tensorflow"  # torch's exporter loses an axis
 
     def __init__(self, axis=-1, epsilon: float = 1e-6, **kwargs):
         super().__init__(axis=axis, epsilon=epsilon, **kwargs)

@@ -167,9 +167,14 @@ class PreNormResidual(ShapePreserving):
             raise ValueError(f"The layers return {tuple(shape)} for {tuple(inputs_shape)}; expected the same shape.")
         freeze_inner_layers(self)
 
-    def get_initial_state(self, batch_size):
-        """Return a tuple of the initial states of the layers that have a state."""
-        return initial_states(self.layers, batch_size)
+    def get_initial_state(self, batch_size, capacity: int | None = None):
+        """Return a tuple of the initial states of the layers that have a state.
+
+        Args:
+            batch_size: B, an integer or an integer tensor.
+            capacity: Number of positions that a cache among them can hold; others have no use for it.
+        """
+        return initial_states(self.layers, batch_size, **({} if capacity is None else {"capacity": capacity}))
 
     def call(
         self,

@@ -155,6 +155,11 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             raise ValueError(
                 f"{self.name} is not built; expected a call or `build((B, T, D))` before `get_initial_state`."
             )
+        if capacity is None and self.sliding_window is None:
+            raise ValueError(
+                f"{self.name}: capacity=None; expected the number of positions that its cache holds, or a "
+                "sliding_window; a LanguageModel takes it from its context_length, e.g. context_length=64."
+            )
         capacity = checks.positive_integer("capacity", self.sliding_window if capacity is None else capacity)
         capacity = min(capacity, self.sliding_window or capacity)
         return empty_cache(batch_size, capacity, self._num_kv_heads, self._key_dim, self._value_dim, self.compute_dtype)

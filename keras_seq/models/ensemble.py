@@ -11,6 +11,7 @@ import math
 import keras
 from keras import ops
 
+from keras_seq.layers.onnx_refusal import NoOnnxExport
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.residual import check_states
 from keras_seq.models.id_checks import as_ids
@@ -18,7 +19,7 @@ from keras_seq.models.language_model import LanguageModel, check_step
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Ensemble(keras.Model):
+class Ensemble(NoOnnxExport, keras.Model):
     """Average the probabilities of its members, with the two calls of a `LanguageModel`.
 
         model = Ensemble([LSTMConfig(units=360).build_model(65), LSTMConfig(units=360).build_model(65)])

@@ -187,6 +187,7 @@ def _mask_setter():
     return _MaskSetter(name="mask_setter", autocast=False)
 
 
+@keras.saving.register_keras_serializable(package="keras_seq")
 class _MaskSetter(keras.layers.Layer):
     """Give a tensor the mask of ids: Keras computes masks from the first argument of a layer's call."""
 

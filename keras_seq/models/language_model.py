@@ -22,6 +22,7 @@ from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.layers.residual import apply_sequentially, check_separates_documents, initial_states
 from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
 from keras_seq.models.quantization import Quantizable
+from keras_seq.models.step_check import check_steps
 from keras_seq.models.token_targets import TokenTargets
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, at every position alike
@@ -76,9 +77,10 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
 
     Raises:
         ValueError: A block is not a layer, is not causal, hides its state, gives no sequence or is listed twice; the
-            head has a softmax; a call has more positions than `context_length`, ids that are not integers `[B, T]`, or
-            a state of another structure or batch size; with `document_token`, a block keeps a state that cannot begin
-            anew within a row; an id is not in the embedding's vocabulary, in calls outside of
+            head has a softmax; a layer that is not of keras_seq gives other outputs in steps than in one pass, which is
+            tried once, when the model is built; a call has more positions than `context_length`, ids that are not
+            integers `[B, T]`, or a state of another structure or batch size; with `document_token`, a block keeps a
+            state that cannot begin anew within a row; an id is not in the embedding's vocabulary, in calls outside of
             compiled code. Inside, the logits of such an id are NaN.
     """
 
@@ -137,13 +139,20 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
 
     def build(self, input_shape):
         """Build every layer, for ids `[B, T]`."""
-        x = keras.KerasTensor(input_shape, dtype="int32")
+        specs, x = [], keras.KerasTensor(input_shape, dtype="int32")
         for layer in (self.embedding, *self.blocks, *([] if self.head is None else [self.head])):
+            specs.append((layer, x))
             x = layer(x)
             shape = tuple(getattr(x, "shape", ()))
             if len(shape) != 3 or (shape[1] != input_shape[1] and None not in (shape[1], input_shape[1])):
                 raise ValueError(f"{layer.name} makes {shape} of ids {tuple(input_shape)}; expected [B, T, D].")
         self.build_quantized()
+        for layer, x in specs:
+            check_steps(layer, x, self.context_length)
+
+    def build_from_config(self, config):
+        """Build every layer, for the ids that the config names; Keras's method would hide an error."""
+        self.build(config["input_shape"])
 
     def get_initial_state(self, batch_size, capacity: int | None = None):
         """Return the state before the first position.
@@ -153,6 +162,8 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
             capacity: Number of positions that caches can hold, at most `context_length`, which is the default; without
                 either, sliding windows set it. Models without a cache have no use for it.
         """
+        if not self.built:
+            self.build((None, None))
         limits = [limit for limit in (capacity, self.context_length) if limit is not None]
         return initial_states(self.blocks, batch_size, **({"capacity": min(limits)} if limits else {}))
 

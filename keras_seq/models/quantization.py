@@ -15,6 +15,7 @@ import keras
 from keras_seq import checks
 from keras_seq.layers.introspection import named_layers
 from keras_seq.layers.matrix import GROUP, MODES, HasMatrices
+from keras_seq.layers.onnx_refusal import NoOnnxExport
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +47,7 @@ def weight_only(mode: str):
     return keras.quantizers.Int4QuantizationConfig(activation_quantizer=None, block_size=GROUP)
 
 
-class Quantizable:
+class Quantizable(NoOnnxExport):
     """Part of a Keras model that can be quantized, saved and loaded again; to be listed before its other base class."""
 
     quantization = None  # None, "int8" or "int4"

@@ -22,6 +22,7 @@ import zipfile
 import keras
 
 from keras_seq.layers.introspection import iter_layers
+from keras_seq.models import step_check
 from keras_seq.saving.hdf5_checks import WeightsError, check_weights
 
 CONFIG_NAME, METADATA_NAME, WEIGHTS_NAME = "config.json", "metadata.json", "model.weights.h5"
@@ -134,7 +135,7 @@ def _is_allowed(config):
 
 def _count_weight_bytes(config) -> int:
     """Return the size of all variables of the model in bytes, without allocating them."""
-    with warnings.catch_warnings(), keras.StatelessScope(initialize_variables=False):
+    with warnings.catch_warnings(), step_check.disabled(), keras.StatelessScope(initialize_variables=False):
         warnings.filterwarnings("error", "(?s).*cannot be built")  # Keras only warns of it
         model = keras.saving.deserialize_keras_object(config, safe_mode=True)
         if not isinstance(model, keras.Model) or not model.built:

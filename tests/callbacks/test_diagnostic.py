@@ -3,7 +3,16 @@ import numpy as np
 import pytest
 
 from keras_seq import generate
-from keras_seq.callbacks import AttentionMaps, GateSaturation, LossByPosition, TextSamples, TokenTensorBoard
+from keras_seq.callbacks import (
+    AttentionMaps,
+    EmbeddingProjector,
+    GateSaturation,
+    LossByPosition,
+    TextSamples,
+    TokenTensorBoard,
+)
+from keras_seq.callbacks.gate_saturation import gate_values
+from keras_seq.evaluation.attention_weights import attention_weights
 from keras_seq.layers import LSTM, Stateful, TransformerBlock
 from tests.callbacks.conftest import IDS, LENGTH, MODELS, VOCABULARY
 
@@ -103,3 +112,127 @@ def test_numbers_below_one_are_refused(rows, options):
         AttentionMaps(rows, **options)
     with pytest.raises(ValueError, match="tokens_per_step=0"):
         TokenTensorBoard("nowhere", tokens_per_step=0)
+
+
+MAKERS = {
+    "LossByPosition": lambda rows, **options: LossByPosition(IDS, LENGTH, **options),
+    "GateSaturation": lambda rows, **options: GateSaturation(rows, **options),
+    "AttentionMaps": lambda rows, **options: AttentionMaps(rows, **options),
+    "TextSamples": lambda rows, **options: TextSamples(VOCABULARY, ["To "], max_new_tokens=3, **options),
+    "EmbeddingProjector": lambda rows, **options: EmbeddingProjector(VOCABULARY, **options),
+}
+
+
+def stateful_and_inner(rows):
+    """Return a model of ids and a reset mask, and one from ids to logits of the same layers."""
+    embedding = keras.layers.Embedding(VOCABULARY.vocabulary_size, 4, name="embedding")
+    lstm, head = LSTM(4, name="lstm", return_sequences=True), keras.layers.Dense(VOCABULARY.vocabulary_size)
+    block = TransformerBlock(num_heads=2, feed_forward_dim=8, causal=True, name="block")
+    ids = keras.Input((LENGTH,), len(rows), dtype="int32", name="ids")
+    reset_mask = keras.Input((), len(rows), dtype="bool", name="reset_mask")
+    x = Stateful(lstm, batch_size=len(rows))(embedding(ids), reset_mask)
+    outer = keras.Model([ids, reset_mask], head(block(x)), name="outer")
+    more = keras.Input((None,), dtype="int32")
+    return outer, keras.Model(more, head(block(lstm(embedding(more)))), name="inner")
+
+
+def fit_stateful(model, rows, *callbacks):
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    inputs = [rows, np.ones(len(rows), bool)]
+    model.fit(inputs, rows, batch_size=len(rows), verbose=0, shuffle=False, callbacks=[*callbacks])
+
+
+@pytest.mark.filterwarnings("ignore:inner reads the whole text again")
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_model_of_two_inputs_is_examined_by_an_inner_model_or_said_once(name, rows, tmp_path, capsys):
+    outer, inner = stateful_and_inner(rows)
+    fit_stateful(outer, rows, MAKERS[name](rows, log_dir=tmp_path / "outer"))
+    printed = capsys.readouterr().out
+    if name == "EmbeddingProjector":  # it needs no call
+        assert (printed, (tmp_path / "outer" / "embedding.tsv").exists()) == ("", True)
+    else:
+        assert printed.startswith(
+            f"{name} shows nothing of outer, which has no call on 1 input: it takes ids, reset_mask."
+        )
+        assert "as model=" in printed
+        assert printed.count("\n") == 1
+        assert not (tmp_path / "outer").exists()
+    fit_stateful(outer, rows, MAKERS[name](rows, log_dir=tmp_path / "inner", model=inner))
+    assert capsys.readouterr().out == ""
+    assert [*(tmp_path / "inner").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["LossByPosition", "GateSaturation", "AttentionMaps"])
+def test_what_cannot_be_called_is_said_before_the_first_step(name, rows, tmp_path):
+    class Pair(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.parts = [keras.layers.Embedding(VOCABULARY.vocabulary_size, 4), LSTM(4, return_sequences=True)]
+            self.parts += [TransformerBlock(2, 8, causal=True), keras.layers.Dense(VOCABULARY.vocabulary_size)]
+
+        def call(self, inputs):
+            x, _ = inputs[0], inputs[1][:, None]
+            for part in self.parts:
+                x = part(x)
+            return x
+
+    model, steps = Pair(), keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: pytest.fail("a step"))
+    fit_stateful(model, rows)
+    with pytest.raises(Exception, match=r".+") as raised:  # each backend has words of its own
+        fit_stateful(model, rows, MAKERS[name](rows, log_dir=tmp_path), steps)
+    assert f"{name} calls {model.name} by itself" in "".join(raised.value.__notes__)
+
+
+UNBUILT = pytest.mark.filterwarnings(r"ignore:`build\(\)` was called on layer")  # of layers that are never called
+
+
+class Shared(keras.Model):
+    """Layers that are called twice, and the same kinds that are never called."""
+
+    def __init__(self):
+        super().__init__(name="shared")
+        self.embedding = keras.layers.Embedding(VOCABULARY.vocabulary_size, 4)
+        self.lstm, self.unused = (LSTM(4, name=name, return_sequences=True) for name in ("lstm", "unused"))
+        self.keras_gru, self.unused_gru = (
+            keras.layers.GRU(4, name=name, return_sequences=True) for name in ("keras_gru", "unused_gru")
+        )
+        self.block, self.unused_block = (
+            TransformerBlock(2, 8, causal=True, name=name) for name in ("block", "unused_block")
+        )
+        self.head = keras.layers.Dense(VOCABULARY.vocabulary_size)
+
+    def call(self, ids):
+        x = self.keras_gru(self.lstm(self.embedding(ids)))
+        x = self.keras_gru(self.lstm(x[:, :3])) if ids.shape[0] == 1 else self.keras_gru(self.lstm(x))
+        return self.head(self.block(self.block(x)))
+
+
+@UNBUILT
+def test_all_calls_of_a_layer_are_shown_and_one_that_is_not_called_is_left_out(rows):
+    model = Shared()
+    shown = {name: gates["output" if name == "lstm" else "reset"] for name, gates in gate_values(model, rows).items()}
+    assert {name: values.shape for name, values in shown.items()} == {
+        name: (2 * len(rows), LENGTH, 4) for name in ("lstm", "keras_gru")
+    }
+    assert [*attention_weights(Shared(), rows)] == ["block", "block/call_2"]
+    first = gate_values(keras.Sequential([model.embedding, model.lstm]), rows)["lstm"]["output"]
+    np.testing.assert_allclose(shown["lstm"][: len(rows)], first, atol=1e-6)
+    assert np.abs(shown["lstm"][len(rows) :] - first).max() > 1e-3
+    unequal = gate_values(model, rows[:1])["lstm"]["output"]
+    assert unequal.shape == (1, LENGTH + 3, 4)
+    assert [*attention_weights(model, rows)] == ["block", "block/call_2"]
+    assert GateSaturation(rows).compute_summaries(model).scalars
+    assert [*AttentionMaps(rows).compute_summaries(model).images] == ["attention/block", "attention/block/call_2"]
+
+
+@UNBUILT
+def test_gates_of_which_none_is_called_are_said_once(rows, own_fit, tmp_path, capsys):
+    class Unused(Shared):
+        def call(self, ids):
+            return self.head(self.embedding(ids))
+
+    own_fit(Unused(), GateSaturation(rows, log_dir=tmp_path))
+    assert (
+        capsys.readouterr().out
+        == "GateSaturation shows nothing of shared, whose call on x calls none of its gated layers.\n"
+    )
