@@ -26,7 +26,7 @@ from keras_seq.layers.residual import apply_sequentially, initial_states
 # Keras's layers that cannot mix positions, whatever their arguments; subclasses may
 POINTWISE = (
     *(keras.layers.Dense, keras.layers.Dropout, keras.layers.Embedding, keras.layers.Identity),
-    *(keras.layers.InputLayer, keras.layers.Rescaling, keras.layers.ReversibleEmbedding),
+    *(keras.layers.InputLayer, keras.layers.ReversibleEmbedding),
 )
 BATCH, MAX_LENGTH, SEED = 2, 64, 0
 TOLERANCE, HALF_TOLERANCE = 1e-2, 5e-2  # of the largest output; a matmul of one position may round otherwise (TF32)
@@ -49,8 +49,9 @@ def unknown_layers(layer) -> list[keras.layers.Layer]:
 
 
 def _is_known(layer):
-    is_scalar = isinstance(getattr(layer, "scale", 1.0), int | float)  # of `Rescaling`, which also takes an array
-    if not (_package(type(layer)) == "keras_seq" or (type(layer) in POINTWISE and is_scalar)):
+    if type(layer) is keras.layers.Rescaling:
+        return np.ndim(layer.scale) == np.ndim(layer.offset) == 0  # arrays may hold a number for each position
+    if not (_package(type(layer)) == "keras_seq" or type(layer) in POINTWISE):
         return False
     functions = [v for v in vars(layer).values() if callable(v) and not isinstance(v, keras.layers.Layer | type)]
     return all(_package(function) in ("keras_seq", "keras") for function in functions)  # such as an activation
@@ -84,7 +85,7 @@ def check_steps(layer, x: keras.KerasTensor, length: int | None) -> None:
     except Exception as error:  # of somebody's own code
         raise ValueError(
             f"{layer.name} ({names}) cannot be a part of a language model: it cannot be called on {length} positions "
-            f"and then on one ({_brief(error)}); if it takes fewer, give the model that context_length."
+            f"and then on one ({_message_line(error)}); if it takes fewer, give the model that context_length."
         ) from error
     finally:
         random.setstate(drawn)
@@ -111,8 +112,10 @@ def _difference(layer, x, length):
     else:
         values = generator.normal(size=shape)
     inputs = ops.cast(ops.convert_to_tensor(values), x.dtype)
-    weights = [_draw_weights(layer, generator, moderate) for moderate in (True, False)]
-    return max(_difference_with(layer, inputs, values) for values in weights)
+    moderate, large = (_draw_weights(layer, generator, moderate) for moderate in (True, False))
+    # with large weights a recurrence is chaotic: over many steps, rounding would make a difference as large as outputs
+    few = inputs[:, :4] if has_explicit_state(layer) else inputs
+    return max(_difference_with(layer, inputs, moderate), _difference_with(layer, few, large))
 
 
 def _draw_weights(layer, generator, moderate):
@@ -122,12 +125,12 @@ def _draw_weights(layer, generator, moderate):
     """
     values = []
     for variable in layer.variables:
-        value, shape = ops.convert_to_numpy(variable.value), tuple(variable.shape)
-        if value.shape != shape:  # in a tf.function that makes the variables, they have no values yet
-            value = np.ones(shape)
+        value = ops.convert_to_numpy(variable.value)  # of one that is not there yet, its initial value
+        value = np.resize(value, tuple(variable.shape))  # a scalar that is not there yet is an empty array: here zero
         if keras.backend.is_float_dtype(variable.dtype):
-            noise = generator.choice([-1.0, 1.0], shape) * generator.uniform(0.3, 0.6, shape)
-            value = value.astype("float32") + noise / math.sqrt(math.prod(shape[:-1])) if moderate else noise
+            noise = generator.choice([-1.0, 1.0], value.shape) * generator.uniform(0.3, 0.6, value.shape)
+            scale = 1 / math.sqrt(math.prod(value.shape[:-1]))
+            value = value.astype("float32") + scale * noise if moderate else noise
         values.append(ops.cast(ops.convert_to_tensor(value), variable.dtype))
     return values
 
@@ -151,7 +154,7 @@ def _numpy(x):
     return ops.convert_to_numpy(ops.cast(x, "float32"))
 
 
-def _brief(error):
+def _message_line(error):
     """Return the line of a message that says most: Keras's first line only names the layer."""
     lines = [line for line in re.sub(r"\x1b\[\d+m", "", str(error)).splitlines() if line.strip()]
     lines = lines[1:] if len(lines) > 1 and lines[0].startswith("Exception encountered") else lines

@@ -90,6 +90,14 @@ class Shift(ExplicitState):
         return shape
 
 
+class RoundsSteps(layers.SimpleRNN):
+    """A recurrence that rounds one position otherwise than many, as matrix products do."""
+
+    def call(self, inputs, state=None, training=None, return_state=False):
+        inputs = inputs * (1 + 1e-6) if inputs.shape[1] == 1 else inputs
+        return super().call(inputs, state=state, training=training, return_state=return_state)
+
+
 def of(*blocks, embedding=None, head=None, **kwargs):
     embedding = embedding or keras.layers.Embedding(V, D)
     return LanguageModel(embedding, blocks, head or keras.layers.Dense(V), **kwargs)
@@ -105,6 +113,7 @@ NESTED = {
 ACCEPTED = {
     **{name: lambda name=name: of(Own(name)) for name in POINTWISE},
     **{f"gate in {nest}": lambda make=make: of(make(Own("gate"))) for nest, make in NESTED.items()},
+    "rounding in a wide recurrence": lambda: of(RoundsSteps(128, return_sequences=True)),
     "a state": lambda: of(Shift()),
     "a state in a residual": lambda: of(PreNormResidual([Shift(), keras.layers.Dense(D)])),
     "layers of Keras": lambda: of(
@@ -137,6 +146,7 @@ REFUSAL = r"cannot be a part of a language model: its outputs position by positi
 FIXED = {  # layers of Keras that take as many positions as they were built for
     "a normalization over time": lambda: of(keras.layers.LayerNormalization(axis=1)),
     "a product over positions": lambda: of(keras.layers.EinsumDense("btd,ts->bsd", (16, D))),
+    "a scale for each position": lambda: of(keras.layers.Rescaling(np.linspace(1, 2, 16)[:, None])),
     "a reshape": lambda: of(keras.layers.Reshape((16, D))),
 }
 
@@ -183,6 +193,9 @@ def test_a_table_of_positions_is_seen_at_any_size(rows, dtype):
 
         def call(self, x):
             return x + self.table[: x.shape[1]]
+
+        def compute_output_shape(self, shape):
+            return shape
 
     with pytest.raises(ValueError, match=REFUSAL):
         of(Table(dtype=dtype), context_length=rows).build((None, None))
