@@ -184,6 +184,9 @@ def test_a_table_of_positions_is_seen_at_any_size(rows, dtype):
         def call(self, x):
             return x + self.table[: x.shape[1]]
 
+        def compute_output_shape(self, shape):
+            return shape
+
     with pytest.raises(ValueError, match=REFUSAL):
         of(Table(dtype=dtype), context_length=rows).build((None, None))
 
