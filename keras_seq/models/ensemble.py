@@ -16,10 +16,11 @@ from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.residual import check_states
 from keras_seq.models.id_checks import as_ids
 from keras_seq.models.language_model import LanguageModel, check_step
+from keras_seq.models.token_targets import TokenTargets
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Ensemble(NoOnnxExport, keras.Model):
+class Ensemble(NoOnnxExport, TokenTargets, keras.Model):
     """Average the probabilities of its members, with the two calls of a `LanguageModel`.
 
         model = Ensemble([LSTMConfig(units=360).build_model(65), LSTMConfig(units=360).build_model(65)])

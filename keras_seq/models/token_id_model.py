@@ -4,10 +4,11 @@ import keras
 
 from keras_seq.models.id_checks import as_ids
 from keras_seq.models.quantization import Quantizable
+from keras_seq.models.token_targets import TokenTargets
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class TokenIdModel(Quantizable, keras.Model):
+class TokenIdModel(Quantizable, TokenTargets, keras.Model):
     """Check that the inputs of a functional model are integers `[B, T]`.
 
     Raises:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.models import BertConfig, masked_lm, text_classifier, token_classifier
+from keras_seq.models import BertConfig, BiLSTMConfig, masked_lm, text_classifier, token_classifier
 
 VOCABULARY, D, CLASSES = 11, 8, 3
 SMALL = BertConfig(embedding_dim=D, num_layers=1, num_heads=2, feed_forward_dim=12, context_length=9, dropout=0.0)
@@ -133,3 +133,22 @@ def test_wrong_arguments_are_refused_by_name():
         assert make(encoder, 2, dropout=0.4).get_layer("head_dropout").rate == 0.4
         with pytest.raises(ValueError, match=r"dropout=1\.0; expected"):
             make(encoder, 2, dropout=1.0)
+
+
+def test_class_weights_are_refused_for_targets_of_every_position_and_taken_for_texts():
+    """Keras takes targets [B, T] for one-hot rows, and weighs a row by the class of its largest id's position."""
+    encoder = SMALL.build_model(11)
+    ids = np.random.default_rng(0).integers(1, 11, size=(4, 5))
+    inputs, loss = {"token_ids": ids, "segment_ids": 0 * ids}, keras.losses.SparseCategoricalCrossentropy(True)
+    tagger = BiLSTMConfig(embedding_dim=4, units=4, num_layers=1).build_model(11)
+    for model, x in ((masked_lm(encoder), inputs), (token_classifier(encoder, 11), inputs), (tagger, ids)):
+        model.compile("sgd", loss)
+        for train in (model.fit, model.train_on_batch):
+            with pytest.raises(ValueError, match=r"class_weight=.*sample_weight \[B, T\]"):
+                train(x, ids % 2, class_weight={0: 1.0, 1: 2.0})
+    model = text_classifier(encoder, 2, dropout=0.0)
+    model.compile(keras.optimizers.SGD(0.0), loss)
+    labels, weights = np.array([0, 1, 1, 0]), {0: 1.0, 1: 3.0}
+    weighted = model.fit(inputs, labels, class_weight=weights, verbose=0).history["loss"][0]
+    expected = model.evaluate(inputs, labels, sample_weight=np.array([1.0, 3.0, 3.0, 1.0]), verbose=0)
+    assert weighted == pytest.approx(expected, rel=1e-3)
