@@ -71,7 +71,7 @@ def format_report(score: TextScore, num_highest_losses: int) -> str:
     lines = [
         f"{score.num_characters:,} characters, without the first token, which is not predicted"
         if score.tokens[0]
-        else f"{score.num_characters:,} characters, after {score.shown(0)}, which is not predicted",
+        else f"{score.num_characters:,} characters, after {score.piece(0)}, which is not predicted",
         f"{score.loss_per_character:.4f} nats per character, {score.bits_per_character:.4f} bits per character",
         *(["\nTokens with the highest loss:"] if highest else []),
     ]
@@ -90,7 +90,7 @@ def score_page(score: TextScore, run: pathlib.Path, vocabulary_size: int, num_hi
         title=f"How well {describe_run(run)} predicts a text",
         run=run_label(run),
         score=score,
-        tokens=[*zip(map(score.shown, range(len(score.tokens))), score.token_losses.tolist(), shades, strict=True)],
+        tokens=[*zip(map(score.piece, range(len(score.tokens))), score.token_losses.tolist(), shades, strict=True)],
         uniform_loss=uniform_loss,
         highest=score.highest_losses(num_highest_losses),
     )

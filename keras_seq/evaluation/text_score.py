@@ -22,7 +22,7 @@ from keras_seq.tokenizers.text_errors import check_text
 from keras_seq.tokenizers.token_offsets import piece_ends, token_offsets
 
 CONTEXT_CHARACTERS = 20  # on each side of a token with a high loss
-MAX_SHOWN = 10_000  # tokens in a notebook
+MAX_TOKENS = 10_000  # tokens in a notebook
 
 
 class HighLoss(NamedTuple):
@@ -73,22 +73,22 @@ class TextScore:
         order = 1 + np.argsort(-self.token_losses[1:], kind="stable")[:count]
         return [self._high_loss(index) for index in order.tolist()]
 
-    def shown(self, index: int) -> str:
+    def piece(self, index: int) -> str:
         """Return the piece of a token, or its name where that is empty."""
         return self.tokens[index] or (self.names[index] if self.names else "")
 
     def _repr_html_(self) -> str:
         """Return the text for a notebook: the darker a token, the higher its loss, which it shows under the pointer."""
         most = max(np.nanmax(self.token_losses, initial=0), 1e-9)
-        shown = [self.shown(index) for index in range(min(len(self.tokens), MAX_SHOWN))]
+        pieces = [self.piece(index) for index in range(min(len(self.tokens), MAX_TOKENS))]
         spans = [
             f'<span style="background: rgba(220, 80, 40, {max(0, loss) / most:.2f})" title="{loss:.2f} nats">'
             f"{html.escape(token)}</span>"
             if loss == loss
             else html.escape(token)
-            for token, loss in zip(shown, self.token_losses.tolist(), strict=False)
+            for token, loss in zip(pieces, self.token_losses.tolist(), strict=False)
         ]
-        more = f" and {len(self.tokens) - MAX_SHOWN:,} more tokens" if len(self.tokens) > MAX_SHOWN else ""
+        more = f" and {len(self.tokens) - MAX_TOKENS:,} more tokens" if len(self.tokens) > MAX_TOKENS else ""
         return (
             f"<p>{self.bits_per_character:.3f} bits per character, {self.num_characters:,} characters</p>"
             f'<pre style="white-space: pre-wrap">{"".join(spans)}</pre>{more}'
@@ -97,7 +97,7 @@ class TextScore:
     def _high_loss(self, index):
         before = "".join(self.tokens[:index])
         after = "".join(self.tokens[index + 1 :][:CONTEXT_CHARACTERS])
-        texts = before[-CONTEXT_CHARACTERS:], self.shown(index), after[:CONTEXT_CHARACTERS]
+        texts = before[-CONTEXT_CHARACTERS:], self.piece(index), after[:CONTEXT_CHARACTERS]
         place = before.count("\n") + 1, len(before) - before.rfind("\n")
         return HighLoss(index, float(self.token_losses[index]), *place, *map(show_whitespace, texts))
 

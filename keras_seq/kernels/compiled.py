@@ -181,10 +181,10 @@ class Settings:
     """
 
     def __init__(self, model):
-        layers, found, self._named = [*getattr(model, "models", (model,))], set(), []
+        layers, visited, self._named = [*getattr(model, "models", (model,))], set(), []
         for layer in layers:  # which grows
-            if isinstance(layer, keras.layers.Layer) and id(layer) not in found:
-                found.add(id(layer))
+            if isinstance(layer, keras.layers.Layer) and id(layer) not in visited:
+                visited.add(id(layer))
                 attributes = vars(layer)
                 for value in attributes.values():
                     layers += value if isinstance(value, list | tuple) else (value,)

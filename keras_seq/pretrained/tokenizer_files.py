@@ -80,8 +80,8 @@ def _chat_template(folder, options):
         template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
     if not isinstance(template, str | None):
         raise PretrainedError(
-            f"{folder / 'tokenizer_config.json'} has chat_template={short_repr(template)}; expected a text, or "
-            "objects with name and template."
+            f"tokenizer_config.json: chat_template={short_repr(template)}; expected a text, or objects with name and "
+            "template."
         )
     return template
 

@@ -76,7 +76,7 @@ def test_characters_are_those_of_the_text_that_is_scored(tokenizer, text, first)
     assert scored.num_characters == len(text) - first
     assert scored.bits_per_character == pytest.approx(bits / (len(text) - first), rel=1e-5)
     assert "".join(scored.tokens) == text
-    assert scored.shown(0)
+    assert scored.piece(0)
 
 
 def test_nothing_after_the_first_character_is_refused():

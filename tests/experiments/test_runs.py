@@ -196,7 +196,7 @@ def test_two_that_begin_in_the_same_second_have_a_folder_each(tmp_path, monkeypa
     with contextlib.ExitStack() as stack:
         begun = [stack.enter_context(_begin("--log-dir", str(tmp_path))) for _ in range(3)]
         names = [folder.name for _, folder in begun]
-        assert names == ["20260101-000000", "20260101-000000-2", "20260101-000000-3"]
+        assert names == [f"20260101-000000-pydoc{suffix}" for suffix in ("", "-2", "-3")]
         (begun[1][1] / "plan.json").touch()
     assert [path.name for path in (tmp_path / "test").iterdir()] == names[1:2]  # in the others nothing was written
     assert [path.name for path in begun[1][1].iterdir()] == ["plan.json"]

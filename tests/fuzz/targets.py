@@ -4,6 +4,7 @@ A reader may give back what it read, or refuse it by a ValueError of one line. A
 """
 
 import atexit
+import codecs
 import dataclasses
 import io
 import json
@@ -92,7 +93,7 @@ def step_seconds(data):
 def corpus(data):
     """Reads a text, and takes it through its characters and back."""
     text = load_corpus(_written("text.txt", data)).text
-    assert text.encode() == data.replace(b"\r\n", b"\n")
+    assert text.encode() == data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
     vocabulary = CharacterTokenizer.from_text(text)
     assert vocabulary.decode(vocabulary.encode(text)) == text
 

@@ -74,6 +74,7 @@ def test_it_writes_the_same_text_where_there_is_no_keras(models, name, tmp_path)
 
 def test_what_is_there_is_not_written_over(model, tmp_path):
     (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "notes.txt").touch()
     with pytest.raises(ValueError, match="exists already"):
         export_saved_model(model, VOCABULARY, tmp_path / "exported")
     with pytest.raises(ValueError, match="TensorFlow could not load it"):

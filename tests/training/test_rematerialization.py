@@ -63,12 +63,12 @@ def test_a_model_without_residual_blocks_is_refused_by_name():
 @pytest.mark.usefixtures("eagerly")
 def test_losses_of_activities_count_as_in_the_plain_model():
     random = np.random.default_rng(0)
-    x, y = random.normal(size=(2, 6, 3)).astype("float32")
+    x, y = random.normal(size=(2, 2, 6, 3)).astype("float32")
     losses = []
     for rematerialization in (False, True):
         keras.utils.set_random_seed(0)
         block = PreNormResidual([keras.layers.Dense(3, activity_regularizer=keras.regularizers.L2(0.5))])
-        model = keras.Sequential([keras.Input((3,)), block, keras.layers.Dense(3)])
+        model = keras.Sequential([keras.Input((6, 3)), block, keras.layers.Dense(3)])
         train = TrainConfig("sgd", 0.1, warmup_steps=0, rematerialization=rematerialization)
         compile_model(model, train, 10, keras.losses.MeanSquaredError())
         losses.append([model.train_on_batch(x, y) for _ in range(3)])
