@@ -80,13 +80,13 @@ class TextScore:
     def _repr_html_(self) -> str:
         """Return the text for a notebook: the darker a token, the higher its loss, which it shows under the pointer."""
         most = max(np.nanmax(self.token_losses, initial=0), 1e-9)
-        pieces = [self.piece(index) for index in range(min(len(self.tokens), MAX_TOKENS))]
+        texts = [self.piece(index) for index in range(min(len(self.tokens), MAX_TOKENS))]
         spans = [
             f'<span style="background: rgba(220, 80, 40, {max(0, loss) / most:.2f})" title="{loss:.2f} nats">'
             f"{html.escape(token)}</span>"
             if loss == loss
             else html.escape(token)
-            for token, loss in zip(pieces, self.token_losses.tolist(), strict=False)
+            for token, loss in zip(texts, self.token_losses.tolist(), strict=False)
         ]
         more = f" and {len(self.tokens) - MAX_TOKENS:,} more tokens" if len(self.tokens) > MAX_TOKENS else ""
         return (

@@ -157,13 +157,13 @@ class PretrainedTokenizer(Tokenizer):
     @cached_property
     def _untrimmed(self):
         """The pipeline with offsets that have the white space of a token, which some files leave out."""
-        parts, found = [pipeline := json.loads(self._text)], False
+        parts, trims = [pipeline := json.loads(self._text)], False
         for part in parts:  # which grows
             inner = part.values() if isinstance(part, dict) else part
             parts += [value for value in inner if isinstance(value, dict | list)]
             if isinstance(part, dict) and part.get("trim_offsets") is True:
-                part["trim_offsets"], found = False, True
-        if not found:
+                part["trim_offsets"], trims = False, True
+        if not trims:
             return self._pipeline
         untrimmed = tokenizers.Tokenizer.from_str(json.dumps(pipeline))
         untrimmed.no_padding()

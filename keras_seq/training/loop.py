@@ -221,8 +221,8 @@ class _Run:
         validation.restore_from(lines)
         saver = CheckpointCallback(self.folder / "checkpoints", train, last_step, logger, validation, self.stop)
         cleanup.callback(progress.on_train_end)
-        shown = {name: part for name, part in self.config.items() if name != "architecture"}  # of hundreds of lines
-        tracker.write_settings(flatten(shown), self.training_model)
+        settings = {name: part for name, part in self.config.items() if name != "architecture"}  # of hundreds of lines
+        tracker.write_settings(flatten(settings), self.training_model)
         if validation.is_missing(start_step, lines):
             self._repeat_validation(start_step, logger, validation, saver)
         if start_step and validation.best_step == start_step:  # a kill may have prevented the copy

@@ -42,9 +42,9 @@ def check_options(training_model: keras.Model, train: TrainConfig, total_steps: 
         raise OptionError(f"{training_model.name} was compiled with {values}; expected the config of its training.")
     dtypes = {layer.compute_dtype for layer in iter_layers(training_model)}
     if (train.precision != "float32" or "float16" in dtypes) and train.precision not in dtypes:
-        found = " and ".join(sorted(dtype for dtype in dtypes if dtype is not None))
+        computed = " and ".join(sorted(dtype for dtype in dtypes if dtype is not None))
         raise OptionError(
-            f"precision={train.precision!r}, but {training_model.name} computes in {found}; build the model with "
+            f"precision={train.precision!r}, but {training_model.name} computes in {computed}; build the model with "
             f"dtype={train.dtype_policy!r} (TrainConfig.dtype_policy), or change the precision."
         )
 
