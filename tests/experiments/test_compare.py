@@ -62,7 +62,7 @@ def test_the_rows_are_of_the_same_budget_and_agree_with_the_runs(smoke):
         chosen = sample.window_starts // row["val_sequence_length"]
         assert last["val_loss_sample"] == pytest.approx(losses[chosen].mean(), rel=1e-5)
         # and says what the result says
-        assert abs(last["val_loss_sample"] - row["val_loss"]) < 2 * sample.standard_error(losses)
+        assert abs(last["val_loss_sample"] - row["val_loss"]) < 3 * sample.standard_error(losses)
         assert (
             json.loads((run / "result.json").read_text(encoding="utf-8")).items()
             >= {key: value for key, value in row.items() if key not in ("model", "seed", "train_flops")}.items()

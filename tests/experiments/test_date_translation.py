@@ -70,7 +70,8 @@ def test_a_finished_model_translates_a_date_and_nothing_is_trained(smoke, run, c
 
 def test_a_run_of_other_characters_is_refused(fails, run, tmp_path):
     other = shutil.copytree(run, tmp_path / "other")
-    (other / "result.json").unlink()  # with the digest of the tokenizer
+    for name in ("config.json", "result.json"):  # with digests of the tokenizer
+        (other / name).unlink()
     CharacterTokenizer("ab").save(other / "tokenizer.json")
     sentence = fails(main_of("date_translation"), "--run", other, "--text", "3.9.1994")
     assert "does not have the characters of dates" in sentence
