@@ -117,7 +117,7 @@ def test_wrong_use():
     with pytest.raises(ValueError, match="is not built"):
         causal.get_initial_state(B, T)
     causal.build((None, None, D))
-    with pytest.raises(ValueError, match="capacity=None; expected an integer"):
+    with pytest.raises(ValueError, match="capacity=None; expected the number of positions"):
         causal.get_initial_state(B)
     with pytest.raises(ValueError, match="was passed with causal=False"):
         layer(inputs(), state=causal.get_initial_state(B, T))
