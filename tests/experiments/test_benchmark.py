@@ -219,8 +219,9 @@ def checkout(tmp_path):
     """A checkout whose `experiments.compare` writes so many steps and their losses, or says why it does not."""
 
     def checkout(program):
-        (tmp_path / "keras_seq").mkdir()
-        (tmp_path / "experiments").mkdir()
+        for package in ("keras_seq", "experiments"):  # not of a namespace, which an installed package would hide
+            (tmp_path / package).mkdir()
+            (tmp_path / package / "__init__.py").touch()
         (tmp_path / "experiments/compare.py").write_text(program, encoding="utf-8")
         return tmp_path
 

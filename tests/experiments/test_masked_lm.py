@@ -144,7 +144,7 @@ def test_it_learns_and_the_model_that_is_left_fills_in_what_the_report_says(smok
     [
         ("--text nothing", "expected [MASK]"),
         (f"--text [MASK]{'.' * 80}", "shorten the text"),
-        ("--run nowhere --text [MASK]", "nowhere"),
+        ("--run nowhere --text [MASK]", "expected no --run with it"),  # --corpus and --vocabulary-size
         ("--corpus /nonexistent", "/nonexistent"),
         ("--vocabulary-size 10", "vocabulary_size"),
         ("--encoder.context-length 7", "--encoder.context-length 7"),
