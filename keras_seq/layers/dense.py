@@ -39,7 +39,7 @@ class Dense(HasMatrices, DirectCall, keras.layers.Dense):
 
     @property
     def exports_to_onnx(self) -> bool:
-        """Whether `Model.export(format="onnx")` writes what the layer computes: tf2onnx does not know gelu's erfc."""
+        """Return whether `Model.export(format="onnx")` is right: tf2onnx does not know the erfc of gelu."""
         has_erfc = keras.backend.backend() == "tensorflow" and self.activation is keras.activations.gelu
         return self.matrix_mode is None and not has_erfc
 
