@@ -20,16 +20,16 @@ from tests.conftest import RARE_CASES
 
 ROOT = pathlib.Path(__file__).parents[1]
 ORDER = (  # each package may import those that follow it
-    *("experiments", "callbacks", "training", "saving", "interpretability"),
-    *("evaluation", "generation", "tracking", "pretrained"),
-    *("models", "data", "baselines", "tokenizers", "layers", "kernels"),
+    *("experiments", "training", "callbacks", "interpretability", "saving", "evaluation"),
+    *("generation", "pretrained", "tracking", "data", "baselines"),
+    *("models", "tokenizers", "layers", "kernels"),
 )
-EVERYWHERE = {"checks", "atomic_files", "bounded_process", "stop_signals"}
+EVERYWHERE = {"checks", "files", "random_draws", "bounded_process", "stop_signals"}
 MAY_IMPORT = {package: {*ORDER[n + 1 :], *EVERYWHERE} for n, package in enumerate(ORDER)}
 BACKENDS = {"tensorflow", "jax", "torch"}
 TENSORFLOW_ONLY = {  # the files of keras_seq that import TensorFlow, besides kernels/tensorflow
-    *("kernels/compiled.py", "kernels/replicas.py", "data/tf_pipeline.py", "tokenizers/character_tables.py"),
-    *("saving/text_graph.py", "saving/onnx_step.py", "callbacks/profiler.py"),
+    *("kernels/compiled.py", "kernels/replicas.py", "data/pipeline.py", "tokenizers/characters.py"),
+    *("saving/saved_model.py", "saving/onnx_step.py", "callbacks/diagnostics.py"),
 }
 EXPERIMENTS = sorted(path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py"))
 ROOMS = {  # of an experiment: each may import those before it and its equals; the config of a model is an option

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from keras_seq.atomic_files import (
+from keras_seq.files import (
     atomic_folder,
     atomic_write,
     check_regular,

@@ -12,7 +12,7 @@ from experiments.frame.report import tensorboard_command
 from experiments.inspect_model.page import inspect_page
 from experiments.score_text.__main__ import score_page
 from keras_seq.evaluation import TextScore
-from keras_seq.evaluation.model_trace import ModelTrace
+from keras_seq.interpretability.traces import ModelTrace
 from keras_seq.training import checksummed_json
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -83,7 +83,7 @@ def test_models_of_others_are_read_by_the_careful_reader_alone():
         for name, call in calls(ast.parse(path.read_text(encoding="utf-8")))
         if name == "load_model" and getattr(call.func, "attr", "")
     ]
-    assert readers == ["keras_seq/saving/safe_loading.py"]
+    assert readers == ["keras_seq/saving/keras_file.py"]
 
 
 def test_the_network_is_asked_over_https_in_one_place_alone():

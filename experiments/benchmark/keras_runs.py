@@ -16,7 +16,7 @@ import keras_seq
 from experiments.benchmark import models, nanogpt, text_runs
 from experiments.benchmark.case import Case
 from keras_seq import training
-from keras_seq.data.step_dataset import step_dataset
+from keras_seq.data.pipeline import step_dataset
 from keras_seq.layers.attention import causal_attention
 from keras_seq.models.flops import flops_per_token
 

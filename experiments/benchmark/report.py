@@ -7,7 +7,7 @@ from experiments.benchmark.case import IMPLEMENTATIONS, Case
 from experiments.benchmark.nanogpt import LOSS
 from experiments.benchmark.time_report import number
 from experiments.frame.tables import Table
-from keras_seq.atomic_files import write_json, write_text
+from keras_seq.files import write_json, write_text
 
 TITLES = {
     "step": "Training steps",

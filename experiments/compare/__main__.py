@@ -40,7 +40,7 @@ from keras_seq import training
 from keras_seq.baselines import compute_baselines
 from keras_seq.callbacks import EmbeddingProjector, Profiler
 from keras_seq.data import StatefulWindows
-from keras_seq.data.step_dataset import StepBatches
+from keras_seq.data.pipeline import StepBatches
 
 
 def make_windows(config: CompareConfig, kind: str, ids, seed: int) -> StepBatches:

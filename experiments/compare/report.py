@@ -10,7 +10,7 @@ from experiments.compare.plots import plot
 from experiments.compare.tables import COLUMNS, baselines_table, column_notes, differences_table, results_table
 from experiments.frame.report import Report, without_texts
 from experiments.frame.tables import Table
-from keras_seq.atomic_files import write_text
+from keras_seq.files import write_text
 
 TERMINAL = ("model", "train loss", "val_loss", "val_loss_streaming")
 DIFFERENCE_NOTE = (

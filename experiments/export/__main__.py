@@ -23,11 +23,11 @@ from experiments.frame.option_checks import check_options
 from experiments.frame.option_types import RunFolder
 from experiments.frame.startup import command_line, exit_with_message
 from keras_seq import pretrained
-from keras_seq.atomic_files import atomic_write
+from keras_seq.files import atomic_write
 from keras_seq.saving.onnx_step import export_onnx
 from keras_seq.saving.saved_model import export_saved_model
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.tokenizers.text_layer import with_text_input
+from keras_seq.tokenizers.characters import with_text_input
 from keras_seq.training import load_run
 
 FILE_NAMES = {

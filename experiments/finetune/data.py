@@ -1,7 +1,7 @@
 """The text that the base of `experiments.finetune` is trained on."""
 
 from keras_seq.data import load_corpus
-from keras_seq.tokenizers.base_tokenizer import Tokenizer
+from keras_seq.tokenizers.base import Tokenizer
 
 
 class BaseText:

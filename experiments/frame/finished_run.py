@@ -9,7 +9,7 @@ from typing import Literal
 from keras_seq import pretrained
 from keras_seq.data import CorpusError, load_corpus
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.tokenizers.base_tokenizer import Tokenizer
+from keras_seq.tokenizers.base import Tokenizer
 from keras_seq.training import checksummed_json, load_run
 
 Unknown = Literal["error", "drop"]  # --unknown: name the characters that a model does not know, or leave them out

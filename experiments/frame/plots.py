@@ -16,9 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from experiments.frame.tables import thousands
-from keras_seq.atomic_files import atomic_write
-from keras_seq.tracking.render import to_pixels
-from keras_seq.tracking.summaries import is_of_sample, scored_key
+from keras_seq.files import atomic_write
+from keras_seq.tracking.summaries import is_of_sample, scored_key, to_pixels
 from keras_seq.training import read_metrics
 
 plt.style.use(pathlib.Path(__file__).with_name("style.mplstyle"))

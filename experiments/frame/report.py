@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments.frame.shell import command, python
 from experiments.frame.tables import Table, indented
-from keras_seq.atomic_files import write_json, write_text
+from keras_seq.files import write_json, write_text
 
 TENSORBOARD_ADDRESS = "http://localhost:6006/?smoothing=0"
 WIDTH = 80  # of a terminal, in characters

@@ -22,8 +22,8 @@ from experiments.frame.jobs import is_worker
 from experiments.frame.machine import Machine, first_process_speaks
 from experiments.frame.settings import replaced
 from experiments.frame.startup import command_line
-from keras_seq.atomic_files import leftovers, remove_leftovers, remove_partial_files
 from keras_seq.data import Corpus
+from keras_seq.files import leftovers, remove_leftovers, remove_partial_files
 from keras_seq.training import checkpoints, checksummed_json, processes
 from keras_seq.training.resume_check import GROW_ONLY, MUTABLE, diff, flatten, format_diff, leaf_name, read_config
 from keras_seq.training.run_lock import lock_run

@@ -23,9 +23,9 @@ from experiments.frame.finished_run import handle_unknown, load_run_or_folder
 from experiments.frame.startup import command_line, exit_with_message
 from experiments.frame.streams import read_standard_input
 from experiments.generate.settings import GenerateConfig
-from keras_seq.atomic_files import write_text
+from keras_seq.files import write_text
 from keras_seq.generation import SpeculativeLoop, TextGenerator
-from keras_seq.tokenizers.base_tokenizer import Tokenizer
+from keras_seq.tokenizers.base import Tokenizer
 
 
 def default_prompt(tokenizer: Tokenizer) -> str:

@@ -25,10 +25,10 @@ from experiments.frame.startup import command_line, exit_with_message
 from experiments.inspect_model.findings import Findings, find
 from experiments.inspect_model.page import inspect_page
 from experiments.inspect_model.plots import plot_findings
-from keras_seq.atomic_files import write_text
-from keras_seq.evaluation.model_trace import ModelTrace, trace_model
-from keras_seq.evaluation.trace_plots import plot_trace
-from keras_seq.tokenizers.show_whitespace import show_whitespace
+from keras_seq.files import write_text
+from keras_seq.interpretability.trace_plots import plot_trace
+from keras_seq.interpretability.traces import ModelTrace, trace_model
+from keras_seq.tokenizers.text import show_whitespace
 from keras_seq.training import load_language_model
 from keras_seq.training.run_folder import within
 

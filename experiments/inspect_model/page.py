@@ -10,8 +10,8 @@ import numpy as np
 from experiments.frame.finished_run import describe_run, run_label
 from experiments.frame.pages import percent, render
 from experiments.inspect_model.findings import Findings
-from keras_seq.evaluation.model_trace import SIGNAL_NAMES, ModelTrace, most_variable_units
-from keras_seq.tokenizers.show_whitespace import show_whitespace
+from keras_seq.interpretability.traces import SIGNAL_NAMES, ModelTrace, most_variable_units
+from keras_seq.tokenizers.text import show_whitespace
 
 
 def inspect_page(trace: ModelTrace, run: pathlib.Path, findings: Findings | None = None) -> str:

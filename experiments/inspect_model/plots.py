@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 
 from experiments.frame.pages import percent
 from experiments.inspect_model.findings import Findings
-from keras_seq.evaluation.model_trace import ModelTrace
-from keras_seq.evaluation.trace_plots import DIVERGING_COLORMAP, SEQUENTIAL_COLORMAP
-from keras_seq.tracking.render import LABEL_STYLE, label
+from keras_seq.interpretability.trace_plots import DIVERGING_COLORMAP, SEQUENTIAL_COLORMAP
+from keras_seq.interpretability.traces import ModelTrace
+from keras_seq.tracking.summaries import LABEL_STYLE, label
 
 MAX_COLUMNS = 60  # of the text, from its end, that a plot can show
 

@@ -22,7 +22,7 @@ from experiments.masked_lm.scores import filled, unigram_baseline, validator
 from experiments.masked_lm.settings import SMOKE, MaskedLMConfig
 from keras_seq import models, training
 from keras_seq.callbacks import AttentionMaps
-from keras_seq.data.step_dataset import step_dataset
+from keras_seq.data.pipeline import step_dataset
 from keras_seq.evaluation import TokenCrossEntropy
 
 

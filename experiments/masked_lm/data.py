@@ -10,7 +10,7 @@ from experiments.masked_lm.settings import MaskedLMConfig
 from keras_seq.data import ArrayBatches, MaskedLMMaskGenerator
 from keras_seq.evaluation.validation_sample import sample_rows
 from keras_seq.tokenizers import SPECIAL_TOKENS, WordPieceTokenizer
-from keras_seq.tokenizers.segment_packing import pack_segments
+from keras_seq.tokenizers.subwords import pack_segments
 
 MASK = "[MASK]"
 OVERLAP = 4  # training rows that contain each token, at different positions

@@ -11,7 +11,7 @@ from experiments.frame import plots
 from experiments.frame.report import Report
 from experiments.frame.tables import Table, percent_interval
 from experiments.masked_lm.data import encode_masked
-from keras_seq.evaluation import attention_weights
+from keras_seq.interpretability import attention_weights
 from keras_seq.tokenizers import WordPieceTokenizer
 from keras_seq.training import load_run
 

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from experiments.frame.texts import SplitCorpus
 from experiments.recipe_ablation.settings import RecipeConfig
 from keras_seq.data import RandomWindows, StatefulWindows
-from keras_seq.data.python_generator_windows import python_generator_dataset
-from keras_seq.data.random_draws import uniform
-from keras_seq.data.step_dataset import step_dataset
-from keras_seq.data.windows import Windows
+from keras_seq.data.pipeline import step_dataset
+from keras_seq.data.windows import Windows, python_generator_dataset
+from keras_seq.random_draws import uniform
 from keras_seq.tokenizers import CharacterTokenizer
 
 GENERATOR_SEED = 0x5EED  # makes the generator draw other windows: what that changes is the noise of the ablation

@@ -22,10 +22,10 @@ from experiments.frame.option_types import RunFolder
 from experiments.frame.pages import percent, render
 from experiments.frame.startup import command_line, exit_with_message
 from experiments.frame.streams import read_standard_input
-from keras_seq.atomic_files import write_text
 from keras_seq.data import load_corpus
 from keras_seq.evaluation import TextScore, score_text
 from keras_seq.evaluation.progress_bar import scoring_bar
+from keras_seq.files import write_text
 from keras_seq.training import load_language_model
 
 MAX_HTML_TOKENS = 100_000  # browsers are slow with more

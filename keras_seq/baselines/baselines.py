@@ -17,7 +17,7 @@ import numpy as np
 from keras_seq import checks
 from keras_seq.baselines.compressors import COMPRESSORS, compressed_bits
 from keras_seq.baselines.ngrams import KneserNeyNGrams
-from keras_seq.tokenizers.text_errors import check_text
+from keras_seq.tokenizers.text import check_text
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ with the last 700 kB alone as training text, which share the block entirely, it 
 import bz2
 import lzma
 
-from keras_seq.tokenizers.text_errors import check_text
+from keras_seq.tokenizers.text import check_text
 
 MIN_DICTIONARY_BYTES = 4096  # the minimum of LZMA
 CHUNK_BYTES = 2**18

@@ -11,7 +11,7 @@ and c = 2.
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.tokenizers.base_tokenizer import check_ids
+from keras_seq.tokenizers.base import check_ids
 
 
 class KneserNeyNGrams:

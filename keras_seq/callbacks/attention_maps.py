@@ -14,10 +14,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from keras_seq.callbacks.diagnostic import Diagnostic, model_arguments
-from keras_seq.evaluation.attention_weights import attention_layers, attention_weights
-from keras_seq.tracking.render import DPI, LABEL_STYLE, label, to_pixels
-from keras_seq.tracking.summaries import Summaries
+from keras_seq.callbacks.diagnostics import Diagnostic, model_arguments
+from keras_seq.interpretability.hooks import attention_layers, attention_weights
+from keras_seq.tracking.summaries import DPI, LABEL_STYLE, Summaries, label, to_pixels
 
 IMAGE_PIXELS = 350  # width and height of a head's image: as large as TensorBoard first shows it
 MAX_POSITIONS, MAX_HEADS, MAX_LABEL_CHARS = 16, 4, 8  # positions of an image, heads of a layer, characters of a token

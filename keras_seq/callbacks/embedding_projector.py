@@ -20,11 +20,11 @@ from keras import ops
 from matplotlib.figure import Figure
 from tensorboard.plugins import projector
 
-from keras_seq.atomic_files import atomic_write, write_text
-from keras_seq.callbacks.diagnostic import says_nothing
+from keras_seq.callbacks.diagnostics import says_nothing
+from keras_seq.files import atomic_write, write_text
 from keras_seq.layers.introspection import named_layers
-from keras_seq.tokenizers.show_whitespace import show_whitespace
-from keras_seq.tracking.render import DPI, LABEL_STYLE, label
+from keras_seq.tokenizers.text import show_whitespace
+from keras_seq.tracking.summaries import DPI, LABEL_STYLE, label
 
 TOKEN_CLASSES = {
     "Ll": "lower case",

@@ -1,22 +1,68 @@
-"""Show how open the gates of recurrent layers are.
+"""Compute the gates of `keras.layers.LSTM` and `GRU` at all time steps at once, with the layer's own activations.
 
-    closed    fraction of gate values below 0.1 (Karpathy, Johnson & Fei-Fei, 2015, arXiv:1506.02078, section 4.2)
-    open      fraction of gate values above 0.9
+    gate_t = recurrent_activation(x_t W + b + h_{t-1} U)
 
-A forget gate above 0.9 keeps the cell state; one that is always so never forgets. A gate that is always half open has
-not learned anything yet.
+Keras's layer may return its last output only: a copy of it, with the same weights, returns h at every time step.
 """
 
 import keras
 import numpy as np
-from keras import ops
+from keras import layers, ops
 
-from keras_seq.callbacks.diagnostic import Diagnostic, model_arguments
-from keras_seq.callbacks.keras_gates import has_recordable_gates, keras_gates
-from keras_seq.evaluation.layer_hooks import ensure_built, record_calls
+from keras_seq.callbacks.diagnostics import Diagnostic, model_arguments
+from keras_seq.interpretability.hooks import ensure_built, record_calls
 from keras_seq.layers.gates import GATES, gates
 from keras_seq.layers.introspection import named_layers
 from keras_seq.tracking.summaries import Summaries
+
+KERAS_GATES = {  # by the block of the kernel; None is the candidate
+    layers.LSTM: ("input", "forget", None, "output"),
+    layers.GRU: ("update", "reset", None),
+}
+
+
+def has_recordable_gates(layer: keras.layers.Layer) -> bool:
+    """Return whether `keras_gates` applies; it does not with `stateful=True`, where the initial state is unknown."""
+    return type(layer) in KERAS_GATES and not layer.stateful
+
+
+def keras_gates(layer: keras.layers.Layer, sequences, initial_state=None, mask=None) -> dict:
+    """Compute the gates of one call of a layer, by name: `[B, T, units]`, in the order in which the layer reads.
+
+    Args:
+        layer: A built `keras.layers.LSTM` or `GRU`.
+        sequences: Its inputs `[B, T, D]`.
+        initial_state: h `[B, units]`, or a list that begins with it; zeros by default.
+        mask: Its mask `[B, T]`.
+    """
+    options = {"return_sequences": True, "return_state": False, "zero_output_for_mask": False}
+    copy = type(layer).from_config({**layer.get_config(), **options, "name": None})
+    copy.build(sequences.shape)
+    copy.set_weights(layer.get_weights())
+    h = copy(sequences, initial_state=initial_state, mask=mask, training=False)
+    x = ops.flip(sequences, axis=1) if layer.go_backwards else sequences  # h is in the order of reading
+    cell = layer.cell
+    if isinstance(initial_state, list | tuple):
+        initial_state = initial_state[0]
+    first = ops.zeros_like(h[:, :1]) if initial_state is None else ops.expand_dims(initial_state, 1)
+    z = ops.matmul(x, cell.kernel) + ops.matmul(ops.concatenate([first, h[:, :-1]], axis=1), cell.recurrent_kernel)
+    if cell.use_bias:
+        bias = ops.convert_to_tensor(cell.bias)
+        z = z + (ops.sum(bias, axis=0) if len(bias.shape) == 2 else bias)  # GRU has one bias for each of W and U
+    names = KERAS_GATES[type(layer)]
+    blocks = ops.split(z, len(names), axis=-1)
+    return {name: cell.recurrent_activation(z) for name, z in zip(names, blocks, strict=True) if name is not None}
+
+
+# Show how open the gates of recurrent layers are.
+#
+#     closed    fraction of gate values below 0.1 (Karpathy, Johnson & Fei-Fei, 2015, arXiv:1506.02078, section 4.2)
+#     open      fraction of gate values above 0.9
+#
+# A forget gate above 0.9 keeps the cell state; one that is always so never forgets. A gate that is always half open
+# has
+# not learned anything yet.
+
 
 CLOSED_BELOW, OPEN_ABOVE = 0.1, 0.9
 DESCRIPTIONS = {

@@ -1,16 +1,12 @@
 """Load texts and cut them into training batches; every batch is a function of the step number."""
 
-from keras_seq.data.array_batches import ArrayBatches
+from keras_seq.data.arrays import ArrayBatches, MaskedLMMaskGenerator
 from keras_seq.data.corpus import Corpus, CorpusError, load_corpus
-from keras_seq.data.masked_lm import MaskedLMMaskGenerator
-from keras_seq.data.mixed_windows import MixedWindows
-from keras_seq.data.packed_documents import PackedDocuments
-from keras_seq.data.python_generator_windows import PythonGeneratorWindows
-from keras_seq.data.shuffled_windows import ShuffledWindows
+from keras_seq.data.download import verbatim_overlap
+from keras_seq.data.shuffled_windows import MixedWindows, PackedDocuments, ShuffledWindows
 from keras_seq.data.token_files import TokenFiles
 from keras_seq.data.token_shards import TokenFilesError
-from keras_seq.data.verbatim_overlap import verbatim_overlap
-from keras_seq.data.windows import RandomWindows, SequentialWindows, StatefulWindows, Windows
+from keras_seq.data.windows import PythonGeneratorWindows, RandomWindows, SequentialWindows, StatefulWindows, Windows
 
 __all__ = [
     "ArrayBatches",
@@ -19,6 +15,7 @@ __all__ = [
     "MaskedLMMaskGenerator",
     "MixedWindows",
     "PackedDocuments",
+    "PythonGeneratorWindows",
     "RandomWindows",
     "SequentialWindows",
     "ShuffledWindows",
@@ -28,5 +25,4 @@ __all__ = [
     "Windows",
     "load_corpus",
     "verbatim_overlap",
-    "PythonGeneratorWindows",
 ]

@@ -23,12 +23,12 @@ from pathlib import Path
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.atomic_files import check_regular
 from keras_seq.data.docstrings import standard_library_docstrings
-from keras_seq.data.document_texts import BYTE_ORDER_MARK
+from keras_seq.data.documents import BYTE_ORDER_MARK
 from keras_seq.data.download import DownloadError, download
 from keras_seq.data.token_files import TokenFiles
 from keras_seq.data.token_shards import TOKENIZER_NAME, TokenFilesError, is_prepared
+from keras_seq.files import check_regular
 from keras_seq.tokenizers import TokenizerError, load_tokenizer
 from keras_seq.tokenizers.document_token import DOCUMENT_CHARACTER, decode_documents
 

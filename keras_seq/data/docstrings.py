@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from keras_seq.atomic_files import write_bytes
+from keras_seq.files import write_bytes
 
 EXCLUDED_MODULES = {"distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "tkinter", "turtle", "turtledemo"}
 TEST_FOLDERS = {"test", "tests", "idle_test"}

@@ -1,18 +1,10 @@
-"""Token ids on disk, in one file or many, as one sequence that may be longer than memory.
-
-    files = TokenFiles.open("FOLDER")                 a folder of `python -m experiments.prepare`; or .bin files
-    windows = RandomWindows(files, 12, 64)            any windows; a batch reads its rows only
-    train, validation = files.split(0.9)              at the border of a document
-
-Rows are read by their position in the file (`pread`). Memory maps would take as long, but every page that was read
-counts as memory of the process until it is unmapped, which takes longer than to read it, and a file that is cut off
-while it is mapped ends the process without a message.
-"""
+"""Read a file by position: from several threads at once, without a position of its own."""
 
 import functools
 import itertools
 import operator
 import os
+import threading
 from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
@@ -20,8 +12,66 @@ from pathlib import Path
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.positioned_file import PositionedFile
 from keras_seq.data.token_shards import Shard, TokenFilesError, foreign_shard, index_shards, is_prepared, read_index
+
+
+def _seek_and_read(descriptor, size, position):
+    with _SEEK_LOCK:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.read(descriptor, size)
+
+
+_SEEK_LOCK = threading.Lock()
+_pread = getattr(os, "pread", _seek_and_read)  # Windows has none
+
+
+class PositionedFile:
+    """A file that is read by position, and stays open as long as this object exists.
+
+    Args:
+        path: Path of the file.
+
+    Raises:
+        TokenFilesError: It cannot be read; in `read`, it is shorter than it was.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = path
+        try:
+            self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError as error:
+            self.descriptor = None
+            raise TokenFilesError(
+                f"{path} can no longer be read ({error.strerror}): copy it again, or prepare the folder again."
+            ) from None
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return `size` bytes from a position on."""
+        data = _pread(self.descriptor, size, position)
+        while len(data) < size:
+            if not (more := _pread(self.descriptor, size - len(data), position + len(data))):
+                raise TokenFilesError(
+                    f"{self.path} is shorter than it was: copy it again, or prepare the folder again."
+                )
+            data += more
+        return data
+
+    def __del__(self):
+        """Close the file."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+
+
+# Token ids on disk, in one file or many, as one sequence that may be longer than memory.
+#
+#     files = TokenFiles.open("FOLDER")                 a folder of `python -m experiments.prepare`; or .bin files
+#     windows = RandomWindows(files, 12, 64)            any windows; a batch reads its rows only
+#     train, validation = files.split(0.9)              at the border of a document
+#
+# Rows are read by their position in the file (`pread`). Memory maps would take as long, but every page that was read
+# counts as memory of the process until it is unmapped, which takes longer than to read it, and a file that is cut off
+# while it is mapped ends the process without a message.
+
 
 MAX_OPEN_FILES = 256  # a usual limit of a process is 1024
 SCAN_TOKENS = 1 << 20

@@ -1,28 +1,87 @@
-"""Cut ids into batches of windows: every batch is a function of the step number alone.
+"""Read the windows of several consecutive steps at once: planned by itself, a small batch takes longer than its reads.
 
-    x = ids[start : start + T],   y = ids[start + 1 : start + T + 1]        for each of B starts
+    block k = windows of the steps k S ... k S + S - 1      x, y = window[:-1], window[1:]      of block step div S
 
-    StatefulWindows    start[b] = b L + (step mod P) T,  L = (N-1) // B,  P = L // T     rows continue across batches
-    RandomWindows      start[b] uniform over 0 ... N-T-1, drawn from (seed, step)
-    SequentialWindows  start[b] = ((step mod P) B + b) T                                 each full window once, in order
-
-P is `steps_per_epoch`. Because `dataset(start_step, stop_step)` maps `batch` over a range of steps, a run resumes with
-another `start_step`, and no other state has to be saved. Batches are NumPy arrays, the same on every backend.
-`shuffled_windows.py` shuffles sequential or overlapping windows; `python_generator_windows.py` is a slow alternative to
-RandomWindows, for comparison.
+Which windows a step has does not depend on the others, so a batch is a function of its step as before; only damage of a
+file is found up to S - 1 steps earlier. S is 64, or less for large batches.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import keras
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.random_draws import integers_of_steps, uniform
-from keras_seq.data.step_dataset import step_dataset
+from keras_seq.data.pipeline import StepBatches, check_steps, step_dataset
 from keras_seq.data.token_files import TokenFiles
-from keras_seq.data.window_batches import WindowBatches
+from keras_seq.random_draws import integers_of_steps, uniform
+
+MAX_STEPS, MAX_TOKENS = 64, 1 << 18  # of a block: 1 MiB
+
+
+class WindowBatches(StepBatches):
+    """Base class of batches of windows; a subclass has `batch_size`, `sequence_length` and `windows_of_steps`."""
+
+    @property
+    def tokens_per_step(self) -> int:
+        """B T, the targets of a batch."""
+        return self.batch_size * self.sequence_length
+
+    def windows_of_steps(self, steps: Sequence[int]) -> np.ndarray:
+        """Return the windows of some steps, int32 `[steps, B, T + 1]`."""
+        raise NotImplementedError
+
+    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the batch of one step.
+
+        Args:
+            step: Number of the step, from 0.
+
+        Returns:
+            `(x, y)`, int32 `[B, T]` each: the ids, and the next ids.
+
+        Raises:
+            ValueError: The step is not an integer of at least 0.
+        """
+        step = checks.integer("step", step, min_value=0)
+        if self._steps_of_block == 1:
+            (windows,) = self.windows_of_steps((step,))
+        else:
+            number, index = divmod(step, self._steps_of_block)
+            windows = self._block(number)[index].copy()
+        return windows[:, :-1], windows[:, 1:]
+
+    @functools.cached_property
+    def _steps_of_block(self):
+        return max(1, min(MAX_STEPS, MAX_TOKENS // self.tokens_per_step)) if self.fixed_size else 1
+
+    def _block(self, number):
+        stored, block = self.__dict__.get("_stored_block", (None, None))
+        if stored != number:
+            first = number * self._steps_of_block
+            block = self.windows_of_steps(range(first, first + self._steps_of_block))
+            self.__dict__["_stored_block"] = number, block  # one assignment: threads see this pair or another
+        return block
+
+
+# Cut ids into batches of windows: every batch is a function of the step number alone.
+#
+#     x = ids[start : start + T],   y = ids[start + 1 : start + T + 1]        for each of B starts
+#
+#     StatefulWindows    start[b] = b L + (step mod P) T,  L = (N-1) // B,  P = L // T     rows continue across batches
+#     RandomWindows      start[b] uniform over 0 ... N-T-1, drawn from (seed, step)
+#     SequentialWindows  start[b] = ((step mod P) B + b) T                                 each full window once, in
+# order
+#
+# P is `steps_per_epoch`. Because `dataset(start_step, stop_step)` maps `batch` over a range of steps, a run resumes
+# with
+# another `start_step`, and no other state has to be saved. Batches are NumPy arrays, the same on every backend.
+# `shuffled_windows.py` shuffles sequential or overlapping windows; `python_generator_windows.py` is a slow
+# alternative to
+# RandomWindows, for comparison.
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,3 +312,39 @@ def _as_ids(ids: np.ndarray | list[int] | TokenFiles) -> np.ndarray | TokenFiles
     if array.size and not (array.min() >= -(2**31) and array.max() < 2**31):
         raise ValueError(f"ids must fit in int32, but they run from {array.min()} to {array.max()}.")
     return array.astype("int32")
+
+
+# Random windows from a Python generator, one example at a time: the input pipeline of char-RNN scripts of 2017.
+#
+#     for step: for b: start ~ Uniform{0, ..., N-T-1};  yield ids[start : start + T], ids[start + 1 : start + T + 1]
+#
+# Every example is passed from Python to TensorFlow separately, which is slow; `RandomWindows` passes the same batches,
+# several at a time. This version exists to measure the difference.
+
+
+@dataclass(frozen=True, eq=False)
+class PythonGeneratorWindows(RandomWindows):
+    """`RandomWindows`, with the same arguments, read through `tf.data.Dataset.from_generator`.
+
+    >>> windows = PythonGeneratorWindows(list(range(100)), batch_size=2, sequence_length=3)
+    >>> len(list(windows.dataset(5, 9)))
+    4
+    """
+
+    def dataset(self, start_step: int = 0, stop_step: int | None = None):
+        """Create a dataset as `python_generator_dataset` does."""
+        return python_generator_dataset(self.batch, start_step, stop_step)
+
+
+def python_generator_dataset(batch_fn: Callable[[int], object], start_step: int = 0, stop_step: int | None = None):
+    """Create a dataset like `step_dataset` whose rows a Python generator yields, one at a time.
+
+    The arguments are those of `step_dataset`, as is the result on backends other than TensorFlow, which have no such
+    pipeline.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return step_dataset(batch_fn, start_step, stop_step)
+    check_steps(start_step, stop_step)
+    from keras_seq.data.pipeline import example_pipeline
+
+    return example_pipeline(batch_fn, start_step, stop_step)

@@ -1,24 +1,19 @@
 """Compute losses and metrics over tokens, in nats per token unless the name says otherwise."""
 
-from keras_seq.evaluation.attention_weights import attention_weights
 from keras_seq.evaluation.difference import Difference, paired_difference
 from keras_seq.evaluation.evaluator import Evaluator, LossSum
 from keras_seq.evaluation.losses import TokenCrossEntropy
 from keras_seq.evaluation.metrics import BitsPerCharacter, Perplexity
-from keras_seq.evaluation.model_trace import ModelTrace, trace_model
-from keras_seq.evaluation.text_score import TextScore, score_text
+from keras_seq.evaluation.score import TextScore, score_text
 
 __all__ = [
     "BitsPerCharacter",
     "Difference",
     "Evaluator",
     "LossSum",
-    "ModelTrace",
     "Perplexity",
     "TextScore",
     "TokenCrossEntropy",
-    "attention_weights",
     "paired_difference",
     "score_text",
-    "trace_model",
 ]

@@ -1,22 +1,53 @@
-"""Compute the cross-entropy per token: the sum over all non-padding tokens, divided by their number.
+"""Read the mask that Keras keeps for the output of a layer, such as `[B, T]` for logits `[B, T, V]`.
 
-    loss_t = logsumexp(z) - z_y                                          z: logits [V] in float32, y: target; in nats
-    loss   = sum over tokens of w_t loss_t / sum over tokens of w_t      w: weights; 0 without tokens
-
-Label smoothing puts (1 - e) on the target plus e / V on every id, the target included:
-
-    loss_t = (1 - e) (logsumexp(z) - z_y) + e / V sum over v of (logsumexp(z) - z_v)
-
-Szegedy et al. (2016, https://arxiv.org/abs/1512.00567), Vaswani et al. (2017, https://arxiv.org/abs/1706.03762).
-A target is a token unless it is below zero, equals `ignore_class`, or a mask marks it as padding.
+Keras stores it beside the tensor, and differently where a tensor takes no attributes, as in what JAX compiles. It hands
+it to every layer that takes a mask: so a layer reads it.
 """
+
+import functools
 
 import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.evaluation.keras_mask import keras_mask
 from keras_seq.kernels import replicas
+
+
+def keras_mask(x):
+    """Return the Keras mask of a tensor, or None."""
+    return _reader()(x)
+
+
+@functools.cache
+def _reader():
+    return _MaskReader(name="keras_mask", autocast=False)  # a cast copy would have no mask
+
+
+@keras.saving.register_keras_serializable(package="keras_seq")
+class _MaskReader(keras.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs, mask=None):
+        return mask
+
+    def compute_mask(self, inputs, previous_mask):
+        return None  # the mask itself has none
+
+
+# Compute the cross-entropy per token: the sum over all non-padding tokens, divided by their number.
+#
+#     loss_t = logsumexp(z) - z_y                                          z: logits [V] in float32, y: target; in nats
+#     loss   = sum over tokens of w_t loss_t / sum over tokens of w_t      w: weights; 0 without tokens
+#
+# Label smoothing puts (1 - e) on the target plus e / V on every id, the target included:
+#
+#     loss_t = (1 - e) (logsumexp(z) - z_y) + e / V sum over v of (logsumexp(z) - z_v)
+#
+# Szegedy et al. (2016, https://arxiv.org/abs/1512.00567), Vaswani et al. (2017, https://arxiv.org/abs/1706.03762).
+# A target is a token unless it is below zero, equals `ignore_class`, or a mask marks it as padding.
+
 
 REDUCTIONS = ("mean_with_sample_weight", "sum", "none", None)
 

@@ -15,8 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq.evaluation.keras_mask import keras_mask
-from keras_seq.evaluation.losses import as_targets, token_losses, token_weights
+from keras_seq.evaluation.losses import as_targets, keras_mask, token_losses, token_weights
 
 
 def two_sum(a, b):

@@ -14,8 +14,7 @@ import math
 
 import numpy as np
 
-from keras_seq import checks
-from keras_seq.data import random_draws
+from keras_seq import checks, random_draws
 
 MAX_STRETCHES = 128
 

@@ -1,29 +1,28 @@
 """Generate text: sampling and searches around a model's step."""
 
 from keras_seq.generation.constraints import Constraint, choices, regex
-from keras_seq.generation.contrastive import contrastive_search
 from keras_seq.generation.json_schemas import json_schema
 from keras_seq.generation.samplers import LOGIT_FILTERS, SamplingConfig, sample_token
 from keras_seq.generation.sampling_loop import SamplingLoop
-from keras_seq.generation.search import beam_search, greedy
+from keras_seq.generation.search import beam_search, contrastive_search, greedy
 from keras_seq.generation.speculative import Speculation, SpeculativeLoop
 from keras_seq.generation.text_generator import TextGenerator, generate, stream
 
 __all__ = [
     "LOGIT_FILTERS",
     "Constraint",
-    "SamplingLoop",
-    "TextGenerator",
     "SamplingConfig",
+    "SamplingLoop",
     "Speculation",
     "SpeculativeLoop",
+    "TextGenerator",
     "beam_search",
     "choices",
-    "sample_token",
+    "contrastive_search",
     "generate",
+    "greedy",
     "json_schema",
     "regex",
-    "greedy",
+    "sample_token",
     "stream",
-    "contrastive_search",
 ]

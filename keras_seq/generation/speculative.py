@@ -20,12 +20,18 @@ import numpy as np
 from keras import ops, tree
 
 from keras_seq import checks
-from keras_seq.generation.philox import uniform_draws
-from keras_seq.generation.rewinding import can_rewind, rewound, with_free_slots
 from keras_seq.generation.samplers import SamplingConfig, probabilities
-from keras_seq.generation.sampling_loop import MIN_CAPACITY, PREFILL_CHUNK, not_finite
+from keras_seq.generation.sampling_loop import (
+    MIN_CAPACITY,
+    PREFILL_CHUNK,
+    can_rewind,
+    not_finite,
+    rewound,
+    with_free_slots,
+)
 from keras_seq.kernels.compiled import compiled, traced
 from keras_seq.layers.introspection import vocabulary_size
+from keras_seq.random_draws import uniform_draws
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,12 +15,10 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.generation.constrained_sampling import ENDED
-from keras_seq.generation.constraints import Constraint
-from keras_seq.generation.contrastive import contrastive_search
+from keras_seq.generation.constraints import ENDED, Constraint
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import SamplingLoop
-from keras_seq.generation.search import beam_search
+from keras_seq.generation.search import beam_search, contrastive_search
 from keras_seq.generation.uncached_model import UncachedModel, UncachedSamplingLoop
 from keras_seq.kernels.compiled import compiled
 from keras_seq.layers.introspection import check_tokenizer

@@ -13,8 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq.generation.constrained_sampling import ENDED, constraint_rows, sample_row
-from keras_seq.generation.constraints import TokenAutomaton
+from keras_seq.generation.constraints import ENDED, TokenAutomaton, constraint_rows, sample_row
 from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import (
     all_ended,

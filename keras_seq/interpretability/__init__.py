@@ -1,20 +1,25 @@
 """Look inside models: logit lens, induction, activation patching and linear probes, for recurrent models as well."""
 
-from keras_seq.interpretability.activations import layer_outputs, patched_logits, patched_state_logits
-from keras_seq.interpretability.induction import induction_score, prefix_matching_scores, repeated_sequences
-from keras_seq.interpretability.linear_probe import (
+from keras_seq.interpretability.activations import layer_outputs, patched_logits, patched_state_logits, patching_effects
+from keras_seq.interpretability.hooks import attention_weights
+from keras_seq.interpretability.lenses import (
     LinearProbe,
     ProbeScore,
     fit_probe,
+    induction_score,
+    logit_lens,
+    prefix_matching_scores,
     probe_layers,
     probe_past_tokens,
+    repeated_sequences,
 )
-from keras_seq.interpretability.logit_lens import logit_lens
-from keras_seq.interpretability.patching_effects import patching_effects
+from keras_seq.interpretability.traces import ModelTrace, trace_model
 
 __all__ = [
     "LinearProbe",
+    "ModelTrace",
     "ProbeScore",
+    "attention_weights",
     "fit_probe",
     "induction_score",
     "layer_outputs",
@@ -26,4 +31,5 @@ __all__ = [
     "probe_layers",
     "probe_past_tokens",
     "repeated_sequences",
+    "trace_model",
 ]

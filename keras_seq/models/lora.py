@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from keras_seq import checks
-from keras_seq.atomic_files import atomic_write, check_regular
+from keras_seq.files import atomic_write, check_regular
 from keras_seq.layers.introspection import named_layers, named_weights
 from keras_seq.layers.matrix import HasMatrices
 

@@ -1,8 +1,7 @@
 """Pretrained weights in and out: Hugging Face folders of the families in `FAMILIES`, from GPT-2 to Qwen3 and Mamba."""
 
-from keras_seq.pretrained.download import download
 from keras_seq.pretrained.families import FAMILIES
-from keras_seq.pretrained.load import Pretrained, load
+from keras_seq.pretrained.load import Pretrained, download, load
 from keras_seq.pretrained.save import save
 from keras_seq.pretrained.tensor_files import PretrainedError
 

@@ -19,19 +19,24 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from keras_seq import checks
-from keras_seq.atomic_files import atomic_folder, is_free
+from keras_seq.files import atomic_folder, is_free
 from keras_seq.layers import GriffinRecurrentBlock, TransformerBlock
 from keras_seq.layers.introspection import check_tokenizer, iter_layers
 from keras_seq.models import LanguageModel
 from keras_seq.models.lora import is_adapter, merged_values
-from keras_seq.pretrained.config_table import differences, write_config
 from keras_seq.pretrained.families import FAMILIES
-from keras_seq.pretrained.family import Family
-from keras_seq.pretrained.structure import same_function, without_memory
+from keras_seq.pretrained.family import Family, differences, write_config
 from keras_seq.pretrained.tensor_files import INDEX, SINGLE, PretrainedError, overflows
-from keras_seq.pretrained.tensor_table import expected_tensors, tensor_of, tensor_shape, variables_of
+from keras_seq.pretrained.tensor_table import (
+    expected_tensors,
+    same_function,
+    tensor_of,
+    tensor_shape,
+    variables_of,
+    without_memory,
+)
 from keras_seq.pretrained.tokenizer_files import write_tokenizer_files
-from keras_seq.tokenizers.base_tokenizer import Tokenizer
+from keras_seq.tokenizers.base import Tokenizer
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 MAX_SHARD_BYTES = 5_000_000_000

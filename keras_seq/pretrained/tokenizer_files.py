@@ -15,10 +15,10 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from keras_seq.checks import short_repr
 from keras_seq.pretrained.tensor_files import PretrainedError, read_json, read_text
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.tokenizers.base_tokenizer import OOV_TOKEN, Tokenizer
-from keras_seq.tokenizers.pretrained_tokenizer import PretrainedTokenizer
-from keras_seq.tokenizers.subword_tokenizers import SubwordTokenizer
-from keras_seq.tokenizers.text_errors import TokenizerError
+from keras_seq.tokenizers.base import OOV_TOKEN, Tokenizer
+from keras_seq.tokenizers.pretrained import PretrainedTokenizer
+from keras_seq.tokenizers.subwords import SubwordTokenizer
+from keras_seq.tokenizers.text import TokenizerError
 
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 BOOLEANS = ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "add_prefix_space")  # null: the default

@@ -11,7 +11,7 @@ import os
 import pathlib
 
 from keras_seq import checks
-from keras_seq.atomic_files import atomic_write
+from keras_seq.files import atomic_write
 from keras_seq.layers.introspection import has_time_loop, iter_layers
 
 OPSET = 17

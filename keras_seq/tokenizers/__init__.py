@@ -1,14 +1,13 @@
 """Convert text to ids and back by characters, words, WordPiece or byte-pair encoding, through one interface."""
 
-from keras_seq.tokenizers.base_tokenizer import Tokenizer
-from keras_seq.tokenizers.character_tokenizer import CharacterTokenizer
+from keras_seq.tokenizers.base import Tokenizer
+from keras_seq.tokenizers.characters import CharacterTokenizer
 from keras_seq.tokenizers.document_token import document_token
-from keras_seq.tokenizers.pretrained_tokenizer import PretrainedTokenizer
-from keras_seq.tokenizers.segment_packing import SPECIAL_TOKENS
-from keras_seq.tokenizers.subword_tokenizers import BytePairTokenizer, WordPieceTokenizer
-from keras_seq.tokenizers.text_errors import TokenizerError, UnknownCharacterError
-from keras_seq.tokenizers.tokenizer_registry import TOKENIZERS, load_tokenizer
-from keras_seq.tokenizers.word_tokenizer import WordTokenizer, split_words
+from keras_seq.tokenizers.pretrained import PretrainedTokenizer
+from keras_seq.tokenizers.registry import TOKENIZERS, load_tokenizer
+from keras_seq.tokenizers.subwords import SPECIAL_TOKENS, BytePairTokenizer, WordPieceTokenizer
+from keras_seq.tokenizers.text import TokenizerError, UnknownCharacterError
+from keras_seq.tokenizers.words import WordTokenizer, split_words
 
 __all__ = [
     "SPECIAL_TOKENS",

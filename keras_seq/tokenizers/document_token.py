@@ -6,11 +6,9 @@ wordpiece, bpe       [SEP]
 
 import numpy as np
 
-from keras_seq.tokenizers.base_tokenizer import Tokenizer
-from keras_seq.tokenizers.segment_packing import SPECIAL_TOKENS
-from keras_seq.tokenizers.subword_tokenizers import SubwordTokenizer
-from keras_seq.tokenizers.text_errors import TokenizerError
-from keras_seq.tokenizers.token_offsets import DOCUMENT_CHARACTER
+from keras_seq.tokenizers.base import Tokenizer
+from keras_seq.tokenizers.subwords import SPECIAL_TOKENS, SubwordTokenizer
+from keras_seq.tokenizers.text import DOCUMENT_CHARACTER, TokenizerError
 
 
 def document_token(tokenizer: Tokenizer) -> int:

@@ -17,9 +17,9 @@ import warnings
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
-from keras_seq.atomic_files import set_aside, write_bytes
+from keras_seq.files import set_aside, write_bytes
 from keras_seq.tracking.event_records import FILE_VERSION, decode, encode, read_records
-from keras_seq.tracking.tags import RESULT, SETTINGS
+from keras_seq.tracking.layout import RESULT, SETTINGS
 
 START_TAGS = {"_hparams_/session_start_info", SETTINGS}  # written again at each start
 TRUNCATED_NAME = "events.out.tfevents.0000000000.{tokens}.{size}"

@@ -23,8 +23,8 @@ from tensorboard.util.tensor_util import make_tensor_proto
 from keras_seq import checks
 from keras_seq.tracking import layout
 from keras_seq.tracking.event_records import EventFile
+from keras_seq.tracking.layout import SETTINGS, describe, detail_tag, scalar_tag, validation_key
 from keras_seq.tracking.summaries import Summaries, scored_key
-from keras_seq.tracking.tags import SETTINGS, describe, detail_tag, scalar_tag, validation_key
 
 TRAIN_KEYS = ("loss", "gradient_norm", "learning_rate", "tokens_per_second", "seconds")  # of metrics.jsonl
 TOKENS_AXIS = "training tokens"

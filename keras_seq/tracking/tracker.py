@@ -22,9 +22,9 @@ from typing import Any, Protocol
 
 import keras
 
-from keras_seq.atomic_files import write_text
+from keras_seq.files import write_text
+from keras_seq.tracking.layout import scalar_tag, validation_key
 from keras_seq.tracking.summaries import Summaries
-from keras_seq.tracking.tags import scalar_tag, validation_key
 from keras_seq.tracking.tensorboard import TokenTensorBoard, code_block
 
 RUN_ID = "tracker.txt"  # the name under which a tracker resumes the run

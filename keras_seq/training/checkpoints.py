@@ -25,7 +25,7 @@ import zlib
 
 import keras
 
-from keras_seq.atomic_files import atomic_write, set_aside, write_text
+from keras_seq.files import atomic_write, set_aside, write_text
 from keras_seq.tracking.event_files import file_sizes
 from keras_seq.training import checksummed_safetensors, processes
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import pathlib
 
-from keras_seq.atomic_files import write_json
+from keras_seq.files import write_json
 from keras_seq.training.checkpoints import CheckpointError, CorruptCheckpointError
 
 SCHEMA = 2  # keras_seq 0.1 wrote no schema number

@@ -17,7 +17,7 @@ import stat
 import numpy as np
 from safetensors.numpy import save
 
-from keras_seq.atomic_files import atomic_write
+from keras_seq.files import atomic_write
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
 CHECKSUM = "checksum"

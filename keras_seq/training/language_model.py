@@ -13,13 +13,13 @@ import keras
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.atomic_files import atomic_write
 from keras_seq.evaluation.evaluator import LossSum, get_evaluator, word_perplexity
 from keras_seq.evaluation.validation_sample import ValidationSample
+from keras_seq.files import atomic_write
 from keras_seq.generation import TextGenerator
 from keras_seq.layers.introspection import check_tokenizer
 from keras_seq.tokenizers.document_token import encode_documents
-from keras_seq.tokenizers.token_offsets import first_token_characters
+from keras_seq.tokenizers.text import first_token_characters
 from keras_seq.tracking.summaries import Summaries
 from keras_seq.training.config import TrainConfig
 from keras_seq.training.loop_callbacks import TrainingDiverged

@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 import keras
 from tqdm import tqdm
 
-from keras_seq.atomic_files import remove_leftovers
 from keras_seq.evaluation.evaluator import sharing_losses
 from keras_seq.evaluation.progress_bar import ProgressBar
+from keras_seq.files import remove_leftovers
 from keras_seq.stop_signals import StopRequest, StopRequested
 from keras_seq.tracking.event_files import truncate_after
+from keras_seq.tracking.layout import validation_key
 from keras_seq.tracking.summaries import SAMPLE, Summaries
-from keras_seq.tracking.tags import validation_key
 from keras_seq.tracking.tensorboard import curve_points
 from keras_seq.tracking.tracker import import_tracker, open_tracker
 from keras_seq.training import checkpoints, checksummed_json, processes

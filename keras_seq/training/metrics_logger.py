@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import keras
 
-from keras_seq.atomic_files import set_aside, sync, write_text
+from keras_seq.files import set_aside, sync, write_text
 from keras_seq.tracking.event_files import file_sizes
 from keras_seq.tracking.tensorboard import TRAIN_KEYS
 from keras_seq.tracking.tracker import Tracker

@@ -12,7 +12,7 @@ import json
 import pathlib
 import warnings
 
-from keras_seq.atomic_files import atomic_write, set_aside
+from keras_seq.files import atomic_write, set_aside
 from keras_seq.training import checkpoints, checksummed_json
 from keras_seq.training.checkpoints import CheckpointError, CorruptCheckpointError
 from keras_seq.training.run_settings import RECORDED

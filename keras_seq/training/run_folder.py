@@ -6,9 +6,9 @@ import pathlib
 import keras
 
 from keras_seq.models import Ensemble, LanguageModel
-from keras_seq.saving.safe_loading import UntrustedModelError, load_untrusted_model
+from keras_seq.saving.keras_file import UntrustedModelError, load_untrusted_model
 from keras_seq.tokenizers import TokenizerError, load_tokenizer
-from keras_seq.tokenizers.base_tokenizer import Tokenizer
+from keras_seq.tokenizers.base import Tokenizer
 from keras_seq.training import checksummed_json, result_files
 from keras_seq.training.checkpoints import CorruptCheckpointError, has_checkpoints
 

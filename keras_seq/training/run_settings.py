@@ -21,7 +21,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_seq.data.step_dataset import StepBatches
+from keras_seq.data.pipeline import StepBatches
 from keras_seq.data.token_files import TokenFiles
 from keras_seq.training import processes
 from keras_seq.training.checkpoints import AUTO_SUFFIX

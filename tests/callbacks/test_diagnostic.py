@@ -12,7 +12,7 @@ from keras_seq.callbacks import (
     TokenTensorBoard,
 )
 from keras_seq.callbacks.gate_saturation import gate_values
-from keras_seq.evaluation.attention_weights import attention_weights
+from keras_seq.interpretability.hooks import attention_weights
 from keras_seq.layers import LSTM, Stateful, TransformerBlock
 from tests.callbacks.conftest import IDS, LENGTH, MODELS, VOCABULARY
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_seq.callbacks import LossByPosition
-from keras_seq.callbacks.loss_by_position import plot_loss_by_position, quarter_means
+from keras_seq.callbacks.diagnostics import plot_loss_by_position, quarter_means
 from keras_seq.evaluation.evaluator import get_evaluator
 from keras_seq.evaluation.validation_sample import sample_windows
 from tests.callbacks.conftest import IDS, LENGTH, MODELS, VOCABULARY

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
-from keras_seq.callbacks import Profiler, profiler
+from keras_seq.callbacks import Profiler, diagnostics
 
 
 @pytest.fixture
@@ -35,6 +35,6 @@ def test_a_fit_of_one_step_says_that_there_is_no_trace(fit, tmp_path, capsys):
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_it_says_what_to_install_where_tensorboard_could_not_show_it(fit, tmp_path, capsys, monkeypatch, installed):
-    monkeypatch.setattr(profiler, "PLUGIN", "json" if installed else "no_such_plugin")
+    monkeypatch.setattr(diagnostics, "PLUGIN", "json" if installed else "no_such_plugin")
     fit(1, Profiler(tmp_path))
     assert ("pip install tensorboard-plugin-profile." in capsys.readouterr().out) is not installed

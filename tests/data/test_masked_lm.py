@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from keras_seq.data import RandomWindows
-from keras_seq.data.masked_lm import MaskedLMMaskGenerator
-from keras_seq.data.step_dataset import step_dataset
+from keras_seq.data.arrays import MaskedLMMaskGenerator
+from keras_seq.data.pipeline import step_dataset
 
 V, PAD, MASK, CLS = 40, 0, 3, 7
 MASKING = MaskedLMMaskGenerator(MASK, V, unselectable_token_ids=(PAD, CLS), seed=5)

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from tokenizers import pre_tokenizers
 
-from keras_seq import atomic_files
-from keras_seq.data import TokenFiles, TokenFilesError, document_texts, load_corpus
+from keras_seq import files as atomic_files
+from keras_seq.data import TokenFiles, TokenFilesError, documents, load_corpus
 from keras_seq.data import prepare as prepare_module
-from keras_seq.data.document_texts import read_texts
-from keras_seq.data.documents import DocumentsError, Part, divide, find_files
+from keras_seq.data.documents import DocumentsError, Part, divide, find_files, read_texts
 from keras_seq.data.prepare import prepare
 from keras_seq.tokenizers import CharacterTokenizer, TokenizerError, WordTokenizer, document_token, load_tokenizer
-from keras_seq.tokenizers.word_tokenizer import split_words
+from keras_seq.tokenizers.words import split_words
 
 TEXTS = ["One\r\ntwo.\r\n", "\n\nThé end\x1e of it", "", "z" * 50 + "\n" + "yé " * 100, "last, but\nnot least\n"]
 EXPECTED = [text.replace("\r\n", "\n").replace("\x1e", "") for text in TEXTS]
@@ -166,10 +165,10 @@ def test_where_groups_of_bytes_end_changes_nothing(hostile, tmp_path, kind):
 @pytest.mark.parametrize("length", [20, 31])
 def test_a_text_without_a_place_between_words_is_cut_wherever_its_bytes_are_read(hostile, monkeypatch, length):
     (hostile / "5.txt").write_text("x" * 40 + "\nab\n" + "é" * 33 + " b " + "-" * 50 + "c d" + "\n" * 30 + "e\r\n" * 9)
-    monkeypatch.setattr(document_texts, "MAX_CHARACTERS", length)
+    monkeypatch.setattr(documents, "MAX_CHARACTERS", length)
     results = []
     for chunk, group_bytes in ((17, 1 << 27), (3, 1 << 27), (7, 1), (1, 40), (13, 9)):
-        monkeypatch.setattr(document_texts, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(documents, "CHUNK_BYTES", chunk)
         pieces = [p for group in divide(find_files(hostile), group_bytes) for part in group for p in read_texts(part)]
         results.append([token for _, text in pieces for token in split_words(text)])
         assert results[-1] == results[0], (chunk, group_bytes)

@@ -3,8 +3,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from keras_seq.data import random_draws
-from keras_seq.data.random_draws import integers, permutation, uniform
+from keras_seq import random_draws
+from keras_seq.random_draws import integers, permutation, uniform
 
 WORD = 2**64 - 1
 

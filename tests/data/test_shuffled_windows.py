@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_seq.data import ShuffledWindows
-from keras_seq.data.random_draws import permutation
+from keras_seq.random_draws import permutation
 
 
 def starts(windows, steps):

@@ -17,9 +17,9 @@ from keras_seq.data import (
     SequentialWindows,
     ShuffledWindows,
     StatefulWindows,
+    pipeline,
 )
-from keras_seq.data import step_dataset as module
-from keras_seq.data.step_dataset import StepDataset, step_dataset
+from keras_seq.data.pipeline import StepDataset, step_dataset
 from keras_seq.data.synthetic import Reversal
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer, WordTokenizer
 
@@ -96,7 +96,7 @@ def test_without_tensorflow_the_batches_are_the_same_to_the_bit_and_train(backen
 @pytest.fixture
 def other_backend(monkeypatch):
     """Has `step_dataset` create what it creates on other backends."""
-    monkeypatch.setattr(module.keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(pipeline.keras.backend, "backend", lambda: "jax")
 
 
 def test_on_other_backends_a_dataset_is_a_range_of_batches(other_backend):

@@ -5,15 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from keras_seq.data import (
-    MixedWindows,
-    RandomWindows,
-    SequentialWindows,
-    ShuffledWindows,
-    StatefulWindows,
-    window_batches,
-)
-from keras_seq.data.random_draws import integers, uniform
+from keras_seq.data import MixedWindows, RandomWindows, SequentialWindows, ShuffledWindows, StatefulWindows
+from keras_seq.data import windows as window_batches
+from keras_seq.random_draws import integers, uniform
 
 IDS = np.random.default_rng(0).integers(90, size=5000).astype("uint16")
 B, T = 4, 10

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from experiments.inspect_model.page import inspect_page
-from keras_seq.evaluation.model_trace import lstm_signals, most_variable_units, trace_model
-from keras_seq.evaluation.trace_plots import plot_trace
+from keras_seq.interpretability.trace_plots import plot_trace
+from keras_seq.interpretability.traces import lstm_signals, most_variable_units, trace_model
 from keras_seq.layers import LSTM, MultiHeadSelfAttention
 from keras_seq.models import MODELS, LanguageModel
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.tracking.render import label
+from keras_seq.tracking.summaries import label
 from tests.experiments.test_html_page import Reader
 
 RUN = pathlib.Path("run")

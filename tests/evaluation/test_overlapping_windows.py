@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_seq.evaluation.overlapping_windows import overlapping_window_logits
+from keras_seq.evaluation.streaming import overlapping_window_logits
 
 
 @pytest.mark.parametrize("length", [4, 7, 16])

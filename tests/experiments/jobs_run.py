@@ -25,8 +25,8 @@ import numpy as np
 
 from experiments.frame import jobs
 from keras_seq import training
-from keras_seq.atomic_files import write_json
 from keras_seq.data import StatefulWindows
+from keras_seq.files import write_json
 from keras_seq.models import LSTMConfig
 from keras_seq.tracking import Summaries
 from keras_seq.training import compilation

@@ -13,10 +13,10 @@ from experiments.inspect_model.findings import find
 from experiments.inspect_model.page import inspect_page
 from experiments.inspect_model.plots import plot_findings
 from keras_seq.data import load_corpus
-from keras_seq.evaluation import trace_model
+from keras_seq.interpretability import trace_model
 from keras_seq.models import MODELS
 from keras_seq.saving import save_model
-from keras_seq.tokenizers.show_whitespace import show_whitespace
+from keras_seq.tokenizers.text import show_whitespace
 from keras_seq.training import load_run
 from tests.evaluation.test_model_trace import IDS, TOKENIZER, data_of, small, softmax
 

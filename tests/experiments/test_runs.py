@@ -10,7 +10,7 @@ import tyro
 from experiments.frame import folders
 from experiments.frame.runs import check_same_corpus, start_or_resume
 from keras_seq import training
-from keras_seq.atomic_files import write_json
+from keras_seq.files import write_json
 from keras_seq.training import checksummed_json, load_result
 from keras_seq.training.run_lock import lock_run
 

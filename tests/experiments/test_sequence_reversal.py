@@ -12,7 +12,7 @@ from experiments.sequence_reversal import report, scores
 from experiments.sequence_reversal.scores import ReversalTask, batch_sums, build_model, means, to_letters
 from experiments.sequence_reversal.settings import SMOKE, SequenceReversalConfig
 from keras_seq.data.synthetic import Reversal
-from keras_seq.evaluation import attention_weights
+from keras_seq.interpretability import attention_weights
 from keras_seq.models import LSTMConfig, TransformerConfig, assert_causal
 from keras_seq.training import read_metrics
 from tests.experiments.discovery import main_of

@@ -21,7 +21,7 @@ from experiments.frame.runs import load_config
 from keras_seq.data import load_corpus
 from keras_seq.models import LSTMConfig
 from keras_seq.saving import save_model
-from keras_seq.saving.safe_loading import load_untrusted_model
+from keras_seq.saving.keras_file import load_untrusted_model
 from keras_seq.tokenizers import (
     BytePairTokenizer,
     CharacterTokenizer,

@@ -10,7 +10,7 @@ import pytest
 from keras import ops
 
 from keras_seq.generation import SamplingConfig, SamplingLoop, TextGenerator, choices, json_schema, regex
-from keras_seq.generation.constrained_sampling import ENDED
+from keras_seq.generation.constraints import ENDED
 from keras_seq.models import GPT2Config, LSTMConfig
 from keras_seq.tokenizers import (
     BytePairTokenizer,

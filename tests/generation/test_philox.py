@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_seq.generation.philox import BLOCK, RowDraws, philox, uniform_draws
+from keras_seq.random_draws import BLOCK, RowDraws, philox, uniform_draws
 
 pytestmark = pytest.mark.any_backend
 KNOWN_ANSWERS = [  # of Random123, by the authors of the paper: counter, key, words

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq.generation.rewinding import can_rewind, rewound, with_free_slots
+from keras_seq.generation.sampling_loop import can_rewind, rewound, with_free_slots
 from keras_seq.models import Ensemble, GPT2Config, HybridConfig, LlamaConfig, LSTMConfig
 
 pytestmark = pytest.mark.any_backend

@@ -3,8 +3,8 @@ import pytest
 from keras import ops
 
 from keras_seq.generation import LOGIT_FILTERS, SamplingConfig, sample_token
-from keras_seq.generation.philox import uniform_draws
 from keras_seq.generation.samplers import repetition_penalty
+from keras_seq.random_draws import uniform_draws
 from tests.generation.sampling_oracle import sample
 
 pytestmark = pytest.mark.any_backend

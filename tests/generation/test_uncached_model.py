@@ -9,7 +9,7 @@ from keras_seq.evaluation import score_text
 from keras_seq.generation import TextGenerator, greedy
 from keras_seq.models import LSTMConfig, TransformerConfig
 from keras_seq.tokenizers import CharacterTokenizer
-from keras_seq.tokenizers.text_layer import with_text_input
+from keras_seq.tokenizers.characters import with_text_input
 
 VOCABULARY = CharacterTokenizer("abcdefg")
 SLOW = pytest.mark.filterwarnings("ignore:.*the slow way")
@@ -135,7 +135,7 @@ def test_a_tokenizer_of_another_size_is_refused_by_score_too():
 
 
 def test_a_tokenizer_of_another_size_is_refused_before_anything_is_computed():
-    from keras_seq.saving.text_graph import ExportedTextGenerator  # needs TensorFlow
+    from keras_seq.saving.saved_model import ExportedTextGenerator  # needs TensorFlow
 
     model = LSTMConfig(4, 5).build_model(7)
     for size in (6, 8):

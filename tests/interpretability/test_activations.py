@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_seq.interpretability import layer_outputs, logit_lens, patched_logits, patched_state_logits
-from keras_seq.interpretability.logit_lens import readout
+from keras_seq.interpretability.lenses import readout
 from keras_seq.layers import LSTM
 from keras_seq.models import LanguageModel
 from tests.models.test_language_model import SMALL

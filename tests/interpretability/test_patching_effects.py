@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_seq.interpretability import patching_effects
-from keras_seq.interpretability.patching_effects import BATCH_SIZE
+from keras_seq.interpretability.activations import BATCH_SIZE
 from keras_seq.models import GPT2Config, LSTMConfig
 
 pytestmark = pytest.mark.any_backend

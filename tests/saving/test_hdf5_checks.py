@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_seq.saving.hdf5_checks import WeightsError, check_weights
+from keras_seq.saving.keras_file import WeightsError, check_weights
 
 MANY = 2**28  # numbers: 1 GiB of float32
 

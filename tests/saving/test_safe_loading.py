@@ -13,7 +13,7 @@ import pytest
 
 from keras_seq.models import Ensemble, LSTMConfig, TransformerConfig
 from keras_seq.saving import save_model
-from keras_seq.saving.safe_loading import UntrustedModelError, load_untrusted_model
+from keras_seq.saving.keras_file import UntrustedModelError, load_untrusted_model
 
 CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 

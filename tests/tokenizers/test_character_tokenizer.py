@@ -96,7 +96,7 @@ def test_chunks_make_no_difference(monkeypatch):
     text = load_corpus("pydoc").text[:500] + ODD
     vocabulary = CharacterTokenizer.from_text(text)
     whole = vocabulary.encode(text)
-    monkeypatch.setattr("keras_seq.tokenizers.character_tokenizer.CHUNK_IDS", 7)
+    monkeypatch.setattr("keras_seq.tokenizers.characters.CHUNK_IDS", 7)
     assert (vocabulary.encode(text) == whole).all()
     assert vocabulary.decode(whole) == text
     with pytest.raises(UnknownCharacterError, match=f"at position {len(text)}:"):

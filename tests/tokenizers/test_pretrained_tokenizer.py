@@ -5,7 +5,7 @@ import json
 import pytest
 
 from keras_seq.tokenizers import BytePairTokenizer, TokenizerError
-from keras_seq.tokenizers.pretrained_tokenizer import MAX_IDS, PretrainedTokenizer
+from keras_seq.tokenizers.pretrained import MAX_IDS, PretrainedTokenizer
 
 BASE = BytePairTokenizer.from_text("the cat sat on the mat " * 9, 270)
 V = len(BASE)

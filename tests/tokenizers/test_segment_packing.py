@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_seq.tokenizers import SPECIAL_TOKENS, BytePairTokenizer, WordPieceTokenizer
-from keras_seq.tokenizers.segment_packing import pack_segments, truncated_lengths
+from keras_seq.tokenizers.subwords import pack_segments, truncated_lengths
 
 PAD, _, CLS, SEP, _ = SPECIAL_TOKENS.values()
 TOKENIZERS = [

@@ -1,6 +1,6 @@
 import string
 
-from keras_seq.tokenizers.show_whitespace import show_whitespace
+from keras_seq.tokenizers.text import show_whitespace
 
 
 def test_what_cannot_be_seen_is_shown():

@@ -1,7 +1,7 @@
 import pytest
 
 from keras_seq.tokenizers import BytePairTokenizer, CharacterTokenizer, WordPieceTokenizer, WordTokenizer
-from keras_seq.tokenizers.token_bytes import token_bytes
+from keras_seq.tokenizers.pretrained import token_bytes
 
 TEXT = "Naïve cats,\n\t cats; 猫 🙂 \x00\x7f\xa0\xad"
 

@@ -15,7 +15,7 @@ from keras_seq.tokenizers import (
     WordPieceTokenizer,
     WordTokenizer,
 )
-from keras_seq.tokenizers.token_offsets import first_token_characters, piece_ends, token_offsets
+from keras_seq.tokenizers.text import first_token_characters, piece_ends, token_offsets
 
 TEXT = "to be or not to be"
 BYTES = BytePairTokenizer.from_text(TEXT * 3)

@@ -5,7 +5,7 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.util.tensor_util import make_ndarray
 
-from keras_seq import atomic_files
+from keras_seq import files
 from keras_seq.tracking import event_files
 from keras_seq.tracking.event_records import EventFile
 
@@ -151,8 +151,8 @@ def test_a_kill_at_any_write_leaves_nothing_that_tensorboard_reads_twice(tmp_pat
             event_files.truncate_after(tmp_path, 30, expected_sizes)
     (left,) = {*tmp_path.iterdir()} - {*event_files.event_files(tmp_path)}
     assert "tfevents" not in left.name
-    assert atomic_files.leftovers(tmp_path) == [left]
-    atomic_files.remove_leftovers(tmp_path)
+    assert files.leftovers(tmp_path) == [left]
+    files.remove_leftovers(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.unlink", die)  # after the rename
         with pytest.raises(Killed):

@@ -12,7 +12,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util.tensor_util import make_ndarray
 
 from keras_seq.tracking import Summaries, TokenTensorBoard, scored_key
-from keras_seq.tracking.tags import describe
+from keras_seq.tracking.layout import describe
 from keras_seq.tracking.tensorboard import curve_points
 
 SETTINGS = {

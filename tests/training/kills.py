@@ -28,8 +28,8 @@ import numpy as np
 from ends import end
 
 from keras_seq import training
-from keras_seq.atomic_files import write_json
 from keras_seq.data import ArrayBatches, RandomWindows, StatefulWindows, TokenFiles
+from keras_seq.files import write_json
 from keras_seq.models import LANGUAGE_MODELS, MODELS, masked_lm
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries

@@ -6,7 +6,7 @@ import pytest
 
 from keras_seq.evaluation import Evaluator
 from keras_seq.evaluation.validation_sample import sample_windows
-from keras_seq.saving.safe_loading import load_untrusted_model
+from keras_seq.saving.keras_file import load_untrusted_model
 from keras_seq.training import CheckpointError, TrainConfig, TrainingDiverged
 from keras_seq.training.sampled_validation import check_sample
 

@@ -17,8 +17,7 @@ from keras_seq.data import (
     TokenFiles,
 )
 from keras_seq.models import LlamaConfig, LSTMConfig, TransformerConfig
-from keras_seq.saving.keras_file import save_model
-from keras_seq.saving.safe_loading import load_untrusted_model
+from keras_seq.saving.keras_file import load_untrusted_model, save_model
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import (
     SGD,

@@ -18,7 +18,7 @@ import numpy as np
 
 from keras_seq import checks
 from keras_seq.checks import short_repr
-from keras_seq.tokenizers.base_tokenizer import check_ids
+from keras_seq.tokenizers.base import check_ids
 
 Rules = dict[str, dict[str, tuple[float, tuple[str, ...]]]]
 

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.tokenizers.base_tokenizer import check_ids
+from keras_seq.tokenizers.base import check_ids
 
 MAX_TABLE_SIZE = 2**22  # numbers in `transition_probs`
 MAX_POWER_ITERATIONS = 10_000

@@ -20,8 +20,8 @@ from typing import ClassVar
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.random_draws import integers, uniform
-from keras_seq.data.step_dataset import StepBatches
+from keras_seq.data.pipeline import StepBatches
+from keras_seq.random_draws import integers, uniform
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from keras_seq import checks
-from keras_seq.data.random_draws import integers
-from keras_seq.data.step_dataset import StepBatches
+from keras_seq.data.pipeline import StepBatches
+from keras_seq.random_draws import integers
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ is one character, and whose upper case is the capital again; others, such as `İ
 import numpy as np
 
 from keras_seq.checks import short_repr
-from keras_seq.tokenizers.base_tokenizer import check_ids
-from keras_seq.tokenizers.text_errors import TokenizerError
+from keras_seq.tokenizers.base import check_ids
+from keras_seq.tokenizers.text import TokenizerError
 
 SPACE, CAPITAL = 1, 2
 NUM_TAGS = 4

@@ -1,0 +1,135 @@
+"""Score a text by a language model: the loss of every token given all preceding ones.
+
+The text is read as in `Evaluator.streaming_loss`: a recurrent model carries its state, a model with a context length C
+sees windows of C that move by C / 2. The first token has no context and no loss: the characters that it stands for do
+not count. Where it is one that the tokenizer adds, such as `<s>`, it stands for none, and all characters count.
+"""
+
+import dataclasses
+import html
+import itertools
+import math
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_seq.evaluation.evaluator import Evaluator
+from keras_seq.generation.sampling_loop import not_finite
+from keras_seq.layers.introspection import check_tokenizer
+from keras_seq.tokenizers.text import check_text, piece_ends, show_whitespace, token_offsets
+
+CONTEXT_CHARACTERS = 20  # on each side of a token with a high loss
+MAX_TOKENS = 10_000  # tokens in a notebook
+
+
+class HighLoss(NamedTuple):
+    """A token with a high loss, in nats; lines and columns count from 1, and whitespace is shown as symbols."""
+
+    index: int
+    loss: float
+    line: int
+    column: int
+    prefix: str
+    token: str
+    suffix: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TextScore:
+    """Hold the tokens of a text and their losses.
+
+    Args:
+        tokens: The piece of the text that each token stands for; joined they are the text. That of an unknown word is
+            the word, that of a token that the tokenizer adds is empty; of the parts of a character, the first has it.
+        token_losses: float32 `[N]`, in nats; NaN for the first token.
+        num_characters: Characters of all tokens after the first.
+        names: Names of the tokens in the vocabulary, shown for those of empty pieces, such as `</s>`.
+    """
+
+    tokens: tuple[str, ...]
+    token_losses: np.ndarray
+    num_characters: int
+    names: tuple[str, ...] = ()
+
+    @property
+    def loss_per_character(self) -> float:
+        """Return the loss of all tokens after the first in nats per character."""
+        return float(np.sum(self.token_losses[1:], dtype="float64")) / self.num_characters
+
+    @property
+    def bits_per_character(self) -> float:
+        """Return the loss in bits per character."""
+        return self.loss_per_character / math.log(2)
+
+    def highest_losses(self, count: int = 10) -> list[HighLoss]:
+        """Return the tokens with the highest losses, each with its place and the text around it, in descending order.
+
+        Args:
+            count: Number of tokens; fewer are returned if the text has no more.
+        """
+        order = 1 + np.argsort(-self.token_losses[1:], kind="stable")[:count]
+        return [self._high_loss(index) for index in order.tolist()]
+
+    def piece(self, index: int) -> str:
+        """Return the piece of a token, or its name where that is empty."""
+        return self.tokens[index] or (self.names[index] if self.names else "")
+
+    def _repr_html_(self) -> str:
+        """Return the text for a notebook: the darker a token, the higher its loss, which it shows under the pointer."""
+        most = max(np.nanmax(self.token_losses, initial=0), 1e-9)
+        texts = [self.piece(index) for index in range(min(len(self.tokens), MAX_TOKENS))]
+        spans = [
+            f'<span style="background: rgba(220, 80, 40, {max(0, loss) / most:.2f})" title="{loss:.2f} nats">'
+            f"{html.escape(token)}</span>"
+            if loss == loss
+            else html.escape(token)
+            for token, loss in zip(texts, self.token_losses.tolist(), strict=False)
+        ]
+        more = f" and {len(self.tokens) - MAX_TOKENS:,} more tokens" if len(self.tokens) > MAX_TOKENS else ""
+        return (
+            f"<p>{self.bits_per_character:.3f} bits per character, {self.num_characters:,} characters</p>"
+            f'<pre style="white-space: pre-wrap">{"".join(spans)}</pre>{more}'
+        )
+
+    def _high_loss(self, index):
+        before = "".join(self.tokens[:index])
+        after = "".join(self.tokens[index + 1 :][:CONTEXT_CHARACTERS])
+        texts = before[-CONTEXT_CHARACTERS:], self.piece(index), after[:CONTEXT_CHARACTERS]
+        place = before.count("\n") + 1, len(before) - before.rfind("\n")
+        return HighLoss(index, float(self.token_losses[index]), *place, *map(show_whitespace, texts))
+
+
+def score_text(model: keras.Model, tokenizer, text: str) -> TextScore:
+    """Score a text of at least two tokens.
+
+    Args:
+        model: A `LanguageModel`; or any causal `keras.Model` from ids `[B, T]` to logits `[B, T, V]`, which reads the
+            text in windows of its length, or of 1,024 tokens, that move by half.
+        tokenizer: The tokenizer that the model was trained with.
+        text: Any text; unknown characters are handled as the tokenizer is configured.
+
+    Returns:
+        The tokens and their losses.
+
+    Raises:
+        ValueError: If there are fewer than two tokens, no character after the first one, an unknown character, another
+            vocabulary size than the model's, logits that are not finite, or a model that is not causal; or if the text
+            is not a `str`.
+    """
+    check_text(text)
+    evaluator = Evaluator(model)
+    check_tokenizer(tokenizer, model, evaluator.vocabulary_size)
+    ids, offsets = token_offsets(tokenizer, text)
+    if len(ids) < 2:
+        raise ValueError(f"The text {text[:40]!r} has {len(ids)} tokens; expected at least 2: one predicts the next.")
+    ends = piece_ends(text, offsets).tolist()
+    if ends[0] == len(text):
+        raise ValueError(f"The text {text[:40]!r} has no character after its first token; expected a longer text.")
+    losses = np.concatenate([[np.nan], evaluator.streaming_token_losses(ids)]).astype("float32")
+    if np.isnan(losses[1:]).any():
+        raise not_finite()
+    vocabulary = getattr(tokenizer, "vocabulary", None)
+    names = () if vocabulary is None else tuple(vocabulary[id] for id in ids.tolist())
+    tokens = tuple(text[start:end] for start, end in itertools.pairwise([0, *ends]))
+    return TextScore(tokens, losses, len(text) - len(tokens[0]), names)

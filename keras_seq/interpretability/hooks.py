@@ -1,0 +1,140 @@
+"""Record the calls of layers or edit their outputs, as forward hooks do, without changing the layers."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_seq import kernels
+from keras_seq.layers import CrossAttention, MultiHeadSelfAttention
+from keras_seq.layers.introspection import named_layers
+
+
+@contextlib.contextmanager
+def record_calls(layers: Iterable[keras.layers.Layer], method: str, scores: bool = False):
+    """Record every call of a method of some layers inside a `with` block.
+
+    Args:
+        layers: The layers.
+        method: Name of the method.
+        scores: Whether to record the attention scores with the output, even where the caller does not ask for them.
+
+    Yields:
+        The list that calls are appended to, as (layer, args, kwargs, output).
+    """
+    layers, calls = list(layers), []
+
+    def hook(layer):
+        original = getattr(layer, method)
+
+        @functools.wraps(original)
+        def recording(*args, **kwargs):
+            call_kwargs = kwargs | {"return_attention_scores": True} if scores else kwargs
+            output = original(*args, **call_kwargs)
+            calls.append((layer, args, kwargs, output))
+            return output if call_kwargs == kwargs or kwargs.get("return_attention_scores") else output[0]
+
+        layer.__dict__[method] = recording  # bypasses Keras's tracking of attributes
+
+    for layer in layers:
+        hook(layer)
+    try:
+        yield calls
+    finally:
+        for layer in layers:
+            del layer.__dict__[method]
+
+
+def ensure_built(model: keras.Model, x) -> None:
+    """Call a model that is not built: its first call also traces its layers, and would record symbolic calls of them.
+
+    Args:
+        model: A Keras model.
+        x: A batch of its inputs.
+    """
+    if not model.built:
+        model(x, training=False)
+
+
+@contextlib.contextmanager
+def edit_outputs(layers: Iterable[keras.layers.Layer], edit: Callable):
+    """Replace the output of each layer's first call inside a `with` block.
+
+    Args:
+        layers: The layers.
+        edit: A function `edit(layer, output)` that returns the output to go on with.
+
+    Yields:
+        The set that layers are added to when they are called.
+    """
+    layers, called = list(layers), set()
+
+    def hook(layer):
+        original = layer.call
+
+        @functools.wraps(original)
+        def edited(*args, **kwargs):
+            output = original(*args, **kwargs)
+            if layer in called:
+                return output
+            called.add(layer)
+            return edit(layer, output)
+
+        layer.__dict__["call"] = edited
+
+    for layer in layers:
+        hook(layer)
+    try:
+        yield called
+    finally:
+        for layer in layers:
+            del layer.__dict__["call"]
+
+
+# Read the attention weights of every attention layer of a model, ours or Keras's.
+
+
+KERAS_LAYERS = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+
+
+def attention_layers(model: keras.Model) -> dict[keras.Layer, str]:
+    """Return the attention layers of a model that give their weights, and their names in it."""
+    classes = (MultiHeadSelfAttention, CrossAttention, *KERAS_LAYERS)
+    return {layer: name for name, layer in named_layers(model) if isinstance(layer, classes) and not _flash(layer)}
+
+
+def _flash(layer):
+    return isinstance(layer, KERAS_LAYERS) and bool(layer.get_config().get("flash_attention"))
+
+
+def attention_weights(model: keras.Model, x) -> dict[str, np.ndarray]:
+    """Return the weights `[B, H, T, S]` of every attention layer, float32, by its name in the model.
+
+    Further calls of a layer are named `NAME/call_2`, `NAME/call_3`, ...; a layer that is not called has no entry.
+
+    Args:
+        model: Any Keras model with attention layers of keras_seq or keras.layers.
+        x: A batch of its inputs.
+    """
+    names = attention_layers(model)
+    if not names:
+        return {}
+    ensure_built(model, x)
+    own_layers = [layer for layer in names if not isinstance(layer, KERAS_LAYERS)]
+    keras_layers = [layer for layer in names if isinstance(layer, KERAS_LAYERS)]
+    with (
+        record_calls(own_layers, "attend") as own_calls,
+        record_calls(keras_layers, "call", scores=True) as keras_calls,
+        kernels.disabled(),  # the optimized kernels do not return attention weights
+    ):
+        model(x, training=False)
+    weights = {}
+    for layer, name in names.items():
+        calls = [scores for called, _, _, (_, scores) in own_calls + keras_calls if called is layer]
+        for n, scores in enumerate(calls, start=1):
+            key = name if n == 1 else f"{name}/call_{n}"
+            weights[key] = ops.convert_to_numpy(ops.cast(scores, "float32"))
+    return weights

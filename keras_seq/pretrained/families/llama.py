@@ -1,0 +1,295 @@
+"""The rotary positions of a config.json: `rope_theta` and `rope_scaling`, or since transformers 5 `rope_parameters`."""
+
+import dataclasses
+import math
+import re
+
+from keras_seq import checks
+from keras_seq.layers import RotaryPositions
+from keras_seq.models.llama import LlamaConfig
+from keras_seq.pretrained.family import Family, Setting, Tensor, choice, dropouts, fixed, linear, normalization, same
+from keras_seq.pretrained.tensor_table import blocks_of
+
+BASE = 10_000.0  # where config.json does not say it
+KEYS = {  # of each rope_type, and the arguments of RotaryPositions that say the same
+    "default": {},
+    "linear": {"factor": "scaling_factor"},
+    "yarn": {
+        "factor": "scaling_factor",
+        "original_max_position_embeddings": "original_context_length",
+        "beta_slow": "low_turns",
+        "beta_fast": "high_turns",
+    },
+    "llama3": {
+        "factor": "scaling_factor",
+        "original_max_position_embeddings": "original_context_length",
+        "low_freq_factor": "low_turns",
+        "high_freq_factor": "high_turns",
+    },
+}
+
+
+OPTIONAL = {"yarn": {"beta_slow", "beta_fast"}}  # by rope_type
+
+
+def _read(values):
+    rope, name = rope_values(values)
+    kind = rope.pop("rope_type")
+    if not isinstance(kind, str) or kind not in KEYS:
+        raise ValueError(f"{name}: rope_type={kind!r}; expected one of {', '.join(KEYS)}")
+    base, amplitude = rope.pop("rope_theta"), rope.pop("attention_factor", None) if kind == "yarn" else None
+    for key in KEYS[kind]:
+        if rope.get(key) is None and key not in OPTIONAL.get(kind, ()):
+            raise ValueError(f"{name}: {key} is missing; expected a number for rope_type={kind!r}")
+    for key, value in rope.items():
+        if key not in KEYS[kind]:
+            raise ValueError(f"{name}: {key}={value!r} is unknown for rope_type={kind!r}")
+        if value is not None:
+            check = checks.positive_integer if key == "original_max_position_embeddings" else checks.positive_number
+            check(f"{name}: {key}", value)
+    if amplitude is not None:
+        checks.positive_number(f"{name}: attention_factor", amplitude)
+        if not math.isclose(amplitude, 0.1 * math.log(rope["factor"]) + 1):
+            raise ValueError(f"{name}: attention_factor={amplitude}; expected 0.1 ln(factor) + 1")
+    arguments = {argument: rope[key] for key, argument in KEYS[kind].items() if rope.get(key) is not None}
+    keys = {"base": "rope_theta"} | {argument: key for key, argument in KEYS[kind].items()}
+    scaling = None if kind == "default" else kind
+    return {"positions": rotary(keys, base=float(base), scaling=scaling, **arguments)}
+
+
+def rope_values(values: dict) -> tuple[dict, str]:
+    """Return what config.json says of rotations, `rope_theta` and `rope_type` included, and the key that says it.
+
+    Args:
+        values: The values of all keys of the config.
+
+    Raises:
+        ValueError: Two keys say different things.
+    """
+    older, newer = (values[key] or {} for key in ("rope_scaling", "rope_parameters"))
+    for key in older.keys() & newer.keys():
+        if older[key] != newer[key]:
+            raise ValueError(
+                f"rope_scaling has {key}={older[key]!r}, rope_parameters {newer[key]!r}; expected the same"
+            )
+    rope = older | newer
+    kinds = [rope.pop(key) for key in ("rope_type", "type") if key in rope]  # two spellings, maybe side by side
+    if len(kinds) == 2 and kinds[0] != kinds[1]:
+        raise ValueError(f"rope_type={kinds[0]!r}, type={kinds[1]!r}; expected the same")
+    name = "rope_scaling" if older and not newer else "rope_parameters"
+    rope = {"rope_theta": values["rope_theta"], "rope_type": kinds[0] if kinds else "default"} | rope
+    checks.positive_number(f"{name}: rope_theta", rope["rope_theta"])
+    if values["rope_theta"] not in (BASE, rope["rope_theta"]):
+        raise ValueError(
+            f"rope_theta={values['rope_theta']!r}, and {rope['rope_theta']!r} in {name}; expected the same"
+        )
+    return rope, name
+
+
+def rotary(keys: dict[str, str], **arguments) -> RotaryPositions:
+    """Return rotary positions, or raise a ValueError with the keys of config.json instead of arguments.
+
+    Args:
+        keys: The keys by argument.
+        **arguments: The arguments of `RotaryPositions`.
+    """
+    try:
+        return RotaryPositions(**arguments)
+    except ValueError as error:
+        message = re.sub(r"\b\w+\b(?==)", lambda match: keys.get(match[0], match[0]), str(error))
+        raise ValueError(message) from None
+
+
+def _write(config):
+    positions = config.positions
+    scaling = {"rope_type": positions.scaling}
+    for key, argument in KEYS.get(positions.scaling, {}).items():
+        scaling[key] = getattr(positions, argument)
+    # the older keys, which every version of transformers and other engines read
+    return {"rope_theta": positions.base, "rope_scaling": None if positions.scaling is None else scaling}
+
+
+ROTARY = Setting({"rope_theta": BASE, "rope_scaling": None, "rope_parameters": None}, _read, _write)
+
+
+# The Llama family (Touvron et al., 2023): Llama, Mistral, Qwen2 and Qwen3 differ in biases, norms and windows.
+
+
+H, B = "model.layers.{n}.", "block_{n}/"
+
+
+def describe(model) -> LlamaConfig:
+    """Return the config that builds a model.
+
+    Args:
+        model: A Keras model.
+
+    Raises:
+        ValueError: It is not a Llama.
+    """
+    blocks, others = blocks_of(model)
+    block, last = blocks[0], blocks[-1]
+    if not isinstance(block.positions, RotaryPositions):
+        raise ValueError(f"{block.name} has positions={block.positions}; expected RotaryPositions")
+    return LlamaConfig(
+        embedding_dim=model.embedding.output_dim,
+        num_layers=len(blocks),
+        num_heads=block.num_heads,
+        num_key_value_heads=block.num_key_value_heads or block.num_heads,
+        feed_forward_dim=block.feed_forward_dim,
+        context_length=model.context_length,
+        dropout=block.dropout,
+        activation=block.activation,
+        key_dim=block.key_dim,
+        positions=block.positions,
+        epsilon=others[-1].epsilon,
+        attention_bias=block.attention_bias,
+        attention_output_bias=block.attention_output_bias,
+        feed_forward_bias=block.feed_forward_bias,
+        use_qk_norm=block.use_qk_norm,
+        sliding_window=last.sliding_window,
+        full_attention_layers=sum(block.sliding_window is None for block in blocks) if last.sliding_window else 0,
+        tie_embeddings=model.head is None,
+    )
+
+
+def _heads(default_heads, default_key_dim, omitted=False):
+    """Return the settings of `num_key_value_heads` and `head_dim`, None for those that follow from others."""
+
+    def read(values):
+        size, num_heads = values["hidden_size"], values["num_attention_heads"]
+        heads, width = values["num_key_value_heads"], values.get("head_dim")
+        width = None if width == size / num_heads else width
+        return {"num_key_value_heads": num_heads if heads is None else heads, "key_dim": width}
+
+    def write(config):
+        width = config.key_dim or config.embedding_dim // config.num_heads
+        return {"num_key_value_heads": config.num_key_value_heads} | ({} if omitted else {"head_dim": width})
+
+    return Setting(
+        {"num_key_value_heads": default_heads} | ({} if omitted else {"head_dim": default_key_dim}),
+        read,
+        write,
+        {"key_dim": "head_dim"},
+    )
+
+
+def _read_windows(values):
+    """Return Qwen's windows: off, or those of the layers from `max_window_layers` on."""
+    num_layers, window, first = values["num_hidden_layers"], values["sliding_window"], values["max_window_layers"]
+    full = min(first, num_layers) if values["use_sliding_window"] and window is not None else num_layers
+    expected = ["full_attention" if n < full else "sliding_attention" for n in range(num_layers)]
+    if values["layer_types"] not in (None, expected):
+        raise ValueError(
+            f"layer_types={values['layer_types']!r}; expected num_hidden_layers={num_layers} of them, the first {full} "
+            "'full_attention' and the others 'sliding_attention'"
+        )
+    if full >= num_layers:
+        return {"sliding_window": None, "full_attention_layers": 0}
+    return {"sliding_window": window, "full_attention_layers": full}
+
+
+def _write_windows(config):
+    full = config.num_layers if config.sliding_window is None else config.full_attention_layers
+    return {
+        "use_sliding_window": config.sliding_window is not None,
+        "sliding_window": config.sliding_window,
+        "max_window_layers": full,
+        "layer_types": ["full_attention" if n < full else "sliding_attention" for n in range(config.num_layers)],
+    }
+
+
+LLAMA = Family(
+    model_type="llama",
+    architectures=("LlamaForCausalLM", "LlamaModel"),
+    config=LlamaConfig,
+    settings=(
+        same("hidden_size", "embedding_dim", 4096),
+        same("num_hidden_layers", "num_layers", 32),
+        same("num_attention_heads", "num_heads", 32),
+        same("intermediate_size", "feed_forward_dim", 11_008),
+        same("max_position_embeddings", "context_length", 2048),
+        choice("hidden_act", "activation", "silu", {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}),
+        same("rms_norm_eps", "epsilon", 1e-6),
+        same("tie_word_embeddings", "tie_embeddings", False),
+        dropouts(attention_dropout=0.0),
+        ROTARY,
+        _heads(None, None),
+        Setting(
+            {"attention_bias": False},
+            lambda values: dict.fromkeys(("attention_bias", "attention_output_bias"), values["attention_bias"]),
+            lambda config: {"attention_bias": config.attention_bias},
+        ),
+        same("mlp_bias", "feed_forward_bias", False),
+    ),
+    constants={},
+    ignored=frozenset({"pretraining_tp"}),
+    tensors=(
+        Tensor("model.embed_tokens.weight", ("embedding/embeddings",)),
+        *normalization(f"{H}input_layernorm", f"{B}self_attention_normalization"),
+        *linear(f"{H}self_attn.q_proj", f"{B}self_attention/query"),
+        *linear(f"{H}self_attn.k_proj", f"{B}self_attention/key"),
+        *linear(f"{H}self_attn.v_proj", f"{B}self_attention/value"),
+        *linear(f"{H}self_attn.o_proj", f"{B}self_attention/output"),
+        *normalization(f"{H}self_attn.q_norm", f"{B}self_attention/query_normalization"),
+        *normalization(f"{H}self_attn.k_norm", f"{B}self_attention/key_normalization"),
+        *normalization(f"{H}post_attention_layernorm", f"{B}feed_forward_normalization"),
+        *linear(f"{H}mlp.gate_proj", f"{B}feed_forward/gate"),
+        *linear(f"{H}mlp.up_proj", f"{B}feed_forward/hidden"),
+        *linear(f"{H}mlp.down_proj", f"{B}feed_forward/output"),
+        *normalization("model.norm", "normalization"),
+        *linear("lm_head", "head"),
+    ),
+    tied={"lm_head.weight": "model.embed_tokens.weight"},
+    buffers=r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
+    renames=((r"^(?!model\.|lm_head\.)", "model."),),
+    describe=describe,
+    architecture_of=lambda model: "LlamaForCausalLM",
+)
+_SHARED = LLAMA.settings[:3] + LLAMA.settings[5:10]  # all but feed_forward_dim, context_length, heads and biases
+_ATTENTION_BIAS = LLAMA.settings[-2]
+
+
+def _variant(model_type, class_name, *settings):
+    return dataclasses.replace(
+        LLAMA,
+        model_type=model_type,
+        architectures=(f"{class_name}ForCausalLM", f"{class_name}Model"),
+        settings=_SHARED + settings,
+        ignored=frozenset(),
+        architecture_of=lambda model: f"{class_name}ForCausalLM",
+    )
+
+
+MISTRAL = _variant(
+    "mistral",
+    "Mistral",
+    same("intermediate_size", "feed_forward_dim", 14_336),
+    same("max_position_embeddings", "context_length", 4096 * 32),
+    same("sliding_window", "sliding_window", 4096),
+    _heads(8, None),
+)
+_QWEN_WINDOWS = Setting(
+    {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28, "layer_types": None},
+    _read_windows,
+    _write_windows,
+)
+QWEN2 = _variant(
+    "qwen2",
+    "Qwen2",
+    same("intermediate_size", "feed_forward_dim", 22_016),
+    same("max_position_embeddings", "context_length", 32_768),
+    _QWEN_WINDOWS,
+    _heads(32, None, omitted=True),
+    fixed(attention_bias=True),
+)
+QWEN3 = _variant(
+    "qwen3",
+    "Qwen3",
+    same("intermediate_size", "feed_forward_dim", 22_016),
+    same("max_position_embeddings", "context_length", 32_768),
+    _QWEN_WINDOWS,
+    _heads(32, 128),
+    _ATTENTION_BIAS,
+    fixed(use_qk_norm=True),
+)

@@ -1,0 +1,313 @@
+"""Base class of all tokenizers: text to ids, ids to text, and a file.
+
+    encode:  text -> tokens -> ids [N]        decode:  ids [N] -> tokens -> text        id = index in `vocabulary`
+
+A new tokenizer is a subclass with `_encode`, `_decode` and a class method `from_text` that trains it; `config_fields`
+names the constructor arguments that are saved.
+"""
+
+import errno
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+
+from keras_seq.checks import short_repr
+from keras_seq.files import check_regular, write_text
+from keras_seq.tokenizers.text import TokenizerError, check_text, offsets_of_texts
+
+OOV_TOKEN = "[UNK]"
+
+
+class Tokenizer:
+    """Convert text to ids and back; immutable, and equal if the configs are equal.
+
+    Args:
+        vocabulary: Distinct strings, the special tokens first. The id of a token is its index.
+        special_tokens: The tokens that must come first.
+
+    Raises:
+        TokenizerError: The vocabulary is not a list of such strings.
+    """
+
+    registry_name: ClassVar[str]
+    config_fields: ClassVar[tuple[str, ...]] = ("vocabulary",)
+
+    def __init__(self, vocabulary: list[str], special_tokens: list[str]):
+        if not (isinstance(vocabulary, list) and all(isinstance(token, str) and token for token in vocabulary)):
+            raise TokenizerError(f"vocabulary={short_repr(vocabulary)}; expected a list of non-empty strings.")
+        if vocabulary[: len(special_tokens)] != special_tokens:
+            raise TokenizerError(f"vocabulary must begin with {special_tokens}, unlike {short_repr(vocabulary)}.")
+        if len(set(vocabulary)) < len(vocabulary):
+            [(token, count)] = Counter(vocabulary).most_common(1)
+            raise TokenizerError(f"The tokens of vocabulary must be distinct, but {token!r} occurs {count} times.")
+        check_text("".join(vocabulary))
+        self._vocabulary = tuple(vocabulary)
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """The token of each id, including the special tokens."""
+        return list(self._vocabulary)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V, the number of ids."""
+        return len(self._vocabulary)
+
+    @property
+    def oov_token(self) -> str | None:
+        """The token for unknown text, `"[UNK]"`; None if unknown text is an error."""
+        return OOV_TOKEN
+
+    def __len__(self) -> int:
+        """Return the vocabulary size."""
+        return self.vocabulary_size
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether class and config are equal."""
+        return type(other) is type(self) and self.get_config() == other.get_config()
+
+    def __hash__(self) -> int:
+        """Return a hash that equal tokenizers share."""
+        return hash((self.registry_name, self._vocabulary))
+
+    def __repr__(self) -> str:
+        """Return the class and the vocabulary size."""
+        return f"<{type(self).__name__} of {self.vocabulary_size} tokens>"
+
+    def encode(self, text: str) -> np.ndarray:
+        """Convert a text to ids.
+
+        Args:
+            text: Any text that can be encoded as UTF-8.
+
+        Returns:
+            int32 `[N]`.
+
+        Raises:
+            TokenizerError: `text` is not a `str`, or contains half a surrogate pair.
+        """
+        check_text(text)
+        return np.array(self._encode(text), np.int32)
+
+    def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Convert a text to ids, and say which characters each token stands for.
+
+        Args:
+            text: As for `encode`.
+
+        Returns:
+            int32 `[N]`, and int64 `[N, 2]`: the token stands for `text[start:end]`. Start and end are equal for tokens
+            that the tokenizer adds. Tokens that are parts of one character all have that character.
+
+        Raises:
+            TokenizerError: As for `encode`.
+
+        >>> from keras_seq.tokenizers import WordTokenizer
+        >>> WordTokenizer(["[UNK]", " ", "be"]).encode_with_offsets("to be")[1].tolist()
+        [[0, 2], [2, 3], [3, 5]]
+        """
+        check_text(text)
+        ids, offsets = self._encode_with_offsets(text)
+        return np.array(ids, np.int32), np.array(offsets, np.int64).reshape(-1, 2)
+
+    def encode_texts(self, texts: list[str]) -> list[np.ndarray]:
+        """Convert several texts to ids, one after the other or in parallel.
+
+        Args:
+            texts: Texts as `encode` takes them.
+
+        Returns:
+            int32 `[N]` for each.
+
+        Raises:
+            TokenizerError: As for `encode`.
+        """
+        return [self.encode(text) for text in texts]
+
+    def unknown_parts(self, text: str) -> list[str]:
+        """Return the parts of a text that become the `oov_token`, each once, in the order of the text.
+
+        Args:
+            text: As for `encode`.
+
+        Raises:
+            TokenizerError: As for `encode`.
+        """
+        check_text(text)
+        return []
+
+    def decode(self, ids: np.ndarray | list[int]) -> str:
+        """Convert ids to a text, special tokens included as their names.
+
+        Args:
+            ids: Integers `[N]` or a scalar: a tensor, an array or a list.
+
+        Raises:
+            TokenizerError: An id has no token, or the ids are not integers along one axis.
+        """
+        return self._decode(check_ids(ids, self.vocabulary_size, "token").tolist())
+
+    def get_config(self) -> dict:
+        """Return the name of the class in `TOKENIZERS` and the constructor arguments."""
+        return {"registry_name": self.registry_name, **{name: getattr(self, name) for name in self.config_fields}}
+
+    @classmethod
+    def from_config(cls, config: dict) -> Self:
+        """Create a tokenizer from the result of `get_config`.
+
+        Args:
+            config: Exactly `registry_name`, that of this class, and the `config_fields`.
+
+        Raises:
+            TokenizerError: The config has other keys or invalid values.
+        """
+        keys = ["registry_name", *cls.config_fields]
+        if not isinstance(config, dict) or set(config) != set(keys) or config["registry_name"] != cls.registry_name:
+            raise TokenizerError(
+                f"config={short_repr(config)}; expected exactly the keys {', '.join(keys)}, with "
+                f"registry_name={cls.registry_name!r}."
+            )
+        return cls(**{name: config[name] for name in cls.config_fields})
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tokenizer to a JSON file, atomically.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            OSError: The file cannot be written; an existing file is unchanged.
+        """
+        write_tokenizer(path, self.get_config())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a tokenizer of this class from the file that `save` wrote.
+
+        Args:
+            path: Path of the file.
+
+        Raises:
+            TokenizerError: The file cannot be read, was written by an older version of keras_seq, or does not contain
+                a tokenizer of this class.
+        """
+        return read_tokenizer(path, cls.from_config)
+
+    def __reduce__(self):
+        """Pickle and copy the config: tables and pipelines are made again."""
+        return type(self).from_config, (self.get_config(),)
+
+    def _encode_with_offsets(self, text: str):
+        ids = self.encode(text)
+        return ids, offsets_of_texts([self.decode([id]) for id in ids.tolist()], text)
+
+    def _encode(self, text: str) -> list[int]:
+        raise NotImplementedError
+
+    def _decode(self, ids: list[int]) -> str:
+        raise NotImplementedError
+
+
+def check_ids(ids: np.ndarray | list[int], size: int, noun: str, hint: str = "") -> np.ndarray:
+    """Return ids as an array `[N]`, after checking their type and range.
+
+    Args:
+        ids: Integers along one axis, or a scalar.
+        size: Number of valid ids; ids are from 0 to `size` - 1.
+        noun: What an id stands for, for the message.
+        hint: Clause that follows "one axis" in the message.
+
+    Raises:
+        TokenizerError: The ids are not integers along one axis, or an id is out of range.
+    """
+    try:
+        array = np.atleast_1d(np.asarray(ids))
+    except ValueError:  # a list of lists of unequal lengths
+        array = np.empty((0, 0))
+    if array.ndim > 1 or (array.size and array.dtype.kind not in "iu"):
+        raise TokenizerError(f"ids must be integers along one axis{hint}, not {short_repr(ids)}.")
+    for position in np.flatnonzero((array < 0) | (array >= size))[:1]:
+        raise TokenizerError(
+            f"The id {array[position]} at position {position} has no {noun}; expected ids from 0 to {size - 1}."
+        )
+    return array
+
+
+def check_training_texts(texts: Sequence[str]) -> None:
+    """Raise a TokenizerError unless values are texts with at least one character in all."""
+    for text in texts:
+        check_text(text)
+    if not any(texts):
+        raise TokenizerError("text=''; expected at least one character to train a tokenizer on.")
+
+
+# Write and read the JSON file of a tokenizer.
+#
+# {"schema": 2, "registry_name": "words", "vocabulary": ["[UNK]", " ", "the", ...]}              in ASCII
+
+
+SCHEMA = 2  # version of the file format
+MAX_TOKENIZER_BYTES = 1 << 26  # enough for a million tokens
+
+
+def write_tokenizer(path: str | os.PathLike[str], config: dict) -> None:
+    """Write the config of a tokenizer as JSON, atomically.
+
+    Args:
+        path: Path of the file.
+        config: What `get_config` returns.
+
+    Raises:
+        OSError: The file cannot be written; an existing file is unchanged.
+    """
+    write_text(path, json.dumps({"schema": SCHEMA, **config}))
+
+
+def read_tokenizer(path: str | os.PathLike[str], from_config: Callable[[dict], object]) -> object:
+    """Create a tokenizer from the JSON in a file.
+
+    Args:
+        path: Path of the file.
+        from_config: Function from the config to the tokenizer; it raises a TokenizerError for an invalid config.
+
+    Returns:
+        The result of `from_config`.
+
+    Raises:
+        TokenizerError: The file cannot be read, is not JSON, was written by an older version of keras_seq, or its
+            config is invalid.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TokenizerError(f"path={path!r}; expected the path of a tokenizer file.")
+    try:
+        config = json.loads(_read(Path(path)))
+    except OSError as error:
+        raise TokenizerError(f"The tokenizer file {str(path)!r} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise TokenizerError(f"The tokenizer file {str(path)!r} is not JSON: {error}.") from None
+    if not isinstance(config, dict):
+        raise TokenizerError(f"The tokenizer file {str(path)!r} does not contain a JSON object.")
+    schema = config.pop("schema", None)
+    if schema != SCHEMA:
+        raise TokenizerError(
+            f"The tokenizer file {str(path)!r} has schema={str(schema)[:40]}; expected {SCHEMA}: an older version of "
+            "keras_seq wrote it, so create the tokenizer again and save it."
+        )
+    try:
+        return from_config(config)
+    except ValueError as error:  # a TokenizerError, or of another argument
+        raise TokenizerError(f"The tokenizer file {str(path)!r} is invalid: {error}") from None
+
+
+def _read(path: Path) -> bytes:
+    """Read a regular file of limited size; pipes and devices may never end."""
+    size = check_regular(path).st_size
+    if size > MAX_TOKENIZER_BYTES:
+        raise OSError(errno.EFBIG, f"it has {size} bytes; expected at most {MAX_TOKENIZER_BYTES}")
+    with path.open("rb") as file:
+        return file.read(MAX_TOKENIZER_BYTES + 1)
