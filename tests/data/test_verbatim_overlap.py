@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keras_seq.data import verbatim_overlap
 from keras_seq.tokenizers import TokenizerError
 
-MODULE = importlib.import_module("keras_seq.data.verbatim_overlap")  # the package has the function under this name
+MODULE = importlib.import_module("keras_seq.data.download")  # the package has the function under this name
 
 
 def naive(train, validation, length):
