@@ -83,49 +83,18 @@ atexit.register(_PROCESS.end)
 
 
 def render_chat_template(template: str, messages: list, add_generation_prompt: bool, special_tokens: dict) -> str:
-    """Return the text of a chat template.
-
-    Args:
-        template: In Jinja.
-        messages: What JSON can hold, usually dicts of texts.
-        add_generation_prompt: A variable of the template.
-        special_tokens: Further variables of the template.
-
-    Raises:
-        OutOfBounds: It takes too much time or memory.
-        ValueError: The template is none, or cannot be applied to the messages.
-    """
+    """Return the text of a chat template."""
     return _PROCESS.ask("_render_chat_template", template, messages, add_generation_prompt, special_tokens)
 
 
 def regex_automaton(pattern: str) -> tuple[bytes, list[int]]:
-    """Return the finite automaton of a regular expression over bytes.
-
-    Args:
-        pattern: In the syntax of Rust's `regex`.
-
-    Returns:
-        Its table, int32 `[S, 256]`, from state 0, -1 where no text goes on, as bytes; and the states where a text may
-        end.
-
-    Raises:
-        OutOfBounds: It takes too much time or memory.
-        ValueError: The pattern is no regular expression, or has more than `MAX_STATES` states.
-    """
+    """Return the finite automaton of a regular expression over bytes."""
     table, finals = _PROCESS.ask("_regex_automaton", pattern)
     return base64.b64decode(table), finals
 
 
 def json_schema_pattern(schema: str) -> str:
-    """Return the regular expression of a JSON schema, as outlines-core makes it, without white space.
-
-    Args:
-        schema: Text of the schema.
-
-    Raises:
-        OutOfBounds: It takes too much time or memory.
-        ValueError: outlines-core does not know a part of it.
-    """
+    """Return the regular expression of a JSON schema, as outlines-core makes it, without white space."""
     return _PROCESS.ask("_json_schema_pattern", schema)
 
 

@@ -21,18 +21,7 @@ MAX_BATCH_IDS = 2**31  # TensorFlow counts elements in 32 bits in many places
 
 
 def integer(name: str, value: object, min_value: int, max_value: int = MAX_INT64, reason: str = "") -> int:
-    """Return `value` as an int from `min_value` to `max_value`.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: A Python or NumPy integer; a bool is refused.
-        min_value: Smallest allowed value.
-        max_value: Largest allowed value.
-        reason: Clause that follows the bound in the message, such as "for 256 bytes".
-
-    Raises:
-        ValueError: The value is not an integer in this range.
-    """
+    """Return `value` as an int from `min_value` to `max_value`."""
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not is_integer or not min_value <= value <= max_value:
         limit = f" and at most {max_value}" if is_integer and value > max_value else ""
@@ -43,73 +32,31 @@ def integer(name: str, value: object, min_value: int, max_value: int = MAX_INT64
 
 
 def positive_integer(name: str, value: object) -> int:
-    """Return `value` as an int from 1 to 2**31 - 1, the range of a size.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: A Python or NumPy integer.
-
-    Raises:
-        ValueError: The value is not an integer in this range.
-    """
+    """Return `value` as an int from 1 to 2**31 - 1, the range of a size."""
     return integer(name, value, 1, MAX_INT32)
 
 
 def non_negative_integer(name: str, value: object) -> int:
-    """Return `value` as an int from 0 to 2**63 - 1, the range of a count or a seed.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: A Python or NumPy integer.
-
-    Raises:
-        ValueError: The value is not an integer in this range.
-    """
+    """Return `value` as an int from 0 to 2**63 - 1, the range of a count or a seed."""
     return integer(name, value, 0)
 
 
 def positive_number(name: str, value: object) -> float:
-    """Return `value` as a finite float greater than 0.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: A real number; a bool is refused.
-
-    Raises:
-        ValueError: The value is not such a number.
-    """
+    """Return `value` as a finite float greater than 0."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value <= MAX_FLOAT:
         raise ValueError(f"{name}={value!r}; expected a number greater than 0.")
     return float(value)
 
 
 def fraction(name: str, value: object) -> float:
-    """Return `value` as a float in [0, 1), such as a dropout rate.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: A real number; a bool is refused.
-
-    Raises:
-        ValueError: The value is not such a number.
-    """
+    """Return `value` as a float in [0, 1), such as a dropout rate."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
         raise ValueError(f"{name}={value!r}; expected a number of at least 0 and less than 1.")
     return float(value)
 
 
 def number(name: str, value: object, min_value: float, max_value: float = math.inf) -> float:
-    """Return `value` as a finite float from `min_value` to `max_value`.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: A real number; a bool is refused.
-        min_value: Smallest allowed value.
-        max_value: Largest allowed value.
-
-    Raises:
-        ValueError: The value is not such a number.
-    """
+    """Return `value` as a finite float from `min_value` to `max_value`."""
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not (is_real and min_value <= value <= max_value and abs(value) <= MAX_FLOAT):
         limit = f"of at least {min_value}" if max_value == math.inf else f"from {min_value} to {max_value}"
@@ -118,61 +65,28 @@ def number(name: str, value: object, min_value: float, max_value: float = math.i
 
 
 def boolean(name: str, value: object) -> bool:
-    """Return `value` if it is True or False.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: The value.
-
-    Raises:
-        ValueError: The value is not a bool.
-    """
+    """Return `value` if it is True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"{name}={value!r}; expected True or False.")
     return value
 
 
 def one_of(name: str, value: object, options: Collection) -> object:
-    """Return `value` if it is among `options`.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: The value.
-        options: The allowed values.
-
-    Raises:
-        ValueError: The value is not among them.
-    """
+    """Return `value` if it is among `options`."""
     if value not in tuple(options):  # whose values are compared and not hashed, as a list cannot be
         raise ValueError(f"{name}={value!r}; expected one of {', '.join(map(repr, options))}.")
     return value
 
 
 def pattern(name: str, value: object, letters: str) -> str:
-    """Return `value` if it is one or more of the letters.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: The value.
-        letters: The allowed letters.
-
-    Raises:
-        ValueError: The value is not a string of them.
-    """
+    """Return `value` if it is one or more of the letters."""
     if not isinstance(value, str) or not value or set(value) - set(letters):
         raise ValueError(f"{name}={value!r}; expected one or more of the letters {', '.join(letters)}.")
     return value
 
 
 def tensorflow_backend(name: str) -> None:
-    """Check that Keras's backend is TensorFlow.
-
-    Args:
-        name: What needs it, the subject of the message.
-
-    Raises:
-        ValueError: It is another one.
-    """
+    """Check that Keras's backend is TensorFlow."""
     if (backend := keras.backend.backend()) != "tensorflow":
         raise ValueError(f"{name} needs the TensorFlow backend, not {backend}: set KERAS_BACKEND=tensorflow.")
 
@@ -184,15 +98,7 @@ def short_repr(value: object) -> str:
 
 
 def sequence_shape(name: str, shape: Sequence) -> int:
-    """Return the width D of a shape `[B, T, D]`.
-
-    Args:
-        name: Name of the tensor, for the message.
-        shape: Its shape; None stands for an unknown size.
-
-    Raises:
-        ValueError: The shape has another rank, or D is unknown.
-    """
+    """Return the width D of a shape `[B, T, D]`."""
     if len(shape) != 3 or shape[-1] is None:
         remedy = ""
         if len(shape) == 2:
@@ -211,16 +117,7 @@ def _dtype_name(dtype) -> str:
 
 
 def dense(name: str, x, expected: str = "real numbers") -> None:
-    """Raise unless `x` is a dense tensor of real numbers, integers or booleans.
-
-    Args:
-        name: Name of the tensor, for the message.
-        x: A tensor or an array of any shape and backend, symbolic ones too.
-        expected: What the tensor should hold, for the message.
-
-    Raises:
-        ValueError: It is not a tensor, is ragged or sparse, or holds complex numbers, strings or objects.
-    """
+    """Raise unless `x` is a dense tensor of real numbers, integers or booleans."""
     if not hasattr(x, "dtype"):
         if hasattr(x, "__array__"):  # a table, for example, that Keras converts
             return
@@ -248,16 +145,7 @@ def _is_float(dtype) -> bool:
 
 
 def real(name: str, x, dtype: str):
-    """Return `x` as it is, or integers and booleans in a floating point dtype, in which products and means are right.
-
-    Args:
-        name: Name of the tensor, for the message.
-        x: A tensor of any shape.
-        dtype: Dtype for integers and booleans.
-
-    Raises:
-        ValueError: It holds complex numbers, which a cast would cut, strings or objects.
-    """
+    """Return `x` as it is, or integers and booleans in a floating point dtype, in which products and means are right."""
     if _is_float(x.dtype):
         return x
     if not _is_number(x.dtype):
@@ -266,19 +154,7 @@ def real(name: str, x, dtype: str):
 
 
 def integers(name: str, values, remedy: str = ""):
-    """Return `values` as int32, with -1 for values that are negative or do not fit in int32.
-
-    Args:
-        name: Name of the tensor, for the message.
-        values: A tensor of integers of any shape.
-        remedy: Clause at the end of the message.
-
-    Returns:
-        An int32 tensor of the same shape.
-
-    Raises:
-        ValueError: The dtype is not an integer dtype.
-    """
+    """Return `values` as int32, with -1 for values that are negative or do not fit in int32."""
     dtype = dtype_of(values)
     if "int" not in dtype:
         raise ValueError(f"{name} has the dtype {dtype}; expected integers{remedy}.")
@@ -289,18 +165,7 @@ def integers(name: str, values, remedy: str = ""):
 
 
 def boolean_mask(name: str, mask, ranks: Collection[int], x=None):
-    """Return `mask` as a boolean tensor; None stays None.
-
-    Args:
-        name: Name of the mask, for the message.
-        mask: Booleans, or integers 0 and 1; or None.
-        ranks: The allowed ranks.
-        x: Tensor whose first axes the mask must have, without broadcasting; None for no such check. `with_axes_of`
-            checks sizes that are only known when a graph runs.
-
-    Raises:
-        ValueError: The rank, the shape, the dtype or a value is not allowed.
-    """
+    """Return `mask` as a boolean tensor; None stays None."""
     if mask is None:
         return None
     mask = mask if hasattr(mask, "shape") else ops.convert_to_tensor(mask)
@@ -323,21 +188,7 @@ def boolean_mask(name: str, mask, ranks: Collection[int], x=None):
 
 
 def masked(name: str, x, mask, rank: int = 2) -> tuple:
-    """Check a mask against `x`, as far as possible now, and otherwise when a graph runs.
-
-    Args:
-        name: Name of the mask, for the message.
-        x: A tensor whose first `rank` axes are those of the mask.
-        mask: Booleans, or integers 0 and 1; or None.
-        rank: Rank of the mask.
-
-    Returns:
-        `(x, mask)`: the mask as booleans, and `x`. If a running graph finds that they do not fit, x is NaN and the mask
-        is true, so that NaN is hidden nowhere.
-
-    Raises:
-        ValueError: As for `boolean_mask`.
-    """
+    """Check a mask against `x`, as far as possible now, and otherwise when a graph runs."""
     checked = boolean_mask(name, mask, ranks=(rank,), x=x)
     for fits in (_holds_booleans(mask), _same_sizes(x, checked, rank)):
         if fits is not None:
@@ -346,12 +197,7 @@ def masked(name: str, x, mask, rank: int = 2) -> tuple:
 
 
 def where_boolean(x, mask):
-    """Return `x`, or NaN if a running graph finds an integer other than 0 and 1 in the mask.
-
-    Args:
-        x: A tensor.
-        mask: A mask as it was passed; nothing is added to the graph for booleans and known values.
-    """
+    """Return `x`, or NaN if a running graph finds an integer other than 0 and 1 in the mask."""
     fits = _holds_booleans(mask)
     return x if fits is None else ops.where(fits, x, float("nan"))
 
@@ -364,17 +210,7 @@ def _holds_booleans(mask):
 
 
 def same_axes(name: str, values, x, rank: int) -> None:
-    """Raise unless the shape of `values` equals the first axes of `x`, where both sizes are known.
-
-    Args:
-        name: Name of the values, for the message.
-        values: A tensor.
-        x: A tensor.
-        rank: Number of axes that must agree; the rank of `values`.
-
-    Raises:
-        ValueError: The shapes differ.
-    """
+    """Raise unless the shape of `values` equals the first axes of `x`, where both sizes are known."""
     shape, expected = tuple(values.shape), tuple(x.shape)[:rank]
     if len(shape) != len(expected) or any(
         size != expected_size and None not in (size, expected_size)
@@ -388,11 +224,6 @@ def with_axes_of(x, values, rank: int):
     """Return `x`, or NaN if a running graph finds that the first axes of `values` differ from those of `x`.
 
     A reshape would not detect that: TensorFlow removes reshapes between unknown shapes.
-
-    Args:
-        x: A tensor.
-        values: A tensor; None, or all sizes known, adds nothing to the graph.
-        rank: Number of axes that must agree.
     """
     fits = _same_sizes(x, values, rank)
     return x if fits is None else ops.where(fits, x, float("nan"))
@@ -415,19 +246,7 @@ def _counted(x, axis):
 def attention_mask(
     name: str, mask, batch_size: int | None, num_heads: int | None, query_length: int | None, key_length: int | None
 ):
-    """Return an attention mask `[T, S]`, `[B, T, S]` or `[B, H, T, S]` as booleans; None stays None.
-
-    Args:
-        name: Name of the mask, for the message.
-        mask: Booleans, or integers 0 and 1; any axis may be 1. Or None.
-        batch_size: B; this and the other sizes may be None, for unknown.
-        num_heads: H.
-        query_length: T.
-        key_length: S.
-
-    Raises:
-        ValueError: The shape, the dtype or a value is not allowed.
-    """
+    """Return an attention mask `[T, S]`, `[B, T, S]` or `[B, H, T, S]` as booleans; None stays None."""
     mask = boolean_mask(name, mask, ranks=(2, 3, 4))
     if mask is None:
         return None
@@ -446,16 +265,7 @@ def attention_mask(
 
 
 def ids_below(name: str, values, limit: int) -> None:
-    """Raise unless all ids are from 0 to `limit` - 1; symbolic ids are not checked.
-
-    Args:
-        name: Name of the ids, for the message.
-        values: A tensor of integers of any shape.
-        limit: Number of ids.
-
-    Raises:
-        ValueError: An id is outside this range.
-    """
+    """Raise unless all ids are from 0 to `limit` - 1; symbolic ids are not checked."""
     values = static_value(values)
     if values is None or not values.size:
         return

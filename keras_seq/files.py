@@ -34,15 +34,6 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     with atomic_write("result.json") as temporary:
         temporary.write_text("{}")
     ```
-
-    Args:
-        path: Path of the file or folder to write. An existing file is replaced; an existing folder is an error.
-
-    Yields:
-        The temporary path.
-
-    Raises:
-        OSError: The file cannot be written. The error names `path`, and what was at `path` before is unchanged.
     """
     path = pathlib.Path(path)
     stem = path.stem.replace("tfevents", "events")
@@ -69,14 +60,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 
 def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
-    """Return the status of a regular file, before it is opened to be read.
-
-    Args:
-        path: Path of the file; links are followed.
-
-    Raises:
-        OSError: There is none, or it is a folder, pipe, socket or device: some of these never end.
-    """
+    """Return the status of a regular file, before it is opened to be read."""
     status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -97,15 +81,6 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     An empty folder at this path stays, as it may be a mount point or the current folder: the files are written within
     it, in a folder of their own, and moved up one by one, in the reverse order of their names, so that config.json and
     saved_model.pb, without which nothing is loaded, are among the last.
-
-    Args:
-        path: Path of the folder, for which `is_free` is true.
-
-    Yields:
-        The temporary folder.
-
-    Raises:
-        OSError: The folder cannot be written.
     """
     path = pathlib.Path(path)
     is_new = not os.path.lexists(path)
@@ -184,14 +159,7 @@ def _is_running_elsewhere(process_id):
 
 
 def set_aside(path: str | os.PathLike[str]) -> str:
-    """Rename a corrupt file to `NAME.corrupt`, and describe that for an error message.
-
-    Args:
-        path: Path of the file. Its new name does not contain "tfevents"; names that exist get a number.
-
-    Returns:
-        A clause that begins with a comma and names the renamed file; "" where there was no file.
-    """
+    """Rename a corrupt file to `NAME.corrupt`, and describe that for an error message."""
     path = pathlib.Path(path)
     if not path.exists():
         return ""
@@ -203,42 +171,17 @@ def set_aside(path: str | os.PathLike[str]) -> str:
 
 
 def write_json(path: str | os.PathLike[str], value: object) -> None:
-    """Write a value as indented UTF-8 JSON, atomically.
-
-    Args:
-        path: Path of the file.
-        value: Dictionaries, lists, strings, finite numbers, booleans and None.
-
-    Raises:
-        ValueError: A number is NaN or infinite, which JSON does not have.
-        OSError: The file cannot be written; see `atomic_write`.
-    """
+    """Write a value as indented UTF-8 JSON, atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text as UTF-8, atomically.
-
-    Args:
-        path: Path of the file.
-        text: The contents.
-
-    Raises:
-        OSError: The file cannot be written; see `atomic_write`.
-    """
+    """Write a text as UTF-8, atomically."""
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write bytes, atomically.
-
-    Args:
-        path: Path of the file.
-        data: The contents.
-
-    Raises:
-        OSError: The file cannot be written; see `atomic_write`.
-    """
+    """Write bytes, atomically."""
     with atomic_write(path) as temporary:
         temporary.write_bytes(data)

@@ -29,15 +29,6 @@ MAX_STORED_SIZE = 1 << 22  # of a permutation: 32 MiB
 def uniform(shape: tuple[int, ...], seed: int, step: int, name: str) -> np.ndarray:
     """Draw numbers with uniform distribution over [0, 1).
 
-    Args:
-        shape: Shape of the result.
-        seed: Integer from 0 to 2**63 - 1.
-        step: Number of the step or epoch, in the same range.
-        name: What is drawn, such as "starts".
-
-    Returns:
-        float64 `shape`.
-
     >>> uniform((2,), seed=0, step=7, name="starts").round(3).tolist()
     [0.976, 0.703]
     """
@@ -61,18 +52,7 @@ def integers_of_steps(shape: tuple[int, ...], limit: int, seed: int, steps: Iter
 
 
 def permuted(indices: np.ndarray, size: int, seed: int, epoch: int, name: str) -> np.ndarray:
-    """Look up entries of a random order of 0 ... `size` - 1, which is stored for small sizes only.
-
-    Args:
-        indices: Which entries, integers of any shape from 0 to `size` - 1.
-        size: Size of the order.
-        seed: Integer from 0 to 2**63 - 1.
-        epoch: Number of the epoch, in the same range.
-        name: What is drawn, such as "windows".
-
-    Returns:
-        int64, in that shape.
-    """
+    """Look up entries of a random order of 0 ... `size` - 1, which is stored for small sizes only."""
     if size <= MAX_STORED_SIZE:
         return permutation(size, seed, epoch, name)[indices]
     keys = _bits(6, seed, (epoch,), name)[0]
@@ -145,15 +125,7 @@ LOW, HIGH = np.uint64(2**32 - 1), np.uint64(32)
 
 
 def philox(counter: np.ndarray, key) -> np.ndarray:
-    """Apply the ten rounds of Philox4x32.
-
-    Args:
-        counter: uint64 `[4, N]`, words of 32 bits.
-        key: Two words of 32 bits.
-
-    Returns:
-        uint64 `[4, N]`, words of 32 bits.
-    """
+    """Apply the ten rounds of Philox4x32."""
     a, b, c, d = counter
     first, second = np.array(key, "uint64")
     for _ in range(10):
@@ -164,17 +136,7 @@ def philox(counter: np.ndarray, key) -> np.ndarray:
 
 
 def uniform_draws(seed: int, row: int, count: int, start: int = 0) -> np.ndarray:
-    """Draw the numbers of one row.
-
-    Args:
-        seed: Integer from 0 to 2^63 - 1.
-        row: Number of the row, likewise.
-        count: Numbers to draw; fewer are the first of more.
-        start: Position of the first one.
-
-    Returns:
-        float32 `[count]`, in [0, 1).
-    """
+    """Draw the numbers of one row."""
     words = [seed % 2**32, seed >> 32, row % 2**32, row >> 32]
     mixed = philox(np.array(words, "uint64")[:, None], SEED_KEY)
     first = start // 4
@@ -185,29 +147,14 @@ def uniform_draws(seed: int, row: int, count: int, start: int = 0) -> np.ndarray
 
 
 class RowDraws:
-    """Draw the numbers of the rows of a batch by blocks, as they are needed.
-
-    Args:
-        seed: As for `uniform_draws`.
-        first_row: Number of the first row.
-        starts: Column at which each row's numbers begin, `[B]`.
-        end: Column at which they end.
-    """
+    """Draw the numbers of the rows of a batch by blocks, as they are needed."""
 
     def __init__(self, seed: int, first_row: int, starts: np.ndarray, end: int):
         self.seed, self.first_row, self.starts, self.end = seed, first_row, starts.tolist(), end
         self.block, self.first_column = np.zeros((len(starts), 0), "float32"), 0
 
     def __call__(self, column: int, count: int) -> np.ndarray:
-        """Return the numbers of some columns.
-
-        Args:
-            column: The first one, at least that of the call before.
-            count: Columns, at most `BLOCK`.
-
-        Returns:
-            float32 `[B, count]`, in [0, 1); zeros before a row's numbers begin.
-        """
+        """Return the numbers of some columns."""
         if column + count > self.first_column + self.block.shape[1]:
             self.first_column = column
             self.block = np.zeros((len(self.starts), min(BLOCK, self.end - column)), "float32")

@@ -28,11 +28,7 @@ class StopRequested(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def signal_handler(handler: Callable):
-    """Install a handler for the stop signals inside a `with` block; has no effect outside of the main thread.
-
-    Args:
-        handler: Function `(signal_number, frame)`.
-    """
+    """Install a handler for the stop signals inside a `with` block; has no effect outside of the main thread."""
     previous = {}
     try:
         if threading.current_thread() is threading.main_thread():
@@ -46,12 +42,7 @@ def signal_handler(handler: Callable):
 
 
 class GuardedOutput:
-    """Wrap a text stream whose reader may close: failed writes are dropped and the first one is reported.
-
-    Args:
-        stream: Text stream such as `sys.stdout`; it is flushed after each line, also in a pipe.
-        on_error: Function called with the first OSError, which is kept as `error`.
-    """
+    """Wrap a text stream whose reader may close: failed writes are dropped and the first one is reported."""
 
     def __init__(self, stream: TextIO, on_error: Callable):
         self.stream, self.on_error, self.error = stream, on_error, None
@@ -85,11 +76,7 @@ class GuardedOutput:
 
 @contextlib.contextmanager
 def guard_output(on_error: Callable):
-    """Guard standard output inside a `with` block.
-
-    Args:
-        on_error: Function called once with the OSError of the first failed write, an earlier one included.
-    """
+    """Guard standard output inside a `with` block."""
     stdout = sys.stdout
     if stdout is None:  # closed before Python started: print writes nothing
         yield
@@ -126,16 +113,7 @@ class StopRequest:
             self._interruptible = False
 
     def on_signal(self, signal_number: int, frame=None):
-        """Handle a stop signal.
-
-        Args:
-            signal_number: The signal.
-            frame: Stack frame that Python passes to signal handlers; unused.
-
-        Raises:
-            StopRequested: Inside an `interruptible` block.
-            KeyboardInterrupt: On the second request.
-        """
+        """Handle a stop signal."""
         now = time.monotonic()
         if self.signal_number is None:
             self.signal_number, self._request_time = signal_number, now

@@ -82,14 +82,6 @@ def plot_heads(name: str, weights: np.ndarray, tokens: Sequence[str] = ()) -> np
     """Plot the heads of one layer, an image each, on one scale, on which weak attention is enhanced.
 
     Titles and labels are drawn once: text takes most of the time.
-
-    Args:
-        name: Name of the layer, for the title.
-        weights: `[H, T, S]`; the first MAX_HEADS and MAX_POSITIONS are shown.
-        tokens: Text of each position, for the labels.
-
-    Returns:
-        uint8 `[H, IMAGE_PIXELS, IMAGE_PIXELS, 3]`.
     """
     weights = weights[:MAX_HEADS, :MAX_POSITIONS, :MAX_POSITIONS]
     heads, rows, columns = weights.shape
@@ -112,15 +104,7 @@ def _box(labels):
 
 @functools.lru_cache(maxsize=64)
 def _draw_labels(name, heads, rows, columns, labels):
-    """Return the images without the maps. All are drawn under one pair of axes: separate ones take five times as long.
-
-    Args:
-        name: Name of the layer.
-        heads: Number of heads.
-        rows: Positions that attend.
-        columns: Positions attended to.
-        labels: Text of each position.
-    """
+    """Return the images without the maps. All are drawn under one pair of axes: separate ones take five times as long."""
     margin, width, height = _box(labels)
     style = {**LABEL_STYLE, "fontsize": 8}
     rotation = 90 if max(map(len, labels), default=0) > 1 else 0

@@ -27,13 +27,7 @@ from keras_seq.tracking.tensorboard import TOKENS_AXIS, summary_protos
 
 
 def says_nothing(name: str, model: keras.Model, missing: str) -> str:
-    """Return the message of a callback that does not apply to a model.
-
-    Args:
-        name: Name of the callback's class.
-        model: The model.
-        missing: What the model lacks, as a phrase that follows "has no".
-    """
+    """Return the message of a callback that does not apply to a model."""
     remedy = ""
     if model_arguments(model) or any(isinstance(inner, keras.Model | Stateful) for inner in [*iter_layers(model)][1:]):
         remedy = " Pass a model that has it, of the same layers, as model= (docs/tensorboard.md)."
@@ -41,12 +35,7 @@ def says_nothing(name: str, model: keras.Model, missing: str) -> str:
 
 
 def model_arguments(model: keras.Model, count: int = 1) -> str | None:
-    """Return a phrase if a model does not take so many tensors; None if it does, or if that is unknown.
-
-    Args:
-        model: Any Keras model.
-        count: Number of tensors in its inputs.
-    """
+    """Return a phrase if a model does not take so many tensors; None if it does, or if that is unknown."""
     inputs = getattr(model, "inputs", None)
     names = [x.name for x in inputs] if inputs else required_arguments(model)
     if len(names) == count or (not inputs and len(names) <= 1):
@@ -220,11 +209,7 @@ class LossByPosition(Diagnostic):
 
 
 def quarter_means(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the means over the last quarter of the positions up to each, and where that quarter starts; `[T]` each.
-
-    Args:
-        losses: `[T]`.
-    """
+    """Return the means over the last quarter of the positions up to each, and where that quarter starts; `[T]` each."""
     ends = np.arange(1, len(losses) + 1)
     starts = ends - np.maximum(ends // 4, 1)
     sums = np.concatenate([[0.0], np.cumsum(losses)])
@@ -232,17 +217,7 @@ def quarter_means(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def plot_loss_by_position(mean_losses: np.ndarray, windows: int, vocabulary_size: int | None = None) -> np.ndarray:
-    """Plot the loss over a logarithmic axis of positions: a dot for each, a line for the means over a quarter.
-
-    Args:
-        mean_losses: `[T]`, in nats per token.
-        windows: Number of windows, for the label.
-        vocabulary_size: V; the vertical axis is 0 to log V, so that the plots of several models compare, or to a higher
-            loss.
-
-    Returns:
-        uint8 `[height, width, 3]`.
-    """
+    """Plot the loss over a logarithmic axis of positions: a dot for each, a line for the means over a quarter."""
     figure = Figure(figsize=(3.5, 2.8), layout="constrained")
     axes = figure.subplots()
     context = np.arange(1, len(mean_losses) + 1)

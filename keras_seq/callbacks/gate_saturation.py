@@ -27,14 +27,7 @@ def has_recordable_gates(layer: keras.layers.Layer) -> bool:
 
 
 def keras_gates(layer: keras.layers.Layer, sequences, initial_state=None, mask=None) -> dict:
-    """Compute the gates of one call of a layer, by name: `[B, T, units]`, in the order in which the layer reads.
-
-    Args:
-        layer: A built `keras.layers.LSTM` or `GRU`.
-        sequences: Its inputs `[B, T, D]`.
-        initial_state: h `[B, units]`, or a list that begins with it; zeros by default.
-        mask: Its mask `[B, T]`.
-    """
+    """Compute the gates of one call of a layer, by name: `[B, T, units]`, in the order in which the layer reads."""
     options = {"return_sequences": True, "return_state": False, "zero_output_for_mask": False}
     copy = type(layer).from_config({**layer.get_config(), **options, "name": None})
     copy.build(sequences.shape)
@@ -124,10 +117,6 @@ def gate_values(model: keras.Model, x) -> dict[str, dict[str, np.ndarray]]:
 
     A layer that is called several times has the rows of all calls, one after the other; `[1, N, units]` if they differ
     in length. A layer that is not called has no entry.
-
-    Args:
-        model: Any Keras model.
-        x: A batch of its inputs.
     """
     names = _gated_layers(model)
     if not names:

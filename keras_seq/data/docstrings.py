@@ -32,12 +32,7 @@ NESTED_FIELDS = ("body", "handlers", "orelse", "finalbody")
 
 
 def standard_library_docstrings(cache: Path, library: Path | None = None) -> bytes:
-    """Return the docstrings of the standard library as UTF-8; empty if its sources are not installed.
-
-    Args:
-        cache: Folder that caches the text; created if missing. If it cannot be written, nothing is cached.
-        library: Folder of the library's sources; by default that of the running Python.
-    """
+    """Return the docstrings of the standard library as UTF-8; empty if its sources are not installed."""
     library = library or Path(sysconfig.get_path("stdlib"))
     sources = list(_sources(library))
     rule = f"{GRAM_WORDS} {MAX_REPEATED}\n"

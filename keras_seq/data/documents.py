@@ -40,13 +40,7 @@ class DocumentsError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """A file of documents, and what shows that it was changed.
-
-    Args:
-        path: Path of the file.
-        size: Its bytes.
-        modified: Time of its last change, in nanoseconds.
-    """
+    """A file of documents, and what shows that it was changed."""
 
     path: str
     size: int
@@ -54,11 +48,7 @@ class InputFile:
 
     @classmethod
     def of(cls, path: str) -> "InputFile":
-        """Return the file at a path.
-
-        Raises:
-            DocumentsError: It cannot be read or is no regular file.
-        """
+        """Return the file at a path."""
         try:
             status = check_regular(path)
             with open(path, "rb"):
@@ -79,13 +69,7 @@ class InputFile:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A file of documents, or the bytes from `start` to `stop` of one.
-
-    Args:
-        file: The file.
-        start: First byte.
-        stop: Byte after the last one.
-    """
+    """A file of documents, or the bytes from `start` to `stop` of one."""
 
     file: InputFile
     start: int
@@ -93,14 +77,7 @@ class Part:
 
 
 def find_files(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[InputFile]:
-    """Return the files that names, folders and patterns stand for, each once, those of a folder sorted by name.
-
-    Args:
-        inputs: Paths of files and folders, and patterns such as `"texts/*.jsonl"`; or one of them.
-
-    Raises:
-        DocumentsError: There is no file, or one cannot be read.
-    """
+    """Return the files that names, folders and patterns stand for, each once, those of a folder sorted by name."""
     paths = {}
     inputs = [os.fspath(one) for one in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
     for name in inputs:
@@ -128,18 +105,7 @@ def file_format(path: str) -> str:
 
 
 def divide(files: Sequence[InputFile], part_bytes: int) -> list[tuple[Part, ...]]:
-    """Divide files into groups of parts of about `part_bytes` bytes, in order.
-
-    Args:
-        files: The files.
-        part_bytes: Bytes of a group; more where a file cannot be divided.
-
-    Returns:
-        Groups, each of whole files or of one part of a file.
-
-    Raises:
-        DocumentsError: A file cannot be read.
-    """
+    """Divide files into groups of parts of about `part_bytes` bytes, in order."""
     groups, group, size = [], [], 0
     for file in files:
         is_divisible = not file.path.endswith(COMPRESSIONS) and file_format(file.path) != ".parquet"
@@ -195,16 +161,6 @@ def read_texts(part: Part, field: str = "text") -> Iterator[tuple[bool, str]]:
 
     Pieces end where no token goes over, so neither pieces nor parts change the ids. Where more than `MAX_CHARACTERS`
     have no such place, a piece has `MAX_CHARACTERS`, counted from the last one.
-
-    Args:
-        part: The part to read.
-        field: Field of a JSON object, or column of a Parquet file, that holds the text.
-
-    Yields:
-        `(begins_document, text)`.
-
-    Raises:
-        DocumentsError: The file cannot be read, was changed, is damaged, is not UTF-8, or a document has no such field.
     """
     part.file.check()
     path, kind = part.file.path, file_format(part.file.path)

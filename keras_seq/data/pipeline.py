@@ -16,17 +16,7 @@ from keras_seq import checks
 
 
 def rows_of_process(batch):
-    """Return the rows of a batch that are this process's; all of them without other processes.
-
-    Args:
-        batch: NumPy arrays `[B, ...]` in any nesting.
-
-    Returns:
-        NumPy arrays `[B/P, ...]` in the same nesting.
-
-    Raises:
-        ValueError: The devices of the distribution do not divide B.
-    """
+    """Return the rows of a batch that are this process's; all of them without other processes."""
     distribution = keras.distribution.distribution()
     if distribution is None:
         return batch
@@ -57,15 +47,7 @@ class StepBatches:
     fixed_size = True  # whether all batches have as many rows
 
     def dataset(self, start_step: int = 0, stop_step: int | None = None):
-        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order, as `step_dataset` does.
-
-        Args:
-            start_step: First step.
-            stop_step: Step after the last one; None for an endless dataset.
-
-        Raises:
-            ValueError: Not 0 <= start_step <= stop_step, in integers.
-        """
+        """Create a dataset of `batch(start_step)`, ..., `batch(stop_step - 1)`, in this order, as `step_dataset` does."""
         return step_dataset(self.batch, start_step, stop_step, self.fixed_size)
 
 
@@ -79,21 +61,7 @@ def check_steps(start_step: int, stop_step: int | None) -> None:
 def step_dataset(
     batch_fn: Callable[[int], object], start_step: int = 0, stop_step: int | None = None, fixed_size: bool = True
 ):
-    """Create a dataset of the batches of a range of steps, in order.
-
-    Args:
-        batch_fn: Function from a step, a Python integer, to its batch: NumPy arrays `[B, ...]` in any nesting.
-        start_step: First step.
-        stop_step: Step after the last one; None for an endless dataset.
-        fixed_size: Whether all batches have as many rows, B.
-
-    Returns:
-        A `tf.data.Dataset` on Keras's TensorFlow backend, a `StepDataLoader` on torch, a `StepDataset` on JAX; with
-        the same batches, to the bit.
-
-    Raises:
-        ValueError: Not 0 <= start_step <= stop_step, in integers.
-    """
+    """Create a dataset of the batches of a range of steps, in order."""
     check_steps(start_step, stop_step)
     if keras.backend.backend() == "tensorflow":
         pass
@@ -110,9 +78,6 @@ class StepDataset(keras.utils.PyDataset):
     """The batches of a range of steps for Keras's `fit`, in order; arguments as for `step_dataset`.
 
     A batch is drawn when it is needed: that takes some 0.03 ms, while JAX and GPUs compute the step before it.
-
-    Raises:
-        ValueError: In `fit`: Keras shuffles the batches, as it does by default.
     """
 
     def __init__(self, batch_fn: Callable[[int], object], start_step: int, stop_step: int | None):

@@ -67,32 +67,7 @@ def prepare(
     progress: Callable[[int, int], None] = lambda done, total: None,
     **tokenizer_options: int,
 ) -> dict:
-    """Write the documents of files as a folder of token ids, or continue a run that was stopped.
-
-    Args:
-        inputs: Files, folders and patterns, as for `find_files`.
-        folder: The folder to write: new, empty, or of a run with the same arguments.
-        tokenizer: A tokenizer; `"characters"`, to collect all characters of the texts; or another key of `TOKENIZERS`,
-            to train one on a sample.
-        field: Field of JSON objects or column of Parquet files that holds the text.
-        processes: Processes that read; by default one for each core, and one in all for little text.
-        group_bytes: Bytes of input in a shard.
-        sample_characters: About how many characters to train the tokenizer on.
-        progress: Called with the bytes of input that are done, and all. To collect characters, all are read first.
-        **tokenizer_options: Further arguments of the tokenizer's `from_text`, such as `vocabulary_size`.
-
-    Returns:
-        The index of the folder. `index["unknown"]` is the number of tokens that became `[UNK]`, and
-        `index["unknown_examples"]` has some of the texts that did.
-
-    Raises:
-        DocumentsError: A file cannot be read or was changed, or the folder has other content.
-        TokenizerError: A text has a character that the tokenizer does not know, or the tokenizer has no token for the
-            beginning of a document.
-        TokenFilesError: The folder is finished and damaged.
-        OSError: The folder cannot be written.
-        ValueError: An argument is out of its range.
-    """
+    """Write the documents of files as a folder of token ids, or continue a run that was stopped."""
     _check_tokenizer(tokenizer, tokenizer_options)
     if processes is not None:
         checks.positive_integer("processes", processes)
@@ -298,15 +273,7 @@ def character_tokenizer(characters: Iterable[str]) -> CharacterTokenizer:
 
 
 def distinct_characters(group: Sequence[Part], field: str = "text") -> str:
-    """Return the characters of a group of parts, each once.
-
-    Args:
-        group: The parts.
-        field: As for `read_texts`.
-
-    Raises:
-        DocumentsError: The documents cannot be read.
-    """
+    """Return the characters of a group of parts, each once."""
     occurs = np.zeros(NUM_CODE_POINTS, bool)
     for part in group:
         for _, text in read_texts(part, field):
@@ -317,19 +284,7 @@ def distinct_characters(group: Sequence[Part], field: str = "text") -> str:
 def train_tokenizer(
     kind: str, files: Sequence[InputFile], field: str = "text", sample_characters: int = 1 << 26, **options: int
 ) -> Tokenizer:
-    """Train a tokenizer that has a token for the beginning of a document.
-
-    Args:
-        kind: A key of `TOKENIZERS` other than `characters`.
-        files: Files of documents.
-        field: As for `read_texts`.
-        sample_characters: Most characters to read.
-        **options: Further arguments of `from_text`, such as `vocabulary_size`.
-
-    Raises:
-        DocumentsError: The documents cannot be read, or have no text.
-        ValueError: An option is out of its range.
-    """
+    """Train a tokenizer that has a token for the beginning of a document."""
     texts = training_texts(files, field, sample_characters)
     if not any(text.strip() for text in texts):
         raise DocumentsError(f"{files[0].path}: the documents have no text to train a tokenizer on.")
@@ -344,16 +299,7 @@ def train_tokenizer(
 
 
 def training_texts(files: Sequence[InputFile], field: str, sample_characters: int) -> list[str]:
-    """Return the first nine tenths of a sample of documents, cut behind a word or between two.
-
-    Args:
-        files: Files of documents.
-        field: As for `read_texts`.
-        sample_characters: Most characters of the sample.
-
-    Raises:
-        DocumentsError: The documents cannot be read.
-    """
+    """Return the first nine tenths of a sample of documents, cut behind a word or between two."""
     groups = divide(files, max(1, sum(file.size for file in files) // MAX_PARTS))
     texts, continues = [], False
     for group in groups:

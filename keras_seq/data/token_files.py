@@ -26,14 +26,7 @@ _pread = getattr(os, "pread", _seek_and_read)  # Windows has none
 
 
 class PositionedFile:
-    """A file that is read by position, and stays open as long as this object exists.
-
-    Args:
-        path: Path of the file.
-
-    Raises:
-        TokenFilesError: It cannot be read; in `read`, it is shorter than it was.
-    """
+    """A file that is read by position, and stays open as long as this object exists."""
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = path
@@ -330,11 +323,7 @@ def _read_starts(shard):
 
 
 def concatenated(parts: Sequence[TokenFiles]) -> TokenFiles:
-    """Return several whole `TokenFiles` as one, in order; they have the same document token and vocabulary.
-
-    Raises:
-        ValueError: They differ, or one of them is a part.
-    """
+    """Return several whole `TokenFiles` as one, in order; they have the same document token and vocabulary."""
     first, *others = parts
     for other in others:
         for name in ("document_token", "vocabulary_size"):

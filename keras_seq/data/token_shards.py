@@ -38,18 +38,7 @@ class TokenFilesError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One file of ids.
-
-    Args:
-        path: Path of the file.
-        num_tokens: Number of its ids.
-        dtype: NumPy's name of their dtype.
-        offset: Bytes before the first id.
-        documents: Path of the file of documents' starts, or None.
-        num_documents: Number of the starts.
-        sha256: Expected digest of the file, or None.
-        documents_sha256: Expected digest of the documents' file, or None.
-    """
+    """One file of ids."""
 
     path: Path
     num_tokens: int
@@ -97,14 +86,7 @@ def _check_size(path, expected):
 
 
 def foreign_shard(path: str | os.PathLike[str]) -> Shard:
-    """Describe a `.bin` file of nanoGPT, or of llm.c and modded-nanogpt, by its header and size.
-
-    Args:
-        path: Path of the file.
-
-    Raises:
-        TokenFilesError: The file cannot be read or is empty, its header is of another format, or its size does not fit.
-    """
+    """Describe a `.bin` file of nanoGPT, or of llm.c and modded-nanogpt, by its header and size."""
     path = Path(path)
     try:
         size = check_regular(path).st_size
@@ -134,26 +116,13 @@ def foreign_shard(path: str | os.PathLike[str]) -> Shard:
 
 
 def write_index(folder: Path, index: dict) -> None:
-    """Write the index of a folder of shards, with its checksum, atomically.
-
-    Args:
-        folder: The folder.
-        index: The entries but `schema` and `checksum`.
-    """
+    """Write the index of a folder of shards, with its checksum, atomically."""
     index = {"schema": INDEX_SCHEMA, **index}
     write_json(folder / INDEX_NAME, {**index, "checksum": _checksum(index)})
 
 
 def read_index(folder: str | os.PathLike[str]) -> dict:
-    """Read the index of a folder of shards.
-
-    Args:
-        folder: The folder.
-
-    Raises:
-        TokenFilesError: It has no index, the index is damaged or of another version, or the tokenizer is not the one
-            that the shards were encoded with.
-    """
+    """Read the index of a folder of shards."""
     path = Path(folder) / INDEX_NAME
     try:
         check_regular(path)
@@ -219,15 +188,7 @@ SHARD_ENTRIES = {
 
 
 def index_shards(folder: str | os.PathLike[str], index: dict) -> list[Shard]:
-    """Return the shards that an index names, after checking their sizes.
-
-    Args:
-        folder: The folder of the index.
-        index: What `read_index` returns.
-
-    Raises:
-        TokenFilesError: A file is missing or has another size.
-    """
+    """Return the shards that an index names, after checking their sizes."""
     shards = [
         Shard(
             Path(folder) / f"{entry['name']}.bin",
@@ -273,13 +234,7 @@ BATCH_CHARACTERS = 1 << 16  # characters that are encoded at once; larger arrays
 
 @dataclasses.dataclass(frozen=True)
 class ShardWriter:
-    """Write shards of one folder.
-
-    Args:
-        folder: The folder.
-        tokenizer: Tokenizer of all shards.
-        field: As for `read_texts`.
-    """
+    """Write shards of one folder."""
 
     folder: Path
     tokenizer: Tokenizer
@@ -295,11 +250,7 @@ class ShardWriter:
         return self.folder / f"{number:05d}.json"
 
     def is_written(self, number: int) -> bool:
-        """Return whether a shard has a record, and files of the sizes that it says.
-
-        Args:
-            number: Number of the shard.
-        """
+        """Return whether a shard has a record, and files of the sizes that it says."""
         try:
             record = json.loads(self.record_path(number).read_bytes())
             sizes = {
@@ -314,17 +265,7 @@ class ShardWriter:
             return False
 
     def write(self, number: int, group: Sequence[Part]) -> None:
-        """Write the shard of a group of files.
-
-        Args:
-            number: Number of the shard.
-            group: The group.
-
-        Raises:
-            DocumentsError: A file cannot be read, or was changed.
-            TokenizerError: A text has a character that the tokenizer does not know.
-            OSError: The shard cannot be written.
-        """
+        """Write the shard of a group of files."""
         name, tokens, characters, unknown, examples = f"{number:05d}", 0, 0, 0, {}
         starts, digest = [], hashlib.sha256()
         oov_id = self._oov_id

@@ -35,17 +35,7 @@ class WindowBatches(StepBatches):
         raise NotImplementedError
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the batch of one step.
-
-        Args:
-            step: Number of the step, from 0.
-
-        Returns:
-            `(x, y)`, int32 `[B, T]` each: the ids, and the next ids.
-
-        Raises:
-            ValueError: The step is not an integer of at least 0.
-        """
+        """Return the batch of one step."""
         step = checks.integer("step", step, min_value=0)
         if self._steps_of_block == 1:
             (windows,) = self.windows_of_steps((step,))

@@ -90,15 +90,7 @@ class LossSum:
 
 
 def word_perplexity(loss_per_character: float, text: str) -> float | None:
-    """Return exp(loss of the text / its words), where words are separated by white space.
-
-    Args:
-        loss_per_character: Mean loss in nats.
-        text: The text.
-
-    Returns:
-        The perplexity; None for more than MAX_LOSS_PER_WORD, or a text without words.
-    """
+    """Return exp(loss of the text / its words), where words are separated by white space."""
     words = len(text.split())
     loss_per_word = loss_per_character * len(text) / words if words else math.inf
     return math.exp(loss_per_word) if loss_per_word < MAX_LOSS_PER_WORD else None

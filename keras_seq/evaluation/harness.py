@@ -38,17 +38,6 @@ class HarnessModel(LM):
 
     A context that is too long for the model loses its beginning, as in the harness's own models. A token that the
     tokenizer begins every text with is a context, never scored itself, and needs no `prefix_token_id` before it.
-
-    Args:
-        model: A `LanguageModel`.
-        tokenizer: Its tokenizer.
-        stop_token_ids: Ids that end a generated text.
-        prefix_token_id: Id that begins a text, before an empty context and in `loglikelihood_rolling`; without it, or
-            a token that the tokenizer begins texts with, contexts may not be empty, and the first token of a text is
-            not scored.
-
-    Raises:
-        ValueError: As `TextGenerator`, or `prefix_token_id` is not an id of the tokenizer.
     """
 
     def __init__(self, model, tokenizer, stop_token_ids=(), prefix_token_id: int | None = None):
@@ -65,27 +54,11 @@ class HarnessModel(LM):
         """Return log p(continuation | context) in nats, and whether each of its tokens is the likeliest.
 
         Where the end of the context and the beginning of the continuation are one token, that token is scored, too.
-
-        Args:
-            requests: Instances with `args` of a context and a continuation.
-            disable_tqdm: Ignored; there is no progress bar.
-
-        Raises:
-            ValueError: A context is empty and there is no `prefix_token_id`, a continuation has more tokens than the
-                model's context length, or logits are not finite. That of an empty continuation is 0.
         """
         return [self._score(*request.args) for request in requests]
 
     def loglikelihood_rolling(self, requests, disable_tqdm: bool = False) -> list[float]:
-        """Return log p(text) in nats: of all tokens, or without a `prefix_token_id` of all but the first.
-
-        Args:
-            requests: Instances with `args` of a text.
-            disable_tqdm: Ignored; there is no progress bar.
-
-        Raises:
-            ValueError: No token of a text can be scored, or logits are not finite.
-        """
+        """Return log p(text) in nats: of all tokens, or without a `prefix_token_id` of all but the first."""
         return [self._score_text(*request.args) for request in requests]
 
     def generate_until(self, requests, disable_tqdm: bool = False) -> list[str]:
@@ -94,13 +67,6 @@ class HarnessModel(LM):
         It is greedy unless `do_sample` is set, or, where `do_sample` is not given, a `temperature`.
 
         A request that comes again, as for pass@k, is answered by another sample.
-
-        Args:
-            requests: Instances with `args` of a context and a dict of `until`, `max_gen_toks` (also called
-                `max_new_tokens`, `max_tokens` and `max_completion_tokens`), `do_sample`, `temperature`, and the filters
-                `top_k`, `top_p`, `min_p`, `typical_p` and `repetition_penalty`, where a `top_k` of 0 and a `top_p` of 1
-                keep all tokens.
-            disable_tqdm: Ignored; there is no progress bar.
         """
         return [self._generate(*request.args, seed) for seed, request in enumerate(requests)]
 
@@ -169,12 +135,7 @@ class HarnessModel(LM):
 
 
 class _NeverEmpty:
-    """A tokenizer that gives the prefix for a text without tokens.
-
-    Args:
-        tokenizer: Another tokenizer.
-        prefix_token_id: The prefix, or None.
-    """
+    """A tokenizer that gives the prefix for a text without tokens."""
 
     def __init__(self, tokenizer, prefix_token_id):
         self.tokenizer, self.prefix_token_id = tokenizer, prefix_token_id

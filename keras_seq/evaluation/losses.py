@@ -55,17 +55,6 @@ REDUCTIONS = ("mean_with_sample_weight", "sum", "none", None)
 def token_losses(logits, targets, label_smoothing: float = 0.0):
     """Compute the cross-entropy at every position, without weights.
 
-    Args:
-        logits: `[B, T, V]`, of any float dtype. With label smoothing they have to be finite.
-        targets: Ids `[B, T]`; the loss is 0 for a target below zero, NaN for one of V or more.
-        label_smoothing: e in the formula, at least 0 and below 1.
-
-    Returns:
-        float32 `[B, T]`, in nats.
-
-    Raises:
-        ValueError: If the shapes do not match, the targets are not integers, or `label_smoothing` is out of its range.
-
     >>> round(float(token_losses(ops.zeros((1, 1, 8)), [[3]])[0, 0]), 3)  # log 8
     2.079
     """
@@ -90,19 +79,6 @@ def token_losses(logits, targets, label_smoothing: float = 0.0):
 def token_weights(targets, mask=None, sample_weight=None, ignore_class: int | None = None):
     """Compute the weight of each target: 0 for padding, otherwise its sample weight or 1.
 
-    Args:
-        targets: Ids `[B, T]`; those below zero are padding.
-        mask: bool `[B, T]`, or 1 and 0, true at non-padding positions; None for all.
-        sample_weight: `[B, T]`, or `[B]` or `[B, 1]` for all tokens of a row, or one number; at least 0.
-        ignore_class: Id that counts as padding too.
-
-    Returns:
-        float32 `[B, T]`.
-
-    Raises:
-        ValueError: If the mask or the weights have another number of axes, the mask is of floats (which may be sample
-            weights), or the targets are not integers.
-
     >>> ops.convert_to_numpy(token_weights([[4, 0, 7]], ignore_class=0)).tolist()
     [[1.0, 0.0, 1.0]]
     """
@@ -122,19 +98,6 @@ def token_weights(targets, mask=None, sample_weight=None, ignore_class: int | No
 
 def token_cross_entropy(logits, targets, mask=None, ignore_class: int | None = None, label_smoothing: float = 0.0):
     """Compute the mean cross-entropy of the non-padding tokens.
-
-    Args:
-        logits: `[B, T, V]`, of any float dtype.
-        targets: Ids `[B, T]`; those below zero are padding.
-        mask: bool `[B, T]`, or 1 and 0, true at non-padding positions; None for all.
-        ignore_class: Id that counts as padding too.
-        label_smoothing: e in the formula, at least 0 and below 1.
-
-    Returns:
-        float32 scalar, in nats per token; 0 without tokens.
-
-    Raises:
-        ValueError: As `token_losses` and `token_weights`.
 
     >>> round(float(token_cross_entropy(ops.zeros((1, 3, 8)), [[3, 1, 0]], ignore_class=0)), 3)  # log 8
     2.079

@@ -19,12 +19,7 @@ from keras_seq.evaluation.losses import as_targets, keras_mask, token_losses, to
 
 
 def two_sum(a, b):
-    """Return the rounded sum of two tensors and its exact rounding error: `s + error = a + b`.
-
-    Args:
-        a: Tensor of floats.
-        b: Tensor of the same shape.
-    """
+    """Return the rounded sum of two tensors and its exact rounding error: `s + error = a + b`."""
     s = a + b
     b_part = s - a
     return s, (a - (s - b_part)) + (b - b_part)
@@ -44,13 +39,7 @@ class _LossRatio(keras.metrics.Metric):
         raise NotImplementedError
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """Add a batch.
-
-        Args:
-            y_true: Targets `[B, T]`.
-            y_pred: Logits `[B, T, V]`, with their Keras mask.
-            sample_weight: `[B, T]`, `[B]` or None.
-        """
+        """Add a batch."""
         targets = as_targets(y_true)
         weights = token_weights(targets, keras_mask(y_pred), sample_weight, self.ignore_class)
         targets = ops.where(weights > 0, targets, -1)

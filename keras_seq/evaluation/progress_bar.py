@@ -20,12 +20,7 @@ _listener = contextvars.ContextVar("listener", default=None)
 
 
 def track_progress(starts: range, total: int) -> Iterator[int]:
-    """Yield the start of each part of a text, and report the progress after each.
-
-    Args:
-        starts: Starts of the parts.
-        total: Tokens of the text.
-    """
+    """Yield the start of each part of a text, and report the progress after each."""
     for start in starts:
         yield start
         listener = _listener.get()
@@ -35,11 +30,7 @@ def track_progress(starts: range, total: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def progress_listener(listener: Callable[[float, int], None]):
-    """Call a function with the progress that `track_progress` reports inside a `with` block.
-
-    Args:
-        listener: Function `(fraction, total tokens)`.
-    """
+    """Call a function with the progress that `track_progress` reports inside a `with` block."""
     token = _listener.set(listener)
     try:
         yield
@@ -48,13 +39,7 @@ def progress_listener(listener: Callable[[float, int], None]):
 
 
 def validations_remaining(step: int, last_step: int, every: int) -> int:
-    """Return the number of validations after a step: one at each multiple of `every`, and one at the last step.
-
-    Args:
-        step: Current step.
-        last_step: Last step of the training.
-        every: Steps between two validations.
-    """
+    """Return the number of validations after a step: one at each multiple of `every`, and one at the last step."""
     return -(-last_step // every) - step // every if step < last_step else 0
 
 
@@ -67,14 +52,6 @@ def seconds_remaining(
     final_seconds: float = 0.0,
 ) -> float:
     """Return the duration of the rest of a training, with its validations and the final one.
-
-    Args:
-        step: Current step.
-        last_step: Last step of the training.
-        every: Steps between two validations.
-        step_seconds: Duration of a step.
-        validation_seconds: Duration of a validation.
-        final_seconds: Duration of the final validation.
 
     >>> seconds_remaining(step=100, last_step=1000, every=250, step_seconds=0.5, validation_seconds=20.0,
     ...                   final_seconds=60.0)
@@ -98,11 +75,7 @@ class TokenBar(tqdm):
 
 @contextlib.contextmanager
 def scoring_bar(name: str):
-    """Show the progress of what is scored inside a `with` block on the terminal.
-
-    Args:
-        name: Text before the bar.
-    """
+    """Show the progress of what is scored inside a `with` block on the terminal."""
     bar_format = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
     with tqdm(desc=name, total=1.0, bar_format=bar_format, dynamic_ncols=True, leave=False, disable=None) as bar:
 
@@ -119,16 +92,6 @@ class ProgressBar(keras.callbacks.Callback):
     """Show the progress of a training in tokens.
 
     The time remaining begins with `>` while no validation has been timed.
-
-    Args:
-        name: Name of the run.
-        tokens_per_step: Tokens of a batch.
-        start_step: Step at which training starts or resumes.
-        last_step: Last step of the training.
-        logger: `MetricsLogger`, whose `seconds` are those spent in steps.
-        every: Steps between two validations.
-        final_duration_ratio: Duration of the final validation relative to the others; 0 without one.
-        characters_per_token: Mean, to show the size of a validation in characters; None shows tokens.
     """
 
     def __init__(

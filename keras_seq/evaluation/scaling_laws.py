@@ -62,16 +62,7 @@ class Parabola(NamedTuple):
 
 
 def fit_power_law(sizes: np.ndarray, losses: np.ndarray, with_asymptote: bool = True) -> PowerLaw:
-    """Fit a power law by least squares.
-
-    Args:
-        sizes: N of each point, `[n]`.
-        losses: Losses `[n]`.
-        with_asymptote: Whether L_inf is fitted; otherwise it is 0.
-
-    Raises:
-        ValueError: A size is not above 0, or a loss is not finite.
-    """
+    """Fit a power law by least squares."""
     sizes, losses = _checked(sizes, losses)
     reference_size = np.exp(np.log(sizes).mean())
 
@@ -93,15 +84,7 @@ def fit_power_law(sizes: np.ndarray, losses: np.ndarray, with_asymptote: bool = 
 
 
 def fit_parabola(sizes: np.ndarray, losses: np.ndarray) -> Parabola:
-    """Fit a parabola in ln N by least squares.
-
-    Args:
-        sizes: N of each point, `[n]`.
-        losses: Losses `[n]`.
-
-    Raises:
-        ValueError: A size is not above 0, or a loss is not finite.
-    """
+    """Fit a parabola in ln N by least squares."""
     sizes, losses = _checked(sizes, losses)
     u = np.log(sizes)
     curvature, slope, level = np.polyfit(u - u.mean(), losses, 2)
@@ -118,13 +101,7 @@ def _checked(sizes, losses):
 
 
 class Fit:
-    """Hold a `curve` fitted to all points, the `others` fitted to all but one of them, and the `residuals [n]`.
-
-    Args:
-        fit: `fit_power_law` or `fit_parabola`.
-        sizes: N of each point, `[n]`.
-        losses: Losses `[n]`.
-    """
+    """Hold a `curve` fitted to all points, the `others` fitted to all but one of them, and the `residuals [n]`."""
 
     def __init__(self, fit: Callable, sizes: np.ndarray, losses: np.ndarray):
         self.curve = fit(sizes, losses)
@@ -132,12 +109,7 @@ class Fit:
         self.losses, self.residuals = losses, losses - self.curve(sizes)
 
     def error(self, name: str, function: Callable = float) -> float:
-        """Return the jackknife error of a function of a parameter of the curve.
-
-        Args:
-            name: Name of the parameter.
-            function: Function of its value.
-        """
+        """Return the jackknife error of a function of a parameter of the curve."""
         values = [function(getattr(curve, name)) for curve in self.others]
         return float(np.sqrt((len(values) - 1) * np.var(values)))
 

@@ -24,13 +24,7 @@ TOLERANCE = 32 * np.finfo("float32").eps  # of states: rounding alone
 
 
 def num_parts(model: keras.Model, num_ids: int, chunk_length: int) -> int:
-    """Return in how many parts to read a text; 1 if the model has half precision or a state that is no rows of floats.
-
-    Args:
-        model: A model that carries its state.
-        num_ids: Ids of the text.
-        chunk_length: Ids of a call, of each part.
-    """
+    """Return in how many parts to read a text; 1 if the model has half precision or a state that is no rows of floats."""
     parts = tree.flatten(model.get_initial_state(2))
     rows = all(part.shape[:1] == (2,) and keras.backend.standardize_dtype(part.dtype) == "float32" for part in parts)
     layers = iter_layers(model) if isinstance(model, keras.Layer) else ()
@@ -43,15 +37,7 @@ def num_parts(model: keras.Model, num_ids: int, chunk_length: int) -> int:
 def streaming_losses(
     step: Callable, get_initial_state: Callable, ids: np.ndarray, chunk_length: int, parts: int
 ) -> np.ndarray:
-    """Return the losses `[N - 1]` of ids `[N]`, all but the first, each given all ids before it.
-
-    Args:
-        step: Function `(x, y, state) -> (losses, state)` of ids and targets `[parts, chunk_length]`.
-        get_initial_state: Function from a number of rows to the state before the first position.
-        ids: Integers `[N]`.
-        chunk_length: Ids of a call.
-        parts: Rows of a call.
-    """
+    """Return the losses `[N - 1]` of ids `[N]`, all but the first, each given all ids before it."""
     count, length = len(ids) - 1, chunk_length * -(-(len(ids) - 1) // (parts * chunk_length))
     padded = np.pad(ids, (0, parts * length - count))
     x, y = padded[:-1].reshape(parts, length), padded[1:].reshape(parts, length)
@@ -80,15 +66,7 @@ def streaming_losses(
 def independent_losses(
     step: Callable, get_initial_state: Callable, rows: np.ndarray, chunk_length: int, batch_size: int
 ) -> np.ndarray:
-    """Return the losses `[K, N - 1]` of texts `[K, N]`, each read from the initial state.
-
-    Args:
-        step: As for `streaming_losses`.
-        get_initial_state: As for `streaming_losses`.
-        rows: Integers `[K, N]`.
-        chunk_length: Ids of a call and row.
-        batch_size: Rows of a call.
-    """
+    """Return the losses `[K, N - 1]` of texts `[K, N]`, each read from the initial state."""
     (num_rows, count), losses = rows[:, 1:].shape, []
     padded = np.pad(rows, ((0, -num_rows % batch_size), (0, -count % chunk_length)))
     for first in track_progress(range(0, num_rows, batch_size), rows.size):
@@ -122,15 +100,6 @@ def overlapping_window_logits(
     logits_fn: Callable, ids: np.ndarray, sequence_length: int, batch_size: int = 64
 ) -> np.ndarray:
     """Compute the logits of every position of a text.
-
-    Args:
-        logits_fn: Function from ids `[B, T]` to a tensor of logits `[B, T, V]`.
-        ids: Ids `[N]`, at least one; 0 is padding.
-        sequence_length: T, at least 4.
-        batch_size: B, windows of a call.
-
-    Returns:
-        Logits `[N, V]`.
 
     >>> windows = lambda x: x[..., None]
     >>> overlapping_window_logits(windows, np.arange(1, 8), sequence_length=4)[:, 0].tolist()

@@ -21,13 +21,7 @@ MAX_STRETCHES = 128
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ValidationSample:
-    """Hold where the stretches of a sample start and how long they are.
-
-    Args:
-        starts: Where each stretch starts, increasing integers `[K]`; its tokens are predicted from that position on.
-        length: Tokens of a stretch, a multiple of T.
-        sequence_length: T, tokens of a window.
-    """
+    """Hold where the stretches of a sample start and how long they are."""
 
     starts: np.ndarray
     length: int
@@ -49,11 +43,7 @@ class ValidationSample:
         return (self.starts[:, None] + 1 + np.arange(self.length)).reshape(-1)
 
     def standard_error(self, token_losses: np.ndarray) -> float:
-        """Return the standard error of the sample's mean loss, taken as if its stretches were drawn anywhere.
-
-        Args:
-            token_losses: Losses of all windows of the text, `[windows, T]`.
-        """
+        """Return the standard error of the sample's mean loss, taken as if its stretches were drawn anywhere."""
         size = self.length // self.sequence_length
         whole = token_losses[: len(token_losses) // size * size]
         units = whole.reshape(-1, size * token_losses.shape[1]).mean(axis=1, dtype="float64")
@@ -62,19 +52,7 @@ class ValidationSample:
 
 
 def sample_windows(ids: np.ndarray, sequence_length: int, num_windows: int) -> ValidationSample | None:
-    """Spread windows evenly over a text, at places drawn from its digest.
-
-    Args:
-        ids: The text, integers `[N]`.
-        sequence_length: T, tokens of a window.
-        num_windows: Windows of the sample; fewer, by less than one for each stretch, if they do not divide evenly.
-
-    Returns:
-        The sample; None if the text has no more windows than that.
-
-    Raises:
-        ValueError: A number is not an integer of at least 1.
-    """
+    """Spread windows evenly over a text, at places drawn from its digest."""
     checks.positive_integer("sequence_length", sequence_length)
     checks.positive_integer("num_windows", num_windows)
     ids = np.asarray(ids)
@@ -91,15 +69,7 @@ def sample_windows(ids: np.ndarray, sequence_length: int, num_windows: int) -> V
 
 
 def sample_rows(rows: np.ndarray, num_rows: int) -> np.ndarray:
-    """Spread a sample evenly over rows, one in each of `num_rows` equal parts, at places drawn from their digest.
-
-    Args:
-        rows: Integers `[N, ...]`.
-        num_rows: Rows of the sample, from 1 to N.
-
-    Returns:
-        Increasing indices `[num_rows]`.
-    """
+    """Spread a sample evenly over rows, one in each of `num_rows` equal parts, at places drawn from their digest."""
     edges = spread_edges(len(rows), num_rows)
     places = random_draws.uniform((num_rows,), _seed(rows), 0, "stretches")
     return edges[:-1] + (places * np.diff(edges)).astype(int)

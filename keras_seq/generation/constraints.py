@@ -68,18 +68,7 @@ class Constraint:
 
 
 def byte_automaton(pattern: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the finite automaton of a regular expression: its table over bytes, and the states where a text may end.
-
-    Args:
-        pattern: In the syntax of Rust's `regex`.
-
-    Returns:
-        int32 `[S, 256]`, -1 where no text goes on; and ids of states, `[F]`. State 0 is the first one.
-
-    Raises:
-        ValueError: The pattern is not a regular expression, its automaton is too large or takes too long, or
-            outlines-core is not installed.
-    """
+    """Return the finite automaton of a regular expression: its table over bytes, and the states where a text may end."""
     check_outlines()
     table, finals = regex_automaton(pattern)
     return np.frombuffer(table, "int32").reshape(-1, 256), np.array(finals, "int64")
@@ -198,19 +187,7 @@ NEG_INF = -float("inf")
 
 
 def constraint_rows(automaton: TokenAutomaton | None, batch_size: int, max_new_tokens: int):
-    """Return what a loop carries for B rows, before their first token, and the tables, which do not change.
-
-    Args:
-        automaton: The constraint; None for none.
-        batch_size: B.
-        max_new_tokens: Tokens that a text may have.
-
-    Returns:
-        `(state [B], left [B])` and `(table [S, V], distance [S])`, int32; two empty tuples without a constraint.
-
-    Raises:
-        ValueError: No text of the constraint has so few tokens.
-    """
+    """Return what a loop carries for B rows, before their first token, and the tables, which do not change."""
     if automaton is None:
         return (), ()
     if automaton.distance[0] > max_new_tokens:
@@ -230,19 +207,7 @@ def sample_row(logits, uniform, options, in_text, rows, tables):
 
 
 def sample_constrained(logits, uniform, options, in_text, rows, tables):
-    """Draw one id for each row.
-
-    Args:
-        logits: `[B, V]`.
-        uniform: `[B]`, in [0, 1), as for `sample_token`.
-        options: Values of the logit filters, which run after the constraint.
-        in_text: A tuple of the ids that `repetition_penalty` applies to, bool `[B, V]`, or an empty tuple.
-        rows: `(state [B], left [B])`, of `constraint_rows` or the call before.
-        tables: `(table [S, V], distance [S])`.
-
-    Returns:
-        Ids int32 `[B]`, ENDED after the end of a text and -1 where logits are not finite; and `rows`.
-    """
+    """Draw one id for each row."""
     (state, left), (table, distance) = rows, tables
     following = ops.take(table, ops.maximum(state, 0), axis=0)  # [B, V]
     reach = ops.take(distance, ops.maximum(following, 0), axis=0)

@@ -25,84 +25,35 @@ SMALLEST = float(np.finfo("float32").tiny)  # below, processors may read a numbe
 
 
 def repetition_penalty(logits, in_text, value):
-    """Lower the logits of ids that the text already has.
-
-    Args:
-        logits: `[B, V]`, in any order.
-        in_text: Bool `[B, V]`, true for the ids to penalize.
-        value: The penalty r, above 0; 1 changes nothing, values below 1 encourage repetition.
-
-    Returns:
-        Logits `[B, V]`.
-    """
+    """Lower the logits of ids that the text already has."""
     return ops.where(in_text, ops.where(logits > 0, logits / value, logits * value), logits)
 
 
 def temperature(sorted_logits, value):
-    """Divide logits by a temperature.
-
-    Args:
-        sorted_logits: `[B, V]`, in descending order.
-        value: The temperature, at least 0; 0 keeps the first logit only.
-
-    Returns:
-        Logits `[B, V]`, the largest of which is 0.
-    """
+    """Divide logits by a temperature."""
     below_first = sorted_logits - sorted_logits[:, :1]
     only_first = ops.where(ops.arange(below_first.shape[1]) == 0, 0.0, NEG_INF)
     return ops.where(value > 0, below_first / ops.where(value > 0, value, 1.0), only_first)
 
 
 def top_k(sorted_logits, value):
-    """Keep the k largest logits; of equal ones, those of the smaller ids.
-
-    Args:
-        sorted_logits: `[B, V]`, in descending order.
-        value: k, an integer of at least 1; more than V keeps all.
-
-    Returns:
-        Logits `[B, V]`, minus infinity for removed ids.
-    """
+    """Keep the k largest logits; of equal ones, those of the smaller ids."""
     position = ops.arange(sorted_logits.shape[1], dtype="float32")  # k may be beyond int32, as in "no limit"
     return ops.where(position < ops.cast(value, "float32"), sorted_logits, NEG_INF)
 
 
 def top_p(sorted_logits, value):
-    """Keep the fewest likeliest ids whose total probability reaches `value` (nucleus sampling).
-
-    Args:
-        sorted_logits: `[B, V]`, in descending order.
-        value: The total probability, above 0 and at most 1.
-
-    Returns:
-        Logits `[B, V]`, minus infinity for removed ids.
-    """
+    """Keep the fewest likeliest ids whose total probability reaches `value` (nucleus sampling)."""
     return ops.where(_sum_before(ops.softmax(sorted_logits)) < value, sorted_logits, NEG_INF)
 
 
 def min_p(sorted_logits, value):
-    """Keep ids whose probability is at least `value` times that of the likeliest.
-
-    Args:
-        sorted_logits: `[B, V]`, in descending order.
-        value: The ratio, above 0 and at most 1.
-
-    Returns:
-        Logits `[B, V]`, minus infinity for removed ids.
-    """
+    """Keep ids whose probability is at least `value` times that of the likeliest."""
     return ops.where(ops.exp(sorted_logits - sorted_logits[:, :1]) >= value, sorted_logits, NEG_INF)
 
 
 def typical_p(sorted_logits, value):
-    """Keep ids of -log p nearest to the entropy, until their total probability reaches `value`.
-
-    Args:
-        sorted_logits: `[B, V]`, in descending order.
-        value: The total probability, above 0 and at most 1.
-
-    Returns:
-        Logits `[B, V]`, minus infinity for removed ids.
-    """
+    """Keep ids of -log p nearest to the entropy, until their total probability reaches `value`."""
     log_p = ops.log_softmax(sorted_logits)
     p = ops.exp(log_p)
     entropy = -ops.sum(ops.where(p > 0, log_p * p, 0.0), axis=-1, keepdims=True)
@@ -152,15 +103,7 @@ def sample_token(logits, uniform, options, in_text=None):
 
 
 def probabilities(logits, options):
-    """Compute the probabilities that `sample_token` draws ids with.
-
-    Args:
-        logits: `[B, V]`, of any float type.
-        options: Values of the filters to apply, by their names in `LOGIT_FILTERS`.
-
-    Returns:
-        float32 `[B, V]`; NaN where logits are not finite.
-    """
+    """Compute the probabilities that `sample_token` draws ids with."""
     logits = ops.cast(logits, "float32")
     ids = ops.argsort(-logits, axis=-1)
     filtered = ops.take_along_axis(logits, ids, axis=-1)

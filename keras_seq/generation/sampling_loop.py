@@ -166,18 +166,7 @@ class SamplingLoop:
 
 
 def prepare_batch(prompts, max_new_tokens, seed, first_row):
-    """Lay out prompts in rows with room for new tokens.
-
-    Args:
-        prompts: B lists of ids.
-        max_new_tokens: Ids to sample after each prompt.
-        seed: Seed of the draws.
-        first_row: Number of the first row; row b draws from (seed, first_row + b).
-
-    Returns:
-        Ids, int32 `[B, N]`, zeros after each prompt, where N may be less than all tokens take, see `with_room`; prompt
-        lengths `[B]`; and the `RowDraws`, whose `end` is the column after the last token.
-    """
+    """Lay out prompts in rows with room for new tokens."""
     prompt_lengths = np.array([len(prompt) for prompt in prompts])
     longest = int(prompt_lengths.max())
     ids = np.zeros((len(prompts), longest + min(max_new_tokens, ROOM)), "int32")
@@ -192,14 +181,7 @@ def with_room(ids, count):
 
 
 def all_ended(ids, prompt_lengths, num_done, last):
-    """Return ids and filled columns such that `new_tokens` gives the last ids of all rows, the shortest prompt's too.
-
-    Args:
-        ids: `[B, N]`, of rows that have all ended.
-        prompt_lengths: `[B]`.
-        num_done: Columns that are filled in all rows.
-        last: Columns that all tokens take.
-    """
+    """Return ids and filled columns such that `new_tokens` gives the last ids of all rows, the shortest prompt's too."""
     end = min(last, num_done + int(prompt_lengths.max() - prompt_lengths.min()))
     ids = with_room(ids, end)
     ids[:, num_done:end] = ENDED
@@ -213,17 +195,7 @@ def ended_columns(batch_size, count):
 
 
 def new_tokens(ids, prompt_lengths, num_emitted, num_done):
-    """Return the sampled ids that were not yielded yet, the same number for every row.
-
-    Args:
-        ids: `[B, N]`.
-        prompt_lengths: `[B]`.
-        num_emitted: New tokens of each row that were yielded before.
-        num_done: Columns of `ids` that are filled in all rows.
-
-    Returns:
-        A list of B arrays `[n]`, or an empty list if n is 0.
-    """
+    """Return the sampled ids that were not yielded yet, the same number for every row."""
     longest = prompt_lengths.max()
     count = int(max(num_done - longest, 0))
     rows = zip(ids, prompt_lengths, strict=True)
@@ -260,12 +232,7 @@ def _steps_first(rows):
 
 
 def can_rewind(model, state) -> bool:
-    """Return whether `rewound` suffices to take positions out of a state.
-
-    Args:
-        model: The model: a sliding window and documents forget what they no longer need, so they cannot be rewound.
-        state: Any state of the model.
-    """
+    """Return whether `rewound` suffices to take positions out of a state."""
     layers = [*iter_layers(model, attributes=True)]
     forgets = any(
         getattr(layer, name, None) is not None for layer in layers for name in ("sliding_window", "document_token")
@@ -279,11 +246,6 @@ def rewound(before, after, count):
 
     Where it cannot be rewound, `after` has to be the state after `count` positions followed by padding, whose slots
     become free.
-
-    Args:
-        before: The state before.
-        after: The state after at least `count` positions.
-        count: An integer tensor.
     """
 
     def rewind(before, after):
@@ -297,12 +259,7 @@ def rewound(before, after, count):
 
 
 def with_free_slots(state, count: int):
-    """Return a state whose caches have `count` more slots, all empty.
-
-    Args:
-        state: A state.
-        count: Number of slots.
-    """
+    """Return a state whose caches have `count` more slots, all empty."""
 
     def extend(part):
         if not _is_cache(part):

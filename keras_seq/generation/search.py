@@ -123,18 +123,7 @@ def beam_search(
 
 
 def beam_step(log_probabilities, log_p, finished, end_token_id: int):
-    """Select the best W of the W V continuations of each row.
-
-    Args:
-        log_probabilities: float64 `[B, W, V]`, of each next id.
-        log_p: float64 `[B, W]`, of the hypotheses so far.
-        finished: Bool `[B, W]`.
-        end_token_id: Id that ends a hypothesis; -1 if there is none.
-
-    Returns:
-        Four arrays `[B, W]`, one entry for each selected hypothesis: the index of the one that it continues, its new
-        id (0 if that one was finished), its `log_p`, and whether it is finished.
-    """
+    """Select the best W of the W V continuations of each row."""
     batch_size, num_beams, vocabulary_size = log_probabilities.shape
     continued_scores = log_p[..., None] + log_probabilities  # [B, W, V]
     only = np.arange(vocabulary_size) == 0  # the single continuation of a finished hypothesis
@@ -166,15 +155,7 @@ def largest(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def gather_rows(state, rows: np.ndarray):
-    """Gather rows of every tensor of a state; scalars stay.
-
-    Args:
-        state: A nest of tensors whose first axis is B, or scalars.
-        rows: Indices `[N]`.
-
-    Returns:
-        The nest, of tensors whose first axis is N.
-    """
+    """Gather rows of every tensor of a state; scalars stay."""
     return tree.map_structure(lambda part: ops.take(part, rows, axis=0) if len(part.shape) else part, state)
 
 

@@ -160,17 +160,7 @@ class SpeculativeLoop:
 
 
 def accept(proposals, q, p, uniform):
-    """Return how many proposals are accepted, and the id that follows them, for each row.
-
-    Args:
-        proposals: k ids, drawn from the rows of q, `[B, k]`.
-        q: Probabilities of the draft, `[B, k, V]`.
-        p: Probabilities of the model, `[B, k + 1, V]`.
-        uniform: `[B, k + 1]` draws in [0, 1); the last is that of the id that follows.
-
-    Returns:
-        int32 `[B]` and int32 `[B]`; the id is -1 where the probabilities that it depends on are not finite.
-    """
+    """Return how many proposals are accepted, and the id that follows them, for each row."""
 
     def of_proposals(rows):
         return ops.take_along_axis(rows, proposals[:, :, None], axis=2)[:, :, 0]

@@ -33,14 +33,7 @@ MIN_PADDED_LENGTH = 64  # positions
 
 
 class UncachedModel:
-    """Wrap a model from ids to logits, after a check that it gives `[B, T, V]` and is causal.
-
-    Args:
-        model: A `keras.Model` of one input. If that has a fixed length T, T is the context length.
-
-    Raises:
-        ValueError: The model has other inputs or outputs, hidden state, a softmax, or is not causal.
-    """
+    """Wrap a model from ids to logits, after a check that it gives `[B, T, V]` and is causal."""
 
     def __init__(self, model):
         inputs = getattr(model, "inputs", None) or [None]
@@ -88,25 +81,13 @@ class UncachedModel:
         return _numpy(self._forward(padded))[:, :count]
 
     def step(self, ids, state):
-        """Append one id to each row and compute the logits of the next, as `LanguageModel.step` does.
-
-        Args:
-            ids: `[B, 1]`.
-            state: The ids before, `[B, n]`.
-
-        Returns:
-            Logits `[B, V]` and the new state, `[B, n + 1]`.
-        """
+        """Append one id to each row and compute the logits of the next, as `LanguageModel.step` does."""
         state = np.concatenate([ops.convert_to_numpy(state), ids], axis=1)
         return self.logits(state)[:, -1], state
 
 
 class UncachedSamplingLoop:
-    """Sample ids as `SamplingLoop` does, without a cache. Warns that a faster way exists.
-
-    Args:
-        uncached_model: An `UncachedModel`.
-    """
+    """Sample ids as `SamplingLoop` does, without a cache. Warns that a faster way exists."""
 
     def __init__(self, uncached_model):
         self.uncached_model = uncached_model

@@ -22,16 +22,7 @@ from keras_seq.layers.precision import at_least_float32
 
 
 def inspected_layers(model: keras.Model, layers: Collection[str] | None = None) -> dict[str, keras.layers.Layer]:
-    """Return the layers whose outputs are read or replaced, by name.
-
-    Args:
-        model: Any Keras model.
-        layers: Paths such as `block_0`, as `named_layers` gives them; None for all of a `LanguageModel`: its embedding
-            and its blocks but dropout.
-
-    Raises:
-        ValueError: A layer does not exist; or `layers` is None and the model is no `LanguageModel`.
-    """
+    """Return the layers whose outputs are read or replaced, by name."""
     if layers is None:
         if not (hasattr(model, "embedding") and hasattr(model, "blocks")):
             raise ValueError(f"layers=None; expected names of layers of {model.name}, which is not a LanguageModel.")
@@ -110,20 +101,7 @@ def patched_logits(
 
 
 def logits_given(model: keras.Model, ids, outputs: Mapping[str, np.ndarray], mask=None) -> np.ndarray:
-    """Return the logits of a text while layers put out what is given.
-
-    Args:
-        model: Any Keras model.
-        ids: The text, `[B, T]`.
-        outputs: Arrays `[B, T, D]` or `[1, T, D]` by the name of the layer.
-        mask: Bool, of a shape that broadcasts to `[B, T]`, true at the positions to replace; None for all.
-
-    Returns:
-        The model's outputs, `[B, T, V]`, at least float32.
-
-    Raises:
-        ValueError: A layer does not exist, is not called, or has outputs of another width, or the mask does not fit.
-    """
+    """Return the logits of a text while layers put out what is given."""
     mask, shape = np.array(True if mask is None else mask), np.shape(ids)
     fits = mask.ndim <= len(shape) and all(
         n in (1, size) for n, size in zip(mask.shape[::-1], shape[::-1], strict=False)

@@ -15,16 +15,7 @@ from keras_seq.layers.introspection import named_layers
 
 @contextlib.contextmanager
 def record_calls(layers: Iterable[keras.layers.Layer], method: str, scores: bool = False):
-    """Record every call of a method of some layers inside a `with` block.
-
-    Args:
-        layers: The layers.
-        method: Name of the method.
-        scores: Whether to record the attention scores with the output, even where the caller does not ask for them.
-
-    Yields:
-        The list that calls are appended to, as (layer, args, kwargs, output).
-    """
+    """Record every call of a method of some layers inside a `with` block."""
     layers, calls = list(layers), []
 
     def hook(layer):
@@ -49,27 +40,14 @@ def record_calls(layers: Iterable[keras.layers.Layer], method: str, scores: bool
 
 
 def ensure_built(model: keras.Model, x) -> None:
-    """Call a model that is not built: its first call also traces its layers, and would record symbolic calls of them.
-
-    Args:
-        model: A Keras model.
-        x: A batch of its inputs.
-    """
+    """Call a model that is not built: its first call also traces its layers, and would record symbolic calls of them."""
     if not model.built:
         model(x, training=False)
 
 
 @contextlib.contextmanager
 def edit_outputs(layers: Iterable[keras.layers.Layer], edit: Callable):
-    """Replace the output of each layer's first call inside a `with` block.
-
-    Args:
-        layers: The layers.
-        edit: A function `edit(layer, output)` that returns the output to go on with.
-
-    Yields:
-        The set that layers are added to when they are called.
-    """
+    """Replace the output of each layer's first call inside a `with` block."""
     layers, called = list(layers), set()
 
     def hook(layer):

@@ -28,12 +28,6 @@ def plot_trace(trace: ModelTrace) -> Iterator[tuple[str, Figure]]:
     for name, figure in plot_trace(trace_model(model, tokenizer, tokenizer.encode("To be"))):
         figure.savefig(f"{name}.png")
     ```
-
-    Args:
-        trace: What a model computes for a text of up to 200 tokens; more are hard to read.
-
-    Yields:
-        Pairs of a name and a figure that pyplot does not know, so it needs not be closed.
     """
     yield "next", predictions_figure(trace)
     for name, maps in trace.attention.items():
@@ -43,13 +37,7 @@ def plot_trace(trace: ModelTrace) -> Iterator[tuple[str, Figure]]:
 
 
 def attention_figure(name: str, maps: np.ndarray, tokens: Sequence[str]) -> Figure:
-    """Plot the attention weights of a block on one color scale that enhances low weights.
-
-    Args:
-        name: Name of the block, for the title.
-        maps: Weights `[H, T, T]`; zeros, such as masked keys, stay white.
-        tokens: Text of each of the T positions.
-    """
+    """Plot the attention weights of a block on one color scale that enhances low weights."""
     columns = min(len(maps), 2 if len(tokens) > 24 else 4)
     rows = -(-len(maps) // columns)
     side = max(2.6, 0.11 * len(tokens) + 0.5)
@@ -69,13 +57,7 @@ def attention_figure(name: str, maps: np.ndarray, tokens: Sequence[str]) -> Figu
 
 
 def activations_figure(name: str, signals: dict[str, np.ndarray], tokens: Sequence[str]) -> Figure:
-    """Plot the signals of a layer below each other, for the MAX_UNITS units whose first signal varies most.
-
-    Args:
-        name: Name of the layer, for the title.
-        signals: Arrays `[T, units]` by the keys of SIGNAL_NAMES.
-        tokens: Text of each of the T positions.
-    """
+    """Plot the signals of a layer below each other, for the MAX_UNITS units whose first signal varies most."""
     first = next(iter(signals))
     units = most_variable_units(signals[first], MAX_UNITS)
     size = max(5, 0.13 * len(tokens) + 1.8), len(signals) * (0.13 * len(units) + 0.6)
@@ -94,12 +76,7 @@ def activations_figure(name: str, signals: dict[str, np.ndarray], tokens: Sequen
 
 
 def predictions_figure(trace: ModelTrace, top: int = 5) -> Figure:
-    """Plot the most likely next tokens at each position, shaded by probability, the actual one in a frame.
-
-    Args:
-        trace: What a model computes for a text.
-        top: Number of tokens for each position.
-    """
+    """Plot the most likely next tokens at each position, shaded by probability, the actual one in a frame."""
     predictions, next_ranks = trace.top_predictions(top), trace.next_token_ranks()
     top = len(predictions[0])
     longest = max(len(label(token)) for ranks in predictions for token, _ in ranks)

@@ -61,15 +61,7 @@ class ModelTrace:
 
 
 def lstm_signals(layer: LSTM, x) -> dict[str, np.ndarray]:
-    """Compute the signals `[T, units]` of an LSTM by the equations of docs/rnn-lstm.md.
-
-    Args:
-        layer: A built LSTM.
-        x: Its input, `[1, T, D]`.
-
-    Returns:
-        Arrays by the keys of SIGNAL_NAMES.
-    """
+    """Compute the signals `[T, units]` of an LSTM by the equations of docs/rnn-lstm.md."""
     z = _numpy(pre_activations(layer, x, layer(x))[0])
     i, f, g, o = np.split(z, 4, axis=-1)
     i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
@@ -113,12 +105,7 @@ def trace_model(model: keras.Model, tokenizer, ids) -> ModelTrace:
 
 
 def most_variable_units(signal, count: int) -> np.ndarray:
-    """Return the units of a signal whose standard deviation is highest, in descending order.
-
-    Args:
-        signal: Array `[T, units]`.
-        count: Number of units.
-    """
+    """Return the units of a signal whose standard deviation is highest, in descending order."""
     return np.argsort(-signal.std(axis=0), kind="stable")[:count]
 
 

@@ -96,26 +96,13 @@ class Family:
 
 
 def same(key: str, field: str, default: Any) -> Setting:
-    """Return a setting whose key and field have the same values.
-
-    Args:
-        key: The key of config.json.
-        field: The field of the keras_seq config.
-        default: What transformers assumes.
-    """
+    """Return a setting whose key and field have the same values."""
     read, write = lambda values: {field: values[key]}, lambda config: {key: getattr(config, field)}
     return Setting({key: default}, read, write, {field: key})
 
 
 def choice(key: str, field: str, default: str, options: dict[str, Any]) -> Setting:
-    """Return a setting with few values, named differently.
-
-    Args:
-        key: The key of config.json.
-        field: The field of the keras_seq config.
-        default: What transformers assumes.
-        options: From values of the key to values of the field; the first key of a value is written.
-    """
+    """Return a setting with few values, named differently."""
 
     def read(values):
         value = values[key]
@@ -128,20 +115,12 @@ def choice(key: str, field: str, default: str, options: dict[str, Any]) -> Setti
 
 
 def fixed(**fields: Any) -> Setting:
-    """Return a setting of fields that this family always has.
-
-    Args:
-        **fields: The fields of the keras_seq config and their values.
-    """
+    """Return a setting of fields that this family always has."""
     return Setting({}, lambda values: fields, lambda config: {})
 
 
 def dropouts(**defaults: float) -> Setting:
-    """Return the setting of the field `dropout`, which transformers has in several places.
-
-    Args:
-        **defaults: The keys, with what transformers assumes.
-    """
+    """Return the setting of the field `dropout`, which transformers has in several places."""
 
     def read(values):
         rates = {key: values[key] or 0.0 for key in defaults}
@@ -154,23 +133,12 @@ def dropouts(**defaults: float) -> Setting:
 
 
 def linear(name: str, path: str, layout: Layout = TRANSPOSED) -> tuple[Tensor, ...]:
-    """Return the tensors of a dense layer.
-
-    Args:
-        name: Name of the tensors, without `.weight`.
-        path: Path of the variables, without `/kernel`.
-        layout: That of the matrix.
-    """
+    """Return the tensors of a dense layer."""
     return Tensor(f"{name}.weight", (f"{path}/kernel",), layout), Tensor(f"{name}.bias", (f"{path}/bias",))
 
 
 def normalization(name: str, path: str) -> tuple[Tensor, ...]:
-    """Return the tensors of a layer or RMS normalization.
-
-    Args:
-        name: Name of the tensors, without `.weight`.
-        path: Path of the variables, without `/gamma` or `/scale`.
-    """
+    """Return the tensors of a layer or RMS normalization."""
     return (
         Tensor(f"{name}.weight", (f"{path}/gamma",)),
         Tensor(f"{name}.weight", (f"{path}/scale",)),
@@ -211,16 +179,7 @@ OTHER_VALUES = {"layer_types", "block_types", "time_step_limit", "time_step_rank
 
 
 def check_value(key: str, value: Any, default: Any) -> None:
-    """Check that a key has a value of the kind of its default: True or False, a size, or a positive number or rate.
-
-    Args:
-        key: The key.
-        value: Its value.
-        default: The default. None is that of a size, or of an object, that may be left out.
-
-    Raises:
-        ValueError: It has another.
-    """
+    """Check that a key has a value of the kind of its default: True or False, a size, or a positive number or rate."""
     if value is None and (default is None or "drop" in key or key in NULLABLE):
         return
     if isinstance(default, bool):
@@ -237,14 +196,7 @@ def check_value(key: str, value: Any, default: Any) -> None:
 
 
 def vocabulary_size(config: dict) -> int:
-    """Return V.
-
-    Args:
-        config: What config.json holds.
-
-    Raises:
-        PretrainedError: It is not a positive integer.
-    """
+    """Return V."""
     try:
         return checks.positive_integer("vocab_size", config.get("vocab_size"))
     except ValueError as error:
@@ -252,16 +204,7 @@ def vocabulary_size(config: dict) -> int:
 
 
 def read_config(family: Family, config: dict, dropout: float | None = None) -> Any:
-    """Return the keras_seq config that says the same.
-
-    Args:
-        family: The family.
-        config: What config.json holds.
-        dropout: The dropout rate instead of the file's, or None.
-
-    Raises:
-        PretrainedError: A key is unknown, or has a value that keras_seq cannot express.
-    """
+    """Return the keras_seq config that says the same."""
     constants = {**CONSTANTS, **family.constants}
     known = IGNORED | family.ignored | constants.keys() | {key for s in family.settings for key in s.defaults}
     for key in config.keys() - known:
@@ -287,12 +230,7 @@ def read_config(family: Family, config: dict, dropout: float | None = None) -> A
 
 
 def in_keys(family: Family, message: str) -> str:
-    """Return a message of a keras_seq config or layer with the keys of config.json instead of fields.
-
-    Args:
-        family: The family.
-        message: The message.
-    """
+    """Return a message of a keras_seq config or layer with the keys of config.json instead of fields."""
     keys = {field: key for setting in family.settings for field, key in setting.fields.items()}
     message = message.replace("the width D=", f"{keys.get('embedding_dim', 'the width')}=")
     message = message.replace(", or a key_dim", f", or a {keys['key_dim']}" if "key_dim" in keys else "")
@@ -300,12 +238,7 @@ def in_keys(family: Family, message: str) -> str:
 
 
 def shortened(message: Any, config: dict) -> str:
-    """Return a message without the full stop, and without the middle of long values of the file.
-
-    Args:
-        message: The message, or an error.
-        config: What config.json holds.
-    """
+    """Return a message without the full stop, and without the middle of long values of the file."""
     message = str(message).rstrip(".")
     for value in config.values():
         message = message.replace(repr(value), _short(value))
@@ -318,12 +251,7 @@ def _short(value):
 
 
 def write_config(family: Family, config: Any) -> dict:
-    """Return the keys of config.json.
-
-    Args:
-        family: The family.
-        config: The keras_seq config.
-    """
+    """Return the keys of config.json."""
     values = {**family.constants}
     for setting in family.settings:
         values |= setting.write(config)
@@ -331,12 +259,7 @@ def write_config(family: Family, config: Any) -> dict:
 
 
 def differences(family: Family, config: Any) -> list[str]:
-    """Return the fields of a config that its config.json would not bring back, as `name=value` of what would.
-
-    Args:
-        family: The family.
-        config: The keras_seq config.
-    """
+    """Return the fields of a config that its config.json would not bring back, as `name=value` of what would."""
     try:
         back = read_config(family, write_config(family, config))
     except PretrainedError as error:

@@ -110,15 +110,7 @@ def _vocabulary_size(model):
 
 
 def find_family(model: keras.Model, vocabulary_size: int) -> tuple[Family, object]:
-    """Return the family of a model, and the config that builds it.
-
-    Args:
-        model: A Keras model.
-        vocabulary_size: V.
-
-    Raises:
-        PretrainedError: There is none.
-    """
+    """Return the family of a model, and the config that builds it."""
     if getattr(model, "document_token", None) is not None:
         raise PretrainedError(
             f"{model.name} begins anew at document_token={model.document_token}, which no class of transformers does; "

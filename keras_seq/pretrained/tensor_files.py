@@ -29,14 +29,7 @@ class PretrainedError(ValueError):
 
 
 def read_text(path: pathlib.Path) -> str:
-    """Return the text of a regular file of limited size: pipes and devices may never end.
-
-    Args:
-        path: The file.
-
-    Raises:
-        PretrainedError: It is missing, too large, not a regular file, or not UTF-8.
-    """
+    """Return the text of a regular file of limited size: pipes and devices may never end."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -51,14 +44,7 @@ def read_text(path: pathlib.Path) -> str:
 
 
 def read_json(path: pathlib.Path) -> dict:
-    """Return the object in a JSON file.
-
-    Args:
-        path: The file.
-
-    Raises:
-        PretrainedError: As `read_text`; or it is not a JSON object.
-    """
+    """Return the object in a JSON file."""
     text = read_text(path)
     try:
         value = json.loads(text)
@@ -70,14 +56,7 @@ def read_json(path: pathlib.Path) -> dict:
 
 
 class TensorFiles(contextlib.ExitStack):
-    """Open the safetensors files of a folder; a context, which closes them.
-
-    Args:
-        folder: The folder.
-
-    Raises:
-        PretrainedError: There are no such files, or one is truncated, missing or named twice.
-    """
+    """Open the safetensors files of a folder; a context, which closes them."""
 
     def __init__(self, folder: pathlib.Path):
         super().__init__()
@@ -109,14 +88,7 @@ class TensorFiles(contextlib.ExitStack):
         return iter(self._entries)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor.
-
-        Args:
-            name: Its name.
-
-        Raises:
-            PretrainedError: It does not hold floating-point numbers.
-        """
+        """Return the shape of a tensor."""
         _, entry, _ = self._entries[name]
         if entry["dtype"] not in FLOATS:
             raise PretrainedError(
@@ -126,14 +98,7 @@ class TensorFiles(contextlib.ExitStack):
         return tuple(entry["shape"])
 
     def read(self, name: str) -> np.ndarray:
-        """Return a tensor.
-
-        Args:
-            name: Its name.
-
-        Raises:
-            PretrainedError: The file has become shorter.
-        """
+        """Return a tensor."""
         file, entry, begin = self._entries[name]
         start, end = entry["data_offsets"]
         memory = np.empty(end - start + ALIGNMENT, np.uint8)
@@ -168,12 +133,7 @@ def _paths(folder):
 
 
 def overflows(values: np.ndarray, dtype) -> bool:
-    """Return whether a finite number becomes infinity in another dtype.
-
-    Args:
-        values: Numbers of any shape.
-        dtype: A floating-point dtype or its name.
-    """
+    """Return whether a finite number becomes infinity in another dtype."""
     limit = ml_dtypes.finfo(dtype).max
     if ml_dtypes.finfo(values.dtype).max <= limit:
         return False

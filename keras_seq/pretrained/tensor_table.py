@@ -34,14 +34,7 @@ UNEQUAL = {  # keys of a layer's config that do not change what it computes afte
 
 
 def blocks_of(model) -> tuple[list, list]:
-    """Return the blocks of a language model with a number in their names, and its other layers.
-
-    Args:
-        model: A Keras model.
-
-    Raises:
-        ValueError: It is not a `LanguageModel` of blocks.
-    """
+    """Return the blocks of a language model with a number in their names, and its other layers."""
     if not isinstance(model, LanguageModel):
         raise ValueError(f"{model.name} is not a LanguageModel")
     blocks = [layer for layer in model.blocks if isinstance(layer, TransformerBlock | PreNormResidual)]
@@ -52,15 +45,7 @@ def blocks_of(model) -> tuple[list, list]:
 
 
 def name_of(value, names: dict) -> str:
-    """Return the name of an activation.
-
-    Args:
-        value: The function.
-        names: Names with functions or Keras's names of them.
-
-    Raises:
-        ValueError: It has no name there.
-    """
+    """Return the name of an activation."""
     for name, activation in names.items():
         if keras.activations.get(activation) is value:
             return name
@@ -68,11 +53,7 @@ def name_of(value, names: dict) -> str:
 
 
 def without_memory(build):
-    """Return what a function builds, without memory for variables.
-
-    Args:
-        build: A function without arguments, which builds Keras models.
-    """
+    """Return what a function builds, without memory for variables."""
 
     def run():
         with keras.StatelessScope(initialize_variables=False):
@@ -84,12 +65,7 @@ def without_memory(build):
 
 
 def same_function(model, other) -> bool:
-    """Return whether two models are the same but for names, initial values, dropout and dtypes.
-
-    Args:
-        model: A Keras model.
-        other: Another one.
-    """
+    """Return whether two models are the same but for names, initial values, dropout and dtypes."""
     return _essential(model.get_config()) == _essential(other.get_config())
 
 
@@ -109,27 +85,12 @@ MAX_NAMES = 3  # in a message
 
 
 def variables_of(models) -> dict:
-    """Return the weights of models by their paths.
-
-    Args:
-        models: Keras models, which may share weights.
-    """
+    """Return the weights of models by their paths."""
     return {path: weight for model in models for path, weight in named_weights(model).items()}
 
 
 def expected_tensors(family: Family, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Return the tensors that hold variables of these shapes.
-
-    Args:
-        family: The family.
-        shapes: Shapes by path of variable.
-
-    Returns:
-        Tensors by name, with the numbers of layers filled in.
-
-    Raises:
-        PretrainedError: No tensor holds one of the variables.
-    """
+    """Return the tensors that hold variables of these shapes."""
     layers = [int(match[1]) for path in shapes if (match := re.match(r"block_(\d+)/", path))]
     expected, covered = {}, set()
     for entry in family.tensors:
@@ -147,20 +108,7 @@ def expected_tensors(family: Family, shapes: dict[str, tuple[int, ...]]) -> dict
 
 
 def match(family: Family, shapes: dict[str, tuple[int, ...]], files: TensorFiles, ignore=()) -> dict[str, Tensor]:
-    """Check that a file has every tensor of a model in its shape, and no other, without reading values.
-
-    Args:
-        family: The family.
-        shapes: Shapes by path of variable.
-        files: The open files.
-        ignore: Patterns, such as `cls.*`, of tensors to leave out.
-
-    Returns:
-        The tensors to read, by their names in the file. Repetitions of tied ones are among them, without variables.
-
-    Raises:
-        PretrainedError: A tensor is missing, left over, or has another shape.
-    """
+    """Check that a file has every tensor of a model in its shape, and no other, without reading values."""
     expected, names_in_file = expected_tensors(family, shapes), {}
     left_out = [name for name in files if any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)]
     for name in files:
@@ -204,28 +152,13 @@ def _refuse(verb, names, remedy):
 
 
 def tensor_shape(tensor: Tensor, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the shape of a tensor that holds variables of these shapes.
-
-    Args:
-        tensor: An entry of the table.
-        shapes: The shapes of its variables.
-    """
+    """Return the shape of a tensor that holds variables of these shapes."""
     concatenated = (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
     return tensor.layout.to_tensor(np.broadcast_to(np.float32(0), concatenated)).shape
 
 
 def initialize(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) -> None:
-    """Read tensors one at a time, the largest first, as the first values of variables that have no memory yet.
-
-    Args:
-        tensors: What `match` returns.
-        variables: The variables of the model, by path.
-        files: The open files.
-
-    Raises:
-        PretrainedError: A tied tensor has other values than the one that it repeats, or a value would be infinity in
-            the dtype of its variable.
-    """
+    """Read tensors one at a time, the largest first, as the first values of variables that have no memory yet."""
     names = {tensor.name: name for name, tensor in tensors.items() if tensor.variables}
     for name, tensor in sorted(tensors.items(), key=lambda item: -math.prod(files.shape(item[0]))):
         if tensor.variables:
@@ -249,12 +182,7 @@ def initialize(tensors: dict[str, Tensor], variables: dict, files: TensorFiles) 
 
 
 def tensor_of(tensor: Tensor, variables: dict) -> np.ndarray:
-    """Return the tensor that holds variables.
-
-    Args:
-        tensor: An entry of `expected_tensors`.
-        variables: The variables of the model, by path.
-    """
+    """Return the tensor that holds variables."""
     values = [ops.convert_to_numpy(variables[path]) for path in tensor.variables]
     concatenated = values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
     return np.ascontiguousarray(tensor.layout.to_tensor(concatenated))

@@ -25,16 +25,7 @@ BOOLEANS = ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "add_pre
 
 
 def read_tokenizer_files(folder: pathlib.Path, model_type: str, vocabulary_size: int) -> PretrainedTokenizer | None:
-    """Return the tokenizer of a folder, or None if there is none.
-
-    Args:
-        folder: The folder.
-        model_type: That of config.json.
-        vocabulary_size: V of the model.
-
-    Raises:
-        PretrainedError: A file is not of its format, or the tokenizer has more ids than the model.
-    """
+    """Return the tokenizer of a folder, or None if there is none."""
     options_file = folder / "tokenizer_config.json"
     options = read_json(options_file) if options_file.exists() else {}
     special = {name: _content(name, options[name]) for name in SPECIAL if options.get(name) is not None}
@@ -122,15 +113,7 @@ def _byte_pairs(folder, options, special):
 
 
 def write_tokenizer_files(folder: pathlib.Path, tokenizer: Tokenizer) -> None:
-    """Write tokenizer.json and tokenizer_config.json, which `PreTrainedTokenizerFast` reads.
-
-    Args:
-        folder: The folder.
-        tokenizer: A tokenizer; words cannot be written, because the `tokenizers` library splits them elsewhere.
-
-    Raises:
-        PretrainedError: The tokenizer has no such form.
-    """
+    """Write tokenizer.json and tokenizer_config.json, which `PreTrainedTokenizerFast` reads."""
     options = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     if isinstance(tokenizer, PretrainedTokenizer):
         text = tokenizer.pipeline

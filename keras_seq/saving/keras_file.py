@@ -33,16 +33,7 @@ class WeightsError(ValueError):
 
 
 def check_weights(data: bytes) -> None:
-    """Check that loading weights takes no more memory than the size of their file.
-
-    Args:
-        data: A whole HDF5 file. Only the headers of its datasets are read.
-
-    Raises:
-        WeightsError: A dataset is compressed, sparse, chunked, in another file, or not numeric; an object is neither a
-            group nor a dataset, or has two names; or the datasets are larger than the file.
-        OSError: `data` is not an HDF5 file.
-    """
+    """Check that loading weights takes no more memory than the size of their file."""
     with h5py.File(io.BytesIO(data), "r") as file:
         sizes = sum(_sizes(file, {_address(file)}))
     if sizes > len(data):

@@ -18,16 +18,7 @@ OPSET = 17
 
 
 def export_onnx(model, path: str | os.PathLike) -> None:
-    """Write one step of a model as an ONNX file, atomically.
-
-    Args:
-        model: A `LanguageModel` of SimpleRNN, GRU or LSTM layers.
-        path: The file to write; it must not exist.
-
-    Raises:
-        ValueError: The model has other layers or computes in half precision, `tf2onnx` is not installed, `path` exists,
-            or Keras's backend is not TensorFlow.
-    """
+    """Write one step of a model as an ONNX file, atomically."""
     path = pathlib.Path(path)
     if path.exists():
         raise ValueError(f"{path} exists already; expected the name of a new file.")

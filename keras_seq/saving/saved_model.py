@@ -19,15 +19,7 @@ PHILOX = 1  # TensorFlow's number of the algorithm
 
 
 class ExportedTextGenerator(tf.Module):
-    """Hold the two exported functions, `generate` and `logits`.
-
-    Args:
-        model: A `LanguageModel`.
-        tokenizer: The `CharacterTokenizer` that the model was trained with; other tokenizers do not run in a graph.
-
-    Raises:
-        ValueError: The tokenizer is of another class, or has another vocabulary size than the model.
-    """
+    """Hold the two exported functions, `generate` and `logits`."""
 
     def __init__(self, model, tokenizer):
         if not hasattr(tokenizer, "tables"):
@@ -44,11 +36,7 @@ class ExportedTextGenerator(tf.Module):
         self.logits = tf.function(self._logits, input_signature=[text], autograph=False)
 
     def save(self, folder) -> None:
-        """Write both functions into a folder.
-
-        Raises:
-            OSError: The folder cannot be written.
-        """
+        """Write both functions into a folder."""
         try:
             tf.saved_model.save(self, str(folder), signatures={"generate": self.generate, "logits": self.logits})
         except tf.errors.OpError as error:  # raised by TensorFlow for a full disk, for example
@@ -141,18 +129,7 @@ def _assert_non_negative(number, name):
 
 
 def export_saved_model(model, tokenizer, path: str | os.PathLike) -> None:
-    """Write a model and its tokenizer as a SavedModel folder, atomically.
-
-    Args:
-        model: A `LanguageModel`.
-        tokenizer: The `CharacterTokenizer` that the model was trained with.
-        path: The folder to write: a new one, or an empty one.
-
-    Raises:
-        ValueError: The tokenizer is of another class or vocabulary size, `path` has files or a `[`, which TensorFlow
-            reads as a pattern, or Keras's backend is not TensorFlow.
-        OSError: The folder cannot be written; the error names `path`.
-    """
+    """Write a model and its tokenizer as a SavedModel folder, atomically."""
     path = pathlib.Path(path)
     if not is_free(path):
         raise ValueError(f"{path} exists already; expected the name of a new folder, or an empty one.")

@@ -214,17 +214,7 @@ class Tokenizer:
 
 
 def check_ids(ids: np.ndarray | list[int], size: int, noun: str, hint: str = "") -> np.ndarray:
-    """Return ids as an array `[N]`, after checking their type and range.
-
-    Args:
-        ids: Integers along one axis, or a scalar.
-        size: Number of valid ids; ids are from 0 to `size` - 1.
-        noun: What an id stands for, for the message.
-        hint: Clause that follows "one axis" in the message.
-
-    Raises:
-        TokenizerError: The ids are not integers along one axis, or an id is out of range.
-    """
+    """Return ids as an array `[N]`, after checking their type and range."""
     try:
         array = np.atleast_1d(np.asarray(ids))
     except ValueError:  # a list of lists of unequal lengths
@@ -256,32 +246,12 @@ MAX_TOKENIZER_BYTES = 1 << 26  # enough for a million tokens
 
 
 def write_tokenizer(path: str | os.PathLike[str], config: dict) -> None:
-    """Write the config of a tokenizer as JSON, atomically.
-
-    Args:
-        path: Path of the file.
-        config: What `get_config` returns.
-
-    Raises:
-        OSError: The file cannot be written; an existing file is unchanged.
-    """
+    """Write the config of a tokenizer as JSON, atomically."""
     write_text(path, json.dumps({"schema": SCHEMA, **config}))
 
 
 def read_tokenizer(path: str | os.PathLike[str], from_config: Callable[[dict], object]) -> object:
-    """Create a tokenizer from the JSON in a file.
-
-    Args:
-        path: Path of the file.
-        from_config: Function from the config to the tokenizer; it raises a TokenizerError for an invalid config.
-
-    Returns:
-        The result of `from_config`.
-
-    Raises:
-        TokenizerError: The file cannot be read, is not JSON, was written by an older version of keras_seq, or its
-            config is invalid.
-    """
+    """Create a tokenizer from the JSON in a file."""
     if not isinstance(path, str | os.PathLike):
         raise TokenizerError(f"path={path!r}; expected the path of a tokenizer file.")
     try:

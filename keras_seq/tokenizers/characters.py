@@ -21,12 +21,7 @@ from keras_seq.tokenizers.text import TokenizerError, check_characters, raise_te
 
 
 class CharacterTables:
-    """The tables of a `CharacterTokenizer` and what uses them.
-
-    Args:
-        characters: The known characters; their ids are the last ones.
-        outputs: The character that each id decodes to: one more than `characters` if there is an `[UNK]`.
-    """
+    """The tables of a `CharacterTokenizer` and what uses them."""
 
     def __init__(self, characters: str, outputs: str):
         self.allowed, self.num_ids = None if len(outputs) > len(characters) else characters, len(outputs)
@@ -272,13 +267,6 @@ class TextToIds(keras.layers.Layer):
     The tokenizer is saved as an asset of the model. There is no padding mask: use the layer in causal models, whose
     outputs do not depend on later positions. It runs on the TensorFlow backend only.
 
-    Args:
-        tokenizer: A `CharacterTokenizer`; None if it will be loaded with the model.
-        **kwargs: Arguments of `keras.layers.Layer`.
-
-    Raises:
-        TokenizerError: In the call: the layer has no tokenizer.
-
     >>> TextToIds(CharacterTokenizer("abc"))(keras.ops.convert_to_tensor(["ca", "b"])).numpy().tolist()
     [[2, 0], [1, 0]]
     """
@@ -315,18 +303,7 @@ class TextToIds(keras.layers.Layer):
 
 
 def with_text_input(model: keras.Model, tokenizer: CharacterTokenizer) -> keras.Model:
-    """Create a model that takes strings `[B]` and applies `model` to their ids.
-
-    Args:
-        model: A causal model of ids `[B, T]`.
-        tokenizer: Its tokenizer, with as many ids as the model.
-
-    Returns:
-        A Keras model named `<model>_of_text`.
-
-    Raises:
-        ValueError: The tokenizer and the model have different numbers of ids, or Keras's backend is not TensorFlow.
-    """
+    """Create a model that takes strings `[B]` and applies `model` to their ids."""
     checks.tensorflow_backend("A model of texts")
     check_tokenizer(tokenizer, model)
     texts = keras.Input((), dtype="string", name="texts")

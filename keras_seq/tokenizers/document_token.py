@@ -31,18 +31,7 @@ def document_token(tokenizer: Tokenizer) -> int:
 
 
 def encode_documents(tokenizer: Tokenizer, text: str) -> np.ndarray:
-    """Convert a text to ids, where U+001E begins a document.
-
-    Args:
-        tokenizer: A tokenizer of a class in `TOKENIZERS`.
-        text: Documents, each after U+001E; or any other text, which is encoded as `encode` does.
-
-    Returns:
-        int32 `[N]`.
-
-    Raises:
-        TokenizerError: As for `encode`.
-    """
+    """Convert a text to ids, where U+001E begins a document."""
     has_borders = isinstance(tokenizer, SubwordTokenizer) or DOCUMENT_CHARACTER in tokenizer.vocabulary
     if DOCUMENT_CHARACTER not in text or not has_borders:
         return tokenizer.encode(text)
@@ -52,15 +41,7 @@ def encode_documents(tokenizer: Tokenizer, text: str) -> np.ndarray:
 
 
 def decode_documents(tokenizer: Tokenizer, ids: np.ndarray) -> str:
-    """Convert ids to a text in which U+001E begins a document.
-
-    Args:
-        tokenizer: A tokenizer with a `document_token`.
-        ids: Integers `[N]`.
-
-    Raises:
-        TokenizerError: As for `decode`, or the tokenizer has no such token.
-    """
+    """Convert ids to a text in which U+001E begins a document."""
     ids = np.asarray(ids)
     borders = np.flatnonzero(ids == document_token(tokenizer))
     first, *documents = np.split(ids, borders)

@@ -216,16 +216,6 @@ OTHER_STEPS = [  # of a decoder, after the one that makes spaces; after Fuse, St
 def token_bytes(tokenizer: Tokenizer) -> list[bytes | None]:
     r"""Return the UTF-8 bytes of each token, which it adds to the text before it.
 
-    Args:
-        tokenizer: A tokenizer of characters, words or byte pairs, or a tokenizer.json that decodes by byte pairs
-            (GPT-2's way) or by tokens in which `▁` is a space (SentencePiece's).
-
-    Returns:
-        A list of V entries, None for special tokens, which stand for no text.
-
-    Raises:
-        TokenizerError: Tokens have no bytes of their own, as WordPiece puts spaces between them.
-
     >>> from keras_seq.tokenizers import CharacterTokenizer
     >>> token_bytes(CharacterTokenizer("aé"))
     [b'a', b'\xc3\xa9']

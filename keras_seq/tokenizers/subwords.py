@@ -27,11 +27,6 @@ SPECIAL_TOKENS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 def truncated_lengths(first: int, second: int, max_length: int) -> tuple[int, int]:
     """Compute how many ids of two texts fit, if the longer text is cut first.
 
-    Args:
-        first: Number of ids of the first text.
-        second: Number of ids of the second text, which is cut if both are equally long.
-        max_length: Number of ids that fit.
-
     >>> truncated_lengths(10, 2, max_length=7), truncated_lengths(10, 10, max_length=7)
     ((5, 2), (4, 3))
     """
@@ -43,17 +38,6 @@ def pack_segments(
     firsts: list[list[int]], seconds: list[list[int]] | None, sequence_length: int | None
 ) -> dict[str, np.ndarray]:
     """Pack texts, or pairs of texts, into rows with special tokens and padding.
-
-    Args:
-        firsts: The ids of B texts, B at least 1.
-        seconds: The ids of the B second texts, or None.
-        sequence_length: T, the positions of a row; None for the length of the longest row.
-
-    Returns:
-        `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool `[B, T]`: True at non-padding positions.
-
-    Raises:
-        ValueError: `sequence_length` is smaller than the number of special tokens, or a batch has 2**31 ids.
 
     >>> pack_segments([[7, 8], [9]], [[5], [6]], sequence_length=7)["token_ids"].tolist()
     [[2, 7, 8, 3, 5, 3, 0], [2, 9, 3, 6, 3, 0, 0]]
@@ -103,15 +87,7 @@ ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
 class SubwordTokenizer(Tokenizer):
-    """Base class of subword tokenizers: the tokens of `SPECIAL_TOKENS`, and batches of rows for encoders.
-
-    Args:
-        vocabulary: The keys of `SPECIAL_TOKENS`, then the subwords.
-        pipeline: The `tokenizers.Tokenizer` that encodes and decodes.
-
-    Raises:
-        TokenizerError: The vocabulary is not a list of distinct strings that begins with the special tokens.
-    """
+    """Base class of subword tokenizers: the tokens of `SPECIAL_TOKENS`, and batches of rows for encoders."""
 
     def __init__(self, vocabulary: list[str], pipeline: tokenizers.Tokenizer):
         super().__init__(vocabulary, special_tokens=list(SPECIAL_TOKENS))
@@ -121,20 +97,6 @@ class SubwordTokenizer(Tokenizer):
         self, texts: list[str], text_pairs: list[str] | None = None, sequence_length: int | None = None
     ) -> dict[str, np.ndarray]:
         """Encode texts as rows `[CLS] a [SEP]`, or pairs of texts as rows `[CLS] a [SEP] b [SEP]`.
-
-        Args:
-            texts: B texts, at least one.
-            text_pairs: The B second texts, or None.
-            sequence_length: T, the positions of a row: longer rows are cut, the longer text of a pair first, and
-                shorter rows are padded at the end. None for the length of the longest row.
-
-        Returns:
-            NumPy arrays `[B, T]`: `token_ids` and `segment_ids` (1 from the second text on, 0 elsewhere), int32, and
-            `padding_mask`, bool, True at non-padding positions.
-
-        Raises:
-            TokenizerError: There are no texts, not as many pairs as texts, or an element is not a text.
-            ValueError: `sequence_length` is smaller than the number of special tokens of a row.
 
         >>> batch = BytePairTokenizer.from_text("ab").encode_batch(["a", "bb"], sequence_length=5)
         >>> batch["padding_mask"].astype(int).tolist()

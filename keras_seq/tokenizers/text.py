@@ -46,18 +46,7 @@ def check_text(text: str) -> None:
 
 
 def raise_text_error(text: str | bytes, allowed: str | None, start: int = 0, where: str = "") -> None:
-    """Raise the error for the first invalid character of a text, if there is one.
-
-    Args:
-        text: The text, or its UTF-8.
-        allowed: The characters that it may contain; None allows all.
-        start: Position of its first character, for the message.
-        where: Clause that follows the position in the message.
-
-    Raises:
-        UnknownCharacterError: A character is not among `allowed`.
-        TokenizerError: The text is not UTF-8, or contains half a surrogate pair.
-    """
+    """Raise the error for the first invalid character of a text, if there is one."""
     if isinstance(text, bytes):
         try:
             text = text.decode("utf-8")
@@ -101,15 +90,7 @@ LOOKAHEAD = 256  # characters in which an unknown tokenizer's token is sought
 
 
 def piece_ends(text: str, offsets: np.ndarray) -> np.ndarray:
-    """Return where the piece of each token ends; they begin where the one before ends, and joined they are the text.
-
-    Args:
-        text: The text.
-        offsets: `[N, 2]`, of `encode_with_offsets`.
-
-    Returns:
-        int64 `[N]`, in ascending order.
-    """
+    """Return where the piece of each token ends; they begin where the one before ends, and joined they are the text."""
     ends = np.minimum(np.maximum.accumulate(offsets[:, 1]), len(text)) if len(offsets) else np.zeros(0, "int64")
     if len(ends):
         ends[np.argmax(ends) :] = len(text)
@@ -117,12 +98,7 @@ def piece_ends(text: str, offsets: np.ndarray) -> np.ndarray:
 
 
 def token_offsets(tokenizer, text: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids `[N]` and offsets `[N, 2]` of any tokenizer with `encode` and `decode`.
-
-    Args:
-        tokenizer: A `Tokenizer`, whose `encode_with_offsets` answers; or another, whose tokens are sought in the text.
-        text: The text.
-    """
+    """Return ids `[N]` and offsets `[N, 2]` of any tokenizer with `encode` and `decode`."""
     if hasattr(tokenizer, "encode_with_offsets"):
         return tokenizer.encode_with_offsets(text)
     ids = np.asarray(tokenizer.encode(text))
@@ -130,12 +106,7 @@ def token_offsets(tokenizer, text: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def offsets_of_texts(tokens: list[str], text: str) -> np.ndarray:
-    """Return the offsets `[N, 2]` of tokens, each where its text comes next; without length where it does not come.
-
-    Args:
-        tokens: Text of each token.
-        text: The text.
-    """
+    """Return the offsets `[N, 2]` of tokens, each where its text comes next; without length where it does not come."""
     offsets, position = np.zeros((len(tokens), 2), "int64"), 0
     for row, token in zip(offsets, tokens, strict=True):
         start = text.find(token, position, position + len(token) + LOOKAHEAD)
@@ -145,12 +116,7 @@ def offsets_of_texts(tokens: list[str], text: str) -> np.ndarray:
 
 
 def first_token_characters(tokenizer, text: str) -> int:
-    """Return how many characters of a text its first token stands for; 0 for one that the tokenizer adds.
-
-    Args:
-        tokenizer: A `Tokenizer`.
-        text: The text, in which U+001E may begin a document.
-    """
+    """Return how many characters of a text its first token stands for; 0 for one that the tokenizer adds."""
     if text.startswith(DOCUMENT_CHARACTER):
         return 1
     beginning = text.partition(DOCUMENT_CHARACTER)[0]

@@ -42,12 +42,7 @@ def readable_bytes(path: pathlib.Path) -> int:
 
 
 def corrupt_files(run: str | pathlib.Path, expected_sizes: dict[str, int]) -> list[pathlib.Path]:
-    """Return the event files of a run of which less can be read than existed at its last checkpoint.
-
-    Args:
-        run: Folder of the run.
-        expected_sizes: Result of `file_sizes` at the checkpoint.
-    """
+    """Return the event files of a run of which less can be read than existed at its last checkpoint."""
     expected = {pathlib.Path(run) / name: size for name, size in expected_sizes.items()}
     truncated = {path: int(match[1]) for path in event_files(run) if (match := TRUNCATED_PATTERN.fullmatch(path.name))}
     later = {path: size for path, size in truncated.items() if path not in expected}  # truncated after the checkpoint
@@ -60,14 +55,7 @@ def truncate_after(
     expected_sizes: dict[str, int] | None = None,
     curves: dict[tuple[str, int], float] | None = None,
 ):
-    """Drop the events after `tokens` from a run's event files.
-
-    Args:
-        folder: Folder of the run.
-        tokens: Tokens at the checkpoint.
-        expected_sizes: Result of `file_sizes` at the checkpoint.
-        curves: Points `{(tag, tokens): value}` that the files have to contain, as `curve_points` returns them.
-    """
+    """Drop the events after `tokens` from a run's event files."""
     folder, paths, events, readable = pathlib.Path(folder), event_files(folder), {}, {}
     for path in paths:
         records = read_records(path)

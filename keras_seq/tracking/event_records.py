@@ -52,14 +52,7 @@ def _frame(data):
 
 
 class EventFile:
-    """Append summaries to a new event file, which is open only while they are written: none waits in a buffer.
-
-    Args:
-        folder: Folder of the run; it is created if it is missing.
-
-    Raises:
-        OSError: Also in `write`, if the file cannot be written, with the path of the file.
-    """
+    """Append summaries to a new event file, which is open only while they are written: none waits in a buffer."""
 
     def __init__(self, folder: str | pathlib.Path):
         name = f"{int(time.time()):010}.{platform.node()}.{os.getpid()}.{next(_file_numbers)}"

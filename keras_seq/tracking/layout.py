@@ -75,12 +75,7 @@ def validation_key(name: str) -> str:
 
 
 def describe(name: str, descriptions: Mapping[str, str] = {}) -> str:
-    """Return the description of a key or name, or of the longest group of it that has one; "" if none has.
-
-    Args:
-        name: Key or name.
-        descriptions: Descriptions by name or group, which come before those of the keys above.
-    """
+    """Return the description of a key or name, or of the longest group of it that has one; "" if none has."""
     known = {**DESCRIPTIONS, **descriptions}
     if name.startswith("result/"):
         return " ".join(filter(None, ("After training, over all of the validation data.", known.get(name[7:]))))
@@ -118,12 +113,7 @@ OMITTED = {
 
 
 def select_hparams(settings: Mapping[str, Any], model: keras.Model) -> dict[str, bool | int | float | str]:
-    """Return the hyperparameters of a run in the order of the columns: FIRST, the others, `train.optimizer`.
-
-    Args:
-        settings: All settings by dotted name.
-        model: The model that is trained.
-    """
+    """Return the hyperparameters of a run in the order of the columns: FIRST, the others, `train.optimizer`."""
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     compiled = {  # by its user, so that `train` does not name them
         "train.learning_rate": settings.get("optimizer.learning_rate"),
@@ -143,12 +133,7 @@ def session_start(hparams: Mapping[str, bool | int | float | str]) -> Summary:
 
 
 def hparams_columns(hparams: Iterable[str], keys: Iterable[str]) -> Summary:
-    """Return the summary that orders the columns of the HParams table.
-
-    Args:
-        hparams: Names of the hyperparameters.
-        keys: Keys of a validation's scalars.
-    """
+    """Return the summary that orders the columns of the HParams table."""
     names = [key.removesuffix(SAMPLE) for key in keys]
     results = [f"result/{name}" for name in dict.fromkeys([*RESULTS, *names]) if name in names]
     columns = dict.fromkeys([*results[:2], "loss", "seconds", "tokens_per_second", *results, *keys])
@@ -172,12 +157,7 @@ def _column(key):
 
 
 def charts(keys: Iterable[str], titles: Mapping[str, str]) -> Summary:
-    """Return the summary of the Custom Scalars page; each chart overlays all runs.
-
-    Args:
-        keys: Keys of a validation's scalars.
-        titles: Titles of the charts of a validation's curves, by name.
-    """
+    """Return the summary of the Custom Scalars page; each chart overlays all runs."""
     loss, streaming = (scored_key(key, keys) for key in RESULTS)
     losses = {"Training and validation loss (nats per token)": ["loss", loss]}
     if streaming in keys:

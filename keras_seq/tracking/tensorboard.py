@@ -107,14 +107,7 @@ class TokenTensorBoard(keras.callbacks.Callback):
 
 
 def scalar_proto(key: str, value: float, axis: str, descriptions: Mapping[str, str] = {}) -> Summary:
-    """Return the protocol buffer of a number.
-
-    Args:
-        key: Key of metrics.jsonl or of Keras's logs.
-        value: The number.
-        axis: Unit of the axis.
-        descriptions: Descriptions by name or group.
-    """
+    """Return the protocol buffer of a number."""
     description = f"{describe(key, descriptions)} Horizontal axis: {axis}.".strip()
     return scalar_pb(scalar_tag(key), float(value), description)
 
@@ -132,12 +125,7 @@ def image_proto(tag: str, images: np.ndarray, description: str = "") -> Summary:
 
 
 def summary_protos(summaries: Summaries, axis: str) -> Iterator[Summary]:
-    """Return the protocol buffers of summaries; texts keep their spaces and line breaks.
-
-    Args:
-        summaries: What to write.
-        axis: Unit of the axis.
-    """
+    """Return the protocol buffers of summaries; texts keep their spaces and line breaks."""
     for name, value in summaries.charted.items():
         yield scalar_proto(validation_key(name), value, axis, summaries.descriptions)
     for name, text in summaries.texts.items():
@@ -157,11 +145,7 @@ def code_block(text: str) -> str:
 
 
 def curve_points(lines: list[dict]) -> dict[tuple[str, int], float]:
-    """Return the points of TensorBoard's curves that the lines of metrics.jsonl stand for: `{(tag, tokens): value}`.
-
-    Args:
-        lines: Lines of metrics.jsonl.
-    """
+    """Return the points of TensorBoard's curves that the lines of metrics.jsonl stand for: `{(tag, tokens): value}`."""
     points = {}
     for line in lines:
         if line["split"] == "train":

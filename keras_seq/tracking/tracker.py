@@ -44,11 +44,7 @@ class Tracker(Protocol):
 
 
 class Trackers:
-    """Record a run with several trackers.
-
-    Args:
-        *trackers: The trackers.
-    """
+    """Record a run with several trackers."""
 
     def __init__(self, *trackers: Tracker):
         self.trackers = trackers
@@ -75,13 +71,6 @@ class TrackioRun:
     The run is called like its folder, with an id that is kept in the folder, so that a resumed training goes on in the
     same run; steps that are repeated after a kill are sent again. Its group is the folder around it, its project
     `keras_seq` or the environment variable TRACKIO_PROJECT.
-
-    Args:
-        folder: Folder of the run.
-
-    Raises:
-        ValueError: The package cannot be imported.
-        ConnectionError: In `write_settings`, if the package does not start the run.
     """
 
     package = "trackio"
@@ -141,11 +130,7 @@ class TrackioRun:
 
 
 class WandbRun(TrackioRun):
-    """Record a run with wandb, which calls the axis `tokens` and keeps its files in the run's folder.
-
-    Args:
-        folder: Folder of the run.
-    """
+    """Record a run with wandb, which calls the axis `tokens` and keeps its files in the run's folder."""
 
     package = "wandb"
 
@@ -175,15 +160,7 @@ RUNS = {"trackio": TrackioRun, "wandb": WandbRun}
 
 @contextlib.contextmanager
 def open_tracker(name: str, folder: str | pathlib.Path) -> Iterator[Tracker]:
-    """Yield TensorBoard's tracker of a run, joined with another one unless that is "tensorboard".
-
-    Args:
-        name: "tensorboard", "trackio" or "wandb".
-        folder: Folder of the run.
-
-    Raises:
-        ValueError: The package cannot be imported.
-    """
+    """Yield TensorBoard's tracker of a run, joined with another one unless that is "tensorboard"."""
     board = TokenTensorBoard(folder)
     if name == "tensorboard":
         yield board
@@ -193,14 +170,7 @@ def open_tracker(name: str, folder: str | pathlib.Path) -> Iterator[Tracker]:
 
 
 def import_tracker(name: str) -> types.ModuleType:
-    """Return the package of a tracker.
-
-    Args:
-        name: "tensorboard", "trackio" or "wandb".
-
-    Raises:
-        ValueError: It cannot be imported.
-    """
+    """Return the package of a tracker."""
     try:
         module = importlib.import_module(name)
         if module.__dict__.get("__file__", "") is None:

@@ -69,13 +69,6 @@ class DatePair(NamedTuple):
 def format_fields(date: datetime.date, september: str = "Sep") -> dict[str, str]:
     """Return the fields that a format may use.
 
-    Args:
-        date: The date.
-        september: Abbreviation of September.
-
-    Returns:
-        The text of each field.
-
     >>> format_fields(datetime.date(1994, 9, 3), "Sept")["abbreviated"]
     'Sept.'
     """
@@ -98,27 +91,13 @@ def format_fields(date: datetime.date, september: str = "Sep") -> dict[str, str]
 
 
 def format_date(date: datetime.date, format: str, random: np.random.Generator) -> str:
-    """Write a date in a format, in lower or upper case with a probability of 1/4 each.
-
-    Args:
-        date: The date.
-        format: One of `FORMATS` or `HELD_OUT_FORMATS`.
-        random: Generator of the case, and of the abbreviation of September, Sep or Sept.
-    """
+    """Write a date in a format, in lower or upper case with a probability of 1/4 each."""
     text = format.format_map(format_fields(date, random.choice(("Sep", "Sept"))))
     return (text, text, text.lower(), text.upper())[random.integers(4)]
 
 
 def split_dates(*counts: int, seed: int = 0) -> list[list[datetime.date]]:
-    """Draw disjoint random lists of dates from MIN_DATE to MAX_DATE.
-
-    Args:
-        *counts: Number of dates of each list, at least 0.
-        seed: Seed of the draws.
-
-    Raises:
-        ValueError: A count is not an integer of at least 0, or there are not as many dates.
-    """
+    """Draw disjoint random lists of dates from MIN_DATE to MAX_DATE."""
     for count in counts:
         checks.integer("count", count, min_value=0)
     days = (MAX_DATE - MIN_DATE).days + 1
@@ -135,12 +114,6 @@ def split_dates(*counts: int, seed: int = 0) -> list[list[datetime.date]]:
 def draw_pairs(dates: list[datetime.date], formats: tuple[str, ...], count: int, seed: int) -> list[DatePair]:
     """Draw pairs with the formats in turn and a random date each.
 
-    Args:
-        dates: The dates to draw from.
-        formats: Formats, such as `FORMATS`.
-        count: Number of pairs.
-        seed: Seed of the draws.
-
     >>> [pair.iso for pair in draw_pairs([datetime.date(1994, 9, 3)], FORMATS, 2, seed=0)]
     ['1994-09-03', '1994-09-03']
     """
@@ -153,14 +126,7 @@ def draw_pairs(dates: list[datetime.date], formats: tuple[str, ...], count: int,
 
 
 def source_ids(texts: list[str]) -> np.ndarray:
-    """Convert texts to ids `[B, S]`, int32, padded to `SOURCE_LENGTH`.
-
-    Args:
-        texts: B dates as texts.
-
-    Raises:
-        ValueError: A text is empty, too long, or has a character that no format contains.
-    """
+    """Convert texts to ids `[B, S]`, int32, padded to `SOURCE_LENGTH`."""
     _check_texts(texts)
     ids = np.full((len(texts), SOURCE_LENGTH), PADDING, "int32")
     for row, text in zip(ids, texts, strict=True):
@@ -174,17 +140,7 @@ def source_ids(texts: list[str]) -> np.ndarray:
 
 
 def target_ids(dates: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Convert ISO dates to the inputs of a decoder, which begin with START, and its targets, which end with END.
-
-    Args:
-        dates: B dates such as 1994-09-03.
-
-    Returns:
-        `(inputs, targets)`, int32 `[B, T]` each.
-
-    Raises:
-        ValueError: A text is not such a date.
-    """
+    """Convert ISO dates to the inputs of a decoder, which begin with START, and its targets, which end with END."""
     _check_texts(dates)
     for iso in dates:
         if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", iso):

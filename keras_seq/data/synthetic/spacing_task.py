@@ -31,15 +31,6 @@ def collapse_whitespace(text: str) -> str:
 def strip_spacing(text: str) -> tuple[str, np.ndarray]:
     """Strip whitespace and capitals from a text.
 
-    Args:
-        text: Any text.
-
-    Returns:
-        The N remaining characters in lower case, and their tags, int32 `[N]`.
-
-    Raises:
-        TokenizerError: The argument is not a `str`.
-
     >>> characters, tags = strip_spacing("Go on")
     >>> characters, tags.tolist()
     ('goon', [2, 0, 1, 0])
@@ -62,16 +53,6 @@ def restore(characters: str, tags: np.ndarray | list[int]) -> str:
 
     A capital tag has no effect on a character without a capital, so for any tags only spaces and capitals change:
     `strip_spacing(restore(characters, tags))[0] == characters`.
-
-    Args:
-        characters: N characters as `strip_spacing` returns them.
-        tags: N integers from 0 to 3.
-
-    Returns:
-        The text.
-
-    Raises:
-        TokenizerError: There are not as many tags as characters, or a tag is not an integer from 0 to 3.
 
     >>> restore("goon", [2, 0, 1, 0])
     'Go on'

@@ -17,14 +17,7 @@ ENCODER, MASKED_LM, BOTH = "BertModel", "BertForMaskedLM", "BertForPreTraining"
 
 
 def describe(model) -> BertConfig:
-    """Return the config that builds a model.
-
-    Args:
-        model: A Keras model.
-
-    Raises:
-        ValueError: It is not a BERT.
-    """
+    """Return the config that builds a model."""
     names = {layer.name: layer for layer in getattr(model, "layers", [])}
     blocks = [layer for layer in names.values() if isinstance(layer, TransformerBlock)]
     if not blocks or not names.keys() >= {"embedding", "positions", "segment_embedding", "embedding_normalization"}:
@@ -43,26 +36,12 @@ def describe(model) -> BertConfig:
 
 
 def architecture_of(model) -> str:
-    """Return the class of transformers with the same outputs.
-
-    Args:
-        model: An encoder or `masked_lm(encoder)`.
-    """
+    """Return the class of transformers with the same outputs."""
     return MASKED_LM if any(isinstance(layer, LogitsBias) for layer in model.layers) else ENCODER
 
 
 def build(config: BertConfig, vocabulary_size: int, dtype=None, architecture: str = ENCODER) -> tuple:
-    """Build the models of a class of transformers.
-
-    Args:
-        config: The config.
-        vocabulary_size: V.
-        dtype: A dtype policy or its name; None for Keras's default.
-        architecture: `BertModel`, `BertForMaskedLM`, or `BertForPreTraining`, which has both.
-
-    Returns:
-        The model; for `BertForPreTraining` the masked language model, and the encoder.
-    """
+    """Build the models of a class of transformers."""
     encoder = config.build_model(vocabulary_size, dtype=dtype)
     if architecture == ENCODER:
         return (encoder,)

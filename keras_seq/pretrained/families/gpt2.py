@@ -13,14 +13,7 @@ H, B = "transformer.h.{n}.", "block_{n}/"
 
 
 def describe(model) -> GPT2Config:
-    """Return the config that builds a model.
-
-    Args:
-        model: A Keras model.
-
-    Raises:
-        ValueError: It is not a GPT-2.
-    """
+    """Return the config that builds a model."""
     blocks, others = blocks_of(model)
     positions, normalization = others[0], others[-1]
     return GPT2Config(

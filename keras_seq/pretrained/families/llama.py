@@ -58,14 +58,7 @@ def _read(values):
 
 
 def rope_values(values: dict) -> tuple[dict, str]:
-    """Return what config.json says of rotations, `rope_theta` and `rope_type` included, and the key that says it.
-
-    Args:
-        values: The values of all keys of the config.
-
-    Raises:
-        ValueError: Two keys say different things.
-    """
+    """Return what config.json says of rotations, `rope_theta` and `rope_type` included, and the key that says it."""
     older, newer = (values[key] or {} for key in ("rope_scaling", "rope_parameters"))
     for key in older.keys() & newer.keys():
         if older[key] != newer[key]:
@@ -87,12 +80,7 @@ def rope_values(values: dict) -> tuple[dict, str]:
 
 
 def rotary(keys: dict[str, str], **arguments) -> RotaryPositions:
-    """Return rotary positions, or raise a ValueError with the keys of config.json instead of arguments.
-
-    Args:
-        keys: The keys by argument.
-        **arguments: The arguments of `RotaryPositions`.
-    """
+    """Return rotary positions, or raise a ValueError with the keys of config.json instead of arguments."""
     try:
         return RotaryPositions(**arguments)
     except ValueError as error:
@@ -119,14 +107,7 @@ H, B = "model.layers.{n}.", "block_{n}/"
 
 
 def describe(model) -> LlamaConfig:
-    """Return the config that builds a model.
-
-    Args:
-        model: A Keras model.
-
-    Raises:
-        ValueError: It is not a Llama.
-    """
+    """Return the config that builds a model."""
     blocks, others = blocks_of(model)
     block, last = blocks[0], blocks[-1]
     if not isinstance(block.positions, RotaryPositions):

@@ -32,14 +32,7 @@ H, B = "backbone.layers.{n}.", "block_{n}/"
 
 
 def describe(model) -> MambaConfig:
-    """Return the config that builds a model.
-
-    Args:
-        model: A Keras model.
-
-    Raises:
-        ValueError: It is not a Mamba.
-    """
+    """Return the config that builds a model."""
     blocks, others = blocks_of(model)
     layer = blocks[0].layers[0]
     if not isinstance(layer, SelectiveStateSpace):

@@ -13,14 +13,7 @@ IN = "input", "bc", "dt"  # gate and u, B and C, and the time step, side by side
 
 
 def describe(model) -> Mamba2Config:
-    """Return the config that builds a model.
-
-    Args:
-        model: A Keras model.
-
-    Raises:
-        ValueError: It is not a Mamba-2.
-    """
+    """Return the config that builds a model."""
     blocks, others = blocks_of(model)
     layer = blocks[0].layers[0]
     if not isinstance(layer, Mamba2):

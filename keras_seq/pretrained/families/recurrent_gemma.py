@@ -27,14 +27,7 @@ BLOCKS = Layout(  # [H, W, W]; ours has the H matrices side by side, [W, H W]
 
 
 def describe(model) -> RecurrentGemmaConfig:
-    """Return the config that builds a model.
-
-    Args:
-        model: A Keras model.
-
-    Raises:
-        ValueError: It is not a RecurrentGemma.
-    """
+    """Return the config that builds a model."""
     blocks, others = blocks_of(model)
     kinds, attention, recurrent = "", None, None
     for block in blocks:
