@@ -20,28 +20,19 @@ from experiments.frame.settings import (
 )
 from experiments.frame.texts import smoke_corpus
 from keras_seq import training
-from keras_seq.models import (
-    LANGUAGE_MODELS,
-    GatedDeltaNetConfig,
-    GatedLinearAttentionConfig,
-    GPT2Config,
-    GRUConfig,
-    HawkConfig,
-    HybridConfig,
-    LlamaConfig,
-    LSTMConfig,
-    Mamba2Config,
-    MambaConfig,
-    MinGRUConfig,
-    MinLSTMConfig,
-    RNNConfig,
-    RWKV7Config,
-    TransformerConfig,
-    XLSTMConfig,
-)
+from keras_seq.models import LANGUAGE_MODELS, MODELS
+
+
+def with_models(config_class: type) -> type:
+    """Add a field for each language model: the options of its config, such as --lstm.units."""
+    for name in LANGUAGE_MODELS:
+        config_class.__annotations__[name] = MODELS[name]
+        setattr(config_class, name, dataclasses.field(default_factory=MODELS[name]))
+    return config_class
 
 
 @dataclasses.dataclass(frozen=True)
+@with_models
 class CompareConfig:
     """Train models on the same text and compare their losses."""
 
@@ -94,22 +85,6 @@ class CompareConfig:
             validation_characters=32_768,  # scores use all
         )
     )
-    rnn: RNNConfig = dataclasses.field(default_factory=RNNConfig)
-    gru: GRUConfig = dataclasses.field(default_factory=GRUConfig)
-    lstm: LSTMConfig = dataclasses.field(default_factory=LSTMConfig)
-    mingru: MinGRUConfig = dataclasses.field(default_factory=MinGRUConfig)
-    minlstm: MinLSTMConfig = dataclasses.field(default_factory=MinLSTMConfig)
-    mamba: MambaConfig = dataclasses.field(default_factory=MambaConfig)
-    mamba2: Mamba2Config = dataclasses.field(default_factory=Mamba2Config)
-    hawk: HawkConfig = dataclasses.field(default_factory=HawkConfig)
-    gla: GatedLinearAttentionConfig = dataclasses.field(default_factory=GatedLinearAttentionConfig)
-    gated_deltanet: GatedDeltaNetConfig = dataclasses.field(default_factory=GatedDeltaNetConfig)
-    xlstm: XLSTMConfig = dataclasses.field(default_factory=XLSTMConfig)
-    rwkv7: RWKV7Config = dataclasses.field(default_factory=RWKV7Config)
-    hybrid: HybridConfig = dataclasses.field(default_factory=HybridConfig)
-    transformer: TransformerConfig = dataclasses.field(default_factory=TransformerConfig)
-    gpt2: GPT2Config = dataclasses.field(default_factory=GPT2Config)
-    llama: LlamaConfig = dataclasses.field(default_factory=LlamaConfig)
 
     def __post_init__(self):
         check_options(self, num_seeds=1, tokens=1, batch_size=1, sequence_length=1, sweep_tokens=1)
@@ -157,25 +132,11 @@ class CompareConfig:
         return dataclasses.replace(model_config, context_length=limit or self.sequence_length)
 
 
-_RECURRENT = {"embedding_dim": 16, "units": 32}
-_MINIMAL = {"embedding_dim": 16, "units": 24, "num_layers": 1, "feed_forward_dim": 32}
-_TRANSFORMER = {"embedding_dim": 16, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 64}
-SMOKE_SIZES = {
-    **dict.fromkeys(("rnn", "gru", "lstm"), _RECURRENT),
-    **dict.fromkeys(("mingru", "minlstm"), _MINIMAL),
-    "mamba": {"embedding_dim": 16, "num_layers": 1, "state_dim": 4},
-    "mamba2": {"embedding_dim": 16, "num_layers": 1, "num_heads": 2, "state_dim": 4},
-    **dict.fromkeys(("hawk", "gla", "gated_deltanet", "rwkv7"), _TRANSFORMER),
-    "xlstm": {**_TRANSFORMER, "pattern": "s"},
-    "hybrid": {**_TRANSFORMER, "num_layers": 2, "pattern": "ra"},
-    **dict.fromkeys(("gpt2", "llama"), _TRANSFORMER),
-    "transformer": {**_TRANSFORMER, "num_layers": 2},
-}
 SMOKE = {
     "corpus": smoke_corpus,
     "tokens": 20 * 4 * 32,
     "batch_size": 4,
     "sequence_length": 32,
     "train": {**SMOKE_TRAIN, "sample_length": 40},
-    **SMOKE_SIZES,
+    **{name: MODELS[name].tiny for name in LANGUAGE_MODELS},
 }

@@ -8,27 +8,11 @@ from experiments.frame.settings import LogDir, Resume, Smoke, check_unique
 from keras_seq import training
 from keras_seq.data.synthetic import RECALL_TASKS, RecallTask
 from keras_seq.models import LANGUAGE_MODELS, MODELS
+from keras_seq.models.match_parameters import match_parameter_count
+from keras_seq.models.registry import sized, tiny_config
 
-_HEADS = {"embedding_dim": 64, "num_layers": 2, "num_heads": 2}
-SIZES = {  # some 100,000 parameters with 65 ids, as a test checks
-    "rnn": {"units": 250},
-    "gru": {"units": 140},
-    "lstm": {"units": 120},
-    "mingru": {"embedding_dim": 61, "units": 122, "num_layers": 2, "feed_forward_dim": 183},
-    "minlstm": {"embedding_dim": 61, "units": 122, "num_layers": 2, "feed_forward_dim": 122},
-    "mamba": {"embedding_dim": 76, "num_layers": 2},
-    "mamba2": {"embedding_dim": 76, "num_layers": 2, "num_heads": 4, "state_dim": 56},
-    "hawk": {"embedding_dim": 60, "num_layers": 2, "num_heads": 4, "feed_forward_dim": 182},
-    "gla": {"embedding_dim": 60, "num_layers": 2, "num_heads": 4, "feed_forward_dim": 161},
-    "gated_deltanet": {"embedding_dim": 62, "num_layers": 2, "num_heads": 2, "feed_forward_dim": 112},
-    "xlstm": {"embedding_dim": 64, "num_layers": 2, "num_heads": 2, "pattern": "ms", "feed_forward_dim": 238},
-    "rwkv7": {"embedding_dim": 60, "num_layers": 2, "num_heads": 4, "feed_forward_dim": 182},
-    "hybrid": {**_HEADS, "pattern": "ra", "feed_forward_dim": 151},
-    "transformer": {**_HEADS, "feed_forward_dim": 228},
-    "gpt2": {**_HEADS, "feed_forward_dim": 216},
-    "llama": {**_HEADS, "feed_forward_dim": 163},
-}
-SMOKE_SIZES = {"embedding_dim": 16, "units": 32, "num_layers": 1, "num_heads": 2, "feed_forward_dim": 32}
+PARAMETERS, VOCABULARY_SIZE = 100_000, 65  # of every model, and the ids it would have
+SMOKE_SIZES = {"num_layers": 1, "feed_forward_dim": 32}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,10 +83,14 @@ class RecallConfig:
 
     def model_config(self, name: str) -> Any:
         """Return the config of a model, with a context that holds the longest test."""
-        fields = {field.name for field in dataclasses.fields(MODELS[name])}
-        sizes = {**SIZES[name], **(SMOKE_SIZES if self.smoke else {})}
-        sizes |= {"context_length": 2 * (self.max_length + self.max_items) + 2}
-        return MODELS[name](**{key: value for key, value in sizes.items() if key in fields})
+        context = {"context_length": 2 * (self.max_length + self.max_items) + 2}
+        if self.smoke:
+            return tiny_config(name, **SMOKE_SIZES, **context)
+        default = MODELS[name]()
+        depth = min(2, getattr(default, "num_layers", 1))
+        pattern = getattr(default, "pattern", "")[-depth:]  # one block of each kind
+        config = sized(name, num_layers=depth, pattern=pattern, **context)
+        return match_parameter_count(config, VOCABULARY_SIZE, PARAMETERS)
 
 
 SMOKE = {

@@ -1,8 +1,8 @@
 """Models: a config is a frozen dataclass, and `config.build_model(vocabulary_size)` makes the Keras model.
 
-`MODELS` registers the configs. Those in `LANGUAGE_MODELS` build a `LanguageModel`, which predicts the next id. The
-others read whole sequences: `bilstm` tags each id, `bert` encodes a sequence, `seq2seq` maps it to another one.
-`Ensemble` averages the probabilities of several language models.
+`MODELS` holds the registered configs by name (`keras_seq/models/registry.py`). Those in `LANGUAGE_MODELS` build a
+`LanguageModel`, which predicts the next id. The others read whole sequences: `bilstm` tags each id, `bert` encodes a
+sequence, `seq2seq` maps it to another one. `Ensemble` averages the probabilities of several language models.
 """
 
 from keras_seq.models.bert import BertConfig
@@ -21,38 +21,14 @@ from keras_seq.models.min_rnn import MinGRUConfig, MinLSTMConfig
 from keras_seq.models.published_configs import PUBLISHED_CONFIGS
 from keras_seq.models.quantization import quantization_report
 from keras_seq.models.recurrent_gemma import RecurrentGemmaConfig
+from keras_seq.models.registry import MODELS
 from keras_seq.models.rnn import GRUConfig, LSTMConfig, RNNConfig
 from keras_seq.models.rwkv7 import RWKV7Config
 from keras_seq.models.seq2seq import EncoderDecoder, Seq2SeqConfig
 from keras_seq.models.transformer import TransformerConfig
 from keras_seq.models.xlstm import XLSTMConfig
 
-MODELS = {
-    "rnn": RNNConfig,
-    "gru": GRUConfig,
-    "lstm": LSTMConfig,
-    "bilstm": BiLSTMConfig,
-    "mingru": MinGRUConfig,
-    "minlstm": MinLSTMConfig,
-    "mamba": MambaConfig,
-    "mamba2": Mamba2Config,
-    "hawk": HawkConfig,
-    "gla": GatedLinearAttentionConfig,
-    "gated_deltanet": GatedDeltaNetConfig,
-    "xlstm": XLSTMConfig,
-    "rwkv7": RWKV7Config,
-    "hybrid": HybridConfig,
-    "transformer": TransformerConfig,
-    "gpt2": GPT2Config,
-    "llama": LlamaConfig,
-    "bert": BertConfig,
-    "seq2seq": Seq2SeqConfig,
-}
-"""Model configs by name: the one place to register a model."""
-LANGUAGE_MODELS = (
-    *("rnn", "gru", "lstm", "mingru", "minlstm", "mamba", "mamba2", "hawk", "gla", "gated_deltanet", "xlstm", "rwkv7"),
-    *("hybrid", "transformer", "gpt2", "llama"),
-)
+LANGUAGE_MODELS = tuple(name for name, config in MODELS.items() if issubclass(config, LanguageModelConfig))
 """Names of the models that predict the next token."""
 
 __all__ = [

@@ -17,9 +17,11 @@ from keras_seq import checks, layers
 from keras_seq.models.gpt2 import ACTIVATIONS
 from keras_seq.models.id_checks import InvalidIdsToNaN, TokenIdCheck
 from keras_seq.models.parameter_counts import count_block_params
+from keras_seq.models.registry import register
 from keras_seq.models.token_id_model import TokenIdModel
 
 
+@register("bert")
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
     """Configure an encoder-only Transformer.

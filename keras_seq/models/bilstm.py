@@ -7,9 +7,11 @@ import keras
 from keras_seq import checks, layers
 from keras_seq.layers.precision import at_least_float32
 from keras_seq.models.id_checks import InvalidIdsToNaN, TokenIdCheck
+from keras_seq.models.registry import register
 from keras_seq.models.token_id_model import TokenIdModel
 
 
+@register("bilstm")
 @dataclasses.dataclass(frozen=True)
 class BiLSTMConfig:
     """Configure a tagger that predicts one tag for each id from all ids before and after it.

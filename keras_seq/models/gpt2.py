@@ -6,7 +6,7 @@ layers, output projection tied to the embedding. `LlamaConfig` has the changes m
 
 import dataclasses
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import keras
 
@@ -14,10 +14,12 @@ from keras_seq import checks, layers
 from keras_seq.layers.feed_forward import gelu_tanh
 from keras_seq.models.language_model_config import LanguageModelConfig
 from keras_seq.models.parameter_counts import count_block_params
+from keras_seq.models.registry import register
 
 ACTIVATIONS = {"gelu_tanh": gelu_tanh, "gelu": "gelu", "relu": "relu", "silu": "silu"}
 
 
+@register("gpt2")
 @dataclasses.dataclass(frozen=True)
 class GPT2Config(LanguageModelConfig):
     """Configure a decoder-only Transformer as published: 0.81 million parameters by default, with 65 characters.
@@ -30,8 +32,6 @@ class GPT2Config(LanguageModelConfig):
     Raises:
         ValueError: A field is out of its range; in `build_model` and `count_params`, `context_length` is None.
     """
-
-    model_name: ClassVar[str] = "gpt2"
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""

@@ -14,10 +14,12 @@ from typing import ClassVar
 
 from keras_seq import checks, layers
 from keras_seq.models.linear_recurrent import MixerModelConfig
+from keras_seq.models.registry import register
 
 KINDS = "ardgm"
 
 
+@register("hybrid", tiny={"num_layers": 2, "pattern": "ra"})
 @dataclasses.dataclass(frozen=True)
 class HybridConfig(MixerModelConfig):
     """Configure a language model of recurrent and attention blocks: 0.80 million parameters, with 65 characters.
@@ -26,7 +28,6 @@ class HybridConfig(MixerModelConfig):
         ValueError: A field is out of its range; in `build_model`, `context_length` is None.
     """
 
-    model_name: ClassVar[str] = "hybrid"
     feed_forward_activation: ClassVar[str] = "gelu"
 
     num_layers: int = 3

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from keras_seq import layers
 from keras_seq.models.language_model_config import LanguageModelConfig
+from keras_seq.models.registry import register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +92,7 @@ class MixerModelConfig(LanguageModelConfig):
         return layers.PreNormResidual([layer], dropout=self.dropout, epsilon=self.epsilon, dtype=dtype, name=name)
 
 
+@register("hawk")
 @dataclasses.dataclass(frozen=True)
 class HawkConfig(MixerModelConfig):
     """Configure a Hawk language model, Griffin without attention: 0.80 million parameters, with 65 characters.
@@ -99,7 +101,6 @@ class HawkConfig(MixerModelConfig):
         ValueError: A field is out of its range.
     """
 
-    model_name: ClassVar[str] = "hawk"
     feed_forward_activation: ClassVar[str] = "gelu"
 
     feed_forward_dim: int = 356
@@ -114,6 +115,7 @@ class HawkConfig(MixerModelConfig):
         )
 
 
+@register("gla")
 @dataclasses.dataclass(frozen=True)
 class GatedLinearAttentionConfig(MixerModelConfig):
     """Configure a language model of gated linear attention: 0.80 million parameters by default, with 65 characters.
@@ -121,8 +123,6 @@ class GatedLinearAttentionConfig(MixerModelConfig):
     Raises:
         ValueError: A field is out of its range.
     """
-
-    model_name: ClassVar[str] = "gla"
 
     feed_forward_dim: int = 330
     """Width of the hidden layer of each feed-forward network."""
@@ -136,6 +136,7 @@ class GatedLinearAttentionConfig(MixerModelConfig):
         )
 
 
+@register("gated_deltanet")
 @dataclasses.dataclass(frozen=True)
 class GatedDeltaNetConfig(MixerModelConfig):
     """Configure a Gated DeltaNet language model: 0.80 million parameters by default, with 65 characters.
@@ -143,8 +144,6 @@ class GatedDeltaNetConfig(MixerModelConfig):
     Raises:
         ValueError: A field is out of its range.
     """
-
-    model_name: ClassVar[str] = "gated_deltanet"
 
     num_heads: int = 2
     """H, the heads of each block's recurrence."""
@@ -160,6 +159,7 @@ class GatedDeltaNetConfig(MixerModelConfig):
         )
 
 
+@register("mamba2")
 @dataclasses.dataclass(frozen=True)
 class Mamba2Config(MixerModelConfig):
     """Configure a Mamba-2 language model: 0.80 million parameters by default, with 65 characters.
@@ -167,8 +167,6 @@ class Mamba2Config(MixerModelConfig):
     Raises:
         ValueError: A field is out of its range.
     """
-
-    model_name: ClassVar[str] = "mamba2"
 
     embedding_dim: int = 136
     """D, the width of the residual stream."""

@@ -6,12 +6,14 @@ projections of the blocks start at zero, so that each block starts as the identi
 """
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 from keras_seq import checks, layers
 from keras_seq.models.language_model_config import LanguageModelConfig
+from keras_seq.models.registry import register
 
 
+@register("llama")
 @dataclasses.dataclass(frozen=True)
 class LlamaConfig(LanguageModelConfig):
     """Configure a Llama-style Transformer: 0.81 million parameters by default, with 65 characters.
@@ -24,8 +26,6 @@ class LlamaConfig(LanguageModelConfig):
     Raises:
         ValueError: A field is out of its range; in `build_model`, `context_length` is None.
     """
-
-    model_name: ClassVar[str] = "llama"
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""

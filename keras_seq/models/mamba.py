@@ -6,12 +6,13 @@ RMS normalization; output projections without bias, starting at zero, so that ea
 """
 
 import dataclasses
-from typing import ClassVar
 
 from keras_seq import checks, layers
 from keras_seq.models.language_model_config import LanguageModelConfig
+from keras_seq.models.registry import register
 
 
+@register("mamba")
 @dataclasses.dataclass(frozen=True)
 class MambaConfig(LanguageModelConfig):
     """Configure a Mamba language model: 0.80 million parameters by default, with 65 characters.
@@ -19,8 +20,6 @@ class MambaConfig(LanguageModelConfig):
     Raises:
         ValueError: A field is out of its range.
     """
-
-    model_name: ClassVar[str] = "mamba"
 
     embedding_dim: int = 136
     """D, the width of the residual stream."""

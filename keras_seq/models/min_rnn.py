@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from keras_seq import layers
 from keras_seq.models.language_model_config import LanguageModelConfig
+from keras_seq.models.registry import register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,7 @@ class _MinRNNConfig(LanguageModelConfig):
         return [*blocks, layers.RMSNormalization(dtype=dtype, name="normalization")]
 
 
+@register("mingru", tiny={"units": 24, "feed_forward_dim": 32})
 @dataclasses.dataclass(frozen=True)
 class MinGRUConfig(_MinRNNConfig):
     """Configure a minGRU language model: 0.80 million parameters by default, with 65 characters.
@@ -68,12 +70,12 @@ class MinGRUConfig(_MinRNNConfig):
     """
 
     layer_class: ClassVar[type] = layers.MinGRU
-    model_name: ClassVar[str] = "mingru"
 
     feed_forward_dim: int = 384
     """Width of the hidden layer of each feed-forward network."""
 
 
+@register("minlstm", tiny={"units": 24, "feed_forward_dim": 32})
 @dataclasses.dataclass(frozen=True)
 class MinLSTMConfig(_MinRNNConfig):
     """Configure a minLSTM language model: 0.80 million parameters by default, with 65 characters.
@@ -83,4 +85,3 @@ class MinLSTMConfig(_MinRNNConfig):
     """
 
     layer_class: ClassVar[type] = layers.MinLSTM
-    model_name: ClassVar[str] = "minlstm"

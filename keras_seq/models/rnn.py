@@ -7,6 +7,7 @@ import keras
 
 from keras_seq import checks, layers
 from keras_seq.models.language_model_config import LanguageModelConfig
+from keras_seq.models.registry import register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +63,7 @@ class _RNNConfig(LanguageModelConfig):
         return blocks
 
 
+@register("rnn")
 @dataclasses.dataclass(frozen=True)
 class RNNConfig(_RNNConfig):
     """Configure a language model of simple recurrent layers: 0.80 million parameters by default, with 65 characters.
@@ -71,12 +73,12 @@ class RNNConfig(_RNNConfig):
     """
 
     layer_class: ClassVar[type] = layers.SimpleRNN
-    model_name: ClassVar[str] = "rnn"
 
     units: int = 832
     """Width of each recurrent layer's output."""
 
 
+@register("gru")
 @dataclasses.dataclass(frozen=True)
 class GRUConfig(_RNNConfig):
     """Configure a GRU language model: 0.80 million parameters by default, with 65 characters.
@@ -86,12 +88,12 @@ class GRUConfig(_RNNConfig):
     """
 
     layer_class: ClassVar[type] = layers.GRU
-    model_name: ClassVar[str] = "gru"
 
     units: int = 476
     """Width of each recurrent layer's output."""
 
 
+@register("lstm")
 @dataclasses.dataclass(frozen=True)
 class LSTMConfig(_RNNConfig):
     """Configure an LSTM language model: 0.80 million parameters by default, with 65 characters.
@@ -101,4 +103,3 @@ class LSTMConfig(_RNNConfig):
     """
 
     layer_class: ClassVar[type] = layers.LSTM
-    model_name: ClassVar[str] = "lstm"

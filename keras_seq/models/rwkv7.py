@@ -6,12 +6,13 @@ Layer normalization; matrices without bias; the output projections start at zero
 """
 
 import dataclasses
-from typing import ClassVar
 
 from keras_seq import checks, layers
 from keras_seq.models.linear_recurrent import MixerModelConfig
+from keras_seq.models.registry import register
 
 
+@register("rwkv7")
 @dataclasses.dataclass(frozen=True)
 class RWKV7Config(MixerModelConfig):
     """Configure an RWKV-7 language model: 0.80 million parameters by default, with 65 characters.
@@ -19,8 +20,6 @@ class RWKV7Config(MixerModelConfig):
     Raises:
         ValueError: A field is out of its range.
     """
-
-    model_name: ClassVar[str] = "rwkv7"
 
     feed_forward_dim: int = 424
     """Width of the hidden layer of channel mixing."""

@@ -22,6 +22,7 @@ from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
 from keras_seq.models.language_model import check_step
 from keras_seq.models.parameter_counts import count_block_params
 from keras_seq.models.quantization import Quantizable
+from keras_seq.models.registry import register
 from keras_seq.models.token_targets import TokenTargets
 
 
@@ -242,6 +243,7 @@ class EncoderDecoder(Quantizable, TokenTargets, keras.Model):
         return model
 
 
+@register("seq2seq", tiny={"num_encoder_layers": 1, "num_decoder_layers": 1})
 @dataclasses.dataclass(frozen=True)
 class Seq2SeqConfig:
     """Configure an encoder-decoder Transformer as published in 2017.

@@ -5,12 +5,13 @@ projections of the blocks that start at zero, so that each block starts as the i
 """
 
 import dataclasses
-from typing import ClassVar
 
 from keras_seq import layers
 from keras_seq.models.language_model_config import LanguageModelConfig
+from keras_seq.models.registry import register
 
 
+@register("transformer", tiny={"num_layers": 2})
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig(LanguageModelConfig):
     """Configure a decoder-only Transformer: 0.80 million parameters by default, with 65 characters.
@@ -23,8 +24,6 @@ class TransformerConfig(LanguageModelConfig):
     Raises:
         ValueError: A field is out of its range; in `build_model`, `context_length` is None.
     """
-
-    model_name: ClassVar[str] = "transformer"
 
     embedding_dim: int = 128
     """D, the width of the residual stream."""

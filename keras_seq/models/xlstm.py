@@ -12,8 +12,10 @@ from typing import ClassVar
 
 from keras_seq import checks, layers
 from keras_seq.models.linear_recurrent import MixerModelConfig
+from keras_seq.models.registry import register
 
 
+@register("xlstm", tiny={"pattern": "sm"})
 @dataclasses.dataclass(frozen=True)
 class XLSTMConfig(MixerModelConfig):
     """Configure an xLSTM language model: 0.80 million parameters by default, with 65 characters.
@@ -22,7 +24,6 @@ class XLSTMConfig(MixerModelConfig):
         ValueError: A field is out of its range.
     """
 
-    model_name: ClassVar[str] = "xlstm"
     feed_forward_activation: ClassVar[str] = "gelu"
 
     embedding_dim: int = 144

@@ -4,16 +4,17 @@ import pathlib
 import pytest
 
 from experiments.compare import budgets as compare_budgets
-from experiments.compare.settings import SMOKE, SMOKE_SIZES, CompareConfig
+from experiments.compare.settings import SMOKE, CompareConfig
 from experiments.frame.settings import replaced
 from keras_seq.models import MODELS, LlamaConfig, LSTMConfig, TransformerConfig, match_parameters
 from keras_seq.models.flops import flops_per_token
+from keras_seq.models.registry import tiny_config
 
 V = 65
 
 
 def make_config(match, models=("lstm", "transformer"), **changes):
-    config = replaced(CompareConfig(models=models, match=match), {**SMOKE, "transformer": SMOKE_SIZES["gpt2"]})
+    config = replaced(CompareConfig(models=models, match=match), {**SMOKE, "transformer": MODELS["gpt2"].tiny})
     return dataclasses.replace(config, **changes)
 
 
@@ -61,8 +62,7 @@ SLOW = {name: pytest.param(name, marks=pytest.mark.slow) for name in ("minlstm",
 @pytest.mark.parametrize("name", ["lstm", *SLOW.values()])  # a way to grow each
 def test_by_parameters_no_neighboring_width_comes_closer(name):
     target = 9_000
-    changes = {**SMOKE_SIZES[name], "num_layers": 1, **({"context_length": 32} if name == "llama" else {})}
-    model_config = MODELS[name](**changes)
+    model_config = tiny_config(name, context_length=32)
     matched = match_parameters.match_parameter_count(model_config, V, target)
     off = abs(matched.build_model(V).count_params() - target)
     assert off < 0.05 * target

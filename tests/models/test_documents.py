@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from keras_seq import layers
-from keras_seq.models import LANGUAGE_MODELS, LanguageModel, LSTMConfig
+from keras_seq.models import LanguageModel, LSTMConfig
 from tests.models.test_language_model import CONTEXT, SMALL, VOCABULARY, every_model, numpy, often, unlike_models
 
 BORDER = 3
@@ -162,7 +162,3 @@ def test_a_layer_that_would_mix_documents_is_refused():
         model.document_token = 1
     with pytest.raises(ValueError, match="document_token"):
         model.document_token = -1
-
-
-def test_every_language_model_is_tested():
-    assert SMALL.keys() == set(LANGUAGE_MODELS)

@@ -8,60 +8,16 @@ from keras import ops
 
 from keras_seq import layers
 from keras_seq.evaluation import TokenCrossEntropy
-from keras_seq.models import (
-    LANGUAGE_MODELS,
-    MODELS,
-    GatedDeltaNetConfig,
-    GatedLinearAttentionConfig,
-    GPT2Config,
-    GRUConfig,
-    HawkConfig,
-    HybridConfig,
-    LanguageModel,
-    LlamaConfig,
-    LSTMConfig,
-    Mamba2Config,
-    MambaConfig,
-    MinGRUConfig,
-    MinLSTMConfig,
-    RNNConfig,
-    RWKV7Config,
-    TransformerConfig,
-    XLSTMConfig,
-)
+from keras_seq.models import LANGUAGE_MODELS, MODELS, LanguageModel
+from keras_seq.models.registry import tiny_config
 from keras_seq.training import Muon
 
 CONTEXT, VOCABULARY = 7, 11
-HEADS = {"num_layers": 2, "num_heads": 2, "dropout": 0.3}
+SIZES = {"embedding_dim": 8, "units": 7, "num_layers": 2, "feed_forward_dim": 12, "kernel_size": 3, "state_dim": 3}
+RATES = {"dropout": 0.3, "recurrent_dropout": 0.3}
 SMALL = {
-    "rnn": RNNConfig(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
-    "gru": GRUConfig(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
-    "lstm": LSTMConfig(embedding_dim=5, units=7, num_layers=2, dropout=0.3, recurrent_dropout=0.3),
-    "mingru": MinGRUConfig(embedding_dim=6, units=7, num_layers=2, feed_forward_dim=12, kernel_size=3, dropout=0.3),
-    "minlstm": MinLSTMConfig(embedding_dim=6, units=7, num_layers=2, feed_forward_dim=12, kernel_size=3, dropout=0.3),
-    "mamba": MambaConfig(embedding_dim=6, num_layers=2, state_dim=3, kernel_size=3, dropout=0.3),
-    "mamba2": Mamba2Config(embedding_dim=6, num_layers=2, num_heads=2, state_dim=3, kernel_size=3, dropout=0.3),
-    "hawk": HawkConfig(embedding_dim=6, feed_forward_dim=7, kernel_size=3, **HEADS),
-    "gla": GatedLinearAttentionConfig(embedding_dim=6, feed_forward_dim=7, gate_rank=3, **HEADS),
-    "gated_deltanet": GatedDeltaNetConfig(embedding_dim=6, feed_forward_dim=7, kernel_size=3, **HEADS),
-    "xlstm": XLSTMConfig(embedding_dim=6, feed_forward_dim=7, kernel_size=3, pattern="ms", **HEADS),
-    "rwkv7": RWKV7Config(embedding_dim=6, feed_forward_dim=7, rank=3, **HEADS),
-    "hybrid": HybridConfig(embedding_dim=8, feed_forward_dim=7, pattern="ra", context_length=CONTEXT, **HEADS),
-    "transformer": TransformerConfig(
-        embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context_length=CONTEXT, dropout=0.3
-    ),
-    "gpt2": GPT2Config(
-        embedding_dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, context_length=CONTEXT, dropout=0.3
-    ),
-    "llama": LlamaConfig(
-        embedding_dim=8,
-        num_layers=2,
-        num_heads=4,
-        num_key_value_heads=2,
-        feed_forward_dim=12,
-        context_length=CONTEXT,
-        dropout=0.3,
-    ),
+    name: tiny_config(name, **SIZES, **RATES, num_key_value_heads=1, rank=3, gate_rank=3, context_length=CONTEXT)
+    for name in LANGUAGE_MODELS
 }
 every_model = pytest.mark.parametrize("name", LANGUAGE_MODELS)
 # where a law takes long, models of unlike parts speak for the others, which are left to `make test-all`
@@ -300,7 +256,7 @@ def test_the_models_have_one_size_at_their_defaults():
 
 @often("lstm", "transformer")
 def test_tied_embeddings_are_one_matrix_both_ways(randomize, name, tmp_path):
-    if not hasattr(SMALL[name], "tie_embeddings"):
+    if "tie_embeddings" not in MODELS[name].__dataclass_fields__:
         pytest.skip("the model has no such option")
     free = dataclasses.replace(SMALL[name], tie_embeddings=False).build_model(VOCABULARY)
     model = randomize(dataclasses.replace(SMALL[name], tie_embeddings=True).build_model(VOCABULARY))
