@@ -14,7 +14,7 @@ import griffe
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGES = (
     *("layers", "models", "tokenizers", "data", "data.synthetic", "training", "evaluation", "interpretability"),
-    *("baselines", "generation", "callbacks", "tracking", "saving", "pretrained", "kernels"),
+    *("baselines", "generation", "callbacks", "tracking", "saving", "pretrained", "ops"),
 )
 TOP_LEVEL = {"generate": "generation.generate", "score": "evaluation.score_text", "stream": "generation.stream"}
 INHERITED = {"build", "build_from_config", "call", "get_config", "from_config", "compute_output_shape"}  # Keras's

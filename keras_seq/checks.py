@@ -14,6 +14,9 @@ import keras
 import numpy as np
 from keras import ops
 
+if keras.backend.backend() == "torch":
+    import torch
+
 MAX_INT32 = 2**31 - 1  # of a size: TensorFlow stores shapes as int32 in many places
 MAX_INT64 = 2**63 - 1
 MAX_FLOAT = sys.float_info.max  # an integer may be greater, which float() refuses
@@ -117,7 +120,16 @@ def _dtype_name(dtype) -> str:
 
 
 def dense(name: str, x, expected: str = "real numbers") -> None:
-    """Raise unless `x` is a dense tensor of real numbers, integers or booleans."""
+    """Raise unless `x` is a dense tensor of real numbers, integers or booleans.
+
+    Args:
+        name: Name of the tensor, for the message.
+        x: A tensor or an array of any shape and backend, symbolic ones too.
+        expected: What the tensor should hold, for the message.
+
+    Raises:
+        ValueError: It is not a tensor, is ragged or sparse, or holds complex numbers, strings or objects.
+    """
     if not hasattr(x, "dtype"):
         if hasattr(x, "__array__"):  # a table, for example, that Keras converts
             return
@@ -146,6 +158,8 @@ def _is_float(dtype) -> bool:
 
 def real(name: str, x, dtype: str):
     """Return `x` as it is, or integers and booleans in a floating point dtype, in which products and means are right."""
+    if is_torch_compiling():
+        return x if torch.is_floating_point(x) else ops.cast(x, dtype)
     if _is_float(x.dtype):
         return x
     if not _is_number(x.dtype):
@@ -277,10 +291,15 @@ def ids_below(name: str, values, limit: int) -> None:
 
 
 def static_value(values) -> np.ndarray | None:
-    """Return the values of an eager tensor as a NumPy array, and None for a symbolic tensor."""
-    if isinstance(values, keras.KerasTensor):
+    """Return the values of an eager tensor as a NumPy array, and None for a symbolic tensor and in compiled code."""
+    if isinstance(values, keras.KerasTensor) or is_torch_compiling():
         return None
     try:
         return np.asarray(ops.convert_to_numpy(values))
     except (TypeError, RuntimeError, NotImplementedError):  # each backend raises another one for symbolic tensors
         return None
+
+
+def is_torch_compiling() -> bool:
+    """Return whether `torch.compile` traces this code: then there are neither values nor frames to look at."""
+    return keras.backend.backend() == "torch" and torch.compiler.is_dynamo_compiling()

@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq.layers import attention
-from keras_seq.layers.masks import compute_attention_mask
+from keras_seq.ops.attention import compute_attention_mask
 from plots import COLORS, subplots
 
 

@@ -9,7 +9,7 @@ from experiments.benchmark import models
 from experiments.benchmark.case import Case
 from keras_seq.data import PythonGeneratorWindows, RandomWindows, SequentialWindows, StatefulWindows, load_corpus
 from keras_seq.generation import SamplingLoop
-from keras_seq.kernels.compiled import compiled
+from keras_seq.ops.compiled import compiled
 from keras_seq.tokenizers import CharacterTokenizer
 
 

@@ -12,8 +12,8 @@ from keras_seq.data import ArrayBatches
 from keras_seq.data.synthetic import dates
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.generation import beam_search, greedy
-from keras_seq.kernels.compiled import compiled
 from keras_seq.models.seq2seq import EncoderDecoder
+from keras_seq.ops.compiled import compiled
 from keras_seq.tracking import Summaries
 
 EXAMPLE_TEXT = "Sat 3rd of Sept. 1994"  # the date whose cross-attention is plotted

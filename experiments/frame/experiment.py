@@ -16,7 +16,7 @@ from experiments.frame.runs import start_or_resume
 from experiments.frame.startup import exit_with_message
 from keras_seq import training
 from keras_seq.data import Corpus
-from keras_seq.kernels.devices import clear_session
+from keras_seq.ops.dispatch import clear_session
 
 
 def experiment_main(

@@ -12,7 +12,7 @@ from keras import ops
 from experiments.masked_lm.data import MASK, MaskedRows, encode_masked
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.progress_bar import track_progress
-from keras_seq.kernels.compiled import compiled
+from keras_seq.ops.compiled import compiled
 from keras_seq.tokenizers import SPECIAL_TOKENS, WordPieceTokenizer
 from keras_seq.tracking import Summaries
 

@@ -15,7 +15,7 @@ from experiments.recall.settings import RecallConfig
 from keras_seq.data.synthetic import RecallTask
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.kernels.compiled import compiled
+from keras_seq.ops.compiled import compiled
 from keras_seq.tracking import Summaries
 
 VALIDATION, TEST = 2**40, 2**41  # added to the training seed, so that no row is shared

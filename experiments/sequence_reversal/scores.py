@@ -19,8 +19,8 @@ from keras_seq.callbacks import AttentionMaps
 from keras_seq.data.synthetic import Reversal
 from keras_seq.evaluation import TokenCrossEntropy
 from keras_seq.evaluation.losses import token_losses
-from keras_seq.kernels.compiled import compiled
 from keras_seq.layers import TransformerBlock
+from keras_seq.ops.compiled import compiled
 from keras_seq.tracking import Summaries
 
 VALIDATION, TEST = 2**40, 2**41  # added to the training seed, so that no sequence is shared

@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_seq import checks, layers, models
 from keras_seq.data.synthetic.spacing_task import NUM_TAGS
-from keras_seq.layers.precision import at_least_float32
+from keras_seq.ops.tensor_checks import at_least_float32
 
 
 @dataclasses.dataclass(frozen=True)

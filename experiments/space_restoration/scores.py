@@ -19,7 +19,7 @@ from experiments.space_restoration.settings import SpaceRestorationConfig
 from keras_seq.data.synthetic.spacing_task import CAPITAL, NUM_TAGS, SPACE, collapse_whitespace, restore, strip_spacing
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.evaluation.streaming import overlapping_window_logits
-from keras_seq.kernels.compiled import compiled
+from keras_seq.ops.compiled import compiled
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.tracking import Summaries
 from keras_seq.training import validation_sample

@@ -36,9 +36,7 @@ def _rows(x, distribution):
 
 # Turn a function of the step into what `fit` takes: `dataset(start_step, stop_step)` delivers `batch` over a range.
 #
-# On TensorFlow that is a `tf.data.Dataset` (tf_pipeline.py), on torch a `DataLoader` (kernels/torch/step_loader.py),
-# on
-# JAX a `keras.utils.PyDataset`.
+# On TensorFlow that is a `tf.data.Dataset` (tf_pipeline.py), on JAX and torch a `keras.utils.PyDataset`.
 
 
 class StepBatches:
@@ -67,10 +65,6 @@ def step_dataset(
         pass
 
         return step_pipeline(batch_fn, start_step, stop_step, fixed_size)
-    if keras.backend.backend() == "torch":
-        from keras_seq.kernels.torch.step_loader import StepDataLoader
-
-        return StepDataLoader(lambda step: rows_of_process(batch_fn(step)), start_step, stop_step)
     return StepDataset(batch_fn, start_step, stop_step)
 
 

@@ -26,9 +26,9 @@ from keras_seq.evaluation.progress_bar import track_progress
 from keras_seq.evaluation.streaming import MAX_LOGITS, MAX_PARTS, independent_losses, num_parts, streaming_losses
 from keras_seq.evaluation.validation_sample import ValidationSample
 from keras_seq.generation.uncached_model import UncachedModel
-from keras_seq.kernels.compiled import compiled
-from keras_seq.kernels.devices import divide_rows
 from keras_seq.layers.introspection import vocabulary_size
+from keras_seq.ops.compiled import compiled
+from keras_seq.ops.dispatch import divide_rows
 
 MIN_CONTEXT = 128  # tokens, at least, that a model reads before a stretch of a sample
 CHUNK_LENGTH = 256  # tokens per call and row of a model that carries its state

@@ -21,7 +21,7 @@ from keras_seq.evaluation.evaluator import Evaluator
 from keras_seq.evaluation.losses import token_losses
 from keras_seq.generation import TextGenerator
 from keras_seq.generation.sampling_loop import not_finite
-from keras_seq.kernels.compiled import compiled
+from keras_seq.ops.compiled import compiled
 from keras_seq.tokenizers.text import token_offsets
 
 FILTERS = ("top_k", "top_p", "min_p", "typical_p", "repetition_penalty")

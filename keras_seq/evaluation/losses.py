@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.kernels import replicas
+from keras_seq.ops import replicas
 
 
 def keras_mask(x):

@@ -23,8 +23,8 @@ from keras import ops, tree
 
 from keras_seq.generation.constraints import ENDED, TokenAutomaton, constraint_rows, sample_row
 from keras_seq.generation.samplers import SamplingConfig
-from keras_seq.kernels.compiled import compiled, traced
 from keras_seq.layers.introspection import iter_layers, vocabulary_size
+from keras_seq.ops.compiled import compiled, traced
 from keras_seq.random_draws import RowDraws
 
 STEPS_PER_CALL = 32  # steps of one compiled call
@@ -45,7 +45,7 @@ class SamplingLoop:
 
     def __init__(self, model):
         self.model = model
-        self._traced_step = traced(self._sample_step, model, donate_argnums=(0,))
+        self._traced_step = traced(self._sample_step, model)
         self._prefill_fn = compiled(self._next_state, model)
         self._sample_fn = compiled(self._sample_steps, model, jit_compile=True)
 

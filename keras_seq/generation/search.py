@@ -4,7 +4,7 @@
     score(y) = log p(y) / ((5 + |y|) / 6)^a         |y| counts the end token;  Wu et al. (2016, equation 14)
 
 A step is any `step(ids [B, 1], state) -> (logits [B, V], state)`, such as `model.step`; compile it once with
-`keras_seq.kernels.compiled`. The state is any nest of tensors whose first axis is B; scalars are shared by all rows.
+`keras_seq.ops.compiled`. The state is any nest of tensors whose first axis is B; scalars are shared by all rows.
 
 A finished hypothesis keeps its place in the beam; the others share the remaining places (Sutskever et al., 2014).
 Unfinished ones have the same length, so `log p` alone orders them; the score compares those of different lengths.
@@ -19,7 +19,7 @@ from keras import ops, tree
 
 from keras_seq import checks
 from keras_seq.generation.sampling_loop import not_finite
-from keras_seq.kernels.compiled import compiled
+from keras_seq.ops.compiled import compiled
 
 NEG_INF, INF = -math.inf, math.inf
 NO_END = -1

@@ -29,8 +29,8 @@ from keras_seq.generation.sampling_loop import (
     rewound,
     with_free_slots,
 )
-from keras_seq.kernels.compiled import compiled, traced
 from keras_seq.layers.introspection import vocabulary_size
+from keras_seq.ops.compiled import compiled, traced
 from keras_seq.random_draws import uniform_draws
 
 

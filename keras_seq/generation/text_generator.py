@@ -20,8 +20,8 @@ from keras_seq.generation.samplers import SamplingConfig
 from keras_seq.generation.sampling_loop import SamplingLoop
 from keras_seq.generation.search import beam_search, contrastive_search
 from keras_seq.generation.uncached_model import UncachedModel, UncachedSamplingLoop
-from keras_seq.kernels.compiled import compiled
 from keras_seq.layers.introspection import check_tokenizer
+from keras_seq.ops.compiled import compiled
 
 
 class TextGenerator:

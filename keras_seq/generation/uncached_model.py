@@ -24,8 +24,8 @@ from keras_seq.generation.sampling_loop import (
     prepare_batch,
     with_room,
 )
-from keras_seq.kernels.compiled import compiled
 from keras_seq.layers.introspection import iter_layers
+from keras_seq.ops.compiled import compiled
 
 EXPECTED = "a LanguageModel, or any causal keras.Model from ids [B, T] to logits [B, T, V]"
 CAUSALITY_CHECK_LENGTH = 16  # positions

@@ -14,11 +14,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_seq import checks, kernels
+import keras_seq.ops
+from keras_seq import checks
 from keras_seq.generation.search import log_softmax
 from keras_seq.interpretability.hooks import edit_outputs
 from keras_seq.layers.introspection import named_layers
-from keras_seq.layers.precision import at_least_float32
+from keras_seq.ops.tensor_checks import at_least_float32
 
 
 def inspected_layers(model: keras.Model, layers: Collection[str] | None = None) -> dict[str, keras.layers.Layer]:
@@ -119,7 +120,7 @@ def logits_given(model: keras.Model, ids, outputs: Mapping[str, np.ndarray], mas
     layers = inspected_layers(model, outputs)
     # the optimized gather of a recurrent layer's projected inputs skips the embedding's output
     edits_embedding = getattr(model, "embedding", None) in layers.values()
-    with kernels.disabled() if edits_embedding else contextlib.nullcontext():
+    with keras_seq.ops.reference() if edits_embedding else contextlib.nullcontext():
         return _run(model, ids, layers, replace)
 
 

@@ -1,7 +1,6 @@
 """Layers for sequences, written with `keras` and `keras.ops` only, so that they run on every Keras backend."""
 
 from keras_seq.layers.alibi import AlibiPositions
-from keras_seq.layers.attention import attention
 from keras_seq.layers.bidirectional import Bidirectional
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.cross_attention import CrossAttention
@@ -31,6 +30,7 @@ from keras_seq.layers.simple_rnn import SimpleRNN
 from keras_seq.layers.slstm import SLSTM
 from keras_seq.layers.stateful import Stateful
 from keras_seq.layers.transformer_block import TransformerBlock
+from keras_seq.ops.attention import attention
 
 __all__ = [
     "GRU",

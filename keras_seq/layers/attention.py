@@ -1,154 +1,24 @@
-"""Scaled dot-product attention (Vaswani et al., 2017).
-
-    weights = softmax(q kᵀ / sqrt(K) + bias)         over the positions that the mask allows
-    y = weights v
-
-Without 1 / sqrt(K) the scores grow with K, and the softmax saturates. Several query heads may share one head of keys
-and values (multi-query: Shazeer, 2019; grouped-query: Ainslie et al., 2023). `MultiHeadAttentionBase` holds the four
-projections of `MultiHeadSelfAttention` and `CrossAttention`.
-"""
+"""What `MultiHeadSelfAttention` and `CrossAttention` share: their arguments and the four projections."""
 
 import functools
-from collections.abc import Callable
 
 import keras
 from keras import ops
 
-from keras_seq import checks, kernels
+from keras_seq import checks
 from keras_seq.layers.dense import Dense
-from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.masks import compute_attention_mask, where_valid
+from keras_seq.layers.matrix import KeepsMatrixModes
 from keras_seq.layers.normalization import RMSNormalization
 from keras_seq.layers.output_spec import output_spec
-from keras_seq.layers.precision import at_least_float32
-
-
-def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout: Callable | None = None):
-    """Compute softmax attention, with the softmax in float32 or wider.
-
-    Args:
-        q: Queries `[B, T, H, K]`.
-        k: Keys `[B, S, G, K]` with G a divisor of H: query head h attends to key head h * G // H.
-        v: Values `[B, S, G, K']`.
-        mask: Booleans (or 0 and 1) `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may be 1), true where attending is
-            allowed. A query with nothing to attend to gives zeros. Keys and values that are not finite count for the
-            queries that may attend to them only. An additive float mask is a `bias`.
-        bias: Added to the scores, broadcastable to `[B, H, T, S]`.
-        scale: Factor of the scores; 1 / sqrt(K) unless given.
-        dropout: A function applied to the weights before the product with the values.
-
-    Returns:
-        `(y [B, T, H, K'], weights [B, H, T, S])`, weights before dropout, both in the dtype of v.
-
-    Raises:
-        ValueError: If the shapes do not match, a tensor is complex, or the mask is a float mask.
-    """
-    q, k, v, mask = _checked(q, k, v, mask)
-    if mask is None:
-        return _attention(q, k, v, mask, bias, scale, dropout)
-    is_finite = ops.logical_and(*(ops.all(ops.isfinite(x), axis=(2, 3)) for x in (k, v)))  # [B, S]
-    k, v = where_valid(is_finite, k), where_valid(is_finite, v)  # a weight of 0 times NaN is NaN
-    y, weights = _attention(q, k, v, mask, bias, scale, dropout)
-    mask = mask[None] if len(mask.shape) == 2 else mask
-    mask = mask[:, None] if len(mask.shape) == 3 else mask  # [B, H, T, S]
-    is_nan = ops.any(ops.logical_and(mask, ops.logical_not(is_finite)[:, None, None]), axis=-1, keepdims=True)
-    y = ops.where(ops.swapaxes(is_nan, 1, 2), float("nan"), y)
-    return y, ops.where(is_nan, float("nan"), weights)
-
-
-def _checked(q, k, v, mask):
-    q, k, v = (checks.real(name, ops.convert_to_tensor(x), "float32") for name, x in (("q", q), ("k", k), ("v", v)))
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if len(x.shape) != 4:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}; expected [B, T, H, K].")
-    if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2] or q.shape[2] % k.shape[2]:
-        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
-        raise ValueError(
-            f"{shapes}; expected q and k of one width, k and v with one number of heads, a divisor of q's."
-        )
-    if _sizes_differ(q.shape[0], k.shape[0], v.shape[0]) or _sizes_differ(k.shape[1], v.shape[1]):
-        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
-        raise ValueError(f"{shapes}; expected one batch size B, and k and v of one length S.")
-    q = checks.where_boolean(q, mask)
-    mask = checks.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
-    return q, k, v, mask
-
-
-def _attention(q, k, v, mask, bias=None, scale=None, dropout=None):
-    """Compute `attention` of checked arguments, keys and values finite where a mask hides some."""
-    heads, key_dim = q.shape[2:]
-    kv_heads = k.shape[2]
-    (batch_size, length), size = _batch_and_length(q), ops.shape(k)[1]
-    if 0 in (q.shape[1], k.shape[1]):  # which TensorFlow's einsum refuses
-        y_shape, shape = (batch_size, length, heads, v.shape[-1]), (batch_size, heads, length, size)
-        return ops.zeros(y_shape, v.dtype), ops.zeros(shape, v.dtype)
-    scale = ops.convert_to_tensor(key_dim**-0.5 if scale is None else scale, q.dtype)
-    q = q * scale  # before the product, so that float16 overflows later
-    q = ops.reshape(q, (batch_size, length, kv_heads, heads // kv_heads, key_dim))
-    scores = ops.einsum("btngk,bsnk->bngts", q, k)
-    scores = ops.reshape(
-        scores, (batch_size, heads, length, size)
-    )  # an error where k has another batch size in a graph
-    if keras.backend.standardize_dtype(scores.dtype) == "float16":
-        scores = ops.clip(scores, -65504, 65504)  # an infinite score would make the softmax NaN
-    scores = ops.cast(scores, at_least_float32(scores.dtype))
-    if bias is not None:
-        scores = scores + ops.cast(bias, scores.dtype)
-    if mask is not None:
-        if len(mask.shape) == 3:
-            mask = ops.expand_dims(mask, 1)  # [B, 1, T, S]
-        scores = ops.where(mask, scores, -1e30)
-    weights = ops.softmax(scores, axis=-1)
-    if mask is not None:
-        weights = ops.where(mask, weights, 0.0)  # for queries with all keys masked
-    weights = ops.cast(weights, v.dtype)
-    dropped_weights = weights if dropout is None else dropout(weights)
-    # an error where the mask has another batch size in a graph
-    dropped_weights = ops.reshape(dropped_weights, (batch_size, kv_heads, heads // kv_heads, length, size))
-    y = ops.einsum("bngts,bsnk->btngk", dropped_weights, v)
-    return ops.reshape(y, (batch_size, length, heads, v.shape[-1])), weights
-
-
-def _sizes_differ(*sizes):
-    """Return whether the known sizes are not all equal."""
-    return len({size for size in sizes if size is not None}) > 1
-
-
-def causal_attention(q, k, v):
-    """Compute `attention` of every position to itself and all earlier ones, without returning the weights.
-
-    Args:
-        q: Queries `[B, T, H, K]`.
-        k: Keys `[B, T, G, K]` with G a divisor of H.
-        v: Values `[B, T, G, K']`.
-
-    Returns:
-        y `[B, T, H, K']`.
-    """
-    return kernels.dispatch("causal_attention", _causal_attention, q, k, v)(q, k, v)
-
-
-def _causal_attention(q, k, v):
-    positions = ops.arange(ops.shape(q)[1])
-    return _attention(*_checked(q, k, v, compute_attention_mask(positions, positions, causal=True)))[0]
-
-
-def _reshape(x, shape):
-    return kernels.dispatch("reshape", ops.reshape, x, shape)(x, shape)
-
-
-def _batch_and_length(x):
-    """Return B and T of `[B, T, ...]` for a reshape; -1 only for a symbolic B, as -1 is ambiguous where T is 0."""
-    batch_size, length = ops.shape(x)[:2]
-    return -1 if batch_size is None else batch_size, length
+from keras_seq.ops.attention import batch_and_length, checked_attention_inputs, masked_attention, softmax_attention
 
 
 def _split_heads(x, num_heads, key_dim):
-    return _reshape(x, (*_batch_and_length(x), num_heads, key_dim))
+    return ops.reshape(x, (*batch_and_length(x), num_heads, key_dim))
 
 
-class MultiHeadAttentionBase(DirectCall):
+class MultiHeadAttentionBase(KeepsMatrixModes):
     """Base class of self-attention and cross-attention: their arguments and the four projections.
 
     Args:
@@ -249,29 +119,18 @@ class MultiHeadAttentionBase(DirectCall):
 
     def project_query(self, x):
         """Compute the queries `[B, T, H, K]` of `x [B, T, D]`."""
-        return self._query_heads(self.query_dense(x))
+        q = _split_heads(self.query_dense(x), self.num_heads, self._key_dim)
+        return self.query_normalization(q) if self.use_qk_norm else q
 
     def project_key_value(self, x):
         """Compute keys `[B, S, G, K]` and values `[B, S, G, K']` of `x [B, S, D]`, with G key and value heads."""
-        return self._key_value_heads(self.key_dense(x), self.value_dense(x))
+        k = _split_heads(self.key_dense(x), self._num_kv_heads, self._key_dim)
+        v = _split_heads(self.value_dense(x), self._num_kv_heads, self._value_dim)
+        return self.key_normalization(k) if self.use_qk_norm else k, v
 
     def project_all(self, x):
-        """Compute queries, keys and values of `x [B, T, D]`, in one matmul where that is faster."""
-        dense = self.query_dense, self.key_dense, self.value_dense
-        kernel = kernels.dispatch("joint_dense", None, dense, x)
-        if kernel is None:
-            return self.project_query(x), *self.project_key_value(x)
-        q, k, v = kernel(dense, x)
-        return self._query_heads(q), *self._key_value_heads(k, v)
-
-    def _query_heads(self, q):
-        q = _split_heads(q, self.num_heads, self._key_dim)
-        return self.query_normalization(q) if self.use_qk_norm else q
-
-    def _key_value_heads(self, k, v):
-        k = _split_heads(k, self._num_kv_heads, self._key_dim)
-        v = _split_heads(v, self._num_kv_heads, self._value_dim)
-        return self.key_normalization(k) if self.use_qk_norm else k, v
+        """Compute queries, keys and values of `x [B, T, D]`."""
+        return self.project_query(x), *self.project_key_value(x)
 
     def attend(self, q, k, v, mask, bias, training: bool | None, return_scores: bool = True):
         """Compute attention and the output projection.
@@ -290,11 +149,11 @@ class MultiHeadAttentionBase(DirectCall):
         """
         dropout = self.active_dropout(training)
         args = q, k, v, mask, bias, dropout
-        kernel = None if return_scores else kernels.dispatch("masked_attention", None, *args)
-        if kernel is not None:
-            return self.merge_heads(kernel(*args)), None
+        twin = None if return_scores else masked_attention.twin(*args)
+        if twin:
+            return self.merge_heads(twin(*args)), None
         dropout = dropout and functools.partial(dropout, training=training)
-        y, weights = _attention(*_checked(q, k, v, mask), bias, dropout=dropout)
+        y, weights = softmax_attention(*checked_attention_inputs(q, k, v, mask), bias, dropout=dropout)
         return self.merge_heads(y), weights
 
     def active_dropout(self, training: bool | None):
@@ -303,7 +162,7 @@ class MultiHeadAttentionBase(DirectCall):
 
     def merge_heads(self, y):
         """Concatenate the heads `[B, T, H, K']` and apply the output projection: `[B, T, D]`."""
-        return self.output_dense(_reshape(y, (*_batch_and_length(y), self.num_heads * self._value_dim)))
+        return self.output_dense(ops.reshape(y, (*batch_and_length(y), self.num_heads * self._value_dim)))
 
     def compute_output_spec(self, *args, **kwargs):
         """Return the shapes and dtypes of `call`, including the optional outputs."""

@@ -12,10 +12,10 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix import KeepsMatrixModes
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.stateful import Stateful
+from keras_seq.ops.tensor_checks import where_valid
 
 MERGE_MODES = {
     "concat": lambda forward, backward: ops.concatenate([forward, backward], axis=-1),

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from keras_seq import checks, kernels
-from keras_seq.layers.masks import where_valid
+from keras_seq import checks
 from keras_seq.layers.state_checks import shapes
+from keras_seq.ops.attention import write_slots
+from keras_seq.ops.tensor_checks import where_valid
 
 
 def empty_cache(batch_size, capacity: int, num_heads: int, key_dim: int, value_dim: int, dtype):
@@ -125,12 +126,7 @@ def append_to_cache(cache, key, value, positions):
 
 def _write(slots, start, new):
     """Replace `[B, T, ...]` of the slots `[B, S, ...]`, from a slot on that may be unknown."""
-    return kernels.dispatch("write_slots", _write_slots, slots, start, new)(slots, start, ops.cast(new, slots.dtype))
-
-
-def _write_slots(slots, start, new):
-    zero = ops.zeros((), "int32")
-    return ops.slice_update(slots, (zero, start, *[zero] * (len(slots.shape) - 2)), new)
+    return write_slots(slots, start, ops.cast(new, slots.dtype))
 
 
 def appended_segments(cache, segments):

@@ -12,7 +12,7 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.document_borders import join_finite, split_finite
 from keras_seq.layers.explicit_state import ShapePreserving
-from keras_seq.layers.masks import segment_numbers
+from keras_seq.ops.attention import segment_numbers
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -68,7 +68,7 @@ class CausalDepthwiseConv1D(ShapePreserving):
         """Apply the layer; the class docstring describes the call arguments."""
         x, previous, mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        segment = None if reset_mask is None else segment_numbers(reset_mask)
+        segment, count = None if reset_mask is None else segment_numbers(reset_mask), None
         if mask is not None:  # stable sort: non-padding positions first
             count = ops.cumsum(ops.cast(mask, "int32"), axis=1)
             position = ops.arange(ops.shape(x)[1], dtype="int32")

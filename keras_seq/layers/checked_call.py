@@ -8,6 +8,15 @@ from keras import ops
 
 from keras_seq import checks
 
+SPELLINGS = {  # of arguments in Keras, KerasHub, PyTorch, transformers and tutorials, and here
+    **dict.fromkeys(("intermediate_dim", "intermediate_size", "dim_feedforward", "hidden_dim"), "feed_forward_dim"),
+    **dict.fromkeys(("ff_dim", "ffn_dim", "mlp_dim", "d_ff", "dff"), "feed_forward_dim"),
+    **dict.fromkeys(("num_attention_heads", "num_query_heads", "nhead", "n_head", "n_heads", "heads"), "num_heads"),
+    **{"num_kv_heads": "num_key_value_heads", "head_dim": "key_dim", "head_size": "key_dim"},
+    **{"hidden_size": "units", "num_units": "units", "dropout_rate": "dropout", "rate": "dropout"},
+    **{"is_causal": "causal", "use_causal_mask": "causal"},
+}
+
 
 class CheckedCall(keras.layers.Layer):
     """Base class of layers whose inputs are a dense tensor of real numbers.
@@ -23,8 +32,18 @@ class CheckedCall(keras.layers.Layer):
             None, no tensor, or of another rank or width than the layer was built for.
     """
 
+    def __new__(cls, *args, **kwargs):
+        """Refuse an argument by the name that it has elsewhere, of which Python would say less."""
+        for name in SPELLINGS.keys() & kwargs.keys():
+            arguments = inspect.signature(cls.__init__).parameters
+            if name not in arguments and SPELLINGS[name] in arguments:
+                raise ValueError(f"{cls.__name__} has no argument {name}={kwargs[name]!r}; expected {SPELLINGS[name]}.")
+        return super().__new__(cls, *args, **kwargs)
+
     def __call__(self, inputs=None, *args, **kwargs):
         """Apply the layer."""
+        if checks.is_torch_compiling():
+            return super().__call__(inputs, *args, **kwargs)
         checks.dense("inputs", inputs)
         named = kwargs.items()
         if args:

@@ -13,8 +13,8 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.attention import MultiHeadAttentionBase
 from keras_seq.layers.document_borders import nan_where_attended, with_nan
-from keras_seq.layers.masks import where_valid
 from keras_seq.layers.state_checks import check_state, shapes
+from keras_seq.ops.tensor_checks import where_valid
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

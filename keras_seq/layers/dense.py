@@ -4,30 +4,14 @@ y = activation(x W + b),   db = sum over all positions of dy
 """
 
 import keras
-from keras import ops
 
-from keras_seq import checks, kernels
-from keras_seq.layers.direct_call import DirectCall
+from keras_seq import checks
 from keras_seq.layers.matrix import HasMatrices, Matrix
-
-
-def dense(x, kernel, bias):
-    """Compute x W + b.
-
-    Args:
-        x: `[..., D]`.
-        kernel: `[D, W]`.
-        bias: `[W]`, or None.
-
-    Returns:
-        `[..., W]`.
-    """
-    x = ops.matmul(x, kernel)
-    return x if bias is None else kernels.dispatch("bias_add", ops.add, x, bias)(x, bias)
+from keras_seq.ops.dense import dense
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Dense(HasMatrices, DirectCall, keras.layers.Dense):
+class Dense(HasMatrices, keras.layers.Dense):
     """`keras.layers.Dense` with a bias gradient that is accurate in bfloat16 on TensorFlow's CPU.
 
     TensorFlow sums the bias gradient in bfloat16 there, which rounds small summands away: over 16,384 positions the
@@ -35,7 +19,6 @@ class Dense(HasMatrices, DirectCall, keras.layers.Dense):
     """
 
     kernel = Matrix()
-    float_weight = "kernel"
 
     @property
     def exports_to_onnx(self) -> bool:
@@ -49,6 +32,5 @@ class Dense(HasMatrices, DirectCall, keras.layers.Dense):
 
     def call(self, inputs):
         """Map `[..., D]` to `[..., units]`."""
-        args = checks.real("inputs", inputs, self.compute_dtype), self.kernel, self.bias
-        x = kernels.dispatch("dense", dense, *args)(*args)
+        x = dense(checks.real("inputs", inputs, self.compute_dtype), self.kernel, self.bias)
         return x if self.activation is None else self.activation(x)

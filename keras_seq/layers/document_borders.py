@@ -14,7 +14,8 @@ import math
 from keras import ops, tree
 
 from keras_seq import checks
-from keras_seq.layers.masks import count_elements, where_valid
+from keras_seq.ops.attention import count_elements
+from keras_seq.ops.tensor_checks import where_valid
 
 MAX_FACTOR = 1e9  # of layers with products of several inputs, which then are far inside float32
 

@@ -11,11 +11,10 @@ import keras
 from keras import ops, tree
 
 from keras_seq import checks
-from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix import KeepsMatrixModes
 from keras_seq.layers.output_spec import output_spec
-from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.state_checks import cast_like, check_state, shapes
+from keras_seq.ops.tensor_checks import at_least_float32, where_valid
 
 
 def has_explicit_state(layer) -> bool:

@@ -6,10 +6,11 @@ gated(x) = (activation(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2           SwiGLU:
 
 import keras
 
-from keras_seq import checks, kernels
+from keras_seq import checks
 from keras_seq.layers.dense import Dense
-from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.frozen import freeze_inner_layers
+from keras_seq.layers.matrix import KeepsMatrixModes
+from keras_seq.ops.dense import activate
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -18,12 +19,8 @@ def gelu_tanh(x):
     return keras.activations.gelu(x, approximate=True)
 
 
-def _apply(function, x):
-    return function(x)
-
-
 @keras.saving.register_keras_serializable(package="keras_seq")
-class FeedForward(DirectCall):
+class FeedForward(KeepsMatrixModes):
     """Two matrices with an activation in between.
 
     ```python
@@ -92,7 +89,7 @@ class FeedForward(DirectCall):
         return self._activate(self.hidden_dense(x))
 
     def _activate(self, h):
-        return kernels.dispatch("xla_fusion", _apply, self.activation, h)(self.activation, h)
+        return activate(self.activation, h)
 
     def call(self, inputs, training: bool | None = None):
         """Map `[..., D]` to `[..., D]`."""

@@ -11,9 +11,9 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.masks import where_valid
-from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.token_mixer import TokenMixer
+from keras_seq.ops.matrix_recurrence import matrix_recurrence
+from keras_seq.ops.tensor_checks import where_valid
 
 TEMPERATURE = 16.0  # of the gates: the decay is 0.96 where the pre-activation is 0
 CHUNK_SIZE = 16  # decays down to exp(-5) in a position are exact: pre-activations down to -80

@@ -11,7 +11,7 @@ from keras import ops
 from keras_seq.layers.gru import GRU
 from keras_seq.layers.lstm import LSTM
 from keras_seq.layers.min_rnn import MinGRU, MinLSTM
-from keras_seq.layers.precision import at_least_float32
+from keras_seq.ops.tensor_checks import at_least_float32
 
 GATES = {  # in the order of the kernel's blocks; None is the candidate. Subclasses may have other formulas
     LSTM: ("input", "forget", None, "output"),

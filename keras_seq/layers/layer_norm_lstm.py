@@ -10,8 +10,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.lstm import LSTM, TANH_AND_SIGMOID
-from keras_seq.layers.recurrent_base import recurrence
+from keras_seq.layers.lstm import LSTM
+from keras_seq.ops.lstm import TANH_AND_SIGMOID
+from keras_seq.ops.recurrence import recurrence
 
 
 def normalize(v, epsilon: float):

@@ -13,10 +13,10 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.masks import where_valid
-from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.selective_state_space import TimeStepBias
 from keras_seq.layers.token_mixer import TokenMixer, merge_heads, normalize_heads
+from keras_seq.ops.matrix_recurrence import matrix_recurrence
+from keras_seq.ops.tensor_checks import where_valid
 
 
 def log_head_numbers(shape, dtype=None):

@@ -165,7 +165,6 @@ class HasMatrices(KeepsMatrixModes):
                 setattr(self, f"{name}_lora_{part}", addition)
             getattr(self, f"_{name}").trainable = False
         self._tracker.lock()
-        self._fused_rnn = None  # it reads variables
         self.lora_rank, self.lora_alpha, self.lora_enabled = rank, rank if lora_alpha is None else lora_alpha, True
 
     def quantize(self, mode: str, type_check: bool = True, config=None) -> None:
@@ -214,7 +213,6 @@ class HasMatrices(KeepsMatrixModes):
                 weight = self.add_weight(shape=shape, initializer="ones", name=attribute.lstrip("_"), **options)
                 setattr(self, attribute, weight)
         self._tracker.lock()
-        self._fused_rnn = None
         self.matrix_mode = mode
 
     def save_own_variables(self, store):

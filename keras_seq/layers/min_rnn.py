@@ -15,9 +15,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.linear_recurrence import LOG_ZERO, log_linear_recurrence
 from keras_seq.layers.matrix import HasMatrices, Matrix
 from keras_seq.layers.rnn_interface import RNNInterface
+from keras_seq.ops.linear_recurrence import LOG_ZERO, log_linear_recurrence
 
 
 def log_candidate(v):

@@ -19,11 +19,11 @@ from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.linear_recurrence import LOG_ZERO, max_plus_recurrence
-from keras_seq.layers.masks import where_valid
 from keras_seq.layers.matrix import HasMatrices, Matrix
-from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.token_mixer import EvenlySpaced, TokenMixer, merge_heads, normalize_heads
+from keras_seq.ops.linear_recurrence import LOG_ZERO, max_plus_recurrence
+from keras_seq.ops.matrix_recurrence import matrix_recurrence
+from keras_seq.ops.tensor_checks import where_valid
 
 DENOMINATOR_EPSILON = 1e-6
 

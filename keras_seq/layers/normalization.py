@@ -11,34 +11,13 @@ import math
 import keras
 from keras import ops
 
-from keras_seq import checks, kernels
-from keras_seq.layers.direct_call import DirectCall
-from keras_seq.layers.precision import at_least_float32
+from keras_seq import checks
+from keras_seq.layers.matrix import KeepsMatrixModes
+from keras_seq.ops.normalization import normalize
+from keras_seq.ops.tensor_checks import at_least_float32
 
 
-def normalize(x, gamma, beta, epsilon: float, centered: bool):
-    """Normalize the last axis of x.
-
-    Args:
-        x: `[..., D]`.
-        gamma: `[D]`.
-        beta: `[D]`, or None.
-        epsilon: Added to the variance.
-        centered: Whether to subtract the mean first.
-
-    Returns:
-        `[..., D]`.
-    """
-    if centered:
-        return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
-    return ops.rms_normalization(x, gamma, axis=-1, epsilon=epsilon)
-
-
-def _normalize(*args):
-    return kernels.dispatch("normalization", normalize, *args)(*args)
-
-
-class OverAxes(DirectCall):
+class OverAxes(KeepsMatrixModes):
     """Base class of normalizations over one or several axes, whose weights have the sizes of these axes.
 
     Args:
@@ -72,12 +51,12 @@ class OverAxes(DirectCall):
         axes = sorted(axis % rank for axis in self.axis)
         gamma = ops.ones([x.shape[axis] for axis in axes], x.dtype) if gamma is None else gamma
         if axes == [rank - 1]:
-            return _normalize(x, gamma, beta, self.epsilon, centered)
+            return normalize(x, gamma, beta, self.epsilon, centered)
         last = list(range(-len(axes), 0))
         x = ops.moveaxis(x, axes, last)
         flat = ops.reshape(x, (*ops.shape(x)[: last[0]], math.prod(gamma.shape)))
         gamma, beta = (None if weight is None else ops.reshape(weight, [-1]) for weight in (gamma, beta))
-        y = _normalize(flat, gamma, beta, self.epsilon, centered)
+        y = normalize(flat, gamma, beta, self.epsilon, centered)
         return ops.moveaxis(ops.reshape(y, ops.shape(x)), last, axes)
 
 
@@ -97,7 +76,6 @@ class LayerNormalization(OverAxes, keras.layers.LayerNormalization):
         ValueError: If `axis` is no axis of the inputs.
     """
 
-    float_weight = "gamma"
     exports_to_onnx = keras.backend.backend() == "tensorflow"  # torch's exporter loses an axis
 
     def build(self, inputs_shape):
@@ -131,7 +109,6 @@ class RMSNormalization(OverAxes, keras.layers.RMSNormalization):
         ValueError: If `axis` is no axis of the inputs.
     """
 
-    float_weight = "scale"
     initial_scale = "ones"
     exports_to_onnx = keras.backend.backend() == "tensorflow"  # torch's exporter loses an axis
 

@@ -9,6 +9,8 @@ import inspect
 
 import keras
 
+from keras_seq import checks
+
 
 def refuse_onnx_export(layer) -> None:
     """Raise in a call that `keras.Model.export(format="onnx")` makes, in whatever model the layer is.
@@ -19,6 +21,8 @@ def refuse_onnx_export(layer) -> None:
     Raises:
         ValueError: It is such a call.
     """
+    if checks.is_torch_compiling():
+        return
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code is _EXPORT and frame.f_locals.get("format") == "onnx":

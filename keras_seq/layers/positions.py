@@ -12,9 +12,9 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.checked_call import CheckedCall
-from keras_seq.layers.masks import compute_positions, count_elements, where_valid
-from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.state_checks import check_state
+from keras_seq.ops.attention import compute_positions, count_elements
+from keras_seq.ops.tensor_checks import at_least_float32, where_valid
 
 MAX_START = 2**24  # float32, in which angles are computed, represents all integers up to here
 

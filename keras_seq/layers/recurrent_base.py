@@ -6,55 +6,16 @@
 Dropout is variational (Gal & Ghahramani, 2016): a row has the same dropout mask at every time step of a call.
 """
 
-from collections.abc import Callable
-
 import keras
-from keras import ops, tree
+from keras import ops
 
-from keras_seq import checks, kernels
-from keras_seq.layers.direct_call import DirectCall
+from keras_seq import checks
 from keras_seq.layers.matrix import HasMatrices, Matrix
 from keras_seq.layers.rnn_interface import RNNInterface
-from keras_seq.layers.scan import scan
+from keras_seq.ops.recurrence import fused_rnn
 
 
-def recurrence(cell: Callable, z, state, mask=None, reset_mask=None):
-    """Apply a cell to all time steps, one after the other.
-
-    Args:
-        cell: Function `(z_t [B, W], state) -> state`; a state is a tensor `[B, units]` or a tuple of such tensors.
-        z: `[B, T, W]`, inputs of the cell.
-        state: State before the first time step.
-        mask: `[B, T]` boolean, or None. Where it is false, the state is copied.
-        reset_mask: `[B, T]` boolean, or None. Where it is true, the state before the time step is set to zeros.
-
-    Returns:
-        `(y [B, T, units], state)`: the state, or its first tensor, at every time step, and the last state.
-    """
-    args = cell, z, state, mask, reset_mask
-    return kernels.dispatch("recurrence", _recurrence, *args)(*args)
-
-
-def _recurrence(cell, z, state, mask=None, reset_mask=None):
-    width = z.shape[-1]
-
-    def time_step(state, inputs):
-        if reset_mask is not None:
-            state = tree.map_structure(lambda old: ops.where(inputs[:, -1:] > 0, ops.zeros_like(old), old), state)
-        new = cell(inputs[:, :width], state)
-        if mask is not None:
-            is_valid = inputs[:, width : width + 1] > 0
-            new = tree.map_structure(lambda new, old: ops.where(is_valid, new, old), new, state)
-        return new
-
-    # masks are further columns of z, so that one tensor is scanned
-    columns = [ops.expand_dims(ops.cast(one, z.dtype), -1) for one in (mask, reset_mask) if one is not None]
-    z = ops.concatenate([z, *columns], axis=-1) if columns else z
-    y, state = scan(time_step, state, ops.swapaxes(z, 0, 1))
-    return ops.swapaxes(y, 0, 1), state
-
-
-class RecurrentBase(DirectCall, RNNInterface, HasMatrices):
+class RecurrentBase(RNNInterface, HasMatrices):
     """Base class of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
 
     A subclass sets `num_gates` and defines `scan(z, state, mask, recurrent_dropout_mask, reset_mask) -> (y, state)`,
@@ -86,10 +47,8 @@ class RecurrentBase(DirectCall, RNNInterface, HasMatrices):
     """
 
     kernel, recurrent_kernel = Matrix(), Matrix()
-    float_weight = "kernel"
     num_gates = 1
     keras_layer_class = None
-    _fused_rnn = None  # function (x, state) -> (y, state) of the backend, which `build` sets where there is one
 
     def __init__(
         self,
@@ -149,8 +108,6 @@ class RecurrentBase(DirectCall, RNNInterface, HasMatrices):
         self.kernel.muon_blocks = self.recurrent_kernel.muon_blocks = self.num_gates
         if self.use_bias:
             self.bias.muon_blocks = 0  # not a matrix, even where it has two rows
-        if fused_rnn := kernels.dispatch("fused_rnn", None, self):
-            self._fused_rnn = fused_rnn(self)
 
     def _weight(self, name, shape, initializer):
         prefix = name.removesuffix("_kernel")  # Keras's arguments are called recurrent_* for the recurrent_kernel
@@ -176,10 +133,14 @@ class RecurrentBase(DirectCall, RNNInterface, HasMatrices):
             x = x * self._dropout_mask((batch_size, 1, x.shape[-1]), self.dropout)
         if training and self.recurrent_dropout:
             recurrent_dropout_mask = self._dropout_mask((batch_size, self.units), self.recurrent_dropout)
-        has_fused_rnn = self._fused_rnn and reset_mask is None
-        args = self, mask, recurrent_dropout_mask, training
-        if has_fused_rnn and x.shape[1] != 1 and kernels.dispatch("fused_rnn", None, *args):
-            return self._fused_rnn(x, state)  # it rearranges the weights, which is longer than a single time step
+        masks = mask, recurrent_dropout_mask, reset_mask
+        if self._has_fused_rnn and x.shape[1] != 1 and all(one is None for one in masks):
+            kind = "lstm" if self.keras_layer_class is keras.layers.LSTM else "gru"
+            args = kind, x, state, self.kernel, self.recurrent_kernel, self.bias, training
+            if fused_rnn.twin(*args):  # it rearranges the weights, which is longer than a single time step
+                if keras.backend.backend() == "tensorflow":
+                    self.supports_jit = False  # XLA cannot call cuDNN
+                return fused_rnn(*args)
         return self.scan(
             self.project_inputs(x) if projected_inputs is None else projected_inputs,
             state,
@@ -187,6 +148,12 @@ class RecurrentBase(DirectCall, RNNInterface, HasMatrices):
             recurrent_dropout_mask,
             reset_mask,
         )
+
+    @property
+    def _has_fused_rnn(self):
+        """Whether the class itself has a Keras layer of its formula: a subclass may compute something else."""
+        is_plain = self.matrix_mode is None and not self.lora_enabled
+        return is_plain and "keras_layer_class" in vars(type(self)) and self.keras_layer_class is not None
 
     def project_inputs(self, x):
         """Compute the input part `[B, T, gates units]` of the pre-activations, each time step from its own input."""

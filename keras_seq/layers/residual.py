@@ -8,10 +8,10 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.explicit_state import ShapePreserving, has_explicit_state
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.masks import where_valid
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
 from keras_seq.layers.rnn_interface import RNNInterface
 from keras_seq.layers.state_checks import shapes
+from keras_seq.ops.tensor_checks import where_valid
 
 
 def initial_states(layers, batch_size, **capacity):

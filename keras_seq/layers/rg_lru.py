@@ -18,9 +18,10 @@ from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.document_borders import finite_inputs, with_nan
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.linear_recurrence import linear_recurrence
-from keras_seq.layers.masks import count_elements, where_valid
 from keras_seq.layers.token_mixer import TokenMixer
+from keras_seq.ops.attention import count_elements
+from keras_seq.ops.linear_recurrence import linear_recurrence
+from keras_seq.ops.tensor_checks import where_valid
 
 EXPONENT = 8.0  # c, by which a is the more sensitive to r
 

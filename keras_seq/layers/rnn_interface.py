@@ -16,8 +16,8 @@ from keras_seq import checks
 from keras_seq.layers.document_borders import finite_inputs, with_nan
 from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.keras_cell import KerasCell
-from keras_seq.layers.masks import where_valid
 from keras_seq.layers.state_checks import shapes
+from keras_seq.ops.tensor_checks import where_valid
 
 
 class RNNInterface(ExplicitState):

@@ -17,8 +17,8 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.relative_positions import RelativePositions
+from keras_seq.ops.tensor_checks import at_least_float32
 
 
 def rotate(x, positions, frequencies, amplitude=1.0):

@@ -20,8 +20,6 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.masks import where_valid
-from keras_seq.layers.matrix_recurrence import matrix_recurrence
 from keras_seq.layers.token_mixer import (
     EvenlySpaced,
     TokenMixer,
@@ -30,6 +28,8 @@ from keras_seq.layers.token_mixer import (
     normalize_length,
 )
 from keras_seq.layers.token_shift import ShiftRamp, previous_positions
+from keras_seq.ops.matrix_recurrence import matrix_recurrence
+from keras_seq.ops.tensor_checks import where_valid
 
 MAX_DECAY_RATE = math.exp(-0.5)
 SHIFT_POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}

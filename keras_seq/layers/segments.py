@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.checked_call import CheckedCall
-from keras_seq.layers.masks import where_valid
+from keras_seq.ops.tensor_checks import where_valid
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

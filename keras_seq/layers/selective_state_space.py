@@ -18,7 +18,7 @@ from keras_seq.layers.dense import Dense
 from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.selective_scan import selective_scan
+from keras_seq.ops.selective_scan import selective_scan
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

@@ -9,7 +9,7 @@ al., 2020); without these, a permutation of x permutes y. The state is the key/v
 import keras
 from keras import ops
 
-from keras_seq import checks, kernels
+from keras_seq import checks
 from keras_seq.layers.attention import MultiHeadAttentionBase
 from keras_seq.layers.cache import (
     append_to_cache,
@@ -23,9 +23,10 @@ from keras_seq.layers.cache import (
     without_earlier_documents,
 )
 from keras_seq.layers.document_borders import nan_to_the_end, nan_where_attended, with_nan
-from keras_seq.layers.masks import compute_attention_mask, compute_positions, segment_numbers, where_valid
 from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.state_checks import check_state
+from keras_seq.ops.attention import causal_attention, compute_attention_mask, compute_positions, segment_numbers
+from keras_seq.ops.tensor_checks import where_valid
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -238,9 +239,9 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         extra_masks = [x for x in (mask, attention_mask, self.sliding_window, bias) if x is not None]
         is_plain_causal = self.causal and is_first_call and not (return_attention_scores or extra_masks)
         args = q, k, v, self.active_dropout(training), query_segments
-        kernel = kernels.dispatch("causal_attention", None, *args) if is_plain_causal else None
-        if kernel is not None:
-            y = self.merge_heads(kernel(*args))
+        twin = causal_attention.twin(*args) if is_plain_causal else None
+        if twin:
+            y = self.merge_heads(twin(*args))
             if is_finite is not None:
                 y, _ = with_nan(nan_to_the_end(is_finite, reset_mask), y)
             return (y, state) if return_state else y

@@ -6,7 +6,8 @@ h' = tanh(x W + h U + b)
 import keras
 from keras import ops
 
-from keras_seq.layers.recurrent_base import RecurrentBase, recurrence
+from keras_seq.layers.recurrent_base import RecurrentBase
+from keras_seq.ops.recurrence import recurrence
 
 
 def simple_rnn_cell(z, h, recurrent_kernel, activation=ops.tanh):

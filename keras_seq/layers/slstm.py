@@ -21,10 +21,10 @@ from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.document_borders import finite_inputs, with_nan
 from keras_seq.layers.explicit_state import ShapePreserving
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.linear_recurrence import LOG_ZERO
 from keras_seq.layers.matrix import HasMatrices, Matrix
-from keras_seq.layers.recurrent_base import recurrence
 from keras_seq.layers.token_mixer import merge_heads, normalize_heads
+from keras_seq.ops.linear_recurrence import LOG_ZERO
+from keras_seq.ops.recurrence import recurrence
 
 
 def slstm_cell(z, state):

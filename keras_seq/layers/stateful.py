@@ -10,32 +10,11 @@ import inspect
 import keras
 from keras import ops, tree
 
-from keras_seq import checks, kernels
+from keras_seq import checks
 from keras_seq.layers.explicit_state import has_explicit_state
 from keras_seq.layers.frozen import freeze_inner_layers
 from keras_seq.layers.matrix import KeepsMatrixModes
-
-
-def checked_rows(x, batch_size: int, expected: str):
-    """Return x if it has the expected number of rows.
-
-    Args:
-        x: `[B, ...]`.
-        batch_size: The expected B.
-        expected: What is expected and what to do, for the message.
-
-    Returns:
-        x; where a running graph finds another number of rows, NaN, or -1 for integers, which are then no ids.
-
-    Raises:
-        ValueError: x has another number of rows.
-    """
-    if x.shape[0] is None:
-        otherwise = -1 if "int" in checks.dtype_of(x) else float("nan")
-        return ops.where(ops.equal(ops.shape(x)[0], batch_size), x, otherwise)
-    if x.shape[0] != batch_size:
-        raise ValueError(f"inputs have {x.shape[0]} rows; {expected}.")
-    return x
+from keras_seq.ops.replicas import checked_rows
 
 
 def _take_rows(x, count):
@@ -167,7 +146,7 @@ class Stateful(KeepsMatrixModes):
             return self.layer(inputs, training=False, **masked)
         remedy = "drop the remainder of the data, or pad it to as many rows"
         args = inputs, self.batch_size, f"expected batch_size={self.batch_size} of Stateful in training: {remedy}"
-        inputs = kernels.dispatch("checked_rows", checked_rows, *args)(*args)
+        inputs = checked_rows(*args)
         state, num_rows = self._read_state(), inputs.shape[0]
         is_unknown = num_rows is None
         if is_unknown:  # one number of rows everywhere, so that the check above is all that can fail

@@ -6,7 +6,7 @@ x_t + (x_{t-1} - x_t) mu               mu: [D];  x before the start: 0
 import keras
 from keras import ops
 
-from keras_seq.layers.masks import count_elements
+from keras_seq.ops.attention import count_elements
 
 
 def previous_positions(x, last, mask=None, reset_mask=None):

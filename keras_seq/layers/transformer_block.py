@@ -12,21 +12,21 @@ import keras
 
 from keras_seq import checks
 from keras_seq.layers.cross_attention import CrossAttention
-from keras_seq.layers.direct_call import DirectCall
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward, gelu_tanh
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.masks import where_valid
+from keras_seq.layers.matrix import KeepsMatrixModes
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.state_checks import shapes
+from keras_seq.ops.tensor_checks import where_valid
 
 GATED_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": gelu_tanh}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class TransformerBlock(DirectCall):
+class TransformerBlock(KeepsMatrixModes):
     """Self-attention, optional cross-attention and a feed-forward layer, with residual connections and normalization.
 
     ```python

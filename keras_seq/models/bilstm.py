@@ -5,10 +5,10 @@ import dataclasses
 import keras
 
 from keras_seq import checks, layers
-from keras_seq.layers.precision import at_least_float32
 from keras_seq.models.id_checks import InvalidIdsToNaN, TokenIdCheck
 from keras_seq.models.registry import register
 from keras_seq.models.token_id_model import TokenIdModel
+from keras_seq.ops.tensor_checks import at_least_float32
 
 
 @register("bilstm")

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.precision import at_least_float32
+from keras_seq.ops.tensor_checks import at_least_float32
 
 
 def assert_causal(model, vocabulary_size: int | None = None, length: int = 16, seed: int = 0) -> None:

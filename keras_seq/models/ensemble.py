@@ -12,11 +12,11 @@ import keras
 from keras import ops
 
 from keras_seq.layers.onnx_refusal import NoOnnxExport
-from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.residual import check_states
 from keras_seq.models.id_checks import as_ids
 from keras_seq.models.language_model import LanguageModel, check_step
 from keras_seq.models.token_targets import TokenTargets
+from keras_seq.ops.tensor_checks import at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

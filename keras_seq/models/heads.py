@@ -9,8 +9,8 @@ import keras
 from keras import ops
 
 from keras_seq import checks, layers
-from keras_seq.layers.precision import at_least_float32
 from keras_seq.models.token_id_model import TokenIdModel
+from keras_seq.ops.tensor_checks import at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.kernels import replicas
+from keras_seq.ops import replicas
 
 REMEDY = " [B, T], the ids that tokenizer.encode gives; a keras.Input of them needs dtype='int32'"
 

@@ -9,7 +9,7 @@ logits[:, t] predict the id at t + 1 from the ids up to t. Steps through a text 
 import keras
 from keras import ops
 
-from keras_seq import checks, kernels
+from keras_seq import checks
 from keras_seq.layers.introspection import (
     gives_no_sequence,
     gives_probabilities,
@@ -17,13 +17,14 @@ from keras_seq.layers.introspection import (
     is_non_causal,
     iter_layers,
 )
-from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.layers.residual import apply_sequentially, check_separates_documents, initial_states
 from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
 from keras_seq.models.quantization import Quantizable
 from keras_seq.models.step_check import check_steps
 from keras_seq.models.token_targets import TokenTargets
+from keras_seq.ops.dense import projects_table, rows_of_table
+from keras_seq.ops.tensor_checks import at_least_float32
 
 EMBEDDINGS = (keras.layers.Embedding, keras.layers.ReversibleEmbedding)  # a vector for each id, at every position alike
 NON_CAUSAL_MESSAGE = (
@@ -229,11 +230,10 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
         is_plain_recurrent = isinstance(first, RecurrentBase) and type(first).call is RecurrentBase.call
         if not is_plain_recurrent or type(embedding) not in EMBEDDINGS or (training and first.dropout):
             return None
-        gather = kernels.dispatch("embedding_projection", None, ids, embedding.input_dim, embedding.output_dim)
-        if gather is None:
+        if not projects_table(ids, embedding.input_dim, embedding.output_dim):
             return None
         table = embedding(ops.arange(embedding.input_dim))
-        return gather(ids, first.project_inputs(ops.cast(table, first.compute_dtype)))
+        return rows_of_table(ids, first.project_inputs(ops.cast(table, first.compute_dtype)))
 
     def logits(self, x):
         """Compute logits `[B, T, V]`, at least float32, from the head's input `[B, T, D']`."""

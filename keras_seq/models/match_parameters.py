@@ -19,7 +19,7 @@ from typing import Any
 
 import keras
 
-from keras_seq.kernels.devices import clear_session
+from keras_seq.ops.dispatch import clear_session
 
 
 @contextlib.contextmanager

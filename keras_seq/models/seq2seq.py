@@ -16,7 +16,6 @@ import keras
 from keras import ops
 
 from keras_seq import checks, layers
-from keras_seq.layers.precision import at_least_float32
 from keras_seq.layers.state_checks import check_state, shapes
 from keras_seq.models.id_checks import as_ids, embed, validate_token_ids
 from keras_seq.models.language_model import check_step
@@ -24,6 +23,7 @@ from keras_seq.models.parameter_counts import count_block_params
 from keras_seq.models.quantization import Quantizable
 from keras_seq.models.registry import register
 from keras_seq.models.token_targets import TokenTargets
+from keras_seq.ops.tensor_checks import at_least_float32
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

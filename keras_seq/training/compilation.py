@@ -2,9 +2,9 @@
 
 import keras
 
-from keras_seq import kernels
-from keras_seq.kernels.devices import cpu_is_faster_in_bfloat16, on_cpu
 from keras_seq.layers.introspection import has_time_loop
+from keras_seq.ops.dense import cross_entropy
+from keras_seq.ops.dispatch import cpu_is_faster_in_bfloat16, on_cpu
 from keras_seq.training.config import MUONS, TrainConfig
 from keras_seq.training.gradient_guard import require_weights
 from keras_seq.training.optimizers import OPTIMIZERS
@@ -21,11 +21,7 @@ class _CrossEntropy(keras.losses.SparseCategoricalCrossentropy):
     """Compute Keras's loss for a vocabulary of one token too, where Keras would squeeze logits `[B, T, 1]`."""
 
     def call(self, y_true, y_pred):
-        return kernels.dispatch("cross_entropy", _cross_entropy, y_true, y_pred)(y_true, y_pred)
-
-
-def _cross_entropy(targets, logits):
-    return keras.ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+        return cross_entropy(y_true, y_pred)
 
 
 def compile_model(
@@ -71,8 +67,6 @@ def compile_model(
         jit_compile=jit_compile,
     )
     training_model.optimizer.build(training_model.trainable_variables)
-    if replayed := kernels.dispatch("replayed_step", None, training_model, train):
-        training_model.train_step = replayed(training_model, train)
 
 
 def _should_jit_compile(training_model, precision, tokens_per_step):

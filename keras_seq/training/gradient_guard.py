@@ -19,7 +19,8 @@ import keras
 from keras import ops
 
 from keras_seq import checks, kernels
-from keras_seq.kernels import replicas
+from keras_seq.ops import replicas
+from keras_seq.ops.compiled import xla_compiled
 from keras_seq.training.conditional_update import assign_if
 from keras_seq.training.gradient_lists import add_all, dense, scale_all, sums_of_squares
 
@@ -203,7 +204,7 @@ class GradientGuard:
     def compiled(function, variables):
         """Return a function of the gradients of these variables, compiled by XLA if they are large."""
         size = sum(math.prod(v.shape) for v in variables)
-        return kernels.xla_compiled(function) if size >= MIN_FUSED_PARAMS else function
+        return xla_compiled(function) if size >= MIN_FUSED_PARAMS else function
 
     def _apply(self, grads, squares, variables):
         norm, scale = self._norm_and_clip_scale(squares)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import keras
 from tqdm import tqdm
 
-from keras_seq.kernels.devices import seed_dropout
+from keras_seq.ops.dispatch import seed_dropout
 from keras_seq.stop_signals import StopRequested
 from keras_seq.tracking.summaries import Summaries, scored_key
 

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_seq import kernels
-from keras_seq.kernels.devices import on_cpu
+from keras_seq.ops.dispatch import on_cpu
 
 # Algorithm 1 of the paper, with its safety factor of 1.01 against rounding in bfloat16. The last one may be repeated.
 COEFFICIENTS = [

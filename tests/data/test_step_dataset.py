@@ -109,27 +109,6 @@ def test_on_other_backends_a_dataset_is_a_range_of_batches(other_backend):
     assert [int(x[0]) for (x,), _ in zip(endless, range(2), strict=False)] == [3, 4]
 
 
-def test_on_torch_a_dataset_is_a_loader_of_tensors():
-    torch = pytest.importorskip("torch")
-    from keras_seq.kernels.torch.step_loader import StepDataLoader
-
-    def batch(step):
-        return {"x": np.array([[step, 7]], "int32")[:, :1], "y": (np.array([step > 4]),)}
-
-    dataset = StepDataLoader(batch, 3, 6)
-    assert isinstance(dataset, torch.utils.data.DataLoader)
-    assert len(dataset) == 3
-    for _ in range(2):  # once for each epoch
-        found = [*dataset]
-        assert [x["x"].tolist() for x in found] == [[[3]], [[4]], [[5]]]
-        assert [x["y"][0].item() for x in found] == [False, False, True]
-    assert found[0]["x"].dtype == torch.int32
-    endless = StepDataLoader(batch, 3, None)
-    assert not hasattr(endless.dataset, "__len__")  # by which Keras tells that there is no end
-    for _ in range(2):
-        assert [x["x"].item() for x, _ in zip(endless, range(2), strict=False)] == [3, 4]
-
-
 def test_shuffled_steps_are_refused():
     dataset = StepDataset(lambda step: step, 3, 9)
     assert [dataset[0], dataset[0], dataset[1], dataset[0], dataset[1], dataset[2]] == [3, 3, 4, 3, 4, 5]

@@ -8,8 +8,8 @@ from keras import ops
 
 from keras_seq.generation import SamplingConfig, SamplingLoop
 from keras_seq.generation.sampling_loop import cache_start
-from keras_seq.kernels.compiled import compiled
 from keras_seq.models import LSTMConfig, MambaConfig, MinGRUConfig, TransformerConfig
+from keras_seq.ops.compiled import compiled
 from keras_seq.random_draws import uniform_draws
 from tests.generation.sampling_oracle import sample
 

@@ -5,8 +5,8 @@ import pytest
 from keras import ops
 
 from keras_seq.generation import beam_search, greedy
-from keras_seq.kernels.compiled import compiled
 from keras_seq.models import LSTMConfig, Seq2SeqConfig, TransformerConfig
+from keras_seq.ops.compiled import compiled
 
 pytestmark = pytest.mark.any_backend
 numpy = ops.convert_to_numpy

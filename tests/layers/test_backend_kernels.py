@@ -1,6 +1,6 @@
-"""The kernels of the backend at hand have the values and gradients of the reference implementations.
+"""The optimized versions of the backend at hand have the values and gradients of the references.
 
-Those of TensorFlow have tests of their own in tests/kernels; JAX has few on a CPU.
+Those of TensorFlow have tests of their own in tests/ops; JAX has few on a CPU.
 """
 
 import os
@@ -12,11 +12,15 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_seq import kernels, layers
-from keras_seq.layers.attention import causal_attention
-from keras_seq.layers.linear_recurrence import linear_recurrence, log_linear_recurrence
-from keras_seq.layers.precision import at_least_float32
+import keras_seq.ops
+from keras_seq import layers
+from keras_seq.ops.attention import causal_attention, masked_attention
+from keras_seq.ops.linear_recurrence import linear_recurrence, log_linear_recurrence
+from keras_seq.ops.lstm import lstm
+from keras_seq.ops.recurrence import fused_rnn
+from keras_seq.ops.tensor_checks import at_least_float32
 from keras_seq.training import compilation, optimizers
+from tests.ops.twins import twins_called
 
 BACKEND = keras.backend.backend()
 B, T, D = 3, 5, 6
@@ -61,26 +65,25 @@ def check(gradients, layer, x, dtype="float32", state=(), **kwargs):
         found = [ops.convert_to_numpy(ops.cast(part, wide)) for part in found]
         return [*found, *gradients(lambda values: weighted_sum(outputs(values)), values)]
 
-    with kernels.disabled():
+    with keras_seq.ops.reference():
         expected = everything()
     for ours, theirs in zip(everything(), expected, strict=True):
         scale = max(1.0, np.abs(theirs).max())
         np.testing.assert_allclose(ours / scale, theirs / scale, rtol=0, atol=NEAR[dtype])
 
 
+OPERATIONS = fused_rnn, lstm, causal_attention, masked_attention
+
+
 @pytest.fixture
-def ran(monkeypatch):
-    """The names of the kernels that ran."""
-    names, dispatch = [], kernels.dispatch
+def ran():
+    """The calls of twins."""
+    with twins_called(*OPERATIONS) as calls:
+        yield calls
 
-    def watched(name, reference, *args):
-        kernel = dispatch(name, reference, *args)
-        if kernel is not reference:
-            names.append(name)
-        return kernel
 
-    monkeypatch.setattr(kernels, "dispatch", watched)
-    return names
+def names(ran):
+    return [name for name, _ in ran]
 
 
 @pytest.mark.parametrize("dtype", NEAR)
@@ -89,8 +92,8 @@ def ran(monkeypatch):
 def test_recurrent_layers(gradients, ran, kind, dtype):
     layer = with_random_weights(kind(4, return_sequences=True, return_state=True, dtype=dtype))
     check(gradients, layer, numbers(B, T, D), dtype, [numbers(B, 4, seed=n) for n in range(len(layer.state_parts))])
-    assert ("fused_rnn" in ran) == FUSED
-    assert ("lstm" in ran) != FUSED
+    assert ("fused_rnn" in names(ran)) == FUSED
+    assert ("lstm" in names(ran)) != FUSED
 
 
 @torch_only
@@ -106,7 +109,7 @@ def test_recurrent_layers(gradients, ran, kind, dtype):
 def test_options_of_recurrent_layers(kind, options):
     layer = with_random_weights(kind(4, **{"return_sequences": True} | options))
     x = numbers(B, T, D).astype("float32")
-    with kernels.disabled():
+    with keras_seq.ops.reference():
         expected = ops.convert_to_numpy(ops.cast(layer(x), "float32"))
     near = 2e-3 if "dtype" in options else 2e-5
     np.testing.assert_allclose(ops.convert_to_numpy(ops.cast(layer(x), "float32")), expected, atol=near)
@@ -123,8 +126,8 @@ def test_states_and_masks_of_recurrent_layers(ran, kind, length):
     for kwargs in ({}, {"mask": mask}):
         ran.clear()
         found = layer(x, state=state, return_state=True, **kwargs)
-        assert ("fused_rnn" in ran) == (FUSED and length > 1 and not kwargs)
-        with kernels.disabled():
+        assert ("fused_rnn" in names(ran)) == (FUSED and length > 1 and not kwargs)
+        with keras_seq.ops.reference():
             expected = layer(x, state=state, return_state=True, **kwargs)
         for ours, theirs in zip(tree.flatten(found), tree.flatten(expected), strict=True):
             np.testing.assert_allclose(ops.convert_to_numpy(ours), ops.convert_to_numpy(theirs), atol=2e-5)
@@ -164,14 +167,14 @@ def test_self_attention(gradients, ran, options, mask, dtype):
     check(gradients, layer, numbers(B, T, D), dtype, mask=MASKS[mask])
     plain = mask == "none" and not {"sliding_window"} & options.keys() and "Alibi" not in str(options)
     if FUSED:
-        assert ("causal_attention" if plain and "causal" in options else "masked_attention") in ran
+        assert ("causal_attention" if plain and "causal" in options else "masked_attention") in names(ran)
 
 
 @torch_only
 @pytest.mark.parametrize("shape", [(1, 1, 1, 2), (2, 7, 4, 3), (0, 3, 2, 4)])
 def test_causal_attention_of_any_size(shape):
     q, k, v = (ops.convert_to_tensor(numbers(*shape, seed=n).astype("float32")) for n in range(3))
-    with kernels.disabled():
+    with keras_seq.ops.reference():
         expected = ops.convert_to_numpy(causal_attention(q, k, v))
     np.testing.assert_allclose(ops.convert_to_numpy(causal_attention(q, k, v)), expected, atol=2e-6)
 
@@ -226,7 +229,7 @@ def test_linear_recurrences(gradients, shape):
             return weighted_sum(function(*values))
 
         found = gradients(loss, arrays)
-        with kernels.disabled():
+        with keras_seq.ops.reference():
             expected = gradients(loss, arrays)
         for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5)
@@ -265,7 +268,7 @@ def test_optimizer_steps(kind):
             optimizer.apply(gradients, layer.trainable_variables)
         return [ops.convert_to_numpy(v) for v in (*layer.trainable_variables, optimizer.gradient_norm)]
 
-    with kernels.disabled():
+    with keras_seq.ops.reference():
         expected = weights_after_steps()
     for ours, theirs in zip(weights_after_steps(), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
@@ -275,7 +278,7 @@ def test_optimizer_steps(kind):
 def test_the_cross_entropy_of_a_training():
     logits, targets = ops.convert_to_tensor(numbers(2, 3, 4), "float32"), ops.convert_to_tensor([[0, 3, 1], [2, 2, 0]])
     loss = compilation._CrossEntropy(from_logits=True, reduction="none")
-    with kernels.disabled():
+    with keras_seq.ops.reference():
         expected = ops.convert_to_numpy(loss(targets, logits))
     assert expected.shape == (2, 3)
     np.testing.assert_allclose(ops.convert_to_numpy(loss(targets, logits)), expected, rtol=1e-5)
@@ -294,7 +297,7 @@ def test_fit_gives_the_losses_of_the_reference(kind):
         x, y = numbers(8, T, D).astype("float32"), numbers(8, T, 3, seed=1).astype("float32")
         return model.fit(x, y, batch_size=4, epochs=3, verbose=0, shuffle=False).history["loss"]
 
-    with kernels.disabled():
+    with keras_seq.ops.reference():
         expected = losses()
     np.testing.assert_allclose(losses(), expected, rtol=1e-5)
     assert expected[-1] < expected[0]
@@ -322,14 +325,14 @@ def test_an_lstm_may_be_built_by_a_symbolic_call_of_the_layer_around_it():
 
     inputs, around = keras.Input((T, D)), Around()
     model, x = keras.Model(inputs, around(inputs)), numbers(B, T, D)
-    with kernels.disabled():
+    with keras_seq.ops.reference():
         expected = around(x)
     np.testing.assert_allclose(model(x).detach(), expected.detach(), atol=1e-6)
 
 
 def test_layers_import_no_other_backend():
     blocked = {"tensorflow", "jax", "torch"} - {BACKEND}
-    code = "import sys; sys.modules.update(dict.fromkeys(%r)); import keras_seq.layers, keras_seq.kernels.devices as d"
+    code = "import sys; sys.modules.update(dict.fromkeys(%r)); import keras_seq.layers, keras_seq.ops.dispatch as d"
     code = code % sorted(blocked - {"jax"} | ({"tensorflow"} - {BACKEND}))  # Keras itself may look for JAX
     environment = os.environ | {"KERAS_BACKEND": BACKEND}
     done = subprocess.run(

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq import kernels, layers
+import keras_seq.ops
+from keras_seq import layers
 from tests.layers.conftest import compiled, rare_on_jax
 
 BACKEND = keras.backend.backend()
@@ -525,7 +526,7 @@ def test_references_train_compiled_by_xla_too(case):
         pytest.skip("of JAX all is compiled; torch.compile needs a C++ compiler and a minute")
     lengths = (T,) if case is CASES["LearnedPositions"] else (T, 70)  # unrolled, and in a loop
     for length in lengths:
-        with kernels.disabled():
+        with keras_seq.ops.reference():
             model, values = model_of.__wrapped__(case), arrays(case, length=length)
             expected = numpy(model(one_or_all(values)))
             model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=True)

@@ -3,7 +3,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import GatedDeltaNet
-from keras_seq.layers.matrix_recurrence import matrix_recurrence
+from keras_seq.ops.matrix_recurrence import matrix_recurrence
 
 B, T, D, H, K, V = 2, 70, 6, 2, 3, 5
 numpy = ops.convert_to_numpy

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq import kernels
-from keras_seq.layers.linear_recurrence import LOG_ZERO, linear_recurrence, log_linear_recurrence
+import keras_seq.ops
+from keras_seq.ops.linear_recurrence import LOG_ZERO, linear_recurrence, log_linear_recurrence
 from tests.layers.conftest import compiled
 
 BACKEND = keras.backend.backend()
@@ -25,11 +25,9 @@ NARROW = {"rtol": 2e-6, "atol": 2e-6}  # Keras takes logaddexp in float32 on JAX
 each = pytest.mark.parametrize("recurrence", [linear_recurrence, in_logarithms], ids=["plain", "logarithms"])
 
 
-@pytest.fixture(autouse=True, params=["reference", "kernel"])
+@pytest.fixture(autouse=True, params=["reference", "twin"])
 def _route(request):
-    if request.param == "kernel" and BACKEND != "tensorflow":
-        pytest.skip("there are kernels for TensorFlow only")
-    with kernels.disabled() if request.param == "reference" else contextlib.nullcontext():
+    with keras_seq.ops.reference() if request.param == "reference" else contextlib.nullcontext():
         yield
 
 

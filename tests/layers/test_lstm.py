@@ -3,7 +3,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import LSTM
-from keras_seq.layers.lstm import lstm_cell
+from keras_seq.ops.lstm import lstm_cell
 
 
 def test_the_worked_example_of_the_notes():

@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import matrix_recurrence as module
-from keras_seq.layers.matrix_recurrence import matrix_recurrence
+from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from tests.layers.conftest import compiled
 
 BACKEND = keras.backend.backend()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq import kernels
+import keras_seq.ops
 from keras_seq.layers import MinGRU, MinLSTM, min_rnn
 from tests.layers.conftest import compiled, rare_on_jax
 
@@ -29,7 +29,7 @@ def _compiled(monkeypatch):
 
 
 def on(route):
-    return kernels.disabled() if route == "reference" else contextlib.nullcontext()
+    return keras_seq.ops.reference() if route == "reference" else contextlib.nullcontext()
 
 
 def sigmoid(v):

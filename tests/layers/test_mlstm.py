@@ -3,8 +3,8 @@ import pytest
 from keras import ops
 
 from keras_seq.layers import MLSTM
-from keras_seq.layers.linear_recurrence import max_plus_recurrence
 from keras_seq.layers.mlstm import mlstm
+from keras_seq.ops.linear_recurrence import max_plus_recurrence
 
 B, T, H, K, D = 2, 7, 3, 4, 6
 numpy = ops.convert_to_numpy

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_seq import kernels, layers
+import keras_seq.ops
+from keras_seq import layers
 from tests.layers.conftest import BACKEND, compiled
 from tests.layers.test_contract import CASES, UNLIKE, B, S, T, arrays, numpy, run
 
@@ -91,7 +92,7 @@ def test_whatever_stands_at_masked_positions_changes_nothing(name, kernels_on, r
     direction = np.random.default_rng(1).normal(size=shape).astype("float32") * MASK[..., None]
     valid = [MASK, CONTEXT_MASK][: len(values)]
     bad = [with_bad(v, mask) for v, mask in zip(values, valid, strict=True)]
-    with kernels.disabled() if not kernels_on else contextlib.nullcontext():
+    with keras_seq.ops.reference() if not kernels_on else contextlib.nullcontext():
         clean, dirty = (outcome(layer, each, gradients, direction, **masks) for each in (values, bad))
     np.testing.assert_array_equal(dirty[0][MASK], clean[0][MASK])
     compare(clean, dirty, MASK, {-len(values) + n: mask for n, mask in enumerate(valid)})
@@ -136,7 +137,7 @@ def test_a_document_that_is_not_finite_stays_by_itself(name, kernels_on, masked,
     bad[0][0, 1], bad[0][1, 1] = np.nan, np.inf
     huge = [values[0].copy(), *values[1:]]
     huge[0][0, 0], huge[0][1, 1] = 1e30, 1e38
-    with kernels.disabled() if not kernels_on else contextlib.nullcontext():
+    with keras_seq.ops.reference() if not kernels_on else contextlib.nullcontext():
         clean, dirty = (outcome(layer, each, gradients, direction, reset_mask=RESET, **mask) for each in (values, bad))
     huge = numpy(run(layer, huge, reset_mask=RESET, **mask))
     np.testing.assert_allclose(huge[rows], clean[0][rows], atol=1e-6, rtol=1e-5)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_seq import kernels, layers
+import keras_seq.ops
+from keras_seq import layers
 
 D = 4
 RECURRENT = {
@@ -106,7 +107,7 @@ def check_documents(layer, x, reset_mask, mask):
             expected = by_itself(layer, x[row], reset_mask[row], *(one[row] for one in kwargs.values()))
             is_real = mask[row] if kwargs else slice(None)
             np.testing.assert_allclose(y[row][is_real], expected[is_real], atol=2e-5)
-    with kernels.disabled():
+    with keras_seq.ops.reference():
         np.testing.assert_allclose(numpy(layer(x, reset_mask=reset_mask, mask=mask)), y, atol=2e-5)
 
 

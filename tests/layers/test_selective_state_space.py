@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_seq import kernels
+import keras_seq.ops
 from keras_seq.layers import SelectiveStateSpace, selective_state_space
 from keras_seq.layers.selective_state_space import TimeStepBias
 from tests.layers.conftest import compiled, rare_on_jax
@@ -28,7 +28,7 @@ def _compiled(monkeypatch):
 
 
 def on(route):
-    return kernels.disabled() if route == "reference" else contextlib.nullcontext()
+    return keras_seq.ops.reference() if route == "reference" else contextlib.nullcontext()
 
 
 def scan_oracle(x, delta, a, b, c, h):

@@ -23,8 +23,8 @@ import numpy as np
 import keras_seq
 from keras_seq.callbacks import AttentionMaps, GateSaturation, LossByPosition
 from keras_seq.data import RandomWindows, StatefulWindows
-from keras_seq.kernels.devices import clear_session
 from keras_seq.models import LSTMConfig, MambaConfig, TransformerConfig
+from keras_seq.ops.dispatch import clear_session
 from keras_seq.tokenizers import CharacterTokenizer
 from keras_seq.training import TrainConfig, compile_model, processes, read_metrics, train_language_model
 from keras_seq.training.devices import use_devices

@@ -1,1 +1,0 @@
-"""Optimized kernels for JAX."""

@@ -1,0 +1,259 @@
+"""Scaled dot-product attention (Vaswani et al., 2017), and which positions may attend to which.
+
+    weights = softmax(q kᵀ / sqrt(K) + bias)         over the positions that the mask allows
+    y = weights v
+
+Without 1 / sqrt(K) the scores grow with K, and the softmax saturates. Several query heads may share one head of keys
+and values (multi-query: Shazeer, 2019; grouped-query: Ainslie et al., 2023).
+
+The position of an element is the number of non-padding elements before it; padding has position -1. So order,
+distances and the sliding window of a padded sequence are those of the sequence without padding. A row may hold several
+documents, which begin where `reset_mask` is true:
+
+    mask      1  1  0  1            may attend (causal) = 0 <= key position <= query position
+    position  0  1 -1  2
+    reset     0  0  1  0  0  1
+    segment   0  0  1  1  1  2      a query attends to keys of its own segment only
+    position  0  1  0  1  2  0
+"""
+
+import functools
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+from keras_seq import checks
+from keras_seq.ops.dispatch import optimized
+from keras_seq.ops.tensor_checks import at_least_float32, where_valid
+
+
+def attention(q, k, v, mask=None, bias=None, scale: float | None = None, dropout: Callable | None = None):
+    """Compute softmax attention, with the softmax in float32 or wider.
+
+    Args:
+        q: Queries `[B, T, H, K]`.
+        k: Keys `[B, S, G, K]` with G a divisor of H: query head h attends to key head h * G // H.
+        v: Values `[B, S, G, K']`.
+        mask: Booleans (or 0 and 1) `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may be 1), true where attending is
+            allowed. A query with nothing to attend to gives zeros. Keys and values that are not finite count for the
+            queries that may attend to them only. An additive float mask is a `bias`.
+        bias: Added to the scores, broadcastable to `[B, H, T, S]`.
+        scale: Factor of the scores; 1 / sqrt(K) unless given.
+        dropout: A function applied to the weights before the product with the values.
+
+    Returns:
+        `(y [B, T, H, K'], weights [B, H, T, S])`, weights before dropout, both in the dtype of v.
+
+    Raises:
+        ValueError: If the shapes do not match, a tensor is complex, or the mask is a float mask.
+    """
+    q, k, v, mask = checked_attention_inputs(q, k, v, mask)
+    if mask is None:
+        return softmax_attention(q, k, v, mask, bias, scale, dropout)
+    is_finite = ops.logical_and(*(ops.all(ops.isfinite(x), axis=(2, 3)) for x in (k, v)))  # [B, S]
+    k, v = where_valid(is_finite, k), where_valid(is_finite, v)  # a weight of 0 times NaN is NaN
+    y, weights = softmax_attention(q, k, v, mask, bias, scale, dropout)
+    mask = mask[None] if len(mask.shape) == 2 else mask
+    mask = mask[:, None] if len(mask.shape) == 3 else mask  # [B, H, T, S]
+    is_nan = ops.any(ops.logical_and(mask, ops.logical_not(is_finite)[:, None, None]), axis=-1, keepdims=True)
+    y = ops.where(ops.swapaxes(is_nan, 1, 2), float("nan"), y)
+    return y, ops.where(is_nan, float("nan"), weights)
+
+
+def checked_attention_inputs(q, k, v, mask):
+    """Return q, k, v and the mask of `attention`, real and boolean, or raise what it raises."""
+    q, k, v = (checks.real(name, ops.convert_to_tensor(x), "float32") for name, x in (("q", q), ("k", k), ("v", v)))
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if len(x.shape) != 4:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; expected [B, T, H, K].")
+    if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2] or q.shape[2] % k.shape[2]:
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
+        raise ValueError(
+            f"{shapes}; expected q and k of one width, k and v with one number of heads, a divisor of q's."
+        )
+    if _sizes_differ(q.shape[0], k.shape[0], v.shape[0]) or _sizes_differ(k.shape[1], v.shape[1]):
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
+        raise ValueError(f"{shapes}; expected one batch size B, and k and v of one length S.")
+    q = checks.where_boolean(q, mask)
+    mask = checks.attention_mask("mask", mask, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+    return q, k, v, mask
+
+
+def softmax_attention(q, k, v, mask, bias=None, scale=None, dropout=None):
+    """Compute `attention` of checked arguments, keys and values finite where a mask hides some."""
+    heads, key_dim = q.shape[2:]
+    kv_heads = k.shape[2]
+    (batch_size, length), size = batch_and_length(q), ops.shape(k)[1]
+    if 0 in (q.shape[1], k.shape[1]):  # which TensorFlow's einsum refuses
+        y_shape, shape = (batch_size, length, heads, v.shape[-1]), (batch_size, heads, length, size)
+        return ops.zeros(y_shape, v.dtype), ops.zeros(shape, v.dtype)
+    scale = ops.convert_to_tensor(key_dim**-0.5 if scale is None else scale, q.dtype)
+    q = q * scale  # before the product, so that float16 overflows later
+    q = ops.reshape(q, (batch_size, length, kv_heads, heads // kv_heads, key_dim))
+    scores = ops.einsum("btngk,bsnk->bngts", q, k)
+    scores = ops.reshape(
+        scores, (batch_size, heads, length, size)
+    )  # an error where k has another batch size in a graph
+    if keras.backend.standardize_dtype(scores.dtype) == "float16":
+        scores = ops.clip(scores, -65504, 65504)  # an infinite score would make the softmax NaN
+    scores = ops.cast(scores, at_least_float32(scores.dtype))
+    if bias is not None:
+        scores = scores + ops.cast(bias, scores.dtype)
+    if mask is not None:
+        if len(mask.shape) == 3:
+            mask = ops.expand_dims(mask, 1)  # [B, 1, T, S]
+        scores = ops.where(mask, scores, -1e30)
+    weights = ops.softmax(scores, axis=-1)
+    if mask is not None:
+        weights = ops.where(mask, weights, 0.0)  # for queries with all keys masked
+    weights = ops.cast(weights, v.dtype)
+    dropped_weights = weights if dropout is None else dropout(weights)
+    # an error where the mask has another batch size in a graph
+    dropped_weights = ops.reshape(dropped_weights, (batch_size, kv_heads, heads // kv_heads, length, size))
+    y = ops.einsum("bngts,bsnk->btngk", dropped_weights, v)
+    return ops.reshape(y, (batch_size, length, heads, v.shape[-1])), weights
+
+
+def _sizes_differ(*sizes):
+    """Return whether the known sizes are not all equal."""
+    return len({size for size in sizes if size is not None}) > 1
+
+
+def batch_and_length(x):
+    """Return B and T of `[B, T, ...]` for a reshape; -1 only for a symbolic B, as -1 is ambiguous where T is 0."""
+    batch_size, length = ops.shape(x)[:2]
+    return -1 if batch_size is None else batch_size, length
+
+
+@optimized
+def masked_attention(q, k, v, mask, bias, dropout):
+    """Compute `attention` without its weights, of keys and values that are finite where a mask hides some.
+
+    Args:
+        q: Queries `[B, T, H, K]`.
+        k: Keys `[B, S, G, K]` with G a divisor of H.
+        v: Values `[B, S, G, K']`.
+        mask: Booleans `[T, S]`, `[B, T, S]` or `[B, H, T, S]` (any axis may be 1), or None.
+        bias: Added to the scores, broadcastable to `[B, H, T, S]`, or None.
+        dropout: A `keras.layers.Dropout` for the weights, or None.
+
+    Returns:
+        y `[B, T, H, K']`.
+    """
+    return softmax_attention(*checked_attention_inputs(q, k, v, mask), bias, dropout=_in_training(dropout))[0]
+
+
+@optimized
+def causal_attention(q, k, v, dropout=None, segments=None):
+    """Compute `attention` of every position to itself and all earlier ones, without returning the weights.
+
+    Args:
+        q: Queries `[B, T, H, K]`.
+        k: Keys `[B, T, G, K]` with G a divisor of H.
+        v: Values `[B, T, G, K']`.
+        dropout: A `keras.layers.Dropout` for the weights, or None.
+        segments: Number of the document at each position, int32 `[B, T]`, of which only the own is attended to; or
+            None.
+
+    Returns:
+        y `[B, T, H, K']`.
+    """
+    positions = ops.arange(ops.shape(q)[1])
+    mask = compute_attention_mask(positions, positions, causal=True)
+    if segments is not None:
+        is_same = ops.equal(ops.expand_dims(segments, -1), ops.expand_dims(segments, -2))
+        mask = ops.logical_and(mask, is_same)
+    return softmax_attention(*checked_attention_inputs(q, k, v, mask), dropout=_in_training(dropout))[0]
+
+
+@optimized
+def write_slots(slots, start, new):
+    """Return `slots [B, S, ...]` of a cache with T of them replaced by `new [B, T, ...]`, from an int32 scalar on."""
+    zero = ops.zeros((), "int32")
+    return ops.slice_update(slots, (zero, start, *[zero] * (len(slots.shape) - 2)), new)
+
+
+def _in_training(dropout):
+    """Return a dropout layer as a function that drops, None as it is."""
+    return dropout and functools.partial(dropout, training=True)
+
+
+def segment_numbers(reset_mask):
+    """Return how many documents begin in a row up to each position, int32 `[B, T]`, from booleans `[B, T]`."""
+    return ops.cast(ops.cumsum(ops.cast(reset_mask, "int32"), axis=-1), "int32")
+
+
+def count_elements(length, mask=None, start=0, reset_mask=None):
+    """Count the non-padding elements of a document up to each position, its own included.
+
+    Args:
+        length: T.
+        mask: `[B, T]`, true at non-padding elements, or None if there is no padding.
+        start: Number of non-padding elements before, as for `compute_positions`.
+        reset_mask: `[B, T]`, true where a document begins, or None.
+
+    Returns:
+        int32 `[T]`, or `[B, T]` where an argument differs by row.
+    """
+    if mask is None:
+        counted = ops.arange(length, dtype="int32") + 1
+    else:
+        counted = ops.cast(ops.cumsum(ops.cast(mask, "int32"), axis=-1), "int32")
+    if not isinstance(start, int):
+        start = ops.cast(start, "int32")
+        start = ops.expand_dims(start, -1) if len(start.shape) else start  # [B, 1] or a scalar
+    if reset_mask is None:
+        return counted + start
+    counted = ops.broadcast_to(counted, ops.shape(reset_mask))
+    segment, position = segment_numbers(reset_mask), ops.arange(length, dtype="int32")
+    # entry n is the position where segment n + 1 begins
+    begins = ops.argsort(ops.where(reset_mask, position, position + length), axis=-1)
+    begin = ops.take_along_axis(ops.cast(begins, "int32"), ops.maximum(segment - 1, 0), axis=-1)
+    before = ops.take_along_axis(counted if mask is None else counted - ops.cast(mask, "int32"), begin, axis=-1)
+    before = before - 1 if mask is None else before
+    return ops.where(segment > 0, counted - before, counted + start)
+
+
+def compute_positions(length, mask=None, start=0, reset_mask=None):
+    """Compute the positions of `length` elements that follow `start` non-padding elements.
+
+    Args:
+        length: T.
+        mask: `[B, T]`, true at non-padding elements, or None if there is no padding.
+        start: Number of non-padding elements before: an int, a scalar tensor or `[B]`.
+        reset_mask: `[B, T]`, true where a document begins and positions begin again at 0, or None.
+
+    Returns:
+        int32 `[T]`, or `[B, T]` where an argument differs by row; -1 where the mask is false.
+    """
+    positions = count_elements(length, mask, start, reset_mask) - 1
+    return positions if mask is None else ops.where(mask, positions, -1)
+
+
+def compute_attention_mask(query_positions, key_positions, causal: bool = False, sliding_window: int | None = None):
+    """Compute which query may attend to which key.
+
+    Args:
+        query_positions: `[T]` or `[B, T]`.
+        key_positions: `[S]` or `[B, S]`; -1 for a key that must not be attended to.
+        causal: Whether to mask later positions.
+        sliding_window: Attend only to positions less than this far away, the own position included; None for all.
+
+    Returns:
+        Boolean, broadcastable to `[B, T, S]`, or None where everything may attend to everything.
+    """
+    keys = ops.expand_dims(key_positions, -2)  # [..., 1, S]
+    conditions = []
+    if len(key_positions.shape) == 2:  # only positions by row can be absent
+        conditions.append(keys >= 0)
+    if causal or sliding_window is not None:
+        distance = ops.expand_dims(query_positions, -1) - keys  # [..., T, S]
+        if causal:
+            conditions.append(distance >= 0)
+        if sliding_window is not None:
+            conditions.append(distance < sliding_window if causal else ops.abs(distance) < sliding_window)
+    allowed = None
+    for condition in conditions:
+        allowed = condition if allowed is None else ops.logical_and(allowed, condition)
+    return allowed

@@ -1,0 +1,62 @@
+"""Linear recurrences on torch's CPU: one position after the other.
+
+Without thousands of cores, log2(T) rounds over all positions cost more than T steps over one. The gradient is the same
+recurrence in reverse:
+
+    g_t = dy_t + a_{t+1} g_{t+1};      db_t = g_t;    da_t = g_t h_{t-1};    dh_0 = a_1 g_1
+"""
+
+import torch
+
+from keras_seq.ops.linear_recurrence.reference import linear_recurrence, log_linear_recurrence
+
+
+def is_eager_on_cpu(a, b, h) -> bool:
+    """Return whether the tensors are torch's, on a CPU, with at least one position; torch.compile fuses the rounds."""
+    is_eager = isinstance(a, torch.Tensor) and not torch.compiler.is_dynamo_compiling()
+    return is_eager and a.device.type == "cpu" and a.shape[1] > 0
+
+
+@linear_recurrence.on("torch", supports=is_eager_on_cpu)
+def looped(a, b, h):
+    """Compute h at every position."""
+    return _Recurrence.apply(a, b, h)
+
+
+@log_linear_recurrence.on("torch", supports=is_eager_on_cpu)
+def direct_form(log_a, log_b, h):
+    """Compute `log_linear_recurrence` by the direct form.
+
+    A product of decays that underflows is negligible, and sums of non-negative terms lose no precision.
+    """
+    return looped(torch.exp(log_a), torch.exp(log_b), h)
+
+
+class _Recurrence(torch.autograd.Function):
+    @staticmethod
+    def forward(a, b, h):
+        states = torch.empty_like(b)
+        for a_t, b_t, h_t in zip(a.unbind(1), b.unbind(1), states.unbind(1), strict=True):
+            h = torch.addcmul(b_t, a_t, h, out=h_t)
+        return states
+
+    @staticmethod
+    def setup_context(ctx, inputs, states):
+        a, _, h = inputs
+        ctx.save_for_backward(a, h, states)
+
+    @staticmethod
+    def backward(ctx, dy):
+        a, h, states = ctx.saved_tensors
+        next_a = torch.cat([a[:, 1:], torch.zeros_like(a[:, :1])], dim=1)
+        g = _Recurrence.apply(next_a.flip(1), dy.flip(1), torch.zeros_like(h)).flip(1)
+        return g * torch.cat([h[:, None], states[:, :-1]], dim=1), g, a[:, 0] * g[:, 0]
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        """Add an axis at the end: nothing is computed across axes but the second."""
+        args = [
+            x.unsqueeze(-1).expand(*x.shape, info.batch_size) if axis is None else x.movedim(axis, -1)
+            for x, axis in zip(args, in_dims, strict=True)
+        ]
+        return _Recurrence.apply(*args), args[0].ndim - 1

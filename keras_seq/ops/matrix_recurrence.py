@@ -1,0 +1,188 @@
+"""Recurrences whose state is a matrix for each head, computed by matmuls over chunks of positions.
+
+    S_t = w_t S_{t-1} + b_t u_t + k_t v_t          u_t = a_t (w_t S_{t-1}): what the decayed state holds for a_t
+    y_t = q_t S_t                                  S: [K, V];  q, k, a, b: [K];  v, u: [V];  w: decay of each row of S
+
+Without a and b this is linear attention with decay (gated linear attention, Mamba-2, mLSTM). With a = -k and b = k it
+is the gated delta rule (Yang et al., 2024, arXiv:2412.06464): it replaces what the state holds for a key. RWKV-7 has
+another b.
+
+In a chunk that starts from S, with w(s, t] the product of the decays after s up to t, the u solve a triangular system,
+u_t = a_t w(0, t] S + sum_{s<t} a_t w(s, t] (b_s u_s + k_s v_s). So u = W S + U (the WY form), the state after the chunk
+is M S + N, and what remains is one loop over chunks: its graph does not depend on T.
+
+Long sequences are computed in groups of chunks. Between forward and backward pass, only the arguments and the state
+before each group are stored; the gradient computes one group after the other again (`keras.remat`).
+"""
+
+import itertools
+import math
+
+import keras
+from keras import ops
+
+from keras_seq.ops.linear_recurrence import LOG_ZERO, linear_recurrence
+from keras_seq.ops.recurrence import recurrence
+
+GROUP_SIZE = 512  # positions that are computed together, at most; a longer or unknown T is computed in groups
+MAX_EXPONENT = 40.0  # the factors of a product of decays are from exp(-40) to exp(40), far inside float32
+
+
+def matrix_recurrence(
+    q, k, v, log_decay, state, channel_log_decay=None, a=None, b=None, chunk_size: int = 64, reset_mask=None
+):
+    """Compute y at every position and the last state.
+
+    Args:
+        q: `[B, T, H, K]`, in the dtype of the state, as all other tensors; a size of 1 for H is broadcast.
+        k: `[B, T, H, K]`.
+        v: `[B, T, H, V]`.
+        log_decay: `[B, T, H]`, logarithm of the decay of a head, at most 0.
+        state: `[B, H, K, V]`, S before the first position.
+        channel_log_decay: `[B, T, H, K]`, logarithm of a further decay of each row of S, at most 0, or None. It is
+            clipped to at least -80 / `chunk_size`, which keeps products of decays and their reciprocals in range.
+        a: `[B, T, H, K]`, or None if nothing is read from the old state.
+        b: `[B, T, H, K]`, or None for k: the delta rule.
+        chunk_size: C, the number of positions of a chunk.
+        reset_mask: `[B, T]` boolean, or None. Where it is true, the state before the position counts as zeros.
+
+    Returns:
+        `(y [B, T, H, V], S [B, H, K, V])`. Where T is unknown or more than `GROUP_SIZE`, TensorFlow has no second
+        derivatives of it.
+    """
+    args = q, k, v, log_decay, channel_log_decay, a, b, reset_mask
+    compute = _chunked if isinstance(v.shape[1], int) and v.shape[1] <= GROUP_SIZE else _grouped
+    return compute(*args, state, chunk_size)
+
+
+def _grouped(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size):
+    """Compute `matrix_recurrence`, one group of chunks after the other."""
+    batch_size, length, dtype = ops.shape(v)[0], ops.shape(v)[1], v.dtype
+    num_groups = -(-length // max(GROUP_SIZE, chunk_size))
+    size = -(-length // (num_groups * chunk_size)) * chunk_size  # positions of a group
+    args = q, k, v, log_decay, channel_log_decay, a, b, reset_mask
+    shapes = [None if x is None else tuple(x.shape[2:]) for x in args]
+    widths = [0 if shape is None else math.prod(shape) for shape in shapes]
+    output_shape, state_shape = tuple(v.shape[2:]), tuple(state.shape[1:])
+
+    @keras.remat
+    def group(rows, state):
+        rows = ops.reshape(rows, (batch_size, size, sum(widths)))
+        ends = itertools.accumulate(widths)
+        parts = [
+            None if shape is None else ops.reshape(rows[..., end - width : end], (batch_size, size, *shape))
+            for shape, width, end in zip(shapes, widths, ends, strict=True)
+        ]
+        if reset_mask is not None:
+            parts[-1] = parts[-1] > 0
+        y, state = _chunked(*parts, ops.reshape(state, (batch_size, *state_shape)), chunk_size)
+        y = ops.reshape(y, (batch_size, size * math.prod(output_shape)))
+        return y, ops.reshape(state, (batch_size, math.prod(state_shape)))
+
+    # one tensor of rows, because Keras scans several only where T is known; padding neither decays nor writes
+    rows = [
+        ops.reshape(ops.cast(x, dtype), (batch_size, length, width))
+        for x, width in zip(args, widths, strict=True)
+        if x is not None
+    ]
+    padding = ops.zeros((batch_size, num_groups * size - length, sum(widths)), dtype)
+    rows = ops.concatenate([ops.concatenate(rows, axis=-1), padding], axis=1)
+    rows = ops.reshape(rows, (batch_size, num_groups, size * sum(widths)))
+    first = ops.zeros((batch_size, size * math.prod(output_shape)), dtype)
+    state = ops.reshape(state, (batch_size, math.prod(state_shape)))
+    y, (_, state) = recurrence(lambda rows, state: group(rows, state[1]), rows, (first, state))
+    y = ops.reshape(y, (batch_size, num_groups * size, *output_shape))[:, :length]
+    return y, ops.reshape(state, (batch_size, *state_shape))
+
+
+def _chunked(q, k, v, log_decay, channel_log_decay, a, b, reset_mask, state, chunk_size):
+    """Compute `matrix_recurrence`, all chunks together."""
+    batch_size, length, size = ops.shape(v)[0], ops.shape(v)[1], chunk_size
+    if isinstance(v.shape[1], int):
+        size = min(chunk_size, v.shape[1])
+    count = -(-length // size)
+
+    def chunks(x):  # [B, T, H, ...] -> [B, n, H, C, ...]; padding at the end neither decays nor writes
+        x = ops.concatenate([x, ops.zeros((batch_size, count * size - length, *x.shape[2:]), x.dtype)], axis=1)
+        return ops.swapaxes(ops.reshape(x, (batch_size, count, size, *x.shape[2:])), 2, 3)
+
+    if reset_mask is not None:
+        log_decay = ops.where(ops.expand_dims(reset_mask, -1), LOG_ZERO, log_decay)
+    q, k, v, g = chunks(q), chunks(k), chunks(v), chunks(log_decay)
+    decays, from_start, to_end = _pairwise_decays(g)  # [B, n, H, C, C], twice [B, n, H, C, 1]
+    total = ops.expand_dims(from_start[..., -1, :], -1)  # [B, n, H, 1, 1]
+    middle_to, to_middle = 1.0, 1.0  # decays to a position from a fixed point, and back: their product is w(s, t]
+    if channel_log_decay is not None:
+        rates = ops.maximum(chunks(channel_log_decay), -2 * MAX_EXPONENT / size)
+        if reset_mask is None:
+            exponents = ops.cumsum(rates, axis=3)
+        else:  # sums within a document: differences of longer ones would depend on the one before, by rounding
+            resets = ops.where(ops.expand_dims(reset_mask, -1), ops.cast(LOG_ZERO, rates.dtype), 0)
+            exponents = ops.matmul(_pairwise_decays(chunks(resets))[0], rates)
+        last = exponents[..., -1:, :]
+        middle_to, to_middle = ops.exp(exponents + MAX_EXPONENT), ops.exp(-MAX_EXPONENT - exponents)
+        from_start, to_end = from_start * ops.exp(exponents), to_end * ops.exp(last - exponents)
+        total = total * ops.swapaxes(ops.exp(last), -1, -2)  # [B, n, H, K, 1]
+    causal = ops.tril(ops.ones((size, size), "bool"))
+
+    def scores(left, right, allowed=causal):  # left_t w(s, t] right_s for s up to t, [B, n, H, C, C]
+        products = ops.matmul(left * middle_to, ops.swapaxes(right * to_middle, -1, -2))
+        return decays * ops.where(allowed, products, 0.0)  # where first: later positions may be inf
+
+    qk, written = scores(q, k), ops.matmul(ops.swapaxes(k * to_end, -1, -2), v)
+    if a is None:
+        before, state = _states(total, written, state)
+        y = ops.matmul(q * from_start, before) + ops.matmul(qk, v)
+    else:
+        is_delta_rule, a = b is None, chunks(a)
+        b = k if is_delta_rule else chunks(b)
+        earlier = ops.tril(ops.ones((size, size), "bool"), -1)
+        ab, qb = scores(a, b, earlier), qk if is_delta_rule else scores(q, b)
+        ak = ab if is_delta_rule else scores(a, k, earlier)
+        known = ops.concatenate([a * from_start, ops.matmul(ak, v)], axis=-1)
+        known = ops.solve_triangular(ops.eye(size, dtype=ab.dtype) - ab, known, lower=True)
+        b_end = ops.swapaxes(b * to_end, -1, -2)
+        transition = ops.matmul(b_end, known)
+        width = k.shape[-1]
+        transition = transition + ops.concatenate([total * ops.eye(width, dtype=ab.dtype), written], axis=-1)
+        before, state = _transformed_states(transition, state, width)
+        u = ops.matmul(known[..., :width], before) + known[..., width:]
+        y = ops.matmul(q * from_start, before) + ops.matmul(qk, v) + ops.matmul(qb, u)
+    y = ops.reshape(ops.swapaxes(y, 2, 3), (batch_size, count * size, *state.shape[1::2]))
+    return y[:, :length], state
+
+
+def _pairwise_decays(g):
+    """Return exp(g_{s+1} + ... + g_t) for s <= t, else 0, and these products from the start and to the end of a chunk.
+
+    Sums are not differences of other sums: after a reset they would be lost to rounding.
+    """
+    size = g.shape[-1]
+    is_later = ops.tril(ops.ones((size, size), "bool"), -1)
+    sums = ops.cumsum(ops.where(is_later, ops.expand_dims(g, -1), 0.0), axis=-2)
+    decays = ops.where(ops.tril(ops.ones((size, size), "bool")), ops.exp(sums), 0.0)
+    from_start = ops.exp(sums[..., :1] + g[..., :1, None])
+    return decays, from_start, ops.expand_dims(decays[..., -1, :], -1)
+
+
+def _states(decay, written, state):
+    """Return the states before each chunk, and the last one, of S_n = decay_n S_{n-1} + written_n."""
+    states = linear_recurrence(ops.broadcast_to(decay, ops.shape(written)), written, state)
+    return ops.concatenate([ops.expand_dims(state, 1), states[:, :-1]], axis=1), states[:, -1]
+
+
+def _transformed_states(transition, state, width):
+    """Return the states before each chunk, and the last one, of S_n = M_n S_{n-1} + N_n for transitions [M_n, N_n]."""
+    shape = ops.shape(transition)  # [B, n, H, K, K + V]
+
+    def cell(transition, state):
+        transition = ops.reshape(transition, (shape[0], *shape[2:]))
+        state = ops.reshape(state, (shape[0], *shape[2:4], shape[4] - width))
+        new = ops.matmul(transition[..., :width], state) + transition[..., width:]
+        return ops.reshape(new, (shape[0], math.prod(new.shape[1:])))
+
+    rows = ops.reshape(transition, (*shape[:2], math.prod(transition.shape[2:])))
+    states, last = recurrence(cell, rows, ops.reshape(state, (shape[0], math.prod(state.shape[1:]))))
+    states = ops.reshape(states, (*shape[:2], *state.shape[1:]))
+    before = ops.concatenate([ops.expand_dims(state, 1), states[:, :-1]], axis=1)
+    return before, ops.reshape(last, (shape[0], *state.shape[1:]))
