@@ -13,22 +13,13 @@ from keras import ops, tree
 from keras_seq import checks, kernels
 from keras_seq.layers.explicit_state import has_explicit_state
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.matrix import KeepsMatrixModes
+from keras_seq.layers.layer import Layer
 
 
 def checked_rows(x, batch_size: int, expected: str):
-    """Return x if it has the expected number of rows.
+    """Return x if it has `batch_size` rows; the message says what is expected and what to do.
 
-    Args:
-        x: `[B, ...]`.
-        batch_size: The expected B.
-        expected: What is expected and what to do, for the message.
-
-    Returns:
-        x; where a running graph finds another number of rows, NaN, or -1 for integers, which are then no ids.
-
-    Raises:
-        ValueError: x has another number of rows.
+    Where a running graph finds another number, x is NaN, or -1 for integers, which are then no ids.
     """
     if x.shape[0] is None:
         otherwise = -1 if "int" in checks.dtype_of(x) else float("nan")
@@ -44,7 +35,7 @@ def _take_rows(x, count):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Stateful(KeepsMatrixModes):
+class Stateful(Layer):
     """Wrap a layer or model with an explicit state, and carry that state from batch to batch in training.
 
     ```python
@@ -189,14 +180,6 @@ class Stateful(KeepsMatrixModes):
     def compute_output_spec(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training: bool | None = None):
         """Return the output spec of the wrapped layer."""
         return self.layer.compute_output_spec(inputs)
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "layer": keras.saving.serialize_keras_object(self.layer),
-            "batch_size": self.batch_size,
-        }
 
     @classmethod
     def from_config(cls, config):
