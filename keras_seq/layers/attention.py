@@ -6,11 +6,10 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.dense import Dense
+from keras_seq.layers.dense import inner_dense
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.matrix import KeepsMatrixModes
+from keras_seq.layers.layer import Layer
 from keras_seq.layers.normalization import RMSNormalization
-from keras_seq.layers.output_spec import output_spec
 from keras_seq.ops.attention import batch_and_length, checked_attention_inputs, masked_attention, softmax_attention
 
 
@@ -18,27 +17,8 @@ def _split_heads(x, num_heads, key_dim):
     return ops.reshape(x, (*batch_and_length(x), num_heads, key_dim))
 
 
-class MultiHeadAttentionBase(KeepsMatrixModes):
-    """Base class of self-attention and cross-attention: their arguments and the four projections.
-
-    Args:
-        num_heads: H.
-        key_dim: K, width of a query or key head; D / H unless given.
-        value_dim: Width of a value head; `key_dim` unless given.
-        num_key_value_heads: Number of key and value heads, a divisor of H; H unless given.
-        use_qk_norm: Whether to RMS-normalize queries and keys per head.
-        dropout: Fraction of the attention weights to drop in training.
-        use_bias: Whether the four projections add a bias.
-        output_bias: Whether the output projection adds a bias; as `use_bias` unless given.
-        epsilon: Added to the mean square in the normalizations of `use_qk_norm`.
-        kernel_initializer: Initializer of the query, key and value matrices.
-        output_initializer: Initializer of the output matrix.
-        seed: Random seed of the dropout.
-        **kwargs: Those of `keras.layers.Layer`.
-
-    Raises:
-        ValueError: If an argument is out of its range, or `num_key_value_heads` does not divide `num_heads`.
-    """
+class MultiHeadAttentionBase(Layer):
+    """Base class of self-attention and cross-attention: their arguments and the four projections."""
 
     def __init__(
         self,
@@ -76,15 +56,7 @@ class MultiHeadAttentionBase(KeepsMatrixModes):
         self.supports_masking = True
 
     def build_projections(self, query_dim: int, context_dim: int):
-        """Create the matrices of the four projections, and the normalizations of `use_qk_norm`.
-
-        Args:
-            query_dim: D, width of the inputs that the queries are computed from.
-            context_dim: Width of the inputs that the keys and values are computed from.
-
-        Raises:
-            ValueError: If `key_dim` is not given and `num_heads` does not divide `query_dim`.
-        """
+        """Create the projections, of queries from one width and of keys and values from another, and normalizations."""
         if self.key_dim is None and query_dim % self.num_heads:
             raise ValueError(
                 f"num_heads={self.num_heads}; expected a divisor of the width D={query_dim}, or a key_dim."
@@ -93,21 +65,13 @@ class MultiHeadAttentionBase(KeepsMatrixModes):
         self._value_dim = self.value_dim or self._key_dim
         self._num_kv_heads = self.num_key_value_heads or self.num_heads
 
-        def dense(name, units, width, initializer, use_bias=self.use_bias):
-            # clones, because an initializer returns the same values at every call
-            if isinstance(initializer, keras.initializers.Initializer):
-                initializer = initializer.clone()
-            layer = Dense(units, use_bias=use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
-            layer.build((None, None, width))
-            return layer
-
-        kernel = self.kernel_initializer
-        self.query_dense = dense("query", self.num_heads * self._key_dim, query_dim, kernel)
-        self.key_dense = dense("key", self._num_kv_heads * self._key_dim, context_dim, kernel)
-        self.value_dense = dense("value", self._num_kv_heads * self._value_dim, context_dim, kernel)
-        self.output_dense = dense(
-            "output", query_dim, self.num_heads * self._value_dim, self.output_initializer, self.output_bias
-        )
+        queries, values = self.num_heads * self._key_dim, self.num_heads * self._value_dim
+        keys, kv_values = self._num_kv_heads * self._key_dim, self._num_kv_heads * self._value_dim
+        options = self.use_bias, self.kernel_initializer
+        self.query_dense = inner_dense(self, "query", query_dim, queries, *options)
+        self.key_dense = inner_dense(self, "key", context_dim, keys, *options)
+        self.value_dense = inner_dense(self, "value", context_dim, kv_values, *options)
+        self.output_dense = inner_dense(self, "output", values, query_dim, self.output_bias, self.output_initializer)
         if self.use_qk_norm:
             rms = functools.partial(RMSNormalization, epsilon=self.epsilon, dtype=self.dtype_policy)
             self.query_normalization = rms(name="query_normalization")
@@ -135,53 +99,23 @@ class MultiHeadAttentionBase(KeepsMatrixModes):
     def attend(self, q, k, v, mask, bias, training: bool | None, return_scores: bool = True):
         """Compute attention and the output projection.
 
-        Args:
-            q: Queries `[B, T, H, K]`.
-            k: Keys `[B, S, G, K]`, G the number of key and value heads, finite where a mask hides some.
-            v: Values `[B, S, G, K']`, likewise.
-            mask: Booleans, broadcastable to `[B, T, S]` or `[B, H, T, S]`, or None.
-            bias: Added to the scores, broadcastable to `[B, H, T, S]`, or None.
-            training: Whether to apply dropout.
-            return_scores: Whether the weights are needed.
-
-        Returns:
-            `(y [B, T, D], weights [B, H, T, S])`; the weights may be None if they are not needed.
+        q is `[B, T, H, K]`, k and v `[B, S, G, K]` and `[B, S, G, K']`, finite where a mask hides some; mask and bias
+        broadcast to `[B, H, T, S]`, the mask to `[B, T, S]` too. It returns y `[B, T, D]` and the weights `[B, H, T,
+        S]`, or None where they are not needed.
         """
         dropout = self.active_dropout(training)
         args = q, k, v, mask, bias, dropout
         twin = None if return_scores else masked_attention.twin(*args)
         if twin:
-            return self.merge_heads(twin(*args)), None
+            return self.project_output(twin(*args)), None
         dropout = dropout and functools.partial(dropout, training=training)
         y, weights = softmax_attention(*checked_attention_inputs(q, k, v, mask), bias, dropout=dropout)
-        return self.merge_heads(y), weights
+        return self.project_output(y), weights
 
     def active_dropout(self, training: bool | None):
         """Return the layer that drops attention weights, or None where nothing is dropped."""
         return self.dropout_layer if self.dropout and training else None
 
-    def merge_heads(self, y):
+    def project_output(self, y):
         """Concatenate the heads `[B, T, H, K']` and apply the output projection: `[B, T, D]`."""
         return self.output_dense(ops.reshape(y, (*batch_and_length(y), self.num_heads * self._value_dim)))
-
-    def compute_output_spec(self, *args, **kwargs):
-        """Return the shapes and dtypes of `call`, including the optional outputs."""
-        return output_spec(self, *args, **kwargs)
-
-    def get_config(self):
-        """Return the constructor arguments."""
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "num_key_value_heads": self.num_key_value_heads,
-            "use_qk_norm": self.use_qk_norm,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "output_bias": self.output_bias,
-            "epsilon": self.epsilon,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "output_initializer": keras.initializers.serialize(self.output_initializer),
-            "seed": self.seed,
-        }

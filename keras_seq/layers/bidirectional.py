@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.matrix import KeepsMatrixModes
+from keras_seq.layers.layer import Layer
 from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.stateful import Stateful
 from keras_seq.ops.tensor_checks import where_valid
@@ -27,7 +27,7 @@ MERGE_MODES = {
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Bidirectional(KeepsMatrixModes):
+class Bidirectional(Layer):
     """A layer and a copy of it in reverse direction, with weights of its own; replaces `keras.layers.Bidirectional`.
 
     ```python
@@ -153,16 +153,6 @@ class Bidirectional(KeepsMatrixModes):
         dtypes = {self.layer.compute_dtype, self.backward_layer.compute_dtype}
         spec = output_spec if dtypes == {self.compute_dtype} else keras.Operation.compute_output_spec
         return spec(self, *args, **kwargs)
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        serialize = keras.saving.serialize_keras_object
-        return {
-            **super().get_config(),
-            "layer": serialize(self.layer),
-            "merge_mode": self.merge_mode,
-            "backward_layer": serialize(self.backward_layer),
-        }
 
     @classmethod
     def from_config(cls, config):

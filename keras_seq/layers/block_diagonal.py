@@ -4,25 +4,16 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.matrix import HasMatrices, Matrix
+from keras_seq.layers.layer import Layer, same_shape
+from keras_seq.layers.matrix import MatrixAttribute
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class BlockDiagonalDense(HasMatrices):
-    """Multiply each group of features by a square matrix of its own.
+class BlockDiagonalDense(Layer):
+    """Multiply each of `num_blocks` groups of features by a square matrix, a block of the kernel's columns."""
 
-    Args:
-        num_blocks: Number of groups, a divisor of the width D.
-        use_bias: Whether to add a bias.
-        kernel_initializer: Initializer of the kernel `[D / num_blocks, D]`, whose n-th block of columns is W_n.
-        bias_initializer: Initializer of the bias `[D]`.
-        **kwargs: Those of `keras.layers.Layer`.
-
-    Raises:
-        ValueError: If an argument is out of its range, or `num_blocks` does not divide the width of the inputs.
-    """
-
-    kernel = Matrix()
+    kernel = MatrixAttribute()
+    compute_output_shape = same_shape
 
     def __init__(
         self,
@@ -46,7 +37,6 @@ class BlockDiagonalDense(HasMatrices):
             raise ValueError(f"num_blocks={self.num_blocks}; expected a divisor of the width {width}.")
         shape = (width // self.num_blocks, width)
         self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
-        self.kernel.muon_blocks = self.num_blocks if shape[0] > 8 else 0  # Muon leaves many tiny matrices to AdamW
         self.bias = None
         if self.use_bias:
             self.bias = self.add_weight(shape=(width,), initializer=self.bias_initializer, name="bias")
@@ -61,17 +51,3 @@ class BlockDiagonalDense(HasMatrices):
         y = ops.swapaxes(ops.matmul(ops.swapaxes(x, 1, 2), ops.swapaxes(kernel, 0, 1)), 1, 2)
         y = ops.reshape(y, (*ops.shape(inputs)[:2], width))
         return y if self.bias is None else y + ops.cast(self.bias, y.dtype)
-
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "num_blocks": self.num_blocks,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }

@@ -21,19 +21,7 @@ from keras_seq.ops.tensor_checks import where_valid
 
 
 def empty_cache(batch_size, capacity: int, num_heads: int, key_dim: int, value_dim: int, dtype):
-    """Create an empty cache.
-
-    Args:
-        batch_size: B.
-        capacity: S, number of slots.
-        num_heads: G, number of key and value heads.
-        key_dim: K, width of a key head.
-        value_dim: K', width of a value head.
-        dtype: Dtype of keys and values.
-
-    Returns:
-        A cache.
-    """
+    """Create an empty cache of S = `capacity` slots for G = `num_heads` key and value heads."""
     return {
         "key": ops.zeros((batch_size, capacity, num_heads, key_dim), dtype),
         "value": ops.zeros((batch_size, capacity, num_heads, value_dim), dtype),
@@ -43,16 +31,7 @@ def empty_cache(batch_size, capacity: int, num_heads: int, key_dim: int, value_d
 
 
 def full_cache(key, value, positions):
-    """Create a cache of T filled slots.
-
-    Args:
-        key: `[B, T, G, K]`.
-        value: `[B, T, G, K']`.
-        positions: `[T]` or `[B, T]`.
-
-    Returns:
-        A cache of capacity T.
-    """
+    """Create a cache of T filled slots from `[B, T, G, K]`, `[B, T, G, K']` and positions `[T]` or `[B, T]`."""
     batch_size, length = ops.shape(key)[:2]
     return {
         "key": key,
@@ -63,18 +42,7 @@ def full_cache(key, value, positions):
 
 
 def cache_shapes(cache, batch_size, num_heads: int, key_dim: int, value_dim: int):
-    """Return the expected shapes of a cache, for the capacity that its positions have.
-
-    Args:
-        cache: The cache to check, of any structure.
-        batch_size: B, or None if unknown.
-        num_heads: G, number of key and value heads.
-        key_dim: K, width of a key head.
-        value_dim: K', width of a value head.
-
-    Returns:
-        A dict of shapes, as `check_state` takes them.
-    """
+    """Return the expected `shapes` of a cache, which may be anything, for the capacity that its positions have."""
     position = shapes(cache).get("position") if isinstance(cache, Mapping) else None
     capacity = position[1] if isinstance(position, list) and len(position) == 2 else None
     return {
@@ -91,20 +59,9 @@ def next_position(cache):
 
 
 def append_to_cache(cache, key, value, positions):
-    """Write T more slots.
+    """Write T more slots, of positions `[B, T]`, and return the new cache.
 
-    Args:
-        cache: A cache.
-        key: `[B, T, G, K]`.
-        value: `[B, T, G, K']`.
-        positions: `[B, T]`.
-
-    Returns:
-        The new cache. If the capacity is exceeded in compiled code, where the length is unknown, the new values are
-        NaN.
-
-    Raises:
-        ValueError: If the length is known and the capacity is exceeded.
+    Too many raise a ValueError where the length is known; in compiled code the new values are NaN.
     """
     capacity, steps, length = cache["key"].shape[1], key.shape[1], cache["length"]
     length_so_far = checks.static_value(length)
@@ -130,30 +87,14 @@ def _write(slots, start, new):
 
 
 def appended_segments(cache, segments):
-    """Return the number of the document of every slot, 0 for those that are filled already.
-
-    Args:
-        cache: The cache before `append_to_cache`.
-        segments: `[B, T]`, numbers of the documents of the new positions, or None.
-
-    Returns:
-        int32 `[B, S]`, or None.
-    """
+    """Return the number of the document of every slot, `[B, S]`, 0 for those filled already; or None."""
     if segments is None:
         return None
     return _write(ops.zeros_like(ops.cast(cache["position"], "int32")), ops.cast(cache["length"], "int32"), segments)
 
 
 def without_earlier_documents(cache, segments):
-    """Mark the slots of all documents but the last as empty, and forget their keys, which may be NaN.
-
-    Args:
-        cache: A cache.
-        segments: `[B, S]`, number of the document of each slot.
-
-    Returns:
-        The new cache.
-    """
+    """Mark the slots of all documents but the last as empty, and forget their keys, which may be NaN."""
     is_last = ops.equal(segments, ops.max(segments, axis=1, keepdims=True))
     position = ops.where(is_last, cache["position"], -1)
     return {**cache, "key": where_valid(is_last, cache["key"]), "position": position}
@@ -162,18 +103,8 @@ def without_earlier_documents(cache, segments):
 def append_to_window(cache, key, value, positions, is_masked: bool, segments=None):
     """Append T positions to a cache of the last S positions, S at least the sliding window.
 
-    Args:
-        cache: A cache.
-        key: `[B, T, G, K]`.
-        value: `[B, T, G, K']`.
-        positions: `[T]` or `[B, T]`.
-        is_masked: Whether some of the positions may be padding.
-        segments: `[B, T]`, numbers of the documents of the new positions, or None.
-
-    Returns:
-        `(all_slots, segments, cache)`: keys, values and positions of all S + T slots, which the T queries attend to, as
-        a dict; the numbers of their documents, or None; and the new cache, their last S non-padding ones, of the last
-        document only.
+    It returns all S + T slots, to which the T queries attend, the numbers of their documents or None, and the new
+    cache: the last S of them that are no padding, of the last document only.
     """
     size = cache["position"].shape[1]
     positions = ops.broadcast_to(ops.cast(positions, "int32"), ops.shape(key)[:2])
@@ -189,11 +120,7 @@ def append_to_window(cache, key, value, positions, is_masked: bool, segments=Non
 
 
 def in_order(cache):
-    """Return the slots of a cache in ascending order of their positions, empty ones and padding first.
-
-    Args:
-        cache: A dict of keys, values and positions; further parts are returned unchanged.
-    """
+    """Return the slots of a cache in ascending order of their positions, empty ones and padding first."""
     order = ops.argsort(cache["position"], axis=1)
     indices = {"key": order[:, :, None, None], "value": order[:, :, None, None], "position": order}
     return cache | {name: ops.take_along_axis(cache[name], index, axis=1) for name, index in indices.items()}

@@ -11,12 +11,13 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.document_borders import join_finite, split_finite
-from keras_seq.layers.explicit_state import ShapePreserving
+from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.layer import same_shape
 from keras_seq.ops.attention import segment_numbers
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class CausalDepthwiseConv1D(ShapePreserving):
+class CausalDepthwiseConv1D(ExplicitState):
     """A depthwise causal convolution whose state is its last inputs.
 
     ```python
@@ -43,6 +44,8 @@ class CausalDepthwiseConv1D(ShapePreserving):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
+    compute_output_shape = same_shape
+
     def __init__(self, kernel_size: int = 4, kernel_initializer="lecun_uniform", bias_initializer="zeros", **kwargs):
         super().__init__(**kwargs)
         self.kernel_size = checks.positive_integer("kernel_size", kernel_size)
@@ -58,7 +61,6 @@ class CausalDepthwiseConv1D(ShapePreserving):
         shape = (self.kernel_size, self._dim)
         self.kernel = self.add_weight(shape=shape, initializer=self.kernel_initializer, name="kernel")
         self.bias = self.add_weight(shape=(self._dim,), initializer=self.bias_initializer, name="bias")
-        self.kernel.muon_blocks = 0  # K vectors: Muon must not orthogonalize them
 
     def get_initial_state(self, batch_size):
         """Return zeros, `[B, K - 1, D]`."""
@@ -110,15 +112,6 @@ class CausalDepthwiseConv1D(ShapePreserving):
             results = convolve(x, kernel, bias), convolve(flags, ops.ones((self.kernel_size, 1), flags.dtype), 0)
             y, state = map(join_finite, *results)
         return (y, state) if return_state else y
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "kernel_size": self.kernel_size,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
 
 
 def _gather(x, indices):

@@ -21,16 +21,9 @@ MAX_FACTOR = 1e9  # of layers with products of several inputs, which then are fa
 
 
 def finite_inputs(x, state, reset_mask, largest: float = math.inf):
-    """Replace what is not finite by zeros, for `with_nan` to put NaN back.
+    """Replace what is not finite, or not below `largest`, by zeros, for `with_nan` to put NaN back.
 
-    Args:
-        x: `[B, T, D]`.
-        state: State before the first position, a nested structure of tensors `[B, ...]`.
-        reset_mask: `[B, T]` boolean, true where a document begins; None changes nothing.
-        largest: Inputs of this size and more count as not finite.
-
-    Returns:
-        `(x, state, is_nan)`: is_nan `[B, T]` is true from what was not finite to the end of its document; or None.
+    It returns x, the state, and booleans `[B, T]`, true from what was not finite to the end of its document, or None.
     """
     if reset_mask is None:
         return x, state, None
@@ -48,38 +41,18 @@ def finite_inputs(x, state, reset_mask, largest: float = math.inf):
 
 
 def nan_to_the_end(is_finite, reset_mask, start=0):
-    """Return booleans `[B, T]`, true from positions that are not finite to the ends of their documents.
-
-    Args:
-        is_finite: `[B, T]` boolean.
-        reset_mask: `[B, T]` boolean, true where a document begins.
-        start: int32 `[B]`, 1 where the state before the first position was not finite.
-    """
+    """Return booleans `[B, T]`, true from what is not finite, a state too, to the end of its document."""
     return count_elements(ops.shape(is_finite)[1], ops.logical_not(is_finite), start, reset_mask) > 0
 
 
 def nan_where_attended(is_nan, allowed):
-    """Return booleans `[B, T]`, true for queries that may attend to a key that was not finite.
-
-    Args:
-        is_nan: `[B, S]` boolean.
-        allowed: Booleans, broadcastable to `[B, T, S]` or `[B, H, T, S]`.
-    """
+    """Return booleans `[B, T]`, true for queries that are allowed to attend to a key of `is_nan [B, S]`."""
     is_nan = ops.expand_dims(is_nan, [1, 2] if len(allowed.shape) == 4 else 1)
     return ops.any(ops.logical_and(allowed, is_nan), axis=(1, 3) if len(allowed.shape) == 4 else 2)
 
 
 def with_nan(is_nan, y, state=None):
-    """Put NaN into what a layer computed from what is finite.
-
-    Args:
-        is_nan: `[B, T]` boolean; None changes nothing.
-        y: `[B, T, ...]`.
-        state: The last state, of tensors `[B, ...]`, or None.
-
-    Returns:
-        `(y, state)`.
-    """
+    """Put NaN into y `[B, T, ...]` where `is_nan [B, T]` is true, and into the last state by its last column."""
     if is_nan is None:
         return y, state
 
@@ -90,14 +63,7 @@ def with_nan(is_nan, y, state=None):
 
 
 def split_finite(x):
-    """Split inputs for layers that select positions, and do the same to both parts.
-
-    Args:
-        x: `[..., D]`.
-
-    Returns:
-        `(finite, flags)`: x with zeros for vectors that are not finite, and `[..., 1]`, 1 for these, else 0.
-    """
+    """Split `[..., D]` into vectors, zeros for those that are not finite, and flags `[..., 1]`, 1 for these."""
     is_finite = ops.all(ops.isfinite(x), axis=-1, keepdims=True)
     return ops.where(is_finite, x, 0.0), ops.cast(ops.logical_not(is_finite), x.dtype)
 

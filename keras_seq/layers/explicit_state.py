@@ -11,10 +11,9 @@ import keras
 from keras import ops, tree
 
 from keras_seq import checks
-from keras_seq.layers.matrix import KeepsMatrixModes
-from keras_seq.layers.output_spec import output_spec
+from keras_seq.layers.layer import Layer
 from keras_seq.layers.state_checks import cast_like, check_state, shapes
-from keras_seq.ops.tensor_checks import at_least_float32, where_valid
+from keras_seq.ops.tensor_checks import where_valid
 
 
 def has_explicit_state(layer) -> bool:
@@ -25,7 +24,27 @@ def has_explicit_state(layer) -> bool:
     return hasattr(layer, "get_initial_state") and not isinstance(layer, keras.layers.RNN)
 
 
-class ExplicitState(KeepsMatrixModes):
+def prepare_inputs(layer, inputs, state, mask):
+    """Check and cast the inputs `[B, T, ...]` of a call, and fill in the initial state.
+
+    Returns `(x, state, mask)`: x in the compute dtype, zeros where the mask is false, the state in the dtypes of the
+    initial state, a boolean mask `[B, T]` or None.
+    """
+    inputs = checks.real("inputs", inputs, layer.compute_dtype)
+    if inputs.shape[1] == 0:
+        raise ValueError(f"inputs has shape {tuple(inputs.shape)}; expected at least one position.")
+    initial = layer.get_initial_state(ops.shape(inputs)[0])
+    if state is not None:
+        check_state(layer.name, state, shapes(initial))
+        initial = cast_like(state, initial)
+    x, mask = checks.masked("mask", ops.cast(inputs, layer.compute_dtype), mask)
+    x = where_valid(mask, x)  # whatever stands there
+    if state is not None:
+        x = functools.reduce(lambda x, tensor: checks.with_axes_of(x, tensor, rank=1), tree.flatten(initial), x)
+    return x, initial, mask
+
+
+class ExplicitState(Layer):
     """Base class of layers that take and return their state.
 
     A subclass defines `get_initial_state(batch_size)` and calls `prepare_inputs` first in its `call(inputs, state=None,
@@ -40,14 +59,6 @@ class ExplicitState(KeepsMatrixModes):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.autocast = False  # autocast would also cast the state, which is wider than the compute dtype
-
-    @property
-    def state_dtype(self) -> str:
-        """Return the dtype of sums over positions: float32, or float64 under that dtype policy."""
-        return at_least_float32(self.compute_dtype)
-
-    def _to_state_dtype(self, v):
-        return ops.cast(v, self.state_dtype)
 
     def prepare_inputs(self, inputs, state, mask):
         """Check and cast the inputs of a call, and fill in the initial state.
@@ -65,18 +76,7 @@ class ExplicitState(KeepsMatrixModes):
             ValueError: If inputs are complex or have no position, the state has other shapes than `get_initial_state`
                 returns for this batch, or the mask is not `[B, T]` or not boolean.
         """
-        inputs = checks.real("inputs", inputs, self.compute_dtype)
-        if inputs.shape[1] == 0:
-            raise ValueError(f"inputs has shape {tuple(inputs.shape)}; expected at least one position.")
-        initial = self.get_initial_state(ops.shape(inputs)[0])
-        if state is not None:
-            check_state(self.name, state, shapes(initial))
-            initial = cast_like(state, initial)
-        x, mask = checks.masked("mask", ops.cast(inputs, self.compute_dtype), mask)
-        x = where_valid(mask, x)  # whatever stands there
-        if state is not None:
-            x = functools.reduce(lambda x, tensor: checks.with_axes_of(x, tensor, rank=1), tree.flatten(initial), x)
-        return x, initial, mask
+        return prepare_inputs(self, inputs, state, mask)
 
     def step(self, x, state):
         """Apply the layer to one position.
@@ -94,19 +94,3 @@ class ExplicitState(KeepsMatrixModes):
     def compute_mask(self, inputs, mask=None):
         """Return the mask unchanged."""
         return mask
-
-    def compute_output_spec(self, *args, **kwargs):
-        """Return the shapes and dtypes of `call`, including the optional outputs."""
-        return output_spec(self, *args, **kwargs)
-
-
-class ShapePreserving(ExplicitState):
-    """Base class of such layers from `[B, T, D]` to `[B, T, D]`.
-
-    Args:
-        **kwargs: Those of `keras.layers.Layer`.
-    """
-
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)

@@ -7,9 +7,9 @@ gated(x) = (activation(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2           SwiGLU:
 import keras
 
 from keras_seq import checks
-from keras_seq.layers.dense import Dense
+from keras_seq.layers.dense import inner_dense
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.matrix import KeepsMatrixModes
+from keras_seq.layers.layer import Layer, same_shape
 from keras_seq.ops.dense import activate
 
 
@@ -20,7 +20,7 @@ def gelu_tanh(x):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class FeedForward(KeepsMatrixModes):
+class FeedForward(Layer):
     """Two matrices with an activation in between.
 
     ```python
@@ -44,6 +44,8 @@ class FeedForward(KeepsMatrixModes):
     Raises:
         ValueError: If an argument is out of its range, or the width of the inputs is unknown.
     """
+
+    compute_output_shape = same_shape
 
     def __init__(
         self,
@@ -71,18 +73,11 @@ class FeedForward(KeepsMatrixModes):
         if len(inputs_shape) < 2 or inputs_shape[-1] is None:
             raise ValueError(f"inputs has shape {tuple(inputs_shape)}; expected [B, ..., D] with D known.")
         self.input_spec = keras.InputSpec(min_ndim=2, axes={-1: inputs_shape[-1]})
-        self.hidden_dense = self._dense("hidden", self.feed_forward_dim, inputs_shape[-1], self.kernel_initializer)
-        self.output_dense = self._dense("output", inputs_shape[-1], self.feed_forward_dim, self.output_initializer)
+        width, inner = inputs_shape[-1], self.feed_forward_dim
+        self.hidden_dense = inner_dense(self, "hidden", width, inner, self.use_bias, self.kernel_initializer)
+        self.output_dense = inner_dense(self, "output", inner, width, self.use_bias, self.output_initializer)
         self.dropout_layer = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
         freeze_inner_layers(self)
-
-    def _dense(self, name, units, width, initializer):
-        # clones, because an initializer returns the same values at every call
-        if isinstance(initializer, keras.initializers.Initializer):
-            initializer = initializer.clone()
-        layer = Dense(units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
-        layer.build((None, width))
-        return layer
 
     def hidden(self, x):
         """Compute the hidden layer, `[..., feed_forward_dim]`."""
@@ -95,23 +90,6 @@ class FeedForward(KeepsMatrixModes):
         """Map `[..., D]` to `[..., D]`."""
         h = self.hidden(inputs)
         return self.output_dense(self.dropout_layer(h, training=training) if self.dropout else h)
-
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs."""
-        return tuple(inputs_shape)
-
-    def get_config(self):
-        """Return the constructor arguments."""
-        return {
-            **super().get_config(),
-            "feed_forward_dim": self.feed_forward_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "output_initializer": keras.initializers.serialize(self.output_initializer),
-            "seed": self.seed,
-        }
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -140,7 +118,8 @@ class GatedFeedForward(FeedForward):
     def build(self, inputs_shape):
         """Create the matrices for inputs `[..., D]`."""
         super().build(inputs_shape)
-        self.gate_dense = self._dense("gate", self.feed_forward_dim, inputs_shape[-1], self.kernel_initializer)
+        width, inner = inputs_shape[-1], self.feed_forward_dim
+        self.gate_dense = inner_dense(self, "gate", width, inner, self.use_bias, self.kernel_initializer)
         freeze_inner_layers(self)
 
     def hidden(self, x):

@@ -5,11 +5,7 @@ Keras does so when `layer.trainable` is set, but not where a layer is created, c
 
 
 def freeze_inner_layers(layer) -> None:
-    """Freeze the layers inside of a layer that is not trainable; to be called at the end of its `build`.
-
-    Args:
-        layer: A Keras layer whose inner layers are there.
-    """
+    """Freeze the layers inside of a layer that is not trainable; to be called at the end of its `build`."""
     if not layer.trainable:
         layer.trainable = True  # on TensorFlow, an attribute that is set to what it is is not set
         layer.trainable = False

@@ -13,8 +13,9 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.selective_state_space import TimeStepBias
-from keras_seq.layers.token_mixer import TokenMixer, normalize_length
+from keras_seq.layers.heads import normalize_length
+from keras_seq.layers.initializers import TimeStepBias
+from keras_seq.layers.token_mixer import TokenMixer
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
@@ -95,11 +96,11 @@ class GatedDeltaNet(TokenMixer):
 
     def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
-        x, (inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, (last_inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, s), is_nan = finite_inputs(x, (inputs, s), reset_mask, MAX_FACTOR)
+        x, (last_inputs, s), is_nan = finite_inputs(x, (last_inputs, s), reset_mask, MAX_FACTOR)
         qkv = ops.concatenate([self.query_dense(x), self.key_dense(x), self.value_dense(x)], axis=-1)
-        qkv, inputs = self.convolution(qkv, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
+        qkv, last_inputs = self.convolution(qkv, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         keys = self.query_dense.units
         q, k, v = map(self._heads, ops.split(self._to_state_dtype(ops.silu(qkv)), [keys, 2 * keys], axis=-1))
         q, k = normalize_length(q) / q.shape[-1] ** 0.5, normalize_length(k)
@@ -108,10 +109,5 @@ class GatedDeltaNet(TokenMixer):
         log_decay = where_valid(mask, -ops.exp(self._to_state_dtype(self.log_a)) * delta)
         y, s = matrix_recurrence(q, k * ops.expand_dims(beta, -1), v, log_decay, s, a=-k, reset_mask=reset_mask)
         y = self._gated_output(y, x)
-        y, state = with_nan(is_nan, y, (inputs, s))
+        y, state = with_nan(is_nan, y, (last_inputs, s))
         return (y, state) if return_state else y
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        names = "key_dim", "value_dim", "kernel_size", "epsilon"
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

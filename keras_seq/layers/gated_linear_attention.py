@@ -112,8 +112,3 @@ class GatedLinearAttention(TokenMixer):
         y = self._gated_output(y, x)
         y, state = with_nan(is_nan, y, state)
         return (y, state) if return_state else y
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        names = "key_dim", "value_dim", "gate_rank", "epsilon"
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -22,20 +22,7 @@ GATES = {  # in the order of the kernel's blocks; None is the candidate. Subclas
 
 
 def gates(layer, x, y, h=None):
-    """Compute the gates of one call of a layer.
-
-    Args:
-        layer: An `LSTM`, `GRU`, `MinGRU` or `MinLSTM`.
-        x: `[B, T, D]`, inputs of the call.
-        y: `[B, T, units]`, outputs at every time step, as `layer.sequence` returns them.
-        h: `[B, units]`, output before the first time step; zeros unless given.
-
-    Returns:
-        A dict from gate names to `[B, T, units]`, float32 or wider.
-
-    Raises:
-        KeyError: If the layer is of another class.
-    """
+    """Compute the gates of one call by name, `[B, T, units]` each, from its inputs, its outputs and the one before."""
     names = GATES[type(layer)]
     blocks = ops.split(pre_activations(layer, x, y, h), len(names), axis=-1)
     activation = getattr(layer, "recurrent_activation", ops.sigmoid)
@@ -43,17 +30,7 @@ def gates(layer, x, y, h=None):
 
 
 def pre_activations(layer, x, y, h=None):
-    """Compute the pre-activations of the gates and of the candidate.
-
-    Args:
-        layer: An `LSTM`, `GRU`, `MinGRU` or `MinLSTM`.
-        x: `[B, T, D]`, inputs of the call.
-        y: `[B, T, units]`, outputs at every time step, as `layer.sequence` returns them.
-        h: `[B, units]`, output before the first time step; zeros unless given.
-
-    Returns:
-        `[B, T, gates units]`, float32 or wider.
-    """
+    """Compute the pre-activations of the gates and of the candidate, `[B, T, gates units]`, float32 or wider."""
     dtype = layer.compute_dtype
     x, y = ops.cast(x, dtype), ops.cast(y, dtype)
     if isinstance(layer, (MinGRU, MinLSTM)):

@@ -11,12 +11,12 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.recurrent_base import Gated
+from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.ops.gru import gru
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class GRU(Gated):
+class GRU(RecurrentBase):
     """A gated recurrent unit, a replacement for `keras.layers.GRU` with an explicit state.
 
     ```python
@@ -59,7 +59,8 @@ class GRU(Gated):
         reset_after: bool = True,
         **kwargs,
     ):
-        super().__init__(units, activation, recurrent_activation, use_bias, **kwargs)
+        super().__init__(units, activation, use_bias, **kwargs)
+        self.recurrent_activation = keras.activations.get(recurrent_activation)
         self.reset_after = checks.boolean("reset_after", reset_after)
 
     @property
@@ -110,7 +111,3 @@ class GRU(Gated):
                 f"{self.name}: the bias has shape {tuple(bias.shape)}; expected {self.bias_shape}, for a GRU of "
                 f"{self.units} units with reset_after={self.reset_after}; use the same reset_after in both."
             )
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {**super().get_config(), "reset_after": self.reset_after}

@@ -24,19 +24,11 @@ INNER_LAYERS = (
 
 
 def named_layers(layer, name: str = "", attributes: bool = False):
-    """Yield a layer and the layers inside it, each once, with paths such as `block_0/mingru`.
+    """Yield a layer and the layers inside it, each once, depth first, with paths such as `block_0/mingru`.
 
     A `Stateful` and the model in it add nothing to a path, and the self-attention of a `TransformerBlock` has the path
-    of its block.
-
-    Args:
-        layer: A layer or model.
-        name: Its path.
-        attributes: Whether to enter every layer that is an attribute of another, such as the `Dense` layers of an
-            attention layer; otherwise only stacks, wrapped layers and the attention layers of a block.
-
-    Yields:
-        Tuples `(path, layer)`, depth first, beginning with `layer` itself.
+    of its block. With `attributes` every layer inside another is entered, such as the `Dense` layers of an attention
+    layer; otherwise only stacks, wrapped layers and the attention layers of a block.
     """
     yield from _walk(layer, name, attributes, set(), _is_unnamed)
 
@@ -45,9 +37,6 @@ def named_weights(model) -> dict[str, keras.Variable]:
     """Return the weights of a model by the layers that own them, such as `block_0/self_attention/query/kernel`.
 
     A variable's own `path` is that of the scope that it was made in, which differs in a model from a file.
-
-    Args:
-        model: A built model.
     """
     weights = {}
     for path, layer in _walk(model, "", True, set(), lambda parent, child: False):
@@ -58,15 +47,7 @@ def named_weights(model) -> dict[str, keras.Variable]:
 
 
 def iter_layers(layer, attributes: bool = False):
-    """Yield the layers of `named_layers`, without their paths.
-
-    Args:
-        layer: A layer or model.
-        attributes: Whether to enter every layer that is an attribute of another.
-
-    Yields:
-        Layers, each once, depth first, beginning with `layer` itself.
-    """
+    """Yield the layers of `named_layers`, without their paths."""
     return (inner for _, inner in named_layers(layer, attributes=attributes))
 
 
@@ -113,16 +94,7 @@ def vocabulary_size(model) -> int | None:
 
 
 def check_tokenizer(tokenizer, model, size: int | None = None):
-    """Check that a tokenizer and a language model have the same vocabulary size, where both are known.
-
-    Args:
-        tokenizer: A tokenizer with a `vocabulary_size`.
-        model: The language model; its name appears in the message.
-        size: V; taken from the model unless given.
-
-    Raises:
-        ValueError: If the two sizes differ.
-    """
+    """Raise unless a tokenizer and a language model have the same vocabulary size V, where both are known."""
     size = vocabulary_size(model) if size is None else size
     if None not in (size, getattr(tokenizer, "vocabulary_size", None)) and tokenizer.vocabulary_size != size:
         raise ValueError(

@@ -5,13 +5,7 @@ import keras
 
 @keras.saving.register_keras_serializable(package="keras_seq")
 class KerasCell(keras.layers.Layer):
-    """Write and read the weights of a recurrent layer under the path that Keras's layer of the same name uses.
-
-    It has no weights of its own.
-
-    Args:
-        layer: The recurrent layer, an `RNNInterface`.
-    """
+    """Write and read the weights of a recurrent layer under the path that Keras's layer uses."""
 
     def __init__(self, layer):
         super().__init__(name="cell")  # a fixed name makes files of the same weights equal

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.lstm import LSTM
+from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.ops.lstm import TANH_AND_SIGMOID
 from keras_seq.ops.recurrence import recurrence
 
@@ -30,7 +31,7 @@ def normalize(v, epsilon: float):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class LayerNormLSTM(LSTM):
+class LayerNormLSTM(RecurrentBase):
     """An LSTM with layer normalization of its pre-activations and its cell state at every time step.
 
     ```python
@@ -55,10 +56,24 @@ class LayerNormLSTM(LSTM):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
-    keras_layer_class = None
+    num_gates = LSTM.num_gates
+    state_parts = LSTM.state_parts
+    get_initial_state = LSTM.get_initial_state
+    _bias_start = LSTM._bias_start
 
-    def __init__(self, units: int, activation="tanh", recurrent_activation="sigmoid", epsilon: float = 1e-5, **kwargs):
-        super().__init__(units, activation, recurrent_activation, **kwargs)
+    def __init__(
+        self,
+        units: int,
+        activation="tanh",
+        recurrent_activation="sigmoid",
+        epsilon: float = 1e-5,
+        *,
+        unit_forget_bias: bool = True,
+        **kwargs,
+    ):
+        super().__init__(units, activation, **kwargs)
+        self.recurrent_activation = keras.activations.get(recurrent_activation)
+        self.unit_forget_bias = checks.boolean("unit_forget_bias", unit_forget_bias)
         self.epsilon = checks.positive_number("epsilon", epsilon)
 
     def build(self, input_shape):
@@ -96,7 +111,3 @@ class LayerNormLSTM(LSTM):
             return ops.cast(sigmoid(output_gate) * tanh_c, h.dtype), c
 
         return recurrence(cell, z, state, mask, reset_mask)
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {**super().get_config(), "epsilon": self.epsilon}

@@ -11,7 +11,8 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.recurrent_base import Gated
+from keras_seq.layers.initializers import UnitForgetBias
+from keras_seq.layers.recurrent_base import RecurrentBase
 from keras_seq.ops.lstm import lstm
 from keras_seq.ops.recurrence import stored_for_fused_rnn
 
@@ -21,31 +22,7 @@ def _as_stored(initializer, shape, dtype=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class UnitForgetBias(keras.initializers.Initializer):
-    """Initialize the bias of the forget gate with ones (Jozefowicz et al., 2015).
-
-    An untrained LSTM then keeps most of its cell state.
-
-    Args:
-        bias_initializer: Initializer of the biases of the other gates.
-    """
-
-    def __init__(self, bias_initializer="zeros"):
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-
-    def __call__(self, shape, dtype=None):
-        """Return biases `[4 units]` in the order input, forget, candidate, output."""
-        units = shape[0] // 4
-        prefix, suffix = (self.bias_initializer((size,), dtype) for size in (units, 2 * units))
-        return ops.concatenate([prefix, ops.ones(units, dtype), suffix])
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {"bias_initializer": keras.initializers.serialize(self.bias_initializer)}
-
-
-@keras.saving.register_keras_serializable(package="keras_seq")
-class LSTM(Gated):
+class LSTM(RecurrentBase):
     """Long short-term memory, a replacement for `keras.layers.LSTM` with an explicit state.
 
     ```python
@@ -112,12 +89,14 @@ class LSTM(Gated):
         unit_forget_bias: bool = True,
         **kwargs,
     ):
-        super().__init__(units, activation, recurrent_activation, use_bias, bias_initializer=bias_initializer, **kwargs)
+        super().__init__(units, activation, use_bias, bias_initializer=bias_initializer, **kwargs)
+        self.recurrent_activation = keras.activations.get(recurrent_activation)
         self.unit_forget_bias = checks.boolean("unit_forget_bias", unit_forget_bias)
 
+    def _bias_start(self):
+        return UnitForgetBias(self.bias_initializer) if self.unit_forget_bias else self.bias_initializer
+
     def _weight(self, name, shape, initializer):
-        if name == "bias" and self.unit_forget_bias:
-            initializer = UnitForgetBias(initializer)
         if name != "bias" and keras.backend.backend() == "torch":
             initializer = functools.partial(_as_stored, keras.initializers.get(initializer))
         return super()._weight(name, shape, initializer)
@@ -137,7 +116,3 @@ class LSTM(Gated):
         args = z, self._cast(self.recurrent_kernel), *state, mask, recurrent_dropout_mask, self.activations, reset_mask
         y, h, c = lstm(*args)
         return y, (h, c)
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {**super().get_config(), "unit_forget_bias": self.unit_forget_bias}

@@ -13,8 +13,9 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
 from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.selective_state_space import TimeStepBias
-from keras_seq.layers.token_mixer import TokenMixer, merge_heads, normalize_heads
+from keras_seq.layers.heads import merge_heads, normalize_heads, split_heads
+from keras_seq.layers.initializers import TimeStepBias
+from keras_seq.layers.token_mixer import TokenMixer
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
@@ -83,7 +84,6 @@ class Mamba2(TokenMixer):
         inner, shared = self.num_heads * self.head_dim, 2 * self.num_groups * self.state_dim
         self.input_dense = self._dense("input", width, 2 * inner)
         self.bc_dense = self._dense("bc", width, shared)
-        self.input_dense.kernel.muon_blocks = self.bc_dense.kernel.muon_blocks = 2
         self.dt_dense = self._dense("dt", width, self.num_heads)
         self.convolution.build((None, None, inner + shared))
         self.dt_bias = self._vector("dt_bias", (self.num_heads,), TimeStepBias())
@@ -99,12 +99,12 @@ class Mamba2(TokenMixer):
 
     def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
-        x, (inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, (last_inputs, s), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, s), is_nan = finite_inputs(x, (inputs, s), reset_mask, MAX_FACTOR)
+        x, (last_inputs, s), is_nan = finite_inputs(x, (last_inputs, s), reset_mask, MAX_FACTOR)
         gate, u = ops.split(self.input_dense(x), 2, axis=-1)
         u = ops.concatenate([u, self.bc_dense(x)], axis=-1)
-        u, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
+        u, last_inputs = self.convolution(u, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u, bc = ops.split(self._to_state_dtype(ops.silu(u)), [gate.shape[-1]], axis=-1)
         u = self._heads(u)
         b, c = (self._of_heads(v) for v in ops.split(bc, 2, axis=-1))
@@ -115,20 +115,14 @@ class Mamba2(TokenMixer):
         y = merge_heads(y + ops.expand_dims(self._to_state_dtype(self.skip), -1) * u)
         y = self._normalize(y * ops.silu(self._to_state_dtype(gate)))
         y = self.output_dense(ops.cast(y, self.compute_dtype))
-        y, state = with_nan(is_nan, y, (inputs, s))
+        y, state = with_nan(is_nan, y, (last_inputs, s))
         return (y, state) if return_state else y
 
     def _of_heads(self, v):
         """Return B or C `[B, T, G N]` as `[B, T, H, N]`, or with one head for all if there is one group."""
-        v = ops.reshape(v, (*ops.shape(v)[:2], self.num_groups, self.state_dim))
+        v = split_heads(v, self.num_groups)
         return v if self.num_groups == 1 else ops.repeat(v, self.num_heads // self.num_groups, axis=2)
 
     def _normalize(self, y):
-        groups = ops.reshape(y, (*ops.shape(y)[:2], self.num_groups, y.shape[-1] // self.num_groups))
         scale = ops.reshape(self.scale, (self.num_groups, -1))
-        return merge_heads(normalize_heads(groups, scale, self.epsilon))
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        names = "head_dim", "state_dim", "num_groups", "kernel_size", "epsilon"
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        return merge_heads(normalize_heads(split_heads(y, self.num_groups), scale, self.epsilon))

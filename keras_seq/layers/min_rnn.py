@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.matrix import HasMatrices, Matrix
+from keras_seq.layers.matrix import MatrixAttribute
 from keras_seq.layers.rnn_interface import RNNInterface
 from keras_seq.ops.linear_recurrence import LOG_ZERO, log_linear_recurrence
 
@@ -31,15 +31,7 @@ def min_gru_weights(z):
 
 
 def min_lstm_weights(f, i):
-    """Compute the logarithms of the weights of h and of the candidate.
-
-    Args:
-        f: Pre-activation of the forget gate.
-        i: Pre-activation of the input gate.
-
-    Returns:
-        Two tensors of the shape of f.
-    """
+    """Compute the logarithms of the weights of h and of the candidate from the pre-activations f and i of the gates."""
     ratio = ops.softplus(-f) - ops.softplus(-i)  # log(sigmoid(i) / sigmoid(f))
     return -ops.softplus(ratio), -ops.softplus(-ratio)
 
@@ -60,25 +52,10 @@ UNSUPPORTED_ARGUMENTS = {
 }
 
 
-class MinimalRNN(RNNInterface, HasMatrices):
-    """Base class of MinGRU and MinLSTM: a kernel `[D, gates units]` and a bias `[gates units]`, the candidate last.
+class MinimalRNN(RNNInterface):
+    """Base class of MinGRU and MinLSTM: a kernel `[D, gates units]` and a bias `[gates units]`, the candidate last."""
 
-    Args:
-        units: Width of the output, a positive integer.
-        use_bias: Whether to add a bias.
-        kernel_initializer: Initializer of the kernel.
-        bias_initializer: Initializer of the bias.
-        kernel_regularizer: Regularizer of the kernel, or None.
-        bias_regularizer: Regularizer of the bias, or None.
-        kernel_constraint: Constraint of the kernel, or None.
-        bias_constraint: Constraint of the bias, or None.
-        **kwargs: Those of `RNNInterface`.
-
-    Raises:
-        ValueError: If an argument is not supported or out of its range.
-    """
-
-    kernel = Matrix()
+    kernel = MatrixAttribute()
     num_gates = 2
     unsupported_arguments = UNSUPPORTED_ARGUMENTS
 
@@ -111,7 +88,6 @@ class MinimalRNN(RNNInterface, HasMatrices):
         columns = self.num_gates * self.units
         self.kernel = self._weight("kernel", (width, columns))
         self.bias = self._weight("bias", (columns,)) if self.use_bias else None
-        self.kernel.muon_blocks = self.num_gates
 
     def _weight(self, name, shape):
         rules = {rule: getattr(self, f"{name}_{rule}") for rule in ("initializer", "regularizer", "constraint")}
@@ -122,19 +98,7 @@ class MinimalRNN(RNNInterface, HasMatrices):
         return ops.zeros((batch_size, self.units), self.state_dtype)
 
     def sequence(self, x, h, mask, training: bool | None = None, projected_inputs=None, reset_mask=None):
-        """Compute the outputs at all time steps.
-
-        Args:
-            x: `[B, T, D]`.
-            h: `[B, units]`, state before the first time step.
-            mask: `[B, T]` boolean, or None.
-            training: Not used.
-            projected_inputs: Precomputed `project_inputs(x)`, or None.
-            reset_mask: `[B, T]` boolean, or None. Where it is true, the state before the time step counts as zeros.
-
-        Returns:
-            `(y [B, T, units], h)`.
-        """
+        """Compute the outputs `[B, T, units]` at all time steps, and the last state."""
         z = self.project_inputs(x) if projected_inputs is None else projected_inputs
         *gates, candidate = ops.split(ops.cast(z, self.state_dtype), self.num_gates, axis=-1)
         log_a, log_new = self.log_mixing_weights(*gates)
@@ -151,19 +115,6 @@ class MinimalRNN(RNNInterface, HasMatrices):
         """Compute the pre-activations of all time steps, `[B, T, gates units]`."""
         z = ops.matmul(x, ops.cast(self.kernel, self.compute_dtype))
         return z if self.bias is None else z + ops.cast(self.bias, self.compute_dtype)
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "use_bias": self.use_bias,
-            **{
-                f"{weight}_{rule}": getattr(keras, f"{rule}s").serialize(getattr(self, f"{weight}_{rule}"))
-                for weight in ("kernel", "bias")
-                for rule in ("initializer", "regularizer", "constraint")
-            },
-        }
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")

@@ -18,9 +18,12 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
+from keras_seq.layers.dense import cloned
 from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.matrix import HasMatrices, Matrix
-from keras_seq.layers.token_mixer import EvenlySpaced, TokenMixer, merge_heads, normalize_heads
+from keras_seq.layers.heads import merge_heads, normalize_heads
+from keras_seq.layers.initializers import EvenlySpaced
+from keras_seq.layers.matrix import MatrixAttribute
+from keras_seq.layers.token_mixer import TokenMixer
 from keras_seq.ops.linear_recurrence import LOG_ZERO, max_plus_recurrence
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
@@ -69,7 +72,7 @@ def mlstm(q, k, v, log_i, log_f, state, reset_mask=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class MLSTM(HasMatrices, TokenMixer):
+class MLSTM(TokenMixer):
     """xLSTM's matrix LSTM: linear attention with an exponential input gate, a forget gate and a normalizer.
 
     ```python
@@ -100,7 +103,7 @@ class MLSTM(HasMatrices, TokenMixer):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
-    gates_kernel = Matrix()
+    gates_kernel = MatrixAttribute()
 
     def __init__(
         self,
@@ -126,7 +129,6 @@ class MLSTM(HasMatrices, TokenMixer):
         self._head_dim = self.head_dim or size * -(-2 * width // (self.num_heads * size))
         inner = self.num_heads * self._head_dim
         self.input_dense = self._dense("input", width, 2 * inner)
-        self.input_dense.kernel.muon_blocks = 2
         self.convolution.build((None, None, inner))
         self.query_dense, self.key_dense, self.value_dense = (
             self._block_diagonal(name, inner) for name in ("query", "key", "value")
@@ -141,12 +143,8 @@ class MLSTM(HasMatrices, TokenMixer):
         self.output_dense = self._dense("output", inner, width, initializer=self.output_initializer)
 
     def _block_diagonal(self, name, inner):
-        initializer = self.kernel_initializer
-        if isinstance(initializer, keras.initializers.Initializer):
-            initializer = initializer.clone()
-        layer = BlockDiagonalDense(
-            inner // self.qkv_block_size, self.use_bias, initializer, dtype=self.dtype_policy, name=name
-        )
+        num_blocks, initializer = inner // self.qkv_block_size, cloned(self.kernel_initializer)
+        layer = BlockDiagonalDense(num_blocks, self.use_bias, initializer, dtype=self.dtype_policy, name=name)
         layer.build((None, None, inner))
         return layer
 
@@ -159,11 +157,11 @@ class MLSTM(HasMatrices, TokenMixer):
 
     def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
-        x, (inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, (last_inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, state), is_nan = finite_inputs(x, (inputs, state), reset_mask, MAX_FACTOR)
+        x, (last_inputs, state), is_nan = finite_inputs(x, (last_inputs, state), reset_mask, MAX_FACTOR)
         u, z = ops.split(self.input_dense(x), 2, axis=-1)
-        c, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
+        c, last_inputs = self.convolution(u, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         c = ops.silu(c)
         qkv = self.query_dense(c), self.key_dense(c), self.value_dense(u)
         gates = ops.matmul(ops.concatenate(qkv, axis=-1), ops.cast(self.gates_kernel, self.compute_dtype))
@@ -176,10 +174,5 @@ class MLSTM(HasMatrices, TokenMixer):
         h = merge_heads(normalize_heads(h, scale, self.epsilon, centered=True))
         h = h + self._to_state_dtype(self.skip) * self._to_state_dtype(c)
         y = self.output_dense(ops.cast(h, self.compute_dtype) * ops.silu(z))
-        y, state = with_nan(is_nan, y, (inputs, state))
+        y, state = with_nan(is_nan, y, (last_inputs, state))
         return (y, state) if return_state else y
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        names = "head_dim", "qkv_block_size", "kernel_size", "epsilon"
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -12,27 +12,16 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.matrix import KeepsMatrixModes
+from keras_seq.layers.layer import Layer
 from keras_seq.ops.normalization import normalize
 from keras_seq.ops.tensor_checks import at_least_float32
 
 
-class OverAxes(KeepsMatrixModes):
-    """Base class of normalizations over one or several axes, whose weights have the sizes of these axes.
-
-    Args:
-        **kwargs: Those of the Keras class.
-    """
+class OverAxes(Layer):
+    """Base class of normalizations over one or several axes, whose weights have the sizes of these axes."""
 
     def sizes(self, inputs_shape) -> tuple[int, ...]:
-        """Check `axis` against the shape of the inputs, and return the sizes on these axes.
-
-        Args:
-            inputs_shape: Their shape.
-
-        Raises:
-            ValueError: `axis` is no axis of the inputs, or names one twice, or a size is unknown.
-        """
+        """Check `axis` against the shape of the inputs, and return the sizes on these axes."""
         rank, axes = len(inputs_shape), self.axis if isinstance(self.axis, list | tuple) else [self.axis]
         valid = {axis % rank for axis in axes if isinstance(axis, int) and -rank <= axis < rank}
         if not valid or len(valid) < len(axes):
@@ -157,15 +146,6 @@ NORMALIZATIONS = {
 
 
 def make_normalization(kind: str, epsilon: float | None = None, **kwargs):
-    """Make a normalization over the last axis, as blocks have it.
-
-    Args:
-        kind: A key of `NORMALIZATIONS`.
-        epsilon: Added to the variance or mean square; 1e-5 for `"layer"` and 1e-6 for the others unless given.
-        **kwargs: Those of the class.
-
-    Returns:
-        The layer.
-    """
+    """Make one of `NORMALIZATIONS` over the last axis; epsilon is 1e-5 for `"layer"`, else 1e-6, unless given."""
     default = 1e-5 if kind == "layer" else 1e-6  # PyTorch's and Keras's
     return NORMALIZATIONS[kind](epsilon=default if epsilon is None else epsilon, **kwargs)

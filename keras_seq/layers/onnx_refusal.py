@@ -13,14 +13,7 @@ from keras_seq import checks
 
 
 def refuse_onnx_export(layer) -> None:
-    """Raise in a call that `keras.Model.export(format="onnx")` makes, in whatever model the layer is.
-
-    Args:
-        layer: The layer that is called.
-
-    Raises:
-        ValueError: It is such a call.
-    """
+    """Raise in a call that `keras.Model.export(format="onnx")` makes, in whatever model the layer is."""
     if checks.is_torch_compiling():
         return
     frame = inspect.currentframe()
@@ -34,11 +27,7 @@ _EXPORT = inspect.unwrap(keras.Model.export).__code__
 
 
 def message(name: str) -> str:
-    """Return the error message.
-
-    Args:
-        name: Name of the layer or model.
-    """
+    """Return the error message for a layer or model of this name."""
     return (
         f'{name} cannot be exported by Model.export(format="onnx"), which would write an invalid file or wrong '
         "numbers: use keras_seq.saving.onnx_step.export_onnx for a step of a language model of SimpleRNN, GRU or LSTM "
@@ -50,17 +39,7 @@ class NoOnnxExport:
     """Part of a Keras model of such layers; to be listed before its other base class."""
 
     def export(self, filepath, format: str = "tf_saved_model", *args, **kwargs) -> None:
-        """Export the model, as `keras.Model.export`.
-
-        Args:
-            filepath: The file or folder to write.
-            format: Any of Keras's formats but `"onnx"`.
-            *args: Further arguments of `keras.Model.export`.
-            **kwargs: Further arguments of `keras.Model.export`.
-
-        Raises:
-            ValueError: The format is `"onnx"`.
-        """
+        """Export the model, as `keras.Model.export`, to any of its formats but `"onnx"`."""
         if format == "onnx":
             raise ValueError(message(self.name))
         super().export(filepath, format, *args, **kwargs)

@@ -10,25 +10,16 @@ MASKS = ("mask", "inputs_mask")
 
 
 def output_spec(layer, inputs, *args, **kwargs):
-    """Return the shapes and dtypes of `layer(inputs, *args, **kwargs)`.
+    """Return the shapes and dtypes of `layer(inputs, *args, **kwargs)`, for a layer of one output in its compute dtype.
 
     Known without a trace is the output for a sequence of at least one position, alone or with a boolean mask `[B, T]`,
     of a layer with `compute_output_shape`.
-
-    Args:
-        layer: A layer that returns one tensor in its compute dtype, unless optional outputs are asked for.
-        inputs: `[B, T, D]`, symbolic.
-        *args: Other arguments of `call`.
-        **kwargs: The same, by name.
-
-    Raises:
-        ValueError: As `call` raises it.
     """
     checks.dense("inputs", inputs)
     given = {name for name, value in kwargs.items() if value is not None and value is not False}
     masks = [kwargs[name] for name in given.intersection(MASKS)]
     fits = all(mask.dtype == "bool" and tuple(mask.shape) == tuple(inputs.shape[:2]) for mask in masks)
-    if not args and given <= {*MASKS, "training"} and fits and inputs.shape[1] != 0:
+    if not args and given <= {*MASKS, "training"} and fits and 0 not in inputs.shape[1:2]:
         with contextlib.suppress(NotImplementedError):  # a user's layer needs no compute_output_shape
             shape = layer.compute_output_shape(inputs.shape)
             if not any(isinstance(size, tuple) for size in shape):  # one tensor

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.checked_call import CheckedCall
+from keras_seq.layers.layer import Layer, same_shape
 from keras_seq.layers.state_checks import check_state
 from keras_seq.ops.attention import compute_positions, count_elements
 from keras_seq.ops.tensor_checks import at_least_float32, where_valid
@@ -20,17 +20,7 @@ MAX_START = 2**24  # float32, in which angles are computed, represents all integ
 
 
 def sinusoids(positions, dim: int, base: float = 10_000.0, dtype: str = "float32"):
-    """Compute sines (even features) and cosines (odd features) of positions.
-
-    Args:
-        positions: A tensor of any shape.
-        dim: D, number of features.
-        base: Base of the frequencies.
-        dtype: Dtype of the angles and of the result.
-
-    Returns:
-        A tensor of the shape of `positions` and one more axis, D.
-    """
+    """Compute sines (even features) and cosines (odd features) of positions of any shape, with one more axis, `dim`."""
     frequencies = [base ** (-2 * i / dim) for i in range((dim + 1) // 2)]
     angles = ops.expand_dims(ops.cast(positions, dtype), -1) * ops.convert_to_tensor(frequencies, dtype)
     pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # [..., ceil(dim / 2), 2]
@@ -39,18 +29,7 @@ def sinusoids(positions, dim: int, base: float = 10_000.0, dtype: str = "float32
 
 
 def check_start(start, x):
-    """Return `start` as an int, or as an int32 tensor that is -1 where it is out of range.
-
-    Args:
-        start: An int, or an integer tensor, scalar or `[B]`.
-        x: The inputs `[B, T, D]`, for their batch size.
-
-    Returns:
-        An int or an int32 tensor.
-
-    Raises:
-        ValueError: If it is not an integer, is an int out of range, or has another shape.
-    """
+    """Return `start` as an int, or as an int32 tensor, scalar or `[B]`, that is -1 where it is out of range."""
     if not hasattr(start, "shape"):
         if isinstance(start, bool) or not isinstance(start, numbers.Integral) or not 0 <= start <= MAX_START:
             raise ValueError(f"start={start!r}; expected an integer from 0 to 2**24, or an integer tensor.")
@@ -61,46 +40,21 @@ def check_start(start, x):
     return ops.where(start <= MAX_START, start, -1)
 
 
-class AdditivePositions(CheckedCall):
-    """Base class of layers that add a vector by position; it counts the positions.
+class AdditivePositions(Layer):
+    """Base class of layers that add a vector by position; it counts the positions."""
 
-    Args:
-        **kwargs: Those of `keras.layers.Layer`.
-
-    Raises:
-        ValueError: If inputs, mask, `start` or state do not match, or both `start` and a state are passed.
-    """
+    compute_output_shape = same_shape
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
 
     def position_vectors(self, positions, length, start):
-        """Compute the vectors to add; subclasses define it.
-
-        Args:
-            positions: `[T]` or `[B, T]`.
-            length: T, or None if unknown.
-            start: Position of the first element, an int or an int32 tensor.
-
-        Returns:
-            `[T, D]` or `[B, T, D]`, float32 or wider.
-
-        Raises:
-            NotImplementedError: If the subclass does not define it.
-        """
+        """Compute the vectors to add, `[T, D]` or `[B, T, D]`, float32 or wider; subclasses define it."""
         raise NotImplementedError
 
     def get_initial_state(self, batch_size, capacity: int | None = None):
-        """Return the number of positions before the first: zeros, int32 `[B]`.
-
-        Args:
-            batch_size: B, an integer or an integer tensor.
-            capacity: Not used; accepted because other layers with positions need it.
-
-        Returns:
-            int32 `[B]`.
-        """
+        """Return the number of positions before the first: zeros, int32 `[B]`; layers with a cache need a capacity."""
         return ops.zeros((batch_size,), "int32")
 
     def call(
@@ -131,10 +85,6 @@ class AdditivePositions(CheckedCall):
         count_before = ops.cast(start, "int32") + self.get_initial_state(ops.shape(x)[0])
         count = ops.shape(x)[1] if mask is None else ops.sum(ops.cast(mask, "int32"), axis=1)
         return y, count_before + ops.cast(count, "int32")
-
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)
 
     def compute_output_spec(self, inputs, *args, return_state: bool = False, **kwargs):
         """Return the spec of the inputs in the compute dtype and, if requested, that of the state."""
@@ -193,10 +143,6 @@ class PositionalEncoding(AdditivePositions):
             `[T, D]` or `[B, T, D]`, float32 or wider.
         """
         return sinusoids(positions, self._dim, self.base, at_least_float32(self.compute_dtype))
-
-    def get_config(self):
-        """Return the constructor arguments."""
-        return {**super().get_config(), "base": self.base}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -265,11 +211,3 @@ class LearnedPositions(AdditivePositions):
             return self.embeddings[start:end]
         rows = ops.take(self.embeddings, ops.clip(positions, 0, self.length - 1), axis=0)
         return ops.where(ops.expand_dims(positions < self.length, -1), rows, float("nan"))
-
-    def get_config(self):
-        """Return the constructor arguments."""
-        return {
-            **super().get_config(),
-            "length": self.length,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-        }

@@ -10,43 +10,21 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.matrix import HasMatrices, Matrix
+from keras_seq.layers.matrix import MatrixAttribute
 from keras_seq.layers.rnn_interface import RNNInterface
 from keras_seq.ops.recurrence import fused_rnn
 
 
-class RecurrentBase(RNNInterface, HasMatrices):
+class RecurrentBase(RNNInterface):
     """Base class of layers with a kernel `[D, gates units]`, a recurrent kernel `[units, gates units]` and a bias.
 
     A subclass sets `num_gates` and defines `scan(z, state, mask, recurrent_dropout_mask, reset_mask) -> (y, state)`,
     where z is `[B, T, gates units]`, the dropout mask `[B, units]`, or None, multiplies h before the recurrent matmul,
     and the state is set to zeros where the reset mask `[B, T]`, or None, is true. It may define `keras_layer_class`,
-    the Keras layer with the same weights that cuDNN and torch can run.
-
-    Args:
-        units: Width of the output, a positive integer.
-        activation: Activation of the candidate, a name or a function.
-        use_bias: Whether to add a bias.
-        kernel_initializer: Initializer of the kernel.
-        recurrent_initializer: Initializer of the recurrent kernel.
-        bias_initializer: Initializer of the bias.
-        kernel_regularizer: Regularizer of the kernel, or None.
-        recurrent_regularizer: Regularizer of the recurrent kernel, or None.
-        bias_regularizer: Regularizer of the bias, or None.
-        kernel_constraint: Constraint of the kernel, or None.
-        recurrent_constraint: Constraint of the recurrent kernel, or None.
-        bias_constraint: Constraint of the bias, or None.
-        dropout: Fraction of the inputs to drop in training, in [0, 1).
-        recurrent_dropout: Fraction of h to drop before the recurrent matmul in training, in [0, 1).
-        seed: Random seed of both dropouts, an integer or None.
-        use_cudnn: `"auto"`, True or False; False keeps a GPU from using cuDNN in training.
-        **kwargs: Those of `RNNInterface`.
-
-    Raises:
-        ValueError: If an argument is out of its range.
+    the Keras layer with the same weights that cuDNN and torch can run. The arguments are described in `LSTM`.
     """
 
-    kernel, recurrent_kernel = Matrix(), Matrix()
+    kernel, recurrent_kernel = MatrixAttribute(), MatrixAttribute()
     num_gates = 1
     keras_layer_class = None
 
@@ -96,6 +74,17 @@ class RecurrentBase(RNNInterface, HasMatrices):
         """Return the shape of the bias: one number for each column of the kernels."""
         return (self.num_gates * self.units,)
 
+    @property
+    def activations(self):
+        """Return `(activation, recurrent_activation)`, or None for tanh and sigmoid, which have optimized kernels."""
+        activations = self.activation, self.recurrent_activation
+        return None if activations == (keras.activations.tanh, keras.activations.sigmoid) else activations
+
+    @property
+    def cudnn_supported(self) -> bool:
+        """Return whether cuDNN implements the formula of an LSTM or a GRU and its use is allowed."""
+        return self.activations is None and self.use_bias and self.use_cudnn is not False
+
     def build(self, input_shape):
         """Create the weights for inputs of this shape."""
         width = checks.sequence_shape("inputs", input_shape)
@@ -103,11 +92,11 @@ class RecurrentBase(RNNInterface, HasMatrices):
         columns = self.num_gates * self.units
         self.kernel = self._weight("kernel", (width, columns), self.kernel_initializer)
         self.recurrent_kernel = self._weight("recurrent_kernel", (self.units, columns), self.recurrent_initializer)
-        self.bias = self._weight("bias", self.bias_shape, self.bias_initializer) if self.use_bias else None
-        # Muon orthogonalizes the matrix of each gate separately.
-        self.kernel.muon_blocks = self.recurrent_kernel.muon_blocks = self.num_gates
-        if self.use_bias:
-            self.bias.muon_blocks = 0  # not a matrix, even where it has two rows
+        self.bias = self._weight("bias", self.bias_shape, self._bias_start()) if self.use_bias else None
+
+    def _bias_start(self):
+        """Return the initializer of the whole bias."""
+        return self.bias_initializer
 
     def _weight(self, name, shape, initializer):
         prefix = name.removesuffix("_kernel")  # Keras's arguments are called recurrent_* for the recurrent_kernel
@@ -115,19 +104,7 @@ class RecurrentBase(RNNInterface, HasMatrices):
         return self.add_weight(shape=shape, initializer=initializer, name=name, **rules)
 
     def sequence(self, x, state, mask, training: bool | None = None, projected_inputs=None, reset_mask=None):
-        """Compute the outputs at all time steps.
-
-        Args:
-            x: `[B, T, D]`.
-            state: State before the first time step.
-            mask: `[B, T]` boolean, or None.
-            training: Whether to apply dropout.
-            projected_inputs: Precomputed `project_inputs(x)`, or None.
-            reset_mask: `[B, T]` boolean, or None.
-
-        Returns:
-            `(y [B, T, units], state)`.
-        """
+        """Compute the outputs `[B, T, units]` at all time steps, with dropout in training, and the last state."""
         batch_size, recurrent_dropout_mask = ops.shape(x)[0], None
         if training and self.dropout:
             x = x * self._dropout_mask((batch_size, 1, x.shape[-1]), self.dropout)
@@ -167,55 +144,3 @@ class RecurrentBase(RNNInterface, HasMatrices):
 
     def _dropout_mask(self, shape, rate):
         return keras.random.dropout(ops.ones(shape, self.compute_dtype), rate, seed=self.seed_generator)
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "activation": keras.activations.serialize(self.activation),
-            "use_bias": self.use_bias,
-            **{
-                f"{weight}_{rule}": getattr(keras, f"{rule}s").serialize(getattr(self, f"{weight}_{rule}"))
-                for weight in ("kernel", "recurrent", "bias")
-                for rule in ("initializer", "regularizer", "constraint")
-            },
-            "dropout": self.dropout,
-            "recurrent_dropout": self.recurrent_dropout,
-            "seed": self.seed,
-            "use_cudnn": self.use_cudnn,
-        }
-
-
-class Gated(RecurrentBase):
-    """Base class of LSTM and GRU, with a second activation for the gates.
-
-    Args:
-        units: Width of the output, a positive integer.
-        activation: Activation of the candidate, a name or a function.
-        recurrent_activation: Activation of the gates, a name or a function.
-        use_bias: Whether to add a bias.
-        **kwargs: Those of `RecurrentBase`.
-    """
-
-    def __init__(self, units: int, activation="tanh", recurrent_activation="sigmoid", use_bias: bool = True, **kwargs):
-        super().__init__(units, activation, use_bias, **kwargs)
-        self.recurrent_activation = keras.activations.get(recurrent_activation)
-
-    @property
-    def activations(self):
-        """Return `(activation, recurrent_activation)`, or None for tanh and sigmoid, which have optimized kernels."""
-        activations = self.activation, self.recurrent_activation
-        return None if activations == (keras.activations.tanh, keras.activations.sigmoid) else activations
-
-    @property
-    def cudnn_supported(self) -> bool:
-        """Return whether cuDNN implements this formula and its use is allowed."""
-        return self.activations is None and self.use_bias and self.use_cudnn is not False
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "recurrent_activation": keras.activations.serialize(self.recurrent_activation),
-        }

@@ -54,17 +54,7 @@ class RelativePositions:
 
 
 def deserialize_positions(positions):
-    """Return a position object from itself or from its serialized form, and None for None.
-
-    Args:
-        positions: A `RelativePositions`, its serialized form (a dict) or None.
-
-    Returns:
-        A `RelativePositions` or None.
-
-    Raises:
-        ValueError: If it is anything else.
-    """
+    """Return a position object from itself or from its serialized form, a dict, and None for None."""
     if isinstance(positions, dict):
         positions = keras.saving.deserialize_keras_object(positions)
     if positions is not None and not isinstance(positions, RelativePositions):

@@ -6,8 +6,9 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.explicit_state import ShapePreserving, has_explicit_state
+from keras_seq.layers.explicit_state import ExplicitState, has_explicit_state
 from keras_seq.layers.frozen import freeze_inner_layers
+from keras_seq.layers.layer import same_shape
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
 from keras_seq.layers.rnn_interface import RNNInterface
 from keras_seq.layers.state_checks import shapes
@@ -15,16 +16,7 @@ from keras_seq.ops.tensor_checks import where_valid
 
 
 def initial_states(layers, batch_size, **capacity):
-    """Return the initial states of the layers that have one, as a tuple.
-
-    Args:
-        layers: Layers of any class.
-        batch_size: B.
-        **capacity: `capacity=S` for layers with a cache, or nothing; other layers do not get it.
-
-    Returns:
-        A tuple of states.
-    """
+    """Return the initial states of the layers that have one, as a tuple; `capacity=S` goes to those with a cache."""
     stateful = [layer for layer in layers if has_explicit_state(layer)]
     options = [capacity if _has_cache(layer) else {} for layer in stateful]
     return tuple(layer.get_initial_state(batch_size, **kwargs) for layer, kwargs in zip(stateful, options, strict=True))
@@ -41,14 +33,7 @@ def accepts_reset_mask(layer) -> bool:
 
 
 def check_separates_documents(layers) -> None:
-    """Check that layers let no document see another, given a reset mask.
-
-    Args:
-        layers: Layers that are called one after the other.
-
-    Raises:
-        ValueError: If a layer with a state takes no reset mask.
-    """
+    """Raise if a layer has a state and takes no reset mask, so that one document would see another."""
     for layer in layers:
         if has_explicit_state(layer) and not accepts_reset_mask(layer):
             raise ValueError(
@@ -59,22 +44,10 @@ def check_separates_documents(layers) -> None:
 
 
 def apply_sequentially(layers, x, state=None, mask=None, training: bool | None = None, first=None, reset_mask=None):
-    """Apply layers one after the other.
+    """Apply layers one after the other, and return the output and the new states, None if none was passed.
 
-    Args:
-        layers: Layers of any class; those with an explicit state get and return it.
-        x: Input of the first layer.
-        state: From `initial_states` or the previous call; None runs every layer from its own initial state.
-        mask: `[B, T]`, for the layers that take one.
-        training: Passed to every layer.
-        first: A dict of further keyword arguments of the first layer.
-        reset_mask: `[B, T]`, for the layers that take one.
-
-    Returns:
-        `(y, state)`; the state is None if none was passed.
-
-    Raises:
-        ValueError: If the state does not have an entry for each layer with a state.
+    Those with an explicit state get and return it; masks go to the layers that take one, and `first`, further keyword
+    arguments, to the first layer.
     """
     check_states(layers, state)
     state_in, state_out, extra_kwargs = list(state or ()), [], first or {}
@@ -93,15 +66,7 @@ def apply_sequentially(layers, x, state=None, mask=None, training: bool | None =
 
 
 def check_states(layers, state):
-    """Check that a state has an entry for each layer with a state; each layer then checks its own.
-
-    Args:
-        layers: Layers of any class.
-        state: A tuple of states, or None.
-
-    Raises:
-        ValueError: If it is anything else, or has another length.
-    """
+    """Raise unless a state has an entry for each layer with a state; each layer then checks its own."""
     count = sum(map(has_explicit_state, layers))
     if state is not None and not (isinstance(state, tuple | list) and len(state) == count):
         raise ValueError(
@@ -110,7 +75,7 @@ def check_states(layers, state):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class PreNormResidual(ShapePreserving):
+class PreNormResidual(ExplicitState):
     """Normalize, apply layers one after the other, and add the result to the input.
 
     ```python
@@ -134,6 +99,8 @@ class PreNormResidual(ShapePreserving):
     Raises:
         ValueError: If an argument is out of its range, a layer occurs twice, or the layers change the shape.
     """
+
+    compute_output_shape = same_shape
 
     def __init__(
         self, layers, normalization: str = "rms", dropout: float = 0.0, epsilon: float | None = None, **kwargs
@@ -199,16 +166,6 @@ class PreNormResidual(ShapePreserving):
         y, state = apply_sequentially(self.layers, x_normalized, state, mask, training, reset_mask=reset_mask)
         y = x + self.dropout_layer(y, training=training)
         return (y, state) if return_state else y
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "layers": [keras.saving.serialize_keras_object(layer) for layer in self.layers],
-            "normalization": self.normalization,
-            "dropout": self.dropout,
-            "epsilon": self.epsilon,
-        }
 
     @classmethod
     def from_config(cls, config):

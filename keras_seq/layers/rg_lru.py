@@ -15,9 +15,12 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
+from keras_seq.layers.dense import cloned
 from keras_seq.layers.document_borders import finite_inputs, with_nan
-from keras_seq.layers.explicit_state import ShapePreserving
+from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.frozen import freeze_inner_layers
+from keras_seq.layers.initializers import DecayRadius
+from keras_seq.layers.layer import same_shape
 from keras_seq.layers.token_mixer import TokenMixer
 from keras_seq.ops.attention import count_elements
 from keras_seq.ops.linear_recurrence import linear_recurrence
@@ -27,29 +30,7 @@ EXPONENT = 8.0  # c, by which a is the more sensitive to r
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class DecayRadius(keras.initializers.Initializer):
-    """Initialize Lambda so that exp(-softplus(Lambda)), the decay of each feature, is spaced between two bounds.
-
-    Args:
-        min_radius: Smallest decay.
-        max_radius: Largest decay.
-    """
-
-    def __init__(self, min_radius: float = 0.9, max_radius: float = 0.999):
-        self.min_radius, self.max_radius = min_radius, max_radius
-
-    def __call__(self, shape, dtype=None):
-        """Return one number for each feature; squares of the decays are evenly spaced, as points in a ring."""
-        squares = ops.linspace(self.min_radius**2, self.max_radius**2, shape[0], dtype=dtype or "float32")
-        return ops.log(ops.expm1(-0.5 * ops.log(squares)))
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {"min_radius": self.min_radius, "max_radius": self.max_radius}
-
-
-@keras.saving.register_keras_serializable(package="keras_seq")
-class RGLRU(ShapePreserving):
+class RGLRU(ExplicitState):
     """The real-gated linear recurrent unit: an average of past inputs whose decay is gated for each feature.
 
     ```python
@@ -74,6 +55,8 @@ class RGLRU(ShapePreserving):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
+    compute_output_shape = same_shape
+
     def __init__(self, num_heads: int, kernel_initializer="lecun_normal", **kwargs):
         super().__init__(**kwargs)
         self.num_heads = checks.positive_integer("num_heads", num_heads)
@@ -88,7 +71,7 @@ class RGLRU(ShapePreserving):
         self.recurrence_gate, self.input_gate = (
             BlockDiagonalDense(
                 self.num_heads,
-                kernel_initializer=keras.initializers.get(keras.initializers.serialize(self.kernel_initializer)),
+                kernel_initializer=cloned(self.kernel_initializer),
                 dtype=self.dtype_policy,
                 name=name,
             )
@@ -122,14 +105,6 @@ class RGLRU(ShapePreserving):
         state = h[:, -1], ops.cast(count[:, -1:] > 0, h.dtype)
         y, state = with_nan(is_nan, ops.cast(h, self.compute_dtype), state)
         return (y, state) if return_state else y
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -185,17 +160,13 @@ class GriffinRecurrentBlock(TokenMixer):
 
     def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
-        x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, (last_inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, h), is_nan = finite_inputs(x, (inputs, h), reset_mask)
-        u, inputs = self.convolution(
-            self.input_dense(x), state=inputs, mask=mask, reset_mask=reset_mask, return_state=True
+        x, (last_inputs, h), is_nan = finite_inputs(x, (last_inputs, h), reset_mask)
+        u, last_inputs = self.convolution(
+            self.input_dense(x), state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True
         )
         u, h = self.rg_lru(u, state=h, mask=mask, reset_mask=reset_mask, return_state=True)
         y = self.output_dense(u * ops.gelu(self.gate_dense(x), approximate=True))
-        y, state = with_nan(is_nan, y, (inputs, h))
+        y, state = with_nan(is_nan, y, (last_inputs, h))
         return (y, state) if return_state else y
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {**super().get_config(), "head_dim": self.head_dim, "kernel_size": self.kernel_size}

@@ -14,30 +14,20 @@ from keras import ops, tree
 
 from keras_seq import checks
 from keras_seq.layers.document_borders import finite_inputs, with_nan
-from keras_seq.layers.explicit_state import ExplicitState
+from keras_seq.layers.explicit_state import prepare_inputs
 from keras_seq.layers.keras_cell import KerasCell
+from keras_seq.layers.layer import Layer
 from keras_seq.layers.state_checks import shapes
 from keras_seq.ops.tensor_checks import where_valid
 
 
-class RNNInterface(ExplicitState):
+class RNNInterface(Layer):
     """Base class of recurrent layers.
 
     A subclass defines `get_initial_state(batch_size)`, `units`, the names `state_parts` of the tensors of its state,
     and `sequence(x, state, mask, training, projected_inputs, reset_mask) -> (y [B, T, units], state)`. The dict
-    `unsupported_arguments` maps each Keras argument that it does not support to a remedy for the error message.
-
-    Args:
-        return_sequences: Whether to return the outputs at all time steps, `[B, T, units]`, or the last one.
-        return_state: Whether a call without an argument of this name returns the flat tuple `(y, *state)`.
-        go_backwards: Whether to process the sequence in reverse order, and to return it in that order.
-        unroll: Accepted for compatibility with Keras; changes nothing.
-        zero_output_for_mask: Whether outputs at masked positions are zeros instead of repeated outputs.
-        stateful: Accepted for compatibility with Keras; only False is supported.
-        **kwargs: Those of `keras.layers.Layer`. Keras's `implementation` is ignored.
-
-    Raises:
-        ValueError: If `stateful` is true, or an argument is not supported or out of its range.
+    `unsupported_arguments` maps each Keras argument that it does not support to a remedy for the error message. Keras's
+    `implementation` is ignored, and `stateful` must be False.
     """
 
     stateful, states = False, None  # read by Keras's wrappers
@@ -51,12 +41,11 @@ class RNNInterface(ExplicitState):
         go_backwards: bool = False,
         unroll: bool = False,
         zero_output_for_mask: bool = False,
-        stateful: bool = False,
         **kwargs,
     ):
         class_name = type(self).__name__
         kwargs.pop("implementation", None)  # a performance hint of Keras
-        if stateful:
+        if kwargs.pop("stateful", False):
             raise ValueError(
                 f"{class_name} does not support stateful=True; use Stateful({class_name}(...), batch_size=...), which "
                 "carries the state from batch to batch in training."
@@ -64,6 +53,8 @@ class RNNInterface(ExplicitState):
         for name in kwargs.keys() & self.unsupported_arguments.keys():
             raise ValueError(f"{class_name} does not support {name}=: {self.unsupported_arguments[name]}.")
         super().__init__(**kwargs)
+        self.supports_masking = True
+        self.autocast = False  # autocast would also cast the state, which is wider than the compute dtype
         self.return_sequences = checks.boolean("return_sequences", return_sequences)
         self.return_state = checks.boolean("return_state", return_state)
         self.go_backwards = checks.boolean("go_backwards", go_backwards)
@@ -87,9 +78,8 @@ class RNNInterface(ExplicitState):
         `projected_inputs` is an optional precomputed `project_inputs(inputs)`, `[B, T, gates units]`, for callers that
         can compute it more cheaply.
         """
-        x, state, mask = self.prepare_inputs(
-            inputs, self._structured(state, initial_state), inputs_mask if mask is None else mask
-        )
+        state = self._structured(state, initial_state)
+        x, state, mask = prepare_inputs(self, inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
         if projected_inputs is None:
             x, state, is_nan = finite_inputs(x, state, reset_mask)
@@ -135,15 +125,7 @@ class RNNInterface(ExplicitState):
         return tuple(tensors) if len(names) > 1 else tensors[0]
 
     def step(self, x, state):
-        """Apply the layer to one time step.
-
-        Args:
-            x: `[B, D]`.
-            state: The state before this time step.
-
-        Returns:
-            `(y [B, units], state)`. The cost does not depend on the number of time steps before.
-        """
+        """Apply the layer to one time step `[B, D]`; its cost does not depend on the number of time steps before."""
         y, state = self(ops.expand_dims(x, 1), state=state, return_state=True)
         return y[:, 0] if self.return_sequences else y, state
 
@@ -190,14 +172,3 @@ class RNNInterface(ExplicitState):
         if self.weights and not store.keys():
             raise ValueError(f"The file has no weights of {self.name} under its cell.")
         super().load_own_variables(store)
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "return_sequences": self.return_sequences,
-            "return_state": self.return_state,
-            "go_backwards": self.go_backwards,
-            "unroll": self.unroll,
-            "zero_output_for_mask": self.zero_output_for_mask,
-        }

@@ -22,17 +22,7 @@ from keras_seq.ops.tensor_checks import at_least_float32
 
 
 def rotate(x, positions, frequencies, amplitude=1.0):
-    """Rotate the pairs of elements of x by the angle position times frequency; angles are computed in float32 or wider.
-
-    Args:
-        x: `[B, T, H, K]`.
-        positions: `[T]` or `[B, T]`.
-        frequencies: A list of K / 2 numbers.
-        amplitude: Factor of the result.
-
-    Returns:
-        `[B, T, H, K]`.
-    """
+    """Rotate the pairs of elements of x `[B, T, H, K]` by position times frequency; angles are in float32 or wider."""
     dtype = at_least_float32(x.dtype)
     angles = ops.expand_dims(ops.cast(positions, dtype), -1) * ops.convert_to_tensor(frequencies, dtype)
     angles = ops.expand_dims(angles, -2)  # [..., T, 1, K / 2]
@@ -43,15 +33,7 @@ def rotate(x, positions, frequencies, amplitude=1.0):
 
 
 def no_scaling(positions, key_dim: int) -> list[float]:
-    """Return the frequencies of the paper; the other scalings take and return the same.
-
-    Args:
-        positions: A `RotaryPositions`.
-        key_dim: K.
-
-    Returns:
-        A list of K / 2 numbers.
-    """
+    """Return the K / 2 frequencies of the paper; the other scalings take and return the same."""
     return [positions.base ** (-2 * i / key_dim) for i in range(key_dim // 2)]
 
 

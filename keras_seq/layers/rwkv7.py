@@ -11,17 +11,19 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.dense import Dense
+from keras_seq.layers.dense import Dense, cloned
 from keras_seq.layers.document_borders import join_finite, split_finite
-from keras_seq.layers.explicit_state import ShapePreserving
+from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.frozen import freeze_inner_layers
+from keras_seq.layers.initializers import ShiftRamp
+from keras_seq.layers.layer import same_shape
 from keras_seq.layers.normalization import make_normalization
 from keras_seq.layers.rwkv7_time_mix import RWKV7TimeMix
-from keras_seq.layers.token_shift import ShiftRamp, previous_positions
+from keras_seq.layers.token_shift import previous_positions
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class RWKV7ChannelMix(ShapePreserving):
+class RWKV7ChannelMix(ExplicitState):
     """RWKV-7's feed-forward layer, which sees the previous position too.
 
     ```python
@@ -43,6 +45,8 @@ class RWKV7ChannelMix(ShapePreserving):
     Raises:
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
+
+    compute_output_shape = same_shape
 
     def __init__(
         self,
@@ -95,18 +99,9 @@ class RWKV7ChannelMix(ShapePreserving):
         hidden = self.hidden_dense(x + (previous - x) * ops.cast(self.shift, x.dtype))
         return self.output_dense(ops.square(ops.relu(hidden)))
 
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "feed_forward_dim": self.feed_forward_dim,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "output_initializer": keras.initializers.serialize(self.output_initializer),
-        }
-
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class RWKV7Blocks(ShapePreserving):
+class RWKV7Blocks(ExplicitState):
     """A stack of RWKV-7 blocks: time mixing and channel mixing with residual connections and layer normalization.
 
     ```python
@@ -133,6 +128,8 @@ class RWKV7Blocks(ShapePreserving):
     Raises:
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
+
+    compute_output_shape = same_shape
 
     def __init__(
         self,
@@ -161,7 +158,7 @@ class RWKV7Blocks(ShapePreserving):
                 head_dim,
                 value_residual=n > 0,
                 rank=rank,
-                output_initializer=self._clone_initializer(),
+                output_initializer=cloned(self.residual_initializer),
                 dtype=dtype,
                 name=f"time_mix_{n}",
             )
@@ -169,14 +166,14 @@ class RWKV7Blocks(ShapePreserving):
         ]
         self.channel_mixes = [
             RWKV7ChannelMix(
-                feed_forward_dim, output_initializer=self._clone_initializer(), dtype=dtype, name=f"channel_mix_{n}"
+                feed_forward_dim,
+                output_initializer=cloned(self.residual_initializer),
+                dtype=dtype,
+                name=f"channel_mix_{n}",
             )
             for n in range(num_layers)
         ]
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=dtype)
-
-    def _clone_initializer(self):
-        return keras.initializers.get(keras.initializers.serialize(self.residual_initializer))
 
     def build(self, inputs_shape):
         """Create the weights for inputs of this shape."""
@@ -224,12 +221,3 @@ class RWKV7Blocks(ShapePreserving):
             x = x + self.dropout_layer(y, training=training)
             states.append((time_state, channel_state))
         return (x, tuple(states)) if return_state else x
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        names = "num_layers", "num_heads", "feed_forward_dim", "head_dim", "rank", "dropout"
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in names},
-            "residual_initializer": keras.initializers.serialize(self.residual_initializer),
-        }

@@ -20,14 +20,10 @@ from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.token_mixer import (
-    EvenlySpaced,
-    TokenMixer,
-    merge_heads,
-    normalize_heads,
-    normalize_length,
-)
-from keras_seq.layers.token_shift import ShiftRamp, previous_positions
+from keras_seq.layers.heads import merge_heads, normalize_heads, normalize_length
+from keras_seq.layers.initializers import EvenlySpaced, ShiftRamp
+from keras_seq.layers.token_mixer import TokenMixer
+from keras_seq.layers.token_shift import previous_positions
 from keras_seq.ops.matrix_recurrence import matrix_recurrence
 from keras_seq.ops.tensor_checks import where_valid
 
@@ -185,8 +181,3 @@ class RWKV7TimeMix(TokenMixer):
     def _up(self, name, x):
         bias = self._to_state_dtype(getattr(self, f"{name}_bias"))
         return self._to_state_dtype(getattr(self, f"{name}_up")(x)) + bias
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        names = "head_dim", "value_residual", "rank"
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -4,12 +4,12 @@ import keras
 from keras import ops
 
 from keras_seq import checks
-from keras_seq.layers.checked_call import CheckedCall
+from keras_seq.layers.layer import Layer
 from keras_seq.ops.tensor_checks import where_valid
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SegmentEmbedding(CheckedCall):
+class SegmentEmbedding(Layer):
     """Add a learned vector by segment.
 
     ```python
@@ -63,11 +63,3 @@ class SegmentEmbedding(CheckedCall):
     def compute_output_shape(self, inputs_shape, segment_ids_shape=None) -> tuple:
         """Return the shape of the inputs, `[B, T, D]`."""
         return tuple(inputs_shape)
-
-    def get_config(self):
-        """Return the constructor arguments."""
-        return {
-            **super().get_config(),
-            "num_segments": self.num_segments,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-        }

@@ -7,44 +7,24 @@ y = (selective scan of u + skip u) silu(gate)
 output = y W_out                                        [B, T, D]
 """
 
-import math
+import functools
 
 import keras
 from keras import ops
 
 from keras_seq import checks
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
-from keras_seq.layers.dense import Dense
+from keras_seq.layers.dense import inner_dense
 from keras_seq.layers.document_borders import MAX_FACTOR, finite_inputs, with_nan
-from keras_seq.layers.explicit_state import ShapePreserving
+from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.frozen import freeze_inner_layers
+from keras_seq.layers.initializers import TimeStepBias
+from keras_seq.layers.layer import same_shape
 from keras_seq.ops.selective_scan import selective_scan
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class TimeStepBias(keras.initializers.Initializer):
-    """Initialize biases whose softplus, the time step, is log-uniformly spaced between two bounds.
-
-    Args:
-        min_dt: Smallest time step.
-        max_dt: Largest time step.
-    """
-
-    def __init__(self, min_dt: float = 1e-3, max_dt: float = 0.1):
-        self.min_dt, self.max_dt = min_dt, max_dt
-
-    def __call__(self, shape, dtype=None):
-        """Return one bias for each channel."""
-        log_dt = ops.linspace(math.log(self.min_dt), math.log(self.max_dt), shape[0], dtype=dtype or "float32")
-        return ops.log(ops.expm1(ops.exp(log_dt)))
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {"min_dt": self.min_dt, "max_dt": self.max_dt}
-
-
-@keras.saving.register_keras_serializable(package="keras_seq")
-class SelectiveStateSpace(ShapePreserving):
+class SelectiveStateSpace(ExplicitState):
     """A state-space layer whose time step, input and output matrices depend on the input: Mamba's mixer.
 
     ```python
@@ -74,6 +54,8 @@ class SelectiveStateSpace(ShapePreserving):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
+    compute_output_shape = same_shape
+
     def __init__(
         self,
         state_dim: int = 16,
@@ -101,32 +83,22 @@ class SelectiveStateSpace(ShapePreserving):
         self.input_spec = keras.InputSpec(ndim=3, axes={-1: width})
         inner = self.expand * width
         rank = self.dt_rank or -(-width // 16)
-        self.input_dense = self._dense("input", width, 2 * inner, self.use_bias)
-        self.input_dense.kernel.muon_blocks = 2
+        dense = functools.partial(inner_dense, self)
+        kernel, output = self.kernel_initializer, self.output_initializer
+        self.input_dense = dense("input", width, 2 * inner, self.use_bias, kernel)
         self.convolution.build((*inputs_shape[:-1], inner))
-        self.dt_down = self._dense("dt_down", inner, rank)
-        self.dt_up = self._dense("dt_up", rank, inner, use_bias=True, bias_initializer=TimeStepBias())
-        self.b_dense = self._dense("b", inner, self.state_dim)
-        self.c_dense = self._dense("c", inner, self.state_dim)
+        self.dt_down = dense("dt_down", inner, rank, False, kernel)
+        self.dt_up = dense("dt_up", rank, inner, True, kernel, bias_initializer=TimeStepBias())
+        self.b_dense = dense("b", inner, self.state_dim, False, kernel)
+        self.c_dense = dense("c", inner, self.state_dim, False, kernel)
         self.log_a = self.add_weight(shape=(inner, self.state_dim), initializer=self._log_a_init, name="log_a")
-        self.log_a.muon_blocks = 0  # rates of N x E features: Muon must not orthogonalize them
         self.skip = self.add_weight(shape=(inner,), initializer="ones", name="skip")
-        self.output_dense = self._dense("output", inner, width, self.use_bias, initializer=self.output_initializer)
+        self.output_dense = dense("output", inner, width, self.use_bias, output)
         freeze_inner_layers(self)
 
     def _log_a_init(self, shape, dtype=None):
         """Return the logarithms of -A = 1 .. N."""
         return ops.tile(ops.log(ops.arange(1, shape[1] + 1, dtype=dtype or "float32")), (shape[0], 1))
-
-    def _dense(self, name, width, units, use_bias=False, initializer=None, **options):
-        initializer = initializer or self.kernel_initializer
-        if isinstance(initializer, keras.initializers.Initializer):
-            initializer = initializer.clone()  # an initializer returns the same values at every call
-        layer = Dense(
-            units, use_bias=use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name, **options
-        )
-        layer.build((None, width))
-        return layer
 
     def get_initial_state(self, batch_size):
         """Return zeros: the last inputs of the convolution, and h `[B, E, N]`."""
@@ -135,11 +107,11 @@ class SelectiveStateSpace(ShapePreserving):
 
     def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
-        x, (inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, (last_inputs, h), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, h), is_nan = finite_inputs(x, (inputs, h), reset_mask, MAX_FACTOR)
+        x, (last_inputs, h), is_nan = finite_inputs(x, (last_inputs, h), reset_mask, MAX_FACTOR)
         u, gate = ops.split(self.input_dense(x), 2, axis=-1)
-        u, inputs = self.convolution(u, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
+        u, last_inputs = self.convolution(u, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
         delta = ops.softplus(self._to_state_dtype(self.dt_up(self.dt_down(u))))
         if mask is not None:
@@ -153,18 +125,5 @@ class SelectiveStateSpace(ShapePreserving):
         y, h = selective_scan(u, delta, a, b, c, h, reset_mask)
         y = ops.cast(y + self._to_state_dtype(self.skip) * u, self.compute_dtype) * ops.silu(gate)
         y = self.output_dense(y)
-        y, state = with_nan(is_nan, y, (inputs, h))
+        y, state = with_nan(is_nan, y, (last_inputs, h))
         return (y, state) if return_state else y
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "state_dim": self.state_dim,
-            "expand": self.expand,
-            "kernel_size": self.kernel_size,
-            "dt_rank": self.dt_rank,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "output_initializer": keras.initializers.serialize(self.output_initializer),
-        }

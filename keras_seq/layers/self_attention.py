@@ -23,6 +23,7 @@ from keras_seq.layers.cache import (
     without_earlier_documents,
 )
 from keras_seq.layers.document_borders import nan_to_the_end, nan_where_attended, with_nan
+from keras_seq.layers.layer import same_shape
 from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.state_checks import check_state
 from keras_seq.ops.attention import causal_attention, compute_attention_mask, compute_positions, segment_numbers
@@ -85,6 +86,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             this layer's or another batch size, a mask has another shape or is a float mask, or the capacity of the
             cache is exceeded. In compiled code, where the length is unknown, exceeding the capacity gives NaN.
     """
+
+    compute_output_shape = same_shape
 
     def __init__(
         self,
@@ -183,6 +186,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
                 "A state, the second argument, was passed with causal=False; expected causal=True, or CrossAttention, "
                 "which attends to another sequence."
             )
+
+        # the inputs: zeros at padding; what is not finite is kept apart where a mask may separate it from others
         x = checks.real("inputs", inputs, self.compute_dtype)
         x, mask = checks.masked("mask", x, inputs_mask if mask is None else mask)
         x = where_valid(mask, x)
@@ -192,6 +197,8 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         if reset_mask is not None or attention_mask is not None:  # a weight of 0 times NaN is NaN
             is_finite = ops.all(ops.isfinite(x), axis=-1)
             x = where_valid(is_finite, x)
+
+        # the state, and how many slots the queries attend to: those before and, of a window, the new ones too
         if not is_first_call:
             check_state(
                 self.name, state, cache_shapes(state, x.shape[0], self._num_kv_heads, self._key_dim, self._value_dim)
@@ -204,13 +211,16 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         attention_mask = checks.attention_mask(
             "attention_mask", attention_mask, x.shape[0], self.num_heads, x.shape[1], size
         )
+
+        # queries [B, T, H, K], keys [B, T, G, K], values [B, T, G, K'] of the new positions
         start = 0 if is_first_call else next_position(state)
         query_positions = key_positions = compute_positions(ops.shape(x)[1], mask, start, reset_mask)  # [T] or [B, T]
-
         q, k, v = self.project_all(x)
         if self.positions is not None:
             q, k = self.positions.rotate(q, query_positions), self.positions.rotate(k, key_positions)
         query_segments = key_segments = None if reset_mask is None else segment_numbers(reset_mask)
+
+        # append them to the cache: from here on keys and values are those of all S slots, [B, S, G, K]
         holds_nan = is_finite is not None and (return_state or not is_first_call)
         if holds_nan:
             k = where_valid(is_finite, k, float("nan"))  # for the state to remember
@@ -228,11 +238,11 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             state = without_earlier_documents(state, key_segments)
         if return_state and is_first_call and self.sliding_window is not None and mask is not None:
             state = in_order(state)
-
         if holds_nan:
             is_finite = ops.logical_not(ops.isnan(k[:, :, 0, 0]))
             k = where_valid(is_finite, k)
 
+        # without masks or biases, causal attention has kernels of its own
         bias = None
         if self.positions is not None:
             bias = self.positions.bias(query_positions, key_positions, self.num_heads)
@@ -241,11 +251,12 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
         args = q, k, v, self.active_dropout(training), query_segments
         twin = causal_attention.twin(*args) if is_plain_causal else None
         if twin:
-            y = self.merge_heads(twin(*args))
+            y = self.project_output(twin(*args))
             if is_finite is not None:
                 y, _ = with_nan(nan_to_the_end(is_finite, reset_mask), y)
             return (y, state) if return_state else y
 
+        # otherwise all masks become one, [T, S], [B, T, S] or [B, H, T, S]
         allowed = compute_attention_mask(query_positions, key_positions, self.causal, self.sliding_window)
         if reset_mask is not None:
             same = ops.equal(ops.expand_dims(query_segments, -1), ops.expand_dims(key_segments, -2))
@@ -259,16 +270,3 @@ class MultiHeadSelfAttention(MultiHeadAttentionBase):
             y, _ = with_nan(nan_where_attended(ops.logical_not(is_finite), allowed), y)
         outputs = (y, *((scores,) if return_attention_scores else ()), *((state,) if return_state else ()))
         return outputs if len(outputs) > 1 else y
-
-    def compute_output_shape(self, inputs_shape) -> tuple:
-        """Return the shape of the inputs, `[B, T, D]`."""
-        return tuple(inputs_shape)
-
-    def get_config(self):
-        """Return the constructor arguments."""
-        return {
-            **super().get_config(),
-            "causal": self.causal,
-            "sliding_window": self.sliding_window,
-            "positions": keras.saving.serialize_keras_object(self.positions),
-        }

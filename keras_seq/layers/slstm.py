@@ -18,11 +18,13 @@ from keras import ops
 from keras_seq import checks
 from keras_seq.layers.block_diagonal import BlockDiagonalDense
 from keras_seq.layers.causal_convolution import CausalDepthwiseConv1D
+from keras_seq.layers.dense import cloned
 from keras_seq.layers.document_borders import finite_inputs, with_nan
-from keras_seq.layers.explicit_state import ShapePreserving
+from keras_seq.layers.explicit_state import ExplicitState
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.matrix import HasMatrices, Matrix
-from keras_seq.layers.token_mixer import merge_heads, normalize_heads
+from keras_seq.layers.heads import merge_heads, normalize_heads, split_heads
+from keras_seq.layers.layer import same_shape
+from keras_seq.layers.matrix import MatrixAttribute
 from keras_seq.ops.linear_recurrence import LOG_ZERO
 from keras_seq.ops.recurrence import recurrence
 
@@ -48,7 +50,7 @@ def slstm_cell(z, state):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class SLSTM(HasMatrices, ShapePreserving):
+class SLSTM(ExplicitState):
     """xLSTM's scalar LSTM: exponential input gates, a normalizer, and heads whose states do not mix.
 
     ```python
@@ -76,7 +78,9 @@ class SLSTM(HasMatrices, ShapePreserving):
         ValueError: If an argument is out of its range, or the inputs are not `[B, T, D]`.
     """
 
-    recurrent_kernel = Matrix()
+    compute_output_shape = same_shape
+
+    recurrent_kernel = MatrixAttribute()
 
     def __init__(
         self,
@@ -105,7 +109,7 @@ class SLSTM(HasMatrices, ShapePreserving):
         self.input_denses = [
             BlockDiagonalDense(
                 self.num_heads,
-                kernel_initializer=keras.initializers.get(keras.initializers.serialize(self.kernel_initializer)),
+                kernel_initializer=cloned(self.kernel_initializer),
                 bias_initializer=self._forget_bias if name == "forget_gate" else "zeros",
                 dtype=self.dtype_policy,
                 name=name,
@@ -118,7 +122,6 @@ class SLSTM(HasMatrices, ShapePreserving):
         self.recurrent_kernel = self.add_weight(
             shape=(size, 4 * self._width), initializer=self.recurrent_initializer, name="recurrent_kernel"
         )
-        self.recurrent_kernel.muon_blocks = 4 * self.num_heads if size > 8 else 0
         self.scale = self.add_weight(shape=(self._width,), initializer="ones", name="scale")
         freeze_inner_layers(self)
 
@@ -133,10 +136,10 @@ class SLSTM(HasMatrices, ShapePreserving):
 
     def call(self, inputs, state=None, mask=None, inputs_mask=None, reset_mask=None, return_state: bool = False):
         """Apply the layer; the class docstring describes the call arguments."""
-        x, (inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
+        x, (last_inputs, state), mask = self.prepare_inputs(inputs, state, inputs_mask if mask is None else mask)
         x, reset_mask = checks.masked("reset_mask", x, reset_mask)
-        x, (inputs, state), is_nan = finite_inputs(x, (inputs, state), reset_mask)
-        u, inputs = self.convolution(x, state=inputs, mask=mask, reset_mask=reset_mask, return_state=True)
+        x, (last_inputs, state), is_nan = finite_inputs(x, (last_inputs, state), reset_mask)
+        u, last_inputs = self.convolution(x, state=last_inputs, mask=mask, reset_mask=reset_mask, return_state=True)
         u = ops.silu(u)
         z = ops.concatenate([dense(v) for dense, v in zip(self.input_denses, (u, u, x, x), strict=True)], axis=-1)
         z = ops.cast(z, self.state_dtype)
@@ -153,19 +156,8 @@ class SLSTM(HasMatrices, ShapePreserving):
             return slstm_cell(z + ops.cast(recurrent, z.dtype), state)
 
         h, state = recurrence(cell, z, state, mask, reset_mask)
-        heads = ops.reshape(h, (*ops.shape(h)[:2], self.num_heads, size))
+        heads = split_heads(h, self.num_heads)
         scale = ops.reshape(self.scale, (self.num_heads, size))
         y = ops.cast(merge_heads(normalize_heads(heads, scale, self.epsilon, centered=True)), self.compute_dtype)
-        y, state = with_nan(is_nan, y, (inputs, state))
+        y, state = with_nan(is_nan, y, (last_inputs, state))
         return (y, state) if return_state else y
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "kernel_size": self.kernel_size,
-            "epsilon": self.epsilon,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "recurrent_initializer": keras.initializers.serialize(self.recurrent_initializer),
-        }

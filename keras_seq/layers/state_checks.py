@@ -30,16 +30,7 @@ def shapes(state):
 
 
 def check_state(name: str, state, expected):
-    """Check that a state has the expected structure and shapes, and dtypes that can be cast without loss.
-
-    Args:
-        name: Name of the layer or model, for the message.
-        state: The state to check.
-        expected: The expected `shapes`, with None for an unknown size.
-
-    Raises:
-        ValueError: If the structure, a known size or the kind of a dtype differs.
-    """
+    """Check that a state has the expected `shapes`, None if unknown, and dtypes that can be cast without loss."""
     actual = shapes(state)
     if not _agree(actual, expected):
         raise ValueError(
@@ -82,15 +73,7 @@ def _agree(actual, expected):
 
 
 def cast_like(state, initial):
-    """Return a checked state with the structure and dtypes of the initial state.
-
-    Args:
-        state: A state that passed `check_state`.
-        initial: The initial state of the layer.
-
-    Returns:
-        The state, its tensors cast to the dtypes of `initial`.
-    """
+    """Return a state that passed `check_state` with the structure and dtypes of the initial state."""
     if isinstance(initial, Mapping):
         return {key: cast_like(state[key], part) for key, part in initial.items()}
     if isinstance(initial, tuple):

@@ -13,7 +13,7 @@ from keras import ops, tree
 from keras_seq import checks
 from keras_seq.layers.explicit_state import has_explicit_state
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.matrix import KeepsMatrixModes
+from keras_seq.layers.layer import Layer
 from keras_seq.ops.replicas import checked_rows
 
 
@@ -23,7 +23,7 @@ def _take_rows(x, count):
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class Stateful(KeepsMatrixModes):
+class Stateful(Layer):
     """Wrap a layer or model with an explicit state, and carry that state from batch to batch in training.
 
     ```python
@@ -168,14 +168,6 @@ class Stateful(KeepsMatrixModes):
     def compute_output_spec(self, inputs, reset_mask=None, mask=None, inputs_mask=None, training: bool | None = None):
         """Return the output spec of the wrapped layer."""
         return self.layer.compute_output_spec(inputs)
-
-    def get_config(self):
-        """Return the constructor's arguments, from which `from_config` builds an equal object."""
-        return {
-            **super().get_config(),
-            "layer": keras.saving.serialize_keras_object(self.layer),
-            "batch_size": self.batch_size,
-        }
 
     @classmethod
     def from_config(cls, config):

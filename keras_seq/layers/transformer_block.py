@@ -14,9 +14,8 @@ from keras_seq import checks
 from keras_seq.layers.cross_attention import CrossAttention
 from keras_seq.layers.feed_forward import FeedForward, GatedFeedForward, gelu_tanh
 from keras_seq.layers.frozen import freeze_inner_layers
-from keras_seq.layers.matrix import KeepsMatrixModes
+from keras_seq.layers.layer import Layer
 from keras_seq.layers.normalization import NORMALIZATIONS, make_normalization
-from keras_seq.layers.output_spec import output_spec
 from keras_seq.layers.relative_positions import deserialize_positions
 from keras_seq.layers.self_attention import MultiHeadSelfAttention
 from keras_seq.layers.state_checks import shapes
@@ -26,7 +25,7 @@ GATED_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": gelu_tanh}
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
-class TransformerBlock(KeepsMatrixModes):
+class TransformerBlock(Layer):
     """Self-attention, optional cross-attention and a feed-forward layer, with residual connections and normalization.
 
     ```python
@@ -112,8 +111,6 @@ class TransformerBlock(KeepsMatrixModes):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.num_heads = checks.positive_integer("num_heads", num_heads)
-        self.feed_forward_dim = checks.positive_integer("feed_forward_dim", feed_forward_dim)
         self.causal = bool(causal)
         self.norm_first = bool(norm_first)
         self.cross_attention = bool(cross_attention)
@@ -162,6 +159,9 @@ class TransformerBlock(KeepsMatrixModes):
             name="feed_forward",
             **common,
         )
+        # checked by the layers that they are for
+        self.num_heads = self.self_attention_layer.num_heads
+        self.feed_forward_dim = self.feed_forward_layer.feed_forward_dim
         self.normalizations = [self._normalization(sublayer) for sublayer in self.sublayers]
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
@@ -288,39 +288,6 @@ class TransformerBlock(KeepsMatrixModes):
     def compute_output_shape(self, inputs_shape, context_shape=None) -> tuple:
         """Return the shape of the inputs, `[B, T, D]`."""
         return tuple(inputs_shape)
-
-    def compute_output_spec(self, *args, **kwargs):
-        """Return the shapes and dtypes of `call`, including the optional outputs."""
-        return output_spec(self, *args, **kwargs)
-
-    def get_config(self):
-        """Return the constructor arguments."""
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "feed_forward_dim": self.feed_forward_dim,
-            "causal": self.causal,
-            "norm_first": self.norm_first,
-            "cross_attention": self.cross_attention,
-            "normalization": self.normalization,
-            "activation": (
-                self.activation
-                if self.activation in GATED_ACTIVATIONS
-                else keras.activations.serialize(self.activation)
-            ),
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "attention_bias": self.attention_bias,
-            "attention_output_bias": self.attention_output_bias,
-            "feed_forward_bias": self.feed_forward_bias,
-            "key_dim": self.key_dim,
-            "epsilon": self.epsilon,
-            "positions": keras.saving.serialize_keras_object(self.positions),
-            "use_qk_norm": self.use_qk_norm,
-            "num_key_value_heads": self.num_key_value_heads,
-            "sliding_window": self.sliding_window,
-            "residual_initializer": keras.initializers.serialize(self.residual_initializer),
-        }
 
 
 def _or_default(name, value, default):

@@ -33,21 +33,15 @@ NON_CAUSAL_MESSAGE = (
 )
 
 
-def check_step(ids, state) -> None:
-    """Check the arguments of a step.
-
-    Args:
-        ids: Integers `[B, 1]`.
-        state: From `get_initial_state` or the step before.
-
-    Raises:
-        ValueError: `ids` is not `[B, 1]` integers, or the state is None.
-    """
-    shape = tuple(as_ids("ids", ids).shape)
+def check_step(ids, state):
+    """Check the arguments of a step, integers `[B, 1]` and a state, and return the ids as a tensor or an array."""
+    ids = as_ids("ids", ids)
+    shape = tuple(ids.shape)
     if shape[1] not in (1, None):
         raise ValueError(f"ids has shape {shape}; expected [B, 1]: a step reads one position.")
     if state is None:
         raise ValueError("state=None; expected the state of get_initial_state(B) or of the step before.")
+    return ids
 
 
 @keras.saving.register_keras_serializable(package="keras_seq")
@@ -253,8 +247,8 @@ class LanguageModel(Quantizable, TokenTargets, keras.Model):
         Raises:
             ValueError: `ids` is not `[B, 1]`, or the state is None or of another structure or batch size.
         """
-        check_step(ids, state)
-        logits, state = self(ids, state=state, training=False, return_state=True)
+        ids = check_step(ids, state)
+        logits, state = super().__call__(ids, state=state, training=False, return_state=True)  # checked by now
         return logits[:, -1], state
 
     def get_config(self):

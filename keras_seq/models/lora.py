@@ -18,7 +18,6 @@ from safetensors.numpy import save_file
 from keras_seq import checks
 from keras_seq.files import atomic_write, check_regular
 from keras_seq.layers.introspection import named_layers, named_weights
-from keras_seq.layers.matrix import HasMatrices
 
 ADAPTER_PARTS = ("_lora_a", "_lora_b")  # ends of the paths of A and B
 
@@ -82,11 +81,11 @@ def enable_lora(
         known = ", ".join(path for path, _ in _layers(model)) or "none"
         raise ValueError(f"{', '.join(patterns)} matches no layer with a matrix; expected a pattern of {known}.")
     for path, layer in layers.items():
-        if layer.lora_enabled or layer.matrix_mode is not None:
-            state = "has LoRA already" if layer.lora_enabled else "is quantized"
+        if layer.matrix_mode is not None:
+            state = "has LoRA already" if layer.matrix_mode == "lora" else "is quantized"
             raise ValueError(f"{path} {state}; expected a model with its matrices as they were trained.")
     saved = _matching(named_weights(model), modules_to_save)
-    matrices = {id(getattr(layer, f"_{name}")) for layer in layers.values() for name in layer.matrix_names()}
+    matrices = {id(matrix.variable) for layer in layers.values() for matrix in layer.matrices.values()}
     for path in (path for path, weight in saved.items() if id(weight) in matrices):
         raise ValueError(f"{path} is in modules_to_save and gets an addition; expected one of the two.")
     for weight in named_weights(model).values():
@@ -104,9 +103,8 @@ def merge_lora(model: keras.Model) -> None:
     Args:
         model: A model with adapters.
     """
-    for _, layer in _layers(model):
-        if layer.lora_enabled:
-            layer.merge_lora()
+    for _, layer in _layers(model, "lora"):
+        layer.merge_lora()
     for weight in named_weights(model).values():
         weight.trainable = True
 
@@ -121,10 +119,10 @@ def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: It has no adapters.
     """
-    layers = [layer for _, layer in _layers(model) if layer.lora_enabled]
-    if not layers:
+    matrices = [matrix for _, layer in _layers(model, "lora") for matrix in layer.matrices.values()]
+    if not matrices:
         raise ValueError(f"{model.name} has no adapters; expected a model after enable_lora.")
-    metadata = {"lora_rank": str(layers[0].lora_rank), "lora_alpha": str(layers[0].lora_alpha)}
+    metadata = {"lora_rank": str(matrices[0].lora_rank), "lora_alpha": str(matrices[0].lora_alpha)}
     beside = {key: w for key, w in named_weights(model).items() if w.trainable and not is_adapter(w)}
     arrays = {key: ops.convert_to_numpy(weight) for key, weight in {**_adapters(model), **beside}.items()}
     with atomic_write(path) as temporary:
@@ -173,11 +171,8 @@ def merged_values(model: keras.Model) -> dict[int, np.ndarray]:
     Args:
         model: A model, with adapters or without.
     """
-    merged = {}
-    for _, layer in _layers(model):
-        for name in layer.matrix_names() if layer.lora_enabled else ():
-            merged[id(getattr(layer, f"_{name}"))] = ops.convert_to_numpy(getattr(layer, name))
-    return merged
+    matrices = [matrix for _, layer in _layers(model, "lora") for matrix in layer.matrices.values()]
+    return {id(matrix.variable): ops.convert_to_numpy(matrix.value()) for matrix in matrices}
 
 
 def is_adapter(weight: keras.Variable) -> bool:
@@ -198,28 +193,24 @@ def _matching(weights, patterns):
     return {path: w for path, w in weights.items() if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)}
 
 
-def _layers(model):
-    """Return the layers that can have additions, with their paths."""
-    layers = named_layers(model, attributes=True)
-    return [(path, layer) for path, layer in layers if isinstance(layer, HasMatrices)]
-
-
-def _attributes(layer):
-    return {f"{name}_lora_{part}": (name, part) for name in layer.matrix_names() for part in "ab"}
+def _layers(model, mode=None):
+    """Return the layers that can have additions, or those with matrices in a mode, with their paths."""
+    layers = [(path, layer) for path, layer in named_layers(model, attributes=True) if getattr(layer, "matrices", None)]
+    return [(path, layer) for path, layer in layers if mode in (None, layer.matrix_mode)]
 
 
 def _adapters(model):
     return {
-        f"{path}/{attribute}": getattr(layer, attribute)
-        for path, layer in _layers(model)
-        if layer.lora_enabled
-        for attribute in _attributes(layer)
+        f"{path}/{variable.name}": variable
+        for path, layer in _layers(model, "lora")
+        for matrix in layer.matrices.values()
+        for variable in matrix.lora_variables
     }
 
 
 def _shapes(path, layer, rank):
-    sizes = {name: getattr(layer, name).shape for name in layer.matrix_names()}
-    return {
-        f"{path}/{attribute}": (sizes[name][0], rank) if part == "a" else (rank, sizes[name][1])
-        for attribute, (name, part) in _attributes(layer).items()
-    }
+    shapes = {}
+    for name, matrix in layer.matrices.items():
+        rows, columns = matrix.shape
+        shapes |= {f"{path}/{name}_lora_a": (rows, rank), f"{path}/{name}_lora_b": (rank, columns)}
+    return shapes

@@ -14,7 +14,7 @@ import keras
 
 from keras_seq import checks
 from keras_seq.layers.introspection import named_layers
-from keras_seq.layers.matrix import GROUP, MODES, HasMatrices
+from keras_seq.layers.matrix import GROUP, MODES
 from keras_seq.layers.onnx_refusal import NoOnnxExport
 
 
@@ -70,10 +70,10 @@ class Quantizable(NoOnnxExport):
             raise ValueError(f"{self.name} is quantized already, in {self.quantization}.")
         layers = [layer for _, layer in named_layers(self, attributes=True) if _is_quantizable(layer)]
         for layer in layers:
-            if getattr(layer, "lora_enabled", False):
+            if getattr(layer, "matrix_mode", None) == "lora":
                 raise ValueError(f"{layer.name} has LoRA; expected to merge it before quantization.")
         for layer in layers:
-            layer.quantize(mode, config=None if isinstance(layer, HasMatrices) else weight_only(mode))
+            layer.quantize(mode, config=None if _matrices(layer) else weight_only(mode))
         self.quantization = mode
         self.train_function = self.test_function = self.predict_function = None  # traced for floats
 
@@ -82,7 +82,7 @@ class Quantizable(NoOnnxExport):
         if self.quantization is None:
             return
         for _, layer in named_layers(self, attributes=True):
-            if isinstance(layer, HasMatrices) and layer.matrix_mode is None:
+            if _matrices(layer) and layer.matrix_mode is None:
                 layer.build_quantized(self.quantization)
 
     def get_config(self):
@@ -92,7 +92,12 @@ class Quantizable(NoOnnxExport):
 
 
 def _is_quantizable(layer):
-    return isinstance(layer, HasMatrices | keras.layers.Dense | keras.layers.Embedding)
+    return bool(_matrices(layer)) or isinstance(layer, keras.layers.Dense | keras.layers.Embedding)
+
+
+def _matrices(layer):
+    """Return the matrices of a layer of this package by name; none of others."""
+    return getattr(layer, "matrices", {})
 
 
 def quantization_report(model) -> QuantizationReport:
@@ -116,12 +121,11 @@ def _shape(layer, name, variable):
     """Return the shape that a matrix has when it is multiplied; 4-bit numbers are stored two a byte."""
     if isinstance(layer, keras.layers.Embedding):
         return layer.input_dim, layer.output_dim
-    rows, *columns = variable.shape
-    return (getattr(layer, "matrix_rows", {}).get(name, rows), *columns)
+    return _matrices(layer)[name].shape if name in _matrices(layer) else tuple(variable.shape)
 
 
 def _how(layer, name, variable):
     if variable.dtype == "int8":
         return getattr(layer, "matrix_mode", None) or layer.quantization_mode
-    matrices = layer.matrix_names() if isinstance(layer, HasMatrices) else ["embeddings", "kernel"]
+    matrices = _matrices(layer) or ("embeddings", "kernel")
     return "not quantized" if _is_quantizable(layer) and name in matrices else "no factor of a matrix product"

@@ -13,9 +13,8 @@ from keras import ops
 from keras_seq import kernels
 from keras_seq.training.gradient_guard import GradientGuard
 from keras_seq.training.gradient_lists import add_all, sums_of_squares, weighted_sums
+from keras_seq.training.muon_blocks import muon_blocks
 from keras_seq.training.polar_express import are_faster_together, polar_express, wide_and_normalized
-
-OTHER_MATRICES = {"embeddings", "head", "lora_kernel_a", "lora_kernel_b"}  # parts of paths; AdamW updates them
 
 
 def _at(indices, *lists):
@@ -47,9 +46,9 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
     """Update hidden matrices by Muon and all other weights by AdamW.
 
     Unlike `keras.optimizers.Muon` it treats the gates of a recurrent layer as separate matrices. A hidden matrix is a
-    weight of two axes that is not called `embeddings` and not in a layer named `head`. A weight with an attribute
-    `muon_blocks = n` holds n matrices side by side along its last axis (the gates of an LSTM): each is orthogonalized
-    separately. With `muon_blocks = 0` it is not treated as a matrix (a depthwise convolution, decay rates).
+    weight of two axes that is not called `embeddings` and not in a layer named `head`; of the layers of this package
+    a rule knows more (muon_blocks.py). An attribute `muon_blocks = n` of a weight of your own says that it holds n
+    matrices side by side along its last axis, each of which is orthogonalized separately, or, with 0, none.
 
     Args:
         learning_rate: Learning rate of the hidden matrices: the spectral norm of an update of a square matrix.
@@ -92,16 +91,15 @@ class Muon(GradientGuard, keras.optimizers.Optimizer):
     @staticmethod
     def is_hidden_matrix(variable) -> bool:
         """Return whether Muon updates this weight; otherwise AdamW does."""
-        excluded = getattr(variable, "muon_blocks", 1) == 0 or OTHER_MATRICES & set(variable.path.split("/"))
-        return len(variable.shape) == 2 and not excluded
+        return muon_blocks(variable) > 0
 
     def build(self, variables):
         """Create the optimizer's variables for these weights."""
         if self.built:
             return
         super().build(variables)
-        # read here, because TensorFlow passes the inner tf.Variable to update_step, which lacks the attribute
-        self.muon_blocks = [getattr(v, "muon_blocks", 1) for v in variables]
+        # here, because TensorFlow passes the inner tf.Variable to update_step, which lacks the class of the layer
+        self.muon_blocks = [muon_blocks(v) for v in variables]
         self.momenta = self.add_optimizer_variables(variables, "momentum")
         self.velocities = [
             None if self.is_hidden_matrix(v) else self.add_variable_from_reference(v, name="velocity")

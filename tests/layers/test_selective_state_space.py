@@ -7,7 +7,7 @@ from keras import ops
 
 import keras_seq.ops
 from keras_seq.layers import SelectiveStateSpace, selective_state_space
-from keras_seq.layers.selective_state_space import TimeStepBias
+from keras_seq.layers.initializers import TimeStepBias
 from tests.layers.conftest import compiled, rare_on_jax
 
 BACKEND = keras.backend.backend()
@@ -259,16 +259,6 @@ def test_weights_at_the_start():
     assert not numpy(layer.output_dense.kernel).any()
     assert not np.allclose(numpy(layer.b_dense.kernel), numpy(layer.c_dense.kernel))
     assert [part.bias is None for part in (layer.input_dense, layer.output_dense, layer.b_dense)] == [True] * 3
-
-
-def test_marks_for_muon(made):
-    layer = made()
-    marks = {v.path: v.muon_blocks for v in layer.trainable_variables if hasattr(v, "muon_blocks")}
-    assert {"/".join(path.split("/")[-2:]): mark for path, mark in marks.items()} == {
-        "convolution/kernel": 0,
-        "input/kernel": 2,
-        f"{layer.name}/log_a": 0,
-    }
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

@@ -11,6 +11,7 @@ import pytest
 from keras import ops, tree
 
 from keras_seq import layers
+from keras_seq.training.muon_blocks import muon_blocks
 from tests.layers.conftest import compiled, rare_on_jax
 
 BACKEND = keras.backend.backend()
@@ -188,7 +189,7 @@ def test_arguments_that_do_not_go_together_are_refused(make, message):
 def test_no_vector_is_orthogonalized_and_the_output_may_start_at_zero(made, make):
     layer = made(make)
     for weight in layer.trainable_variables:
-        blocks = getattr(weight, "muon_blocks", 1)
+        blocks = muon_blocks(weight)
         if len(weight.shape) == 2 and blocks > 0:
             assert weight.shape[1] % blocks == 0
             assert weight.shape[1] // blocks > 1, weight.path

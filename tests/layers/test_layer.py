@@ -1,0 +1,87 @@
+"""What the base class gives to all layers: configs of constructors' arguments, and matrices that change their mode."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_seq import layers
+from keras_seq.layers.layer import SPELLINGS
+
+EXPORTED = [getattr(layers, name) for name in layers.__all__]
+LAYERS = [kind for kind in EXPORTED if inspect.isclass(kind) and issubclass(kind, keras.layers.Layer)]
+
+
+@pytest.mark.parametrize("kind", LAYERS, ids=lambda kind: kind.__name__)
+def test_at_most_four_classes_of_ours_and_no_config_by_hand(kind):
+    ours = [base for base in kind.__mro__ if base.__module__.startswith("keras_seq")]
+    assert len(ours) <= 4, ours
+    assert kind is layers.Dense or not any("get_config" in vars(base) for base in ours[:-1])
+
+
+class Scaled(layers.ExplicitState):
+    """A user's layer that keeps its arguments."""
+
+    def __init__(self, factor, activation="relu", **kwargs):
+        super().__init__(**kwargs)
+        self.factor, self.activation = factor, keras.activations.get(activation)
+
+
+class Forgetful(layers.ExplicitState):
+    def __init__(self, factor, **kwargs):
+        super().__init__(**kwargs)
+
+
+class ByHand(Forgetful):
+    def __init__(self, size, **kwargs):
+        super().__init__(3, **kwargs)
+
+    def get_config(self):
+        return {**keras.layers.Layer.get_config(self), "size": 1}
+
+
+def test_a_users_layer_is_described_by_its_arguments():
+    layer = Scaled(2.0, name="mine")
+    config = layer.get_config()
+    assert (config["factor"], config["activation"], config["name"]) == (2.0, "relu", "mine")
+    assert Scaled.from_config(config).get_config() == config
+    with pytest.raises(NotImplementedError, match="Forgetful has no attribute factor"):
+        Forgetful(2.0).get_config()
+    assert ByHand(2).get_config()["size"] == 1
+
+
+def test_other_spellings_of_an_argument_are_refused_by_name():
+    for kind, given in ((layers.LSTM, "hidden_size"), (layers.MultiHeadSelfAttention, "head_dim")):
+        with pytest.raises(ValueError, match=f"{given}=3; expected {SPELLINGS[given]}"):
+            kind(3, **{given: 3})
+
+
+def test_a_layer_without_a_matrix_has_no_mode():
+    layer = layers.RMSNormalization()
+    layer.build((None, 4))
+    with pytest.raises(ValueError, match="has no matrix"):
+        layer.enable_lora(2)
+    with pytest.raises(NotImplementedError):
+        layer.quantize("int8")
+
+
+def test_a_matrix_changes_its_mode_and_comes_back():
+    layer = layers.LSTM(3)
+    x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
+    expected = ops.convert_to_numpy(layer(x))
+    before = [weight.path for weight in layer.weights]
+    layer.enable_lora(2, b_initializer="ones")
+    assert layer.matrix_mode == "lora"
+    changed = ops.convert_to_numpy(layer(x))
+    assert np.abs(changed - expected).max() > 1e-3
+    with pytest.raises(ValueError, match="has LoRA; expected to merge it"):
+        layer.quantize("int8")
+    layer.merge_lora()
+    assert (layer.matrix_mode, sorted(weight.path for weight in layer.weights)) == (None, sorted(before))
+    np.testing.assert_allclose(ops.convert_to_numpy(layer(x)), changed, atol=1e-5)
+    layer.quantize("int8")
+    assert layer.matrix_mode == "int8"
+    np.testing.assert_allclose(ops.convert_to_numpy(layer(x)), changed, atol=0.1)
+    assert layer.matrices["kernel"].shape == (4, 12)
